@@ -1,0 +1,36 @@
+# Each target builds its environment in .venv/ where that is missing or older than what it is made from.
+PYTHON ?= python3
+BIN := .venv/bin
+export MPLBACKEND := Agg
+
+.PHONY: demo test lint bench clean
+
+demo: .venv/.run
+	$(BIN)/r2mae compare digits --out runs/demo
+
+test: .venv/.dev
+	$(BIN)/python -m pytest
+
+lint: .venv/.dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: .venv/.dev
+	$(BIN)/python -m benchmarks
+
+# One environment; `.run` is enough to use the package, `.dev` adds the tools to work on it.
+.venv/bin/python:
+	$(PYTHON) -m venv .venv
+
+.venv/.run: .venv/bin/python pyproject.toml constraints.txt
+	$(BIN)/python -m pip install --quiet --progress-bar off -c constraints.txt torch
+	$(BIN)/python -m pip install --quiet --progress-bar off -c constraints.txt -e .
+	touch $@
+
+.venv/.dev: .venv/.run
+	$(BIN)/python -m pip install --quiet --progress-bar off -c constraints.txt -e '.[dev,bench]'
+	touch $@
+
+clean:
+	rm -rf .venv build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache

@@ -1,0 +1,89 @@
+"""Writing that leaves either the old file or the whole new one, never half of it."""
+
+import csv
+import json
+import math
+import os
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+
+@contextmanager
+def atomic_write(path: str | Path, mode: str = "w") -> Iterator[IO[Any]]:
+    """Open a temporary file beside `path` that replaces it when the block ends without an error.
+
+    The data are on the disk (``fsync``) before the name changes, so that a crash at any moment leaves the old
+    file or the new one.
+
+    Parameters
+    ----------
+    path : str or Path
+        The file to write; its folder is made where missing.
+    mode : {"w", "wb"}
+        Text (UTF-8, LF line ends) or bytes.
+    """
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    encoding = None if "b" in mode else "utf-8"
+    newline = None if "b" in mode else ""
+    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
+    try:
+        with os.fdopen(handle, mode, encoding=encoding, newline=newline) as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        Path(name).chmod(0o666 & ~_umask())
+        Path(name).replace(path)
+        _sync_folder(path.parent)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+
+
+def write_json(path: str | Path, value: Any) -> None:
+    """Write `value` as indented JSON, atomically; NaN and infinity become ``null``, since JSON has neither."""
+    with atomic_write(path) as file:
+        json.dump(_jsonable(value), file, indent=2, allow_nan=False)
+        file.write("\n")
+
+
+def write_rows(path: str | Path, rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> None:
+    """Write dictionaries as CSV, atomically; a missing entry is an empty cell."""
+    with atomic_write(path) as file:
+        writer = csv.DictWriter(file, columns, lineterminator="\n", restval="")
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+def _jsonable(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {str(key): _jsonable(entry) for key, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [_jsonable(entry) for entry in value]
+    if hasattr(value, "item") and getattr(value, "ndim", 0) == 0:
+        value = value.item()
+    elif hasattr(value, "tolist"):
+        return _jsonable(value.tolist())
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return str(value) if isinstance(value, Path) else value
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make the new name itself durable (POSIX; elsewhere folders cannot be opened)."""
+    if os.name != "posix":
+        return
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

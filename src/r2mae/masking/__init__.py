@@ -1,0 +1,78 @@
+"""The idea: mask ratios, keys, masks and schemes. NumPy and torch alone.
+
+Ratios, keys and schemes come without torch; the mask functions and curricula bring it when they are first asked for.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from r2mae.masking.keys import Key, permutation, uniforms
+from r2mae.masking.ratios import Fixed, Grid, LinearDecay, Ratio, Uniform, UniformAbove, as_ratio, draw
+from r2mae.masking.schemes import (
+    Curriculum,
+    RatioDefaults,
+    Scheme,
+    make_scheme,
+    register,
+    scheme_names,
+    scheme_summary,
+    scheme_takes,
+)
+
+if TYPE_CHECKING:
+    from r2mae.masking.curriculum import FeatureWeights, UnitWeights, scale_gradient, select_weights, sinkhorn
+    from r2mae.masking.masks import (
+        column_mask,
+        corrupt_tokens,
+        element_mask,
+        hidden_count,
+        patch_mask,
+        token_mask,
+    )
+
+_LAZY = {
+    **dict.fromkeys(("FeatureWeights", "UnitWeights", "scale_gradient", "select_weights", "sinkhorn"), "curriculum"),
+    **dict.fromkeys(
+        ("column_mask", "corrupt_tokens", "element_mask", "hidden_count", "patch_mask", "token_mask"), "masks"
+    ),
+}
+
+__all__ = [
+    "Curriculum",
+    "FeatureWeights",
+    "Fixed",
+    "Grid",
+    "Key",
+    "LinearDecay",
+    "Ratio",
+    "RatioDefaults",
+    "Scheme",
+    "Uniform",
+    "UniformAbove",
+    "UnitWeights",
+    "as_ratio",
+    "column_mask",
+    "corrupt_tokens",
+    "draw",
+    "element_mask",
+    "hidden_count",
+    "make_scheme",
+    "patch_mask",
+    "permutation",
+    "register",
+    "scale_gradient",
+    "scheme_names",
+    "scheme_summary",
+    "scheme_takes",
+    "select_weights",
+    "sinkhorn",
+    "token_mask",
+    "uniforms",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LAZY:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(f"{__name__}.{_LAZY[name]}"), name)

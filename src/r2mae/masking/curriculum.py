@@ -1,0 +1,136 @@
+"""Learned loss weights of the curricula (appendix "Implementations of CL and R²MAE + CL", equation for W).
+
+A small network makes a positive matrix W₀ of (entries × ratios); Sinkhorn's iterations bring its rows to sum l (the
+number of ratios) and its columns to sum d (the number of entries), so that the weights of one ratio have mean one.
+The column of the step's ratio multiplies the element-wise loss. The network learns from the same loss, with its
+gradient multiplied by a factor that falls from 1 (prefer easy entries) to −1 (prefer hard ones).
+"""
+
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from r2mae.masking.schemes import Curriculum
+
+
+def sinkhorn(matrix: Float[Tensor, "d l"], iterations: int) -> Float[Tensor, "d l"]:
+    """Scale a positive matrix so that rows sum to l and columns to d, differentiably.
+
+    Every iteration scales the rows, then the columns: the columns, whose sums make the weights of one ratio average
+    to one, are exact; the rows are as near as `iterations` brings them.
+
+    Parameters
+    ----------
+    matrix : tensor, shape (d, l)
+        Positive entries.
+    iterations : int
+        K ≥ 1.
+    """
+    if iterations < 1:
+        raise ValueError(f"Sinkhorn's normalisation needs at least one iteration, not {iterations}")
+    entries, ratios = matrix.shape
+    for _ in range(iterations):
+        matrix = matrix * (ratios / matrix.sum(1, keepdim=True))
+        matrix = matrix * (entries / matrix.sum(0, keepdim=True))
+    return matrix
+
+
+class _ScaleGradient(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, value: Tensor, factor: float) -> Tensor:
+        ctx.factor = factor
+        return value.view_as(value)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
+        return grads[0] * ctx.factor, None
+
+
+def scale_gradient(value: Tensor, factor: float) -> Tensor:
+    """Return `value` unchanged; its gradient comes back multiplied by `factor` (−1 turns descent into ascent)."""
+    return _ScaleGradient.apply(value, factor)  # type: ignore[no-untyped-call, no-any-return]
+
+
+class FeatureWeights(nn.Module):
+    """One weight per feature and ratio, from the clean batch (cells, MLP, U-Net).
+
+    The batch is averaged over its samples first: the weights are then those of the mini-batch, (d, l) rather than
+    (batch, d, l), which keeps the network's cost independent of the batch size.
+
+    Parameters
+    ----------
+    features : int
+        d.
+    curriculum : Curriculum
+        Its grid gives l; its `iterations` and `floor` are used.
+    hidden : (int, int)
+        Widths of the two hidden layers (paper: 128 and 256).
+    channels : int
+        Numbers per feature before the projection to l ratios (paper, for genes: 64).
+    """
+
+    def __init__(
+        self, features: int, curriculum: Curriculum, hidden: tuple[int, int] = (128, 256), channels: int = 64
+    ) -> None:
+        super().__init__()
+        self.curriculum = curriculum
+        self.channels = channels
+        self.trunk = nn.Sequential(
+            nn.Linear(features, hidden[0]),
+            nn.ReLU(),
+            nn.Linear(hidden[0], hidden[1]),
+            nn.ReLU(),
+            nn.Linear(hidden[1], features * channels),
+        )
+        self.project = nn.Linear(channels, len(curriculum.grid.values))
+
+    def forward(self, clean: Float[Tensor, "batch d"]) -> Float[Tensor, "d l"]:
+        """Return the weight matrix of this batch."""
+        rows = self.trunk(clean.mean(0)).view(-1, self.channels)
+        positive = torch.sigmoid(self.project(rows)) + self.curriculum.floor
+        return sinkhorn(positive, self.curriculum.iterations)
+
+
+class UnitWeights(nn.Module):
+    """One weight per hidden unit and ratio, from the model's representation of that unit (text, genome, ViT).
+
+    Parameters
+    ----------
+    width : int
+        Width of the representation; it is detached, so that this network alone learns from the weights.
+    curriculum : Curriculum
+        As in :class:`FeatureWeights` (paper, for DNA: 10 iterations, floor 0.5).
+    hidden : (int, int)
+        Widths of the hidden layers (paper: 128 and 128).
+    """
+
+    def __init__(self, width: int, curriculum: Curriculum, hidden: tuple[int, int] = (128, 128)) -> None:
+        super().__init__()
+        self.curriculum = curriculum
+        self.layers = nn.Sequential(
+            nn.Linear(width, hidden[0]),
+            nn.ReLU(),
+            nn.Linear(hidden[0], hidden[1]),
+            nn.ReLU(),
+            nn.Linear(hidden[1], len(curriculum.grid.values)),
+        )
+
+    def forward(self, representation: Float[Tensor, "units width"]) -> Float[Tensor, "units l"]:
+        """Return the weights of these hidden units; the Sinkhorn constraint is over them."""
+        positive = torch.sigmoid(self.layers(representation.detach())) + self.curriculum.floor
+        return sinkhorn(positive, self.curriculum.iterations)
+
+
+def select_weights(
+    weights: Float[Tensor, "d l"], curriculum: Curriculum, ratio: float, step: int
+) -> Float[Tensor, " d"]:
+    """Return the column of the ratio nearest to `ratio`, with the gradient multiplier of `step` on it.
+
+    While the network is frozen its gradient is cut altogether, so that not even momentum accumulates.
+    """
+    column = weights[:, curriculum.grid.column(ratio)]
+    if curriculum.frozen(step):
+        return column.detach()
+    return scale_gradient(column, curriculum.multiplier_at(step))

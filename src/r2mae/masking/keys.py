@@ -1,0 +1,118 @@
+"""Keys: all randomness is a pure function of (seed, stream, step or epoch, row in the global batch).
+
+A :class:`Key` holds no generator and no history. Its draws are SplitMix64 in counter mode: word ``i`` is the
+SplitMix64 finaliser of ``state + (i + 1) * golden``. Integer arithmetic alone is involved, so NumPy on the host and
+torch on a device (:func:`r2mae.masking.masks.device_words`) give the same bits, and a rank or worker that starts in
+the middle gets the same numbers as one that came the whole way.
+"""
+
+import hashlib
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Self
+
+import numpy as np
+from jaxtyping import Float, Int64, UInt64
+
+_MASK = (1 << 64) - 1
+# SplitMix64's constants (Steele, Lea and Flood 2014).
+GOLDEN = 0x9E3779B97F4A7C15
+FIRST = 0xBF58476D1CE4E5B9
+SECOND = 0x94D049BB133111EB
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """A point in the tree of random streams.
+
+    Parameters
+    ----------
+    state : int
+        64 bits that name the stream. Make keys with :meth:`root` and :meth:`fold`, not from states.
+    row : int
+        The first row, in the *global* batch, of the rows that are drawn with this key. A rank that holds rows
+        96 … 127 draws with ``key.rows(96)`` and gets just what a single process draws for these rows.
+
+    Examples
+    --------
+    >>> run = Key.root(seed=0)
+    >>> run.fold("mask", 7) == Key.root(0).fold("mask").fold(7)
+    True
+    """
+
+    state: int
+    row: int = 0
+
+    @classmethod
+    def root(cls, seed: int) -> Self:
+        """Return the key of a run; every integer is a seed of its own, 0 included."""
+        return cls(_mix(int(seed) & _MASK))
+
+    def fold(self, *parts: int | str) -> "Key":
+        """Return the key of a sub-stream named by integers (steps, epochs) or words."""
+        state = self.state
+        for part in parts:
+            word = _word(part) if isinstance(part, str) else int(part) & _MASK
+            state = _mix((_mix((word + GOLDEN) & _MASK) ^ state) + GOLDEN & _MASK)
+        return Key(state, self.row)
+
+    def rows(self, first: int) -> "Key":
+        """Return the same key for rows that start at `first` in the global batch."""
+        if first < 0:
+            raise ValueError(f"the first row must be 0 or more, not {first}")
+        return Key(self.state, int(first))
+
+    def uniform(self) -> float:
+        """Return the key's own number in [0, 1), with 53 random bits."""
+        return (_mix((self.state + GOLDEN) & _MASK) >> 11) * 2.0**-53
+
+    def seed(self) -> int:
+        """Return a seed in [0, 2**63) for a foreign generator (dropout, weight initialisation)."""
+        return self.state >> 1
+
+
+def words(key: Key, rows: int, per_row: int) -> UInt64[np.ndarray, "rows per_row"]:
+    """Draw 64-bit words for consecutive rows on the host.
+
+    Parameters
+    ----------
+    key : Key
+        ``key.row`` is the first row.
+    rows, per_row : int
+        Row ``r`` gets the words ``(key.row + r) * per_row + (0 … per_row - 1)`` of the stream.
+
+    Returns
+    -------
+    ndarray of uint64, shape (rows, per_row)
+    """
+    first = key.row * per_row + 1
+    x = np.arange(first, first + rows * per_row, dtype=np.uint64)
+    x *= np.uint64(GOLDEN)
+    x += np.uint64(key.state)
+    x ^= x >> np.uint64(30)
+    x *= np.uint64(FIRST)
+    x ^= x >> np.uint64(27)
+    x *= np.uint64(SECOND)
+    x ^= x >> np.uint64(31)
+    return x.reshape(rows, per_row)
+
+
+def uniforms(key: Key, count: int) -> Float[np.ndarray, " count"]:
+    """Draw one number in [0, 1) for each of `count` rows, beginning at ``key.row`` (float64)."""
+    return (words(key, count, 1)[:, 0] >> np.uint64(11)) * 2.0**-53
+
+
+def permutation(key: Key, n: int) -> Int64[np.ndarray, " n"]:
+    """Return a random order of ``range(n)``: the argsort of `n` words, the same in every NumPy version."""
+    return np.argsort(words(key, 1, n)[0], kind="stable").astype(np.int64, copy=False)
+
+
+def _mix(word: int) -> int:
+    word = (word ^ (word >> 30)) * FIRST & _MASK
+    word = (word ^ (word >> 27)) * SECOND & _MASK
+    return word ^ (word >> 31)
+
+
+@lru_cache(maxsize=1024)
+def _word(name: str) -> int:
+    return int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "little")

@@ -1,0 +1,348 @@
+"""Masks: pure functions from (shape, ratio, key) to what is hidden. True = hidden = what the loss sees.
+
+Counts round to the nearest integer (halves up), and every row has at least one hidden and one kept entry, so that
+any ratio in [0, 1] is legal here. Equal keys give equal masks on any device, rank and worker: the draws are integers
+(:mod:`r2mae.masking.keys`), and a row's draws depend on its place in the global batch alone.
+"""
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Int64
+from torch import Tensor
+
+from r2mae.masking.keys import FIRST, GOLDEN, SECOND, Key, words
+
+RatioLike = float | Float[np.ndarray, " batch"]
+Device = torch.device | str | None
+
+_LANES = {16: np.uint16, 32: np.uint32, 64: np.uint64}
+_SIGNED = {16: torch.int16, 32: torch.int32, 64: torch.int64}
+
+
+def hidden_count(length: int, ratio: float) -> int:
+    """Return how many of `length` entries are hidden: the nearest count, at least 1 and at most ``length - 1``.
+
+    The tiny addition undoes binary round-off, so that ``hidden_count(100, 1 - 0.8) == 20``.
+
+    Raises
+    ------
+    ValueError
+        If `length` is below 2, so that no entry could be hidden while another is kept, or the ratio is outside
+        [0, 1].
+    """
+    if length < 2:
+        raise ValueError(f"masking needs at least two entries in a row, not {length}")
+    return int(_counts(np.array([length]), ratio)[0])
+
+
+def element_mask(
+    shape: tuple[int, ...], ratio: RatioLike, key: Key, *, exact: bool = False, device: Device = None
+) -> Bool[Tensor, "batch ..."]:
+    """Hide single entries (pixels, for instance), independently in every row.
+
+    Parameters
+    ----------
+    shape : tuple of int
+        (batch, …): everything after the first axis is one row.
+    ratio : float or ndarray of shape (batch,)
+        Probability (Bernoulli, to 16 bits) or fraction (exact) that is hidden.
+    key : Key
+        ``key.row`` is the row of the first sample in the global batch.
+    exact : bool
+        Hide exactly the rounded count of every row instead of independent Bernoulli draws.
+    device : device, optional
+        Where the mask is made.
+
+    Returns
+    -------
+    Bool tensor of shape `shape`
+    """
+    batch, width = shape[0], int(np.prod(shape[1:], dtype=np.int64))
+    _check(width, ratio, batch)
+    if exact:
+        counts = _counts(np.full(batch, width), ratio)
+        mask = _smallest(key, batch, width, counts, device)
+    else:
+        mask = _bernoulli(key, batch, width, ratio, device)
+    return mask.view(shape)
+
+
+def column_mask(width: int, ratio: float, key: Key, *, device: Device = None) -> Bool[Tensor, " width"]:
+    """Hide whole columns (genes) for all rows of a mini-batch: exactly the rounded count.
+
+    The row is no part of this key: all ranks and micro-batches of a step share the columns.
+    """
+    _check(width, ratio, None)
+    count = np.array([hidden_count(width, ratio)])
+    return _smallest(key.rows(0), 1, width, count, device)[0]
+
+
+def patch_mask(
+    batch: int, length: int, ratio: float, key: Key, *, device: Device = None
+) -> tuple[Int64[Tensor, "batch kept"], Int64[Tensor, "batch hidden"]]:
+    """Split `length` patches of every image into kept and hidden ones.
+
+    Parameters
+    ----------
+    batch, length : int
+        Number of images, and of patches in each.
+    ratio : float
+        Fraction hidden; one number, since all rows of an index tensor are equally long.
+    key : Key
+        ``key.row`` is the row of the first image in the global batch.
+    device : device, optional
+        Where the indices are made.
+
+    Returns
+    -------
+    keep, hidden : int64 tensors, shapes (batch, length − h) and (batch, h)
+        Indices in increasing order; h is :func:`hidden_count`.
+    """
+    _check(length, ratio, None)
+    count = hidden_count(length, ratio)
+    mask = _smallest(key, batch, length, np.full(batch, count), device)
+    if mask.device.type == "cpu":
+        flags = mask.numpy()
+        keep = torch.from_numpy(np.nonzero(~flags)[1].reshape(batch, length - count))
+        return keep, torch.from_numpy(np.nonzero(flags)[1].reshape(batch, count))
+    # A stable sort knows its output's shape; nonzero would make the host wait for the device.
+    order = torch.sort(mask.to(torch.uint8), dim=1, stable=True).indices
+    return order[:, : length - count], order[:, length - count :]
+
+
+def token_mask(
+    special: Bool[Tensor, "batch length"], ratio: RatioLike, key: Key, *, exact: bool = True
+) -> Bool[Tensor, "batch length"]:
+    """Hide tokens; special tokens and padding never.
+
+    Parameters
+    ----------
+    special : Bool tensor, shape (batch, length)
+        True where a token must not be hidden (classification and separator tokens, padding).
+    ratio : float or ndarray of shape (batch,)
+        Fraction of the *other* tokens that is hidden.
+    key : Key
+        ``key.row`` is the row of the first sequence in the global batch.
+    exact : bool
+        Exactly the rounded count of every row, or independent Bernoulli draws.
+
+    Returns
+    -------
+    Bool tensor, shape (batch, length), on the device of `special`
+        A row with two or more ordinary tokens has at least one hidden and one kept; a single ordinary token is
+        hidden (the special tokens are its context); a row without any has none.
+    """
+    batch, length = special.shape
+    _check(max(length, 2), ratio, batch)
+    fits = special.numpy() if special.device.type == "cpu" else None
+    if fits is not None:
+        return torch.from_numpy(_host_tokens(~fits, ratio, key, exact))
+    return _device_tokens(~special, ratio, key, exact)
+
+
+def corrupt_tokens(
+    ids: Int64[Tensor, "batch length"],
+    hidden: Bool[Tensor, "batch length"],
+    key: Key,
+    *,
+    mask_id: int,
+    vocabulary: Int64[Tensor, " words"] | int,
+    shares: tuple[float, float, float] = (0.8, 0.1, 0.1),
+) -> Int64[Tensor, "batch length"]:
+    """Replace hidden tokens: by the mask token, by a random token, or not at all (80/10/10 in BERT).
+
+    Parameters
+    ----------
+    ids : int64 tensor, shape (batch, length)
+        Token numbers.
+    hidden : Bool tensor, shape (batch, length)
+        What :func:`token_mask` chose.
+    key : Key
+        ``key.row`` is the row of the first sequence in the global batch; use another stream than the mask's.
+    mask_id : int
+        Number of the mask token.
+    vocabulary : int or int64 tensor
+        The tokens that a random replacement is drawn from: ``range(n)``, or the numbers given.
+    shares : (mask, random, unchanged)
+        Shares of the three, which sum to 1.
+
+    Returns
+    -------
+    int64 tensor, shape (batch, length)
+        New; `ids` stays as it is.
+    """
+    if min(shares) < 0 or abs(sum(shares) - 1) > 1e-6:
+        raise ValueError(f"the shares of mask, random and unchanged tokens must sum to 1, not {shares}")
+    batch, length = ids.shape
+    bits = _draws(key, batch, length, 64, ids.device)
+    if isinstance(bits, np.ndarray):
+        kind = torch.from_numpy((bits >> np.uint64(48)).astype(np.int32))
+        pick = torch.from_numpy((bits & np.uint64((1 << 31) - 1)).astype(np.int64))
+    else:
+        kind, pick = ((bits >> 48) & 0xFFFF).int(), bits & ((1 << 31) - 1)
+    size = vocabulary if isinstance(vocabulary, int) else len(vocabulary)
+    chosen = (pick * size) >> 31
+    if not isinstance(vocabulary, int):
+        chosen = vocabulary.to(ids.device)[chosen]
+    to_mask, to_random = round(shares[0] * 65536), round((shares[0] + shares[1]) * 65536)
+    out = torch.where(hidden & (kind < to_random), chosen, ids)
+    return torch.where(hidden & (kind < to_mask), mask_id, out)
+
+
+def device_words(key: Key, rows: int, per_row: int, device: torch.device) -> Int64[Tensor, "rows per_row"]:
+    """Draw the words of :func:`r2mae.masking.keys.words` on a device; the same 64 bits, read as signed integers."""
+    first = key.row * per_row + 1
+    x = torch.arange(first, first + rows * per_row, dtype=torch.int64, device=device)
+    x.mul_(_signed(GOLDEN)).add_(_signed(key.state))
+    # torch shifts signed integers arithmetically; the masks make the shifts logical.
+    x ^= (x >> 30) & ((1 << 34) - 1)
+    x *= _signed(FIRST)
+    x ^= (x >> 27) & ((1 << 37) - 1)
+    x *= _signed(SECOND)
+    x ^= (x >> 31) & ((1 << 33) - 1)
+    return x.view(rows, per_row)
+
+
+def _check(width: int, ratio: RatioLike, batch: int | None) -> None:
+    if width < 2:
+        raise ValueError(f"masking needs at least two entries in a row, not {width}")
+    values = np.asarray(ratio)
+    if not ((values >= 0) & (values <= 1)).all():
+        raise ValueError(f"ratio must be between 0 and 1, not {ratio}")
+    if values.ndim and values.shape != (batch,):
+        raise ValueError(
+            "this mask takes one ratio for all rows"
+            if batch is None
+            else f"{values.shape} ratios for {batch} rows: give one number, or one for every row"
+        )
+
+
+def _counts(lengths: np.ndarray, ratio: RatioLike) -> np.ndarray:
+    """Round to nearest, then leave at least one hidden and one kept (a lone entry is hidden, see token_mask)."""
+    counts = np.floor(lengths * np.asarray(ratio, dtype=np.float64) + 0.5 + 1e-9).astype(np.int64)
+    return np.where(lengths > 1, np.clip(counts, 1, np.maximum(lengths - 1, 1)), lengths)
+
+
+def _draws(key: Key, rows: int, width: int, bits: int, device: Device) -> np.ndarray | Tensor:
+    """Unsigned draws of `bits` bits, shape (rows, width): NumPy on the host, signed torch bits on a device."""
+    per_row = -(-width * bits // 64)
+    device = torch.device(device or "cpu")
+    if device.type == "cpu":
+        return words(key, rows, per_row).view(_LANES[bits])[:, :width]
+    return device_words(key, rows, per_row, device).view(_SIGNED[bits])[:, :width]
+
+
+def _bernoulli(key: Key, rows: int, width: int, ratio: RatioLike, device: Device) -> Tensor:
+    limit = np.rint(np.asarray(ratio, dtype=np.float64) * 65536).astype(np.int64)
+    bits = _draws(key, rows, width, 16, device)
+    if isinstance(bits, np.ndarray):
+        mask = bits < (limit[:, None] if limit.ndim else np.int64(limit))
+        for row in np.flatnonzero(~mask.any(1)):
+            mask[row, np.argmin(bits[row])] = True
+        for row in np.flatnonzero(mask.all(1)):
+            mask[row, np.argmax(bits[row])] = False
+        return torch.from_numpy(mask)
+    values = bits.to(torch.int32) & 0xFFFF
+    below = torch.as_tensor(limit, device=bits.device)
+    hidden = values < (below[:, None] if below.ndim else below)
+    return _one_of_each(hidden, values)
+
+
+def _one_of_each(hidden: Tensor, values: Tensor) -> Tensor:
+    """Apply the host's rule without waiting for the device: first smallest draw in, first largest out."""
+    width = hidden.shape[1]
+    column = torch.arange(width, device=hidden.device)
+    wide = values.to(torch.int64) * width
+    first = (wide + column).argmin(1, keepdim=True)
+    last = (wide - column).argmax(1, keepdim=True)
+    hidden = hidden | ((column == first) & ~hidden.any(1, keepdim=True))
+    return hidden & ~((column == last) & hidden.all(1, keepdim=True))
+
+
+def _scores(key: Key, rows: int, width: int, device: Device) -> np.ndarray | Tensor:
+    """Random scores without ties: the column stands in the low bits. Ordered alike on host and device."""
+    bits = 32 if width <= 4096 else 64
+    low = (1 << (width - 1).bit_length()) - 1
+    raw = _draws(key, rows, width, bits, device)
+    if isinstance(raw, np.ndarray):
+        raw &= ~raw.dtype.type(low)
+        raw |= np.arange(width, dtype=raw.dtype)
+        return raw
+    column = torch.arange(width, device=raw.device, dtype=raw.dtype)
+    flipped = raw ^ torch.iinfo(raw.dtype).min  # signed order of the flipped bits is the unsigned order
+    return (flipped & ~low) | column
+
+
+def _smallest(key: Key, rows: int, width: int, counts: np.ndarray, device: Device) -> Tensor:
+    """Hide the `counts` entries with the smallest scores of every row."""
+    scores = _scores(key, rows, width, device)
+    if isinstance(scores, np.ndarray):
+        return torch.from_numpy(_below_rank(scores, counts))
+    return _device_below_rank(scores, torch.as_tensor(counts, device=scores.device))
+
+
+def _below_rank(scores: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    ranks = np.unique(counts[counts > 0])
+    if len(ranks) == 1 and (counts > 0).all():
+        edge = np.partition(scores, ranks[0] - 1, axis=1)[:, ranks[0] - 1, None]
+        return scores <= edge
+    ordered = np.sort(scores, axis=1)
+    edge = np.take_along_axis(ordered, np.maximum(counts - 1, 0)[:, None], axis=1)
+    return (scores <= edge) & (counts > 0)[:, None]
+
+
+def _device_below_rank(scores: Tensor, counts: Tensor) -> Tensor:
+    ordered = scores.sort(dim=1).values
+    edge = ordered.gather(1, (counts - 1).clamp(min=0)[:, None])
+    return (scores <= edge) & (counts > 0)[:, None]
+
+
+def _host_tokens(candidates: np.ndarray, ratio: RatioLike, key: Key, exact: bool) -> np.ndarray:
+    rows, width = candidates.shape
+    scores = _scores(key, rows, width, None)
+    assert isinstance(scores, np.ndarray)
+    scores = np.where(candidates, scores, np.iinfo(scores.dtype).max)
+    lengths = candidates.sum(1)
+    if exact:
+        counts = _counts(lengths, ratio)
+    else:
+        counts = _binomial(scores, candidates, ratio)
+        counts = np.where(lengths > 1, np.clip(counts, 1, np.maximum(lengths - 1, 1)), lengths)
+    mask: np.ndarray = _below_rank(scores, counts) & candidates
+    return mask
+
+
+def _binomial(scores: np.ndarray, candidates: np.ndarray, ratio: RatioLike) -> np.ndarray:
+    """How many scores lie below the ratio: hiding just these is hiding every token independently."""
+    top = (scores >> scores.dtype.type(np.iinfo(scores.dtype).bits - 32)).astype(np.int64)
+    limit = _limit(ratio)
+    counts: np.ndarray = ((top < (limit[:, None] if limit.ndim else limit)) & candidates).sum(1)
+    return counts
+
+
+def _limit(ratio: RatioLike) -> np.ndarray:
+    """The ratio as a bound on 32 random bits: integers, so that host and device compare alike."""
+    return np.rint(np.asarray(ratio, dtype=np.float64) * 2.0**32).astype(np.int64)
+
+
+def _device_tokens(candidates: Tensor, ratio: RatioLike, key: Key, exact: bool) -> Tensor:
+    """Do on the device what :func:`_host_tokens` does, without a look at the data from the host."""
+    rows, width = candidates.shape
+    scores = _scores(key, rows, width, candidates.device)
+    assert isinstance(scores, Tensor)
+    info = torch.iinfo(scores.dtype)
+    lengths = candidates.sum(1)
+    if exact:
+        share = torch.as_tensor(np.asarray(ratio, dtype=np.float64), device=scores.device)
+        counts = torch.floor(lengths * share + 0.5 + 1e-9).long()
+    else:
+        limit = torch.as_tensor(_limit(ratio), device=scores.device)
+        top = ((scores.long() - info.min) >> (info.bits - 32)) & 0xFFFFFFFF
+        counts = ((top < (limit[:, None] if limit.ndim else limit)) & candidates).sum(1)
+    counts = torch.where(lengths > 1, counts.clamp(min=1).minimum((lengths - 1).clamp(min=1)), lengths)
+    scores = torch.where(candidates, scores, info.max)
+    return _device_below_rank(scores, counts) & candidates
+
+
+def _signed(word: int) -> int:
+    return word - (1 << 64) if word >= 1 << 63 else word

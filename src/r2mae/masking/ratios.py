@@ -1,0 +1,316 @@
+"""Mask ratios: what fraction is hidden at an optimiser step, and the distribution the theory integrates over.
+
+A ratio is a small frozen object. ``bind(total_steps)`` fixes its schedule, ``ratio(step, key)`` is the mask ratio
+of one optimiser step, and ``nodes()`` is a quadrature of its distribution over the whole run. No torch.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, Protocol, Self, runtime_checkable
+
+import numpy as np
+from jaxtyping import Float
+
+from r2mae.masking.keys import Key, permutation, uniforms
+
+Nodes = tuple[Float[np.ndarray, " k"], Float[np.ndarray, " k"]]
+_LEGENDRE = 9
+
+
+@runtime_checkable
+class Ratio(Protocol):
+    """What every ratio object offers."""
+
+    def bind(self, total_steps: int) -> "Ratio":
+        """Return the ratio with its schedule fixed to a run of `total_steps` optimiser steps."""
+
+    def __call__(self, step: int, key: Key) -> float:
+        """Return the ratio of optimiser step `step` (from 0); `key` is the run's key for ratios."""
+
+    def nodes(self) -> Nodes:
+        """Return ratios and weights (which sum to 1) that integrate over the ratio's distribution."""
+
+
+@dataclass(frozen=True)
+class Fixed:
+    """One ratio for the whole run.
+
+    Parameters
+    ----------
+    value : float
+        Fraction hidden, strictly between 0 and 1.
+    """
+
+    value: float
+
+    def __post_init__(self) -> None:
+        _check_ratio("ratio", self.value)
+        _check_not_constant("ratio", self.value, self.value)
+
+    def bind(self, total_steps: int) -> Self:
+        """Return itself: there is no schedule."""
+        return self
+
+    def __call__(self, step: int, key: Key) -> float:
+        """Return the ratio."""
+        return self.value
+
+    def nodes(self) -> Nodes:
+        """Return the single node."""
+        return np.array([self.value]), np.array([1.0])
+
+
+@dataclass(frozen=True)
+class Uniform:
+    """R²MAE: p ~ U(low, high), drawn anew for every mini-batch (section 4 of the paper).
+
+    ``Uniform(0, 1)`` is MDLM's ratio.
+
+    Parameters
+    ----------
+    low, high : float
+        The range, within [0, 1].
+    sampling : {"independent", "stratified"}
+        "stratified" spreads consecutive draws: every block of `strata` steps has one draw in each of `strata`
+        equal parts of the range, in an order keyed by the run. Each single draw is still U(low, high).
+    per : {"batch", "sample"}
+        One ratio per mini-batch (the paper), or one for every sample (see :func:`draw`).
+    strata : int
+        Length of a block of stratified draws.
+    """
+
+    low: float
+    high: float
+    sampling: Literal["independent", "stratified"] = "independent"
+    per: Literal["batch", "sample"] = "batch"
+    strata: int = 16
+
+    def __post_init__(self) -> None:
+        _check_range(self.low, self.high)
+        if self.sampling not in ("independent", "stratified"):
+            raise ValueError(f"sampling must be 'independent' or 'stratified', not {self.sampling!r}")
+        if self.per not in ("batch", "sample"):
+            raise ValueError(f"per must be 'batch' or 'sample', not {self.per!r}")
+        if self.per == "sample" and self.sampling == "stratified":
+            raise ValueError("stratified sampling spreads the draws of a run's mini-batches: use per='batch'")
+        if self.strata < 1:
+            raise ValueError(f"strata must be 1 or more, not {self.strata}")
+
+    def bind(self, total_steps: int) -> Self:
+        """Return itself: there is no schedule."""
+        return self
+
+    def __call__(self, step: int, key: Key) -> float:
+        """Return the draw of this step."""
+        u = key.fold(step).uniform()
+        if self.sampling == "stratified":
+            block, place = divmod(step, self.strata)
+            u = (permutation(key.fold("strata", block), self.strata)[place] + u) / self.strata
+        return float(self.low + (self.high - self.low) * u)
+
+    def nodes(self) -> Nodes:
+        """Return 9 Gauss–Legendre nodes on the range."""
+        return _legendre(self.low, self.high)
+
+
+@dataclass(frozen=True)
+class LinearDecay:
+    """Dynamic ratio: ρ_t = max(ρ_min, ρ_max − ρ_max·t·λ) at step t (the paper's "Dynamic MR").
+
+    Parameters
+    ----------
+    high, low : float
+        ρ_max and ρ_min.
+    decay : float, optional
+        λ. By default the value with which the last step has ρ_min.
+    total_steps : int, optional
+        Set by :meth:`bind`.
+    """
+
+    high: float
+    low: float
+    decay: float | None = None
+    total_steps: int | None = None
+
+    def __post_init__(self) -> None:
+        _check_range(self.low, self.high)
+        if self.decay is not None and not (math.isfinite(self.decay) and self.decay >= 0):
+            raise ValueError(f"decay must be a finite number of 0 or more, not {self.decay}")
+
+    def bind(self, total_steps: int) -> Self:
+        """Fix λ for a run of `total_steps` steps."""
+        return replace(self, total_steps=_check_total(total_steps))
+
+    def __call__(self, step: int, key: Key) -> float:
+        """Return ρ_t."""
+        return max(self.low, self.high - self.high * step * self.rate)
+
+    @property
+    def rate(self) -> float:
+        """λ per optimiser step."""
+        if self.decay is not None:
+            return self.decay
+        if self.total_steps is None:
+            raise ValueError("a schedule needs the number of steps: call bind(total_steps) first")
+        return (self.high - self.low) / (self.high * max(self.total_steps - 1, 1))
+
+    def nodes(self) -> Nodes:
+        """Return the ratios that a run spends its steps at: the falling part, and the floor once reached."""
+        if self.decay is None:
+            return _legendre(self.low, self.high)
+        if self.total_steps is None:
+            raise ValueError("with a decay of your own, call bind(total_steps) before nodes()")
+        last = self.total_steps - 1
+        fall = self.high * self.decay * last
+        if fall <= 0:
+            return np.array([self.high]), np.array([1.0])
+        share = min(1.0, (self.high - self.low) / fall)
+        p, w = _legendre(max(self.low, self.high - fall), self.high)
+        if share >= 1:
+            return p, w
+        return np.append(p, self.low), np.append(w * share, 1 - share)
+
+
+@dataclass(frozen=True)
+class UniformAbove:
+    """R²MAE + dynamic: p ~ U(ρ_t, high), with ρ_t a :class:`LinearDecay`.
+
+    Parameters
+    ----------
+    floor : LinearDecay
+        ρ_t.
+    high : float
+        Upper end, at least ``floor.high``.
+    """
+
+    floor: LinearDecay
+    high: float
+
+    def __post_init__(self) -> None:
+        _check_ratio("high", self.high)
+        if self.high < self.floor.high:
+            raise ValueError(f"high ({self.high:g}) is below the floor's own start ({self.floor.high:g})")
+
+    def bind(self, total_steps: int) -> Self:
+        """Fix the floor's schedule."""
+        return replace(self, floor=self.floor.bind(total_steps))
+
+    def __call__(self, step: int, key: Key) -> float:
+        """Return the draw of this step."""
+        floor = self.floor(step, key)
+        return floor + (self.high - floor) * key.fold(step).uniform()
+
+    def nodes(self) -> Nodes:
+        """Return the product quadrature over the schedule and the range above it."""
+        floors, outer = self.floor.nodes()
+        p, w = zip(*(_legendre(float(floor), self.high) for floor in floors), strict=True)
+        return np.concatenate(p), np.concatenate([o * x for o, x in zip(outer, w, strict=True)])
+
+
+@dataclass(frozen=True)
+class Grid:
+    """A ratio drawn from a finite list, for curricula with one weight column per ratio.
+
+    Parameters
+    ----------
+    values : sequence of float
+        Ratios in increasing order.
+    """
+
+    values: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "values", tuple(float(value) for value in self.values))
+        if not self.values:
+            raise ValueError("a grid needs at least one ratio")
+        for value in self.values:
+            _check_ratio("ratio", value)
+        if any(b <= a for a, b in zip(self.values, self.values[1:], strict=False)):
+            raise ValueError(f"the ratios of a grid must increase: {list(self.values)}")
+        _check_not_constant("grid", self.values[0], self.values[-1])
+
+    @classmethod
+    def spaced(cls, low: float, high: float, step: float = 0.05) -> Self:
+        """Return the grid low, low + step, …, high (the paper's 0.10, 0.15 … 0.50)."""
+        _check_range(low, high)
+        count = max(1, round((high - low) / step))
+        return cls(tuple(np.round(np.linspace(low, high, count + 1), 10)) if high > low else (low,))
+
+    def bind(self, total_steps: int) -> Self:
+        """Return itself: there is no schedule."""
+        return self
+
+    def __call__(self, step: int, key: Key) -> float:
+        """Return the draw of this step."""
+        return self.values[int(key.fold(step).uniform() * len(self.values))]
+
+    def column(self, ratio: float) -> int:
+        """Return the index of the value nearest to `ratio`."""
+        return int(np.argmin(np.abs(np.asarray(self.values) - ratio)))
+
+    def nodes(self) -> Nodes:
+        """Return the values with equal weights."""
+        return np.array(self.values), np.full(len(self.values), 1 / len(self.values))
+
+
+def draw(ratio: Ratio, step: int, key: Key, rows: int) -> float | Float[np.ndarray, " rows"]:
+    """Draw what a mask function takes: the mini-batch's ratio, or with ``per="sample"`` one for every row.
+
+    Parameters
+    ----------
+    ratio : Ratio
+        Bound to the run.
+    step : int
+        Optimiser step, from 0.
+    key : Key
+        The run's key for ratios; its row is the first row in the global batch.
+    rows : int
+        Number of rows.
+    """
+    if isinstance(ratio, Uniform) and ratio.per == "sample":
+        return ratio.low + (ratio.high - ratio.low) * uniforms(key.fold(step), rows)
+    return ratio(step, key)
+
+
+def as_ratio(value: "float | Sequence[float] | Ratio") -> Ratio:
+    """Read a number as :class:`Fixed`, two numbers as :class:`Uniform`; a ratio object passes through."""
+    if isinstance(value, int | float):
+        return Fixed(float(value))
+    if isinstance(value, Sequence):
+        if len(value) != 2:
+            raise ValueError(f"a range of ratios is two numbers, low and high, not {len(value)}")
+        return Uniform(float(value[0]), float(value[1]))
+    return value
+
+
+def _legendre(low: float, high: float) -> Nodes:
+    if high == low:
+        return np.array([low]), np.array([1.0])
+    x, w = np.polynomial.legendre.leggauss(_LEGENDRE)
+    return low + (high - low) * (x + 1) / 2, w / 2
+
+
+def _check_ratio(name: str, value: float) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | float | np.number) or not 0 <= value <= 1:
+        raise ValueError(f"{name} must be a number between 0 and 1, not {value!r}")
+
+
+def _check_range(low: float, high: float) -> None:
+    _check_ratio("low", low)
+    _check_ratio("high", high)
+    if low > high:
+        raise ValueError(f"low ({low:g}) is above high ({high:g}): exchange them")
+    _check_not_constant("range", low, high)
+
+
+def _check_not_constant(name: str, low: float, high: float) -> None:
+    if low == high and low in (0, 1):
+        what = "nothing" if low == 0 else "everything"
+        raise ValueError(f"a {name} that is always {low:g} hides {what}: there would be nothing to learn from")
+
+
+def _check_total(total_steps: int) -> int:
+    if total_steps < 1:
+        raise ValueError(f"a run needs at least one step, not {total_steps}")
+    return int(total_steps)

@@ -1,0 +1,266 @@
+"""Schemes by name: a ratio, and for curricula learned loss weights.
+
+A scheme is one function, registered by a decorator, that turns a wing's defaults and the user's own numbers into a
+:class:`Scheme`. No torch: the networks that learn the weights are in :mod:`r2mae.masking.curriculum`.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from difflib import get_close_matches
+from typing import Literal
+
+from r2mae.masking.ratios import Fixed, Grid, LinearDecay, Ratio, Uniform, UniformAbove
+
+
+@dataclass(frozen=True)
+class RatioDefaults:
+    """A wing's numbers: those of the paper where it gives them, else ours.
+
+    Parameters
+    ----------
+    fixed, low, high : float
+        The fixed ratio and the range of R²MAE.
+    dynamic : (float, float), optional
+        Start and end of the dynamic ratio; by default from `high` to `low`.
+    above : (float, float), optional
+        Start and end of the floor of R²MAE + dynamic; by default as `dynamic`.
+    spacing : float
+        Distance between the ratios of a curriculum's grid.
+    ours : bool
+        True where the paper gives no numbers.
+    """
+
+    fixed: float
+    low: float
+    high: float
+    dynamic: tuple[float, float] | None = None
+    above: tuple[float, float] | None = None
+    spacing: float = 0.05
+    ours: bool = False
+
+
+@dataclass(frozen=True)
+class Curriculum:
+    """How learned loss weights are trained (appendix "Implementations of CL and R²MAE + CL").
+
+    The fractions are of the whole run, so that a shorter run has the same shape. The defaults are the paper's
+    single-cell settings: frozen for 5,000 of 300,000 steps, multiplier from 1 at step 30,000 to −1 at 120,000.
+
+    Parameters
+    ----------
+    grid : Grid
+        One weight column for every ratio.
+    multiplier : {"constant", "falling"}
+        Gradient multiplier of the weight network: 1 throughout (``k0``: easy), or falling from 1 to −1.
+    warmup, start, end : float
+        Fractions of the run: frozen until `warmup`; the multiplier falls between `start` and `end`.
+    iterations : int
+        K, iterations of Sinkhorn's normalisation.
+    floor : float
+        Added to the sigmoid, so that weights stay positive.
+    """
+
+    grid: Grid
+    multiplier: Literal["constant", "falling"] = "falling"
+    warmup: float = 5_000 / 300_000
+    start: float = 30_000 / 300_000
+    end: float = 120_000 / 300_000
+    iterations: int = 4
+    floor: float = 1e-9
+    total_steps: int | None = None
+
+    def bind(self, total_steps: int) -> "Curriculum":
+        """Fix the fractions to a run of `total_steps` optimiser steps."""
+        return replace(self, total_steps=total_steps)
+
+    def frozen(self, step: int) -> bool:
+        """Return whether the weight network stands still at this step."""
+        return step < self.warmup * self._total
+
+    def multiplier_at(self, step: int) -> float:
+        """Return the factor on the weight network's gradient, from 1 (easy) to −1 (hard)."""
+        if self.multiplier == "constant":
+            return 1.0
+        first, last = self.start * self._total, self.end * self._total
+        if last <= first:
+            return 1.0 if step < first else -1.0
+        return 1.0 - 2.0 * min(max((step - first) / (last - first), 0.0), 1.0)
+
+    @property
+    def _total(self) -> int:
+        if self.total_steps is None:
+            raise ValueError("a curriculum needs the number of steps: call bind(total_steps) first")
+        return self.total_steps
+
+
+@dataclass(frozen=True)
+class Scheme:
+    """A masking scheme: what fraction is hidden, and how the hidden entries are weighted.
+
+    Parameters
+    ----------
+    name : str
+        Registered name.
+    ratio : Ratio
+        Mask ratio of a step.
+    curriculum : Curriculum, optional
+        Learned loss weights.
+    """
+
+    name: str
+    ratio: Ratio
+    curriculum: Curriculum | None = None
+
+    def bind(self, total_steps: int) -> "Scheme":
+        """Fix all schedules to a run of `total_steps` optimiser steps."""
+        curriculum = self.curriculum.bind(total_steps) if self.curriculum else None
+        return replace(self, ratio=self.ratio.bind(total_steps), curriculum=curriculum)
+
+
+Builder = Callable[[RatioDefaults], Scheme]
+
+
+@dataclass(frozen=True)
+class _Entry:
+    build: Builder
+    takes: tuple[str, ...]
+    summary: str
+
+
+_REGISTRY: dict[str, _Entry] = {}
+
+
+def register(name: str, takes: Iterable[str]) -> Callable[[Builder], Builder]:
+    """Register a scheme under `name`; `takes` names the numbers ("ratio", "low", "high") it listens to."""
+
+    def add(build: Builder) -> Builder:
+        if name in _REGISTRY:
+            raise ValueError(f"there is already a scheme called {name!r}")
+        _REGISTRY[name] = _Entry(build, tuple(takes), (build.__doc__ or "").strip().splitlines()[0])
+        return build
+
+    return add
+
+
+def scheme_names() -> list[str]:
+    """Return the names of all schemes, in the order of the paper."""
+    return list(_REGISTRY)
+
+
+def scheme_takes(name: str) -> tuple[str, ...]:
+    """Return which of "ratio", "low" and "high" the scheme listens to."""
+    return _entry(name).takes
+
+
+def scheme_summary(name: str) -> str:
+    """Return the scheme in one line."""
+    return _entry(name).summary
+
+
+def make_scheme(
+    name: str,
+    defaults: RatioDefaults,
+    *,
+    ratio: float | None = None,
+    low: float | None = None,
+    high: float | None = None,
+) -> Scheme:
+    """Build a scheme from a wing's defaults and the user's own numbers.
+
+    Parameters
+    ----------
+    name : str
+        One of :func:`scheme_names`.
+    defaults : RatioDefaults
+        The wing's numbers.
+    ratio, low, high : float, optional
+        Override the default; one that the scheme does not listen to is an error, since it would change nothing.
+
+    Raises
+    ------
+    ValueError
+        For an unknown name, a number outside [0, 1], low above high, or a number the scheme ignores.
+    """
+    entry = _entry(name)
+    given = {key: value for key, value in (("ratio", ratio), ("low", low), ("high", high)) if value is not None}
+    for key in given:
+        if key not in entry.takes:
+            takes = " and ".join(entry.takes) or "no numbers"
+            raise ValueError(f"the scheme {name!r} does not take {key!r}: it takes {takes}")
+    numbers = defaults if ratio is None else replace(defaults, fixed=ratio)
+    if low is not None or high is not None:
+        bottom, top = defaults.low if low is None else low, defaults.high if high is None else high
+        Uniform(bottom, top)  # refuses bad ranges in the user's own words
+        numbers = replace(numbers, low=bottom, high=top, dynamic=None, above=None)
+    return entry.build(numbers)
+
+
+@register("fixed", takes=["ratio"])
+def _fixed(numbers: RatioDefaults) -> Scheme:
+    """One mask ratio for the whole run."""
+    return Scheme("fixed", Fixed(numbers.fixed))
+
+
+@register("dynamic", takes=["low", "high"])
+def _dynamic(numbers: RatioDefaults) -> Scheme:
+    """Ratio falls linearly from high to low over the run."""
+    return Scheme("dynamic", _decay(numbers.dynamic, numbers))
+
+
+@register("mdlm", takes=[])
+def _mdlm(numbers: RatioDefaults) -> Scheme:
+    """p ~ U(0, 1) for every mini-batch, as in masked diffusion language models."""
+    return Scheme("mdlm", Uniform(0.0, 1.0))
+
+
+@register("r2mae", takes=["low", "high"])
+def _r2mae(numbers: RatioDefaults) -> Scheme:
+    """p ~ U(low, high) for every mini-batch."""
+    return Scheme("r2mae", Uniform(numbers.low, numbers.high))
+
+
+@register("r2mae-dynamic", takes=["low", "high"])
+def _r2mae_dynamic(numbers: RatioDefaults) -> Scheme:
+    """p ~ U(floor, high) for every mini-batch, with a floor that falls over the run."""
+    return Scheme("r2mae-dynamic", UniformAbove(_decay(numbers.above or numbers.dynamic, numbers), numbers.high))
+
+
+@register("cl", takes=["ratio", "low", "high"])
+def _cl(numbers: RatioDefaults) -> Scheme:
+    """Fixed ratio with loss weights learned from easy to hard."""
+    return Scheme("cl", Fixed(numbers.fixed), Curriculum(_grid(numbers)))
+
+
+@register("cl-k0", takes=["ratio", "low", "high"])
+def _cl_k0(numbers: RatioDefaults) -> Scheme:
+    """Fixed ratio with loss weights that always learn the easy entries."""
+    return Scheme("cl-k0", Fixed(numbers.fixed), Curriculum(_grid(numbers), "constant"))
+
+
+@register("r2mae-cl", takes=["low", "high"])
+def _r2mae_cl(numbers: RatioDefaults) -> Scheme:
+    """Ratio from a grid on [low, high], with loss weights learned from easy to hard."""
+    return Scheme("r2mae-cl", _grid(numbers), Curriculum(_grid(numbers)))
+
+
+@register("r2mae-cl-k0", takes=["low", "high"])
+def _r2mae_cl_k0(numbers: RatioDefaults) -> Scheme:
+    """Ratio from a grid on [low, high], with loss weights that always learn the easy entries."""
+    return Scheme("r2mae-cl-k0", _grid(numbers), Curriculum(_grid(numbers), "constant"))
+
+
+def _decay(ends: tuple[float, float] | None, numbers: RatioDefaults) -> LinearDecay:
+    high, low = ends or (numbers.high, numbers.low)
+    return LinearDecay(high, low)
+
+
+def _grid(numbers: RatioDefaults) -> Grid:
+    return Grid.spaced(numbers.low, numbers.high, numbers.spacing)
+
+
+def _entry(name: str) -> _Entry:
+    if name not in _REGISTRY:
+        match = get_close_matches(name.lower(), _REGISTRY, n=1)
+        hint = f"did you mean {match[0]!r}?" if match else f"choose from: {', '.join(_REGISTRY)}"
+        raise ValueError(f"unknown scheme {name!r}: {hint}")
+    return _REGISTRY[name]
