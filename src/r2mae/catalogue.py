@@ -1,0 +1,327 @@
+"""Public data sets: where each comes from, under which licence, and the proof that a copy is the true one."""
+
+import hashlib
+import json
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, Literal
+
+from r2mae.errors import UserError
+from r2mae.files import atomic_write, write_json
+
+if TYPE_CHECKING:
+    from rich.progress import Progress, TaskID
+
+Status = Literal["ok", "missing", "corrupted", "unrecorded"]
+
+CHECKSUMS = "checksums.json"
+"""File in the data root that holds the sha256 recorded at the first download of files that came without one."""
+
+
+@dataclass(frozen=True)
+class PublicFile:
+    """One file of a public set.
+
+    Parameters
+    ----------
+    path : str
+        Place below the data root, with forward slashes.
+    url : str
+        Where it is fetched from.
+    sha256 : str or None
+        Hexadecimal; None where none could be verified, then the first download's is recorded and binding.
+    size : int or None
+        Bytes.
+    """
+
+    path: str
+    url: str
+    sha256: str | None = None
+    size: int | None = None
+
+
+@dataclass(frozen=True)
+class PublicSet:
+    """A public data set that is known by name.
+
+    Parameters
+    ----------
+    name, wing, title : str
+        Name on the command line, wing that reads it ("images", ...) and a line for people.
+    origin : str
+        Home page.
+    licence : str
+        Terms of the original set.
+    files : tuple of PublicFile
+        Empty for a packaged set.
+    packaged : str or None
+        The library it ships with.
+    """
+
+    name: str
+    wing: str
+    title: str
+    origin: str
+    licence: str
+    files: tuple[PublicFile, ...] = ()
+    packaged: str | None = None
+
+
+def data_root() -> Path:
+    """Give the data folder: ``$R2MAE_DATA``, or the user's cache folder where that is unset or empty."""
+    if chosen := os.environ.get("R2MAE_DATA", "").strip():
+        return Path(chosen).expanduser().absolute()
+    import pooch
+
+    return Path(pooch.os_cache("r2mae"))
+
+
+def locate(public: PublicSet) -> dict[str, Path]:
+    """Find the files of a set without touching the network.
+
+    Only presence and size are looked at, so this is instant; :func:`verify` reads the files.
+
+    Returns
+    -------
+    dict
+        ``PublicFile.path`` to the place on this machine; empty for a packaged set.
+
+    Raises
+    ------
+    UserError
+        A file is missing or of another size.
+    """
+    root = data_root()
+    places = {file.path: root / file.path for file in public.files}
+    for file in public.files:
+        place = places[file.path]
+        if not place.is_file():
+            raise UserError(
+                f"{place} is missing: run `r2mae data fetch {public.name}`, "
+                f"or point R2MAE_DATA at the folder that holds {file.path}"
+            )
+        if file.size is not None and (size := place.stat().st_size) != file.size:
+            raise UserError(
+                f"{place} is corrupted ({size:,} bytes, expected {file.size:,}): "
+                f"run `r2mae data fetch {public.name}` to replace it"
+            )
+    return places
+
+
+def verify(public: PublicSet) -> dict[Path, Status]:
+    """Compare the files of a set on this machine with their size and sha256.
+
+    Returns
+    -------
+    dict
+        Place to "ok", "missing", "corrupted", or "unrecorded" (present, but no checksum is known yet).
+    """
+    root = data_root()
+    recorded = _recorded(root)
+    return {root / file.path: _status(root / file.path, file, recorded) for file in public.files}
+
+
+def fetch(public: PublicSet, *, progress: bool = True) -> list[Path]:
+    """Fetch what is missing or corrupted; a file takes its name only once its checksum is right.
+
+    A file without a known checksum is held to the one of its first download, which is recorded in
+    ``checksums.json`` in the data root; one that was placed there by hand is recorded as it is.
+
+    Parameters
+    ----------
+    public : PublicSet
+        What to fetch; nothing for a packaged set.
+    progress : bool
+        Show a progress bar, and name corrupted files, on stderr.
+
+    Returns
+    -------
+    list of Path
+        All files of the set, in its order.
+
+    Raises
+    ------
+    UserError
+        No network, an error of the server, a wrong checksum, or a folder that cannot be written.
+    """
+    if not public.files:
+        return []
+    root = data_root()
+    places = []
+    with _display(progress) as display:
+        for file in public.files:
+            recorded = _recorded(root)
+            place = root / file.path
+            status = _status(place, file, recorded)
+            if status == "corrupted":
+                display.console.print(f"{place} is corrupted and is fetched again", soft_wrap=True)
+            if status in {"missing", "corrupted"}:
+                task = display.add_task(file.path, total=file.size)
+                digest = _download(file, place, _expected(file, recorded), _Bar(display, task))
+            elif status == "unrecorded":
+                digest = _sha256(place)
+            if status != "ok" and file.sha256 is None:
+                _record(root, {**recorded, file.path: digest})
+            places.append(place)
+    return places
+
+
+def _expected(file: PublicFile, recorded: Mapping[str, str]) -> str | None:
+    return file.sha256 or recorded.get(file.path)
+
+
+def _status(place: Path, file: PublicFile, recorded: Mapping[str, str]) -> Status:
+    if not place.is_file():
+        return "missing"
+    if file.size is not None and place.stat().st_size != file.size:
+        return "corrupted"
+    expected = _expected(file, recorded)
+    if expected is None:
+        return "unrecorded"
+    return "ok" if _sha256(place) == expected else "corrupted"
+
+
+def _sha256(path: Path) -> str:
+    try:
+        with path.open("rb") as stream:
+            return hashlib.file_digest(stream, "sha256").hexdigest()
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read ({error.strerror})") from error
+
+
+def _recorded(root: Path) -> dict[str, str]:
+    path = root / CHECKSUMS
+    try:
+        entries = json.loads(path.read_text("utf-8"))
+    except (FileNotFoundError, NotADirectoryError):
+        return {}
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read ({error.strerror})") from error
+    except (ValueError, RecursionError):
+        entries = None
+    if not isinstance(entries, dict) or not all(isinstance(value, str) for value in entries.values()):
+        raise UserError(f"{path}: expected a JSON object of path to sha256: repair it, or delete it to record anew")
+    return entries
+
+
+def _record(root: Path, entries: Mapping[str, str]) -> None:
+    try:
+        write_json(root / CHECKSUMS, entries)
+    except OSError as error:
+        raise _unwritable(root / CHECKSUMS, error) from error
+
+
+def _download(file: PublicFile, place: Path, expected: str | None, bar: "_Bar") -> str:
+    """Download to a temporary file beside `place`, check it, and only then let it take its name.
+
+    ``pooch.retrieve`` does the same without ``fsync`` and leaves the file readable by its owner alone, so its
+    downloader is used here and not the whole.
+    """
+    import pooch
+
+    # Without this header some servers send a .gz as an encoding, and requests unpacks it before it is hashed.
+    downloader = pooch.HTTPDownloader(bar, chunk_size=2**16, headers={"Accept-Encoding": "identity"})
+    by_hand = f"try again, or place the file by hand at {place}"
+    try:
+        with atomic_write(place, "wb") as out:
+            tally = _Tally(out)
+            try:
+                downloader(file.url, tally, None)
+            except OSError as error:  # requests' errors are OSErrors without a number
+                if error.errno is not None:
+                    raise
+                raise UserError(f"{file.url} cannot be fetched ({_reason(error)}): {by_hand}") from error
+            digest = tally.digest.hexdigest()
+            if file.size is not None and tally.size != file.size:
+                raise UserError(f"{file.url} gave {tally.size:,} bytes, expected {file.size:,}: {by_hand}")
+            if expected is not None and digest != expected:
+                raise UserError(f"{file.url} gave a file of sha256 {digest}, expected {expected}: {by_hand}")
+    except OSError as error:
+        raise _unwritable(place, error) from error
+    return digest
+
+
+def _unwritable(path: Path, error: OSError) -> UserError:
+    return UserError(f"{path}: cannot be written ({error.strerror}): point R2MAE_DATA at a folder that can be")
+
+
+def _reason(error: OSError) -> str:
+    """Say what went wrong in a few words; requests' own messages are a nest of representations."""
+    response = getattr(error, "response", None)
+    if response is not None:
+        return f"the server answered {response.status_code} {response.reason}"
+    name = type(error).__name__
+    if "Timeout" in name:
+        return "timed out"
+    known = {"ConnectionError": "no connection", "ChunkedEncodingError": "the connection broke off"}
+    return known.get(name, name)
+
+
+class _Tally:
+    """A file that hashes and counts what is written to it."""
+
+    def __init__(self, out: IO[Any]) -> None:
+        self.out = out
+        self.digest = hashlib.sha256()
+        self.size = 0
+
+    def write(self, chunk: bytes) -> int:
+        self.digest.update(chunk)
+        self.size += len(chunk)
+        return int(self.out.write(chunk))
+
+    def flush(self) -> None:
+        """Leave flushing to the end: pooch asks for it after every chunk."""
+
+
+class _Bar:
+    """The five things pooch asks of a progress bar, shown by rich."""
+
+    def __init__(self, display: "Progress", task: "TaskID") -> None:
+        self.display = display
+        self.task = task
+
+    @property
+    def total(self) -> float | None:
+        return self.display.tasks[self.task].total
+
+    @total.setter
+    def total(self, size: int) -> None:
+        if size:  # zero: the server did not say
+            self.display.update(self.task, total=size)
+
+    def update(self, size: int) -> None:
+        self.display.update(self.task, advance=size)
+
+    def reset(self) -> None:
+        self.display.update(self.task, completed=0)
+
+    def close(self) -> None:
+        """Nothing to do: the display closes all bars together."""
+
+
+@contextmanager
+def _display(progress: bool) -> Iterator["Progress"]:
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        DownloadColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+        TransferSpeedColumn,
+    )
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        DownloadColumn(),
+        TransferSpeedColumn(),
+        TimeRemainingColumn(),
+    )
+    console = Console(stderr=True, quiet=not progress)
+    with Progress(*columns, console=console, disable=not progress) as display:
+        yield display

@@ -1,0 +1,228 @@
+"""Multinomial logistic regression along a path of regularisation strengths, for one set of training rows.
+
+L-BFGS whose initial inverse Hessian comes from one eigendecomposition of the rows' scatter matrix, shared by all
+strengths: in its eigenbasis the Hessian is close to diagonal, ``w_k λ_j + 1/C``, with ``w_k`` the mean curvature of
+the loss in the logit of class k. (Where all probabilities are equal this is the Hessian itself; Böhning's bound is
+the same form with ``w = 1/2``.) Each strength starts where the path so far points. Logits are linear in the
+coefficients, so that a line search costs no product with the features: a step costs one product each way.
+"""
+
+import math
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from r2mae.evaluation._folds import Rows
+
+MEMORY = 20  # curvature pairs kept by L-BFGS
+ROUNDING = 1e-10  # relative error allowed for when two values of the objective are compared
+
+
+@dataclass(frozen=True, eq=False)
+class Solution:
+    """Coefficients at one strength, the intercepts in the last column, and how they were reached."""
+
+    theta: Float[np.ndarray, "classes d_plus_1"]
+    iterations: int
+    converged: bool
+
+
+@dataclass(frozen=True, eq=False)
+class _Point:
+    """A point of the path: logits less that of the row's own class, the objective, and dloss/dlogit."""
+
+    theta: Float[np.ndarray, "classes d_plus_1"]
+    margins: Float[np.ndarray, "classes n"]
+    value: float
+    residuals: Float[np.ndarray, "classes n"]
+
+
+def solve_path(
+    rows: Rows, codes: Int[np.ndarray, " n"], strengths: Sequence[float], *, tol: float, max_iter: int
+) -> Iterator[Solution]:
+    """Minimise ``C Σᵢ cross-entropyᵢ + ½‖W‖²``, intercepts free, for every strength C.
+
+    Parameters
+    ----------
+    rows : Rows
+        Training rows; coefficients are penalised in units of their scale.
+    codes : ndarray of int, shape (n,)
+        Class of every row, 0 … K−1; every class occurs.
+    strengths : sequence of float
+        C, ascending.
+    tol : float
+        Stop when the Newton decrement per row, ``sqrt(gᵀ H⁻¹ g / n)`` with the above model of the Hessian, is below:
+        an estimate of the error left in the logits (root mean square, weighted by their curvature) that depends
+        neither on the units of the features nor on C.
+    max_iter : int
+        At most this many steps for each strength.
+
+    Yields
+    ------
+    Solution
+        One for each strength.
+    """
+    objective = _Objective(rows, codes)
+    theta = objective.start()
+    margins = objective.margins(theta)
+    behind: tuple[float, np.ndarray, np.ndarray] | None = None
+    for number, strength in enumerate(strengths):
+        objective.weigh(strength)
+        point = objective.at(theta, margins)
+        if behind is not None and behind[0] < strengths[number - 1]:
+            # The path is smooth in log C: try to go on as it went between the last two strengths.
+            ahead = math.log(strength / strengths[number - 1]) / math.log(strengths[number - 1] / behind[0])
+            guess = objective.at(theta + ahead * (theta - behind[1]), margins + ahead * (margins - behind[2]))
+            point = min(point, guess, key=lambda candidate: candidate.value)
+        if number:
+            behind = (strengths[number - 1], theta, margins)
+        point, iterations, converged = _minimise(objective, point, tol=tol, max_iter=max_iter)
+        theta, margins = point.theta, point.margins
+        yield Solution(theta, iterations, converged)
+
+
+class _Objective:
+    """``Σᵢ cross-entropyᵢ + ‖W scale‖²/(2C)`` over one set of rows."""
+
+    def __init__(self, rows: Rows, codes: Int[np.ndarray, " n"]) -> None:
+        self.rows = rows
+        self.classes = int(codes.max()) + 1
+        self._own = (codes, np.arange(len(codes)))
+        self._counts = np.bincount(codes)
+        self.strength = 1.0
+        self.penalty = np.zeros(len(rows.mean) + 1)
+
+    def weigh(self, strength: float) -> None:
+        """Set C."""
+        self.strength = strength
+        self.penalty[:-1] = self.rows.scale**2 / strength
+
+    def start(self) -> Float[np.ndarray, "classes d_plus_1"]:
+        """No coefficients, and intercepts that predict the frequencies of the classes."""
+        theta = np.zeros((self.classes, len(self.penalty)))
+        theta[:, -1] = np.log(self._counts)
+        theta[:, -1] -= theta[:, -1].mean()
+        return theta
+
+    def margins(self, theta: Float[np.ndarray, "classes d_plus_1"]) -> Float[np.ndarray, "classes n"]:
+        """Logits less the logit of the row's own class (exact for the loss, however large the logits)."""
+        logits = self.rows.times(theta[:, :-1])
+        logits += theta[:, -1:]
+        logits -= logits[self._own]
+        return logits
+
+    def at(self, theta: np.ndarray, margins: np.ndarray) -> _Point:
+        """Evaluate loss and residuals (probabilities less one-hot labels)."""
+        top = margins.max(axis=0)
+        residuals = np.exp(margins - top)
+        total = residuals.sum(axis=0)
+        residuals /= total
+        residuals[self._own] -= 1.0
+        value = (np.log(total) + top).sum() + 0.5 * np.vdot(theta * self.penalty, theta)
+        return _Point(theta, margins, float(value), residuals)
+
+    def gradient(self, point: _Point) -> Float[np.ndarray, "classes d_plus_1"]:
+        """Gradient in coefficients and intercepts."""
+        gradient = point.theta * self.penalty
+        gradient[:, :-1] += self.rows.gather(point.residuals)
+        gradient[:, -1] += point.residuals.sum(axis=1)
+        return gradient
+
+    def curvature(self, point: _Point, direction: np.ndarray, change: np.ndarray) -> float:
+        """Second derivative along a direction that changes the margins by `change`."""
+        weighted = point.residuals * change  # the own class, where residuals are p − 1, has no change
+        spread = np.vdot(weighted, change) - np.square(weighted.sum(axis=0)).sum()
+        return float(spread + np.vdot(direction * self.penalty, direction))
+
+    def slope(self, point: _Point, direction: np.ndarray, change: np.ndarray) -> float:
+        """First derivative along the direction."""
+        return float(np.vdot(point.residuals, change) + np.vdot(point.theta * self.penalty, direction))
+
+    def inverse_hessian(self, point: _Point) -> Callable[[np.ndarray], np.ndarray]:
+        """Model of the inverse Hessian on directions that sum to zero over the classes (see the module)."""
+        rows, n = self.rows, self.rows.n
+        # mean over the rows of p(1−p), from residuals p − 1 at the own class and p elsewhere
+        spread = (np.abs(point.residuals) - np.square(point.residuals)).sum(axis=1)
+        weight = np.maximum(spread / n * self.classes / (self.classes - 1), 1e-9)[:, None]
+        inverse = 1.0 / (weight * rows.values + 1.0 / self.strength)
+        turn = rows.vectors / rows.scale[:, None]
+
+        def apply(gradient: np.ndarray) -> np.ndarray:
+            centred = gradient[:, :-1] - gradient[:, -1:] * rows.mean
+            out = np.empty_like(gradient)
+            out[:, :-1] = ((centred @ turn) * inverse) @ turn.T
+            out[:, -1] = gradient[:, -1] / (n * weight[:, 0]) - out[:, :-1] @ rows.mean
+            out -= out.mean(axis=0)
+            return out
+
+        return apply
+
+
+class _Memory:
+    """The L-BFGS two-loop recursion."""
+
+    def __init__(self) -> None:
+        self._pairs: deque[tuple[np.ndarray, np.ndarray, float]] = deque(maxlen=MEMORY)
+
+    def add(self, step: np.ndarray, change: np.ndarray) -> None:
+        """Remember that `step` changed the gradient by `change`."""
+        product = float(np.vdot(step, change))
+        if product > 0.0:  # rounding alone can break this: the objective is strictly convex
+            self._pairs.append((step, change, product))
+
+    def direction(
+        self, gradient: np.ndarray, inverse_hessian: Callable[[np.ndarray], np.ndarray]
+    ) -> np.ndarray:
+        """Quasi-Newton direction of descent."""
+        q = -gradient
+        factors = []
+        for step, change, product in reversed(self._pairs):
+            factors.append(np.vdot(step, q) / product)
+            q -= factors[-1] * change
+        q = inverse_hessian(q)
+        for (step, change, product), factor in zip(self._pairs, reversed(factors), strict=True):
+            q += (factor - np.vdot(change, q) / product) * step
+        return q
+
+
+def _minimise(objective: _Objective, point: _Point, *, tol: float, max_iter: int) -> tuple[_Point, int, bool]:
+    inverse_hessian = objective.inverse_hessian(point)
+    memory = _Memory()
+    gradient = objective.gradient(point)
+    for iteration in range(max_iter + 1):
+        decrement = max(float(np.vdot(gradient, inverse_hessian(gradient))), 0.0)
+        if math.sqrt(decrement / objective.rows.n) <= tol:
+            return point, iteration, True
+        following = None
+        if iteration < max_iter:
+            following = _search(objective, point, memory.direction(gradient, inverse_hessian))
+        if following is None:
+            break
+        before, gradient = gradient, objective.gradient(following)
+        memory.add(following.theta - point.theta, gradient - before)
+        point = following
+    return point, iteration, False
+
+
+def _search(objective: _Objective, point: _Point, direction: np.ndarray) -> _Point | None:
+    """Move along the direction, first by a Newton step; None where rounding leaves nothing to gain."""
+    change = objective.margins(direction)
+    slope = objective.slope(point, direction, change)
+    if not slope < 0.0:
+        return None
+    length = -slope / objective.curvature(point, direction, change)
+    for _ in range(30):
+        trial = objective.at(point.theta + length * direction, point.margins + length * change)
+        gain = point.value - trial.value
+        if gain >= -1e-4 * length * slope:
+            return trial
+        there = objective.slope(trial, direction, change)
+        # Close to the optimum differences of the objective are rounding, and only the slope tells (Hager and Zhang).
+        if abs(there) <= 0.8 * abs(slope) and gain >= -ROUNDING * abs(point.value):
+            return trial
+        # The objective is convex: the slope has changed sign, and its root lies in between.
+        length *= min(max(slope / (slope - there), 0.1), 0.7)
+    return None

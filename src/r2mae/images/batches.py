@@ -1,0 +1,82 @@
+"""Images as the loop wants them: batches by index out of one array."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from r2mae.images.config import ImagesConfig
+from r2mae.images.data import ImageSet, Splits, load_splits
+from r2mae.masking.keys import Key, permutation
+
+
+class ImageBatches:
+    """Flattened images, whole batches at a time.
+
+    Parameters
+    ----------
+    images : ndarray, shape (n, height, width, channels)
+        In memory, or mapped from a file.
+    rows : ndarray of int, optional
+        Which of them; all by default.
+    """
+
+    def __init__(self, images: np.ndarray, rows: np.ndarray | None = None) -> None:
+        self.flat = images.reshape(len(images), -1)
+        self.rows = rows
+
+    def __len__(self) -> int:
+        """Return the number of images."""
+        return len(self.flat) if self.rows is None else len(self.rows)
+
+    def __getitems__(self, indices: Sequence[int] | np.ndarray) -> Tensor:
+        """Return these images, shape (batch, pixels), in the array's own type."""
+        rows = np.asarray(indices)
+        return torch.from_numpy(self.flat.take(rows if self.rows is None else self.rows[rows], axis=0))
+
+
+@dataclass(frozen=True)
+class ImageData:
+    """What a run on images reads.
+
+    Parameters
+    ----------
+    splits : Splits
+        Training and test images.
+    train, validation : ImageBatches
+        The training images, and those of them held out.
+    architecture : dict
+        From which the model is built.
+    """
+
+    splits: Splits
+    train: ImageBatches
+    validation: ImageBatches | None
+    architecture: dict[str, Any]
+
+
+def load_data(config: ImagesConfig) -> ImageData:
+    """Read the images of a run and divide them; the division depends on the seed alone."""
+    splits = load_splits(config.data, test_fraction=config.test_fraction, seed=config.seed, resize=config.resize)
+    images = splits.train.images
+    train, validation = ImageBatches(images), None
+    if config.validation:
+        order = permutation(Key.root(config.seed).fold("validation"), len(images))
+        held_out = min(max(1, round(config.validation * len(images))), len(images) - 1)
+        validation = ImageBatches(images, np.sort(order[:held_out]))
+        train = ImageBatches(images, np.sort(order[held_out:]))
+    return ImageData(splits, train, validation, architecture(config, splits.train))
+
+
+def architecture(config: ImagesConfig, images: ImageSet) -> dict[str, Any]:
+    """Return what the model is built from."""
+    return {
+        "model": "mlp",
+        "shape": list(images.shape),
+        "hidden": config.hidden,
+        "latent": config.latent,
+        "exact": config.exact,
+    }

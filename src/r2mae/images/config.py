@@ -1,0 +1,44 @@
+"""The configuration of a run on images. No torch."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from r2mae.errors import UserError
+from r2mae.training.config import RunConfig
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImagesConfig(RunConfig):
+    """A run on images; the defaults are those of the paper's MNIST experiments.
+
+    Parameters
+    ----------
+    hidden : int
+        Width of the first hidden layer (paper: 16 or 512).
+    latent : int
+        Width of the second hidden layer, the representation (paper: 16, 32, 64, 256 or 1024).
+    exact : bool
+        Hide exactly the rounded count of pixels in each image, instead of each pixel independently.
+    resize : int, optional
+        Bring images to this many pixels a side; needed where a folder holds several sizes.
+    test_fraction : float
+        Fraction of a set without an official test part that is kept for evaluation.
+    """
+
+    wing: ClassVar[str] = "images"
+
+    hidden: int = 512
+    latent: int = 256
+    exact: bool = False
+    resize: int | None = None
+    test_fraction: float = 0.2
+    lr: float = 3e-3
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("hidden", "latent", "resize"):
+            value = getattr(self, name)
+            if value is not None and (not isinstance(value, int) or value < 1):
+                raise UserError(f"{name} must be 1 or more, not {value!r}")
+        if not 0 < self.test_fraction < 1:
+            raise UserError(f"test_fraction must lie between 0 and 1, not {self.test_fraction}")

@@ -1,0 +1,104 @@
+"""What a model of images is worth: linear probe, reconstruction, effective rank."""
+
+from typing import Literal
+
+import numpy as np
+import torch
+from jaxtyping import Float32, Int64
+from torch import nn
+
+from r2mae.errors import UserError
+from r2mae.evaluation.head import fit_head
+from r2mae.evaluation.probes import LinearProbe
+from r2mae.evaluation.spectrum import effective_rank
+from r2mae.images.batches import ImageBatches, ImageData
+from r2mae.images.config import ImagesConfig
+from r2mae.images.data import ImageSet
+from r2mae.images.task import PixelTask, scaled
+from r2mae.training.validation import evaluating, masked_losses, to_device
+
+RATIOS = (0.1, 0.3, 0.5, 0.7, 0.9)
+_BATCH = 2048
+
+Probe = Literal["head", "logistic"]
+
+
+def evaluate(
+    config: ImagesConfig, task: PixelTask, model: nn.Module, data: ImageData, *, probe: Probe = "head"
+) -> dict[str, float]:
+    """Measure a pretrained autoencoder on the test images.
+
+    Parameters
+    ----------
+    config, task, model, data
+        Of the run.
+    probe : {"head", "logistic"}
+        The paper's probe (a new layer, Adam, 15 epochs), or logistic regression with cross-validated strength.
+
+    Returns
+    -------
+    dict
+        ``probe_accuracy`` (where there are labels), ``masked_mse`` (mean over the ratios of :data:`RATIOS`, on frozen
+        masks) and each of them, ``clean_mse``, ``effective_rank`` and ``spectral_entropy`` of the test embeddings.
+    """
+    device = next(model.parameters()).device
+    test = embed_set(task, model, data.splits.test)
+    scores: dict[str, float] = {}
+    if data.splits.train.labels is not None and data.splits.test.labels is not None:
+        train = embed_set(task, model, data.splits.train)
+        scores["probe_accuracy"] = _probe(
+            probe, train, data.splits.train.labels, test, data.splits.test.labels, config.seed
+        )
+    batches = ImageBatches(data.splits.test.images)
+    masked = masked_losses(task, model, batches, RATIOS, device=str(device))
+    scores["masked_mse"] = float(np.mean(masked))
+    scores.update({f"masked_mse_{ratio:g}": loss for ratio, loss in zip(RATIOS, masked, strict=True)})
+    scores["clean_mse"] = clean_mse(task, model, batches)
+    spectrum = effective_rank(test)
+    scores["effective_rank"], scores["spectral_entropy"] = spectrum.rank, spectrum.entropy
+    return scores
+
+
+def embed_set(task: PixelTask, model: nn.Module, images: ImageSet) -> Float32[np.ndarray, "n latent"]:
+    """Embed every image, without a mask."""
+    expected = getattr(model, "pixels", None)
+    if expected is not None and expected != int(np.prod(images.shape)):
+        height, width, channels = images.shape
+        raise UserError(
+            f"{images.name} has images of {height} x {width} x {channels}, and the model takes {expected} numbers: "
+            "bring them to the size of the training images (--resize)"
+        )
+    device = next(model.parameters()).device
+    batches = ImageBatches(images.images)
+    with evaluating(model):
+        parts = [
+            task.embed(model, to_device(batches.__getitems__(np.arange(i, min(i + _BATCH, len(batches)))), device))
+            for i in range(0, len(batches), _BATCH)
+        ]
+    return torch.cat(parts).float().cpu().numpy()
+
+
+@torch.no_grad()
+def clean_mse(task: PixelTask, model: nn.Module, batches: ImageBatches) -> float:
+    """Return the mean squared error over all pixels of unmasked images."""
+    device = next(model.parameters()).device
+    total = torch.zeros((), dtype=torch.float64, device=device)
+    with evaluating(model):
+        for first in range(0, len(batches), _BATCH):
+            batch = to_device(batches.__getitems__(np.arange(first, min(first + _BATCH, len(batches)))), device)
+            total += (task.reconstruct(model, batch) - scaled(batch)).square().sum()
+    return float(total) / batches.flat.size
+
+
+def _probe(
+    kind: Probe,
+    train: Float32[np.ndarray, "n d"],
+    train_labels: Int64[np.ndarray, " n"],
+    test: Float32[np.ndarray, "m d"],
+    test_labels: Int64[np.ndarray, " m"],
+    seed: int,
+) -> float:
+    if kind == "logistic":
+        probe = LinearProbe(scoring="accuracy").fit(train, train_labels)
+        return float((probe.predict(test) == test_labels).mean())
+    return fit_head(train, train_labels, seed=seed).accuracy(test, test_labels)

@@ -1,0 +1,91 @@
+"""The wing `images`, as the floors above see it. No torch until data or models are asked for."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from r2mae.evaluation.metrics import Metric
+from r2mae.images.config import ImagesConfig
+from r2mae.images.sets import SETS
+from r2mae.masking.schemes import RatioDefaults
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from r2mae.images.batches import ImageData
+    from r2mae.images.evaluate import Probe
+    from r2mae.images.task import PixelTask
+
+_WIDTHS = [(hidden, latent) for hidden in (512, 16) for latent in (16, 32, 64, 256, 1024)]
+
+
+class ImagesWing:
+    """Images: scikit-learn's digits, MNIST, folders and arrays, with the paper's MLP autoencoder."""
+
+    name = "images"
+    title = "Images: digits, MNIST, folders of images, .npy, .npz"
+    config = ImagesConfig
+    # The paper gives no ratios for MNIST apart from the grid 0.1 … 0.9 of fixed ones.
+    ratios = RatioDefaults(fixed=0.7, low=0.5, high=0.9, ours=True)
+    metrics = (
+        Metric("probe_accuracy", "linear probe accuracy"),
+        Metric("masked_mse", "masked reconstruction error", higher_is_better=False),
+        Metric("clean_mse", "unmasked reconstruction error", higher_is_better=False),
+        Metric("effective_rank", "effective rank"),
+    )
+    presets: Mapping[str, Mapping[str, Any]] = {
+        f"mlp-{hidden}-{latent}": {"hidden": hidden, "latent": latent} for hidden, latent in _WIDTHS
+    }
+    sets = SETS
+    # digits has 1,438 training images: 15 epochs would be 168 steps.
+    set_defaults: Mapping[str, Mapping[str, Any]] = {"digits": {"epochs": 100.0}}
+
+    def load(self, config: ImagesConfig) -> "ImageData":
+        """Read the images of a run."""
+        from r2mae.images.batches import load_data
+
+        return load_data(config)
+
+    def build(self, architecture: Mapping[str, Any]) -> "tuple[PixelTask, nn.Module]":
+        """Make the task and a fresh model."""
+        from r2mae.images.model import MLPAutoencoder
+        from r2mae.images.task import PixelTask
+
+        if architecture["model"] != "mlp":
+            raise ValueError(f"unknown model {architecture['model']!r}")
+        pixels = int(np.prod([int(side) for side in architecture["shape"]]))
+        model = MLPAutoencoder(pixels, int(architecture["hidden"]), int(architecture["latent"]))
+        return PixelTask(pixels, exact=bool(architecture["exact"])), model
+
+    def evaluate(
+        self,
+        config: ImagesConfig,
+        task: "PixelTask",
+        model: "nn.Module",
+        data: "ImageData",
+        *,
+        probe: "Probe" = "head",
+    ) -> dict[str, float]:
+        """Measure a pretrained model on the test images."""
+        from r2mae.images.evaluate import evaluate
+
+        return evaluate(config, task, model, data, probe=probe)
+
+    def embed(self, config: ImagesConfig, task: "PixelTask", model: "nn.Module", source: str) -> dict[str, np.ndarray]:
+        """Embed a set: `embedding`, `split` (0 training, 1 official test part), and `labels` where there are any."""
+        from r2mae.images.data import load_images
+        from r2mae.images.evaluate import embed_set
+
+        parts = [part for part in load_images(source, resize=config.resize) if part is not None]
+        arrays = {
+            "embedding": np.concatenate([embed_set(task, model, part) for part in parts]),
+            "split": np.repeat(np.arange(len(parts)), [len(part) for part in parts]),
+        }
+        labels = [part.labels for part in parts if part.labels is not None]
+        if len(labels) == len(parts):
+            arrays["labels"] = np.concatenate(labels)
+        return arrays
+
+
+WING = ImagesWing()

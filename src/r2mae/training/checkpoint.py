@@ -1,0 +1,57 @@
+"""Checkpoints: written whole or not at all, and read as plain data only."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from lightning.pytorch.plugins.io import CheckpointIO
+
+from r2mae.errors import UserError
+from r2mae.files import atomic_write
+
+STEP = "r2mae_step"
+
+
+class AtomicCheckpointIO(CheckpointIO):
+    """Lightning's door to the disk: a checkpoint replaces the old one only when it is complete."""
+
+    def save_checkpoint(self, checkpoint: dict[str, Any], path: str | Path, storage_options: Any | None = None) -> None:
+        """Write `checkpoint` beside `path`, bring it to the disk, then rename."""
+        with atomic_write(path, "wb") as file:
+            torch.save(checkpoint, file)
+
+    def load_checkpoint(
+        self,
+        path: str | Path,
+        map_location: Callable[..., Any] | None = None,
+        weights_only: bool | None = None,
+    ) -> dict[str, Any]:
+        """Read a checkpoint; see :func:`read_checkpoint`."""
+        return read_checkpoint(Path(path))
+
+    def remove_checkpoint(self, path: str | Path) -> None:
+        """Delete a checkpoint."""
+        Path(path).unlink(missing_ok=True)
+
+
+def read_checkpoint(path: Path) -> dict[str, Any]:
+    """Read a checkpoint onto the CPU without unpickling anything but tensors and plain types.
+
+    Raises
+    ------
+    UserError
+        If the file is truncated, is no checkpoint, or would run code when read.
+    """
+    try:
+        checkpoint = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # torch raises many kinds for a broken archive; each means the same to the user
+        reason = (
+            "it holds objects other than numbers, which are never unpickled"
+            if "weights_only" in str(error) or "Unsupported" in str(error)
+            else "it is truncated or damaged"
+        )
+        raise UserError(f"{path} cannot be read: {reason}; delete it to start this run again from step 0") from None
+    if not isinstance(checkpoint, dict) or not isinstance(checkpoint.get(STEP), int):
+        raise UserError(f"{path} is not a checkpoint of r2mae; delete it to start this run again from step 0")
+    return checkpoint

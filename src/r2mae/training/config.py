@@ -1,0 +1,205 @@
+"""What a run is made of, as one typed dataclass; command line, YAML file and run folder all speak it. No torch."""
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, Literal, Self
+
+import yaml
+
+from r2mae.errors import UserError, nearest
+from r2mae.masking.ratios import Uniform
+from r2mae.masking.schemes import RatioDefaults, Scheme, make_scheme
+
+# These say where and how comfortably a run is computed, not what: a run may be resumed with others.
+MACHINE_FIELDS = frozenset({"device", "workers", "threads", "save_every"})
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunConfig:
+    """A pretraining run.
+
+    A wing's own configuration inherits from this one and sets its defaults.
+
+    Parameters
+    ----------
+    data : str
+        A named set (`r2mae data list`) or a path.
+    preset : str, optional
+        Name of a preset of the wing; single options given beside it win.
+    scheme : str
+        Masking scheme.
+    ratio : float, optional
+        Mask ratio of the schemes `fixed`, `cl` and `cl-k0`.
+    low : float, optional
+        Lower end of the range of ratios.
+    high : float, optional
+        Upper end of the range of ratios.
+    sampling : {"independent", "stratified"}
+        How a random ratio is drawn: independently, or spread evenly over consecutive steps.
+    per : {"batch", "sample"}
+        One random ratio for each mini-batch (the paper), or one for each sample.
+    weighting : {"mean", "sum", "inverse-ratio"}
+        Normaliser of the loss: mean over hidden entries; sum per sample; or sum divided by ratio and length.
+    epochs : float
+        Passes over the data, when `steps` is not given.
+    steps : int, optional
+        Optimiser steps; overrides `epochs`.
+    batch_size : int
+        Samples of one optimiser step, over all micro-batches and processes together.
+    accumulate : int
+        Micro-batches that one optimiser step is split into.
+    optimizer : {"adam", "adamw"}
+        Optimiser.
+    lr : float
+        Learning rate.
+    weight_decay : float
+        Weight decay (never on learned loss weights).
+    clip : float, optional
+        Largest gradient norm.
+    validation : float
+        Fraction of the training data held out for the validation loss.
+    validate_every : int, optional
+        Steps between validations; by default once an epoch.
+    patience : int, optional
+        Stop early after this many validations without improvement.
+    precision : {"auto", "32", "bf16"}
+        Number format; "auto" is bf16 where the device has it, and 32 bits on a CPU.
+    seed : int
+        Seed of weights, data order, ratios and masks.
+    device : str
+        "auto", "cpu", "cuda", "cuda:1" or "mps".
+    workers : int
+        Processes that load data; 0 loads in the training process.
+    threads : int, optional
+        CPU threads of the training process.
+    save_every : int
+        Steps between checkpoints.
+    """
+
+    wing: ClassVar[str] = ""
+
+    data: str
+    preset: str | None = None
+    scheme: str = "r2mae"
+    ratio: float | None = None
+    low: float | None = None
+    high: float | None = None
+    sampling: Literal["independent", "stratified"] = "independent"
+    per: Literal["batch", "sample"] = "batch"
+    weighting: Literal["mean", "sum", "inverse-ratio"] = "mean"
+    epochs: float = 15
+    steps: int | None = None
+    batch_size: int = 128
+    accumulate: int = 1
+    optimizer: Literal["adam", "adamw"] = "adam"
+    lr: float = 1e-3
+    weight_decay: float = 0.0
+    clip: float | None = None
+    validation: float = 0.0
+    validate_every: int | None = None
+    patience: int | None = None
+    precision: Literal["auto", "32", "bf16"] = "auto"
+    seed: int = 0
+    device: str = "auto"
+    workers: int = 0
+    threads: int | None = None
+    save_every: int = 500
+
+    def __post_init__(self) -> None:
+        for name in ("batch_size", "accumulate", "save_every"):
+            _at_least(self, name, 1)
+        for name in ("steps", "validate_every", "patience", "threads"):
+            if getattr(self, name) is not None:
+                _at_least(self, name, 1)
+        for name in ("workers", "seed", "weight_decay"):
+            _at_least(self, name, 0)
+        for name in ("epochs", "lr"):
+            _above_zero(self, name)
+        if self.clip is not None:
+            _above_zero(self, "clip")
+        if self.batch_size % self.accumulate:
+            raise UserError(f"batch_size {self.batch_size} does not split into {self.accumulate} equal micro-batches")
+        if not 0 <= self.validation < 1:
+            raise UserError(f"validation must be a fraction in [0, 1), not {self.validation}")
+        if self.patience is not None and self.validation == 0:
+            raise UserError("patience needs a validation loss: hold data out with --validation 0.1")
+        if self.validate_every is not None and self.validation == 0:
+            raise UserError("validate_every needs held-out data: add --validation 0.1")
+
+    def total_steps(self, samples: int) -> int:
+        """Return the optimiser steps of the run on `samples` training samples."""
+        return self.steps or max(1, round(self.epochs * samples / self.batch_size))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain types, the wing's name first."""
+        return {"wing": self.wing, **dataclasses.asdict(self)}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any], *, source: str = "configuration") -> Self:
+        """Build from plain types, and name any field that does not exist."""
+        fields = {field.name for field in dataclasses.fields(cls)}
+        given = {key: value for key, value in values.items() if key != "wing"}
+        for key in given:
+            if key not in fields:
+                raise UserError(f"{source}: unknown field {key!r}: {nearest(str(key), sorted(fields))}")
+        if "data" not in given:
+            raise UserError(f"{source}: the field 'data' is missing")
+        try:
+            return cls(**given)
+        except TypeError as error:
+            raise UserError(f"{source}: a field has a value of the wrong type ({error})") from None
+
+    def differences(self, other: "RunConfig") -> list[str]:
+        """Return the fields, apart from those of the machine, in which two configurations differ."""
+        mine, theirs = self.to_dict(), other.to_dict()
+        return [key for key in mine if key not in MACHINE_FIELDS and mine[key] != theirs.get(key)]
+
+
+def scheme_of(config: RunConfig, defaults: RatioDefaults) -> Scheme:
+    """Return the scheme that a configuration names, unbound.
+
+    Raises
+    ------
+    UserError
+        For an unknown scheme, impossible ratios, or options that the scheme does not listen to.
+    """
+    try:
+        scheme = make_scheme(config.scheme, defaults, ratio=config.ratio, low=config.low, high=config.high)
+        if config.sampling != "independent" or config.per != "batch":
+            if not isinstance(scheme.ratio, Uniform):
+                raise ValueError(
+                    f"sampling and per are choices of the schemes r2mae and mdlm, not of {config.scheme!r}"
+                )
+            ratio = dataclasses.replace(scheme.ratio, sampling=config.sampling, per=config.per)
+            scheme = dataclasses.replace(scheme, ratio=ratio)
+    except ValueError as error:
+        raise UserError(str(error)) from None
+    return scheme
+
+
+def read_config(path: Path) -> dict[str, Any]:
+    """Read a configuration file as plain types (``yaml.safe_load``: nothing is ever constructed from it)."""
+    try:
+        values = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise UserError(f"there is no configuration {path}") from None
+    except (OSError, UnicodeDecodeError, yaml.YAMLError, RecursionError, ValueError) as error:
+        reason = " ".join(str(error).split())[:200]
+        raise UserError(f"{path} is not a readable YAML file ({reason})") from None
+    if not isinstance(values, dict):
+        raise UserError(f"{path} is not a configuration: expected a mapping of fields to values")
+    return values
+
+
+def _at_least(config: RunConfig, name: str, bound: int) -> None:
+    value = getattr(config, name)
+    if not isinstance(value, int | float) or isinstance(value, bool) or not value >= bound:
+        raise UserError(f"{name} must be {bound} or more, not {value!r}")
+
+
+def _above_zero(config: RunConfig, name: str) -> None:
+    value = getattr(config, name)
+    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value < float("inf"):
+        raise UserError(f"{name} must be a finite number above 0, not {value!r}")

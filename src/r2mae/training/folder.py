@@ -1,0 +1,166 @@
+"""Run folders: one run, one process, one configuration.
+
+config.yaml         reruns it            checkpoints/last.ckpt   goes on from here
+environment.json    where it ran         model.safetensors       the finished model, with model.json beside it
+metrics.csv         one row a step       results.json            what it scored
+"""
+
+import fcntl
+import json
+import os
+import platform
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import torch
+import yaml
+
+from r2mae.errors import UserError
+from r2mae.files import atomic_write, write_json
+from r2mae.training.config import RunConfig, read_config
+
+_LIBRARIES = ("r2mae", "torch", "lightning", "numpy", "scipy", "scikit-learn", "pandas", "safetensors")
+
+
+class RunFolder:
+    """The paths of a run, and its state.
+
+    Parameters
+    ----------
+    path : Path
+        The folder; it need not exist.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        self.config_file = self.path / "config.yaml"
+        self.environment_file = self.path / "environment.json"
+        self.metrics_file = self.path / "metrics.csv"
+        self.checkpoint = self.path / "checkpoints" / "last.ckpt"
+        self.weights = self.path / "model.safetensors"
+        self.model_file = self.path / "model.json"
+        self.results_file = self.path / "results.json"
+
+    @property
+    def trained(self) -> bool:
+        """Whether training has ended; the description is written last, so it vouches for the weights."""
+        return self.model_file.is_file() and self.weights.is_file()
+
+    @property
+    def results(self) -> dict[str, Any] | None:
+        """What the run scored, or None before evaluation."""
+        return read_json(self.results_file) if self.results_file.is_file() else None
+
+    def read_config(self) -> dict[str, Any]:
+        """Return the configuration as plain types."""
+        if not self.path.is_dir():
+            raise UserError(f"there is no run folder {self.path}")
+        if not self.config_file.is_file():
+            raise UserError(f"{self.path} is not a run folder: it has no config.yaml")
+        return read_config(self.config_file)
+
+    def claim(self, config: RunConfig) -> None:
+        """Write the configuration into a new folder, or compare it with the one that is there.
+
+        Raises
+        ------
+        UserError
+            If the folder belongs to another configuration, or holds something else than a run.
+        """
+        if self.config_file.exists():
+            there = type(config).from_dict(self._own(config), source=str(self.config_file))
+            different = config.differences(there)
+            if different:
+                name = different[0]
+                raise UserError(
+                    f"{self.path} belongs to another configuration ({name} is {getattr(there, name)!r} there and "
+                    f"{getattr(config, name)!r} here): choose another --out, or repeat the options of that run"
+                )
+            return
+        foreign = [p.name for p in self.path.iterdir() if not p.name.startswith(".")] if self.path.exists() else []
+        if foreign:
+            raise UserError(f"{self.path} holds other files ({foreign[0]}) and no run: choose another --out")
+        write_json(self.environment_file, environment())
+        with atomic_write(self.config_file) as file:
+            yaml.safe_dump(config.to_dict(), file, sort_keys=False)
+
+    def _own(self, config: RunConfig) -> dict[str, Any]:
+        there = self.read_config()
+        if there.get("wing") != config.wing:
+            raise UserError(f"{self.path} belongs to a run of the wing {there.get('wing')!r}: choose another --out")
+        return there
+
+
+class FolderLock:
+    """Keeps a folder to one process; the system drops the lock when the process ends, however it ends.
+
+    Parameters
+    ----------
+    folder : Path
+        What to lock.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def __enter__(self) -> Self:
+        """Take the lock.
+
+        Raises
+        ------
+        UserError
+            If another process holds it, or the folder cannot be written.
+        """
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            self._handle = os.open(self.folder / ".lock", os.O_RDWR | os.O_CREAT, 0o666)
+        except OSError as error:
+            raise UserError(f"cannot write to {self.folder} ({error.strerror}): choose another --out") from None
+        try:
+            fcntl.flock(self._handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(self._handle)
+            raise UserError(
+                f"{self.folder} is in use by another process: wait for it, or choose another --out"
+            ) from None
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Give the lock back."""
+        os.close(self._handle)
+
+
+def environment() -> dict[str, Any]:
+    """Describe the machine and the libraries of a run."""
+    versions = {}
+    for name in _LIBRARIES:
+        try:
+            versions[name] = version(name)
+        except PackageNotFoundError:
+            versions[name] = "not installed"
+    return {
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "processor": platform.processor() or platform.machine(),
+        "cpu_count": os.cpu_count(),
+        "torch_threads": torch.get_num_threads(),
+        "cuda": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
+        "versions": versions,
+    }
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Read a JSON object, or say what is wrong with the file."""
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise UserError(f"there is no file {path}") from None
+    except (OSError, ValueError, RecursionError) as error:
+        raise UserError(f"{path} is not readable JSON ({' '.join(str(error).split())[:120]})") from None
+    if not isinstance(value, dict):
+        raise UserError(f"{path} should hold a JSON object")
+    return value

@@ -1,0 +1,141 @@
+"""What happens between optimiser steps: metrics, validation, early stopping, checkpoints, in this order."""
+
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from lightning.pytorch import Callback, LightningModule, Trainer
+from torch import Tensor
+
+from r2mae.errors import UserError
+from r2mae.training.checkpoint import STEP
+from r2mae.training.config import RunConfig
+from r2mae.training.folder import RunFolder
+from r2mae.training.metrics import MetricsFile
+from r2mae.training.module import Pretraining
+from r2mae.training.progress import Pace, Reporter
+from r2mae.training.task import Batches
+from r2mae.training.validation import masked_losses
+
+FLUSH_EVERY = 50
+_SECONDS_BETWEEN_REPORTS = 5.0
+
+
+@dataclass
+class EarlyStopping:
+    """Counts validations without improvement.
+
+    Parameters
+    ----------
+    patience : int, optional
+        How many are borne; None never stops.
+    """
+
+    patience: int | None
+    best: float = float("inf")
+    waited: int = 0
+
+    def stop(self, loss: float) -> bool:
+        """Take note of a validation loss, and say whether to stop."""
+        if loss < self.best:
+            self.best, self.waited = loss, 0
+        else:
+            self.waited += 1
+        return self.patience is not None and self.waited >= self.patience
+
+
+@dataclass
+class Keeper(Callback):
+    """Keeps the run folder true to the run.
+
+    Losses stay on the device and are read once in :data:`FLUSH_EVERY` steps, so that the loop never waits for it.
+    A non-finite loss is found at that moment, which always comes before a checkpoint: the last checkpoint is sound.
+
+    Parameters
+    ----------
+    folder, metrics, config, reporter
+        Of the run.
+    total_steps, validate_every : int
+        Of the run.
+    validation : Batches, optional
+        Held-out samples.
+    ratios : tuple of float
+        Ratios of the validation loss.
+    """
+
+    folder: RunFolder
+    metrics: MetricsFile
+    config: RunConfig
+    reporter: Reporter
+    total_steps: int
+    validation: Batches | None
+    validate_every: int
+    ratios: tuple[float, ...]
+    early: EarlyStopping
+    step: int = 0
+    _pending: list[tuple[int, float, float]] = field(default_factory=list)
+    _losses: list[Tensor] = field(default_factory=list)
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Start the clock."""
+        self._clock, self._clock_step = time.perf_counter(), self.step
+
+    def on_train_batch_end(
+        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        """Keep books, once for every optimiser step."""
+        if trainer.global_step == self.step or not isinstance(pl_module, Pretraining):
+            return
+        self.step = trainer.global_step
+        self._losses.append(pl_module.take_loss())
+        self._pending.append((self.step, pl_module.ratio, trainer.optimizers[0].param_groups[0]["lr"]))
+        last = self.step == self.total_steps
+        validate = self.validation is not None and (self.step % self.validate_every == 0 or last)
+        save = self.step % self.config.save_every == 0 or last
+        late = time.perf_counter() - self._clock > _SECONDS_BETWEEN_REPORTS
+        if validate or save or late or self.step % FLUSH_EVERY == 0:
+            stopped = self._flush(pl_module, validate=validate)
+            if save or stopped:
+                self.metrics.sync()
+                trainer.save_checkpoint(self.folder.checkpoint)
+            if stopped:
+                trainer.should_stop = True
+
+    def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
+        """Add what a resumed run needs to know, as plain numbers."""
+        checkpoint[STEP] = self.step
+        checkpoint["r2mae_early_stopping"] = {"best": self.early.best, "waited": self.early.waited}
+
+    def _flush(self, module: Pretraining, *, validate: bool) -> bool:
+        losses = torch.stack(self._losses).float().cpu()
+        if not bool(torch.isfinite(losses).all()):
+            place = int((~torch.isfinite(losses)).nonzero()[0, 0])
+            step, ratio, lr = self._pending[place]
+            raise UserError(
+                f"the loss is {float(losses[place])} at step {step} (ratio {ratio:.3f}, lr {lr:g}); the last "
+                f"checkpoint is from before it: lower --lr, or set --clip 1, with a new --out"
+            )
+        held_out, stopped = None, False
+        if validate and self.validation is not None:
+            held_out = self._validate(module, self.validation)
+            stopped = self.early.stop(held_out)
+        values = losses.tolist()
+        rows = [[s, r, loss, lr, None] for (s, r, lr), loss in zip(self._pending, values, strict=True)]
+        rows[-1][-1] = held_out
+        self.metrics.write(rows)
+        self._report(values[-1])
+        self._pending, self._losses = [], []
+        return stopped
+
+    def _validate(self, module: Pretraining, data: Batches) -> float:
+        device = str(module.device)
+        losses = masked_losses(module.task, module.model, data, self.ratios, device=device)
+        return sum(losses) / len(losses)
+
+    def _report(self, loss: float) -> None:
+        now = time.perf_counter()
+        samples = (self.step - self._clock_step) * self.config.batch_size
+        pace = samples / max(now - self._clock, 1e-9)
+        self._clock, self._clock_step = now, self.step
+        self.reporter.update(Pace(self.step, self.total_steps, loss, self._pending[-1][1], pace))

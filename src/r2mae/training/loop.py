@@ -1,0 +1,280 @@
+"""``fit``: from a configuration to a trained model in a run folder, resuming by itself where a run was cut off."""
+
+import logging
+import time
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from lightning.pytorch import Trainer
+from torch import nn
+from torch.utils.data import DataLoader, Dataset
+
+from r2mae.errors import UserError
+from r2mae.masking.keys import Key
+from r2mae.training.checkpoint import STEP, AtomicCheckpointIO, read_checkpoint
+from r2mae.training.config import RunConfig, scheme_of
+from r2mae.training.folder import FolderLock, RunFolder, read_json
+from r2mae.training.keeper import EarlyStopping, Keeper
+from r2mae.training.metrics import MetricsFile
+from r2mae.training.module import Pretraining
+from r2mae.training.order import BatchOrder
+from r2mae.training.progress import Reporter, Silent
+from r2mae.training.saving import save_model
+from r2mae.training.task import Batches, Data, Wing
+
+# Third-party warnings that are no news to a user of this loop, one by one.
+_KNOWN_WARNINGS = (
+    ".*does not have many workers.*",  # batches are indexed in memory: a worker would only copy them
+    ".*your dataloader is not resumable.*",  # it is: the batch sampler starts at the restored step
+    ".*You defined a `validation_step`.*",
+    ".*`isinstance.treespec, LeafSpec.` is deprecated.*",  # Lightning's use of torch's pytree
+    ".*Found .* module.s. in eval mode at the start of training.*",
+)
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """What became of a run.
+
+    Parameters
+    ----------
+    folder : RunFolder
+        Where it lies.
+    steps : int
+        Optimiser steps of the finished run (fewer than planned after early stopping).
+    resumed_from : int
+        Step at which this call went on; 0 for a new run.
+    repeated : bool
+        False if the run was already finished, so that nothing was done.
+    seconds : float
+        Wall time of this call.
+    """
+
+    folder: RunFolder
+    steps: int
+    resumed_from: int
+    repeated: bool
+    seconds: float
+
+
+def fit(
+    config: RunConfig, wing: Wing, out: str | Path, *, data: Data | None = None, reporter: Reporter | None = None
+) -> Fitted:
+    """Pretrain a model, or go on where an earlier call was cut off.
+
+    A run is one Lightning epoch over a loader whose batches are a pure function of seed and step; a resumed run ends
+    with the same weights and metrics, byte for byte, as an undisturbed one on the same machine and thread count.
+
+    Parameters
+    ----------
+    config : RunConfig
+        The wing's configuration.
+    wing : Wing
+        Data, task and model.
+    out : path
+        The run folder.
+    data : Data, optional
+        The wing's data, where they are loaded already.
+    reporter : Reporter, optional
+        Who is told of progress.
+
+    Raises
+    ------
+    UserError
+        For a folder of another configuration or in use, a damaged checkpoint, or a non-finite loss.
+    """
+    began = time.perf_counter()
+    folder = RunFolder(out)
+    with FolderLock(folder.path), _threads(config.threads):
+        folder.claim(config)
+        if folder.trained:
+            return Fitted(folder, _trained_steps(folder), 0, False, time.perf_counter() - began)
+        data = data or wing.load(config)
+        total = config.total_steps(len(data.train))
+        scheme = scheme_of(config, wing.ratios).bind(total)
+        with _keyed_torch(config.seed):
+            task, model = wing.build(data.architecture)
+            module = Pretraining(task, model, scheme, config)
+            checkpoint = read_checkpoint(folder.checkpoint) if folder.checkpoint.exists() else None
+            keeper = _train(
+                module, data, wing, folder, total=total, checkpoint=checkpoint, reporter=reporter or Silent()
+            )
+        first = 0 if checkpoint is None else int(checkpoint[STEP])
+        save_model(folder, wing.name, data.architecture, model, steps=keeper.step)
+        return Fitted(folder, keeper.step, first, True, time.perf_counter() - began)
+
+
+def _train(
+    module: Pretraining,
+    data: Data,
+    wing: Wing,
+    folder: RunFolder,
+    *,
+    total: int,
+    checkpoint: dict[str, Any] | None,
+    reporter: Reporter,
+) -> Keeper:
+    config = module.config
+    first = 0 if checkpoint is None else int(checkpoint[STEP])
+    early = EarlyStopping(config.patience)
+    if checkpoint is not None:
+        early.best, early.waited = checkpoint["r2mae_early_stopping"].values()
+    ended = first >= total or (config.patience is not None and early.waited >= config.patience)
+    with MetricsFile(folder.metrics_file, keep=first) as metrics:
+        epoch = max(1, round(len(data.train) / config.batch_size))
+        keeper = Keeper(
+            folder=folder,
+            metrics=metrics,
+            config=config,
+            reporter=reporter,
+            total_steps=total,
+            validation=data.validation,
+            validate_every=config.validate_every or epoch,
+            ratios=(wing.ratios.low, wing.ratios.fixed, wing.ratios.high),
+            early=early,
+            step=first,
+        )
+        if ended and checkpoint is not None:
+            load_state(module, checkpoint, folder)
+            return keeper
+        order = BatchOrder(
+            len(data.train),
+            config.batch_size,
+            total,
+            Key.root(config.seed),
+            accumulate=config.accumulate,
+            first_step=first,
+        )
+        reporter.start(first, total)
+        try:
+            with _quiet():
+                trainer = _trainer(config, keeper)
+                path = folder.checkpoint if checkpoint is not None else None
+                trainer.fit(module, _loader(data.train, order, config, trainer), ckpt_path=path, weights_only=True)
+        except (RuntimeError, KeyError) as error:
+            if checkpoint is None or "state_dict" not in str(error):
+                raise
+            raise UserError(f"{folder.checkpoint} belongs to another model: delete it to start again") from None
+        finally:
+            reporter.stop()
+    return keeper
+
+
+def load_state(module: nn.Module, checkpoint: dict[str, Any], folder: RunFolder) -> None:
+    """Put a checkpoint's weights into the module."""
+    try:
+        module.load_state_dict(checkpoint["state_dict"])
+    except (RuntimeError, KeyError, TypeError, AttributeError):
+        raise UserError(f"{folder.checkpoint} belongs to another model: delete it to start again") from None
+
+
+def _trainer(config: RunConfig, keeper: Keeper) -> Trainer:
+    accelerator, devices = _device(config.device)
+    bf16 = config.precision == "bf16" or (
+        config.precision == "auto" and accelerator == "cuda" and torch.cuda.is_bf16_supported()
+    )
+    return Trainer(
+        accelerator=accelerator,
+        devices=devices,
+        precision="bf16-mixed" if bf16 else "32-true",
+        max_epochs=1,
+        accumulate_grad_batches=config.accumulate,
+        gradient_clip_val=config.clip,
+        callbacks=[keeper],
+        plugins=[AtomicCheckpointIO()],
+        use_distributed_sampler=False,
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        default_root_dir=keeper.folder.path,
+    )
+
+
+def _device(name: str) -> tuple[str, int | list[int]]:
+    if name == "auto":
+        return ("cuda", 1) if torch.cuda.is_available() else ("cpu", 1)
+    kind, _, number = name.partition(":")
+    available = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
+    if kind not in available or (number and not number.isdigit()):
+        raise UserError(f"unknown device {name!r}: choose auto, cpu, cuda, cuda:N or mps")
+    if not available[kind] or (kind == "cuda" and number and int(number) >= torch.cuda.device_count()):
+        raise UserError(f"this machine has no device {name!r}: leave --device out to take what there is")
+    return kind, [int(number)] if number and kind == "cuda" else 1
+
+
+class _Indexed(Dataset[Any]):
+    """Lets a loader fetch whole batches by index, instead of collating samples."""
+
+    def __init__(self, data: Batches) -> None:
+        self.data = data
+
+    def __len__(self) -> int:
+        return len(self.data)
+
+    def __getitems__(self, indices: np.ndarray) -> Any:
+        return self.data.__getitems__(indices)
+
+
+def _as_is(batch: Any) -> Any:
+    return batch
+
+
+def _loader(data: Batches, order: BatchOrder, config: RunConfig, trainer: Trainer) -> DataLoader[Any]:
+    return DataLoader(
+        _Indexed(data),
+        batch_sampler=order,
+        collate_fn=_as_is,
+        num_workers=config.workers,
+        pin_memory=trainer.strategy.root_device.type == "cuda",
+        generator=torch.Generator(),
+    )
+
+
+def _trained_steps(folder: RunFolder) -> int:
+    return int(read_json(folder.model_file).get("steps", 0))
+
+
+@contextmanager
+def _threads(count: int | None) -> Iterator[None]:
+    before = torch.get_num_threads()
+    if count is not None:
+        torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+@contextmanager
+def _keyed_torch(seed: int) -> Iterator[None]:
+    """Key weight initialisation, and leave the caller's generator as it was."""
+    state = torch.get_rng_state()
+    torch.manual_seed(Key.root(seed).fold("init").seed())
+    try:
+        yield
+    finally:
+        torch.set_rng_state(state)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Silence Lightning's announcements: this package has its own."""
+    loggers = [logging.getLogger(name) for name in ("lightning.pytorch", "lightning.fabric")]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            for message in _KNOWN_WARNINGS:
+                warnings.filterwarnings("ignore", message=message)
+            yield
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)

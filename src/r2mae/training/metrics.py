@@ -1,0 +1,63 @@
+"""The metrics file: one row a step, written in blocks, and cut back to the checkpoint when a run is resumed."""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from r2mae.files import atomic_write
+
+COLUMNS = ("step", "ratio", "loss", "lr", "validation_loss")
+
+
+class MetricsFile:
+    """``metrics.csv`` of a run. It holds nothing that depends on the clock, so that equal runs have equal files.
+
+    Parameters
+    ----------
+    path : Path
+        The file.
+    keep : int
+        Last step of the rows that stay: the checkpoint's step, 0 for a new run.
+    """
+
+    def __init__(self, path: Path, keep: int = 0) -> None:
+        self.path = path
+        rows = [row for row in self._rows(path) if int(row.split(",", 1)[0]) <= keep]
+        with atomic_write(path) as file:
+            file.write(",".join(COLUMNS) + "\n")
+            file.writelines(f"{row}\n" for row in rows)
+        self._file = path.open("a", encoding="utf-8", newline="")
+
+    @staticmethod
+    def _rows(path: Path) -> list[str]:
+        """Return the complete rows; a crash may have cut the last one short."""
+        if not path.exists():
+            return []
+        text = path.read_text(encoding="utf-8", errors="replace")
+        lines = text[: text.rfind("\n") + 1].splitlines()[1:]
+        return [line for line in lines if line.count(",") == len(COLUMNS) - 1 and line.split(",", 1)[0].isdigit()]
+
+    def write(self, rows: Sequence[Sequence[float | None]]) -> None:
+        """Append rows in the order of :data:`COLUMNS`; None is an empty cell."""
+        self._file.writelines(",".join("" if x is None else _number(x) for x in row) + "\n" for row in rows)
+        self._file.flush()
+
+    def sync(self) -> None:
+        """Bring all rows to the disk; a checkpoint must not know of steps that the file does not."""
+        os.fsync(self._file.fileno())
+
+    def __enter__(self) -> Self:
+        """Return itself."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close the file."""
+        self._file.close()
+
+
+def _number(value: float) -> str:
+    return str(value) if isinstance(value, int) else format(value, ".9g")

@@ -1,0 +1,118 @@
+"""The one LightningModule that drives every task."""
+
+from typing import Any
+
+import torch
+from lightning.pytorch import LightningModule
+from torch import Tensor, nn
+
+from r2mae.masking.curriculum import select_weights
+from r2mae.masking.keys import Key
+from r2mae.masking.ratios import draw
+from r2mae.masking.schemes import Scheme
+from r2mae.training.config import RunConfig
+from r2mae.training.task import Corrupted, Task
+
+
+class Pretraining(LightningModule):
+    """Hide, predict, score: the loss of a micro-batch, and the normaliser of the whole optimiser step.
+
+    The loss of a step is Σ w·ℓ / Σ w over the hidden entries of all its micro-batches (with learned weights, which
+    average to one, the denominator is the count). Where a step has several micro-batches, their sums are
+    differentiated, and the gradients rescaled once, before clipping: a mean of means would weigh hidden entries
+    unequally whenever the counts differ.
+
+    Parameters
+    ----------
+    task, model
+        From the wing.
+    scheme : Scheme
+        Bound to the run's steps.
+    config : RunConfig
+        The run.
+    """
+
+    def __init__(self, task: Task, model: nn.Module, scheme: Scheme, config: RunConfig) -> None:
+        super().__init__()
+        self.task, self.model, self.scheme, self.config = task, model, scheme, config
+        self.weights = task.weight_network(scheme.curriculum) if scheme.curriculum else None
+        key = Key.root(config.seed)
+        self._ratio_key, self._mask_key, self._torch_key = key.fold("ratio"), key.fold("mask"), key.fold("torch")
+        self._sums: list[Tensor] = []
+        self._denominators: list[Tensor] = []
+        self.ratio = 0.0
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        # Lightning renames the running hook some forty times a step; torch's own setter is slow for that.
+        if name == "_current_fx_name":
+            object.__setattr__(self, name, value)
+        else:
+            super().__setattr__(name, value)
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        """Give the model its optimiser, and the weight network a group of its own without decay."""
+        config = self.config
+        groups: list[dict[str, Any]] = [{"params": list(self.model.parameters())}]
+        if self.weights is not None:
+            groups.append({"params": list(self.weights.parameters()), "weight_decay": 0.0})
+        kind = torch.optim.Adam if config.optimizer == "adam" else torch.optim.AdamW
+        return kind(groups, lr=config.lr, weight_decay=config.weight_decay, fused=True)
+
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+        """Return what is differentiated for one micro-batch."""
+        step, part = self.trainer.global_step, batch_idx % self.config.accumulate
+        row = part * (self.config.batch_size // self.config.accumulate)
+        self._seed_torch(step, part)
+        rows = len(next(iter(batch.values()))) if isinstance(batch, dict) else len(batch)
+        ratio = draw(self.scheme.ratio, step, self._ratio_key.rows(row), rows)
+        self.ratio = float(ratio) if isinstance(ratio, float) else float(ratio.mean())
+        corrupted = self.task.corrupt(batch, ratio, self._mask_key.fold(step).rows(row))
+        output = self.task.forward(self.model, corrupted)
+        losses = self.task.losses(output, corrupted)
+        if self.weights is not None and self.scheme.curriculum is not None:
+            matrix = self.task.learned_weights(self.weights, corrupted, output)
+            losses = losses * select_weights(matrix, self.scheme.curriculum, self.ratio, step)
+        elif corrupted.weights is not None:
+            losses = losses * corrupted.weights
+        total, denominator = losses.sum(), self._denominator(corrupted, rows)
+        if self.config.accumulate == 1:
+            loss = total / denominator
+            self._sums, self._denominators = [loss.detach()], []
+            return loss
+        self._sums.append(total.detach())
+        self._denominators.append(denominator)
+        return total
+
+    def on_before_optimizer_step(self, optimizer: torch.optim.Optimizer) -> None:
+        """Turn the gradient of the sums into that of the step's weighted mean."""
+        if self.config.accumulate == 1:
+            return
+        scale = self.config.accumulate / torch.stack(self._denominators).sum()  # Lightning divides by the count
+        grads = [p.grad for p in self.parameters() if p.grad is not None]
+        torch._foreach_mul_(grads, scale)
+
+    def take_loss(self) -> Tensor:
+        """Return the loss of the optimiser step just done, still on its device, and forget its parts."""
+        loss = torch.stack(self._sums).sum() if len(self._sums) > 1 else self._sums[0]
+        if self._denominators:
+            loss = loss / torch.stack(self._denominators).sum()
+        self._sums, self._denominators = [], []
+        return loss
+
+    def _denominator(self, corrupted: Corrupted, rows: int) -> Tensor:
+        match self.config.weighting:
+            case "mean" if corrupted.weights is not None and self.weights is None:
+                return (corrupted.weights * corrupted.hidden).sum()
+            case "mean":
+                return corrupted.hidden.sum()
+            case "sum":
+                return corrupted.targets.new_tensor(float(rows))
+            case "inverse-ratio":
+                return corrupted.targets.new_tensor(self.ratio * corrupted.entries)
+
+    def _seed_torch(self, step: int, part: int) -> None:
+        """Key dropout and its like, so that a resumed run draws what the undisturbed one would."""
+        seed = self._torch_key.fold(step, part, self.global_rank).seed()
+        if self.device.type == "cuda":
+            torch.cuda.manual_seed(seed)
+        torch.default_generator.manual_seed(seed)

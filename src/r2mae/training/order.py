@@ -1,0 +1,74 @@
+"""The order of the data: a pure function of (seed, optimiser step)."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from jaxtyping import Int64
+from torch.utils.data import Sampler
+
+from r2mae.masking.keys import Key, permutation
+
+
+class BatchOrder(Sampler[Any]):
+    """Indices of every micro-batch of a run, beginning wherever the run goes on.
+
+    The samples form one endless row: a keyed permutation of the data set for epoch 0, then one for epoch 1, and so
+    on. Optimiser step t takes places ``t * batch_size`` to ``(t + 1) * batch_size``: all batches are full, each
+    sample comes once an epoch, and a data set smaller than a batch is no special case.
+
+    Parameters
+    ----------
+    samples : int
+        Size of the data set.
+    batch_size : int
+        Samples of an optimiser step.
+    steps : int
+        Optimiser steps of the whole run.
+    key : Key
+        The run's key.
+    accumulate : int
+        Micro-batches of an optimiser step.
+    first_step : int
+        Where to begin; the length stays that of the whole run, as the trainer counts from its start.
+    """
+
+    def __init__(
+        self, samples: int, batch_size: int, steps: int, key: Key, *, accumulate: int = 1, first_step: int = 0
+    ) -> None:
+        self.samples = samples
+        self.batch_size = batch_size
+        self.steps = steps
+        self.accumulate = accumulate
+        self.first_step = first_step
+        self._key = key.fold("order")
+        self._epochs: dict[int, Int64[np.ndarray, " n"]] = {}
+
+    def __len__(self) -> int:
+        """Return the micro-batches of the whole run."""
+        return self.steps * self.accumulate
+
+    def __iter__(self) -> Iterator[Int64[np.ndarray, " micro"]]:
+        """Yield the micro-batches from `first_step` on."""
+        micro = self.batch_size // self.accumulate
+        for step in range(self.first_step, self.steps):
+            indices = self.indices(step)
+            for part in range(self.accumulate):
+                yield indices[part * micro : (part + 1) * micro]
+
+    def indices(self, step: int) -> Int64[np.ndarray, " batch"]:
+        """Return the samples of optimiser step `step`."""
+        first, last = step * self.batch_size, (step + 1) * self.batch_size
+        pieces = []
+        while first < last:
+            epoch, place = divmod(first, self.samples)
+            count = min(last - first, self.samples - place)
+            pieces.append(self._epoch(epoch)[place : place + count])
+            first += count
+        return np.concatenate(pieces)
+
+    def _epoch(self, epoch: int) -> Int64[np.ndarray, " n"]:
+        if epoch not in self._epochs:
+            self._epochs = {old: order for old, order in self._epochs.items() if old >= epoch - 1}
+            self._epochs[epoch] = permutation(self._key.fold(epoch), self.samples)
+        return self._epochs[epoch]

@@ -1,0 +1,56 @@
+"""Finished models: ``model.safetensors`` with ``model.json`` beside it, readable anywhere and never unpickled."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError
+from safetensors.torch import load as load_bytes
+from safetensors.torch import save as save_bytes
+from torch import nn
+
+import r2mae
+from r2mae.errors import UserError
+from r2mae.files import atomic_write, write_json
+from r2mae.training.config import RunConfig
+from r2mae.training.folder import RunFolder, read_json
+from r2mae.training.task import Task, Wing
+
+
+def save_model(folder: RunFolder, wing: str, architecture: Mapping[str, Any], model: nn.Module, *, steps: int) -> None:
+    """Write weights, then the description that vouches for them."""
+    state = {name: value.detach().cpu().contiguous() for name, value in model.state_dict().items()}
+    with atomic_write(folder.weights, "wb") as file:
+        file.write(save_bytes(state))
+    write_json(
+        folder.model_file,
+        {"format": 1, "r2mae": r2mae.__version__, "wing": wing, "steps": steps, "architecture": dict(architecture)},
+    )
+
+
+def load_model(path: str | Path, wing: Wing) -> tuple[RunConfig, Task, nn.Module]:
+    """Load a finished run: configuration, task, and the model in evaluation mode.
+
+    Raises
+    ------
+    UserError
+        If the folder is no run, is not finished, belongs to another wing, or a file of it is damaged.
+    """
+    folder = RunFolder(path)
+    config = wing.config.from_dict(folder.read_config(), source=str(folder.config_file))
+    if not folder.trained:
+        raise UserError(f"{folder.path} is not finished: run its `r2mae pretrain` command again to go on")
+    description = read_json(folder.model_file)
+    architecture = description.get("architecture")
+    if description.get("wing") != wing.name or not isinstance(architecture, dict):
+        raise UserError(f"{folder.model_file} does not describe a model of the wing {wing.name!r}")
+    try:
+        task, model = wing.build(architecture)
+    except (TypeError, ValueError, KeyError, RuntimeError) as error:
+        raise UserError(f"{folder.model_file} describes no model that can be built ({error})") from None
+    try:
+        model.load_state_dict(load_bytes(folder.weights.read_bytes()))
+    except (SafetensorError, RuntimeError, OSError, ValueError) as error:
+        reason = " ".join(str(error).split())[:120]
+        raise UserError(f"{folder.weights} is damaged or belongs to another model ({reason})") from None
+    return config, task, model.eval()

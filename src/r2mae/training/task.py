@@ -1,0 +1,122 @@
+"""What a wing gives to the loop: data, a task, a model, and how to measure the result."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from r2mae.catalogue import PublicSet
+from r2mae.evaluation.metrics import Metric
+from r2mae.masking.keys import Key
+from r2mae.masking.masks import RatioLike
+from r2mae.masking.schemes import Curriculum, RatioDefaults
+from r2mae.training.config import RunConfig
+
+
+@dataclass(frozen=True)
+class Corrupted:
+    """A mini-batch with entries hidden.
+
+    Parameters
+    ----------
+    inputs : Any
+        What the model sees.
+    hidden : Bool tensor
+        True where the loss looks.
+    targets : tensor
+        The clean values.
+    entries : int
+        How many entries could have been hidden.
+    weights : tensor, optional
+        The task's own weights of the hidden entries, in the shape of the losses or broadcast to it.
+    """
+
+    inputs: Any
+    hidden: Bool[Tensor, "..."]
+    targets: Tensor
+    entries: int
+    weights: Float[Tensor, "..."] | None = None
+
+
+@dataclass(frozen=True)
+class Output:
+    """What a model makes of a corrupted mini-batch: its prediction, and the representation behind it."""
+
+    prediction: Tensor
+    representation: Tensor
+
+
+class Batches(Protocol):
+    """Training or evaluation data: a length, and a whole batch for a list of indices."""
+
+    def __len__(self) -> int:
+        """Return the number of samples."""
+
+    def __getitems__(self, indices: Sequence[int] | np.ndarray) -> Any:
+        """Return the batch of these samples, as a tensor or a mapping of tensors."""
+
+
+class Task(Protocol):
+    """How a wing hides, predicts and scores; stateless, so that it is the same in training and evaluation."""
+
+    def corrupt(self, batch: Any, ratio: RatioLike, key: Key) -> Corrupted:
+        """Hide entries of a batch that lies on the device."""
+
+    def forward(self, model: nn.Module, corrupted: Corrupted) -> Output:
+        """Run the model."""
+
+    def losses(self, output: Output, corrupted: Corrupted) -> Float[Tensor, "..."]:
+        """Return the loss of each hidden entry: zero elsewhere, or hidden entries alone."""
+
+    def embed(self, model: nn.Module, batch: Any) -> Float[Tensor, "batch width"]:
+        """Return the representation that probes use: unmasked and deterministic (the model is in eval mode)."""
+
+    def weight_network(self, curriculum: Curriculum) -> nn.Module:
+        """Return a new network that learns loss weights."""
+
+    def learned_weights(self, network: nn.Module, corrupted: Corrupted, output: Output) -> Float[Tensor, "units l"]:
+        """Return the weight matrix; its columns broadcast against the losses."""
+
+
+class Data(Protocol):
+    """What a wing loads for a configuration."""
+
+    @property
+    def train(self) -> Batches:
+        """Samples that the model learns from."""
+
+    @property
+    def validation(self) -> Batches | None:
+        """Samples held out of them for the validation loss."""
+
+    @property
+    def architecture(self) -> dict[str, Any]:
+        """Plain values from which :meth:`Wing.build` makes the model, without any data."""
+
+
+class Wing(Protocol):
+    """A domain: one object per wing, named in one line of ``r2mae.experiments.wings``."""
+
+    name: str
+    title: str
+    config: type[RunConfig]
+    ratios: RatioDefaults
+    metrics: tuple[Metric, ...]
+    presets: Mapping[str, Mapping[str, Any]]
+    sets: Mapping[str, PublicSet]
+    set_defaults: Mapping[str, Mapping[str, Any]]
+
+    def load(self, config: RunConfig) -> Data:
+        """Read the data of a run."""
+
+    def build(self, architecture: Mapping[str, Any]) -> tuple[Task, nn.Module]:
+        """Make the task and a freshly initialised model."""
+
+    def evaluate(self, config: RunConfig, task: Task, model: nn.Module, data: Data) -> dict[str, float]:
+        """Measure a pretrained model: one number for each of `metrics`, and more if the wing likes."""
+
+    def embed(self, config: RunConfig, task: Task, model: nn.Module, source: str) -> dict[str, np.ndarray]:
+        """Embed new data, and return arrays by name (`embedding`, and what belongs to it)."""
