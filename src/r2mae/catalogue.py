@@ -94,6 +94,8 @@ def locate(public: PublicSet) -> dict[str, Path]:
     UserError
         A file is missing or of another size.
     """
+    if not public.files:
+        return {}
     root = data_root()
     places = {file.path: root / file.path for file in public.files}
     for file in public.files:

@@ -1,0 +1,1 @@
+"""The command `r2mae`: thin, and without torch until a command needs it."""

@@ -110,7 +110,7 @@ def load_images(
     path = Path(source).expanduser()
     if name in SETS:
         train, test = _named(name, max_bytes)
-    elif path.is_dir():
+    elif name and path.is_dir():  # Path("") would be the current folder
         name = path.resolve().name
         if idx := _idx_files(path):
             train, test = _read_split(idx, max_bytes)

@@ -15,10 +15,13 @@ from r2mae.images.batches import ImageBatches, ImageData
 from r2mae.images.config import ImagesConfig
 from r2mae.images.data import ImageSet
 from r2mae.images.task import PixelTask, scaled
+from r2mae.masking.keys import Key
+from r2mae.training.task import Examples
 from r2mae.training.validation import evaluating, masked_losses, to_device
 
 RATIOS = (0.1, 0.3, 0.5, 0.7, 0.9)
 _BATCH = 2048
+_EXAMPLES = 8
 
 Probe = Literal["head", "logistic"]
 
@@ -88,6 +91,26 @@ def clean_mse(task: PixelTask, model: nn.Module, batches: ImageBatches) -> float
             batch = to_device(batches.__getitems__(np.arange(first, min(first + _BATCH, len(batches)))), device)
             total += (task.reconstruct(model, batch) - scaled(batch)).square().sum()
     return float(total) / batches.flat.size
+
+
+@torch.no_grad()
+def complete(task: PixelTask, model: nn.Module, data: ImageData, ratio: float) -> Examples:
+    """Let a model complete masked test images, one of each class (the first eight), on frozen masks."""
+    test = data.splits.test
+    rows = np.arange(min(_EXAMPLES, len(test)))
+    if test.labels is not None:
+        rows = np.sort(np.unique(test.labels, return_index=True)[1])[:_EXAMPLES]
+    device = next(model.parameters()).device
+    batch = to_device(ImageBatches(test.images).__getitems__(rows), device)
+    corrupted = task.corrupt(batch, ratio, Key.root(0).fold("example masks"))
+    with evaluating(model):
+        prediction = task.forward(model, corrupted).prediction
+    shape = (len(rows), *test.shape)
+    tensors = (corrupted.targets, corrupted.inputs, prediction)
+    original, masked, made = (
+        x.float().cpu().numpy().reshape(shape) for x in (corrupted.targets, corrupted.inputs, prediction)
+    )
+    return Examples(original, masked, made, ratio)
 
 
 def _probe(

@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 import numpy as np
+from jaxtyping import UInt8
 from PIL import Image
 
 from r2mae.errors import UserError
-from r2mae.images.formats import Images, Labelled, check_memory, reading
+from r2mae.images.formats import Labelled, check_memory, reading
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".webp", ".tif", ".tiff", ".gif", ".ppm", ".pgm", ".pbm")
 HELD_OUT = ("val", "test", "valid", "validation")
@@ -34,7 +35,7 @@ def read_folder(
 
     Three layouts: ``<class>/**/*.png``; the same below ``train/`` and one of ``val/``, ``test/``, ``valid/``,
     ``validation/``, which is an official split; files without classes. A single folder (as archives unpack to)
-    is looked into, since one class tells nothing. Files and classes are sorted by name; hidden ones, and files
+    is looked into, and a single class is no label. Files and classes are sorted by name; hidden ones, and files
     that are no images by their suffix, are left out. All images become RGB unless all
     are greyscale; transparency is dropped, and of an animation the first frame taken.
 
@@ -65,7 +66,7 @@ def read_folder(
     if resize is not None and resize < 1:
         raise UserError(f"resize {resize}: expected a side of at least 1 pixel")
     with reading(path, "folder of images"):
-        parts = [_scan(_parts(part)[0]) for part in _parts(path)]
+        parts = [_scan(part) for part in _parts(path)]
     for part in parts:
         if not part.files:
             raise UserError(f"{part.path}: holds no images ({', '.join(SUFFIXES)}), neither directly nor in folders")
@@ -181,7 +182,7 @@ def _common_shape(files: Sequence[Path], resize: int | None) -> tuple[int, int, 
     return height, width, channels
 
 
-def _decode(path: Path, shape: tuple[int, int, int], resize: int | None) -> Images:
+def _decode(path: Path, shape: tuple[int, int, int], resize: int | None) -> UInt8[np.ndarray, "height width channels"]:
     with reading(path, "image", "remove or replace it"), _open(path) as image:
         decoded = image.convert("L" if shape[2] == 1 else "RGB")
         if resize is not None and decoded.size != (resize, resize):
@@ -204,6 +205,9 @@ def _labelled(parts: Sequence[_Part], images: np.ndarray) -> tuple[Labelled, Lab
             if foreign := sorted(set(part.classes) - number.keys()):
                 raise UserError(f"{part.path}: has the class {foreign[0]!r}, which {train.path} lacks: move it there")
             labels = np.array([number[name] for name in part.classes], np.int64)
-        splits.append(Labelled(images[start:stop], labels, classes))
+        if classes is not None and len(classes) > 1:
+            splits.append(Labelled(images[start:stop], labels, classes))
+        else:  # train/images/*.png and the like: one class tells nothing
+            splits.append(Labelled(images[start:stop]))
         start = stop
     return splits[0], splits[1] if len(splits) > 1 else None

@@ -12,9 +12,8 @@ import warnings
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from io import BufferedIOBase
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Float32, Int64, UInt8
@@ -23,12 +22,19 @@ from r2mae.errors import UserError
 
 Images = UInt8[np.ndarray, "n height width channels"] | Float32[np.ndarray, "n height width channels"]
 
-Stream = IO[bytes] | BufferedIOBase
-
 _CHUNK = 2**20
 _GZIP_MAGIC = b"\x1f\x8b"
 _IDX_UBYTE = 8
 _MAP_INSTEAD = "save the images as .npy of uint8 or float32, which is memory-mapped"
+
+
+@runtime_checkable
+class Stream(Protocol):
+    """What the readers need of an open file, plain or packed."""
+
+    def read(self, size: int = ..., /) -> bytes:
+        """Read up to `size` bytes."""
+        ...
 
 
 class Labelled(NamedTuple):
@@ -259,7 +265,8 @@ def _npy_header(stream: Stream, path: Path) -> _Header:
         warnings.simplefilter("ignore")  # numpy's own parser warns on strange literals before it refuses them
         version = np.lib.format.read_magic(stream)
         if version not in readers:
-            raise UserError(f"{path}: .npy format {version} is for named fields: save a plain array")
+            major, minor = version
+            raise UserError(f"{path}: has .npy format {major}.{minor}, expected 1.0 or 2.0: save a plain array")
         shape, fortran, dtype = readers[version](stream)
     header = _Header(tuple(int(size) for size in shape), bool(fortran), dtype)
     if dtype.hasobject:

@@ -9,7 +9,6 @@ the middle gets the same numbers as one that came the whole way.
 import hashlib
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Self
 
 import numpy as np
 from jaxtyping import Float, Int64, UInt64
@@ -44,7 +43,7 @@ class Key:
     row: int = 0
 
     @classmethod
-    def root(cls, seed: int) -> Self:
+    def root(cls, seed: int) -> "Key":
         """Return the key of a run; every integer is a seed of its own, 0 included."""
         return cls(_mix(int(seed) & _MASK))
 

@@ -233,7 +233,7 @@ def _draws(key: Key, rows: int, width: int, bits: int, device: Device) -> np.nda
 
 
 def _bernoulli(key: Key, rows: int, width: int, ratio: RatioLike, device: Device) -> Tensor:
-    limit = np.rint(np.asarray(ratio, dtype=np.float64) * 65536).astype(np.int64)
+    limit = np.asarray(np.rint(np.asarray(ratio, dtype=np.float64) * 65536), dtype=np.int64)
     bits = _draws(key, rows, width, 16, device)
     if isinstance(bits, np.ndarray):
         mask = bits < (limit[:, None] if limit.ndim else np.int64(limit))
@@ -322,7 +322,7 @@ def _binomial(scores: np.ndarray, candidates: np.ndarray, ratio: RatioLike) -> n
 
 def _limit(ratio: RatioLike) -> np.ndarray:
     """The ratio as a bound on 32 random bits: integers, so that host and device compare alike."""
-    return np.rint(np.asarray(ratio, dtype=np.float64) * 2.0**32).astype(np.int64)
+    return np.asarray(np.rint(np.asarray(ratio, dtype=np.float64) * 2.0**32), dtype=np.int64)
 
 
 def _device_tokens(candidates: Tensor, ratio: RatioLike, key: Key, exact: bool) -> Tensor:

@@ -7,7 +7,7 @@ of one optimiser step, and ``nodes()`` is a quadrature of its distribution over 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, Protocol, Self, runtime_checkable
+from typing import Literal, Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Float
@@ -48,7 +48,7 @@ class Fixed:
         _check_ratio("ratio", self.value)
         _check_not_constant("ratio", self.value, self.value)
 
-    def bind(self, total_steps: int) -> Self:
+    def bind(self, total_steps: int) -> "Fixed":
         """Return itself: there is no schedule."""
         return self
 
@@ -97,7 +97,7 @@ class Uniform:
         if self.strata < 1:
             raise ValueError(f"strata must be 1 or more, not {self.strata}")
 
-    def bind(self, total_steps: int) -> Self:
+    def bind(self, total_steps: int) -> "Uniform":
         """Return itself: there is no schedule."""
         return self
 
@@ -138,7 +138,7 @@ class LinearDecay:
         if self.decay is not None and not (math.isfinite(self.decay) and self.decay >= 0):
             raise ValueError(f"decay must be a finite number of 0 or more, not {self.decay}")
 
-    def bind(self, total_steps: int) -> Self:
+    def bind(self, total_steps: int) -> "LinearDecay":
         """Fix λ for a run of `total_steps` steps."""
         return replace(self, total_steps=_check_total(total_steps))
 
@@ -192,7 +192,7 @@ class UniformAbove:
         if self.high < self.floor.high:
             raise ValueError(f"high ({self.high:g}) is below the floor's own start ({self.floor.high:g})")
 
-    def bind(self, total_steps: int) -> Self:
+    def bind(self, total_steps: int) -> "UniformAbove":
         """Fix the floor's schedule."""
         return replace(self, floor=self.floor.bind(total_steps))
 
@@ -221,23 +221,23 @@ class Grid:
     values: tuple[float, ...]
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "values", tuple(float(value) for value in self.values))
         if not self.values:
             raise ValueError("a grid needs at least one ratio")
         for value in self.values:
             _check_ratio("ratio", value)
+        object.__setattr__(self, "values", tuple(float(value) for value in self.values))
         if any(b <= a for a, b in zip(self.values, self.values[1:], strict=False)):
             raise ValueError(f"the ratios of a grid must increase: {list(self.values)}")
         _check_not_constant("grid", self.values[0], self.values[-1])
 
     @classmethod
-    def spaced(cls, low: float, high: float, step: float = 0.05) -> Self:
+    def spaced(cls, low: float, high: float, step: float = 0.05) -> "Grid":
         """Return the grid low, low + step, …, high (the paper's 0.10, 0.15 … 0.50)."""
         _check_range(low, high)
         count = max(1, round((high - low) / step))
         return cls(tuple(np.round(np.linspace(low, high, count + 1), 10)) if high > low else (low,))
 
-    def bind(self, total_steps: int) -> Self:
+    def bind(self, total_steps: int) -> "Grid":
         """Return itself: there is no schedule."""
         return self
 

@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal
 
 import yaml
 
@@ -137,7 +137,7 @@ class RunConfig:
         return {"wing": self.wing, **dataclasses.asdict(self)}
 
     @classmethod
-    def from_dict(cls, values: Mapping[str, Any], *, source: str = "configuration") -> Self:
+    def from_dict(cls, values: Mapping[str, Any], *, source: str = "configuration") -> "RunConfig":
         """Build from plain types, and name any field that does not exist."""
         fields = {field.name for field in dataclasses.fields(cls)}
         given = {key: value for key, value in values.items() if key != "wing"}

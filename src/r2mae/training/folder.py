@@ -12,7 +12,7 @@ import platform
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import torch
 import yaml
@@ -105,7 +105,7 @@ class FolderLock:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> "FolderLock":
         """Take the lock.
 
         Raises

@@ -4,7 +4,6 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Self
 
 from r2mae.files import atomic_write
 
@@ -48,7 +47,7 @@ class MetricsFile:
         """Bring all rows to the disk; a checkpoint must not know of steps that the file does not."""
         os.fsync(self._file.fileno())
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> "MetricsFile":
         """Return itself."""
         return self
 

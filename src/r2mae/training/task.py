@@ -59,6 +59,16 @@ class Batches(Protocol):
         """Return the batch of these samples, as a tensor or a mapping of tensors."""
 
 
+@dataclass(frozen=True)
+class Examples:
+    """A few samples for the eye: clean, masked, and as a model completes them; (examples, height, width, channels)."""
+
+    original: np.ndarray
+    masked: np.ndarray
+    prediction: np.ndarray
+    ratio: float
+
+
 class Task(Protocol):
     """How a wing hides, predicts and scores; stateless, so that it is the same in training and evaluation."""
 
@@ -117,6 +127,9 @@ class Wing(Protocol):
 
     def evaluate(self, config: RunConfig, task: Task, model: nn.Module, data: Data) -> dict[str, float]:
         """Measure a pretrained model: one number for each of `metrics`, and more if the wing likes."""
+
+    def examples(self, config: RunConfig, task: Task, model: nn.Module, data: Data) -> Examples | None:
+        """Complete a few masked test samples that can be looked at, the same in every run; None where none can."""
 
     def embed(self, config: RunConfig, task: Task, model: nn.Module, source: str) -> dict[str, np.ndarray]:
         """Embed new data, and return arrays by name (`embedding`, and what belongs to it)."""

@@ -1,0 +1,58 @@
+"""``r2mae compare DATA``: schemes × seeds, then a table, figures and a report."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from r2mae.cli.parsing import Parser, add_config, make_config, print_config, read_subject
+from r2mae.errors import UserError
+
+
+def run(words: Sequence[str]) -> int:
+    """Run the command."""
+    from r2mae.experiments.plan import DEFAULT_SCHEMES, parse_seeds
+    from r2mae.masking.schemes import scheme_names
+
+    subject = read_subject("compare", words)
+    parser = Parser(
+        f"r2mae compare {subject.wing.name} DATA",
+        f"{subject.wing.title}. Pretrain under several masking schemes and seeds, and say which wins. "
+        "The same command goes on where it was cut off; finished runs are never repeated.",
+        "r2mae compare digits --schemes fixed r2mae mdlm --seeds 3 --out runs/digits",
+    )
+    add_config(parser, subject)
+    parser.add_argument(
+        "--schemes",
+        nargs="+",
+        type=str,
+        default=list(DEFAULT_SCHEMES),
+        help=f"Of: {', '.join(scheme_names())}. `fixed` stands for three rows: the default ratio, low and high.",
+    )
+    parser.add_argument("--seeds", nargs="+", type=str, default=["3"], help="How many, or which (two or more numbers).")
+    parser.add_argument("--ratios", nargs="+", type=float, help="Fixed ratios to compare, instead of the three.")
+    parser.add_argument("--jobs", type=int, help="Processes; by default one per core.")
+    parser.add_argument("--out", type=str, help="Folder of the comparison; by default runs/compare-DATA.")
+    values = parser.read(subject.words)
+    if values["scheme"] != parser.get_default("scheme"):
+        raise UserError("a comparison takes --schemes, with a list of names, rather than --scheme")
+    config = make_config(subject, values)
+    if values["print_config"]:
+        print_config(config)
+        return 0
+    seeds = parse_seeds([str(seed) for seed in values["seeds"]])
+    out = Path(values["out"] or f"runs/compare-{Path(config.data).stem}")
+
+    from r2mae.experiments.compare import compare
+    from r2mae.experiments.publish import publish
+
+    comparison = compare(
+        config,
+        subject.wing,
+        schemes=values["schemes"],
+        seeds=seeds,
+        ratios=values["ratios"],
+        jobs=values["jobs"],
+        out=out,
+    )
+    publish(comparison, out)
+    print(f"table, figures and report.html are in {out}")
+    return 0

@@ -1,0 +1,67 @@
+"""``r2mae data list | fetch NAME | path NAME``: public data sets."""
+
+from collections.abc import Sequence
+
+from r2mae.cli.parsing import Parser
+from r2mae.errors import UserError, unknown
+
+_ACTIONS = ("list", "fetch", "path", "verify")
+
+
+def run(words: Sequence[str]) -> int:
+    """Run the command."""
+    parser = Parser(
+        "r2mae data",
+        "Public data sets: list them, fetch one into the data folder (R2MAE_DATA, or the user's cache folder), print "
+        "where its files are, or compare them with their checksums.",
+        "r2mae data fetch mnist",
+    )
+    parser.add_argument("action", type=str, help="list, fetch, path or verify.")
+    parser.add_argument("name", nargs="?", type=str, help="Name of a set.")
+    values = parser.read(words or ["list"])
+    action, name = values["action"], values["name"]
+    if action not in _ACTIONS:
+        raise unknown("action", action, _ACTIONS)
+
+    from r2mae.experiments.wings import public_sets
+
+    sets = public_sets()
+    if action == "list":
+        _list()
+        return 0
+    if name is None:
+        raise UserError(f"r2mae data {action} what? choose from: {', '.join(sets)}")
+    if name not in sets:
+        raise unknown("data set", name, sets)
+    from r2mae.catalogue import fetch, locate, verify
+
+    chosen = sets[name]
+    if chosen.packaged:
+        print(f"{name} ships with {chosen.packaged}: there is nothing to {action}")
+        return 0
+    if action == "verify":
+        found = verify(chosen)
+        for place, status in found.items():
+            print(f"{status}\t{place}")
+        return 0 if all(status in ("ok", "unrecorded") for status in found.values()) else 2
+    for place in fetch(chosen) if action == "fetch" else locate(chosen).values():
+        print(place)
+    return 0
+
+
+def _list() -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    from r2mae.catalogue import data_root, verify
+    from r2mae.experiments.wings import public_sets
+
+    table = Table("name", "wing", "what", "licence", "size", "here", box=None, pad_edge=False)
+    for entry in public_sets().values():
+        sizes = [file.size for file in entry.files]
+        size = "" if None in sizes or not sizes else f"{sum(s for s in sizes if s) / 1e6:.1f} MB"
+        here = "packaged" if entry.packaged else ", ".join(sorted(set(verify(entry).values())))
+        table.add_row(entry.name, entry.wing, entry.title, entry.licence, size, here)
+    console = Console()
+    console.print(table)
+    console.print(f"data folder: {data_root()}", soft_wrap=True, highlight=False)

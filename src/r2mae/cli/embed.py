@@ -1,0 +1,43 @@
+"""``r2mae embed RUN DATA``: embed data with a pretrained model."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from r2mae.cli.parsing import Parser
+from r2mae.errors import UserError
+
+
+def run(words: Sequence[str]) -> int:
+    """Run the command."""
+    parser = Parser(
+        "r2mae embed RUN DATA",
+        "Embed data, unmasked, with a pretrained model. The output holds `embedding`, `split` and, where there are "
+        "any, `labels`.",
+        "r2mae embed runs/a digits -o digits.npz",
+    )
+    parser.add_argument("run", type=str, help="A run folder.")
+    parser.add_argument("data", type=str, help="A named set or a path.")
+    parser.add_argument("-o", "--output", type=str, help="File to write (.npz); by default embedding.npz in the run.")
+    values = parser.read(words)
+    path = Path(values["run"])
+    output = Path(values["output"] or path / "embedding.npz")
+    if output.suffix != ".npz":
+        raise UserError(
+            f"embeddings are written as .npz, not {output.suffix or 'without a suffix'!r}: -o {output.stem}.npz"
+        )
+
+    import numpy as np
+
+    from r2mae.experiments.wings import wing_of_run
+    from r2mae.files import atomic_write
+    from r2mae.training.folder import RunFolder
+    from r2mae.training.saving import load_model
+
+    wing = wing_of_run(RunFolder(path).read_config(), path)
+    config, task, model = load_model(path, wing)
+    arrays = wing.embed(config, task, model, values["data"])
+    with atomic_write(output, "wb") as file:
+        np.savez(file, **arrays)  # type: ignore[arg-type]
+    rows, width = arrays["embedding"].shape
+    print(f"{rows} embeddings of {width} numbers are in {output}")
+    return 0

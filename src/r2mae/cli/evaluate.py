@@ -1,0 +1,35 @@
+"""``r2mae evaluate RUN``: measure a pretrained model."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from r2mae.cli.parsing import Parser
+
+
+def run(words: Sequence[str]) -> int:
+    """Run the command."""
+    parser = Parser(
+        "r2mae evaluate RUN",
+        "Measure a pretrained model on its test data: linear probe, reconstruction on frozen masks, effective rank.",
+        "r2mae evaluate runs/a --probe logistic",
+    )
+    parser.add_argument("run", type=str, help="A run folder.")
+    parser.add_argument(
+        "--probe",
+        choices=["head", "logistic"],
+        default="head",
+        help="The paper's probe, or logistic regression with cross-validated strength.",
+    )
+    values = parser.read(words)
+    path = Path(values["run"])
+
+    from r2mae.cli.show import scores_table
+    from r2mae.experiments.cell import evaluate
+    from r2mae.experiments.wings import wing_of_run
+    from r2mae.training.folder import RunFolder
+
+    wing = wing_of_run(RunFolder(path).read_config(), path)
+    scores, seconds = evaluate(path, probe=values["probe"])
+    scores_table(scores, wing.metrics)
+    print(f"measured in {seconds:.1f} s")
+    return 0

@@ -1,0 +1,62 @@
+"""``r2mae COMMAND …``: finds the command, and turns a user's mistake into one line and exit code 2."""
+
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+
+from r2mae import __version__
+from r2mae.errors import UserError, unknown
+
+# Each command is a module with `run(argv) -> int`, imported only when it is called.
+COMMANDS = {
+    "compare": "pretrain under every scheme and several seeds, and say which wins",
+    "pretrain": "pretrain one model",
+    "evaluate": "measure a pretrained model",
+    "embed": "embed data with a pretrained model",
+    "data": "list, fetch and find public data sets",
+}
+
+_HELP = """usage: r2mae COMMAND ...
+
+Masked pretraining with randomly random mask ratios (R²MAE).
+
+commands:
+{commands}
+
+examples:
+  r2mae compare digits
+  r2mae pretrain images digits --scheme r2mae --low 0.5 --high 0.9 --out runs/a
+  r2mae evaluate runs/a
+
+`r2mae COMMAND --help` tells more about a command; `r2mae --version` the version.
+"""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a command and return its exit code: 0, or 2 for a user's mistake."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    try:
+        return _dispatch(words)
+    except UserError as error:
+        print(f"r2mae: {' '.join(str(error).split())}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("r2mae: stopped; the same command goes on from the last checkpoint", file=sys.stderr)
+        return 130
+    except BrokenPipeError:  # `r2mae data list | head`
+        sys.stderr.close()
+        return 0
+
+
+def _dispatch(words: list[str]) -> int:
+    if not words or words[0] in ("-h", "--help", "help"):
+        lines = (f"  {name:<10}{told}" for name, told in COMMANDS.items())
+        print(_HELP.format(commands="\n".join(lines)), end="")
+        return 0
+    if words[0] in ("-V", "--version"):
+        print(f"r2mae {__version__}")
+        return 0
+    if words[0] not in COMMANDS:
+        raise unknown("command", words[0], COMMANDS)
+    code: int = import_module(f"r2mae.cli.{words[0]}").run(words[1:])
+    return code

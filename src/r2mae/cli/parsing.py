@@ -1,0 +1,195 @@
+"""Command lines: typed options from dataclasses, with errors of one line."""
+
+import argparse
+import dataclasses
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import jsonargparse
+import yaml
+
+from r2mae.errors import UserError, nearest
+from r2mae.experiments.wings import WINGS, defaults_of, get_wing, public_sets, wing_of
+from r2mae.training.config import RunConfig, read_config
+
+if TYPE_CHECKING:
+    from r2mae.training.task import Wing
+
+
+class _Formatter(jsonargparse.DefaultHelpFormatter, argparse.RawDescriptionHelpFormatter):
+    """Keeps examples as they are written."""
+
+
+class Parser(jsonargparse.ArgumentParser):
+    """A parser whose options are written with dashes, and whose errors are single lines."""
+
+    def __init__(self, prog: str, description: str, example: str) -> None:
+        super().__init__(
+            prog=prog,
+            description=description,
+            epilog=f"example:\n  {example}",
+            formatter_class=_Formatter,
+            exit_on_error=False,
+            allow_abbrev=False,
+        )
+
+    def format_help(self, formatter: argparse.HelpFormatter | None = None) -> str:
+        """Return the help, with `--batch_size` written as people type it."""
+        return re.sub(r"--[a-z_]+", lambda match: match[0].replace("_", "-"), super().format_help(formatter))
+
+    def read(self, words: Sequence[str]) -> dict[str, Any]:
+        """Parse, or raise a :class:`UserError`."""
+        try:
+            return dict(vars(self.parse_args(self._spelled(words))))
+        except SystemExit:
+            raise
+        except (argparse.ArgumentError, jsonargparse.ArgumentError, TypeError, ValueError) as error:
+            raise UserError(self._one_line(str(error))) from None
+
+    def _spelled(self, words: Sequence[str]) -> list[str]:
+        """Write `--batch-size` as the field's name, and `--exact` alone as `--exact=true`."""
+        spelled = []
+        for place, word in enumerate(words):
+            if not word.startswith("--") or word == "--":
+                spelled.append(word)
+                continue
+            name, equals, value = word.partition("=")
+            action = self._option_string_actions.get(name) or self._option_string_actions.get(
+                "--" + name[2:].replace("-", "_")
+            )
+            if action is None:
+                known = sorted(o for o in self._option_string_actions if o.startswith("--"))
+                hint = nearest(name.replace("-", "_").replace("__", "--", 1), known).replace("_", "-")
+                raise UserError(f"unknown option {name!r} of {self.prog!r}: {_short(hint)}")
+            option = max(action.option_strings, key=len)
+            bare = not equals and (place + 1 == len(words) or words[place + 1].startswith("-"))
+            is_flag = bare and getattr(action, "_typehint", None) is bool
+            spelled.append(f"{option}=true" if is_flag else f"{option}{equals}{value}")
+        return spelled
+
+    def _one_line(self, message: str) -> str:
+        key = re.search(r'Parser key "([^"]+)"', message)
+        value = re.search(r"(?:Given value|Got value): (.*)", message)
+        if key and value:
+            action = self._option_string_actions.get(f"--{key[1]}")
+            kind = getattr(action, "_typehint", None)
+            return f"--{key[1].replace('_', '-')} takes {_in_words(kind)}, not {value[1]!r}"
+        return " ".join(message.split())
+
+
+def _in_words(kind: Any) -> str:
+    words = {float: "a number", int: "a whole number", bool: "true or false", str: "text", type(None): "null"}
+    if kind in words:
+        return words[kind]
+    arguments = getattr(kind, "__args__", ())
+    if "Literal" in str(kind) and arguments and all(isinstance(a, str) for a in arguments):
+        return "one of " + ", ".join(arguments)
+    if arguments:
+        return " or ".join(_in_words(a) for a in arguments if a is not type(None))
+    return "another value"
+
+
+def _short(hint: str) -> str:
+    return hint if hint.startswith("did you mean") else "see --help"
+
+
+@dataclasses.dataclass(frozen=True)
+class Subject:
+    """What a command is about: a wing and its data, and the options that are left."""
+
+    wing: "Wing"
+    data: str | None
+    words: list[str]
+    given: dict[str, Any]
+
+
+def read_subject(command: str, words: Sequence[str]) -> Subject:
+    """Read `[WING] DATA` at the beginning of a command line, or both from `--config FILE`.
+
+    A named set implies its wing.
+
+    Raises
+    ------
+    UserError
+        If neither wing nor data can be told.
+    """
+    rest = list(words)
+    leading = []
+    while rest and not rest[0].startswith("-"):
+        leading.append(rest.pop(0))
+    given = _config_of(rest)
+    wing_name = given.get("wing")
+    if leading and leading[0] in WINGS:
+        wing_name = leading.pop(0)
+    if len(leading) > 1:
+        raise UserError(f"{command} takes one data set, not {len(leading)} ({' '.join(leading)}); {_usage(command)}")
+    data = leading[0] if leading else given.get("data")
+    if wing_name is None and data is not None:
+        wing_name = wing_of(data)
+    if wing_name is None:
+        if data is None:
+            if any(word in ("-h", "--help") for word in rest):
+                wing_name = next(iter(WINGS))
+            else:
+                raise UserError(f"{command} what? {_usage(command)}")
+        else:
+            raise UserError(_cannot_tell(command, data))
+    return Subject(get_wing(wing_name), data, rest, given)
+
+
+def _usage(command: str) -> str:
+    return f"for example: r2mae {command} images digits, or r2mae {command} images data.npz"
+
+
+def _cannot_tell(command: str, data: str) -> str:
+    if Path(data).exists():
+        return f"name the wing of {data}: r2mae {command} {'|'.join(WINGS)} {data}"
+    return f"unknown wing or data set {data!r}: {nearest(data, [*WINGS, *public_sets()])}"
+
+
+def _config_of(words: Sequence[str]) -> dict[str, Any]:
+    for place, word in enumerate(words):
+        if word == "--config" and place + 1 < len(words):
+            return read_config(Path(words[place + 1]))
+        if word.startswith("--config="):
+            return read_config(Path(word.removeprefix("--config=")))
+    return {}
+
+
+def _preset_of(subject: Subject) -> str | None:
+    for place, word in enumerate(subject.words):
+        if word == "--preset" and place + 1 < len(subject.words):
+            return subject.words[place + 1]
+        if word.startswith("--preset="):
+            return word.removeprefix("--preset=")
+    preset = subject.given.get("preset")
+    return preset if isinstance(preset, str) else None
+
+
+def add_config(parser: Parser, subject: Subject) -> None:
+    """Add the wing's options, with defaults from the named set, the preset and `--config`, in this order."""
+    kind = subject.wing.config
+    parser.add_class_arguments(kind, None, skip={"data"})
+    parser.add_argument("--config", type=str, help="YAML file with any of these options, such as a run's config.yaml.")
+    parser.add_argument("--print_config", action="store_true", help="Print the configuration as YAML, and stop.")
+    if "data" in subject.given or subject.given:
+        kind.from_dict({"data": "", **subject.given}, source="--config")  # names unknown fields
+    defaults = defaults_of(subject.wing, subject.data, _preset_of(subject))
+    defaults |= {name: value for name, value in subject.given.items() if name not in ("wing", "data")}
+    parser.set_defaults(**defaults)
+
+
+def make_config(subject: Subject, values: dict[str, Any]) -> RunConfig:
+    """Return the configuration that a command line means."""
+    kind = subject.wing.config
+    fields = {field.name for field in dataclasses.fields(kind)}
+    if subject.data is None:
+        raise UserError("name the data: a set of `r2mae data list`, or a path")
+    return kind(data=subject.data, **{name: value for name, value in values.items() if name in fields - {"data"}})
+
+
+def print_config(config: RunConfig) -> None:
+    """Print a configuration in the form that `--config` reads."""
+    print(yaml.safe_dump(config.to_dict(), sort_keys=False), end="")

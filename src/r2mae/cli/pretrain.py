@@ -1,0 +1,35 @@
+"""``r2mae pretrain WING DATA``: pretrain one model into a run folder, resuming where it was cut off."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from r2mae.cli.parsing import Parser, add_config, make_config, print_config, read_subject
+
+
+def run(words: Sequence[str]) -> int:
+    """Run the command."""
+    subject = read_subject("pretrain", words)
+    parser = Parser(
+        f"r2mae pretrain {subject.wing.name} DATA",
+        f"{subject.wing.title}. Pretrain one model; the same command goes on where it was cut off.",
+        f"r2mae pretrain {subject.wing.name} digits --scheme r2mae --low 0.5 --high 0.9 --out runs/a",
+    )
+    add_config(parser, subject)
+    parser.add_argument("--out", type=str, help="Run folder; by default named after data, scheme and seed in runs/.")
+    values = parser.read(subject.words)
+    config = make_config(subject, values)
+    if values["print_config"]:
+        print_config(config)
+        return 0
+    out = Path(values["out"] or f"runs/{Path(config.data).stem}-{config.scheme}-seed{config.seed}")
+
+    from r2mae.cli.show import scores_table
+    from r2mae.experiments.cell import pretrain
+    from r2mae.training.progress import ProgressBar
+
+    fitted, results = pretrain(config, subject.wing, out, reporter=ProgressBar(f"{config.data}, {config.scheme}"))
+    if not fitted.repeated:
+        print(f"{out} is finished already; nothing was done")
+    scores_table(results["scores"], subject.wing.metrics)
+    print(f"model and results are in {out}")
+    return 0

@@ -1,0 +1,17 @@
+"""Scores on the terminal."""
+
+from collections.abc import Mapping, Sequence
+
+from rich.console import Console
+from rich.table import Table
+
+from r2mae.evaluation.metrics import Metric
+
+
+def scores_table(scores: Mapping[str, float], metrics: Sequence[Metric]) -> None:
+    """Print scores, the wing's headline metrics first and in words."""
+    table = Table(show_header=False, box=None, pad_edge=False)
+    labels = {metric.name: metric.label for metric in metrics}
+    for name in [*(n for n in labels if n in scores), *(n for n in scores if n not in labels)]:
+        table.add_row(labels.get(name, name), f"{scores[name]:.5g}")
+    Console().print(table)

@@ -1,0 +1,69 @@
+"""One cell of a comparison, or one run by itself: pretrain, then measure."""
+
+import time
+from pathlib import Path
+from typing import Any
+
+from r2mae.errors import UserError
+from r2mae.experiments.wings import wing_of_run
+from r2mae.files import write_json
+from r2mae.training.config import RunConfig
+from r2mae.training.folder import FolderLock, RunFolder
+from r2mae.training.loop import Fitted, fit
+from r2mae.training.progress import Reporter
+from r2mae.training.saving import load_model
+from r2mae.training.task import Data, Wing
+
+
+def pretrain(
+    config: RunConfig, wing: Wing, out: Path, *, reporter: Reporter | None = None, data: Data | None = None
+) -> tuple[Fitted, dict[str, Any]]:
+    """Pretrain into a run folder and write ``results.json``; what is done already is not done again.
+
+    Returns
+    -------
+    fitted : Fitted
+        What the loop did.
+    results : dict
+        ``scores`` by name, ``steps``, ``seconds`` of training and ``samples_per_second``.
+    """
+    folder = RunFolder(out)
+    if data is None and not (folder.trained and folder.results_file.is_file()):
+        data = wing.load(config)
+    fitted = fit(config, wing, out, data=data, reporter=reporter)
+    results = folder.results
+    if results is None:
+        done = max(fitted.steps - fitted.resumed_from, 0) * config.batch_size if fitted.repeated else 0
+        results = {
+            "scores": measure(folder, wing, data=data),
+            "steps": fitted.steps,
+            "seconds": fitted.seconds,
+            "samples_per_second": done / fitted.seconds if done else None,
+        }
+        with FolderLock(folder.path):
+            write_json(folder.results_file, results)
+    return fitted, results
+
+
+def measure(folder: RunFolder, wing: Wing, *, data: Data | None = None, **options: Any) -> dict[str, float]:
+    """Measure a finished run with its wing's evaluation."""
+    config, task, model = load_model(folder.path, wing)
+    return wing.evaluate(config, task, model, data or wing.load(config), **options)
+
+
+def evaluate(path: Path, **options: Any) -> tuple[dict[str, float], float]:
+    """Measure a finished run by its folder alone, and return its scores and the seconds it took."""
+    folder = RunFolder(path)
+    wing = wing_of_run(folder.read_config(), folder.path)
+    began = time.perf_counter()
+    scores = measure(folder, wing, **options)
+    return scores, time.perf_counter() - began
+
+
+def scores_of(folder: RunFolder) -> dict[str, float]:
+    """Return the scores of a finished cell."""
+    results = folder.results
+    scores = None if results is None else results.get("scores")
+    if not isinstance(scores, dict):
+        raise UserError(f"{folder.results_file} holds no scores: delete it to measure the run again")
+    return {name: float("nan") if value is None else float(value) for name, value in scores.items()}

@@ -1,0 +1,195 @@
+"""``compare``: schemes × seeds in parallel processes, resumable, and everything that is made of the outcome."""
+
+import multiprocessing
+import os
+import signal
+import threading
+import time
+from collections.abc import Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from ctypes import c_longlong
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.console import Console
+
+from r2mae.errors import UserError
+from r2mae.experiments.board import Board
+from r2mae.experiments.cell import pretrain, scores_of
+from r2mae.experiments.gather import gather
+from r2mae.experiments.plan import Cell, fixed_label, plan_cells, plan_rows
+from r2mae.experiments.results import Comparison
+from r2mae.experiments.wings import get_wing
+from r2mae.files import write_json
+from r2mae.training.config import RunConfig
+from r2mae.training.folder import FolderLock, RunFolder
+from r2mae.training.progress import Pace
+from r2mae.training.task import Wing
+
+_POLL = 0.2
+
+
+def compare(
+    base: RunConfig,
+    wing: Wing,
+    *,
+    schemes: Sequence[str],
+    seeds: Sequence[int],
+    out: Path,
+    ratios: Sequence[float] | None = None,
+    jobs: int | None = None,
+    console: Console | None = None,
+) -> Comparison:
+    """Run what is missing of a comparison and gather it.
+
+    Cells that are finished are never repeated, half-finished ones go on. Every cell computes with one thread, so that
+    its result does not depend on how many run beside it.
+
+    Parameters
+    ----------
+    base : RunConfig
+        What all cells share.
+    wing : Wing
+        Of the data.
+    schemes, ratios
+        See :func:`r2mae.experiments.plan.plan_rows`.
+    seeds : sequence of int
+        Each seed draws weights, data order, masks and (for sets without an official test part) the split.
+    out : Path
+        Folder of the comparison.
+    jobs : int, optional
+        Processes; by default one per core, and one where an accelerator does the work.
+    console : Console, optional
+        Where progress is shown.
+
+    Raises
+    ------
+    UserError
+        If a cell fails (the others are kept), or the folder belongs to other configurations.
+    """
+    if jobs is not None and jobs < 1:
+        raise UserError(f"jobs must be 1 or more, not {jobs}")
+    base = replace(base, threads=base.threads or 1)
+    rows = plan_rows(base, wing.ratios, schemes, ratios)
+    cells = plan_cells(rows, seeds, out)
+    with FolderLock(out):
+        foreign = [p.name for p in out.iterdir() if not p.name.startswith(".") and p.name not in _OURS]
+        if foreign and not (out / "runs").is_dir():
+            raise UserError(f"{out} holds other files ({foreign[0]}) and no comparison: choose another --out")
+        wing.load(cells[0].config)  # data that cannot be read are found before any process starts
+        for cell in cells:
+            _check(cell)
+        waiting = [cell for cell in cells if not _finished(cell)]
+        with Board(cells, waiting, console or Console(stderr=True), wing.metrics[0]) as board:
+            if waiting:
+                _run(waiting, wing, board, min(_jobs(jobs, base.device), len(waiting)))
+        labels = {"default_fixed_label": fixed_label(wing.ratios.fixed if base.ratio is None else base.ratio)}
+        comparison = gather(cells, wing, base, extra=labels)
+        write_json(out / "compare.json", comparison.config)
+    return comparison
+
+
+_OURS = {"runs", "figures", "compare.json", "results.csv", "results.json", "report.html"}
+
+
+def _check(cell: Cell) -> None:
+    """Refuse a folder of another configuration before hours are spent on the others."""
+    if RunFolder(cell.folder).config_file.exists():
+        with FolderLock(cell.folder):
+            RunFolder(cell.folder).claim(cell.config)
+
+
+def _finished(cell: Cell) -> bool:
+    folder = RunFolder(cell.folder)
+    return folder.trained and folder.results_file.is_file()
+
+
+def _jobs(jobs: int | None, device: str) -> int:
+    if jobs is not None:
+        return jobs
+    accelerated = device not in ("auto", "cpu") or (device == "auto" and torch.cuda.is_available())
+    return 1 if accelerated else len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
+
+
+def _run(waiting: Sequence[Cell], wing: Wing, board: Board, jobs: int) -> None:
+    context = multiprocessing.get_context("spawn")
+    # Two numbers a cell, steps done and planned, written by one process each: no lock that a crash could leave held.
+    shared = context.RawArray(c_longlong, 2 * len(waiting))
+    failed: list[tuple[Cell, UserError]] = []
+    pool = ProcessPoolExecutor(jobs, context, _start_worker, (shared, os.getpid()))
+    try:
+        futures = {
+            pool.submit(_run_cell, place, wing.name, cell.config.to_dict(), str(cell.folder)): cell
+            for place, cell in enumerate(waiting)
+        }
+        pending: set[Future[float]] = set(futures)
+        while pending:
+            done, pending = wait(pending, timeout=_POLL, return_when=FIRST_COMPLETED)
+            board.update([(shared[2 * i], shared[2 * i + 1]) for i in range(len(waiting))])
+            for future in done:
+                cell = futures[future]
+                try:
+                    board.finished(cell, future.result(), scores_of(RunFolder(cell.folder)))
+                except UserError as error:
+                    failed.append((cell, error))
+                    board.failed(cell, error)
+        pool.shutdown()
+    except BaseException as reason:
+        for process in multiprocessing.active_children():
+            process.terminate()
+        pool.shutdown(wait=False, cancel_futures=True)
+        if isinstance(reason, BrokenProcessPool):
+            raise UserError(
+                "a process of the comparison ended unexpectedly (out of memory?): run the same command again to go on, "
+                "with --jobs 1 if memory is short; finished cells are kept"
+            ) from None
+        raise
+    if failed:
+        cell, first = failed[0]
+        more = f" ({len(failed) - 1} more failed)" if len(failed) > 1 else ""
+        raise UserError(f"{cell.row.label}, seed {cell.seed}: {first}{more}; the other cells are kept")
+
+
+_shared: Any = None
+
+
+def _start_worker(shared: Any, parent: int) -> None:
+    """Prepare a process: the parent alone answers Ctrl-C, and none outlives it."""
+    global _shared  # noqa: PLW0603  (a process has one place for progress)
+    _shared = shared
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    torch.set_num_threads(1)
+    threading.Thread(target=_follow, args=(parent,), daemon=True).start()
+
+
+def _follow(parent: int) -> None:
+    while os.getppid() == parent:
+        time.sleep(1)
+    os._exit(1)
+
+
+class _SharedProgress:
+    """Tells the parent how far a cell is."""
+
+    def __init__(self, place: int) -> None:
+        self.place = place
+
+    def start(self, step: int, total: int) -> None:
+        _shared[2 * self.place], _shared[2 * self.place + 1] = step, total
+
+    def update(self, pace: Pace) -> None:
+        _shared[2 * self.place] = pace.step
+
+    def stop(self) -> None:
+        return
+
+
+def _run_cell(place: int, wing_name: str, config: dict[str, Any], folder: str) -> float:
+    """Run a cell in a worker process, and return its seconds."""
+    began = time.perf_counter()
+    wing = get_wing(wing_name)
+    pretrain(wing.config.from_dict(config), wing, Path(folder), reporter=_SharedProgress(place))
+    return time.perf_counter() - began

@@ -1,0 +1,160 @@
+"""What a comparison runs: its rows (schemes, with every fixed ratio a row of its own) and cells (rows × seeds)."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from r2mae.errors import UserError
+from r2mae.masking.schemes import RatioDefaults, scheme_takes
+from r2mae.training.config import RunConfig, scheme_of
+
+DEFAULT_SCHEMES = ("fixed", "dynamic", "mdlm", "r2mae", "cl", "r2mae-cl")
+
+
+@dataclass(frozen=True)
+class Row:
+    """A line of the comparison.
+
+    Parameters
+    ----------
+    label : str
+        "fixed 0.50", "r2mae", …
+    scheme : str
+        Registered name.
+    ratio : float, optional
+        The ratio of a fixed scheme.
+    low, high : float
+        Ends of the ratios that the scheme uses.
+    config : RunConfig
+        With the scheme and its numbers; the seed is still open.
+    """
+
+    label: str
+    scheme: str
+    ratio: float | None
+    low: float
+    high: float
+    config: RunConfig
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A run of the comparison: a row under a seed, in a folder of its own."""
+
+    row: Row
+    seed: int
+    config: RunConfig
+    folder: Path
+
+
+def plan_rows(
+    base: RunConfig, defaults: RatioDefaults, schemes: Sequence[str], ratios: Sequence[float] | None = None
+) -> list[Row]:
+    """Return the rows of a comparison.
+
+    Parameters
+    ----------
+    base : RunConfig
+        What all rows share; its `ratio`, `low` and `high` replace the wing's defaults.
+    defaults : RatioDefaults
+        The wing's numbers.
+    schemes : sequence of str
+        Registered names; "fixed" stands for one row per fixed ratio.
+    ratios : sequence of float, optional
+        The fixed ratios; by default low, the default ratio, and high.
+
+    Raises
+    ------
+    UserError
+        For unknown or repeated schemes and impossible ratios.
+    """
+    if len(set(schemes)) < len(schemes):
+        raise UserError(f"a scheme is named twice: {' '.join(schemes)}")
+    if ratios is not None and "fixed" not in schemes:
+        raise UserError("ratios are for the scheme 'fixed': add it to --schemes")
+    rows = []
+    for name in schemes:
+        if name == "fixed":
+            chosen = ratios or (
+                defaults.low if base.low is None else base.low,
+                defaults.fixed if base.ratio is None else base.ratio,
+                defaults.high if base.high is None else base.high,
+            )
+            rows += [_row(base, defaults, "fixed", ratio) for ratio in sorted(set(chosen))]
+        else:
+            rows.append(_row(base, defaults, name, base.ratio))
+    return rows
+
+
+def plan_cells(rows: Sequence[Row], seeds: Sequence[int], out: Path) -> list[Cell]:
+    """Return the cells, seed by seed, so that a first comparison of all rows is there early."""
+    return [
+        Cell(
+            row,
+            seed,
+            replace(row.config, seed=seed),
+            out / "runs" / row.label.replace(" ", "-") / f"seed-{seed}",
+        )
+        for seed in seeds
+        for row in rows
+    ]
+
+
+def parse_seeds(words: Sequence[str]) -> list[int]:
+    """Read ``--seeds 3`` as 0, 1, 2, and ``--seeds 2 12 22`` as these seeds."""
+    try:
+        numbers = [int(word) for word in words]
+    except ValueError:
+        raise UserError(f"seeds must be whole numbers, not {' '.join(words)!r}") from None
+    if len(numbers) == 1:
+        if numbers[0] < 1:
+            raise UserError(f"a comparison needs at least one seed, not {numbers[0]}")
+        return list(range(numbers[0]))
+    if min(numbers) < 0 or len(set(numbers)) < len(numbers):
+        raise UserError(f"seeds must be different numbers of 0 or more, not {' '.join(words)!r}")
+    return numbers
+
+
+def fixed_label(ratio: float) -> str:
+    """Return the label of a fixed ratio's row."""
+    return f"fixed {ratio:.2f}" if round(ratio, 2) == ratio else f"fixed {ratio:g}"
+
+
+def _row(base: RunConfig, defaults: RatioDefaults, name: str, ratio: float | None) -> Row:
+    try:
+        takes = scheme_takes(name)
+    except ValueError as error:
+        raise UserError(str(error)) from None
+    random = name in ("r2mae", "mdlm")
+    config = replace(
+        base,
+        scheme=name,
+        ratio=ratio if "ratio" in takes else None,
+        low=base.low if "low" in takes else None,
+        high=base.high if "high" in takes else None,
+        sampling=base.sampling if random else "independent",
+        per=base.per if random else "batch",
+    )
+    ends = scheme_of(config, defaults).ratio.bind(base.steps or 1000)
+    p, _ = ends.nodes()
+    low, high = _ends(config, defaults, float(p.min()), float(p.max()))
+    single = name == "fixed"
+    return Row(
+        label=fixed_label(p[0]) if single else name,
+        scheme=name,
+        ratio=float(p[0]) if single else None,
+        low=low,
+        high=high,
+        config=config,
+    )
+
+
+def _ends(config: RunConfig, defaults: RatioDefaults, first: float, last: float) -> tuple[float, float]:
+    """Gauss nodes lie inside the range: report its ends."""
+    if config.scheme == "mdlm":
+        return 0.0, 1.0
+    if first == last:
+        return first, last
+    low = defaults.low if config.low is None else config.low
+    high = defaults.high if config.high is None else config.high
+    return min(low, first), max(high, last)

@@ -1,0 +1,23 @@
+"""What a comparison leaves behind: table, figures, report, and the table on the terminal."""
+
+from pathlib import Path
+
+from rich.console import Console
+
+from r2mae.experiments.analysis import analyse, to_json
+from r2mae.experiments.figures import save_figures
+from r2mae.experiments.gather import write_table
+from r2mae.experiments.report import write_report
+from r2mae.experiments.results import Comparison
+from r2mae.experiments.table import print_comparison
+from r2mae.files import write_json
+
+
+def publish(comparison: Comparison, out: Path, *, console: Console | None = None) -> None:
+    """Write ``results.csv``, ``results.json``, ``figures/`` and ``report.html``, and print the table."""
+    analysis = analyse(comparison)
+    write_table(comparison, out / "results.csv")
+    write_json(out / "results.json", to_json(comparison, analysis))
+    save_figures(comparison, analysis, out / "figures")
+    write_report(out / "report.html", comparison, analysis)
+    print_comparison(console or Console(), comparison, analysis)

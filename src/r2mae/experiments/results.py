@@ -1,0 +1,71 @@
+"""What a comparison is, once its cells have run: one table, and everything else derived from it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from r2mae.evaluation.metrics import Metric
+
+CELL_COLUMNS = ("label", "scheme", "ratio", "low", "high", "seed", "seconds")
+
+
+@dataclass(frozen=True)
+class Reconstructions:
+    """Examples for the eye, all from the first seed.
+
+    Parameters
+    ----------
+    original, masked : ndarray, shape (examples, height, width, channels)
+        Clean images, and the same with hidden pixels set to zero; 0 to 1.
+    ratio : float
+        Mask ratio of the examples.
+    by_label : mapping of label to ndarray, shape (examples, height, width, channels)
+        What each scheme's model makes of `masked`.
+    """
+
+    original: np.ndarray
+    masked: np.ndarray
+    ratio: float
+    by_label: Mapping[str, np.ndarray]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The outcome of schemes × seeds.
+
+    Parameters
+    ----------
+    title : str
+        Such as "digits".
+    metrics : tuple of Metric
+        The first is the one that the headline speaks of.
+    table : DataFrame
+        One line a cell (a scheme under a seed): the columns :data:`CELL_COLUMNS`, then one per score. `label` names
+        the row of the comparison ("fixed 0.50", "r2mae"); `ratio` is the fixed ratio or NaN; `low` and `high` are the
+        ends of the scheme's ratios. Lines are in the order of display: by label, then by seed.
+    curves : DataFrame
+        Training curves, thinned to means over windows: label, seed, step, loss, validation_loss.
+    ratios : mapping of label to ndarray
+        The ratios drawn in the first seed's run, one a step.
+    reconstructions : Reconstructions, optional
+        Where the wing offers them.
+    config, environment : mapping
+        What was run, and where.
+    """
+
+    title: str
+    metrics: tuple[Metric, ...]
+    table: pd.DataFrame
+    curves: pd.DataFrame
+    ratios: Mapping[str, np.ndarray] = field(default_factory=dict)
+    reconstructions: Reconstructions | None = None
+    config: Mapping[str, Any] = field(default_factory=dict)
+    environment: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def labels(self) -> list[str]:
+        """The rows of the comparison, in the order of display."""
+        return list(dict.fromkeys(self.table["label"]))

@@ -1,0 +1,26 @@
+"""Shapes and types are checked at every call while the tests run."""
+
+import os
+from collections.abc import Iterator
+
+import hypothesis
+import jaxtyping
+import pytest
+from jaxtyping import install_import_hook
+
+# Before anything of r2mae is imported: jaxtyping's shapes become checks, by beartype, in every function.
+install_import_hook("r2mae", "typecheck.check")
+
+os.environ.setdefault("MPLBACKEND", "Agg")
+
+# No test is timed, the machine may be busy; in CI the same cases are tried every time.
+hypothesis.settings.register_profile("r2mae", deadline=None, derandomize=bool(os.environ.get("CI")))
+hypothesis.settings.load_profile("r2mae")
+
+
+@pytest.fixture
+def unchecked() -> Iterator[None]:
+    """Switch the type checks off, to see what a user without them is told."""
+    jaxtyping.config.update("jaxtyping_disable", True)
+    yield
+    jaxtyping.config.update("jaxtyping_disable", False)

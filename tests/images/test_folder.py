@@ -1,0 +1,314 @@
+import tarfile
+import warnings
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from r2mae.errors import UserError
+from r2mae.images.folder import read_folder
+
+
+def picture(path, *, size=(6, 4), mode="RGB", seed=0, **options):
+    """Write an image file and give its pixels."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    channels = {"L": (), "LA": (2,), "RGB": (3,), "RGBA": (4,)}[mode]
+    pixels = np.random.default_rng(seed).integers(0, 256, (size[1], size[0], *channels), np.uint8)
+    Image.fromarray(pixels, mode).save(path, **options)
+    return pixels
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return tmp_path / "set"
+
+
+def refused(words, *args, **kwargs):
+    with pytest.raises(UserError, match=words) as caught:
+        read_folder(*args, **kwargs)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.fixture(autouse=True)
+def no_deprecation():
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "'mode' parameter is deprecated")
+        yield
+
+
+def test_classes_are_folders_in_sorted_order(folder):
+    pixels = [
+        picture(folder / "ant" / "2.png", seed=1),
+        picture(folder / "ant" / "deep" / "er" / "1.PNG", seed=2),
+        picture(folder / "bee" / "0.bmp", seed=3),
+    ]
+    (folder / "README.txt").write_text("about")
+    (folder / "empty").mkdir()
+    picture(folder / ".hidden" / "9.png")
+    (folder / "bee" / "._0.png").write_bytes(b"not an image")
+    train, test = read_folder(folder)
+    assert test is None
+    np.testing.assert_array_equal(train.images, pixels)
+    assert train.images.shape == (3, 4, 6, 3)
+    assert train.images.dtype == np.uint8
+    assert train.images.flags.c_contiguous
+    assert train.classes == ("ant", "bee")
+    np.testing.assert_array_equal(train.labels, [0, 0, 1])
+
+
+@pytest.mark.parametrize("held_out", ["val", "test", "validation"])
+def test_train_and_val_are_the_official_split(folder, held_out):
+    for seed, name in enumerate(["train/b/1", "train/a/1", "train/a/2", f"{held_out}/b/1"]):
+        picture(folder / f"{name}.png", mode="L", seed=seed)
+    train, test = read_folder(folder)
+    assert train.images.shape == (3, 4, 6, 1)
+    assert test.images.shape == (1, 4, 6, 1)
+    assert train.classes == test.classes == ("a", "b")
+    np.testing.assert_array_equal(train.labels, [0, 0, 1])
+    np.testing.assert_array_equal(test.labels, [1])
+
+
+def test_a_flat_folder_has_no_labels(folder):
+    pixels = [picture(folder / f"{seed}.png", seed=seed) for seed in range(3)]
+    train, test = read_folder(folder)
+    np.testing.assert_array_equal(train.images, pixels)
+    assert (train.labels, train.classes, test) == (None, None, None)
+
+
+def test_a_flat_split(folder):
+    picture(folder / "train" / "1.png")
+    picture(folder / "test" / "1.png")
+    train, test = read_folder(folder)
+    assert len(train.images) == len(test.images) == 1
+    assert train.labels is None
+    assert test.labels is None
+
+
+def test_a_folder_around_a_folder_stands_for_it(folder):
+    picture(folder / "archive" / "inner" / "train" / "images" / "1.png")
+    picture(folder / "archive" / "inner" / "val" / "images" / "1.png")
+    train, test = read_folder(folder)
+    assert len(train.images) == len(test.images) == 1
+    assert train.labels is None
+
+
+def test_train_may_be_a_class(folder):
+    for name in ("train", "plane"):
+        picture(folder / name / "1.png")
+    assert read_folder(folder)[0].classes == ("plane", "train")
+
+
+def test_links_are_followed_once(folder, tmp_path):
+    picture(tmp_path / "elsewhere" / "1.png")
+    for name in ("a", "b"):
+        (folder / name).mkdir(parents=True)
+        (folder / name / "linked").symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "elsewhere" / "back").symlink_to(folder)
+    train, _ = read_folder(folder)
+    assert set(train.classes) == {"a", "b"}
+
+
+def test_more_files_than_one_job_of_the_pool(folder):
+    pixels = [picture(folder / f"{seed:03}.png", mode="L", seed=seed) for seed in range(150)]
+    np.testing.assert_array_equal(read_folder(folder)[0].images[..., 0], pixels)
+
+
+def test_grey_among_colour_becomes_rgb(folder):
+    grey = picture(folder / "0.png", mode="L")
+    colour = picture(folder / "1.png", seed=1)
+    images = read_folder(folder)[0].images
+    np.testing.assert_array_equal(images[0], np.repeat(grey[..., None], 3, axis=2))
+    np.testing.assert_array_equal(images[1], colour)
+
+
+@pytest.mark.parametrize(("mode", "channels"), [("L", 1), ("LA", 1), ("RGB", 3), ("RGBA", 3)])
+def test_transparency_is_dropped(folder, mode, channels):
+    pixels = picture(folder / "0.png", mode=mode)
+    expected = pixels.reshape(4, 6, -1)[..., :channels]
+    np.testing.assert_array_equal(read_folder(folder)[0].images[0], expected)
+
+
+def test_a_palette_with_transparency_gives_its_colours(folder):
+    folder.mkdir()
+    image = Image.fromarray(np.array([[0, 1], [1, 0]], np.uint8), "P")
+    image.putpalette([10, 20, 30, 40, 50, 60])
+    image.save(folder / "0.png", transparency=b"\x00\x80")
+    np.testing.assert_array_equal(read_folder(folder)[0].images[0, 0], [[10, 20, 30], [40, 50, 60]])
+
+
+@pytest.mark.parametrize("suffix", ["jpg", "jpeg", "webp", "gif", "tif", "ppm"])
+def test_formats(folder, suffix):
+    picture(folder / f"0.{suffix}")
+    with Image.open(folder / f"0.{suffix}") as image:
+        expected = np.asarray(image.convert("RGB"))
+    np.testing.assert_array_equal(read_folder(folder)[0].images[0], expected)
+
+
+def test_resize_brings_all_to_a_square(folder):
+    folder.mkdir()
+    for name, size in (("0", (40, 20)), ("1", (20, 30)), ("2", (10, 10))):
+        Image.new("RGB", size, (10, 200, 30)).save(folder / f"{name}.png")
+    images = read_folder(folder, resize=10)[0].images
+    assert images.shape == (3, 10, 10, 3)
+    assert (images == [10, 200, 30]).all()
+
+
+def test_resize_is_antialiased(folder):
+    folder.mkdir()
+    stripes = np.zeros((64, 64), np.uint8)
+    stripes[:, ::2] = 255
+    Image.fromarray(stripes).save(folder / "0.png")
+    images = read_folder(folder, resize=8)[0].images
+    assert np.abs(images[:, :, 1:-1].astype(float) - 127.5).max() < 8  # without: 0 or 255
+
+
+def test_unequal_sizes_name_two_files_and_the_remedy(folder):
+    picture(folder / "a" / "0.png")
+    picture(folder / "a" / "1.png")
+    picture(folder / "b" / "2.png", size=(5, 7))
+    refused(r"2\.png is 5 x 7 pixels but .*0\.png is 6 x 4: .*--resize N", folder)
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"<html>", b"\x89PNG\r\n\x1a\n", b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 1 1\n"]
+)
+def test_an_undecodable_file_is_named(folder, content):
+    picture(folder / "0.png")
+    (folder / "1.png").write_bytes(content)
+    refused(r"1\.png: not a valid image .*remove or replace", folder)
+
+
+@pytest.mark.parametrize("suffix", ["png", "jpg", "bmp", "tif"])
+def test_a_truncated_image_is_named(folder, suffix):
+    picture(folder / "0.png", size=(64, 64))
+    picture(folder / f"1.{suffix}", size=(64, 64))
+    content = (folder / f"1.{suffix}").read_bytes()
+    (folder / f"1.{suffix}").write_bytes(content[: len(content) // 2])
+    refused(rf"1\.{suffix}: not a valid image", folder)
+
+
+def test_the_first_broken_file_is_named_whatever_the_threads_do(folder):
+    for seed in range(200):
+        picture(folder / f"{seed:03}.png", mode="L")
+    for broken in ("131", "070", "199"):
+        (folder / f"{broken}.png").write_bytes(b"")
+    for _ in range(3):
+        refused(r"070\.png", folder)
+
+
+def test_a_decompression_bomb_is_refused(folder, monkeypatch):
+    picture(folder / "0.png", size=(64, 64))
+    for pixels in (3000, 1000):  # above the limit PIL warns, above twice the limit it raises
+        monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", pixels)
+        refused(r"0\.png: not a valid image .*bomb", folder)
+
+
+def test_more_than_eight_bits_are_refused(folder):
+    folder.mkdir()
+    Image.fromarray(np.zeros((4, 4), np.uint16)).save(folder / "0.png")
+    refused(r"0\.png: has more than 8 bits", folder)
+    (folder / "0.png").unlink()
+    Image.fromarray(np.zeros((4, 4), np.float32)).save(folder / "0.tif")
+    refused(r"0\.tif: has more than 8 bits", folder)
+
+
+def test_what_does_not_fit_is_refused_before_it_is_decoded(folder):
+    picture(folder / "0.png", size=(100, 100))
+    (folder / "0.png").write_bytes((folder / "0.png").read_bytes()[:200])  # decoding it would fail
+    refused(r"GiB of memory.*--resize N.*\.npy", folder, max_bytes=29_999)
+    refused(r"smaller --resize than 90", folder, max_bytes=20_000, resize=90)
+
+
+def test_empty_folders(folder):
+    folder.mkdir()
+    refused("holds no images", folder)
+    (folder / "a").mkdir()
+    (folder / "a" / "notes.txt").write_text("")
+    refused("holds no images", folder)
+    picture(folder / "train" / "a" / "0.png")
+    (folder / "val").mkdir()
+    refused("val: holds no images", folder)
+
+
+def test_contradictory_layouts(folder):
+    picture(folder / "train" / "a" / "0.png")
+    picture(folder / "train" / "b" / "0.png")
+    picture(folder / "val" / "0.png")
+    refused(r"val: expected the layout of .*train", folder)
+    picture(folder / "train" / "0.png")
+    refused(r"images directly \(0\.png\) and in folders \(a/\)", folder)
+
+
+def test_a_test_class_that_train_lacks(folder):
+    for name in ("train/a", "train/b", "val/a", "val/c"):
+        picture(folder / name / "0.png")
+    refused("'c', which .*train lacks", folder)
+
+
+def test_what_is_no_folder(folder):
+    refused("No such file", folder)
+    folder.write_text("")
+    refused("Not a directory", folder)
+
+
+@pytest.mark.parametrize("side", [0, -3])
+def test_a_senseless_side(folder, side):
+    refused("at least 1 pixel", folder, resize=side)
+
+
+def extract(archive, wanted, target):
+    """Unpack the first members for which `wanted` is true; it ends the reading by raising StopIteration."""
+    with tarfile.open(archive, "r|xz") as tar:
+        for member in tar:
+            try:
+                take = wanted(member.name)
+            except StopIteration:
+                return
+            if take:
+                tar.extract(member, target, filter="data")
+
+
+def test_real_tiny_imagenet(data_root, tmp_path):
+    counts = {}
+
+    def wanted(name):
+        if not name.endswith(".JPEG"):
+            return False
+        folder = name.rsplit("/", 1)[0]
+        counts[folder] = counts.get(folder, 0) + 1
+        if len(counts) > 4:
+            raise StopIteration
+        return counts[folder] <= 60
+
+    [archive] = (data_root / "tiny_imagenet").glob("*.tar.xz")
+    extract(archive, wanted, tmp_path)
+    train, _ = read_folder(tmp_path)
+    assert train.images.shape == (240, 64, 64, 3)
+    assert np.bincount(train.labels).tolist() == [60] * 4
+    files = sorted(tmp_path.rglob("*.JPEG"))
+    grey = []
+    for row, file in enumerate(files):
+        with Image.open(file) as image:
+            np.testing.assert_array_equal(train.images[row], np.asarray(image.convert("RGB")))
+            grey.append(image.mode == "L")
+    assert any(grey)
+    assert not all(grey)
+
+
+def test_real_celeba(data_root, tmp_path):
+    names = []
+
+    def wanted(name):
+        if len(names) == 40:
+            raise StopIteration
+        names.append(name)
+        return name.endswith(".jpg")
+
+    extract(data_root / "celeba" / "celeba_10k_89x109.tar.xz", wanted, tmp_path)
+    train, _ = read_folder(tmp_path)
+    assert train.images.shape[1:] == (109, 89, 3)
+    assert train.labels is None
+    assert 60 < train.images.mean() < 180
+    small, _ = read_folder(tmp_path, resize=32)
+    assert small.images.shape == (len(train.images), 32, 32, 3)
+    assert small.images.mean() == pytest.approx(train.images.mean(), abs=1)

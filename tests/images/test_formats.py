@@ -1,0 +1,378 @@
+import gzip
+import io
+import struct
+import warnings
+import zipfile
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from r2mae.errors import UserError
+from r2mae.images.formats import memory_limit, read_idx, read_idx_images, read_idx_labels, read_npy, read_npz
+
+PIXELS = (np.arange(5 * 4 * 3) * 4).astype(np.uint8).reshape(5, 4, 3)
+FLOATS = np.linspace(0, 1, 60).reshape(5, 4, 3)
+
+
+def idx(array, *, code=8, shape=None):
+    shape = array.shape if shape is None else shape
+    return bytes([0, 0, code, len(shape)]) + struct.pack(f">{len(shape)}I", *shape) + array.tobytes()
+
+
+def npy(array, *, header=None):
+    out = io.BytesIO()
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Stored array in format 3.0")
+        np.save(out, array, allow_pickle=True)
+    if header is None:
+        return out.getvalue()
+    text = header.encode().ljust(117) + b"\n"
+    return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(text)) + text + array.tobytes()
+
+
+def npz(**arrays):
+    out = io.BytesIO()
+    np.savez_compressed(out, **arrays)
+    return out.getvalue()
+
+
+@pytest.fixture
+def write(tmp_path):
+    def write(content, name="x"):
+        path = tmp_path / name
+        path.write_bytes(content)
+        return path
+
+    return write
+
+
+def refused(words, call, *args, **kwargs):
+    with pytest.raises(UserError, match=words) as caught:
+        call(*args, **kwargs)
+    assert "\n" not in str(caught.value)
+    assert str(args[0]) in str(caught.value)
+
+
+# --- idx ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("pack", [bytes, gzip.compress])
+def test_idx_images_and_labels(write, pack):
+    labels = np.array([3, 1, 4, 1, 5], np.uint8)
+    read = read_idx(write(pack(idx(PIXELS)), "images"), write(pack(idx(labels)), "labels"))
+    np.testing.assert_array_equal(read.images, PIXELS[..., None])
+    assert read.images.flags.c_contiguous
+    assert read.classes == ("1", "3", "4", "5")
+    np.testing.assert_array_equal(read.labels, [1, 0, 2, 0, 3])
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"", "starts with 0x,"),
+        (b"\x89PNG\r\n", "starts with 0x89504e47, expected 0x00000803"),
+        (idx(PIXELS, code=0x0D), "0x00000d03"),
+        (idx(PIXELS.ravel()), "0x00000801"),
+        (idx(PIXELS)[:10], "truncated within its header"),
+        (idx(PIXELS)[:-1], "truncated.*60 bytes, and 59 follow"),
+        (idx(PIXELS) + b"x", "bytes follow"),
+        (idx(PIXELS, shape=(2**31, 4, 3)), "GiB of memory"),
+        (idx(PIXELS, shape=(2**20, 4, 3)), "truncated"),
+        (idx(PIXELS[:0]), "holds no images"),
+        (gzip.compress(idx(PIXELS))[:-9], "not a valid idx file"),
+        (gzip.compress(idx(PIXELS))[:-1], "not a valid idx file"),
+        (gzip.compress(idx(PIXELS)) + b"trailing", "not a valid idx file"),
+        (gzip.compress(idx(PIXELS))[:-8] + bytes(8), "not a valid idx file.*CRC"),
+        (gzip.compress(idx(PIXELS) + b"x"), "bytes follow"),
+        (b"\x1f\x8b" + bytes(50), "not a valid idx file"),
+    ],
+)
+def test_a_broken_idx_file_is_named(write, content, words):
+    refused(words, read_idx_images, write(content), max_bytes=2**30)
+
+
+def test_idx_labels_of_another_length_or_in_the_place_of_images(write):
+    images = write(idx(PIXELS), "images")
+    labels = write(idx(np.zeros(4, np.uint8)), "labels")
+    with pytest.raises(UserError, match=r"labels: has 4 labels for the 5 images of .*images"):
+        read_idx(images, labels)
+    refused("0x00000803, expected 0x00000801", read_idx_labels, images)
+
+
+def test_what_cannot_be_opened(tmp_path):
+    for read in (read_idx_images, read_npy, read_npz):
+        refused("No such file", read, tmp_path / "none")
+        refused("directory", read, tmp_path)
+
+
+# --- npy ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize("dtype", ["uint8", "bool", "float16", "<f4", ">f4", "float64"])
+@pytest.mark.parametrize("shape", [(5, 4, 3), (5, 2, 2, 3), (10, 3, 2, 1)])
+def test_npy(write, shape, dtype, order):
+    array = np.asarray(FLOATS.reshape(shape) if "f" in dtype else PIXELS.reshape(shape), order=order).astype(dtype)
+    images = read_npy(write(npy(array)))
+    expected = array.reshape(shape if len(shape) == 4 else (*shape, 1))
+    assert images.flags.c_contiguous
+    if dtype == "bool":
+        expected = np.where(expected, 255, 0)
+    assert images.dtype == (np.float32 if "f" in dtype else np.uint8)
+    np.testing.assert_array_equal(images, expected.astype(images.dtype))
+
+
+def test_a_large_npy_is_mapped_and_not_written_to(write):
+    for array in (PIXELS, FLOATS.astype(np.float32)):
+        path = write(npy(array))
+        mapped = read_npy(path, max_bytes=10)
+        assert isinstance(mapped, np.memmap)
+        assert not mapped.flags.writeable
+        np.testing.assert_array_equal(mapped, array[..., None])
+    refused("does not fit", read_npy, write(npy(FLOATS)), max_bytes=10)
+    refused("does not fit", read_npy, write(npy(np.asfortranarray(PIXELS))), max_bytes=10)
+    bad = np.full((3, 2, 2), 2, np.float32)
+    refused("image 0 has pixels", read_npy, write(npy(bad)), max_bytes=10)
+
+
+def with_pixel(value, image, dtype):
+    array = FLOATS.astype(dtype)
+    array[image, 1, 2] = value
+    return npy(array)
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"", "not a valid .npy"),
+        (npy(PIXELS)[:-1], "truncated"),
+        (npy(PIXELS)[:20], "not a valid .npy"),
+        (npy(PIXELS) + b"x", "bytes follow"),
+        (npy(PIXELS) + npy(PIXELS), "bytes follow"),
+        (npy(PIXELS[0, 0]), r"shape \(3,\), expected N x H x W"),
+        (npy(PIXELS[0]), "reshape"),
+        (npy(PIXELS.reshape(2, 3, 5, 2)), r"transpose\(0, 2, 3, 1\)"),
+        (npy(PIXELS.reshape(5, 2, 3, 2)), "reshape"),
+        (npy(PIXELS[:0]), "holds no images"),
+        (npy(PIXELS[:, :0]), "holds no images"),
+        (npy(np.array([{}] * 60, object).reshape(5, 4, 3)), "never loaded"),
+        (npy(PIXELS.astype(np.int64)), "int64, expected uint8"),
+        (npy(PIXELS.astype(np.complex64)), "complex64"),
+        (npy(PIXELS.astype([("a", "u1")])), "expected uint8"),
+        (npy(PIXELS.astype([("日", "u1")])), "npy format 3.0, expected"),
+        (with_pixel(np.nan, 3, "f8"), "image 3 has NaN"),
+        (with_pixel(np.inf, 0, "f4"), "image 0 has NaN or infinite"),
+        (with_pixel(1e300, 4, "f8"), "image 4 has NaN or infinite"),
+        (with_pixel(-0.5, 2, "f8"), "image 2 has pixels from -0.5 to .* scale"),
+        (with_pixel(1.01, 1, "f2"), "image 1 has pixels .* scale"),
+        (npy(FLOATS * 255), "image 0 has pixels"),
+        (npy(PIXELS, header="{'descr': '|u1', 'fortran_order': False, 'shape': (9000000000, 900, 900)}"), "trunc"),
+        (npy(PIXELS, header="{'descr': '|u1', 'fortran_order': False, 'shape': (-5, -4, 3)}"), "negative"),
+        (npy(PIXELS, header="{'descr': '|O', 'fortran_order': False, 'shape': (5, 4, 3)}"), "never loaded"),
+        (npy(PIXELS, header="__import__('os').system('false')"), "not a valid .npy"),
+    ],
+)
+def test_a_broken_npy_is_named(write, content, words):
+    refused(words, read_npy, write(content))
+
+
+def test_nothing_is_unpickled(write):
+    class Trap:
+        def __reduce__(self):
+            return pytest.fail, ("unpickled",)
+
+    trap = np.array([Trap()] * 60, object).reshape(5, 4, 3)
+    refused("never loaded", read_npy, write(npy(trap)))
+    refused("never loaded", read_npz, write(npz(images=trap)))
+    refused("never loaded", read_npz, write(npz(images=PIXELS, labels=trap[:, 0, 0])))
+
+
+def test_bool_bytes_other_than_0_and_1_are_true(write):
+    content = npy(np.ones((1, 1, 3), bool))[:-3] + bytes([0, 1, 77])
+    np.testing.assert_array_equal(read_npy(write(content)).ravel(), [0, 255, 255])
+
+
+# --- npz ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("labels", "classes", "numbers"),
+    [
+        ([2, 0, 2, 7, 0], ("0", "2", "7"), [1, 0, 1, 2, 0]),
+        (["cat", "ant", "cat", "é", "ant"], ("ant", "cat", "é"), [1, 0, 1, 2, 0]),
+        ([b"b", b"a", b"b", b"b", b"a"], ("a", "b"), [1, 0, 1, 1, 0]),
+        ([10, 9, 9, 9, 100], ("9", "10", "100"), [1, 0, 0, 0, 2]),
+    ],
+)
+def test_npz(write, labels, classes, numbers):
+    read = read_npz(write(npz(images=PIXELS, labels=labels)))
+    np.testing.assert_array_equal(read.images, PIXELS[..., None])
+    assert read.classes == classes
+    assert read.labels.dtype == np.int64
+    np.testing.assert_array_equal(read.labels, numbers)
+
+
+def test_npz_without_labels_and_with_floats(write):
+    read = read_npz(write(npz(images=FLOATS)))
+    assert (read.labels, read.classes) == (None, None)
+    assert read.images.dtype == np.float32
+    out = io.BytesIO()
+    np.savez(out, images=np.asfortranarray(PIXELS > 100), other=FLOATS)
+    np.testing.assert_array_equal(read_npz(write(out.getvalue())).images[..., 0], np.where(PIXELS > 100, 255, 0))
+
+
+def zipped(**members):
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in members.items():
+            archive.writestr(f"{name}.npy", content)
+    return out.getvalue()
+
+
+def flipped(content, needle):
+    """Flip a bit within a stored member, so that only its checksum tells."""
+    at = content.index(needle)
+    return content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :]
+
+
+def stored(**arrays):
+    out = io.BytesIO()
+    np.savez(out, **arrays)
+    return out.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"", "not a valid .npz"),
+        (npy(PIXELS), "not a valid .npz"),
+        (npz(images=PIXELS)[:-30], "not a valid .npz"),
+        (flipped(stored(images=PIXELS), PIXELS.tobytes()), "not a valid .npz.*CRC"),
+        (npz(x_train=PIXELS, y_train=PIXELS), r"no array `images` \(found: x_train, y_train\)"),
+        (zipped(), r"found: nothing"),
+        (npz(images=PIXELS[0]), "reshape"),
+        (npz(images=PIXELS[:0]), "`images` is empty"),
+        (npz(images=FLOATS * 2), "image 2 has pixels"),
+        (npz(images=PIXELS, labels=[1, 2]), r"`labels` has shape \(2,\), expected \(5,\)"),
+        (npz(images=PIXELS, labels=np.zeros((5, 1), int)), r"shape \(5, 1\)"),
+        (npz(images=PIXELS, labels=[0.5] * 5), "labels have type float64"),
+        (npz(images=PIXELS, labels=[0, 1, -1, 0, 0]), "image 2 has the negative label -1"),
+        (npz(images=PIXELS, labels=[b"\xff"] * 5), "not a valid set of labels"),
+        (zipped(images=npy(PIXELS) + b"x"), "bytes follow"),
+        (zipped(images=npy(PIXELS)[:-1]), "truncated"),
+        (zipped(images=b"pixels"), "not a valid .npz"),
+    ],
+)
+def test_a_broken_npz_is_named(write, content, words):
+    refused(words, read_npz, write(content))
+
+
+def test_a_zip_bomb_is_refused_by_what_it_unpacks_to(write):
+    bomb = npz(images=np.zeros((100, 512, 512), np.uint8))
+    assert len(bomb) < 2**16
+    refused("GiB of memory.*memory-mapped", read_npz, write(bomb), max_bytes=2**24)
+    refused(
+        "GiB of memory", read_idx_images, write(gzip.compress(idx(np.zeros((100, 512, 512), np.uint8)))), max_bytes=9
+    )
+
+
+def test_the_memory_limit_is_plausible():
+    assert 2**27 < memory_limit() < 2**50
+
+
+# --- whatever the bytes, a valid result or one line ----------------------------------------------------------
+
+NUMBERS = np.array([0, 1, 2, 1, 0])
+VALID = {
+    read_idx_images: [idx(PIXELS), gzip.compress(idx(PIXELS), mtime=0)],
+    read_npy: [npy(PIXELS), npy(FLOATS), npy(FLOATS.astype("f2")), npy(PIXELS > 9)],
+    read_npz: [npz(images=PIXELS, labels=NUMBERS), stored(images=FLOATS, labels=NUMBERS.astype(str))],
+}
+fuzz = settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+
+@st.composite
+def damaged(draw, originals):
+    content = bytearray(draw(st.sampled_from(originals)))
+    for _ in range(draw(st.integers(0, 3))):
+        content[draw(st.integers(0, len(content) - 1))] ^= 1 << draw(st.integers(0, 7))
+    if draw(st.booleans()):
+        start = draw(st.integers(0, len(content)))
+        content[start : start + draw(st.integers(0, 40))] = draw(st.binary(max_size=40))
+    return bytes(content[: draw(st.integers(0, len(content)))] if draw(st.booleans()) else content)
+
+
+def is_sound(read, path):
+    try:
+        result = read(path, max_bytes=2**24)
+    except UserError as error:
+        assert "\n" not in str(error)
+        return
+    images, labels, classes = result if read is read_npz else (result, None, None)
+    assert images.ndim == 4
+    assert images.size > 0
+    assert images.shape[3] in {1, 3}
+    assert images.dtype == np.uint8 or (images.dtype == np.float32 and 0 <= images.min() <= images.max() <= 1)
+    if labels is not None:
+        assert labels.shape == images.shape[:1]
+        assert sorted(set(labels.tolist())) == list(range(len(classes)))
+
+
+@pytest.mark.parametrize("read", VALID)
+def test_random_bytes(read, write):
+    heads = [b"", b"\x1f\x8b\x08", b"\0\0\x08\x03", b"\x93NUMPY\x01\x00", b"PK\x03\x04"]
+
+    @fuzz
+    @given(st.sampled_from(heads), st.binary(max_size=400))
+    def run(head, tail):
+        is_sound(read, write(head + tail))
+
+    run()
+
+
+@pytest.mark.parametrize("read", VALID)
+def test_damaged_files(read, write):
+    @fuzz
+    @given(damaged(VALID[read]))
+    def run(content):
+        is_sound(read, write(content))
+
+    run()
+
+
+def test_damaged_headers_under_a_right_checksum(write):
+    """Damage within the packed stream, which the checksums of gzip and zip would otherwise catch first."""
+
+    @fuzz
+    @given(
+        damaged([npy(PIXELS), npy(FLOATS)]), damaged([npy(NUMBERS), npy(NUMBERS.astype(str))]), damaged([idx(PIXELS)])
+    )
+    def run(images, labels, plain):
+        is_sound(read_npz, write(zipped(images=images, labels=labels)))
+        is_sound(read_idx_images, write(gzip.compress(plain)))
+
+    run()
+
+
+def test_a_stream_that_breaks_within_deflate(write):
+    reserved_block = gzip.compress(b"")[:10] + b"\xff" * 20
+    refused("not a valid idx file.*invalid block type", read_idx_images, write(reserved_block))
+
+
+def test_every_valid_file_of_the_fuzz_is_valid(write):
+    for read, contents in VALID.items():
+        for content in contents:
+            assert read(write(content)) is not None
+
+
+def test_real_mnist(data_root):
+    folder = data_root / "mnist"
+    read = read_idx(folder / "train-images-idx3-ubyte.gz", folder / "train-labels-idx1-ubyte.gz")
+    assert read.images.shape == (60000, 28, 28, 1)
+    assert read.classes == tuple("0123456789")
+    # The mean and deviation by which everyone standardises MNIST, and its published class counts.
+    assert read.images.mean() / 255 == pytest.approx(0.1307, abs=5e-5)
+    assert read.images.std() / 255 == pytest.approx(0.3081, abs=5e-5)
+    assert np.bincount(read.labels).tolist() == [5923, 6742, 5958, 6131, 5842, 5421, 5918, 6265, 5851, 5949]

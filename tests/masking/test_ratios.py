@@ -1,0 +1,166 @@
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from r2mae.masking.keys import Key
+from r2mae.masking.ratios import Fixed, Grid, LinearDecay, Ratio, Uniform, UniformAbove, as_ratio, draw
+
+KEY = Key.root(0).fold("ratio")
+inner = st.floats(0.01, 0.99)
+
+
+@pytest.mark.parametrize("value", [-0.1, 1.1, float("nan"), float("inf"), True, "0.5", None])
+@pytest.mark.usefixtures("unchecked")
+def test_numbers_outside_the_unit_interval_are_refused(value: object) -> None:
+    for make in (Fixed, lambda v: Uniform(v, 0.9), lambda v: Uniform(0.1, v), lambda v: Grid((v,))):
+        with pytest.raises(ValueError, match=r"between 0 and 1"):
+            make(value)
+
+
+@pytest.mark.parametrize("ratio", [0.0, 1.0, 0, 1])
+def test_a_ratio_that_can_do_nothing_else_is_refused(ratio: float) -> None:
+    for make in (Fixed, lambda r: Uniform(r, r), lambda r: Grid((r,)), lambda r: LinearDecay(r, r)):
+        with pytest.raises(ValueError, match="nothing to learn from"):
+            make(ratio)
+
+
+def test_low_above_high_is_refused_with_the_remedy() -> None:
+    with pytest.raises(ValueError, match=r"low \(0.9\) is above high \(0.5\): exchange them"):
+        Uniform(0.9, 0.5)
+
+
+def test_zero_to_one_is_legal() -> None:
+    ratio = Uniform(0, 1)
+    draws = [ratio(step, KEY) for step in range(2000)]
+    assert stats.kstest(draws, "uniform").pvalue > 1e-3
+
+
+@given(inner, inner, st.integers(0, 10**9), st.integers(0, 2**40))
+def test_draws_stay_in_the_range_and_repeat(a: float, b: float, step: int, seed: int) -> None:
+    low, high = min(a, b), max(a, b)
+    for ratio in (Uniform(low, high), Uniform(low, high, sampling="stratified")):
+        key = Key.root(seed)
+        first = ratio(step, key)
+        assert low <= first <= high
+        assert first == ratio(step, key)
+
+
+def test_stratified_draws_cover_every_part_of_the_range_once_a_block() -> None:
+    ratio = Uniform(0.2, 0.6, sampling="stratified", strata=8)
+    draws = np.array([ratio(step, KEY) for step in range(8 * 200)])
+    parts = np.floor((draws - 0.2) / 0.4 * 8).astype(int).reshape(200, 8)
+    assert (np.sort(parts, axis=1) == np.arange(8)).all()
+    assert stats.kstest((draws - 0.2) / 0.4, "uniform").pvalue > 1e-3
+    assert len({tuple(block) for block in parts}) > 190  # the order differs between blocks
+
+
+def test_stratified_means_fluctuate_less() -> None:
+    def spread(sampling: str) -> float:
+        ratio = Uniform(0.1, 0.9, sampling=sampling)  # type: ignore[arg-type]
+        draws = np.array([ratio(step, KEY) for step in range(16 * 100)])
+        return float(draws.reshape(100, 16).mean(1).std())
+
+    assert spread("stratified") < spread("independent") / 5
+
+
+def test_dynamic_follows_the_formula_of_the_paper() -> None:
+    ratio = LinearDecay(0.5, 0.1).bind(1001)
+    lam = (0.5 - 0.1) / (0.5 * 1000)
+    for step in (0, 1, 250, 999, 1000):
+        assert ratio(step, KEY) == pytest.approx(max(0.1, 0.5 - 0.5 * step * lam))
+    assert ratio(0, KEY) == 0.5
+    assert ratio(1000, KEY) == pytest.approx(0.1)
+    own = LinearDecay(0.5, 0.1, decay=1 / 300).bind(1000)
+    assert own(150, KEY) == pytest.approx(0.25)
+    assert own(900, KEY) == 0.1
+
+
+def test_a_schedule_needs_the_number_of_steps() -> None:
+    with pytest.raises(ValueError, match="bind"):
+        LinearDecay(0.5, 0.1)(3, KEY)
+    with pytest.raises(ValueError, match="at least one step"):
+        LinearDecay(0.5, 0.1).bind(0)
+    assert LinearDecay(0.5, 0.1).bind(1)(0, KEY) == 0.5
+
+
+def test_uniform_above_rises_out_of_a_falling_floor() -> None:
+    ratio = UniformAbove(LinearDecay(0.5, 0.1), 0.5).bind(4000)
+    draws = np.array([ratio(step, KEY) for step in range(4000)])
+    floors = np.array([LinearDecay(0.5, 0.1).bind(4000)(step, KEY) for step in range(4000)])
+    assert (draws >= floors).all()
+    assert (draws <= 0.5).all()
+    place = (draws - floors)[1:] / (0.5 - floors)[1:]
+    assert stats.kstest(place, "uniform").pvalue > 1e-3
+    with pytest.raises(ValueError, match="below the floor"):
+        UniformAbove(LinearDecay(0.5, 0.1), 0.4)
+
+
+def test_grid_draws_its_values_alike_and_finds_the_nearest() -> None:
+    grid = Grid.spaced(0.1, 0.5)
+    assert grid.values == (0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5)
+    draws = [grid(step, KEY) for step in range(9000)]
+    counts = [draws.count(value) for value in grid.values]
+    assert stats.chisquare(counts).pvalue > 1e-3
+    assert grid.column(0.26) == 3
+    assert grid.column(0.9) == 8
+    with pytest.raises(ValueError, match="increase"):
+        Grid((0.3, 0.2))
+    with pytest.raises(ValueError, match="at least one"):
+        Grid(())
+    assert Grid.spaced(0.3, 0.3).values == (0.3,)
+
+
+@pytest.mark.parametrize(
+    "ratio",
+    [
+        Fixed(0.3),
+        Uniform(0.2, 0.8),
+        Uniform(0, 1, sampling="stratified"),
+        LinearDecay(0.9, 0.5),
+        LinearDecay(0.9, 0.5, decay=1 / 300),
+        LinearDecay(0.9, 0.5, decay=0.0),
+        UniformAbove(LinearDecay(0.5, 0.1), 0.6),
+        Grid((0.1, 0.4, 0.9)),
+    ],
+)
+def test_nodes_integrate_over_what_a_run_draws(ratio: Ratio) -> None:
+    bound = ratio.bind(4000)
+    p, weight = bound.nodes()
+    assert weight.sum() == pytest.approx(1)
+    draws = np.array([bound(step, KEY) for step in range(4000)])
+    for moment in (1, 2, 3):
+        error = 5 * (draws**moment).std() / math.sqrt(4000) + 1e-3
+        assert (weight * p**moment).sum() == pytest.approx((draws**moment).mean(), abs=error)
+
+
+def test_per_sample_draws_one_ratio_a_row_keyed_by_the_global_row() -> None:
+    ratio = Uniform(0.2, 0.8, per="sample")
+    whole = draw(ratio, 3, KEY, 64)
+    assert isinstance(whole, np.ndarray)
+    np.testing.assert_array_equal(draw(ratio, 3, KEY.rows(48), 16), whole[48:])
+    assert len(set(whole.tolist())) == 64
+    assert isinstance(draw(Uniform(0.2, 0.8), 3, KEY, 64), float)
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_unknown_options_are_refused() -> None:
+    for options in (
+        {"sampling": "sobol"},
+        {"per": "token"},
+        {"strata": 0},
+        {"per": "sample", "sampling": "stratified"},
+    ):
+        with pytest.raises(ValueError, match=r"must be|spreads"):
+            Uniform(0.1, 0.5, **options)  # type: ignore[arg-type]
+
+
+def test_as_ratio_reads_numbers_and_ranges() -> None:
+    assert as_ratio(0.4) == Fixed(0.4)
+    assert as_ratio([0.2, 0.4]) == Uniform(0.2, 0.4)
+    assert as_ratio(Grid((0.2,))) == Grid((0.2,))
+    with pytest.raises(ValueError, match="two numbers"):
+        as_ratio([0.1, 0.2, 0.3])

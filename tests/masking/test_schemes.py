@@ -1,0 +1,98 @@
+import pytest
+
+from r2mae.masking.keys import Key
+from r2mae.masking.ratios import Fixed, Grid, LinearDecay, Uniform, UniformAbove
+from r2mae.masking.schemes import (
+    Curriculum,
+    RatioDefaults,
+    make_scheme,
+    register,
+    scheme_names,
+    scheme_summary,
+    scheme_takes,
+)
+
+CELLS = RatioDefaults(fixed=0.25, low=0.1, high=0.5)
+GENOME = RatioDefaults(fixed=0.15, low=0.05, high=0.3, dynamic=(0.3, 0.15), above=(0.3, 0.0))
+
+
+def test_the_nine_schemes_of_the_paper() -> None:
+    assert scheme_names() == [
+        "fixed", "dynamic", "mdlm", "r2mae", "r2mae-dynamic", "cl", "cl-k0", "r2mae-cl", "r2mae-cl-k0",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", scheme_names())
+def test_every_scheme_binds_and_draws(name: str) -> None:
+    scheme = make_scheme(name, CELLS).bind(100)
+    key = Key.root(0)
+    assert all(0 <= scheme.ratio(step, key) <= 1 for step in range(100))
+    assert (scheme.curriculum is not None) == ("cl" in name)
+    assert scheme_summary(name).endswith(".")
+
+
+def test_numbers_of_the_paper() -> None:
+    assert make_scheme("fixed", CELLS).ratio == Fixed(0.25)
+    assert make_scheme("dynamic", CELLS).ratio == LinearDecay(0.5, 0.1)
+    assert make_scheme("mdlm", CELLS).ratio == Uniform(0, 1)
+    assert make_scheme("r2mae", CELLS).ratio == Uniform(0.1, 0.5)
+    assert make_scheme("r2mae-dynamic", CELLS).ratio == UniformAbove(LinearDecay(0.5, 0.1), 0.5)
+    assert make_scheme("r2mae-cl", CELLS).ratio == Grid.spaced(0.1, 0.5)
+    assert make_scheme("cl", CELLS).ratio == Fixed(0.25)
+    assert make_scheme("dynamic", GENOME).ratio == LinearDecay(0.3, 0.15)
+    assert make_scheme("r2mae-dynamic", GENOME).ratio == UniformAbove(LinearDecay(0.3, 0.0), 0.3)
+
+
+def test_cl_keeps_the_whole_grid_and_one_column() -> None:
+    scheme = make_scheme("cl", CELLS)
+    assert scheme.curriculum is not None
+    assert len(scheme.curriculum.grid.values) == 9
+    assert scheme.curriculum.grid.column(scheme.ratio.nodes()[0][0]) == 3
+
+
+def test_own_numbers_win() -> None:
+    assert make_scheme("r2mae", CELLS, low=0.2).ratio == Uniform(0.2, 0.5)
+    assert make_scheme("dynamic", GENOME, low=0.1, high=0.4).ratio == LinearDecay(0.4, 0.1)
+    assert make_scheme("cl", CELLS, ratio=0.3).ratio == Fixed(0.3)
+
+
+@pytest.mark.parametrize(
+    ("name", "numbers", "message"),
+    [
+        ("r2mea", {}, "did you mean 'r2mae'"),
+        ("nonsense", {}, "choose from: fixed, dynamic"),
+        ("r2mae", {"ratio": 0.5}, "does not take 'ratio': it takes low and high"),
+        ("mdlm", {"low": 0.1}, "it takes no numbers"),
+        ("r2mae", {"low": 0.9}, r"low \(0.9\) is above high \(0.5\)"),
+        ("fixed", {"ratio": 1.5}, "between 0 and 1"),
+        ("fixed", {"ratio": 0.0}, "nothing to learn from"),
+    ],
+)
+def test_mistakes_are_named(name: str, numbers: dict[str, float], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        make_scheme(name, CELLS, **numbers)
+
+
+def test_a_name_is_taken_once() -> None:
+    with pytest.raises(ValueError, match="already"):
+        register("fixed", takes=[])(lambda numbers: make_scheme("fixed", numbers))
+    assert scheme_takes("fixed") == ("ratio",)
+
+
+def test_gradient_multiplier_falls_from_one_to_minus_one() -> None:
+    curriculum = Curriculum(Grid((0.1, 0.2)), warmup=0.1, start=0.2, end=0.6).bind(100)
+    assert [curriculum.frozen(step) for step in (0, 9, 10, 99)] == [True, True, False, False]
+    assert [curriculum.multiplier_at(step) for step in (0, 20, 30, 40, 60, 99)] == pytest.approx([1, 1, 0.5, 0, -1, -1])
+    easy = Curriculum(Grid((0.1, 0.2)), "constant").bind(100)
+    assert {easy.multiplier_at(step) for step in range(100)} == {1.0}
+    with pytest.raises(ValueError, match="bind"):
+        Curriculum(Grid((0.1, 0.2))).frozen(0)
+
+
+def test_paper_settings_scale_with_the_run() -> None:
+    curriculum = Curriculum(Grid((0.1, 0.2))).bind(300_000)
+    assert curriculum.frozen(4999)
+    assert not curriculum.frozen(5000)
+    assert curriculum.multiplier_at(30_000) == 1
+    assert curriculum.multiplier_at(75_000) == pytest.approx(0)
+    assert curriculum.multiplier_at(120_000) == -1

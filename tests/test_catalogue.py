@@ -1,0 +1,249 @@
+import gc
+import hashlib
+import json
+import re
+import subprocess
+import sys
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from r2mae.catalogue import CHECKSUMS, PublicFile, PublicSet, data_root, fetch, locate, verify
+from r2mae.errors import UserError
+
+CONTENT = bytes(range(256)) * 700
+SIZE = len(CONTENT)
+DIGEST = hashlib.sha256(CONTENT).hexdigest()
+
+# pooch does not close the response of a download that fails.
+pytestmark = pytest.mark.filterwarnings("ignore:Exception ignored in. <socket:pytest.PytestUnraisableExceptionWarning")
+
+
+class Server:
+    """A web server on this machine; `answers` maps a path to (status, body, declared length)."""
+
+    def __init__(self):
+        self.answers = {}
+        self.asked = []
+        server = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self):
+                server.asked.append(self.path)
+                status, body, length = server.answers.get(self.path, (404, b"", 0))
+                self.send_response(status)
+                self.send_header("Content-Length", str(length))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, *args):
+                pass
+
+        self.http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.http.server_port}"
+        self.thread = threading.Thread(target=self.http.serve_forever, kwargs={"poll_interval": 0.01})
+        self.thread.start()
+
+    def serve(self, path, body, *, status=200, length=None):
+        self.answers[path] = (status, body, len(body) if length is None else length)
+
+    def close(self):
+        self.http.shutdown()
+        self.http.server_close()
+        self.thread.join()
+
+
+@pytest.fixture
+def server(monkeypatch):
+    for name in ("NO_PROXY", "no_proxy"):
+        monkeypatch.setenv(name, "127.0.0.1")
+    server = Server()
+    server.serve("/set.bin", CONTENT)
+    yield server
+    server.close()
+    gc.collect()  # such a response is reported here and not in some later test
+
+
+@pytest.fixture
+def root(monkeypatch, tmp_path):
+    root = tmp_path / "data"
+    monkeypatch.setenv("R2MAE_DATA", str(root))
+    return root
+
+
+def public(server, *, url="/set.bin", sha256=DIGEST, size=SIZE):
+    file = PublicFile("some/set.bin", server.url + url, sha256, size)
+    return PublicSet("some", "images", "A set", "https://example.org", "CC0", (file,))
+
+
+def left_behind(root):
+    return sorted(path.relative_to(root).as_posix() for path in root.rglob("*") if path.is_file())
+
+
+def refused(words, call, *args, **kwargs):
+    with pytest.raises(UserError, match=words) as caught:
+        call(*args, **kwargs)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def test_the_root_is_the_variable_else_the_cache(monkeypatch, tmp_path):
+    monkeypatch.setenv("R2MAE_DATA", str(tmp_path))
+    assert data_root() == tmp_path
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("R2MAE_DATA", "~/sets")
+    assert data_root() == tmp_path / "sets"
+    monkeypatch.setenv("R2MAE_DATA", "")
+    assert data_root().name == "r2mae"
+
+
+def test_fetch_writes_the_file_and_fetches_it_once(server, root):
+    some = public(server)
+    place = root / "some" / "set.bin"
+    assert verify(some) == {place: "missing"}
+    assert fetch(some, progress=False) == [place]
+    assert place.read_bytes() == CONTENT
+    assert place.stat().st_mode & 0o044 or not root.stat().st_mode & 0o044  # as readable as any new file
+    assert fetch(some, progress=False) == [place]
+    assert server.asked == ["/set.bin"]
+    assert verify(some) == {place: "ok"}
+    assert locate(some) == {"some/set.bin": place}
+    assert left_behind(root) == ["some/set.bin"]
+
+
+def test_progress_is_shown_on_stderr(server, root, capsys):
+    fetch(public(server, size=None))
+    shown = capsys.readouterr()
+    assert not shown.out
+    assert "some/set.bin" in shown.err
+
+
+@pytest.mark.parametrize("size", [len(CONTENT), None])
+def test_a_wrong_checksum_leaves_nothing(server, root, size):
+    message = refused("sha256", fetch, public(server, sha256="0" * 64, size=size), progress=False)
+    assert DIGEST in message
+    assert str(root / "some" / "set.bin") in message
+    assert left_behind(root) == []
+
+
+def test_another_size_leaves_nothing(server, root):
+    refused("179,200 bytes, expected 5", fetch, public(server, size=5, sha256=None), progress=False)
+    assert left_behind(root) == []
+
+
+@pytest.mark.parametrize(("status", "words"), [(404, "404"), (500, "500"), (403, "403")])
+def test_an_error_of_the_server_names_url_and_place(server, root, status, words):
+    server.serve("/bad", b"<html>sorry</html>", status=status)
+    message = refused(words, fetch, public(server, url="/bad", sha256=None, size=None), progress=False)
+    assert f"{server.url}/bad" in message
+    assert f"by hand at {root / 'some' / 'set.bin'}" in message
+    assert left_behind(root) == []
+
+
+def test_a_connection_that_breaks_off_leaves_nothing(server, root):
+    server.serve("/short", CONTENT[:1000], length=len(CONTENT))
+    refused("broke off", fetch, public(server, url="/short", sha256=None, size=None), progress=False)
+    assert left_behind(root) == []
+
+
+def test_no_network(server, root):
+    some = public(server)
+    server.http.server_close()
+    refused("no connection", fetch, some, progress=False)
+    assert left_behind(root) == []
+
+
+def test_a_stop_in_the_middle_leaves_nothing(server, root, monkeypatch):
+    import pooch
+
+    def stopped(self, url, output, pooch):
+        output.write(CONTENT[:1000])
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(pooch.HTTPDownloader, "__call__", stopped)
+    with pytest.raises(KeyboardInterrupt):
+        fetch(public(server), progress=False)
+    assert left_behind(root) == []
+
+
+def test_a_folder_that_cannot_be_written(server, tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("R2MAE_DATA", str(tmp_path / "file"))
+    refused("R2MAE_DATA", fetch, public(server), progress=False)
+
+
+@pytest.mark.parametrize("content", [CONTENT[:-1], CONTENT[:-1] + b"x", b""])
+def test_a_corrupted_file_is_named_and_replaced(server, root, capsys, content):
+    some = public(server)
+    place = root / "some" / "set.bin"
+    place.parent.mkdir(parents=True)
+    place.write_bytes(content)
+    assert verify(some) == {place: "corrupted"}
+    if len(content) != len(CONTENT):
+        refused(f"{re.escape(str(place))} is corrupted .* `r2mae data fetch some`", locate, some)
+    fetch(some)
+    assert f"{place} is corrupted" in capsys.readouterr().err
+    assert place.read_bytes() == CONTENT
+
+
+def test_a_corrupted_file_stays_where_no_true_one_can_be_had(server, root):
+    place = root / "some" / "set.bin"
+    place.parent.mkdir(parents=True)
+    place.write_bytes(b"old")
+    refused("404", fetch, public(server, url="/gone"), progress=False)
+    assert place.read_bytes() == b"old"
+
+
+def test_without_a_checksum_the_first_download_is_binding(server, root):
+    some = public(server, sha256=None, size=None)
+    [place] = fetch(some, progress=False)
+    assert json.loads((root / CHECKSUMS).read_text()) == {"some/set.bin": DIGEST}
+    assert verify(some) == {place: "ok"}
+    place.write_bytes(CONTENT + b"x")
+    assert verify(some) == {place: "corrupted"}
+    server.serve("/set.bin", CONTENT + b"y")
+    refused("sha256", fetch, some, progress=False)
+    server.serve("/set.bin", CONTENT)
+    fetch(some, progress=False)
+    assert verify(some) == {place: "ok"}
+
+
+def test_a_file_placed_by_hand_is_recorded(server, root):
+    some = public(server, sha256=None, size=None)
+    place = root / "some" / "set.bin"
+    place.parent.mkdir(parents=True)
+    place.write_bytes(CONTENT)
+    assert verify(some) == {place: "unrecorded"}
+    fetch(some, progress=False)
+    assert not server.asked
+    assert verify(some) == {place: "ok"}
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"a": 1}', "\udcff", "[" * 100_000])
+def test_a_broken_record_is_named(server, root, text):
+    root.mkdir()
+    (root / CHECKSUMS).write_text(text, "utf-8", "surrogateescape")
+    refused(CHECKSUMS, verify, public(server, sha256=None))
+
+
+def test_locate_names_what_is_missing(server, root):
+    message = refused("is missing", locate, public(server))
+    for part in (str(root / "some" / "set.bin"), "R2MAE_DATA", "`r2mae data fetch some`"):
+        assert part in message
+
+
+def test_a_packaged_set_needs_no_files(root):
+    packaged = PublicSet("toy", "images", "Toy", "https://example.org", "CC0", packaged="scikit-learn")
+    assert locate(packaged) == {}
+    assert verify(packaged) == {}
+    assert fetch(packaged) == []
+    assert not Path(root).exists()
+
+
+def test_importing_the_catalogue_loads_no_library():
+    heavy = ("pooch", "torch", "numpy", "rich", "requests")
+    code = f"import sys, r2mae.catalogue, r2mae.images.sets; print([m for m in {heavy} if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
