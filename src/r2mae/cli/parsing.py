@@ -12,7 +12,7 @@ import yaml
 
 from r2mae.errors import UserError, nearest
 from r2mae.experiments.wings import WINGS, defaults_of, get_wing, public_sets, wing_of
-from r2mae.training.config import RunConfig, read_config
+from r2mae.training.config import RunConfig, in_words, read_config
 
 if TYPE_CHECKING:
     from r2mae.training.task import Wing
@@ -75,20 +75,8 @@ class Parser(jsonargparse.ArgumentParser):
         if key and value:
             action = self._option_string_actions.get(f"--{key[1]}")
             kind = getattr(action, "_typehint", None)
-            return f"--{key[1].replace('_', '-')} takes {_in_words(kind)}, not {value[1]!r}"
+            return f"--{key[1].replace('_', '-')} takes {in_words(kind)}, not {value[1]!r}"
         return " ".join(message.split())
-
-
-def _in_words(kind: Any) -> str:
-    words = {float: "a number", int: "a whole number", bool: "true or false", str: "text", type(None): "null"}
-    if kind in words:
-        return words[kind]
-    arguments = getattr(kind, "__args__", ())
-    if "Literal" in str(kind) and arguments and all(isinstance(a, str) for a in arguments):
-        return "one of " + ", ".join(arguments)
-    if arguments:
-        return " or ".join(_in_words(a) for a in arguments if a is not type(None))
-    return "another value"
 
 
 def _short(hint: str) -> str:

@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, get_args, get_origin, get_type_hints
 
 import yaml
 
@@ -146,10 +146,10 @@ class RunConfig:
                 raise UserError(f"{source}: unknown field {key!r}: {nearest(str(key), sorted(fields))}")
         if "data" not in given:
             raise UserError(f"{source}: the field 'data' is missing")
-        try:
-            return cls(**given)
-        except TypeError as error:
-            raise UserError(f"{source}: a field has a value of the wrong type ({error})") from None
+        for key, kind in get_type_hints(cls).items():
+            if key in given and not _fits(given[key], kind):
+                raise UserError(f"{source}: {key} takes {in_words(kind)}, not {given[key]!r}")
+        return cls(**given)
 
     def differences(self, other: "RunConfig") -> list[str]:
         """Return the fields, apart from those of the machine, in which two configurations differ."""
@@ -188,9 +188,31 @@ def read_config(path: Path) -> dict[str, Any]:
     except (OSError, UnicodeDecodeError, yaml.YAMLError, RecursionError, ValueError) as error:
         reason = " ".join(str(error).split())[:200]
         raise UserError(f"{path} is not a readable YAML file ({reason})") from None
-    if not isinstance(values, dict):
+    if not isinstance(values, dict) or not all(isinstance(key, str) for key in values):
         raise UserError(f"{path} is not a configuration: expected a mapping of fields to values")
     return values
+
+
+def in_words(kind: Any) -> str:
+    """Say what values a field takes: "a number", "one of adam, adamw", …"""
+    words = {float: "a number", int: "a whole number", bool: "true or false", str: "text"}
+    if kind in words:
+        return words[kind]
+    if get_origin(kind) is Literal:
+        return "one of " + ", ".join(get_args(kind))
+    return " or ".join(in_words(part) for part in get_args(kind) if part is not type(None))
+
+
+def _fits(value: Any, kind: Any) -> bool:
+    if get_origin(kind) is ClassVar:
+        return True
+    if get_origin(kind) is Literal:
+        return value in get_args(kind)
+    if get_args(kind):
+        return any(_fits(value, part) for part in get_args(kind))
+    if isinstance(value, bool) and kind is not bool:
+        return False
+    return isinstance(value, int | float) if kind is float else isinstance(value, kind)
 
 
 def _at_least(config: RunConfig, name: str, bound: int) -> None:

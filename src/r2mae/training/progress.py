@@ -2,7 +2,7 @@
 
 import time
 from dataclasses import dataclass
-from typing import Protocol, TextIO
+from typing import Protocol, TextIO, runtime_checkable
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
@@ -29,6 +29,7 @@ class Pace:
     samples_per_second: float
 
 
+@runtime_checkable
 class Reporter(Protocol):
     """Whoever listens to a run."""
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Bool, Float
@@ -49,6 +49,7 @@ class Output:
     representation: Tensor
 
 
+@runtime_checkable
 class Batches(Protocol):
     """Training or evaluation data: a length, and a whole batch for a list of indices."""
 
@@ -69,6 +70,7 @@ class Examples:
     ratio: float
 
 
+@runtime_checkable
 class Task(Protocol):
     """How a wing hides, predicts and scores; stateless, so that it is the same in training and evaluation."""
 
@@ -91,6 +93,7 @@ class Task(Protocol):
         """Return the weight matrix; its columns broadcast against the losses."""
 
 
+@runtime_checkable
 class Data(Protocol):
     """What a wing loads for a configuration."""
 
@@ -107,6 +110,7 @@ class Data(Protocol):
         """Plain values from which :meth:`Wing.build` makes the model, without any data."""
 
 
+@runtime_checkable
 class Wing(Protocol):
     """A domain: one object per wing, named in one line of ``r2mae.experiments.wings``."""
 

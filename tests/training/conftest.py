@@ -1,0 +1,119 @@
+"""A small wing for the loop's tests: no batch statistics, no files, seconds to train."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from r2mae.evaluation.metrics import Metric
+from r2mae.images.batches import ImageBatches
+from r2mae.images.task import PixelTask
+from r2mae.masking.schemes import RatioDefaults
+from r2mae.training.config import RunConfig
+
+
+@dataclass(frozen=True, kw_only=True)
+class ToyConfig(RunConfig):
+    """A run of the toy wing."""
+
+    wing: ClassVar[str] = "toy"
+
+    data: str = "noise"
+    samples: int = 100
+    dropout: float = 0.0
+    lr: float = 1e-2
+    batch_size: int = 20
+    save_every: int = 7
+
+
+class ToyModel(nn.Module):
+    def __init__(self, pixels: int, dropout: float) -> None:
+        super().__init__()
+        self.encoder = nn.Sequential(nn.Linear(pixels, 8), nn.ReLU(), nn.Dropout(dropout))
+        self.decoder = nn.Linear(8, pixels)
+
+    def forward(self, flat: Tensor) -> tuple[Tensor, Tensor]:
+        latent = self.encoder(flat)
+        return self.decoder(latent), latent
+
+
+class ToyWing:
+    name = "toy"
+    title = "Toy"
+    config = ToyConfig
+    ratios = RatioDefaults(fixed=0.5, low=0.2, high=0.8)
+    metrics = (Metric("score", "score"),)
+    presets: Mapping[str, Mapping[str, Any]] = {}
+    sets: Mapping[str, Any] = {}
+    set_defaults: Mapping[str, Mapping[str, Any]] = {}
+
+    def load(self, config: ToyConfig) -> Any:
+        images = np.random.default_rng(0).integers(0, 256, (config.samples, 3, 4, 1), dtype=np.uint8)
+        held_out = round(config.validation * config.samples)
+        rows = np.arange(config.samples)
+        return SimpleNamespace(
+            train=ImageBatches(images, rows[held_out:]),
+            validation=ImageBatches(images, rows[:held_out]) if held_out else None,
+            architecture={"pixels": 12, "dropout": config.dropout},
+        )
+
+    def evaluate(self, config: ToyConfig, task: PixelTask, model: nn.Module, data: Any) -> dict[str, float]:
+        return {"score": 0.0}
+
+    def examples(self, config: ToyConfig, task: PixelTask, model: nn.Module, data: Any) -> None:
+        return None
+
+    def embed(self, config: ToyConfig, task: PixelTask, model: nn.Module, source: str) -> dict[str, np.ndarray]:
+        return {}
+
+    def build(self, architecture: Mapping[str, Any]) -> tuple[PixelTask, nn.Module]:
+        return PixelTask(architecture["pixels"]), ToyModel(architecture["pixels"], architecture["dropout"])
+
+
+@pytest.fixture
+def wing() -> ToyWing:
+    return ToyWing()
+
+
+class Interrupted(Exception):
+    """Stands for whatever cuts a run off."""
+
+
+class InterruptAt:
+    """A reporter that cuts the run off at a step."""
+
+    def __init__(self, step: int) -> None:
+        self.step = step
+
+    def start(self, step: int, total: int) -> None:
+        return
+
+    def update(self, pace: Any) -> None:
+        if pace.step >= self.step:
+            raise Interrupted
+
+    def stop(self) -> None:
+        return
+
+
+@pytest.fixture
+def weights_of() -> Callable[[Path], dict[str, Tensor]]:
+    from safetensors.torch import load_file
+
+    return lambda path: load_file(path / "model.safetensors")
+
+
+def equal_bytes(a: Path, b: Path) -> bool:
+    """Whether two runs have the same weights and metrics, byte for byte."""
+    return all((a / name).read_bytes() == (b / name).read_bytes() for name in ("model.safetensors", "metrics.csv"))
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> None:
+    torch.set_num_threads(1)

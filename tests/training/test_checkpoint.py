@@ -1,0 +1,64 @@
+import pickle
+from pathlib import Path
+
+import pytest
+import torch
+
+from r2mae.errors import UserError
+from r2mae.training.checkpoint import STEP, AtomicCheckpointIO, read_checkpoint
+
+
+class Payload:
+    """Runs code when unpickled."""
+
+    def __reduce__(self) -> tuple[object, tuple[str]]:
+        return (exec, ("open('executed', 'w').close()",))
+
+
+def test_round_trip(tmp_path: Path) -> None:
+    path = tmp_path / "sub" / "last.ckpt"
+    AtomicCheckpointIO().save_checkpoint({STEP: 3, "state_dict": {"w": torch.arange(3.0)}}, path)
+    back = read_checkpoint(path)
+    assert back[STEP] == 3
+    assert torch.equal(back["state_dict"]["w"], torch.arange(3.0))
+    assert [p.name for p in path.parent.iterdir()] == ["last.ckpt"]
+
+
+def test_a_failed_save_leaves_the_old_checkpoint(tmp_path: Path) -> None:
+    path = tmp_path / "last.ckpt"
+    AtomicCheckpointIO().save_checkpoint({STEP: 3}, path)
+    before = path.read_bytes()
+    with pytest.raises(Exception, match=r"pickle|local object"):
+        AtomicCheckpointIO().save_checkpoint({STEP: 4, "bad": lambda: None}, path)
+    assert path.read_bytes() == before
+    assert [p.name for p in tmp_path.iterdir()] == ["last.ckpt"]
+
+
+@pytest.mark.parametrize("kind", ["torch", "pickle"])
+def test_payloads_are_refused_and_not_run(tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "last.ckpt"
+    if kind == "torch":
+        torch.save({STEP: 1, "x": Payload()}, path)
+    else:
+        path.write_bytes(pickle.dumps({STEP: 1, "x": Payload()}))
+    with pytest.raises(UserError, match="never unpickled"):
+        read_checkpoint(path)
+    assert not (tmp_path / "executed").exists()
+
+
+@pytest.mark.parametrize("share", [0.0, 0.3, 0.9, 0.999])
+def test_truncated_files_are_named_with_the_remedy(tmp_path: Path, share: float) -> None:
+    path = tmp_path / "last.ckpt"
+    AtomicCheckpointIO().save_checkpoint({STEP: 3, "state_dict": {"w": torch.rand(1000)}}, path)
+    whole = path.read_bytes()
+    path.write_bytes(whole[: int(len(whole) * share)])
+    with pytest.raises(UserError, match=r"last\.ckpt cannot be read: .*delete it"):
+        read_checkpoint(path)
+
+
+def test_foreign_files_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "last.ckpt"
+    torch.save({"epoch": 3}, path)
+    with pytest.raises(UserError, match="not a checkpoint of r2mae"):
+        read_checkpoint(path)

@@ -1,0 +1,104 @@
+import contextlib
+import re
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from r2mae.errors import UserError
+from r2mae.images.config import ImagesConfig
+from r2mae.images.wing import WING
+from r2mae.masking.ratios import Uniform
+from r2mae.training.config import read_config, scheme_of
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"batch_size": 0}, "batch_size must be 1 or more"),
+        ({"batch_size": 100, "accumulate": 3}, "does not split into 3 equal"),
+        ({"lr": 0.0}, "lr must be a finite number above 0"),
+        ({"lr": float("nan")}, "lr must be a finite number above 0"),
+        ({"epochs": -1.0}, "epochs must be"),
+        ({"steps": 0}, "steps must be 1 or more"),
+        ({"seed": -1}, "seed must be 0 or more"),
+        ({"clip": 0.0}, "clip must be"),
+        ({"validation": 1.0}, r"fraction in \[0, 1\)"),
+        ({"patience": 3}, "hold data out with --validation"),
+        ({"validate_every": 3}, "add --validation"),
+        ({"hidden": 0}, "hidden must be 1 or more"),
+        ({"test_fraction": 0.0}, "test_fraction must lie"),
+    ],
+)
+def test_impossible_configurations_are_refused(fields: dict[str, float], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        ImagesConfig(data="digits", **fields)  # type: ignore[arg-type]
+
+
+def test_steps_of_a_run() -> None:
+    assert ImagesConfig(data="mnist").total_steps(60_000) == 7031
+    assert ImagesConfig(data="mnist", steps=3).total_steps(60_000) == 3
+    assert ImagesConfig(data="mnist", epochs=0.001).total_steps(10) == 1
+
+
+def test_plain_types_and_back() -> None:
+    config = ImagesConfig(data="digits", scheme="cl", ratio=0.3)
+    assert ImagesConfig.from_dict(config.to_dict()) == config
+    assert config.to_dict()["wing"] == "images"
+
+
+def test_unknown_fields_are_named_with_the_nearest() -> None:
+    with pytest.raises(UserError, match="unknown field 'epoch': did you mean 'epochs'"):
+        ImagesConfig.from_dict({"data": "digits", "epoch": 3})
+    with pytest.raises(UserError, match="'data' is missing"):
+        ImagesConfig.from_dict({})
+
+
+def test_differences_leave_the_machine_out() -> None:
+    a = ImagesConfig(data="digits")
+    b = ImagesConfig(data="digits", workers=2, save_every=3, device="cpu", lr=0.1)
+    assert a.differences(b) == ["lr"]
+
+
+def test_schemes_from_a_configuration() -> None:
+    scheme = scheme_of(ImagesConfig(data="x", sampling="stratified", low=0.3), WING.ratios)
+    assert scheme.ratio == Uniform(0.3, 0.9, sampling="stratified")
+    with pytest.raises(UserError, match="choices of the schemes r2mae and mdlm"):
+        scheme_of(ImagesConfig(data="x", scheme="fixed", per="sample"), WING.ratios)
+    with pytest.raises(UserError, match="did you mean 'dynamic'"):
+        scheme_of(ImagesConfig(data="x", scheme="dynamc"), WING.ratios)
+
+
+def test_broken_files_are_named(tmp_path: Path) -> None:
+    broken = tmp_path / "config.yaml"
+    for text in ("data: [", "- 1\n- 2", "!!python/object/apply:os.system [echo]", "\x00"):
+        broken.write_text(text)
+        with pytest.raises(UserError, match=r"config\.yaml is not"):
+            read_config(broken)
+    with pytest.raises(UserError, match="there is no configuration"):
+        read_config(tmp_path / "none.yaml")
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes_give_a_mapping_or_a_user_error(tmp_path_factory: pytest.TempPathFactory, content: bytes) -> None:
+    path = tmp_path_factory.getbasetemp() / "any.yaml"
+    path.write_bytes(content)
+    with contextlib.suppress(UserError):
+        assert isinstance(read_config(path), dict)
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"lr": "fast"}, "lr takes a number, not 'fast'"),
+        ({"scheme": 3}, "scheme takes text, not 3"),
+        ({"steps": 1.5}, "steps takes a whole number, not 1.5"),
+        ({"exact": 1}, "exact takes true or false, not 1"),
+        ({"optimizer": "sgd"}, "optimizer takes one of adam, adamw, not 'sgd'"),
+        ({"ratio": [0.1]}, "ratio takes a number, not"),
+    ],
+)
+def test_values_of_the_wrong_type_are_named(fields: dict[str, object], message: str) -> None:
+    with pytest.raises(UserError, match=re.escape(message)):
+        ImagesConfig.from_dict({"data": "digits", **fields})

@@ -1,0 +1,220 @@
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+import torch
+import yaml
+
+from r2mae.errors import UserError
+from r2mae.training.checkpoint import read_checkpoint
+from r2mae.training.folder import FolderLock, RunFolder
+from r2mae.training.loop import fit
+from r2mae.training.saving import load_model
+
+from .conftest import InterruptAt, Interrupted, ToyConfig, ToyWing, equal_bytes
+
+VARIANTS: list[dict[str, Any]] = [
+    {},
+    {"workers": 2},
+    {"accumulate": 4, "clip": 0.1},
+    {"dropout": 0.5, "scheme": "mdlm"},
+    {"scheme": "r2mae-cl", "accumulate": 2},
+    {"scheme": "r2mae-dynamic", "validation": 0.2, "validate_every": 3, "optimizer": "adamw", "weight_decay": 0.1},
+    {"per": "sample", "weighting": "sum"},
+]
+
+
+@pytest.mark.parametrize("options", VARIANTS, ids=lambda o: ",".join(f"{k}={v}" for k, v in o.items()) or "plain")
+def test_a_run_cut_off_anywhere_ends_with_the_same_bytes(
+    tmp_path: Path, wing: ToyWing, options: dict[str, Any]
+) -> None:
+    config = ToyConfig(steps=30, **options)
+    fit(config, wing, tmp_path / "whole")
+    for place, cut in enumerate((1, 7, 16, 29)):
+        out = tmp_path / f"cut-{place}"
+        with pytest.raises(Interrupted):
+            fit(config, wing, out, reporter=InterruptAt(cut))
+        assert not RunFolder(out).trained
+        fit(config, wing, out)
+        assert equal_bytes(tmp_path / "whole", out), f"cut at step {cut}"
+
+
+def test_workers_and_machine_do_not_matter(tmp_path: Path, wing: ToyWing) -> None:
+    fit(ToyConfig(steps=20), wing, tmp_path / "a")
+    fit(ToyConfig(steps=20, workers=1, save_every=3), wing, tmp_path / "b")
+    assert equal_bytes(tmp_path / "a", tmp_path / "b")
+
+
+def test_the_global_generator_is_left_alone_and_does_not_matter(tmp_path: Path, wing: ToyWing) -> None:
+    torch.manual_seed(1)
+    fit(ToyConfig(steps=10, dropout=0.5), wing, tmp_path / "a")
+    torch.manual_seed(2)
+    fit(ToyConfig(steps=10, dropout=0.5), wing, tmp_path / "b")
+    assert equal_bytes(tmp_path / "a", tmp_path / "b")
+
+
+def test_a_finished_run_is_not_repeated(tmp_path: Path, wing: ToyWing) -> None:
+    first = fit(ToyConfig(steps=10), wing, tmp_path)
+    stamp = RunFolder(tmp_path).weights.stat().st_mtime_ns
+    again = fit(ToyConfig(steps=10), wing, tmp_path)
+    assert first.repeated
+    assert not again.repeated
+    assert again.steps == 10
+    assert RunFolder(tmp_path).weights.stat().st_mtime_ns == stamp
+
+
+def test_another_configuration_is_refused(tmp_path: Path, wing: ToyWing) -> None:
+    fit(ToyConfig(steps=10), wing, tmp_path)
+    with pytest.raises(UserError, match=r"lr is 0\.01 there and 0\.5 here"):
+        fit(ToyConfig(steps=10, lr=0.5), wing, tmp_path)
+
+
+def test_a_folder_of_other_things_is_refused(tmp_path: Path, wing: ToyWing) -> None:
+    (tmp_path / "thesis.tex").write_text("important")
+    with pytest.raises(UserError, match=r"holds other files \(thesis.tex\)"):
+        fit(ToyConfig(steps=10), wing, tmp_path)
+    assert sorted(p.name for p in tmp_path.iterdir() if not p.name.startswith(".")) == ["thesis.tex"]
+
+
+def test_a_folder_in_use_is_refused(tmp_path: Path, wing: ToyWing) -> None:
+    holder = (
+        "import sys, time; from pathlib import Path; from r2mae.training.folder import FolderLock\n"
+        "with FolderLock(Path(sys.argv[1])): print('held', flush=True); time.sleep(60)"
+    )
+    with subprocess.Popen([sys.executable, "-c", holder, str(tmp_path)], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"held\n"
+        with pytest.raises(UserError, match="in use by another process"):
+            fit(ToyConfig(steps=10), wing, tmp_path)
+        process.kill()
+    fit(ToyConfig(steps=2), wing, tmp_path)  # the lock of a killed process is free
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_read_only_folder_is_refused(tmp_path: Path) -> None:
+    tmp_path.chmod(0o500)
+    with pytest.raises(UserError, match="cannot write"), FolderLock(tmp_path / "run"):
+        pass
+
+
+def test_a_non_finite_loss_stops_before_any_checkpoint(tmp_path: Path, wing: ToyWing) -> None:
+    with pytest.raises(UserError, match=r"the loss is (nan|inf) at step \d+ \(ratio .* lower --lr, or set --clip 1"):
+        fit(ToyConfig(steps=60, lr=1e30, save_every=5), wing, tmp_path)
+    checkpoint = RunFolder(tmp_path).checkpoint
+    if checkpoint.exists():
+        state = read_checkpoint(checkpoint)["state_dict"]
+        assert all(bool(torch.isfinite(value).all()) for value in state.values())
+    assert not RunFolder(tmp_path).trained
+
+
+def test_accumulation_equals_one_large_batch(
+    tmp_path: Path, wing: ToyWing, weights_of: Callable[[Path], dict[str, torch.Tensor]]
+) -> None:
+    """Counts of hidden pixels differ between micro-batches; a mean of their means would not pass."""
+    runs = {}
+    for parts in (1, 2, 10):
+        fit(ToyConfig(steps=20, accumulate=parts, scheme="mdlm"), wing, tmp_path / str(parts))
+        runs[parts] = weights_of(tmp_path / str(parts))
+        losses = pd.read_csv(tmp_path / str(parts) / "metrics.csv")["loss"]
+        reference = pd.read_csv(tmp_path / "1" / "metrics.csv")["loss"]
+        assert losses.to_numpy() == pytest.approx(reference.to_numpy(), rel=1e-4)
+    for parts in (2, 10):
+        for name, value in runs[1].items():
+            torch.testing.assert_close(runs[parts][name], value, rtol=1e-3, atol=1e-4)
+
+
+def test_batches_larger_than_the_data_are_no_special_case(tmp_path: Path, wing: ToyWing) -> None:
+    fitted = fit(ToyConfig(steps=5, samples=6, batch_size=64, accumulate=8), wing, tmp_path)
+    assert fitted.steps == 5
+
+
+def test_metrics_tell_every_step(tmp_path: Path, wing: ToyWing) -> None:
+    fit(ToyConfig(steps=123, validation=0.2, validate_every=50), wing, tmp_path)
+    metrics = pd.read_csv(tmp_path / "metrics.csv")
+    assert metrics["step"].tolist() == list(range(1, 124))
+    assert metrics["ratio"].between(0.2, 0.8).all()
+    assert metrics["ratio"].nunique() == 123
+    assert metrics["loss"].notna().all()
+    assert metrics["step"][metrics["validation_loss"].notna()].tolist() == [50, 100, 123]
+
+
+def test_early_stopping(tmp_path: Path, wing: ToyWing) -> None:
+    config = ToyConfig(steps=400, validation=0.2, validate_every=5, patience=3, lr=0.1)
+    fitted = fit(config, wing, tmp_path / "a")
+    assert 15 < fitted.steps < 400
+    losses = pd.read_csv(tmp_path / "a" / "metrics.csv")["validation_loss"].dropna().to_numpy()
+    assert losses[:-3].min() <= losses[-3:].min()
+    # Cut off after the checkpoint of the stop itself: nothing more is trained.
+    (tmp_path / "a" / "model.json").unlink()
+    assert fit(config, wing, tmp_path / "a").steps == fitted.steps
+
+
+def test_validation_does_not_change_the_training(tmp_path: Path, wing: ToyWing) -> None:
+    for every in (1, 10):
+        config = ToyConfig(steps=10, validation=0.2, validate_every=every, dropout=0.5)
+        fit(config, wing, tmp_path / str(every))
+    assert (tmp_path / "1/model.safetensors").read_bytes() == (tmp_path / "10/model.safetensors").read_bytes()
+
+
+def test_the_configuration_in_the_folder_reruns_it(tmp_path: Path, wing: ToyWing) -> None:
+    fit(ToyConfig(steps=10, scheme="cl", ratio=0.4), wing, tmp_path / "a")
+    values = yaml.safe_load((tmp_path / "a" / "config.yaml").read_text())
+    fit(ToyConfig.from_dict(values), wing, tmp_path / "b")
+    assert equal_bytes(tmp_path / "a", tmp_path / "b")
+
+
+def test_seeds_differ(tmp_path: Path, wing: ToyWing) -> None:
+    for seed in (0, 1):
+        fit(ToyConfig(steps=3, seed=seed), wing, tmp_path / str(seed))
+    assert not equal_bytes(tmp_path / "0", tmp_path / "1")
+
+
+@pytest.mark.parametrize("name", ["tpu", "cuda:x", "cuda:99"])
+def test_devices_that_are_not_there(tmp_path: Path, wing: ToyWing, name: str) -> None:
+    with pytest.raises(UserError, match="device"):
+        fit(ToyConfig(steps=3, device=name), wing, tmp_path)
+
+
+def test_loading_a_finished_run(tmp_path: Path, wing: ToyWing) -> None:
+    fit(ToyConfig(steps=3), wing, tmp_path)
+    config, _, model = load_model(tmp_path, wing)  # type: ignore[arg-type]
+    assert config == ToyConfig(steps=3)
+    assert not model.training
+
+
+def test_loading_what_is_damaged(tmp_path: Path, wing: ToyWing) -> None:
+    with pytest.raises(UserError, match="no run folder"):
+        load_model(tmp_path / "none", wing)  # type: ignore[arg-type]
+    with pytest.raises(UserError, match="not a run folder"):
+        load_model(tmp_path, wing)  # type: ignore[arg-type]
+    with pytest.raises(Interrupted):
+        fit(ToyConfig(steps=30), wing, tmp_path / "half", reporter=InterruptAt(8))
+    with pytest.raises(UserError, match="not finished"):
+        load_model(tmp_path / "half", wing)  # type: ignore[arg-type]
+    fit(ToyConfig(steps=3), wing, tmp_path / "a")
+    weights = tmp_path / "a" / "model.safetensors"
+    whole = weights.read_bytes()
+    for broken in (b"", whole[:50], whole[:-1], b"\x80\x04" + whole):
+        weights.write_bytes(broken)
+        with pytest.raises(UserError, match="damaged or belongs to another model"):
+            load_model(tmp_path / "a", wing)  # type: ignore[arg-type]
+    weights.write_bytes(whole)
+    (tmp_path / "a" / "model.json").write_text("{")
+    with pytest.raises(UserError, match="not readable JSON"):
+        load_model(tmp_path / "a", wing)  # type: ignore[arg-type]
+
+
+def test_a_checkpoint_of_another_model_is_named(tmp_path: Path, wing: ToyWing) -> None:
+    with pytest.raises(Interrupted):
+        fit(ToyConfig(steps=30), wing, tmp_path, reporter=InterruptAt(14))
+    path = RunFolder(tmp_path).checkpoint
+    checkpoint = read_checkpoint(path)
+    checkpoint["state_dict"] = {"other": torch.zeros(1)}
+    torch.save(checkpoint, path)
+    with pytest.raises(UserError, match="belongs to another model: delete it"):
+        fit(ToyConfig(steps=30), wing, tmp_path)

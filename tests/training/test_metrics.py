@@ -1,0 +1,24 @@
+from pathlib import Path
+
+from r2mae.training.metrics import COLUMNS, MetricsFile
+
+
+def test_rows_after_the_checkpoint_are_cut(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.csv"
+    with MetricsFile(path) as metrics:
+        metrics.write([[step, 0.5, 1 / step, 1e-3, None] for step in range(1, 11)])
+        metrics.sync()
+    whole = path.read_text()
+    with MetricsFile(path, keep=6) as metrics:
+        metrics.write([[step, 0.5, 1 / step, 1e-3, None] for step in range(7, 11)])
+    assert path.read_text() == whole
+    assert whole.splitlines()[0] == ",".join(COLUMNS)
+    assert whole.splitlines()[3] == "3,0.5,0.333333333,0.001,"
+
+
+def test_a_row_cut_short_by_a_crash_is_dropped(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.csv"
+    path.write_text("step,ratio,loss,lr,validation_loss\n1,0.5,1,0.1,\n2,0.5,1,0.1,0.25\n3,0.5")
+    with MetricsFile(path, keep=9):
+        pass
+    assert path.read_text().splitlines()[1:] == ["1,0.5,1,0.1,", "2,0.5,1,0.1,0.25"]

@@ -1,0 +1,113 @@
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from r2mae.masking.keys import Key
+from r2mae.training.config import scheme_of
+from r2mae.training.loop import fit
+from r2mae.training.module import Pretraining
+from r2mae.training.validation import masked_losses
+
+from .conftest import ToyConfig, ToyWing
+
+
+class Trainer:
+    """As much of a trainer as one step needs."""
+
+    global_step = 0
+    global_rank = 0
+    world_size = 1
+
+
+def module_for(wing: ToyWing, **options: Any) -> Pretraining:
+    config = ToyConfig(**options)
+    task, model = wing.build({"pixels": 12, "dropout": config.dropout})
+    module = Pretraining(task, model, scheme_of(config, wing.ratios).bind(100), config)
+    module._fabric = None
+    module._trainer = Trainer()  # type: ignore[assignment]
+    return module
+
+
+def batch(rows: int = 20) -> torch.Tensor:
+    return torch.randint(0, 256, (rows, 12), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+
+
+def hidden_and_errors(module: Pretraining, x: torch.Tensor, ratio: float) -> tuple[torch.Tensor, torch.Tensor]:
+    corrupted = module.task.corrupt(x, ratio, Key.root(module.config.seed).fold("mask").fold(0))
+    prediction = module.task.forward(module.model, corrupted).prediction
+    return corrupted.hidden, (prediction - x / 255).square()
+
+
+def test_the_loss_is_the_mean_over_hidden_pixels(wing: ToyWing) -> None:
+    module = module_for(wing, scheme="fixed", ratio=0.3)
+    loss = module.training_step(batch(), 0)
+    hidden, errors = hidden_and_errors(module, batch(), 0.3)
+    torch.testing.assert_close(loss, errors[hidden].mean())
+    torch.testing.assert_close(module.take_loss(), errors[hidden].mean())
+
+
+@pytest.mark.parametrize("weighting", ["sum", "inverse-ratio"])
+def test_other_weightings(wing: ToyWing, weighting: str) -> None:
+    module = module_for(wing, scheme="fixed", ratio=0.3, weighting=weighting)
+    loss = module.training_step(batch(), 0)
+    hidden, errors = hidden_and_errors(module, batch(), 0.3)
+    total = errors[hidden].sum()
+    expected = total / 20 if weighting == "sum" else total / (0.3 * 20 * 12)
+    torch.testing.assert_close(loss, expected)
+
+
+def test_learned_weights_multiply_the_losses_and_divide_by_the_count(wing: ToyWing) -> None:
+    module = module_for(wing, scheme="cl", ratio=0.3, low=0.2, high=0.4)
+    loss = module.training_step(batch(), 0)
+    hidden, errors = hidden_and_errors(module, batch(), 0.3)
+    assert module.weights is not None
+    weights = module.weights(batch() / 255)
+    assert module.scheme.curriculum is not None
+    column = weights[:, module.scheme.curriculum.grid.column(0.3)]
+    assert module.scheme.curriculum.grid.values[module.scheme.curriculum.grid.column(0.3)] == 0.3
+    torch.testing.assert_close(loss, (errors * column)[hidden].sum() / hidden.sum())
+
+
+def test_the_weight_network_has_its_own_group_without_decay(wing: ToyWing) -> None:
+    module = module_for(wing, scheme="r2mae-cl", weight_decay=0.1)
+    model, weights = module.configure_optimizers().param_groups
+    assert (model["weight_decay"], weights["weight_decay"]) == (0.1, 0.0)
+    assert len(model["params"]) + len(weights["params"]) == len(list(module.parameters()))
+
+
+def test_the_weight_network_is_frozen_during_warm_up(
+    tmp_path: Path, wing: ToyWing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from r2mae.training import loop
+
+    seen: dict[str, Pretraining] = {}
+
+    class Spy(Pretraining):
+        def __init__(self, *args: Any) -> None:
+            super().__init__(*args)
+            seen["module"] = self
+            assert self.weights is not None
+            self.before = [p.detach().clone() for p in self.weights.parameters()]
+
+    monkeypatch.setattr(loop, "Pretraining", Spy)
+    moved = {}
+    for steps in (1, 4):  # the warm-up is the first sixtieth of the run: its first step
+        fit(ToyConfig(steps=steps, scheme="cl"), wing, tmp_path / str(steps))
+        module = seen["module"]
+        assert module.weights is not None
+        after = list(module.weights.parameters())
+        moved[steps] = any(not torch.equal(a, b) for a, b in zip(module.before, after, strict=True))  # type: ignore[arg-type]
+    assert moved == {1: False, 4: True}
+
+
+def test_evaluation_masks_are_frozen_and_the_mode_is_restored(wing: ToyWing) -> None:
+    module = module_for(wing, dropout=0.5)
+    data = wing.load(ToyConfig()).train
+    module.model.train()
+    first = masked_losses(module.task, module.model, data, (0.2, 0.8))
+    torch.manual_seed(5)
+    assert masked_losses(module.task, module.model, data, (0.2, 0.8)) == first
+    assert module.model.training
+    assert first[0] != first[1]

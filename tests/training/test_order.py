@@ -1,0 +1,33 @@
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from r2mae.masking.keys import Key
+from r2mae.training.order import BatchOrder
+
+
+@given(st.integers(1, 50), st.integers(1, 30), st.integers(1, 40), st.integers(0, 2**40))
+def test_every_epoch_has_each_sample_once(samples: int, batch: int, steps: int, seed: int) -> None:
+    order = BatchOrder(samples, batch, steps, Key.root(seed))
+    row = np.concatenate(list(order))
+    assert len(row) == steps * batch
+    for epoch in range(len(row) // samples):
+        assert sorted(row[epoch * samples : (epoch + 1) * samples]) == list(range(samples))
+
+
+@given(st.integers(2, 50), st.integers(1, 8), st.integers(1, 4), st.integers(1, 20), st.data())
+def test_starting_late_gives_the_rest(samples: int, micro: int, parts: int, steps: int, data: st.DataObject) -> None:
+    first = data.draw(st.integers(0, steps - 1))
+    whole = BatchOrder(samples, micro * parts, steps, Key.root(1), accumulate=parts)
+    late = BatchOrder(samples, micro * parts, steps, Key.root(1), accumulate=parts, first_step=first)
+    assert len(late) == len(whole) == steps * parts
+    rest = list(whole)[first * parts :]
+    assert all((a == b).all() for a, b in zip(rest, late, strict=True))
+    assert all(len(indices) == micro for indices in whole)
+
+
+def test_epochs_and_seeds_have_other_orders() -> None:
+    order = BatchOrder(100, 100, 3, Key.root(0))
+    first, second, _ = list(order)
+    assert (first != second).any()
+    assert (first != next(iter(BatchOrder(100, 100, 3, Key.root(1))))).any()
