@@ -15,7 +15,7 @@ from r2mae.experiments.wings import WINGS, defaults_of, get_wing, public_sets, w
 from r2mae.training.config import RunConfig, in_words, read_config
 
 if TYPE_CHECKING:
-    from r2mae.training.task import Wing
+    from r2mae.experiments.wing import Wing
 
 
 class _Formatter(jsonargparse.DefaultHelpFormatter, argparse.RawDescriptionHelpFormatter):
@@ -41,8 +41,11 @@ class Parser(jsonargparse.ArgumentParser):
 
     def read(self, words: Sequence[str]) -> dict[str, Any]:
         """Parse, or raise a :class:`UserError`."""
+        # jsonargparse keeps the name --print_config for itself.
+        asked = [word for word in words if word in ("--print_config", "--print-config")]
         try:
-            return dict(vars(self.parse_args(self._spelled(words))))
+            values = dict(vars(self.parse_args(self._spelled([word for word in words if word not in asked]))))
+            return {**values, "print_config": bool(asked)}
         except SystemExit:
             raise
         except (argparse.ArgumentError, jsonargparse.ArgumentError, TypeError, ValueError) as error:
@@ -160,8 +163,11 @@ def add_config(parser: Parser, subject: Subject) -> None:
     """Add the wing's options, with defaults from the named set, the preset and `--config`, in this order."""
     kind = subject.wing.config
     parser.add_class_arguments(kind, None, skip={"data"})
-    parser.add_argument("--config", type=str, help="YAML file with any of these options, such as a run's config.yaml.")
-    parser.add_argument("--print_config", action="store_true", help="Print the configuration as YAML, and stop.")
+    parser.add_argument(
+        "--config",
+        type=str,
+        help="YAML file with any of these options, such as a run's config.yaml; --print_config prints one.",
+    )
     if "data" in subject.given or subject.given:
         kind.from_dict({"data": "", **subject.given}, source="--config")  # names unknown fields
     defaults = defaults_of(subject.wing, subject.data, _preset_of(subject))

@@ -5,14 +5,15 @@ from pathlib import Path
 from typing import Any
 
 from r2mae.errors import UserError
+from r2mae.experiments.wing import Wing
 from r2mae.experiments.wings import wing_of_run
 from r2mae.files import write_json
-from r2mae.training.config import RunConfig
+from r2mae.training.config import RunConfig, scheme_of
 from r2mae.training.folder import FolderLock, RunFolder
 from r2mae.training.loop import Fitted, fit
 from r2mae.training.progress import Reporter
 from r2mae.training.saving import load_model
-from r2mae.training.task import Data, Wing
+from r2mae.training.task import Data
 
 
 def pretrain(
@@ -28,6 +29,9 @@ def pretrain(
         ``scores`` by name, ``steps``, ``seconds`` of training and ``samples_per_second``.
     """
     folder = RunFolder(out)
+    if folder.config_file.exists():
+        folder.claim(config)
+    scheme_of(config, wing.ratios)  # a mistake here is found before any data are read
     if data is None and not (folder.trained and folder.results_file.is_file()):
         data = wing.load(config)
     fitted = fit(config, wing, out, data=data, reporter=reporter)

@@ -22,12 +22,12 @@ from r2mae.experiments.cell import pretrain, scores_of
 from r2mae.experiments.gather import gather
 from r2mae.experiments.plan import Cell, fixed_label, plan_cells, plan_rows
 from r2mae.experiments.results import Comparison
+from r2mae.experiments.wing import Wing
 from r2mae.experiments.wings import get_wing
 from r2mae.files import write_json
 from r2mae.training.config import RunConfig
 from r2mae.training.folder import FolderLock, RunFolder
 from r2mae.training.progress import Pace
-from r2mae.training.task import Wing
 
 _POLL = 0.2
 

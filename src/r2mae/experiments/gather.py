@@ -10,11 +10,11 @@ import pandas as pd
 from r2mae.experiments.cell import scores_of
 from r2mae.experiments.plan import Cell
 from r2mae.experiments.results import Comparison, Reconstructions
+from r2mae.experiments.wing import Wing
 from r2mae.files import atomic_write
 from r2mae.training.config import MACHINE_FIELDS, RunConfig
 from r2mae.training.folder import RunFolder, environment
 from r2mae.training.saving import load_model
-from r2mae.training.task import Wing
 
 _POINTS = 200
 # These differ between the rows of a comparison, and stand in its table.

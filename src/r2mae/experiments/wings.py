@@ -9,7 +9,7 @@ from r2mae.errors import UserError, unknown
 
 if TYPE_CHECKING:
     from r2mae.catalogue import PublicSet
-    from r2mae.training.task import Wing
+    from r2mae.experiments.wing import Wing
 
 WINGS = {
     "images": "r2mae.images.wing",

@@ -8,6 +8,7 @@ from jaxtyping import Float32, Int64
 from torch import nn
 
 from r2mae.errors import UserError
+from r2mae.evaluation.examples import Examples
 from r2mae.evaluation.head import fit_head
 from r2mae.evaluation.probes import LinearProbe
 from r2mae.evaluation.spectrum import effective_rank
@@ -16,7 +17,6 @@ from r2mae.images.config import ImagesConfig
 from r2mae.images.data import ImageSet
 from r2mae.images.task import PixelTask, scaled
 from r2mae.masking.keys import Key
-from r2mae.training.task import Examples
 from r2mae.training.validation import evaluating, masked_losses, to_device
 
 RATIOS = (0.1, 0.3, 0.5, 0.7, 0.9)
@@ -107,9 +107,7 @@ def complete(task: PixelTask, model: nn.Module, data: ImageData, ratio: float) -
         prediction = task.forward(model, corrupted).prediction
     shape = (len(rows), *test.shape)
     tensors = (corrupted.targets, corrupted.inputs, prediction)
-    original, masked, made = (
-        x.float().cpu().numpy().reshape(shape) for x in (corrupted.targets, corrupted.inputs, prediction)
-    )
+    original, masked, made = (tensor.float().cpu().numpy().reshape(shape) for tensor in tensors)
     return Examples(original, masked, made, ratio)
 
 

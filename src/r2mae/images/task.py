@@ -45,7 +45,7 @@ class PixelTask:
         """
         clean = scaled(batch)
         hidden = element_mask(tuple(clean.shape), ratio, key, exact=self.exact, device=clean.device)
-        return Corrupted(clean.masked_fill(hidden, 0.0), hidden, clean, entries=clean.numel())
+        return Corrupted(clean * ~hidden, hidden, clean, entries=clean.numel())
 
     def forward(self, model: nn.Module, corrupted: Corrupted) -> Output:
         """Reconstruct all pixels."""
@@ -54,8 +54,7 @@ class PixelTask:
 
     def losses(self, output: Output, corrupted: Corrupted) -> Float[Tensor, "batch pixels"]:
         """Return the squared error at hidden pixels, and zero elsewhere."""
-        error = (output.prediction - corrupted.targets) * corrupted.hidden
-        return error.square()
+        return nn.functional.mse_loss(output.prediction, corrupted.targets, reduction="none") * corrupted.hidden
 
     @torch.no_grad()
     def embed(self, model: nn.Module, batch: Tensor) -> Float[Tensor, "batch latent"]:

@@ -13,6 +13,7 @@ from r2mae.masking.schemes import RatioDefaults
 if TYPE_CHECKING:
     from torch import nn
 
+    from r2mae.evaluation.examples import Examples
     from r2mae.images.batches import ImageData
     from r2mae.images.evaluate import Probe
     from r2mae.images.task import PixelTask
@@ -71,6 +72,12 @@ class ImagesWing:
         from r2mae.images.evaluate import evaluate
 
         return evaluate(config, task, model, data, probe=probe)
+
+    def examples(self, config: ImagesConfig, task: "PixelTask", model: "nn.Module", data: "ImageData") -> "Examples":
+        """Complete a few masked test images."""
+        from r2mae.images.evaluate import complete
+
+        return complete(task, model, data, self.ratios.fixed)
 
     def embed(self, config: ImagesConfig, task: "PixelTask", model: "nn.Module", source: str) -> dict[str, np.ndarray]:
         """Embed a set: `embedding`, `split` (0 training, 1 official test part), and `labels` where there are any."""

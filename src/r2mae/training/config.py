@@ -194,7 +194,7 @@ def read_config(path: Path) -> dict[str, Any]:
 
 
 def in_words(kind: Any) -> str:
-    """Say what values a field takes: "a number", "one of adam, adamw", …"""
+    """Say what values a field takes: "a number", "one of adam, adamw" and so on."""
     words = {float: "a number", int: "a whole number", bool: "true or false", str: "text"}
     if kind in words:
         return words[kind]

@@ -26,7 +26,7 @@ from r2mae.training.module import Pretraining
 from r2mae.training.order import BatchOrder
 from r2mae.training.progress import Reporter, Silent
 from r2mae.training.saving import save_model
-from r2mae.training.task import Batches, Data, Wing
+from r2mae.training.task import Batches, Data, Trainable
 
 # Third-party warnings that are no news to a user of this loop, one by one.
 _KNOWN_WARNINGS = (
@@ -64,7 +64,7 @@ class Fitted:
 
 
 def fit(
-    config: RunConfig, wing: Wing, out: str | Path, *, data: Data | None = None, reporter: Reporter | None = None
+    config: RunConfig, wing: Trainable, out: str | Path, *, data: Data | None = None, reporter: Reporter | None = None
 ) -> Fitted:
     """Pretrain a model, or go on where an earlier call was cut off.
 
@@ -75,7 +75,7 @@ def fit(
     ----------
     config : RunConfig
         The wing's configuration.
-    wing : Wing
+    wing : Trainable
         Data, task and model.
     out : path
         The run folder.
@@ -90,17 +90,19 @@ def fit(
         For a folder of another configuration or in use, a damaged checkpoint, or a non-finite loss.
     """
     began = time.perf_counter()
+    scheme = scheme_of(config, wing.ratios)  # mistakes are found before anything is written
+    _device(config.device)
     folder = RunFolder(out)
     with FolderLock(folder.path), _threads(config.threads):
-        folder.claim(config)
         if folder.trained:
+            folder.claim(config)
             return Fitted(folder, _trained_steps(folder), 0, False, time.perf_counter() - began)
         data = data or wing.load(config)
+        folder.claim(config)
         total = config.total_steps(len(data.train))
-        scheme = scheme_of(config, wing.ratios).bind(total)
         with _keyed_torch(config.seed):
             task, model = wing.build(data.architecture)
-            module = Pretraining(task, model, scheme, config)
+            module = Pretraining(task, model, scheme.bind(total), config)
             checkpoint = read_checkpoint(folder.checkpoint) if folder.checkpoint.exists() else None
             keeper = _train(
                 module, data, wing, folder, total=total, checkpoint=checkpoint, reporter=reporter or Silent()
@@ -113,7 +115,7 @@ def fit(
 def _train(
     module: Pretraining,
     data: Data,
-    wing: Wing,
+    wing: Trainable,
     folder: RunFolder,
     *,
     total: int,

@@ -14,7 +14,7 @@ from r2mae.errors import UserError
 from r2mae.files import atomic_write, write_json
 from r2mae.training.config import RunConfig
 from r2mae.training.folder import RunFolder, read_json
-from r2mae.training.task import Task, Wing
+from r2mae.training.task import Task, Trainable
 
 
 def save_model(folder: RunFolder, wing: str, architecture: Mapping[str, Any], model: nn.Module, *, steps: int) -> None:
@@ -28,7 +28,7 @@ def save_model(folder: RunFolder, wing: str, architecture: Mapping[str, Any], mo
     )
 
 
-def load_model(path: str | Path, wing: Wing) -> tuple[RunConfig, Task, nn.Module]:
+def load_model(path: str | Path, wing: Trainable) -> tuple[RunConfig, Task, nn.Module]:
     """Load a finished run: configuration, task, and the model in evaluation mode.
 
     Raises

@@ -1,4 +1,4 @@
-"""What a wing gives to the loop: data, a task, a model, and how to measure the result."""
+"""What a wing gives to the loop: data, a task, and a model."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -8,8 +8,6 @@ import numpy as np
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from r2mae.catalogue import PublicSet
-from r2mae.evaluation.metrics import Metric
 from r2mae.masking.keys import Key
 from r2mae.masking.masks import RatioLike
 from r2mae.masking.schemes import Curriculum, RatioDefaults
@@ -60,16 +58,6 @@ class Batches(Protocol):
         """Return the batch of these samples, as a tensor or a mapping of tensors."""
 
 
-@dataclass(frozen=True)
-class Examples:
-    """A few samples for the eye: clean, masked, and as a model completes them; (examples, height, width, channels)."""
-
-    original: np.ndarray
-    masked: np.ndarray
-    prediction: np.ndarray
-    ratio: float
-
-
 @runtime_checkable
 class Task(Protocol):
     """How a wing hides, predicts and scores; stateless, so that it is the same in training and evaluation."""
@@ -107,33 +95,27 @@ class Data(Protocol):
 
     @property
     def architecture(self) -> dict[str, Any]:
-        """Plain values from which :meth:`Wing.build` makes the model, without any data."""
+        """Plain values from which :meth:`Trainable.build` makes the model, without any data."""
 
 
 @runtime_checkable
-class Wing(Protocol):
-    """A domain: one object per wing, named in one line of ``r2mae.experiments.wings``."""
+class Trainable(Protocol):
+    """What the loop needs of a wing."""
 
-    name: str
-    title: str
-    config: type[RunConfig]
-    ratios: RatioDefaults
-    metrics: tuple[Metric, ...]
-    presets: Mapping[str, Mapping[str, Any]]
-    sets: Mapping[str, PublicSet]
-    set_defaults: Mapping[str, Mapping[str, Any]]
+    @property
+    def name(self) -> str:
+        """The wing's name."""
 
-    def load(self, config: RunConfig) -> Data:
+    @property
+    def config(self) -> type[RunConfig]:
+        """The wing's own configuration."""
+
+    @property
+    def ratios(self) -> RatioDefaults:
+        """The wing's numbers for the schemes."""
+
+    def load(self, config: Any) -> Data:
         """Read the data of a run."""
 
     def build(self, architecture: Mapping[str, Any]) -> tuple[Task, nn.Module]:
         """Make the task and a freshly initialised model."""
-
-    def evaluate(self, config: RunConfig, task: Task, model: nn.Module, data: Data) -> dict[str, float]:
-        """Measure a pretrained model: one number for each of `metrics`, and more if the wing likes."""
-
-    def examples(self, config: RunConfig, task: Task, model: nn.Module, data: Data) -> Examples | None:
-        """Complete a few masked test samples that can be looked at, the same in every run; None where none can."""
-
-    def embed(self, config: RunConfig, task: Task, model: nn.Module, source: str) -> dict[str, np.ndarray]:
-        """Embed new data, and return arrays by name (`embedding`, and what belongs to it)."""

@@ -1,0 +1,26 @@
+"""Samples for the eye."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float32
+
+Images = Float32[np.ndarray, "examples height width channels"]
+
+
+@dataclass(frozen=True)
+class Examples:
+    """A few test samples: clean, masked, and as a model completes them.
+
+    Parameters
+    ----------
+    original, masked, prediction : float32 ndarray, shape (examples, height, width, channels)
+        0 to 1; hidden pixels of `masked` are zero.
+    ratio : float
+        Mask ratio.
+    """
+
+    original: Images
+    masked: Images
+    prediction: Images
+    ratio: float

@@ -1,0 +1,46 @@
+"""What a wing offers to comparisons and the command line, beyond what the loop needs."""
+
+from collections.abc import Mapping
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+from torch import nn
+
+from r2mae.catalogue import PublicSet
+from r2mae.evaluation.examples import Examples
+from r2mae.evaluation.metrics import Metric
+from r2mae.training.task import Trainable
+
+
+@runtime_checkable
+class Wing(Trainable, Protocol):
+    """A domain: one object per wing, named in one line of :mod:`r2mae.experiments.wings`."""
+
+    @property
+    def title(self) -> str:
+        """The wing in a line, for help texts."""
+
+    @property
+    def metrics(self) -> tuple[Metric, ...]:
+        """What :meth:`evaluate` measures, for tables; the first is the one that headlines speak of."""
+
+    @property
+    def presets(self) -> Mapping[str, Mapping[str, Any]]:
+        """Fields of the configuration by the name of a preset."""
+
+    @property
+    def sets(self) -> Mapping[str, PublicSet]:
+        """The public sets that are known by name."""
+
+    @property
+    def set_defaults(self) -> Mapping[str, Mapping[str, Any]]:
+        """Fields of the configuration that a named set wants otherwise than the wing."""
+
+    def evaluate(self, config: Any, task: Any, model: nn.Module, data: Any, **options: Any) -> dict[str, float]:
+        """Measure a pretrained model: a number for each of `metrics`, and more if the wing likes."""
+
+    def examples(self, config: Any, task: Any, model: nn.Module, data: Any) -> Examples | None:
+        """Complete a few masked test samples that can be looked at, the same in every run; None where none can."""
+
+    def embed(self, config: Any, task: Any, model: nn.Module, source: str) -> dict[str, np.ndarray]:
+        """Embed new data, and return arrays by name (`embedding`, and what belongs to it)."""

@@ -1,0 +1,172 @@
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+
+from r2mae.cli.main import COMMANDS, main
+from r2mae.images.wing import WING
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Run a command line in an empty folder."""
+    monkeypatch.chdir(tmp_path)
+
+    def call(line: str) -> tuple[int, str, str]:
+        try:
+            code = main(line.split())
+        except SystemExit as stop:
+            code = int(stop.code or 0)
+        out, err = capsys.readouterr()
+        return code, out, err
+
+    return call
+
+
+def test_help_names_every_command(run: Run) -> None:
+    for line in ("", "--help", "-h", "help"):
+        code, out, _ = run(line)
+        assert code == 0
+        assert all(f"\n  {name} " in out for name in COMMANDS)
+    assert run("--version")[1].startswith("r2mae 0.")
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_has_help_with_an_example(run: Run, command: str) -> None:
+    code, out, _ = run(f"{command} --help")
+    assert code == 0
+    assert "example:\n  r2mae " in out
+    assert "_" not in " ".join(word for word in out.split() if word.startswith("--")).replace("_config", "")
+
+
+def test_the_examples_of_the_help_parse(run: Run) -> None:
+    for command in ("pretrain", "compare"):
+        example = run(f"{command} --help")[1].split("example:\n  r2mae ")[1].strip()
+        assert run(f"{example} --print_config")[0] == 0
+
+
+MISTAKES = {
+    "frobnicate": "unknown command 'frobnicate'",
+    "pretian": "did you mean 'pretrain'?",
+    "pretrain": "pretrain what?",
+    "pretrain images": "name the data",
+    "pretrain digit": "did you mean 'digits'?",
+    "pretrain images minst": "did you mean 'mnist'?",
+    "pretrain images digits more": "takes one data set, not 2",
+    "pretrain digits --ration 0.3": "did you mean '--ratio'?",
+    "pretrain digits --scheme fixed --ratio 1.5": "ratio must be a number between 0 and 1, not 1.5",
+    "pretrain digits --scheme fixed --ratio 0": "nothing to learn from",
+    "pretrain digits --scheme fixed --ratio half": "--ratio takes a number, not 'half'",
+    "pretrain digits --low 0.9 --high 0.5": "exchange them",
+    "pretrain digits --scheme r2mea": "did you mean 'r2mae'?",
+    "pretrain digits --ratio 0.3": "'r2mae' does not take 'ratio'",
+    "pretrain digits --preset mlp-512-255": "did you mean 'mlp-512-256'?",
+    "pretrain digits --batch-size 0": "batch_size must be 1 or more",
+    "pretrain digits --optimizer sgd": "--optimizer takes one of adam, adamw, not 'sgd'",
+    "pretrain digits --device tpu": "unknown device 'tpu'",
+    "pretrain images none.npz": "none.npz: no such file",
+    "pretrain images empty": "empty",
+    "pretrain images cut.gz": "cut.gz",
+    "pretrain images nan.npy": "nan.npy",
+    "pretrain --config none.yaml": "there is no configuration none.yaml",
+    "pretrain --config typo.yaml": "unknown field 'epoch': did you mean 'epochs'?",
+    "compare digits --schemes fixed fxed": "did you mean 'fixed'?",
+    "compare digits --schemes r2mae r2mae": "named twice",
+    "compare digits --scheme r2mae-cl": "--schemes",
+    "compare digits --seeds 0": "at least one seed",
+    "compare digits --seeds a": "whole numbers",
+    "compare digits --seeds 1 1": "different numbers",
+    "compare digits --jobs 0": "jobs must be 1 or more",
+    "compare digits --schemes r2mae --ratios 0.5": "add it to --schemes",
+    "compare digits --ratios 0 0.5": "nothing to learn from",
+    "compare digits --out mine": "holds other files (thesis.tex)",
+    "evaluate none": "no run folder none",
+    "evaluate empty": "not a run folder",
+    "evaluate empty --probe svm": "probe",
+    "embed none digits": "no run folder none",
+    "embed none digits -o x.csv": ".npz",
+    "data steal": "unknown action 'steal'",
+    "data fetch": "data fetch what?",
+    "data path minst": "did you mean 'mnist'?",
+}
+
+
+@pytest.mark.parametrize("line", MISTAKES)
+def test_a_mistake_is_one_line_with_exit_code_2_and_leaves_nothing(run: Run, line: str, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.tex").write_text("important")
+    (tmp_path / "cut.gz").write_bytes(b"\x1f\x8b\x08\x00")
+    (tmp_path / "typo.yaml").write_text("wing: images\ndata: digits\nepoch: 3\n")
+    images = np.zeros((5, 4, 4), dtype=np.float32)
+    images[3, 1, 1] = np.nan
+    np.save(tmp_path / "nan.npy", images)
+    before = sorted(path for path in tmp_path.rglob("*") if path.name != ".lock")
+    code, _, err = run(line)
+    assert code == 2
+    assert MISTAKES[line] in err
+    assert len(err.strip().splitlines()) == 1
+    assert err.startswith("r2mae: ")
+    assert sorted(path for path in tmp_path.rglob("*") if path.name != ".lock") == before
+
+
+def test_a_named_set_implies_its_wing_and_its_defaults(run: Run) -> None:
+    values = yaml.safe_load(run("pretrain digits --print_config")[1])
+    assert (values["wing"], values["data"], values["epochs"]) == ("images", "digits", 100.0)
+    assert yaml.safe_load(run("pretrain images mnist --print-config")[1])["epochs"] == 15
+
+
+def test_options_win_over_presets_and_presets_over_sets(run: Run) -> None:
+    values = yaml.safe_load(run("pretrain digits --preset mlp-16-64 --latent 32 --exact --print_config")[1])
+    assert (values["hidden"], values["latent"], values["exact"]) == (16, 32, True)
+    assert values["preset"] == "mlp-16-64"
+    for preset, fields in WING.presets.items():
+        values = yaml.safe_load(run(f"pretrain digits --preset {preset} --print_config")[1])
+        assert {name: values[name] for name in fields} == fields
+
+
+def test_a_configuration_file_is_read_and_options_win(run: Run, tmp_path: Path) -> None:
+    text = run("pretrain digits --scheme fixed --ratio 0.3 --batch-size 64 --print_config")[1]
+    (tmp_path / "c.yaml").write_text(text)
+    assert run("pretrain --config c.yaml --print_config")[1] == text
+    values = yaml.safe_load(run("pretrain --config=c.yaml --ratio 0.4 --print_config")[1])
+    assert (values["ratio"], values["batch_size"]) == (0.4, 64)
+
+
+def test_pretrain_evaluate_and_embed(run: Run, tmp_path: Path) -> None:
+    code, out, _ = run("pretrain digits --epochs 2 --hidden 16 --latent 16 --out a --threads 1")
+    assert code == 0
+    assert "linear probe accuracy" in out
+    assert "finished already" in run("pretrain digits --epochs 2 --hidden 16 --latent 16 --out a --threads 1")[1]
+    code, _, err = run("pretrain digits --epochs 3 --hidden 16 --latent 16 --out a --threads 1")
+    assert code == 2
+    assert "epochs is 2.0 there and 3.0 here" in err
+    assert "linear probe accuracy" in run("evaluate a")[1]
+    assert "1797 embeddings of 16 numbers" in run("embed a digits -o out/e.npz")[1]
+    with np.load(tmp_path / "out" / "e.npz", allow_pickle=False) as arrays:
+        assert arrays["embedding"].shape == (1797, 16)
+        assert arrays["labels"].shape == (1797,)
+    np.save(tmp_path / "other.npy", np.zeros((3, 5, 5), dtype=np.uint8))
+    code, _, err = run("embed a other.npy")
+    assert code == 2
+    assert "5 x 5" in err
+
+
+def test_data(run: Run) -> None:
+    code, out, _ = run("data list")
+    assert code == 0
+    assert "digits" in out
+    assert "mnist" in out
+    assert "ships with scikit-learn" in run("data path digits")[1]
+
+
+def test_the_module_is_the_command() -> None:
+    done = subprocess.run([sys.executable, "-m", "r2mae", "frobnicate"], capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert done.stderr.startswith("r2mae: unknown command")

@@ -1,0 +1,91 @@
+"""The floors: a room imports only from floors below, and the idea's two rooms know hardly any library."""
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import r2mae
+
+ROOT = Path(r2mae.__file__).parent
+FLOORS = {
+    "errors": -2, "files": -1, "catalogue": 0,  # the ground
+    "masking": 1, "theory": 1,
+    "training": 2, "evaluation": 2,
+    "images": 3, "text": 3, "genome": 3, "cells": 3,
+    "experiments": 4,
+    "cli": 5,
+}  # fmt: skip
+# jaxtyping is the vocabulary of shapes in signatures; it does nothing at run time.
+LIBRARIES = {"masking": {"numpy", "torch", "jaxtyping"}, "theory": {"numpy", "scipy", "sklearn", "jaxtyping"}}
+
+
+def imports(path: Path) -> Iterator[str]:
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative import"
+            yield node.module or ""
+
+
+def room(path: Path) -> str:
+    return path.relative_to(ROOT).parts[0].removesuffix(".py")
+
+
+MODULES = [path for path in sorted(ROOT.rglob("*.py")) if room(path) not in ("__init__", "__main__")]
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_a_room_imports_only_from_below(path: Path) -> None:
+    here = room(path)
+    for name in imports(path):
+        parts = name.split(".")
+        if parts[0] == "r2mae" and len(parts) > 1 and parts[1] != here:
+            assert FLOORS[parts[1]] < FLOORS[here], f"{here} (floor {FLOORS[here]}) imports {name}"
+        if here in LIBRARIES and parts[0] != "r2mae":
+            assert parts[0] in sys.stdlib_module_names | LIBRARIES[here], f"{here} imports {name}"
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_modules_fit_a_head(path: Path) -> None:
+    lines = len(path.read_text(encoding="utf-8").splitlines())
+    assert lines <= 400, f"{lines} lines: split it by what its readers look for"
+
+
+def imported_by(statement: str) -> set[str]:
+    code = f"import sys; {statement}; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return {name.split(".")[0] for name in done.stdout.split()}
+
+
+def test_importing_the_package_brings_no_library() -> None:
+    assert not imported_by("import r2mae") & {"torch", "numpy", "lightning", "sklearn", "pandas", "matplotlib"}
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "import r2mae.masking",
+        "import r2mae.images; r2mae.images.WING",
+        "import r2mae.cli.main; r2mae.cli.main.main(['--help'])",
+        "import r2mae.cli.pretrain",
+        "from r2mae.experiments.wings import public_sets; public_sets()",
+    ],
+)
+def test_torch_waits_until_it_is_needed(statement: str) -> None:
+    assert not imported_by(statement) & {"torch", "lightning", "sklearn", "pandas", "matplotlib"}
+
+
+def test_every_lazy_name_exists() -> None:
+    from importlib import import_module
+
+    for name in ("masking", "training", "evaluation", "images"):
+        package = import_module(f"r2mae.{name}")
+        for public in package.__all__:
+            assert getattr(package, public) is not None
+        with pytest.raises(AttributeError, match="no attribute"):
+            package.nothing  # noqa: B018
