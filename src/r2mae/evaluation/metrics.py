@@ -1,22 +1,28 @@
-"""What is measured, by name. Standard library only, since the command line reads it."""
+"""What a score is called, and which way is up."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
 class Metric:
-    """A number that a run scores.
+    """One score of an evaluation.
 
     Parameters
     ----------
     name : str
-        Key in results files, such as ``probe_accuracy``.
+        Its key in results files, such as ``"accuracy"``.
     label : str
-        In words, for tables and figures.
-    higher_is_better : bool
-        Its direction.
+        Its name in tables and figures.
+    higher_is_better : bool, optional
+        Which way is up; None for a number that describes without judging (effective rank), which is shown but neither
+        ranked nor compared with the best fixed ratio.
     """
 
     name: str
     label: str
-    higher_is_better: bool = True
+    higher_is_better: bool | None = True
+
+    @property
+    def arrow(self) -> str:
+        """Which way is up, in a character; nothing for a metric that does not judge."""
+        return {True: "↑", False: "↓", None: ""}[self.higher_is_better]

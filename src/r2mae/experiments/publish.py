@@ -12,6 +12,8 @@ from r2mae.experiments.results import Comparison
 from r2mae.experiments.table import print_comparison
 from r2mae.files import write_json
 
+_WIDTH = 110
+
 
 def publish(comparison: Comparison, out: Path, *, console: Console | None = None) -> None:
     """Write ``results.csv``, ``results.json``, ``figures/`` and ``report.html``, and print the table."""
@@ -20,4 +22,10 @@ def publish(comparison: Comparison, out: Path, *, console: Console | None = None
     write_json(out / "results.json", to_json(comparison, analysis))
     save_figures(comparison, analysis, out / "figures")
     write_report(out / "report.html", comparison, analysis)
-    print_comparison(console or Console(), comparison, analysis)
+    print_comparison(console or _console(), comparison, analysis)
+
+
+def _console() -> Console:
+    """A file or pipe has no width of its own: give the table the room it needs."""
+    console = Console()
+    return console if console.is_terminal else Console(width=max(console.width, _WIDTH))

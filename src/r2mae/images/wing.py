@@ -33,7 +33,7 @@ class ImagesWing:
         Metric("probe_accuracy", "linear probe accuracy"),
         Metric("masked_mse", "masked reconstruction error", higher_is_better=False),
         Metric("clean_mse", "unmasked reconstruction error", higher_is_better=False),
-        Metric("effective_rank", "effective rank"),
+        Metric("effective_rank", "effective rank", higher_is_better=None),
     )
     presets: Mapping[str, Mapping[str, Any]] = {
         f"mlp-{hidden}-{latent}": {"hidden": hidden, "latent": latent} for hidden, latent in _WIDTHS

@@ -18,7 +18,7 @@ import torch
 import yaml
 
 from r2mae.errors import UserError
-from r2mae.files import atomic_write, write_json
+from r2mae.files import UNFINISHED, atomic_write, write_json
 from r2mae.training.config import RunConfig, read_config
 
 _LIBRARIES = ("r2mae", "torch", "lightning", "numpy", "scipy", "scikit-learn", "pandas", "safetensors")
@@ -85,6 +85,11 @@ class RunFolder:
         write_json(self.environment_file, environment())
         with atomic_write(self.config_file) as file:
             yaml.safe_dump(config.to_dict(), file, sort_keys=False)
+
+    def sweep(self) -> None:
+        """Delete what a killed process left half-written; only the holder of the lock may."""
+        for left in self.path.rglob(f".*{UNFINISHED}"):
+            left.unlink(missing_ok=True)
 
     def _own(self, config: RunConfig) -> dict[str, Any]:
         there = self.read_config()

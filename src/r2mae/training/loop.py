@@ -99,6 +99,7 @@ def fit(
             return Fitted(folder, _trained_steps(folder), 0, False, time.perf_counter() - began)
         data = data or wing.load(config)
         folder.claim(config)
+        folder.sweep()
         total = config.total_steps(len(data.train))
         with _keyed_torch(config.seed):
             task, model = wing.build(data.architecture)

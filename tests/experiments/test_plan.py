@@ -1,0 +1,77 @@
+from pathlib import Path
+
+import pytest
+
+from r2mae.errors import UserError
+from r2mae.experiments.plan import parse_seeds, plan_cells, plan_rows
+from r2mae.experiments.wings import WINGS, defaults_of, get_wing, public_sets, wing_of
+from r2mae.images.config import ImagesConfig
+from r2mae.images.wing import WING
+from r2mae.masking.schemes import scheme_names
+
+BASE = ImagesConfig(data="digits")
+
+
+def test_fixed_stands_for_three_rows() -> None:
+    rows = plan_rows(BASE, WING.ratios, ["fixed", "r2mae"])
+    assert [row.label for row in rows] == ["fixed 0.50", "fixed 0.70", "fixed 0.90", "r2mae"]
+    assert [row.ratio for row in rows] == [0.5, 0.7, 0.9, None]
+    assert [(row.low, row.high) for row in rows] == [(0.5, 0.5), (0.7, 0.7), (0.9, 0.9), (0.5, 0.9)]
+
+
+def test_every_scheme_has_a_row_with_its_ends() -> None:
+    rows = {row.label: row for row in plan_rows(BASE, WING.ratios, scheme_names())}
+    assert len(rows) == len(scheme_names()) + 2
+    assert (rows["mdlm"].low, rows["mdlm"].high) == (0, 1)
+    assert (rows["cl"].low, rows["cl"].high) == (0.7, 0.7)
+    for name in ("dynamic", "r2mae", "r2mae-dynamic", "r2mae-cl", "r2mae-cl-k0"):
+        assert (rows[name].low, rows[name].high) == (0.5, 0.9)
+
+
+def test_own_numbers_reach_the_rows_that_listen() -> None:
+    base = ImagesConfig(data="digits", ratio=0.6, low=0.2, high=0.8)
+    rows = {row.label: row for row in plan_rows(base, WING.ratios, ["fixed", "mdlm", "r2mae", "cl"], None)}
+    assert list(rows) == ["fixed 0.20", "fixed 0.60", "fixed 0.80", "mdlm", "r2mae", "cl"]
+    assert rows["mdlm"].config.low is None
+    assert (rows["r2mae"].config.low, rows["r2mae"].config.high, rows["r2mae"].config.ratio) == (0.2, 0.8, None)
+    assert rows["cl"].config.ratio == 0.6
+    many = plan_rows(BASE, WING.ratios, ["fixed"], [0.9, 0.1, 0.123, 0.1])
+    assert [row.label for row in many] == ["fixed 0.10", "fixed 0.123", "fixed 0.90"]
+
+
+def test_cells_have_folders_and_seeds_of_their_own(tmp_path: Path) -> None:
+    cells = plan_cells(plan_rows(BASE, WING.ratios, ["fixed", "r2mae"]), [3, 5], tmp_path)
+    assert len({cell.folder for cell in cells}) == 8
+    assert [cell.seed for cell in cells] == [3] * 4 + [5] * 4
+    assert all(cell.config.seed == cell.seed for cell in cells)
+
+
+def test_seeds_as_people_type_them() -> None:
+    assert parse_seeds(["3"]) == [0, 1, 2]
+    assert parse_seeds(["2", "12", "22"]) == [2, 12, 22]
+    for words in (["0"], ["x"], ["1", "1"], ["-1", "2"]):
+        with pytest.raises(UserError):
+            parse_seeds(words)
+
+
+def test_wings_by_name() -> None:
+    for name in WINGS:
+        wing = get_wing(name)
+        assert wing.name == name == wing.config.wing
+        assert wing.metrics
+        assert all(entry.wing == name for entry in wing.sets.values())
+        for preset, fields in wing.presets.items():
+            assert wing.config(data="x", preset=preset, **fields)
+    assert wing_of("digits") == "images"
+    assert wing_of("nothing") is None
+    assert len(public_sets()) >= 2
+    with pytest.raises(UserError, match="did you mean 'images'"):
+        get_wing("image")
+    with pytest.raises(UserError, match="unknown preset"):
+        defaults_of(get_wing("images"), "digits", "vit")
+
+
+def test_a_missing_library_is_named_by_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(WINGS, "cells", "anndata_that_is_not_there")
+    with pytest.raises(UserError, match=r"needs 'anndata_that_is_not_there'.*pip install 'r2mae\[cells\]'"):
+        get_wing("cells")

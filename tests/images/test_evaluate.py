@@ -1,0 +1,112 @@
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from r2mae.errors import UserError
+from r2mae.images.batches import ImageBatches, ImageData, load_data
+from r2mae.images.config import ImagesConfig
+from r2mae.images.evaluate import RATIOS, clean_mse, complete, embed_set, evaluate
+from r2mae.images.wing import WING
+
+
+@pytest.fixture
+def config() -> ImagesConfig:
+    return ImagesConfig(data="digits", hidden=32, latent=16)
+
+
+@pytest.fixture
+def data(config: ImagesConfig) -> ImageData:
+    return load_data(config)
+
+
+def build(data: ImageData) -> tuple[object, nn.Module]:
+    torch.manual_seed(0)
+    return WING.build(data.architecture)
+
+
+def test_batches_are_rows_of_one_array() -> None:
+    images = np.arange(5 * 2 * 3, dtype=np.uint8).reshape(5, 2, 3, 1)
+    batches = ImageBatches(images, np.array([4, 2, 0]))
+    assert len(batches) == 3
+    assert batches.__getitems__([1, 2]).tolist() == [images[2].ravel().tolist(), images[0].ravel().tolist()]
+    assert batches.__getitems__(np.array([0])).dtype == torch.uint8
+
+
+def test_validation_images_are_held_out_of_training(config: ImagesConfig) -> None:
+    from dataclasses import replace
+
+    data = load_data(replace(config, validation=0.1))
+    assert data.validation is not None
+    assert data.train.rows is not None
+    assert data.validation.rows is not None
+    both = np.concatenate([data.train.rows, data.validation.rows])
+    assert sorted(both.tolist()) == list(range(len(data.splits.train)))
+    assert len(data.validation) == round(0.1 * len(data.splits.train))
+
+
+def test_seeds_split_differently_and_schemes_alike(config: ImagesConfig) -> None:
+    from dataclasses import replace
+
+    same = load_data(replace(config, scheme="mdlm"))
+    other = load_data(replace(config, seed=1))
+    first = load_data(config)
+    np.testing.assert_array_equal(first.splits.test.images, same.splits.test.images)
+    assert not np.array_equal(first.splits.test.images, other.splits.test.images)
+
+
+def test_scores(config: ImagesConfig, data: ImageData) -> None:
+    task, model = build(data)
+    scores = evaluate(config, task, model, data)
+    assert scores == evaluate(config, task, model, data)
+    assert {metric.name for metric in WING.metrics} <= scores.keys()
+    assert 0.5 < scores["probe_accuracy"] <= 1  # even a random layer separates digits
+    assert scores["masked_mse"] == pytest.approx(np.mean([scores[f"masked_mse_{ratio:g}"] for ratio in RATIOS]))
+    assert 1 <= scores["effective_rank"] <= 16
+    assert scores["spectral_entropy"] == pytest.approx(np.log(scores["effective_rank"]))
+    logistic = evaluate(config, task, model, data, probe="logistic")
+    assert logistic["probe_accuracy"] > 0.5
+    assert logistic["clean_mse"] == scores["clean_mse"]
+
+
+def test_reconstruction_errors_are_means_over_pixels(data: ImageData) -> None:
+    task, model = build(data)
+    images = torch.from_numpy(data.splits.test.images.reshape(-1, 64)).float() / 255
+    with torch.no_grad():
+        expected = (model.eval()(images)[0] - images).square().mean()
+    assert clean_mse(task, model, ImageBatches(data.splits.test.images)) == pytest.approx(float(expected), rel=1e-5)
+
+
+def test_embeddings_keep_the_order_of_the_images(data: ImageData) -> None:
+    task, model = build(data)
+    whole = embed_set(task, model, data.splits.test)
+    assert whole.shape == (len(data.splits.test), 16)
+    np.testing.assert_allclose(
+        whole[:3], embed_set(task, model, type(data.splits.test)("few", data.splits.test.images[:3])), rtol=1e-5
+    )
+
+
+def test_examples_are_one_of_each_class(data: ImageData) -> None:
+    task, model = build(data)
+    examples = complete(task, model, data, 0.7)
+    assert examples.original.shape == examples.masked.shape == examples.prediction.shape == (8, 8, 8, 1)
+    assert (examples.masked[examples.masked != examples.original] == 0).all()
+
+
+def test_images_without_labels_have_no_probe(tmp_path: Path) -> None:
+    np.save(tmp_path / "noise.npy", np.random.default_rng(0).integers(0, 255, (40, 6, 5), dtype=np.uint8))
+    config = ImagesConfig(data=str(tmp_path / "noise.npy"), hidden=16, latent=8)
+    data = load_data(config)
+    task, model = build(data)
+    scores = evaluate(config, task, model, data)
+    assert "probe_accuracy" not in scores
+    assert scores["masked_mse"] > 0
+
+
+def test_another_size_is_refused(data: ImageData) -> None:
+    task, model = build(data)
+    other = type(data.splits.test)("other", np.zeros((3, 9, 9, 1), dtype=np.uint8))
+    with pytest.raises(UserError, match="9 x 9 x 1, and the model takes 64"):
+        embed_set(task, model, other)

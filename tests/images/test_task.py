@@ -1,0 +1,97 @@
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from r2mae.images.model import MLPAutoencoder
+from r2mae.images.task import PixelTask, scaled
+from r2mae.images.wing import WING
+from r2mae.masking.keys import Key
+
+KEY = Key.root(0).fold("mask", 0)
+
+
+def batch(rows: int = 6, pixels: int = 16) -> torch.Tensor:
+    return torch.randint(0, 256, (rows, pixels), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+
+
+@pytest.mark.parametrize("exact", [True, False])
+def test_hidden_pixels_are_zero_and_the_others_as_they_were(exact: bool) -> None:
+    corrupted = PixelTask(16, exact=exact).corrupt(batch(), 0.5, KEY)
+    clean = batch().float() / 255
+    torch.testing.assert_close(corrupted.targets, clean)
+    assert (corrupted.inputs[corrupted.hidden] == 0).all()
+    torch.testing.assert_close(corrupted.inputs[~corrupted.hidden], clean[~corrupted.hidden])
+    if exact:
+        assert (corrupted.hidden.sum(1) == 8).all()
+
+
+def test_losses_are_squared_errors_at_hidden_pixels_alone() -> None:
+    task, model = PixelTask(16), MLPAutoencoder(16, 8, 4)
+    corrupted = task.corrupt(batch(), 0.5, KEY)
+    output = task.forward(model, corrupted)
+    losses = task.losses(output, corrupted)
+    expected = (output.prediction - corrupted.targets).square()
+    torch.testing.assert_close(losses[corrupted.hidden], expected[corrupted.hidden])
+    assert (losses[~corrupted.hidden] == 0).all()
+
+
+def test_the_loss_does_not_see_kept_pixels() -> None:
+    task = PixelTask(16)
+    corrupted = task.corrupt(batch(), 0.5, KEY)
+    prediction = torch.rand(6, 16, requires_grad=True)
+    output = task.forward(MLPAutoencoder(16, 8, 4), corrupted)
+    output = type(output)(prediction, output.representation)
+    task.losses(output, corrupted).sum().backward()
+    assert prediction.grad is not None
+    assert (prediction.grad[~corrupted.hidden] == 0).all()
+    assert (prediction.grad[corrupted.hidden] != 0).any()
+
+
+def test_floats_and_bytes_are_the_same_image() -> None:
+    torch.testing.assert_close(scaled(batch()), scaled(batch().float() / 255))
+    assert float(scaled(torch.tensor([[255]], dtype=torch.uint8))) == pytest.approx(1.0)
+
+
+def test_embedding_is_unmasked_and_deterministic() -> None:
+    task, model = PixelTask(16), MLPAutoencoder(16, 8, 4).eval()
+    first = task.embed(model, batch())
+    assert first.shape == (6, 4)
+    assert torch.equal(first, task.embed(model, batch()))
+    torch.testing.assert_close(first, model.encode(batch().float() / 255))
+    # In evaluation an image's embedding does not depend on its neighbours.
+    torch.testing.assert_close(first[2:3], task.embed(model, batch()[2:3]))
+
+
+def test_the_model_is_that_of_the_paper() -> None:
+    model = MLPAutoencoder(784, 512, 256)
+    kinds = [type(layer) for layer in [*model.encoder, *model.decoder]]
+    block = [nn.Linear, nn.BatchNorm1d, nn.ReLU]
+    assert kinds == [*block, *block, nn.Linear, nn.Sigmoid]
+    shapes = [tuple(p.shape) for p in model.parameters() if p.ndim == 2]
+    assert shapes == [(512, 784), (256, 512), (784, 256)]
+    with torch.no_grad():
+        prediction, latent = model(torch.rand(5, 784))
+    assert prediction.shape == (5, 784)
+    assert latent.shape == (5, 256)
+    assert 0 <= float(prediction.min()) <= float(prediction.max()) <= 1
+
+
+def test_the_wing_builds_from_plain_values() -> None:
+    task, model = WING.build({"model": "mlp", "shape": [4, 4, 1], "hidden": 8, "latent": 4, "exact": True})
+    assert (task.pixels, task.exact) == (16, True)
+    assert isinstance(model, MLPAutoencoder)
+    with pytest.raises(ValueError, match="unknown model"):
+        WING.build({"model": "vit", "shape": [4, 4, 1], "hidden": 8, "latent": 4, "exact": True})
+
+
+def test_learned_weights_are_one_per_pixel_and_ratio() -> None:
+    from r2mae.masking.schemes import make_scheme
+
+    task, model = PixelTask(16), MLPAutoencoder(16, 8, 4)
+    curriculum = make_scheme("r2mae-cl", WING.ratios).curriculum
+    assert curriculum is not None
+    corrupted = task.corrupt(batch(), 0.5, KEY)
+    weights = task.learned_weights(task.weight_network(curriculum), corrupted, task.forward(model, corrupted))
+    assert weights.shape == (16, 9)
+    np.testing.assert_allclose(weights.detach().mean(0).numpy(), 1, rtol=1e-5)
