@@ -9,6 +9,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import torch
+
+from benchmarks.timing import alternate, ratio_of
 from r2mae.images.batches import ImageData, load_data
 from r2mae.images.config import ImagesConfig
 from r2mae.images.model import MLPAutoencoder
@@ -17,8 +19,6 @@ from r2mae.masking import Key, Uniform, element_mask
 from r2mae.training.loop import fit
 from r2mae.training.order import BatchOrder
 from r2mae.training.progress import Pace
-
-from benchmarks.timing import alternate, ratio_of
 
 WARM_UP = 50
 

@@ -1,7 +1,8 @@
-"""Cross-validation folds that share one copy of the data and one Gram matrix.
+"""Cross-validation folds that share one copy of the data.
 
-Rows are sorted by fold, so that the training rows of every fold are two contiguous views, and the scatter matrix of
-a fold's training rows is the total less that of the held-out rows.
+Rows are sorted by fold, so that the training rows of every fold are two views, and turned once to the principal axes
+of all rows. There the total scatter matrix is diagonal, that of a fold's training rows is what the held-out rows
+leave of it, and nearly diagonal too; features that outnumber the rows shrink to as many coordinates as rows.
 """
 
 from collections.abc import Sequence
@@ -14,33 +15,30 @@ from jaxtyping import Float, Int
 from scipy import linalg
 from threadpoolctl import threadpool_limits
 
-# Products of fewer multiplications than this are faster on one thread than handed out to several, which wait for
-# each other actively: on busy cores by a factor of ten.
+# Products of fewer multiplications than this are slower on several threads than on one: the threads wait for each
+# other actively, which costs a factor of ten where other programs use the cores.
 ONE_THREAD = 10**8
+_LARGEST = 1e120
+_BLOCK = 4096  # rows turned at a time, so that turning needs no second copy
 
 
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """Training rows, their moments, and the coordinates they are in.
+    """Training rows in the coordinates of `Folds`.
 
     Parameters
     ----------
     parts : tuple of ndarray, each of shape (rows, d)
-        The features; views of the shared array wherever possible.
-    mean, scale : ndarray, shape (d,)
-        Mean over the rows, and the unit of each feature in the penalty (ones, or standard deviations).
-    values, vectors : ndarray, shapes (d,) and (d, d)
-        Eigendecomposition of the scatter matrix ``Σᵢ (xᵢ−mean)(xᵢ−mean)ᵀ`` of the features in units of `scale`.
-    lift : ndarray of shape (features, d), optional
-        Carries coefficients from these coordinates to those of the caller's features.
+        The features, as views of the shared array.
+    mean : ndarray, shape (d,)
+        Mean over the rows.
+    scatter : ndarray, shape (d,)
+        Diagonal of the scatter matrix ``Σᵢ (xᵢ−mean)(xᵢ−mean)ᵀ``.
     """
 
     parts: tuple[Float[np.ndarray, "_ d"], ...]
     mean: Float[np.ndarray, " d"]
-    scale: Float[np.ndarray, " d"]
-    values: Float[np.ndarray, " d"]
-    vectors: Float[np.ndarray, "d d"]
-    lift: Float[np.ndarray, "features d"] | None
+    scatter: Float[np.ndarray, " d"]
 
     @property
     def n(self) -> int:
@@ -65,13 +63,9 @@ class Rows:
             start += len(part)
         return out
 
-    def lifted(self, coefficients: Float[np.ndarray, "k d"]) -> Float[np.ndarray, "k features"]:
-        """Coefficients in the coordinates of the caller's features."""
-        return coefficients if self.lift is None else coefficients @ self.lift.T
-
 
 class Folds:
-    """The features sorted by fold, centred, and reduced to their row space where that is smaller.
+    """The features sorted by fold, centred, and turned to their principal axes.
 
     Parameters
     ----------
@@ -80,67 +74,72 @@ class Folds:
     fold : ndarray of int, shape (n,)
         The fold in which each row is held out.
     standardize : bool
-        Penalise coefficients in units of the features' standard deviations over the training rows of each fold, as
-        a ``StandardScaler`` in a pipeline would.
+        Divide the features by their standard deviations over all rows.
 
     Attributes
     ----------
     order : ndarray of int, shape (n,)
         Original index of every sorted row.
-    offset : ndarray, shape (features,)
-        Mean that was taken off the features.
     """
 
-    def __init__(
-        self, X: Float[np.ndarray, "n features"], fold: Int[np.ndarray, " n"], *, standardize: bool
-    ) -> None:
+    def __init__(self, X: Float[np.ndarray, "n features"], fold: Int[np.ndarray, " n"], *, standardize: bool) -> None:
         self.order = np.argsort(fold, kind="stable")
         self._bounds = np.concatenate([[0], np.cumsum(np.bincount(fold))])
-        self._standardize = standardize
-        self._X = X[self.order].astype(np.float64, copy=False)
-        self.offset = self._X.mean(axis=0)
-        self._X -= self.offset
-        self._lift: np.ndarray | None = None
-        self._wide = self._X.shape[1] > self._X.shape[0]
-        if self._wide and not standardize:
-            self._X, self._lift = _row_space(self._X)
-        self._gram = None if self._wide and standardize else self._X.T @ self._X
+        X = X[self.order].astype(np.float64, copy=False)
+        self._offset = X.mean(axis=0)
+        X -= self._offset
+        if np.abs(X).max() > _LARGEST:
+            raise ValueError(f"features beyond {_LARGEST:g} overflow when multiplied; scale them down")
+        self._unit = _deviation(X, self._offset) if standardize else np.ones(X.shape[1])
+        X /= self._unit
+        self._axes = np.eye(X.shape[1])
+        if X.shape[1] > X.shape[0]:
+            self._axes, triangle = linalg.qr(X.T, mode="economic", check_finite=False)
+            X = np.ascontiguousarray(triangle.T)
+        values, vectors = linalg.eigh(X.T @ X, check_finite=False)
+        self._axes = self._axes @ vectors
+        for start in range(0, len(X), _BLOCK):
+            X[start : start + _BLOCK] = X[start : start + _BLOCK] @ vectors
+        self._X = X
+        self._values = np.maximum(values, 0.0)
 
     def __len__(self) -> int:
         """Count the folds."""
         return len(self._bounds) - 1
 
-    def held_out(self, fold: int) -> slice:
-        """Positions, among the sorted rows, of those that `fold` holds out."""
-        return slice(int(self._bounds[fold]), int(self._bounds[fold + 1]))
+    def held_out(self, fold: int | None) -> slice:
+        """Positions, among the sorted rows, of those that `fold` holds out; none for None."""
+        return slice(0, 0) if fold is None else slice(int(self._bounds[fold]), int(self._bounds[fold + 1]))
 
-    def all_rows(self) -> Rows:
-        """Every row, for the fit after the strength has been chosen."""
-        return self._split(slice(0, 0))[0]
+    def test(self, fold: int | None) -> Float[np.ndarray, "_ d"]:
+        """Held-out features."""
+        return self._X[self.held_out(fold)]
 
-    def split(self, fold: int) -> tuple[Rows, Float[np.ndarray, "_ d"]]:
-        """Training rows of a fold, and its held-out features in the same coordinates."""
-        return self._split(self.held_out(fold))
+    def train(self, fold: int | None) -> Rows:
+        """Training rows of a fold; all rows for None."""
+        out, test = self.held_out(fold), self.test(fold)
+        parts = tuple(part for part in (self._X[: out.start], self._X[out.stop :]) if len(part))
+        n = len(self._X) - len(test)
+        mean = -test.sum(axis=0) / n  # all rows sum to zero
+        scatter = self._values - np.einsum("ij,ij->j", test, test) - n * mean**2
+        return Rows(parts, mean, np.maximum(scatter, 0.0))
 
-    def _split(self, out: slice) -> tuple[Rows, Float[np.ndarray, "_ d"]]:
-        X, test = self._X, self._X[out]
-        parts = tuple(part for part in (X[: out.start], X[out.stop :]) if len(part))
-        n = len(X) - len(test)
-        mean = sum(part.sum(axis=0) for part in parts) / n
-        lift = self._lift
-        scale = np.ones(X.shape[1])
-        if self._standardize:
-            scale = _deviation(parts, mean)
-        if self._gram is not None:
-            scatter = self._gram - test.T @ test - n * np.outer(mean, mean)
-        else:
-            narrow, basis = _row_space(np.concatenate(parts) / scale)
-            test, lift = test / scale @ basis, basis / scale[:, None]
-            parts, mean, scale = (narrow,), narrow.mean(axis=0), np.ones(narrow.shape[1])
-            scatter = narrow.T @ narrow - n * np.outer(mean, mean)
-        values, vectors = linalg.eigh(scatter / np.outer(scale, scale), check_finite=False)
-        # Differences of Gram matrices leave eigenvalues of the order of rounding below zero.
-        return Rows(parts, mean, scale, np.maximum(values, 0.0), vectors, lift), test
+    def scatter_eigh(self, fold: int | None) -> tuple[Float[np.ndarray, " d"], Float[np.ndarray, "d d"]]:
+        """Eigenvalues and eigenvectors of the whole scatter matrix of a fold's training rows."""
+        if fold is None:
+            return self._values, np.eye(len(self._values))
+        test = self.test(fold)
+        total = test.sum(axis=0)
+        scatter = np.diag(self._values) - test.T @ test - np.outer(total, total) / (len(self._X) - len(test))
+        values, vectors = linalg.eigh(scatter, check_finite=False)
+        return np.maximum(values, 0.0), vectors
+
+    def restore(
+        self, coefficients: Float[np.ndarray, "k d"], intercepts: Float[np.ndarray, " k"]
+    ) -> tuple[Float[np.ndarray, "k features"], Float[np.ndarray, " k"]]:
+        """Coefficients and intercepts for the features as they were given."""
+        coefficients = coefficients @ self._axes.T / self._unit
+        return coefficients, intercepts - coefficients @ self._offset
 
 
 def number_folds(n: int, splits: Sequence[tuple[np.ndarray, np.ndarray]]) -> Int[np.ndarray, " n"]:
@@ -152,18 +151,11 @@ def number_folds(n: int, splits: Sequence[tuple[np.ndarray, np.ndarray]]) -> Int
 
 
 def blas_threads(multiplications: int) -> AbstractContextManager[Any]:
-    """Keep linear algebra on one thread where its products have only so many multiplications."""
+    """Keep linear algebra on one thread where its products are small."""
     return threadpool_limits(1, user_api="blas") if multiplications < ONE_THREAD else nullcontext()
 
 
-def _row_space(X: Float[np.ndarray, "n d"]) -> tuple[Float[np.ndarray, "n r"], Float[np.ndarray, "d r"]]:
-    """Coordinates of the rows in an orthonormal basis of the space they span, and that basis."""
-    basis, triangle = linalg.qr(X.T, mode="economic", check_finite=False)
-    return np.ascontiguousarray(triangle.T), basis
-
-
-def _deviation(parts: Sequence[np.ndarray], mean: np.ndarray) -> Float[np.ndarray, " d"]:
-    """Standard deviation of every feature, one where it is constant (as ``StandardScaler``)."""
-    n = sum(len(part) for part in parts)
-    variance = sum(np.einsum("ij,ij->j", part, part) for part in parts) / n - mean**2
-    return np.sqrt(np.where(variance > 1e-14 * mean**2, variance, 1.0))
+def _deviation(X: Float[np.ndarray, "n d"], offset: Float[np.ndarray, " d"]) -> Float[np.ndarray, " d"]:
+    """Standard deviation of centred features; one where a feature is constant but for rounding."""
+    deviation = np.sqrt(np.einsum("ij,ij->j", X, X) / len(X))
+    return np.where(deviation > 1e-12 * np.abs(offset), deviation, 1.0)

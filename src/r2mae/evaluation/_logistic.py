@@ -1,10 +1,10 @@
 """Multinomial logistic regression along a path of regularisation strengths, for one set of training rows.
 
-L-BFGS whose initial inverse Hessian comes from one eigendecomposition of the rows' scatter matrix, shared by all
-strengths: in its eigenbasis the Hessian is close to diagonal, ``w_k λ_j + 1/C``, with ``w_k`` the mean curvature of
-the loss in the logit of class k. (Where all probabilities are equal this is the Hessian itself; Böhning's bound is
-the same form with ``w = 1/2``.) Each strength starts where the path so far points. Logits are linear in the
-coefficients, so that a line search costs no product with the features: a step costs one product each way.
+L-BFGS whose initial inverse Hessian is diagonal, as the features lie along their principal axes: ``w_k λ_j + 1/C``
+with ``λ_j`` the scatter of feature j and ``w_k`` the mean curvature of the loss in the logit of class k. (Where all
+probabilities are equal this is the Hessian itself; Böhning's bound is the same form with ``w = 1/2``.) Each strength
+starts where the path so far points. Logits are linear in the coefficients, so that a line search costs no product
+with the features: a step costs one product each way.
 """
 
 import math
@@ -17,7 +17,8 @@ from jaxtyping import Float, Int
 
 from r2mae.evaluation._folds import Rows
 
-MEMORY = 20  # curvature pairs kept by L-BFGS
+MEMORY = 10  # curvature pairs kept by L-BFGS
+REFRESH = 30  # steps after which the model of the Hessian is renewed: far from the start curvatures have changed
 ROUNDING = 1e-10  # relative error allowed for when two values of the objective are compared
 
 
@@ -48,7 +49,7 @@ def solve_path(
     Parameters
     ----------
     rows : Rows
-        Training rows; coefficients are penalised in units of their scale.
+        Training rows.
     codes : ndarray of int, shape (n,)
         Class of every row, 0 … K−1; every class occurs.
     strengths : sequence of float
@@ -66,26 +67,39 @@ def solve_path(
         One for each strength.
     """
     objective = _Objective(rows, codes)
-    theta = objective.start()
-    margins = objective.margins(theta)
-    behind: tuple[float, np.ndarray, np.ndarray] | None = None
+    path: list[_Point] = []
     for number, strength in enumerate(strengths):
-        objective.weigh(strength)
-        point = objective.at(theta, margins)
-        if behind is not None and behind[0] < strengths[number - 1]:
-            # The path is smooth in log C: try to go on as it went between the last two strengths.
-            ahead = math.log(strength / strengths[number - 1]) / math.log(strengths[number - 1] / behind[0])
-            guess = objective.at(theta + ahead * (theta - behind[1]), margins + ahead * (margins - behind[2]))
-            point = min(point, guess, key=lambda candidate: candidate.value)
-        if number:
-            behind = (strengths[number - 1], theta, margins)
-        point, iterations, converged = _minimise(objective, point, tol=tol, max_iter=max_iter)
-        theta, margins = point.theta, point.margins
-        yield Solution(theta, iterations, converged)
+        objective.strength = strength
+        start = min(_guesses(objective, strengths[:number], path), key=lambda point: point.value)
+        point, iterations, converged = _minimise(objective, start, tol=tol, max_iter=max_iter)
+        path = [*path[-2:], point]
+        yield Solution(point.theta, iterations, converged)
+
+
+def _guesses(objective: "_Objective", strengths: Sequence[float], path: Sequence[_Point]) -> Iterator[_Point]:
+    """Where to start: the last point, and the path's continuation in log C through the last two and three."""
+    if not path:
+        theta = objective.start()
+        yield objective.at(theta, objective.margins(theta))
+    logs = np.log([*strengths[-len(path) :], objective.strength])
+    for points in range(1, len(path) + 1):
+        knots = logs[-1 - points : -1]
+        if len(np.unique(knots)) == points:
+            weights = _lagrange(knots, logs[-1])
+            theta, margins = (
+                sum(weight * value for weight, value in zip(weights, values, strict=True))
+                for values in zip(*((point.theta, point.margins) for point in path[-points:]), strict=True)
+            )
+            yield objective.at(theta, margins)
+
+
+def _lagrange(knots: np.ndarray, place: float) -> list[float]:
+    """Weights with which the polynomial through values at the knots extrapolates to a place."""
+    return [float(np.prod((place - np.delete(knots, i)) / (knots[i] - np.delete(knots, i)))) for i in range(len(knots))]
 
 
 class _Objective:
-    """``Σᵢ cross-entropyᵢ + ‖W scale‖²/(2C)`` over one set of rows."""
+    """``Σᵢ cross-entropyᵢ + ‖W‖²/(2C)`` over one set of rows, C being set as `strength`."""
 
     def __init__(self, rows: Rows, codes: Int[np.ndarray, " n"]) -> None:
         self.rows = rows
@@ -93,16 +107,10 @@ class _Objective:
         self._own = (codes, np.arange(len(codes)))
         self._counts = np.bincount(codes)
         self.strength = 1.0
-        self.penalty = np.zeros(len(rows.mean) + 1)
-
-    def weigh(self, strength: float) -> None:
-        """Set C."""
-        self.strength = strength
-        self.penalty[:-1] = self.rows.scale**2 / strength
 
     def start(self) -> Float[np.ndarray, "classes d_plus_1"]:
         """No coefficients, and intercepts that predict the frequencies of the classes."""
-        theta = np.zeros((self.classes, len(self.penalty)))
+        theta = np.zeros((self.classes, len(self.rows.mean) + 1))
         theta[:, -1] = np.log(self._counts)
         theta[:, -1] -= theta[:, -1].mean()
         return theta
@@ -121,44 +129,47 @@ class _Objective:
         total = residuals.sum(axis=0)
         residuals /= total
         residuals[self._own] -= 1.0
-        value = (np.log(total) + top).sum() + 0.5 * np.vdot(theta * self.penalty, theta)
+        value = (np.log(total) + top).sum() + 0.5 * self._penalty(theta, theta)
         return _Point(theta, margins, float(value), residuals)
 
     def gradient(self, point: _Point) -> Float[np.ndarray, "classes d_plus_1"]:
         """Gradient in coefficients and intercepts."""
-        gradient = point.theta * self.penalty
-        gradient[:, :-1] += self.rows.gather(point.residuals)
-        gradient[:, -1] += point.residuals.sum(axis=1)
+        gradient = np.empty_like(point.theta)
+        gradient[:, :-1] = self.rows.gather(point.residuals) + point.theta[:, :-1] / self.strength
+        gradient[:, -1] = point.residuals.sum(axis=1)
         return gradient
 
     def curvature(self, point: _Point, direction: np.ndarray, change: np.ndarray) -> float:
         """Second derivative along a direction that changes the margins by `change`."""
         weighted = point.residuals * change  # the own class, where residuals are p − 1, has no change
         spread = np.vdot(weighted, change) - np.square(weighted.sum(axis=0)).sum()
-        return float(spread + np.vdot(direction * self.penalty, direction))
+        return float(spread + self._penalty(direction, direction))
 
     def slope(self, point: _Point, direction: np.ndarray, change: np.ndarray) -> float:
         """First derivative along the direction."""
-        return float(np.vdot(point.residuals, change) + np.vdot(point.theta * self.penalty, direction))
+        return float(np.vdot(point.residuals, change) + self._penalty(point.theta, direction))
 
     def inverse_hessian(self, point: _Point) -> Callable[[np.ndarray], np.ndarray]:
         """Model of the inverse Hessian on directions that sum to zero over the classes (see the module)."""
         rows, n = self.rows, self.rows.n
-        # mean over the rows of p(1−p), from residuals p − 1 at the own class and p elsewhere
+        # Mean over the rows of p(1−p), from residuals p − 1 at the own class and p elsewhere, and so scaled that equal
+        # probabilities give 1/K, the curvature along directions that sum to zero.
         spread = (np.abs(point.residuals) - np.square(point.residuals)).sum(axis=1)
         weight = np.maximum(spread / n * self.classes / (self.classes - 1), 1e-9)[:, None]
-        inverse = 1.0 / (weight * rows.values + 1.0 / self.strength)
-        turn = rows.vectors / rows.scale[:, None]
+        inverse = 1.0 / (weight * rows.scatter + 1.0 / self.strength)
 
         def apply(gradient: np.ndarray) -> np.ndarray:
-            centred = gradient[:, :-1] - gradient[:, -1:] * rows.mean
+            # Intercepts at the rows' mean do not interact with the coefficients.
             out = np.empty_like(gradient)
-            out[:, :-1] = ((centred @ turn) * inverse) @ turn.T
+            out[:, :-1] = (gradient[:, :-1] - gradient[:, -1:] * rows.mean) * inverse
             out[:, -1] = gradient[:, -1] / (n * weight[:, 0]) - out[:, :-1] @ rows.mean
             out -= out.mean(axis=0)
             return out
 
         return apply
+
+    def _penalty(self, a: np.ndarray, b: np.ndarray) -> float:
+        return float(np.vdot(a[:, :-1], b[:, :-1])) / self.strength
 
 
 class _Memory:
@@ -173,9 +184,7 @@ class _Memory:
         if product > 0.0:  # rounding alone can break this: the objective is strictly convex
             self._pairs.append((step, change, product))
 
-    def direction(
-        self, gradient: np.ndarray, inverse_hessian: Callable[[np.ndarray], np.ndarray]
-    ) -> np.ndarray:
+    def direction(self, gradient: np.ndarray, inverse_hessian: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
         """Quasi-Newton direction of descent."""
         q = -gradient
         factors = []
@@ -189,10 +198,10 @@ class _Memory:
 
 
 def _minimise(objective: _Objective, point: _Point, *, tol: float, max_iter: int) -> tuple[_Point, int, bool]:
-    inverse_hessian = objective.inverse_hessian(point)
-    memory = _Memory()
     gradient = objective.gradient(point)
     for iteration in range(max_iter + 1):
+        if iteration % REFRESH == 0:
+            inverse_hessian, memory = objective.inverse_hessian(point), _Memory()
         decrement = max(float(np.vdot(gradient, inverse_hessian(gradient))), 0.0)
         if math.sqrt(decrement / objective.rows.n) <= tol:
             return point, iteration, True

@@ -1,20 +1,22 @@
 """Linear probes of frozen features: classification and regression with grouped cross-validation of the penalty."""
 
 import warnings
-from collections.abc import Callable, Sequence
-from typing import Any, Self
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int
 from scipy.special import expit, softmax
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.metrics import r2_score
 from sklearn.model_selection import GroupKFold, KFold, StratifiedKFold
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, validate_data
 
-from r2mae.evaluation._folds import Folds, Rows, blas_threads, number_folds
-from r2mae.evaluation._logistic import solve_path
+from r2mae.evaluation._folds import Folds, blas_threads, number_folds
+from r2mae.evaluation._logistic import Solution, solve_path
 
 # The grids of the paper's single-cell evaluation.
 PAPER_CS = tuple(float(c) for c in np.logspace(-6, 2, 10))
@@ -39,10 +41,11 @@ class LinearProbe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     scoring : {"balanced_accuracy", "accuracy"}
         What the chosen strength maximises.
     standardize : bool
-        Penalise the coefficients of standardised features (training rows of each fold; as a ``StandardScaler`` in a
-        pipeline). `coef_` applies to the features as given either way.
+        Divide the features by their standard deviations over all rows given to `fit` (a ``StandardScaler`` before the
+        search; the held-out folds' labels are never seen). `coef_` applies to the features as given either way.
     tol : float
-        Error allowed in the logits (root mean square, weighted by the loss's curvature).
+        Error allowed in the logits: root mean square, weighted by the loss's curvature (so that logits of rows that are
+        classified with certainty may be further off).
     max_iter : int
         At most this many steps for each strength and fold.
 
@@ -81,7 +84,7 @@ class LinearProbe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.tol = tol
         self.max_iter = max_iter
 
-    def fit(self, X: Any, y: Any, groups: Any = None) -> Self:
+    def fit(self, X: Any, y: Any, groups: Any = None) -> "LinearProbe":
         """Choose the strength on held-out folds, then fit all rows with it.
 
         Parameters
@@ -102,65 +105,43 @@ class LinearProbe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         check_classification_targets(y)
         self.classes_, codes = np.unique(y, return_inverse=True)
         if len(self.classes_) < 2:
-            raise ValueError(f"LinearProbe needs labels of two or more classes; y has one class, {y[0]!r}")
+            raise ValueError(f"LinearProbe needs labels of two or more classes; y has one class, {self.classes_[0]}")
         grid = _checked_grid("Cs", self.Cs, PAPER_CS)
         score = _chosen_score(self.scoring, _CLASS_SCORES)
-        fold = _folds(X, codes, groups, self.cv, StratifiedKFold)
+        fold = _fold_of_row(X, codes, groups, self.cv, StratifiedKFold)
+        solve = partial(solve_path, tol=self.tol, max_iter=self.max_iter)
         with blas_threads(X.shape[0] * X.shape[1] * len(self.classes_)):
             folds = Folds(X, fold, standardize=self.standardize)
             codes = codes[folds.order]
-            stalled = self._cross_validate(folds, codes, grid, score)
+            scores, stalled = zip(
+                *(_held_out_scores(folds, k, codes, grid, score, solve) for k in range(len(folds))), strict=True
+            )
+            self.cv_scores_ = np.stack(scores, axis=1)
+            self.cv_mean_ = self.cv_scores_.mean(axis=1)
             self.C_ = float(grid[np.argmax(self.cv_mean_)])
-            stalled += self._refit(folds, codes)
+            strengths = _softmax_strengths([self.C_], len(self.classes_))
+            (final,) = solve(folds.train(None), codes, strengths)
+        # The first class is the reference of the two-class form.
+        theta = final.theta[1:] - final.theta[:1] if len(self.classes_) == 2 else final.theta
+        self.coef_, self.intercept_ = folds.restore(theta[:, :-1], theta[:, -1])
+        self.n_iter_ = max(final.iterations, 1)
+        self._warn(sum(stalled) + (not final.converged))
+        return self
+
+    def _warn(self, stalled: int) -> None:
         if stalled:
             warnings.warn(
                 f"{stalled} of {self.cv_scores_.size + 1} fits stopped short of tol={self.tol:g} "
-                f"after max_iter={self.max_iter} steps; raise max_iter, or leave out the largest Cs",
+                f"after at most max_iter={self.max_iter} steps; raise max_iter or leave out the largest Cs",
                 ConvergenceWarning,
-                stacklevel=2,
+                stacklevel=3,
             )
-        return self
-
-    def _cross_validate(
-        self, folds: Folds, codes: Int[np.ndarray, " n"], grid: Float[np.ndarray, " strengths"], score: "_Score"
-    ) -> int:
-        ascending = np.argsort(grid, kind="stable")
-        self.cv_scores_ = np.empty((len(grid), len(folds)))
-        stalled = 0
-        for number in range(len(folds)):
-            rows, test = folds.split(number)
-            truth = codes[folds.held_out(number)]
-            seen, local = np.unique(np.delete(codes, folds.held_out(number)), return_inverse=True)
-            if len(seen) == 1:
-                self.cv_scores_[:, number] = score(truth, np.full(len(truth), seen[0]))
-                continue
-            strengths = _softmax_strengths(grid[ascending], len(seen))
-            path = solve_path(rows, local, strengths, tol=self.tol, max_iter=self.max_iter)
-            for place, solution in zip(ascending, path, strict=True):
-                theta = solution.theta
-                predicted = seen[np.argmax(test @ theta[:, :-1].T + theta[:, -1], axis=1)]
-                self.cv_scores_[place, number] = score(truth, predicted)
-                stalled += not solution.converged
-        self.cv_mean_ = self.cv_scores_.mean(axis=1)
-        return stalled
-
-    def _refit(self, folds: Folds, codes: Int[np.ndarray, " n"]) -> int:
-        rows = folds.all_rows()
-        strengths = _softmax_strengths(np.array([self.C_]), len(self.classes_))
-        (solution,) = solve_path(rows, codes, strengths, tol=self.tol, max_iter=self.max_iter)
-        theta = solution.theta
-        if len(self.classes_) == 2:
-            theta = theta[1:] - theta[:1]
-        self.coef_ = rows.lifted(theta[:, :-1])
-        self.intercept_ = theta[:, -1] - self.coef_ @ folds.offset
-        self.n_iter_ = max(solution.iterations, 1)
-        return int(not solution.converged)
 
     def decision_function(self, X: Any) -> Float[np.ndarray, "n ..."]:
         """Logits, shape (n, n_classes); for two classes those of the second against the first, shape (n,)."""
         check_is_fitted(self)
         X = validate_data(self, X, dtype=[np.float64, np.float32], reset=False)
-        logits = X @ self.coef_.T + self.intercept_
+        logits: np.ndarray = X @ self.coef_.T + self.intercept_
         return logits[:, 0] if len(self.classes_) == 2 else logits
 
     def predict_proba(self, X: Any) -> Float[np.ndarray, "n classes"]:
@@ -220,7 +201,7 @@ class RidgeProbe(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         self.scoring = scoring
         self.standardize = standardize
 
-    def fit(self, X: Any, y: Any, groups: Any = None) -> Self:
+    def fit(self, X: Any, y: Any, groups: Any = None) -> "RidgeProbe":
         """Choose the strength on held-out folds, then fit all rows with it.
 
         Parameters
@@ -237,28 +218,24 @@ class RidgeProbe(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         ValueError
             One group only, an empty or non-positive grid, an unknown `scoring`.
         """
-        X, y = validate_data(
-            self, X, y, dtype=[np.float64, np.float32], y_numeric=True, ensure_min_samples=2
-        )
+        X, y = validate_data(self, X, y, dtype=[np.float64, np.float32], y_numeric=True, ensure_min_samples=2)
         grid = _checked_grid("alphas", self.alphas, PAPER_ALPHAS)
         score = _chosen_score(self.scoring, _TARGET_SCORES)
-        fold = _folds(X, None, groups, self.cv, KFold)
+        fold = _fold_of_row(X, None, groups, self.cv, KFold)
         with blas_threads(X.shape[0] * X.shape[1] ** 2):
             folds = Folds(X, fold, standardize=self.standardize)
             target = y.astype(np.float64)[folds.order]
             self.cv_scores_ = np.empty((len(grid), len(folds)))
             for number in range(len(folds)):
-                rows, test = folds.split(number)
                 out = folds.held_out(number)
-                coefficients, intercepts = _ridge(rows, np.delete(target, out), grid)
-                predicted = coefficients @ test.T + intercepts[:, None]
+                coefficients, intercepts = _ridge(folds, number, np.delete(target, out), grid)
+                predicted = coefficients @ folds.test(number).T + intercepts[:, None]
                 self.cv_scores_[:, number] = [score(target[out], row) for row in predicted]
             self.cv_mean_ = self.cv_scores_.mean(axis=1)
             self.alpha_ = float(grid[np.argmax(self.cv_mean_)])
-            rows = folds.all_rows()
-            coefficients, intercepts = _ridge(rows, target, np.array([self.alpha_]))
-            self.coef_ = rows.lifted(coefficients)[0]
-            self.intercept_ = float(intercepts[0] - self.coef_ @ folds.offset)
+            best = np.array([self.alpha_])
+            coefficients, intercepts = folds.restore(*_ridge(folds, None, target, best))
+        self.coef_, self.intercept_ = coefficients[0], float(intercepts[0])
         return self
 
     def predict(self, X: Any) -> Float[np.ndarray, " n"]:
@@ -268,16 +245,39 @@ class RidgeProbe(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         return np.asarray(X @ self.coef_ + self.intercept_)
 
 
+def _held_out_scores(
+    folds: Folds,
+    number: int,
+    codes: Int[np.ndarray, " n"],
+    grid: Float[np.ndarray, " strengths"],
+    score: "_Score",
+    solve: Callable[..., Iterator[Solution]],
+) -> tuple[Float[np.ndarray, " strengths"], int]:
+    """Score of one held-out fold for every strength, and how many of the fits did not converge."""
+    out, test = folds.held_out(number), folds.test(number)
+    truth = codes[out]
+    seen, local = np.unique(np.delete(codes, out), return_inverse=True)
+    if len(seen) == 1:
+        return np.full(len(grid), score(truth, np.full(len(truth), seen[0]))), 0
+    ascending = np.argsort(grid, kind="stable")
+    scores, stalled = np.empty(len(grid)), 0
+    path = solve(folds.train(number), local, _softmax_strengths(grid[ascending], len(seen)))
+    for place, solution in zip(ascending, path, strict=True):
+        logits = test @ solution.theta[:, :-1].T + solution.theta[:, -1]
+        scores[place] = score(truth, seen[logits.argmax(axis=1)])
+        stalled += not solution.converged
+    return scores, stalled
+
+
 def _ridge(
-    rows: Rows, target: Float[np.ndarray, " n"], alphas: Float[np.ndarray, " strengths"]
+    folds: Folds, fold: int | None, target: Float[np.ndarray, " n"], alphas: Float[np.ndarray, " strengths"]
 ) -> tuple[Float[np.ndarray, "strengths d"], Float[np.ndarray, " strengths"]]:
     """Ridge coefficients and intercepts for all strengths from one eigendecomposition."""
+    rows = folds.train(fold)
+    values, vectors = folds.scatter_eigh(fold)
     middle = target.mean()
-    centred = target - middle
-    pull = rows.gather(centred[None])[0] / rows.scale
-    turned = rows.vectors.T @ pull
-    shrunk = turned / (rows.values + alphas[:, None])
-    coefficients = (shrunk @ rows.vectors.T) / rows.scale
+    pull = rows.gather((target - middle)[None])[0] @ vectors
+    coefficients = (pull / (values + alphas[:, None])) @ vectors.T
     return coefficients, middle - coefficients @ rows.mean
 
 
@@ -300,8 +300,6 @@ def _negative_mse(truth: np.ndarray, predicted: np.ndarray) -> float:
 
 
 def _r2(truth: np.ndarray, predicted: np.ndarray) -> float:
-    from sklearn.metrics import r2_score
-
     return float(r2_score(truth, predicted))
 
 
@@ -322,12 +320,12 @@ def _checked_grid(name: str, grid: Grid | None, default: tuple[float, ...]) -> F
     return values
 
 
-def _softmax_strengths(Cs: Float[np.ndarray, " strengths"], classes: int) -> list[float]:
+def _softmax_strengths(Cs: Sequence[float] | Float[np.ndarray, " strengths"], classes: int) -> list[float]:
     """Strengths of the symmetric softmax form; for two classes it has half the penalty of the logistic form."""
     return [float(C) / 2 if classes == 2 else float(C) for C in Cs]
 
 
-def _folds(X: Any, codes: Any, groups: Any, cv: int, ungrouped: type) -> Int[np.ndarray, " n"]:
+def _fold_of_row(X: Any, codes: Any, groups: Any, cv: int, ungrouped: type) -> Int[np.ndarray, " n"]:
     """Fold that holds each row out."""
     if cv < 2:
         raise ValueError(f"cv must be 2 or more; got {cv}")

@@ -7,6 +7,7 @@ from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
+from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
@@ -15,6 +16,7 @@ from r2mae.experiments.analysis import Analysis
 from r2mae.experiments.results import Comparison
 from r2mae.experiments.wording import BEST_FIXED, CONFIDENCE, difference_places, interval, number, seeds
 
+_ANY_WIDTH = 10_000
 _STYLES = {"better": "bold green", "worse": "red", "undecided": "yellow"}
 
 
@@ -70,7 +72,7 @@ def print_comparison(console: Console, comparison: Comparison, analysis: Analysi
     console.print(Text(analysis.headline, style="bold"))
     console.print()
     table = comparison_table(comparison, analysis)
-    if console.measure(table).maximum > console.width:
+    if Measurement.get(console, console.options.update(max_width=_ANY_WIDTH), table).maximum > console.width:
         table = comparison_table(comparison, analysis, short=True)
     console.print(table)
     if analysis.notes:

@@ -1,0 +1,21 @@
+"""``python -m benchmarks [NAME ...]``: run all benchmarks, or those named."""
+
+import sys
+from importlib import import_module
+
+NAMES = ("loop", "masking", "probes", "startup")
+
+
+def main() -> int:
+    """Run them one after the other."""
+    for name in sys.argv[1:] or NAMES:
+        if name not in NAMES:
+            print(f"unknown benchmark {name!r}: choose from {', '.join(NAMES)}", file=sys.stderr)
+            return 2
+        print(f"== {name}", flush=True)
+        import_module(f"benchmarks.{name}").main([])
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

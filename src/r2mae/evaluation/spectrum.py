@@ -1,0 +1,82 @@
+"""How evenly a representation uses its dimensions."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float
+from scipy import linalg
+from scipy.special import entr
+
+from r2mae.errors import UserError
+
+
+@dataclass(frozen=True)
+class Spectrum:
+    """Effective rank of a feature matrix.
+
+    Attributes
+    ----------
+    rank : float
+        ``exp(entropy)``, between 1 and min(n, d) (Roy and Vetterli 2007).
+    entropy : float
+        Shannon entropy, in nats, of the singular values divided by their sum: what the paper calls effective rank
+        (section on spiked covariance models, Fig. 2D).
+    """
+
+    rank: float
+    entropy: float
+
+
+def effective_rank(features: Float[np.ndarray, "n d"], *, center: bool = False) -> Spectrum:
+    """Effective rank of a feature matrix from its singular values.
+
+    Parameters
+    ----------
+    features : ndarray, shape (n, d)
+        One row a sample.
+    center : bool
+        Take the mean off every feature first. Off by default: the paper's definition is of the matrix as it is, where
+        a large common mean counts as one dominant direction.
+
+    Returns
+    -------
+    Spectrum
+        Effective rank and entropy.
+
+    Raises
+    ------
+    UserError
+        NaN or infinite features, an empty matrix, or nothing but zeros.
+
+    Notes
+    -----
+    Where one side is more than twice the other, the singular values are the roots of the eigenvalues of the float64
+    Gram matrix of the short side, ten times faster than a QR decomposition. That costs precision in the small ones
+    only: an eigenvalue is exact to about 1e-15 of the largest, so a singular value that is zero may come out as 3e-8
+    of the largest and then adds less than 6e-7 to the entropy, 2e-4 for 256 such values together.
+    """
+    if features.size == 0:
+        raise UserError(f"effective rank needs one row and one feature at least; got shape {features.shape}")
+    matrix = features.astype(np.float64)
+    if not np.isfinite(matrix).all():
+        rows = int((~np.isfinite(matrix)).any(axis=1).sum())
+        raise UserError(
+            f"effective rank: {rows} of {len(matrix)} rows of features hold NaN or infinity; check the training"
+        )
+    if center:
+        matrix -= matrix.mean(axis=0)
+    largest = np.abs(matrix).max()
+    if largest == 0.0:
+        raise UserError("effective rank: all features are zero, so the spectrum has no shape; check the model")
+    matrix /= largest
+    values = _singular_values(matrix)
+    entropy = float(entr(values / values.sum()).sum())
+    return Spectrum(rank=float(np.exp(entropy)), entropy=entropy)
+
+
+def _singular_values(matrix: Float[np.ndarray, "n d"]) -> Float[np.ndarray, " k"]:
+    if len(matrix) < matrix.shape[1]:
+        matrix = matrix.T
+    if len(matrix) <= 2 * matrix.shape[1]:
+        return np.asarray(linalg.svdvals(matrix, check_finite=False))
+    return np.asarray(np.sqrt(np.maximum(linalg.eigvalsh(matrix.T @ matrix, check_finite=False), 0.0)))

@@ -1,0 +1,222 @@
+"""Intervals, paired differences, and ranks over metrics."""
+
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import pandas as pd
+from jaxtyping import Float, Int
+from scipy import stats
+
+BOOTSTRAP_FROM = 10  # values; below, the t interval
+AVERAGE_SCORE = "average score"
+AVERAGE_RANK = "average rank"
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A mean and its confidence interval.
+
+    Attributes
+    ----------
+    mean, low, high : float
+        NaN `low` and `high` where there is one value only.
+    n : int
+        Number of values.
+    method : {"t", "bootstrap", "none"}
+        ``"t"`` below ten values, ``"bootstrap"`` from ten on, ``"none"`` for one.
+    """
+
+    mean: float
+    low: float
+    high: float
+    n: int
+    method: str
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A mean paired difference, its interval, and what it says.
+
+    Attributes
+    ----------
+    mean, low, high, n, method
+        As in `Interval`, of the first less the second.
+    verdict : {"better", "worse", "undecided"}
+        Whether the first is better; undecided where 0 is inside the interval or there is none.
+    """
+
+    mean: float
+    low: float
+    high: float
+    n: int
+    method: str
+    verdict: str
+
+
+@dataclass(frozen=True, eq=False)
+class BestFixed:
+    """The best fixed ratio of every seed, chosen without that seed.
+
+    Attributes
+    ----------
+    scores : ndarray, shape (n_seeds,)
+        Score of the chosen ratio on the seed.
+    chosen : ndarray of int, shape (n_seeds,)
+        Its column.
+    """
+
+    scores: Float[np.ndarray, " seeds"]
+    chosen: Int[np.ndarray, " seeds"]
+
+
+def mean_interval(values: Any, *, confidence: float = 0.95, seed: int = 0) -> Interval:
+    """Mean with a t interval (below ten values) or a BCa bootstrap interval (from ten on).
+
+    Parameters
+    ----------
+    values : array-like, shape (n,)
+        Independent values, such as one score a seed.
+    confidence : float
+        Coverage.
+    seed : int
+        Of the bootstrap.
+
+    Raises
+    ------
+    ValueError
+        No values, or values that are not finite.
+    """
+    array = _finite(values, "values", ndim=1)
+    mean, n = float(array.mean()), len(array)
+    if n == 1:
+        return Interval(mean, float("nan"), float("nan"), 1, "none")
+    method = "t" if n < BOOTSTRAP_FROM else "bootstrap"
+    if np.ptp(array) == 0.0:
+        constant = float(array[0])
+        return Interval(constant, constant, constant, n, method)
+    if method == "t":
+        half = float(stats.t.ppf((1 + confidence) / 2, n - 1) * array.std(ddof=1) / np.sqrt(n))
+        return Interval(mean, mean - half, mean + half, n, method)
+    low, high = _bootstrap(array, confidence, seed)
+    return Interval(mean, low, high, n, method)
+
+
+def paired_difference(
+    a: Any, b: Any, *, higher_is_better: bool = True, confidence: float = 0.95, seed: int = 0
+) -> Difference:
+    """Mean of a − b, paired by position (the same seed and data split), and whether a is better.
+
+    Parameters
+    ----------
+    a, b : array-like, shape (n,)
+        Scores.
+    higher_is_better : bool
+        Which way is up.
+    confidence, seed : float, int
+        As in `mean_interval`.
+
+    Raises
+    ------
+    ValueError
+        Unequal lengths, no values, or values that are not finite.
+    """
+    first, second = _finite(a, "a", ndim=1), _finite(b, "b", ndim=1)
+    if len(first) != len(second):
+        raise ValueError(f"paired scores must be as many; got {len(first)} and {len(second)}")
+    interval = mean_interval(first - second, confidence=confidence, seed=seed)
+    verdict = "undecided"
+    if interval.low > 0.0 or interval.high < 0.0:  # false for NaN
+        verdict = "better" if (interval.low > 0.0) == higher_is_better else "worse"
+    return Difference(interval.mean, interval.low, interval.high, interval.n, interval.method, verdict)
+
+
+def best_fixed(scores: Any, *, higher_is_better: bool = True) -> BestFixed:
+    """For every seed the ratio that is best on the mean over the other seeds, and its score on this seed.
+
+    A ratio chosen on the seeds it is compared on would owe part of its lead to chance.
+
+    Parameters
+    ----------
+    scores : array-like, shape (n_seeds, n_ratios)
+        One score a seed and fixed ratio; the first of equal ratios is chosen.
+    higher_is_better : bool
+        Which way is up.
+
+    Raises
+    ------
+    ValueError
+        One seed only, no ratio, or scores that are not finite.
+    """
+    table = _finite(scores, "scores", ndim=2)
+    n_seeds = len(table)
+    if n_seeds < 2:
+        raise ValueError("best_fixed needs two or more seeds: the ratio for a seed is chosen on the others")
+    others = np.stack([np.delete(table, seed, axis=0).mean(axis=0) for seed in range(n_seeds)])
+    chosen = np.argmax(others if higher_is_better else -others, axis=1)
+    return BestFixed(table[np.arange(n_seeds), chosen], chosen)
+
+
+def rank_table(
+    scores: pd.DataFrame, higher_is_better: Mapping[str, bool], *, ties: Literal["min", "average"] = "min"
+) -> pd.DataFrame:
+    """Add average score and average rank over metrics, as in the paper's tables (2, 4 and the appendix's).
+
+    Parameters
+    ----------
+    scores : DataFrame, methods × metrics
+        One score a method and metric.
+    higher_is_better : mapping of str to bool
+        Which way is up, for every metric.
+    ties : {"min", "average"}
+        The rank of equal methods: the best of theirs, which gives the ranks that the paper prints, or their mean.
+
+    Returns
+    -------
+    DataFrame
+        `scores` with the columns ``"average score"``, the mean over the metrics (NaN where some are better high and
+        others low: such a mean says nothing), and ``"average rank"``, the mean over the metrics of the rank (1 = best).
+
+    Raises
+    ------
+    ValueError
+        Scores that are not finite, no rows or columns, or a metric without a direction.
+    """
+    values = _finite(scores, "scores", ndim=2)
+    missing = [str(column) for column in scores.columns if column not in higher_is_better]
+    if missing:
+        raise ValueError(f"higher_is_better has no entry for {', '.join(missing)}")
+    up = np.array([higher_is_better[column] for column in scores.columns])
+    ranks = stats.rankdata(np.where(up, -values, values), method=ties, axis=0)
+    comparable = up.all() or not up.any()
+    return scores.assign(
+        **{
+            AVERAGE_SCORE: values.mean(axis=1) if comparable else np.nan,
+            AVERAGE_RANK: ranks.mean(axis=1),
+        }
+    )
+
+
+def _bootstrap(values: Float[np.ndarray, " n"], confidence: float, seed: int) -> tuple[float, float]:
+    """BCa limits; percentile limits where the acceleration is undefined."""
+    for method in ("BCa", "percentile"):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # a degenerate BCa interval warns and is NaN: seen below
+            result = stats.bootstrap(
+                (values,), np.mean, confidence_level=confidence, method=method, rng=np.random.default_rng(seed)
+            )
+        low, high = result.confidence_interval
+        if np.isfinite(low) and np.isfinite(high):
+            break
+    return float(low), float(high)
+
+
+def _finite(values: Any, name: str, *, ndim: int) -> Float[np.ndarray, "..."]:
+    array = np.asarray(values, dtype=np.float64)
+    if array.ndim != ndim or array.size == 0:
+        raise ValueError(f"{name} must be a non-empty array of {ndim} dimension(s); got shape {array.shape}")
+    if not np.isfinite(array).all():
+        raise ValueError(f"{name} holds NaN or infinity: leave unfinished runs out before comparing")
+    return array
