@@ -5,12 +5,12 @@ import statistics
 from collections.abc import Callable, Sequence
 
 import torch
-from r2mae.images.model import MLPAutoencoder
-from r2mae.images.task import PixelTask
-from r2mae.masking import Key, Uniform, column_mask, draw, element_mask, patch_mask, token_mask
 from torch import nn
 
 from benchmarks.timing import alternate, ratio_of
+from r2mae.images.model import MLPAutoencoder
+from r2mae.images.task import PixelTask
+from r2mae.masking import Key, Uniform, column_mask, draw, element_mask, patch_mask, token_mask
 
 RATIO = Uniform(0.5, 0.9)
 
@@ -143,8 +143,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         times = alternate({"ours": repeated(ours, 20), "peer": repeated(peer, 20)}, options.rounds)
         ratio, spread = ratio_of(times["peer"], times["ours"])
         print(
-            f"  {name:32} {1e6 * times['ours'].median / 20:8.0f} us   {what:18} {1e6 * times['peer'].median / 20:8.0f} us"
-            f"   {ratio:6.2f}x ± {spread:.2f}"
+            f"  {name:32} {1e6 * times['ours'].median / 20:8.0f} us   "
+            f"{what:18} {1e6 * times['peer'].median / 20:8.0f} us   {ratio:6.2f}x ± {spread:.2f}"
         )
     print("share of a training step (ratio + mask + corruption)")
     batch = torch.randint(0, 256, (128, 784), dtype=torch.uint8)
