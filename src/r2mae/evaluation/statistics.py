@@ -45,7 +45,8 @@ class Difference:
     mean, low, high, n, method
         As in `Interval`, of the first less the second.
     verdict : {"better", "worse", "undecided"}
-        Whether the first is better; undecided where 0 is inside the interval or there is none.
+        Whether the first is better; undecided where 0 is inside the interval, where there is none, or where it comes
+        from fewer than ten equal differences.
     """
 
     mean: float
@@ -128,7 +129,11 @@ def paired_difference(
         raise ValueError(f"paired scores must be as many; got {len(first)} and {len(second)}")
     interval = mean_interval(first - second, confidence=confidence, seed=seed)
     verdict = "undecided"
-    if interval.low > 0.0 or interval.high < 0.0:  # false for NaN
+    # A few differences that agree to the last digit come from scores in steps (an accuracy on few samples): they say
+    # nothing about the spread, so that the t interval of no width is no evidence.
+    spread, size = np.ptp(first - second), max(np.abs(first).max(), np.abs(second).max())
+    known = interval.n >= BOOTSTRAP_FROM or spread > 1e-9 * size
+    if known and (interval.low > 0.0 or interval.high < 0.0):  # false for NaN
         verdict = "better" if (interval.low > 0.0) == higher_is_better else "worse"
     return Difference(interval.mean, interval.low, interval.high, interval.n, interval.method, verdict)
 
