@@ -1,5 +1,6 @@
 """``compare``: schemes × seeds in parallel processes, resumable, and everything that is made of the outcome."""
 
+import gc
 import multiprocessing
 import os
 import signal
@@ -192,4 +193,5 @@ def _run_cell(place: int, wing_name: str, config: dict[str, Any], folder: str) -
     began = time.perf_counter()
     wing = get_wing(wing_name)
     pretrain(wing.config.from_dict(config), wing, Path(folder), reporter=_SharedProgress(place))
+    gc.collect()  # a trainer and its data are a cycle, and would stay while the next cell loads its own
     return time.perf_counter() - began
