@@ -12,7 +12,7 @@ from r2mae.experiments.publish import publish
 from r2mae.images.config import ImagesConfig
 from r2mae.images.wing import WING
 
-BASE = ImagesConfig(data="digits", epochs=2, hidden=32, latent=16)
+BASE = ImagesConfig(data="digits", epochs=2.0, hidden=32, latent=16)
 
 
 @pytest.mark.slow
@@ -48,7 +48,7 @@ def test_a_comparison_runs_once_grows_and_is_published(tmp_path: Path, capsys: p
     assert len(pd.read_csv(out / "results.csv")) == 6
     assert json.loads((out / "results.json").read_text())["title"] == "digits"
 
-    with pytest.raises(UserError, match=r"epochs is 2 there and 3\.0 here"):
+    with pytest.raises(UserError, match=r"epochs is 2\.0 there and 3\.0 here"):
         compare(replace(BASE, epochs=3.0), WING, schemes=["r2mae"], seeds=[0], out=out)
 
 

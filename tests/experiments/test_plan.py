@@ -39,6 +39,18 @@ def test_own_numbers_reach_the_rows_that_listen() -> None:
     assert [row.label for row in many] == ["fixed 0.10", "fixed 0.123", "fixed 0.90"]
 
 
+def test_a_range_may_reach_zero_and_one() -> None:
+    rows = plan_rows(ImagesConfig(data="digits", low=0.0, high=1.0), WING.ratios, ["fixed", "r2mae"])
+    assert [row.label for row in rows] == ["fixed 0.70", "r2mae"]
+
+
+def test_schedules_reach_the_rows_that_have_them() -> None:
+    base = ImagesConfig(data="digits", decay=0.01, cl_warmup=3)
+    rows = {row.label: row.config for row in plan_rows(base, WING.ratios, ["dynamic", "r2mae", "r2mae-cl"])}
+    assert [rows[name].decay for name in rows] == [0.01, None, None]
+    assert [rows[name].cl_warmup for name in rows] == [None, None, 3]
+
+
 def test_cells_have_folders_and_seeds_of_their_own(tmp_path: Path) -> None:
     cells = plan_cells(plan_rows(BASE, WING.ratios, ["fixed", "r2mae"]), [3, 5], tmp_path)
     assert len({cell.folder for cell in cells}) == 8

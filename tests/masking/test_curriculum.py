@@ -33,6 +33,11 @@ def test_sinkhorn_scales_rows_and_columns_only() -> None:
         sinkhorn(matrix, 0)
 
 
+def test_half_precision_keeps_the_mean_of_one() -> None:
+    matrix = torch.rand(784, 9, generator=torch.Generator().manual_seed(0)).bfloat16() + 0.1
+    torch.testing.assert_close(sinkhorn(matrix, 4).mean(0), torch.ones(9))
+
+
 def test_sinkhorn_is_differentiable() -> None:
     matrix = torch.rand(4, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0)) + 0.1
     assert torch.autograd.gradcheck(lambda m: sinkhorn(m, 3), matrix.requires_grad_())

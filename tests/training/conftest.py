@@ -45,6 +45,7 @@ class ToyModel(nn.Module):
 
 class ToyWing:
     name = "toy"
+    content = "as it was"
     title = "Toy"
     config = ToyConfig
     ratios = RatioDefaults(fixed=0.5, low=0.2, high=0.8)
@@ -52,6 +53,9 @@ class ToyWing:
     presets: Mapping[str, Mapping[str, Any]] = {}
     sets: Mapping[str, Any] = {}
     set_defaults: Mapping[str, Mapping[str, Any]] = {}
+
+    def fingerprint(self, config: ToyConfig) -> str:
+        return f"{config.data} {self.content}"
 
     def load(self, config: ToyConfig) -> Any:
         images = np.random.default_rng(0).integers(0, 256, (config.samples, 3, 4, 1), dtype=np.uint8)

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from r2mae.errors import UserError
-from r2mae.training.checkpoint import STEP, AtomicCheckpointIO, read_checkpoint
+from r2mae.training.checkpoint import EARLY, SECONDS, STEP, AtomicCheckpointIO, read_checkpoint
 
 
 class Payload:
@@ -15,9 +15,19 @@ class Payload:
         return (exec, ("open('executed', 'w').close()",))
 
 
+WHOLE = {
+    STEP: 3,
+    EARLY: {"best": 0.5, "waited": 0},
+    SECONDS: 1.0,
+    "state_dict": {"w": torch.arange(3.0)},
+    "optimizer_states": [],
+    "loops": {},
+}
+
+
 def test_round_trip(tmp_path: Path) -> None:
     path = tmp_path / "sub" / "last.ckpt"
-    AtomicCheckpointIO().save_checkpoint({STEP: 3, "state_dict": {"w": torch.arange(3.0)}}, path)
+    AtomicCheckpointIO().save_checkpoint(WHOLE, path)
     back = read_checkpoint(path)
     assert back[STEP] == 3
     assert torch.equal(back["state_dict"]["w"], torch.arange(3.0))
@@ -59,6 +69,7 @@ def test_truncated_files_are_named_with_the_remedy(tmp_path: Path, share: float)
 
 def test_foreign_files_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "last.ckpt"
-    torch.save({"epoch": 3}, path)
-    with pytest.raises(UserError, match="not a checkpoint of r2mae"):
-        read_checkpoint(path)
+    for missing in WHOLE:
+        torch.save({key: value for key, value in WHOLE.items() if key != missing}, path)
+        with pytest.raises(UserError, match="not a checkpoint of r2mae"):
+            read_checkpoint(path)

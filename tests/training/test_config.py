@@ -1,5 +1,6 @@
 import contextlib
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,8 @@ from hypothesis import strategies as st
 from r2mae.errors import UserError
 from r2mae.images.config import ImagesConfig
 from r2mae.images.wing import WING
-from r2mae.masking.ratios import Uniform
+from r2mae.masking.keys import Key
+from r2mae.masking.ratios import LinearDecay, Uniform, UniformAbove
 from r2mae.training.config import read_config, scheme_of
 
 
@@ -29,6 +31,9 @@ from r2mae.training.config import read_config, scheme_of
         ({"validate_every": 3}, "add --validation"),
         ({"hidden": 0}, "hidden must be 1 or more"),
         ({"test_fraction": 0.0}, "test_fraction must lie"),
+        ({"seed": 2**63}, "seed must be below"),
+        ({"batch_size": 8, "accumulate": 8}, "needs two images"),
+        ({"weighting": "inverse-ratio", "per": "sample"}, "one ratio for the mini-batch"),
     ],
 )
 def test_impossible_configurations_are_refused(fields: dict[str, float], message: str) -> None:
@@ -68,6 +73,28 @@ def test_schemes_from_a_configuration() -> None:
         scheme_of(ImagesConfig(data="x", scheme="fixed", per="sample"), WING.ratios)
     with pytest.raises(UserError, match="did you mean 'dynamic'"):
         scheme_of(ImagesConfig(data="x", scheme="dynamc"), WING.ratios)
+
+
+def test_own_schedules_reach_the_scheme() -> None:
+    dynamic = scheme_of(ImagesConfig(data="x", scheme="dynamic", decay=0.01), WING.ratios)
+    assert dynamic.ratio == LinearDecay(0.9, 0.5, decay=0.01)
+    above = scheme_of(ImagesConfig(data="x", scheme="r2mae-dynamic", decay=0.01), WING.ratios)
+    assert above.ratio == UniformAbove(LinearDecay(0.9, 0.5, decay=0.01), 0.9)
+    config = ImagesConfig(data="x", scheme="cl", cl_warmup=5, cl_start=10, cl_end=30, cl_iterations=7)
+    curriculum = scheme_of(config, WING.ratios).bind(1000).curriculum
+    assert curriculum is not None
+    assert curriculum.iterations == 7
+    assert [curriculum.frozen(step) for step in (4, 5)] == [True, False]
+    assert [curriculum.multiplier_at(step) for step in (10, 20, 30, 999)] == [1, 0, -1, -1]
+    for fields in ({"decay": 0.1}, {"cl_warmup": 3}):
+        with pytest.raises(UserError, match=r"decay is for|cl_ options are for"):
+            scheme_of(ImagesConfig(data="x", **fields), WING.ratios)  # type: ignore[arg-type]
+
+
+def test_whole_numbers_of_yaml_are_floats_where_floats_belong() -> None:
+    config = ImagesConfig.from_dict({"data": "x", "epochs": 2, "low": 0, "high": 1})
+    assert [type(value) for value in (config.epochs, config.low, config.high)] == [float] * 3
+    assert type(scheme_of(replace(config, scheme="dynamic"), WING.ratios).bind(5).ratio(4, Key.root(0))) is float
 
 
 def test_broken_files_are_named(tmp_path: Path) -> None:

@@ -1,4 +1,5 @@
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -26,6 +27,7 @@ VARIANTS: list[dict[str, Any]] = [
     {"scheme": "r2mae-cl", "accumulate": 2},
     {"scheme": "r2mae-dynamic", "validation": 0.2, "validate_every": 3, "optimizer": "adamw", "weight_decay": 0.1},
     {"per": "sample", "weighting": "sum"},
+    {"precision": "bf16", "clip": 1.0, "scheme": "cl", "cl_warmup": 3, "cl_start": 5, "cl_end": 20},
 ]
 
 
@@ -62,8 +64,8 @@ def test_a_finished_run_is_not_repeated(tmp_path: Path, wing: ToyWing) -> None:
     first = fit(ToyConfig(steps=10), wing, tmp_path)
     stamp = RunFolder(tmp_path).weights.stat().st_mtime_ns
     again = fit(ToyConfig(steps=10), wing, tmp_path)
-    assert first.repeated
-    assert not again.repeated
+    assert first.worked
+    assert not again.worked
     assert again.steps == 10
     assert RunFolder(tmp_path).weights.stat().st_mtime_ns == stamp
 
@@ -72,6 +74,28 @@ def test_another_configuration_is_refused(tmp_path: Path, wing: ToyWing) -> None
     fit(ToyConfig(steps=10), wing, tmp_path)
     with pytest.raises(UserError, match=r"lr is 0\.01 there and 0\.5 here"):
         fit(ToyConfig(steps=10, lr=0.5), wing, tmp_path)
+
+
+def test_other_data_under_the_same_name_are_refused(tmp_path: Path, wing: ToyWing) -> None:
+    with pytest.raises(Interrupted):
+        fit(ToyConfig(steps=30), wing, tmp_path, reporter=InterruptAt(8))
+    wing.content = "replaced"
+    with pytest.raises(UserError, match="noise has changed since"):
+        fit(ToyConfig(steps=30), wing, tmp_path)
+    wing.content = "as it was"
+    fit(ToyConfig(steps=30), wing, tmp_path)
+    wing.content = "replaced"
+    with pytest.raises(UserError, match="noise has changed since"):
+        fit(ToyConfig(steps=30), wing, tmp_path)
+
+
+@pytest.mark.parametrize("left", [["environment.json"], ["environment.json", "data.json"]])
+def test_what_a_crash_leaves_before_the_configuration_is_no_hindrance(
+    tmp_path: Path, wing: ToyWing, left: list[str]
+) -> None:
+    for name in left:
+        (tmp_path / name).write_text("{}")
+    assert fit(ToyConfig(steps=3), wing, tmp_path).worked
 
 
 def test_a_folder_of_other_things_is_refused(tmp_path: Path, wing: ToyWing) -> None:
@@ -110,6 +134,66 @@ def test_a_non_finite_loss_stops_before_any_checkpoint(tmp_path: Path, wing: Toy
         state = read_checkpoint(checkpoint)["state_dict"]
         assert all(bool(torch.isfinite(value).all()) for value in state.values())
     assert not RunFolder(tmp_path).trained
+
+
+def test_weights_broken_by_the_last_update_are_not_kept(tmp_path: Path, wing: ToyWing) -> None:
+    with pytest.raises(UserError, match=r"weights are no longer finite at step 1: .* lower --lr"):
+        fit(ToyConfig(steps=1, lr=1e39), wing, tmp_path)
+    assert not RunFolder(tmp_path).checkpoint.exists()
+    assert not RunFolder(tmp_path).trained
+
+
+def test_clipping_bounds_the_step(tmp_path: Path, wing: ToyWing) -> None:
+    """Plain gradient norms are far above 1e-9, so with Adam's epsilon of 1e-8 the weights hardly move."""
+    config = {"steps": 3, "lr": 0.1}
+    before = dict(ToyWing().build({"pixels": 12, "dropout": 0.0})[1].named_parameters())
+    fit(ToyConfig(**config), wing, tmp_path / "free")
+    fit(ToyConfig(**config, clip=1e-12), wing, tmp_path / "clipped")
+    free, clipped = (pd.read_csv(tmp_path / name / "metrics.csv")["loss"] for name in ("free", "clipped"))
+    assert len(before) == 4
+    assert abs(clipped[2] - clipped[0]) < abs(free[2] - free[0])
+
+
+def test_ctrl_c_is_a_keyboard_interrupt_and_the_signal_is_restored(tmp_path: Path, wing: ToyWing) -> None:
+    class CtrlC(InterruptAt):
+        def update(self, pace: Any) -> None:
+            if pace.step >= self.step:
+                raise KeyboardInterrupt
+
+    handler = signal.getsignal(signal.SIGINT)
+    fit(ToyConfig(steps=30), wing, tmp_path / "whole")
+    with pytest.raises(KeyboardInterrupt):
+        fit(ToyConfig(steps=30), wing, tmp_path / "cut", reporter=CtrlC(14))
+    assert signal.getsignal(signal.SIGINT) == handler
+    fit(ToyConfig(steps=30), wing, tmp_path / "cut")
+    assert equal_bytes(tmp_path / "whole", tmp_path / "cut")
+
+
+def test_workers_of_a_killed_process_do_not_hold_the_lock(tmp_path: Path, wing: ToyWing) -> None:
+    holder = (
+        "import os, sys, time; from pathlib import Path; from r2mae.training.folder import FolderLock\n"
+        "with FolderLock(Path(sys.argv[1])):\n"
+        "    if os.fork() == 0: time.sleep(20); os._exit(0)\n"
+        "    print('held', flush=True); time.sleep(60)"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", holder, str(tmp_path)], stdout=subprocess.PIPE, start_new_session=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"held\n"
+        process.kill()
+        process.wait()
+        fit(ToyConfig(steps=2), wing, tmp_path)
+        os.killpg(process.pid, signal.SIGKILL)
+
+
+def test_seconds_count_all_calls(tmp_path: Path, wing: ToyWing) -> None:
+    with pytest.raises(Interrupted):
+        fit(ToyConfig(steps=40), wing, tmp_path, reporter=InterruptAt(30))
+    before = read_checkpoint(RunFolder(tmp_path).checkpoint)["r2mae_seconds"]
+    whole = fit(ToyConfig(steps=40), wing, tmp_path)
+    assert whole.seconds > before > 0
+    assert fit(ToyConfig(steps=40), wing, tmp_path).seconds == pytest.approx(whole.seconds)
 
 
 def test_accumulation_equals_one_large_batch(

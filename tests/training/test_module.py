@@ -58,6 +58,14 @@ def test_other_weightings(wing: ToyWing, weighting: str) -> None:
     torch.testing.assert_close(loss, expected)
 
 
+def test_inverse_ratio_counts_the_entry_that_is_always_hidden(wing: ToyWing) -> None:
+    module = module_for(wing, scheme="fixed", ratio=1e-6, weighting="inverse-ratio")
+    loss = module.training_step(batch(), 0)
+    hidden, errors = hidden_and_errors(module, batch(), 1e-6)
+    assert (hidden.sum(1) == 1).all()
+    torch.testing.assert_close(loss, errors[hidden].mean())
+
+
 def test_learned_weights_multiply_the_losses_and_divide_by_the_count(wing: ToyWing) -> None:
     module = module_for(wing, scheme="cl", ratio=0.3, low=0.2, high=0.4)
     loss = module.training_step(batch(), 0)

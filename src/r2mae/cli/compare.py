@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from r2mae.cli.parsing import Parser, add_config, make_config, print_config, read_subject
-from r2mae.errors import UserError
+
+_OWN = ("schemes", "seeds", "ratios")
 
 
 def run(words: Sequence[str]) -> int:
@@ -19,7 +20,7 @@ def run(words: Sequence[str]) -> int:
         "The same command goes on where it was cut off; finished runs are never repeated.",
         "r2mae compare digits --schemes fixed r2mae mdlm --seeds 3 --out runs/digits",
     )
-    add_config(parser, subject)
+    add_config(parser, subject, skip=("scheme", "seed"), more=_OWN)
     parser.add_argument(
         "--schemes",
         nargs="+",
@@ -31,12 +32,11 @@ def run(words: Sequence[str]) -> int:
     parser.add_argument("--ratios", nargs="+", type=float, help="Fixed ratios to compare, instead of the three.")
     parser.add_argument("--jobs", type=int, help="Processes; by default one per core.")
     parser.add_argument("--out", type=str, help="Folder of the comparison; by default runs/compare-DATA.")
+    parser.set_defaults(**{name: subject.given[name] for name in _OWN if name in subject.given})
     values = parser.read(subject.words)
-    if values["scheme"] != parser.get_default("scheme"):
-        raise UserError("a comparison takes --schemes, with a list of names, rather than --scheme")
     config = make_config(subject, values)
     if values["print_config"]:
-        print_config(config)
+        print_config(config, **{name: values[name] for name in _OWN})
         return 0
     seeds = parse_seeds([str(seed) for seed in values["seeds"]])
     out = Path(values["out"] or f"runs/compare-{Path(config.data).stem}")

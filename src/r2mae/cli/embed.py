@@ -18,6 +18,7 @@ def run(words: Sequence[str]) -> int:
     parser.add_argument("run", type=str, help="A run folder.")
     parser.add_argument("data", type=str, help="A named set or a path.")
     parser.add_argument("-o", "--output", type=str, help="File to write (.npz); by default embedding.npz in the run.")
+    parser.add_argument("--device", type=str, default="auto", help="auto, cpu, cuda or cuda:N.")
     values = parser.read(words)
     path = Path(values["run"])
     output = Path(values["output"] or path / "embedding.npz")
@@ -34,7 +35,7 @@ def run(words: Sequence[str]) -> int:
     from r2mae.training.saving import load_model
 
     wing = wing_of_run(RunFolder(path).read_config(), path)
-    config, task, model = load_model(path, wing)
+    config, task, model = load_model(path, wing, device=values["device"])
     arrays = wing.embed(config, task, model, values["data"])
     with atomic_write(output, "wb") as file:
         np.savez(file, **arrays)  # type: ignore[arg-type]

@@ -20,6 +20,7 @@ def run(words: Sequence[str]) -> int:
         default="head",
         help="The paper's probe, or logistic regression with cross-validated strength.",
     )
+    parser.add_argument("--device", type=str, default="auto", help="auto, cpu, cuda or cuda:N.")
     values = parser.read(words)
     path = Path(values["run"])
 
@@ -29,7 +30,7 @@ def run(words: Sequence[str]) -> int:
     from r2mae.training.folder import RunFolder
 
     wing = wing_of_run(RunFolder(path).read_config(), path)
-    scores, seconds = evaluate(path, probe=values["probe"])
+    scores, seconds = evaluate(path, probe=values["probe"], device=values["device"])
     scores_table(scores, wing.metrics)
     print(f"measured in {seconds:.1f} s")
     return 0

@@ -40,12 +40,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     except UserError as error:
         print(f"r2mae: {' '.join(str(error).split())}", file=sys.stderr)
         return 2
+    except OSError as error:
+        if isinstance(error, BrokenPipeError):  # `r2mae data list | head`
+            sys.stderr.close()
+            return 0
+        print(f"r2mae: {error.filename or 'the system'}: {error.strerror or error}", file=sys.stderr)
+        return 2
     except KeyboardInterrupt:
         print("r2mae: stopped; the same command goes on from the last checkpoint", file=sys.stderr)
         return 130
-    except BrokenPipeError:  # `r2mae data list | head`
-        sys.stderr.close()
-        return 0
 
 
 def _dispatch(words: list[str]) -> int:

@@ -124,7 +124,8 @@ def read_subject(command: str, words: Sequence[str]) -> Subject:
             if any(word in ("-h", "--help") for word in rest):
                 wing_name = next(iter(WINGS))
             else:
-                raise UserError(f"{command} what? {_usage(command)}")
+                where = "name the data before the options" if rest else _usage(command)
+                raise UserError(f"{command} what? {where}")
         else:
             raise UserError(_cannot_tell(command, data))
     return Subject(get_wing(wing_name), data, rest, given)
@@ -155,24 +156,37 @@ def _preset_of(subject: Subject) -> str | None:
             return subject.words[place + 1]
         if word.startswith("--preset="):
             return word.removeprefix("--preset=")
-    preset = subject.given.get("preset")
-    return preset if isinstance(preset, str) else None
+    return None
 
 
-def add_config(parser: Parser, subject: Subject) -> None:
-    """Add the wing's options, with defaults from the named set, the preset and `--config`, in this order."""
+def add_config(parser: Parser, subject: Subject, *, skip: tuple[str, ...] = (), more: tuple[str, ...] = ()) -> None:
+    """Add the wing's options.
+
+    Their defaults come from the named set, the file's preset, the file, and the command line's preset; the later wins.
+
+    Parameters
+    ----------
+    parser, subject
+        Of the command.
+    skip : tuple of str
+        Fields that the command has no use for.
+    more : tuple of str
+        Options of the command itself that its file may hold beside the wing's fields.
+    """
     kind = subject.wing.config
-    parser.add_class_arguments(kind, None, skip={"data"})
+    parser.add_class_arguments(kind, None, skip={"data", *skip})
     parser.add_argument(
         "--config",
         type=str,
         help="YAML file with any of these options, such as a run's config.yaml; --print_config prints one.",
     )
-    if "data" in subject.given or subject.given:
-        kind.from_dict({"data": "", **subject.given}, source="--config")  # names unknown fields
-    defaults = defaults_of(subject.wing, subject.data, _preset_of(subject))
-    defaults |= {name: value for name, value in subject.given.items() if name not in ("wing", "data")}
-    parser.set_defaults(**defaults)
+    own = {name: value for name, value in subject.given.items() if name not in more}
+    given = kind.from_dict({"data": "", **own}, source="--config").to_dict()  # names unknown fields
+    preset = subject.given.get("preset")
+    defaults = defaults_of(subject.wing, subject.data, preset if isinstance(preset, str) else None)
+    defaults |= {name: given[name] for name in own}
+    defaults |= defaults_of(subject.wing, None, _preset_of(subject))
+    parser.set_defaults(**{name: value for name, value in defaults.items() if name not in ("wing", "data", *skip)})
 
 
 def make_config(subject: Subject, values: dict[str, Any]) -> RunConfig:
@@ -181,9 +195,13 @@ def make_config(subject: Subject, values: dict[str, Any]) -> RunConfig:
     fields = {field.name for field in dataclasses.fields(kind)}
     if subject.data is None:
         raise UserError("name the data: a set of `r2mae data list`, or a path")
-    return kind(data=subject.data, **{name: value for name, value in values.items() if name in fields - {"data"}})
+    # A run folder must know its data from wherever it is used.
+    path = Path(subject.data)
+    named = subject.data in subject.wing.sets or not path.exists()
+    data = subject.data if named else str(path.absolute())
+    return kind(data=data, **{name: value for name, value in values.items() if name in fields - {"data"}})
 
 
-def print_config(config: RunConfig) -> None:
-    """Print a configuration in the form that `--config` reads."""
-    print(yaml.safe_dump(config.to_dict(), sort_keys=False), end="")
+def print_config(config: RunConfig, **more: Any) -> None:
+    """Print a configuration, and a command's own options, in the form that `--config` reads."""
+    print(yaml.safe_dump({**config.to_dict(), **more}, sort_keys=False), end="")

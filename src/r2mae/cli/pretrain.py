@@ -28,7 +28,7 @@ def run(words: Sequence[str]) -> int:
     from r2mae.training.progress import ProgressBar
 
     fitted, results = pretrain(config, subject.wing, out, reporter=ProgressBar(f"{config.data}, {config.scheme}"))
-    if not fitted.repeated:
+    if not fitted.worked:
         print(f"{out} is finished already; nothing was done")
     scores_table(results["scores"], subject.wing.metrics)
     print(f"model and results are in {out}")

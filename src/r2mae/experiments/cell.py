@@ -29,29 +29,28 @@ def pretrain(
         ``scores`` by name, ``steps``, ``seconds`` of training and ``samples_per_second``.
     """
     folder = RunFolder(out)
-    if folder.config_file.exists():
-        folder.claim(config)
     scheme_of(config, wing.ratios)  # a mistake here is found before any data are read
     if data is None and not (folder.trained and folder.results_file.is_file()):
         data = wing.load(config)
     fitted = fit(config, wing, out, data=data, reporter=reporter)
     results = folder.results
     if results is None:
-        done = max(fitted.steps - fitted.resumed_from, 0) * config.batch_size if fitted.repeated else 0
         results = {
-            "scores": measure(folder, wing, data=data),
+            "scores": measure(folder, wing, data=data, device=config.device),
             "steps": fitted.steps,
             "seconds": fitted.seconds,
-            "samples_per_second": done / fitted.seconds if done else None,
+            "samples_per_second": fitted.steps * config.batch_size / max(fitted.seconds, 1e-9),
         }
         with FolderLock(folder.path):
             write_json(folder.results_file, results)
     return fitted, results
 
 
-def measure(folder: RunFolder, wing: Wing, *, data: Data | None = None, **options: Any) -> dict[str, float]:
+def measure(
+    folder: RunFolder, wing: Wing, *, data: Data | None = None, device: str = "auto", **options: Any
+) -> dict[str, float]:
     """Measure a finished run with its wing's evaluation."""
-    config, task, model = load_model(folder.path, wing)
+    config, task, model = load_model(folder.path, wing, device=device)
     return wing.evaluate(config, task, model, data or wing.load(config), **options)
 
 

@@ -20,17 +20,18 @@ from rich.console import Console
 from r2mae.errors import UserError
 from r2mae.experiments.board import Board
 from r2mae.experiments.cell import pretrain, scores_of
-from r2mae.experiments.gather import gather
+from r2mae.experiments.gather import gather, shared_fields
 from r2mae.experiments.plan import Cell, fixed_label, plan_cells, plan_rows
 from r2mae.experiments.results import Comparison
 from r2mae.experiments.wing import Wing
 from r2mae.experiments.wings import get_wing
-from r2mae.files import write_json
+from r2mae.files import UNFINISHED, write_json
 from r2mae.training.config import RunConfig
-from r2mae.training.folder import FolderLock, RunFolder
+from r2mae.training.folder import FolderLock, RunFolder, read_json
 from r2mae.training.progress import Pace
 
 _POLL = 0.2
+_THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 
 def compare(
@@ -77,30 +78,46 @@ def compare(
     rows = plan_rows(base, wing.ratios, schemes, ratios)
     cells = plan_cells(rows, seeds, out)
     with FolderLock(out):
-        foreign = [p.name for p in out.iterdir() if not p.name.startswith(".") and p.name not in _OURS]
-        if foreign and not (out / "runs").is_dir():
-            raise UserError(f"{out} holds other files ({foreign[0]}) and no comparison: choose another --out")
+        shared = shared_fields(base)
+        _claim(out, shared)
         wing.load(cells[0].config)  # data that cannot be read are found before any process starts
+        print_of_data = wing.fingerprint(base)
         for cell in cells:
-            _check(cell)
+            _check(cell, print_of_data)
+        write_json(out / "compare.json", shared)
         waiting = [cell for cell in cells if not _finished(cell)]
         with Board(cells, waiting, console or Console(stderr=True), wing.metrics[0]) as board:
             if waiting:
                 _run(waiting, wing, board, min(_jobs(jobs, base.device), len(waiting)))
         labels = {"default_fixed_label": fixed_label(wing.ratios.fixed if base.ratio is None else base.ratio)}
-        comparison = gather(cells, wing, base, extra=labels)
-        write_json(out / "compare.json", comparison.config)
-    return comparison
+        return gather(cells, wing, base, extra=labels)
 
 
 _OURS = {"runs", "figures", "compare.json", "results.csv", "results.json", "report.html"}
 
 
-def _check(cell: Cell) -> None:
+def _claim(out: Path, shared: dict[str, Any]) -> None:
+    """Refuse a folder that belongs to something else, or to a comparison under another configuration."""
+    foreign = [entry.name for entry in out.iterdir() if not entry.name.startswith(".") and entry.name not in _OURS]
+    file = out / "compare.json"
+    if foreign and not file.exists():
+        raise UserError(f"{out} holds other files ({foreign[0]}) and no comparison: choose another --out")
+    there = read_json(file) if file.exists() else shared
+    for name, value in shared.items():
+        if there.get(name, value) != value:
+            raise UserError(
+                f"{out} belongs to a comparison under another configuration ({name} is {there[name]!r} there and "
+                f"{value!r} here): choose another --out, or repeat its options"
+            )
+    for left in out.glob(f".*{UNFINISHED}"):
+        left.unlink()
+
+
+def _check(cell: Cell, fingerprint: str) -> None:
     """Refuse a folder of another configuration before hours are spent on the others."""
     if RunFolder(cell.folder).config_file.exists():
         with FolderLock(cell.folder):
-            RunFolder(cell.folder).claim(cell.config)
+            RunFolder(cell.folder).claim(cell.config, fingerprint)
 
 
 def _finished(cell: Cell) -> bool:
@@ -117,9 +134,12 @@ def _jobs(jobs: int | None, device: str) -> int:
 
 def _run(waiting: Sequence[Cell], wing: Wing, board: Board, jobs: int) -> None:
     context = multiprocessing.get_context("spawn")
+    for name in _THREADS:  # read when a library is loaded, so before the processes start
+        os.environ.setdefault(name, "1")
     # Two numbers a cell, steps done and planned, written by one process each: no lock that a crash could leave held.
     shared = context.RawArray(c_longlong, 2 * len(waiting))
-    failed: list[tuple[Cell, UserError]] = []
+    failed: list[tuple[Cell, Exception]] = []
+    others = set(multiprocessing.active_children())
     pool = ProcessPoolExecutor(jobs, context, _start_worker, (shared, os.getpid()))
     try:
         futures = {
@@ -134,12 +154,14 @@ def _run(waiting: Sequence[Cell], wing: Wing, board: Board, jobs: int) -> None:
                 cell = futures[future]
                 try:
                     board.finished(cell, future.result(), scores_of(RunFolder(cell.folder)))
-                except UserError as error:
+                except BrokenProcessPool:
+                    raise
+                except Exception as error:  # one cell's failure must not cost the others
                     failed.append((cell, error))
                     board.failed(cell, error)
         pool.shutdown()
     except BaseException as reason:
-        for process in multiprocessing.active_children():
+        for process in set(multiprocessing.active_children()) - others:
             process.terminate()
         pool.shutdown(wait=False, cancel_futures=True)
         if isinstance(reason, BrokenProcessPool):
@@ -150,6 +172,8 @@ def _run(waiting: Sequence[Cell], wing: Wing, board: Board, jobs: int) -> None:
         raise
     if failed:
         cell, first = failed[0]
+        if not isinstance(first, UserError):
+            raise first
         more = f" ({len(failed) - 1} more failed)" if len(failed) > 1 else ""
         raise UserError(f"{cell.row.label}, seed {cell.seed}: {first}{more}; the other cells are kept")
 

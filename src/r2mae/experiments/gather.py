@@ -21,22 +21,26 @@ _POINTS = 200
 _OF_ROWS = {"scheme", "ratio", "low", "high", "seed", "preset"}
 
 
+def shared_fields(base: RunConfig) -> dict[str, Any]:
+    """Return what all cells of a comparison have in common; the rest stands in its table."""
+    return {key: value for key, value in base.to_dict().items() if key not in _OF_ROWS | MACHINE_FIELDS}
+
+
 def gather(cells: Sequence[Cell], wing: Wing, base: RunConfig, extra: Mapping[str, Any]) -> Comparison:
     """Read scores, curves, ratios and examples of finished cells."""
     order = {label: place for place, label in enumerate(dict.fromkeys(cell.row.label for cell in cells))}
     ordered = sorted(cells, key=lambda cell: (order[cell.row.label], cell.seed))
     first = cells[0].seed
     table = pd.DataFrame([_line(cell) for cell in ordered])
-    shared = {key: value for key, value in base.to_dict().items() if key not in _OF_ROWS | MACHINE_FIELDS}
     seeds = [int(seed) for seed in dict.fromkeys(cell.seed for cell in cells)]
     return Comparison(
-        title=base.data,
+        title=Path(base.data).name,
         metrics=wing.metrics,
         table=table,
         curves=pd.concat([_curve(cell) for cell in ordered], ignore_index=True),
         ratios={cell.row.label: _metrics(cell)["ratio"].to_numpy() for cell in ordered if cell.seed == first},
         reconstructions=_examples([cell for cell in ordered if cell.seed == first], wing),
-        config={**shared, "schemes": list(order), "seeds": seeds, **extra},
+        config={**shared_fields(base), "schemes": list(order), "seeds": seeds, **extra},
         environment=environment(),
     )
 

@@ -75,11 +75,10 @@ def plan_rows(
     rows = []
     for name in schemes:
         if name == "fixed":
-            chosen = ratios or (
-                defaults.low if base.low is None else base.low,
-                defaults.fixed if base.ratio is None else base.ratio,
-                defaults.high if base.high is None else base.high,
-            )
+            ends = (defaults.low if base.low is None else base.low, defaults.high if base.high is None else base.high)
+            middle = defaults.fixed if base.ratio is None else base.ratio
+            # A range may reach 0 or 1; a fixed ratio there would hide nothing or everything.
+            chosen = ratios or [middle, *(end for end in ends if 0 < end < 1)]
             rows += [_row(base, defaults, "fixed", ratio) for ratio in sorted(set(chosen))]
         else:
             rows.append(_row(base, defaults, name, base.ratio))
@@ -125,13 +124,18 @@ def _row(base: RunConfig, defaults: RatioDefaults, name: str, ratio: float | Non
         takes = scheme_takes(name)
     except ValueError as error:
         raise UserError(str(error)) from None
-    random = name in ("r2mae", "mdlm")
+    random, learned = name in ("r2mae", "mdlm"), "cl" in name.split("-")
     config = replace(
         base,
         scheme=name,
         ratio=ratio if "ratio" in takes else None,
         low=base.low if "low" in takes else None,
         high=base.high if "high" in takes else None,
+        decay=base.decay if name in ("dynamic", "r2mae-dynamic") else None,
+        cl_warmup=base.cl_warmup if learned else None,
+        cl_start=base.cl_start if learned else None,
+        cl_end=base.cl_end if learned else None,
+        cl_iterations=base.cl_iterations if learned else None,
         sampling=base.sampling if random else "independent",
         per=base.per if random else "batch",
     )

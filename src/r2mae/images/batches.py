@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from r2mae.errors import UserError
 from r2mae.images.config import ImagesConfig
 from r2mae.images.data import ImageSet, Splits, load_splits
 from r2mae.masking.keys import Key, permutation
@@ -62,6 +63,8 @@ def load_data(config: ImagesConfig) -> ImageData:
     """Read the images of a run and divide them; the division depends on the seed alone."""
     splits = load_splits(config.data, test_fraction=config.test_fraction, seed=config.seed, resize=config.resize)
     images = splits.train.images
+    if images[0].size < 2:
+        raise UserError(f"{config.data}: masking needs images of two pixels or more")
     train, validation = ImageBatches(images), None
     if config.validation:
         order = permutation(Key.root(config.seed).fold("validation"), len(images))

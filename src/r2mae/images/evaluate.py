@@ -120,6 +120,9 @@ def _probe(
     seed: int,
 ) -> float:
     if kind == "logistic":
-        probe = LinearProbe(scoring="accuracy").fit(train, train_labels)
+        smallest = int(np.bincount(train_labels)[np.unique(train_labels)].min())
+        if smallest < 2:
+            raise UserError("the logistic probe needs two training images of every class: take --probe head")
+        probe = LinearProbe(scoring="accuracy", cv=min(5, smallest)).fit(train, train_labels)
         return float((probe.predict(test) == test_labels).mean())
     return fit_head(train, train_labels, seed=seed).accuracy(test, test_labels)

@@ -42,6 +42,12 @@ class ImagesWing:
     # digits has 1,438 training images: 15 epochs would be 168 steps.
     set_defaults: Mapping[str, Mapping[str, Any]] = {"digits": {"epochs": 100.0}}
 
+    def fingerprint(self, config: ImagesConfig) -> str:
+        """Return a hash of the file, or of the folder's names and sizes; a named set is its name."""
+        from r2mae.training.fingerprint import fingerprint
+
+        return config.data if config.data in SETS else fingerprint(config.data)
+
     def load(self, config: ImagesConfig) -> "ImageData":
         """Read the images of a run."""
         from r2mae.images.batches import load_data

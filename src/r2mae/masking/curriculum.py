@@ -30,6 +30,8 @@ def sinkhorn(matrix: Float[Tensor, "d l"], iterations: int) -> Float[Tensor, "d 
     """
     if iterations < 1:
         raise ValueError(f"Sinkhorn's normalisation needs at least one iteration, not {iterations}")
+    if matrix.dtype in (torch.float16, torch.bfloat16):
+        matrix = matrix.float()  # sums of half-precision numbers would miss the mean of one
     entries, ratios = matrix.shape
     for _ in range(iterations):
         matrix = matrix * (ratios / matrix.sum(1, keepdim=True))

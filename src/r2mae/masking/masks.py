@@ -105,9 +105,7 @@ def patch_mask(
         flags = mask.numpy()
         keep = torch.from_numpy(np.nonzero(~flags)[1].reshape(batch, length - count))
         return keep, torch.from_numpy(np.nonzero(flags)[1].reshape(batch, count))
-    # A stable sort knows its output's shape; nonzero would make the host wait for the device.
-    order = torch.sort(mask.to(torch.uint8), dim=1, stable=True).indices
-    return order[:, : length - count], order[:, length - count :]
+    return _device_split(mask, count)
 
 
 def token_mask(
@@ -246,9 +244,16 @@ def _bernoulli(key: Key, rows: int, width: int, ratio: RatioLike, device: Device
             mask[row, np.argmax(bits[row])] = False
         return torch.from_numpy(mask)
     values = bits.to(torch.int32) & 0xFFFF
-    below = torch.as_tensor(limit, device=bits.device)
-    hidden = values < (below[:, None] if below.ndim else below)
+    # A number goes to the device with the kernel; ratios of single rows have to be copied.
+    hidden = values < (torch.as_tensor(limit, device=bits.device)[:, None] if limit.ndim else int(limit))
     return _one_of_each(hidden, values)
+
+
+def _device_split(mask: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """Split by a stable sort, which knows its output's shape; nonzero would make the host wait for the device."""
+    order = torch.sort(mask.to(torch.uint8), dim=1, stable=True).indices
+    kept = mask.shape[1] - count
+    return order[:, :kept], order[:, kept:]
 
 
 def _one_of_each(hidden: Tensor, values: Tensor) -> Tensor:
@@ -281,6 +286,8 @@ def _smallest(key: Key, rows: int, width: int, counts: np.ndarray, device: Devic
     scores = _scores(key, rows, width, device)
     if isinstance(scores, np.ndarray):
         return torch.from_numpy(_below_rank(scores, counts))
+    if len(np.unique(counts)) == 1:
+        return _device_below_rank(scores, torch.full((rows,), int(counts[0]), device=scores.device))
     return _device_below_rank(scores, torch.as_tensor(counts, device=scores.device))
 
 
@@ -336,12 +343,13 @@ def _device_tokens(candidates: Tensor, ratio: RatioLike, key: Key, exact: bool) 
     info = torch.iinfo(scores.dtype)
     lengths = candidates.sum(1)
     if exact:
-        share = torch.as_tensor(np.asarray(ratio, dtype=np.float64), device=scores.device)
-        counts = torch.floor(lengths * share + 0.5 + 1e-9).long()
+        share = ratio if isinstance(ratio, float | int) else torch.as_tensor(ratio, device=scores.device)
+        counts = torch.floor(lengths.double() * share + 0.5 + 1e-9).long()
     else:
-        limit = torch.as_tensor(_limit(ratio), device=scores.device)
+        limit = _limit(ratio)
         top = ((scores.long() - info.min) >> (info.bits - 32)) & 0xFFFFFFFF
-        counts = ((top < (limit[:, None] if limit.ndim else limit)) & candidates).sum(1)
+        bound = torch.as_tensor(limit, device=scores.device)[:, None] if limit.ndim else int(limit)
+        counts = ((top < bound) & candidates).sum(1)
     counts = torch.where(lengths > 1, counts.clamp(min=1).minimum((lengths - 1).clamp(min=1)), lengths)
     scores = torch.where(candidates, scores, info.max)
     return _device_below_rank(scores, counts) & candidates

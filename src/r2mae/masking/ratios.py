@@ -54,7 +54,7 @@ class Fixed:
 
     def __call__(self, step: int, key: Key) -> float:
         """Return the ratio."""
-        return self.value
+        return float(self.value)
 
     def nodes(self) -> Nodes:
         """Return the single node."""
@@ -144,7 +144,7 @@ class LinearDecay:
 
     def __call__(self, step: int, key: Key) -> float:
         """Return ρ_t."""
-        return max(self.low, self.high - self.high * step * self.rate)
+        return float(max(self.low, self.high - self.high * step * self.rate))
 
     @property
     def rate(self) -> float:
@@ -199,7 +199,7 @@ class UniformAbove:
     def __call__(self, step: int, key: Key) -> float:
         """Return the draw of this step."""
         floor = self.floor(step, key)
-        return floor + (self.high - floor) * key.fold(step).uniform()
+        return float(floor + (self.high - floor) * key.fold(step).uniform())
 
     def nodes(self) -> Nodes:
         """Return the product quadrature over the schedule and the range above it."""

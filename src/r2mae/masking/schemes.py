@@ -26,6 +26,10 @@ class RatioDefaults:
         Start and end of the floor of R²MAE + dynamic; by default as `dynamic`.
     spacing : float
         Distance between the ratios of a curriculum's grid.
+    iterations : int
+        K, iterations of Sinkhorn's normalisation.
+    floor : float
+        Added to the curricula's sigmoid, so that weights stay positive.
     ours : bool
         True where the paper gives no numbers.
     """
@@ -36,6 +40,8 @@ class RatioDefaults:
     dynamic: tuple[float, float] | None = None
     above: tuple[float, float] | None = None
     spacing: float = 0.05
+    iterations: int = 4
+    floor: float = 1e-9
     ours: bool = False
 
 
@@ -58,6 +64,8 @@ class Curriculum:
         K, iterations of Sinkhorn's normalisation.
     floor : float
         Added to the sigmoid, so that weights stay positive.
+    warmup_steps, start_step, end_step : int, optional
+        The same moments as steps; they win over the fractions.
     """
 
     grid: Grid
@@ -67,6 +75,9 @@ class Curriculum:
     end: float = 120_000 / 300_000
     iterations: int = 4
     floor: float = 1e-9
+    warmup_steps: int | None = None
+    start_step: int | None = None
+    end_step: int | None = None
     total_steps: int | None = None
 
     def bind(self, total_steps: int) -> "Curriculum":
@@ -75,22 +86,23 @@ class Curriculum:
 
     def frozen(self, step: int) -> bool:
         """Return whether the weight network stands still at this step."""
-        return step < self.warmup * self._total
+        return step < self._moment(self.warmup_steps, self.warmup)
 
     def multiplier_at(self, step: int) -> float:
         """Return the factor on the weight network's gradient, from 1 (easy) to −1 (hard)."""
         if self.multiplier == "constant":
             return 1.0
-        first, last = self.start * self._total, self.end * self._total
+        first, last = self._moment(self.start_step, self.start), self._moment(self.end_step, self.end)
         if last <= first:
             return 1.0 if step < first else -1.0
         return 1.0 - 2.0 * min(max((step - first) / (last - first), 0.0), 1.0)
 
-    @property
-    def _total(self) -> int:
+    def _moment(self, step: int | None, fraction: float) -> float:
+        if step is not None:
+            return step
         if self.total_steps is None:
             raise ValueError("a curriculum needs the number of steps: call bind(total_steps) first")
-        return self.total_steps
+        return fraction * self.total_steps
 
 
 @dataclass(frozen=True)
@@ -228,25 +240,25 @@ def _r2mae_dynamic(numbers: RatioDefaults) -> Scheme:
 @register("cl", takes=["ratio", "low", "high"])
 def _cl(numbers: RatioDefaults) -> Scheme:
     """Fixed ratio with loss weights learned from easy to hard."""
-    return Scheme("cl", Fixed(numbers.fixed), Curriculum(_grid(numbers)))
+    return Scheme("cl", Fixed(numbers.fixed), _curriculum(numbers))
 
 
 @register("cl-k0", takes=["ratio", "low", "high"])
 def _cl_k0(numbers: RatioDefaults) -> Scheme:
     """Fixed ratio with loss weights that always learn the easy entries."""
-    return Scheme("cl-k0", Fixed(numbers.fixed), Curriculum(_grid(numbers), "constant"))
+    return Scheme("cl-k0", Fixed(numbers.fixed), _curriculum(numbers, "constant"))
 
 
 @register("r2mae-cl", takes=["low", "high"])
 def _r2mae_cl(numbers: RatioDefaults) -> Scheme:
     """Ratio from a grid on [low, high], with loss weights learned from easy to hard."""
-    return Scheme("r2mae-cl", _grid(numbers), Curriculum(_grid(numbers)))
+    return Scheme("r2mae-cl", _grid(numbers), _curriculum(numbers))
 
 
 @register("r2mae-cl-k0", takes=["low", "high"])
 def _r2mae_cl_k0(numbers: RatioDefaults) -> Scheme:
     """Ratio from a grid on [low, high], with loss weights that always learn the easy entries."""
-    return Scheme("r2mae-cl-k0", _grid(numbers), Curriculum(_grid(numbers), "constant"))
+    return Scheme("r2mae-cl-k0", _grid(numbers), _curriculum(numbers, "constant"))
 
 
 def _decay(ends: tuple[float, float] | None, numbers: RatioDefaults) -> LinearDecay:
@@ -256,6 +268,10 @@ def _decay(ends: tuple[float, float] | None, numbers: RatioDefaults) -> LinearDe
 
 def _grid(numbers: RatioDefaults) -> Grid:
     return Grid.spaced(numbers.low, numbers.high, numbers.spacing)
+
+
+def _curriculum(numbers: RatioDefaults, multiplier: Literal["constant", "falling"] = "falling") -> Curriculum:
+    return Curriculum(_grid(numbers), multiplier, iterations=numbers.iterations, floor=numbers.floor)
 
 
 def _entry(name: str) -> _Entry:

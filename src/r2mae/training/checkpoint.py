@@ -10,7 +10,8 @@ from lightning.pytorch.plugins.io import CheckpointIO
 from r2mae.errors import UserError
 from r2mae.files import atomic_write
 
-STEP = "r2mae_step"
+STEP, EARLY, SECONDS = "r2mae_step", "r2mae_early_stopping", "r2mae_seconds"
+_KINDS = {STEP: int, EARLY: dict, SECONDS: float, "state_dict": dict, "optimizer_states": list, "loops": dict}
 
 
 class AtomicCheckpointIO(CheckpointIO):
@@ -52,6 +53,10 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
             else "it is truncated or damaged"
         )
         raise UserError(f"{path} cannot be read: {reason}; delete it to start this run again from step 0") from None
-    if not isinstance(checkpoint, dict) or not isinstance(checkpoint.get(STEP), int):
+    if (
+        not isinstance(checkpoint, dict)
+        or not all(isinstance(checkpoint.get(key), kind) for key, kind in _KINDS.items())
+        or {key: type(value) for key, value in checkpoint[EARLY].items()} != {"best": float, "waited": int}
+    ):
         raise UserError(f"{path} is not a checkpoint of r2mae; delete it to start this run again from step 0")
     return checkpoint

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal, get_args, get_origin, get_type_hints
 import yaml
 
 from r2mae.errors import UserError, nearest
-from r2mae.masking.ratios import Uniform
+from r2mae.masking.ratios import LinearDecay, Uniform, UniformAbove
 from r2mae.masking.schemes import RatioDefaults, Scheme, make_scheme
 
 # These say where and how comfortably a run is computed, not what: a run may be resumed with others.
@@ -36,6 +36,16 @@ class RunConfig:
         Lower end of the range of ratios.
     high : float, optional
         Upper end of the range of ratios.
+    decay : float, optional
+        λ of the dynamic ratio, per step; by default the value that reaches `low` at the last step.
+    cl_warmup : int, optional
+        Steps for which the curricula's loss weights are frozen; by default a fraction of the run, as in the paper.
+    cl_start : int, optional
+        Step at which their gradient multiplier begins to fall from 1.
+    cl_end : int, optional
+        Step at which it reaches −1.
+    cl_iterations : int, optional
+        Iterations of Sinkhorn's normalisation.
     sampling : {"independent", "stratified"}
         How a random ratio is drawn: independently, or spread evenly over consecutive steps.
     per : {"batch", "sample"}
@@ -69,7 +79,7 @@ class RunConfig:
     seed : int
         Seed of weights, data order, ratios and masks.
     device : str
-        "auto", "cpu", "cuda", "cuda:1" or "mps".
+        "auto", "cpu", "cuda" or "cuda:1".
     workers : int
         Processes that load data; 0 loads in the training process.
     threads : int, optional
@@ -86,6 +96,11 @@ class RunConfig:
     ratio: float | None = None
     low: float | None = None
     high: float | None = None
+    decay: float | None = None
+    cl_warmup: int | None = None
+    cl_start: int | None = None
+    cl_end: int | None = None
+    cl_iterations: int | None = None
     sampling: Literal["independent", "stratified"] = "independent"
     per: Literal["batch", "sample"] = "batch"
     weighting: Literal["mean", "sum", "inverse-ratio"] = "mean"
@@ -110,21 +125,29 @@ class RunConfig:
     def __post_init__(self) -> None:
         for name in ("batch_size", "accumulate", "save_every"):
             _at_least(self, name, 1)
-        for name in ("steps", "validate_every", "patience", "threads"):
+        for name in ("steps", "validate_every", "patience", "threads", "cl_iterations"):
             if getattr(self, name) is not None:
                 _at_least(self, name, 1)
-        for name in ("workers", "seed", "weight_decay"):
-            _at_least(self, name, 0)
+        for name in ("workers", "seed", "weight_decay", "decay", "cl_warmup", "cl_start", "cl_end"):
+            if getattr(self, name) is not None:
+                _at_least(self, name, 0)
         for name in ("epochs", "lr"):
             _above_zero(self, name)
         if self.clip is not None:
             _above_zero(self, "clip")
+        self._check_combinations()
+
+    def _check_combinations(self) -> None:
         if self.batch_size % self.accumulate:
             raise UserError(f"batch_size {self.batch_size} does not split into {self.accumulate} equal micro-batches")
         if not 0 <= self.validation < 1:
             raise UserError(f"validation must be a fraction in [0, 1), not {self.validation}")
         if self.patience is not None and self.validation == 0:
             raise UserError("patience needs a validation loss: hold data out with --validation 0.1")
+        if self.seed >= 1 << 63:
+            raise UserError(f"seed must be below 2**63, not {self.seed}")
+        if self.weighting == "inverse-ratio" and self.per == "sample":
+            raise UserError("weighting 'inverse-ratio' needs one ratio for the mini-batch: leave per at 'batch'")
         if self.validate_every is not None and self.validation == 0:
             raise UserError("validate_every needs held-out data: add --validation 0.1")
 
@@ -149,7 +172,10 @@ class RunConfig:
         for key, kind in get_type_hints(cls).items():
             if key in given and not _fits(given[key], kind):
                 raise UserError(f"{source}: {key} takes {in_words(kind)}, not {given[key]!r}")
-        return cls(**given)
+        # YAML writes 2 for 2.0; a field that takes numbers holds floats.
+        floats = {key for key, kind in get_type_hints(cls).items() if float in (kind, *get_args(kind))}
+        exact: dict[str, Any] = {k: float(v) if k in floats and v is not None else v for k, v in given.items()}
+        return cls(**exact)
 
     def differences(self, other: "RunConfig") -> list[str]:
         """Return the fields, apart from those of the machine, in which two configurations differ."""
@@ -167,6 +193,7 @@ def scheme_of(config: RunConfig, defaults: RatioDefaults) -> Scheme:
     """
     try:
         scheme = make_scheme(config.scheme, defaults, ratio=config.ratio, low=config.low, high=config.high)
+        scheme = _with_schedule(scheme, config)
         if config.sampling != "independent" or config.per != "batch":
             if not isinstance(scheme.ratio, Uniform):
                 raise ValueError(
@@ -177,6 +204,32 @@ def scheme_of(config: RunConfig, defaults: RatioDefaults) -> Scheme:
     except ValueError as error:
         raise UserError(str(error)) from None
     return scheme
+
+
+def _with_schedule(scheme: Scheme, config: RunConfig) -> Scheme:
+    """Put the user's own schedule into a scheme; an option that the scheme does not have is refused."""
+    if config.decay is not None:
+        match scheme.ratio:
+            case LinearDecay():
+                scheme = dataclasses.replace(scheme, ratio=dataclasses.replace(scheme.ratio, decay=config.decay))
+            case UniformAbove():
+                floor = dataclasses.replace(scheme.ratio.floor, decay=config.decay)
+                scheme = dataclasses.replace(scheme, ratio=dataclasses.replace(scheme.ratio, floor=floor))
+            case _:
+                raise ValueError(f"decay is for the schemes dynamic and r2mae-dynamic, not for {config.scheme!r}")
+    given = (config.cl_warmup, config.cl_start, config.cl_end, config.cl_iterations)
+    if given == (None, None, None, None):
+        return scheme
+    if scheme.curriculum is None:
+        raise ValueError(f"the cl_ options are for curricula, not for {config.scheme!r}")
+    curriculum = dataclasses.replace(
+        scheme.curriculum,
+        warmup_steps=config.cl_warmup,
+        start_step=config.cl_start,
+        end_step=config.cl_end,
+        iterations=config.cl_iterations or scheme.curriculum.iterations,
+    )
+    return dataclasses.replace(scheme, curriculum=curriculum)
 
 
 def read_config(path: Path) -> dict[str, Any]:

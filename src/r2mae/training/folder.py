@@ -2,7 +2,8 @@
 
 config.yaml         reruns it            checkpoints/last.ckpt   goes on from here
 environment.json    where it ran         model.safetensors       the finished model, with model.json beside it
-metrics.csv         one row a step       results.json            what it scored
+data.json           what it reads        results.json            what it scored
+metrics.csv         one row a step
 """
 
 import fcntl
@@ -42,6 +43,7 @@ class RunFolder:
         self.weights = self.path / "model.safetensors"
         self.model_file = self.path / "model.json"
         self.results_file = self.path / "results.json"
+        self.data_file = self.path / "data.json"
 
     @property
     def trained(self) -> bool:
@@ -61,13 +63,13 @@ class RunFolder:
             raise UserError(f"{self.path} is not a run folder: it has no config.yaml")
         return read_config(self.config_file)
 
-    def claim(self, config: RunConfig) -> None:
-        """Write the configuration into a new folder, or compare it with the one that is there.
+    def claim(self, config: RunConfig, fingerprint: str) -> None:
+        """Write configuration and data's fingerprint into a new folder, or compare them with those that are there.
 
         Raises
         ------
         UserError
-            If the folder belongs to another configuration, or holds something else than a run.
+            If the folder belongs to another configuration or other data, or holds something else than a run.
         """
         if self.config_file.exists():
             there = type(config).from_dict(self._own(config), source=str(self.config_file))
@@ -78,11 +80,17 @@ class RunFolder:
                     f"{self.path} belongs to another configuration ({name} is {getattr(there, name)!r} there and "
                     f"{getattr(config, name)!r} here): choose another --out, or repeat the options of that run"
                 )
+            known = read_json(self.data_file).get("fingerprint") if self.data_file.exists() else fingerprint
+            if known != fingerprint:
+                raise UserError(f"{config.data} has changed since {self.path} was begun: choose another --out")
             return
-        foreign = [p.name for p in self.path.iterdir() if not p.name.startswith(".")] if self.path.exists() else []
+        own = {self.environment_file.name, self.data_file.name}  # all that a crash can leave before config.yaml
+        names = [entry.name for entry in self.path.iterdir()] if self.path.exists() else []
+        foreign = [name for name in names if not name.startswith(".") and name not in own]
         if foreign:
             raise UserError(f"{self.path} holds other files ({foreign[0]}) and no run: choose another --out")
         write_json(self.environment_file, environment())
+        write_json(self.data_file, {"data": config.data, "fingerprint": fingerprint})
         with atomic_write(self.config_file) as file:
             yaml.safe_dump(config.to_dict(), file, sort_keys=False)
 
@@ -124,7 +132,8 @@ class FolderLock:
         except OSError as error:
             raise UserError(f"cannot write to {self.folder} ({error.strerror}): choose another --out") from None
         try:
-            fcntl.flock(self._handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # A POSIX lock belongs to this process alone: workers forked from it do not keep it when it is killed.
+            fcntl.lockf(self._handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             os.close(self._handle)
             raise UserError(

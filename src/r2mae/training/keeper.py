@@ -1,5 +1,6 @@
 """What happens between optimiser steps: metrics, validation, early stopping, checkpoints, in this order."""
 
+import math
 import time
 from dataclasses import dataclass, field
 from typing import Any
@@ -9,7 +10,7 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 from torch import Tensor
 
 from r2mae.errors import UserError
-from r2mae.training.checkpoint import STEP
+from r2mae.training.checkpoint import EARLY, SECONDS, STEP
 from r2mae.training.config import RunConfig
 from r2mae.training.folder import RunFolder
 from r2mae.training.metrics import MetricsFile
@@ -20,6 +21,7 @@ from r2mae.training.validation import masked_losses
 
 FLUSH_EVERY = 50
 _SECONDS_BETWEEN_REPORTS = 5.0
+_REMEDY = "the last checkpoint is from before it; lower --lr, or set --clip 1, with a new --out"
 
 
 @dataclass
@@ -50,7 +52,8 @@ class Keeper(Callback):
     """Keeps the run folder true to the run.
 
     Losses stay on the device and are read once in :data:`FLUSH_EVERY` steps, so that the loop never waits for it.
-    A non-finite loss is found at that moment, which always comes before a checkpoint: the last checkpoint is sound.
+    A non-finite loss is found at that moment, which always comes before a checkpoint, and so are non-finite weights
+    (the update after a finite loss may be the one that breaks them): the last checkpoint is sound.
 
     Parameters
     ----------
@@ -74,12 +77,15 @@ class Keeper(Callback):
     ratios: tuple[float, ...]
     early: EarlyStopping
     step: int = 0
+    seconds_before: float = 0.0
+    _began: float = 0.0
     _pending: list[tuple[int, float, float]] = field(default_factory=list)
     _losses: list[Tensor] = field(default_factory=list)
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Start the clock."""
-        self._clock, self._clock_step = time.perf_counter(), self.step
+        self._began = time.perf_counter()
+        self._clock, self._clock_step = self._began, self.step
 
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
@@ -97,6 +103,7 @@ class Keeper(Callback):
         if validate or save or late or self.step % FLUSH_EVERY == 0:
             stopped = self._flush(pl_module, validate=validate)
             if save or stopped:
+                self._check_sound(pl_module)
                 self.metrics.sync()
                 trainer.save_checkpoint(self.folder.checkpoint)
             if stopped:
@@ -105,7 +112,13 @@ class Keeper(Callback):
     def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
         """Add what a resumed run needs to know, as plain numbers."""
         checkpoint[STEP] = self.step
-        checkpoint["r2mae_early_stopping"] = {"best": self.early.best, "waited": self.early.waited}
+        checkpoint[EARLY] = {"best": self.early.best, "waited": self.early.waited}
+        checkpoint[SECONDS] = self.seconds
+
+    @property
+    def seconds(self) -> float:
+        """Training time of the run so far, over all its calls."""
+        return self.seconds_before + (time.perf_counter() - self._began if self._began else 0.0)
 
     def _flush(self, module: Pretraining, *, validate: bool) -> bool:
         losses = torch.stack(self._losses).float().cpu()
@@ -113,13 +126,14 @@ class Keeper(Callback):
             place = int((~torch.isfinite(losses)).nonzero()[0, 0])
             step, ratio, lr = self._pending[place]
             raise UserError(
-                f"the loss is {float(losses[place])} at step {step} (ratio {ratio:.3f}, lr {lr:g}); the last "
-                f"checkpoint is from before it: lower --lr, or set --clip 1, with a new --out"
+                f"the loss is {float(losses[place])} at step {step} (ratio {ratio:.3f}, lr {lr:g}): {_REMEDY}"
             )
         held_out, stopped = None, False
         if validate and self.validation is not None:
             held_out = self._validate(module, self.validation)
             stopped = self.early.stop(held_out)
+            if not math.isfinite(held_out):
+                raise UserError(f"the validation loss is {held_out} at step {self.step}: {_REMEDY}")
         values = losses.tolist()
         rows = [[s, r, loss, lr, None] for (s, r, lr), loss in zip(self._pending, values, strict=True)]
         rows[-1][-1] = held_out
@@ -127,6 +141,11 @@ class Keeper(Callback):
         self._report(values[-1])
         self._pending, self._losses = [], []
         return stopped
+
+    def _check_sound(self, module: Pretraining) -> None:
+        tensors = [value for value in module.state_dict().values() if value.is_floating_point()]
+        if not bool(torch.stack([value.isfinite().all() for value in tensors]).all()):
+            raise UserError(f"the model's weights are no longer finite at step {self.step}: {_REMEDY}")
 
     def _validate(self, module: Pretraining, data: Batches) -> float:
         device = str(module.device)

@@ -1,7 +1,8 @@
 """``fit``: from a configuration to a trained model in a run folder, resuming by itself where a run was cut off."""
 
 import logging
-import time
+import signal
+import threading
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,8 +18,9 @@ from torch.utils.data import DataLoader, Dataset
 
 from r2mae.errors import UserError
 from r2mae.masking.keys import Key
-from r2mae.training.checkpoint import STEP, AtomicCheckpointIO, read_checkpoint
+from r2mae.training.checkpoint import EARLY, SECONDS, STEP, AtomicCheckpointIO, read_checkpoint
 from r2mae.training.config import RunConfig, scheme_of
+from r2mae.training.devices import lightning_device
 from r2mae.training.folder import FolderLock, RunFolder, read_json
 from r2mae.training.keeper import EarlyStopping, Keeper
 from r2mae.training.metrics import MetricsFile
@@ -50,16 +52,16 @@ class Fitted:
         Optimiser steps of the finished run (fewer than planned after early stopping).
     resumed_from : int
         Step at which this call went on; 0 for a new run.
-    repeated : bool
+    worked : bool
         False if the run was already finished, so that nothing was done.
     seconds : float
-        Wall time of this call.
+        Training time of the run, over all calls that it took.
     """
 
     folder: RunFolder
     steps: int
     resumed_from: int
-    repeated: bool
+    worked: bool
     seconds: float
 
 
@@ -89,16 +91,19 @@ def fit(
     UserError
         For a folder of another configuration or in use, a damaged checkpoint, or a non-finite loss.
     """
-    began = time.perf_counter()
     scheme = scheme_of(config, wing.ratios)  # mistakes are found before anything is written
-    _device(config.device)
+    lightning_device(config.device)
     folder = RunFolder(out)
     with FolderLock(folder.path), _threads(config.threads):
+        known = folder.config_file.exists()
+        if known:
+            folder.claim(config, wing.fingerprint(config))
         if folder.trained:
-            folder.claim(config)
-            return Fitted(folder, _trained_steps(folder), 0, False, time.perf_counter() - began)
+            there = read_json(folder.model_file)
+            return Fitted(folder, int(there.get("steps", 0)), 0, False, float(there.get("seconds", 0)))
         data = data or wing.load(config)
-        folder.claim(config)
+        if not known:
+            folder.claim(config, wing.fingerprint(config))
         folder.sweep()
         total = config.total_steps(len(data.train))
         with _keyed_torch(config.seed):
@@ -109,8 +114,10 @@ def fit(
                 module, data, wing, folder, total=total, checkpoint=checkpoint, reporter=reporter or Silent()
             )
         first = 0 if checkpoint is None else int(checkpoint[STEP])
-        save_model(folder, wing.name, data.architecture, model, steps=keeper.step)
-        return Fitted(folder, keeper.step, first, True, time.perf_counter() - began)
+        seconds = keeper.seconds
+        description = {"wing": wing.name, "steps": keeper.step, "seconds": seconds}
+        save_model(folder, data.architecture, model, description)
+        return Fitted(folder, keeper.step, first, True, seconds)
 
 
 def _train(
@@ -127,7 +134,7 @@ def _train(
     first = 0 if checkpoint is None else int(checkpoint[STEP])
     early = EarlyStopping(config.patience)
     if checkpoint is not None:
-        early.best, early.waited = checkpoint["r2mae_early_stopping"].values()
+        early = EarlyStopping(config.patience, checkpoint[EARLY]["best"], checkpoint[EARLY]["waited"])
     ended = first >= total or (config.patience is not None and early.waited >= config.patience)
     with MetricsFile(folder.metrics_file, keep=first) as metrics:
         epoch = max(1, round(len(data.train) / config.batch_size))
@@ -142,6 +149,7 @@ def _train(
             ratios=(wing.ratios.low, wing.ratios.fixed, wing.ratios.high),
             early=early,
             step=first,
+            seconds_before=0.0 if checkpoint is None else float(checkpoint[SECONDS]),
         )
         if ended and checkpoint is not None:
             load_state(module, checkpoint, folder)
@@ -156,7 +164,7 @@ def _train(
         )
         reporter.start(first, total)
         try:
-            with _quiet():
+            with _quiet(), _interruptible():
                 trainer = _trainer(config, keeper)
                 path = folder.checkpoint if checkpoint is not None else None
                 trainer.fit(module, _loader(data.train, order, config, trainer), ckpt_path=path, weights_only=True)
@@ -178,7 +186,7 @@ def load_state(module: nn.Module, checkpoint: dict[str, Any], folder: RunFolder)
 
 
 def _trainer(config: RunConfig, keeper: Keeper) -> Trainer:
-    accelerator, devices = _device(config.device)
+    accelerator, devices = lightning_device(config.device)
     bf16 = config.precision == "bf16" or (
         config.precision == "auto" and accelerator == "cuda" and torch.cuda.is_bf16_supported()
     )
@@ -188,7 +196,6 @@ def _trainer(config: RunConfig, keeper: Keeper) -> Trainer:
         precision="bf16-mixed" if bf16 else "32-true",
         max_epochs=1,
         accumulate_grad_batches=config.accumulate,
-        gradient_clip_val=config.clip,
         callbacks=[keeper],
         plugins=[AtomicCheckpointIO()],
         use_distributed_sampler=False,
@@ -198,18 +205,6 @@ def _trainer(config: RunConfig, keeper: Keeper) -> Trainer:
         enable_model_summary=False,
         default_root_dir=keeper.folder.path,
     )
-
-
-def _device(name: str) -> tuple[str, int | list[int]]:
-    if name == "auto":
-        return ("cuda", 1) if torch.cuda.is_available() else ("cpu", 1)
-    kind, _, number = name.partition(":")
-    available = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
-    if kind not in available or (number and not number.isdigit()):
-        raise UserError(f"unknown device {name!r}: choose auto, cpu, cuda, cuda:N or mps")
-    if not available[kind] or (kind == "cuda" and number and int(number) >= torch.cuda.device_count()):
-        raise UserError(f"this machine has no device {name!r}: leave --device out to take what there is")
-    return kind, [int(number)] if number and kind == "cuda" else 1
 
 
 class _Indexed(Dataset[Any]):
@@ -240,10 +235,6 @@ def _loader(data: Batches, order: BatchOrder, config: RunConfig, trainer: Traine
     )
 
 
-def _trained_steps(folder: RunFolder) -> int:
-    return int(read_json(folder.model_file).get("steps", 0))
-
-
 @contextmanager
 def _threads(count: int | None) -> Iterator[None]:
     before = torch.get_num_threads()
@@ -253,6 +244,22 @@ def _threads(count: int | None) -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
+
+
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    """Let Ctrl-C be a KeyboardInterrupt: Lightning makes it an exit, and leaves the signal ignored."""
+    main = threading.current_thread() is threading.main_thread()
+    handler = signal.getsignal(signal.SIGINT) if main else None
+    try:
+        yield
+    except SystemExit as stop:
+        if isinstance(stop.__context__, KeyboardInterrupt):
+            raise KeyboardInterrupt from None
+        raise
+    finally:
+        if handler is not None:
+            signal.signal(signal.SIGINT, handler)
 
 
 @contextmanager

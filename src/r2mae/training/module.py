@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import numpy as np
 import torch
 from lightning.pytorch import LightningModule
 from torch import Tensor, nn
@@ -39,7 +40,7 @@ class Pretraining(LightningModule):
         key = Key.root(config.seed)
         self._ratio_key, self._mask_key, self._torch_key = key.fold("ratio"), key.fold("mask"), key.fold("torch")
         self._sums: list[Tensor] = []
-        self._denominators: list[Tensor] = []
+        self._denominators: list[Tensor | float] = []
         self.ratio = 0.0
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -65,7 +66,7 @@ class Pretraining(LightningModule):
         self._seed_torch(step, part)
         rows = len(next(iter(batch.values()))) if isinstance(batch, dict) else len(batch)
         ratio = draw(self.scheme.ratio, step, self._ratio_key.rows(row), rows)
-        self.ratio = float(ratio) if isinstance(ratio, float) else float(ratio.mean())
+        self.ratio = float(np.mean(ratio))
         corrupted = self.task.corrupt(batch, ratio, self._mask_key.fold(step).rows(row))
         output = self.task.forward(self.model, corrupted)
         losses = self.task.losses(output, corrupted)
@@ -84,31 +85,38 @@ class Pretraining(LightningModule):
         return total
 
     def on_before_optimizer_step(self, optimizer: torch.optim.Optimizer) -> None:
-        """Turn the gradient of the sums into that of the step's weighted mean."""
-        if self.config.accumulate == 1:
-            return
-        scale = self.config.accumulate / torch.stack(self._denominators).sum()  # Lightning divides by the count
-        grads = [p.grad for p in self.parameters() if p.grad is not None]
-        torch._foreach_mul_(grads, scale)
+        """Turn the gradient of the sums into that of the step's weighted mean, then clip.
+
+        The weight network is clipped by itself, so that a curriculum does not change how the model is clipped.
+        """
+        if self.config.accumulate > 1:
+            scale = self.config.accumulate / sum(self._denominators)  # Lightning divides by the count
+            torch._foreach_mul_([p.grad for p in self.parameters() if p.grad is not None], scale)
+        if self.config.clip is not None:
+            for part in (self.model, self.weights):
+                if part is not None:
+                    nn.utils.clip_grad_norm_(part.parameters(), self.config.clip)
 
     def take_loss(self) -> Tensor:
         """Return the loss of the optimiser step just done, still on its device, and forget its parts."""
         loss = torch.stack(self._sums).sum() if len(self._sums) > 1 else self._sums[0]
         if self._denominators:
-            loss = loss / torch.stack(self._denominators).sum()
+            loss = loss / sum(self._denominators)
         self._sums, self._denominators = [], []
         return loss
 
-    def _denominator(self, corrupted: Corrupted, rows: int) -> Tensor:
+    def _denominator(self, corrupted: Corrupted, rows: int) -> Tensor | float:
         match self.config.weighting:
             case "mean" if corrupted.weights is not None and self.weights is None:
                 return (corrupted.weights * corrupted.hidden).sum()
             case "mean":
                 return corrupted.hidden.sum()
             case "sum":
-                return corrupted.targets.new_tensor(float(rows))
+                return float(rows)
             case "inverse-ratio":
-                return corrupted.targets.new_tensor(self.ratio * corrupted.entries)
+                # A row hides at least one entry and keeps one, however small or large the ratio.
+                least = rows / corrupted.entries
+                return min(max(self.ratio, least), 1 - least) * corrupted.entries
 
     def _seed_torch(self, step: int, part: int) -> None:
         """Key dropout and its like, so that a resumed run draws what the undisturbed one would."""

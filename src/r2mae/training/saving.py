@@ -13,29 +13,33 @@ import r2mae
 from r2mae.errors import UserError
 from r2mae.files import atomic_write, write_json
 from r2mae.training.config import RunConfig
+from r2mae.training.devices import torch_device
 from r2mae.training.folder import RunFolder, read_json
 from r2mae.training.task import Task, Trainable
 
 
-def save_model(folder: RunFolder, wing: str, architecture: Mapping[str, Any], model: nn.Module, *, steps: int) -> None:
-    """Write weights, then the description that vouches for them."""
+def save_model(
+    folder: RunFolder, architecture: Mapping[str, Any], model: nn.Module, description: Mapping[str, Any]
+) -> None:
+    """Write weights, then the description (wing, steps, seconds) that vouches for them."""
     state = {name: value.detach().cpu().contiguous() for name, value in model.state_dict().items()}
     with atomic_write(folder.weights, "wb") as file:
         file.write(save_bytes(state))
     write_json(
         folder.model_file,
-        {"format": 1, "r2mae": r2mae.__version__, "wing": wing, "steps": steps, "architecture": dict(architecture)},
+        {"format": 1, "r2mae": r2mae.__version__, **description, "architecture": dict(architecture)},
     )
 
 
-def load_model(path: str | Path, wing: Trainable) -> tuple[RunConfig, Task, nn.Module]:
-    """Load a finished run: configuration, task, and the model in evaluation mode.
+def load_model(path: str | Path, wing: Trainable, *, device: str = "cpu") -> tuple[RunConfig, Task, nn.Module]:
+    """Load a finished run: configuration, task, and the model in evaluation mode on `device`.
 
     Raises
     ------
     UserError
         If the folder is no run, is not finished, belongs to another wing, or a file of it is damaged.
     """
+    where = torch_device(device)
     folder = RunFolder(path)
     config = wing.config.from_dict(folder.read_config(), source=str(folder.config_file))
     if not folder.trained:
@@ -53,4 +57,4 @@ def load_model(path: str | Path, wing: Trainable) -> tuple[RunConfig, Task, nn.M
     except (SafetensorError, RuntimeError, OSError, ValueError) as error:
         reason = " ".join(str(error).split())[:120]
         raise UserError(f"{folder.weights} is damaged or belongs to another model ({reason})") from None
-    return config, task, model.eval()
+    return config, task, model.to(where).eval()

@@ -114,6 +114,9 @@ class Trainable(Protocol):
     def ratios(self) -> RatioDefaults:
         """The wing's numbers for the schemes."""
 
+    def fingerprint(self, config: Any) -> str:
+        """Return what tells the data of a run from others, quickly."""
+
     def load(self, config: Any) -> Data:
         """Read the data of a run."""
 

@@ -1,0 +1,29 @@
+"""Devices by name."""
+
+import torch
+
+from r2mae.errors import UserError
+
+
+def torch_device(name: str) -> torch.device:
+    """Return the device that "auto", "cpu", "cuda" or "cuda:N" means on this machine.
+
+    Raises
+    ------
+    UserError
+        For another name, or a device that is not there.
+    """
+    kind, _, number = name.partition(":")
+    if kind not in ("auto", "cpu", "cuda") or (number and (kind != "cuda" or not number.isdigit())):
+        raise UserError(f"unknown device {name!r}: choose auto, cpu, cuda or cuda:N")
+    if kind == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    if kind == "cuda" and int(number or 0) >= torch.cuda.device_count():
+        raise UserError(f"this machine has no device {name!r}: leave --device out to take what there is")
+    return torch.device(name)
+
+
+def lightning_device(name: str) -> tuple[str, int | list[int]]:
+    """Return the same for Lightning: accelerator, and number or list of devices."""
+    device = torch_device(name)
+    return device.type, 1 if device.index is None else [device.index]
