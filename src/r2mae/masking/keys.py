@@ -14,6 +14,7 @@ import numpy as np
 from jaxtyping import Float, Int64, UInt64
 
 _MASK = (1 << 64) - 1
+_CACHED = 1 << 18  # words, 2 MiB
 # SplitMix64's constants (Steele, Lea and Flood 2014).
 GOLDEN = 0x9E3779B97F4A7C15
 FIRST = 0xBF58476D1CE4E5B9
@@ -84,16 +85,24 @@ def words(key: Key, rows: int, per_row: int) -> UInt64[np.ndarray, "rows per_row
     -------
     ndarray of uint64, shape (rows, per_row)
     """
-    first = key.row * per_row + 1
-    x = np.arange(first, first + rows * per_row, dtype=np.uint64)
-    x *= np.uint64(GOLDEN)
-    x += np.uint64(key.state)
+    first, count = key.row * per_row + 1, rows * per_row
+    counters = _counters if count <= _CACHED else _counters.__wrapped__
+    x = counters(first, count) + np.uint64(key.state)
     x ^= x >> np.uint64(30)
     x *= np.uint64(FIRST)
     x ^= x >> np.uint64(27)
     x *= np.uint64(SECOND)
     x ^= x >> np.uint64(31)
     return x.reshape(rows, per_row)
+
+
+@lru_cache(maxsize=8)
+def _counters(first: int, count: int) -> UInt64[np.ndarray, " count"]:
+    """Counters times the golden constant: the same in every step, so that the last ones are kept."""
+    x = np.arange(first, first + count, dtype=np.uint64)
+    x *= np.uint64(GOLDEN)
+    x.flags.writeable = False
+    return x
 
 
 def uniforms(key: Key, count: int) -> Float[np.ndarray, " count"]:
