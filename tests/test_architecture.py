@@ -87,5 +87,6 @@ def test_every_lazy_name_exists() -> None:
         package = import_module(f"r2mae.{name}")
         for public in package.__all__:
             assert getattr(package, public) is not None
+        assert dir(package) == sorted(package.__all__)
         with pytest.raises(AttributeError, match="no attribute"):
             package.nothing  # noqa: B018

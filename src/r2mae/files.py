@@ -40,6 +40,10 @@ def atomic_write(path: str | Path, mode: str = "w") -> Iterator[IO[Any]]:
         Path(name).chmod(0o666 & ~_umask())
         Path(name).replace(path)
         _sync_folder(path.parent)
+    except OSError as error:
+        Path(name).unlink(missing_ok=True)
+        # A full disk is noticed in the middle of a file, without its name.
+        raise type(error)(error.errno, error.strerror, str(path)) from None
     except BaseException:
         Path(name).unlink(missing_ok=True)
         raise

@@ -164,7 +164,7 @@ def test_a_comparison_can_be_rerun_from_its_configuration(run: Run, tmp_path: Pa
     (tmp_path / "c.yaml").write_text(text)
     assert run("compare --config c.yaml --print_config")[1] == text
     values = yaml.safe_load(text)
-    assert (values["schemes"], values["seeds"], values["ratios"]) == (["fixed", "mdlm"], ["3", "5"], [0.2, 0.4])
+    assert (values["schemes"], values["seeds"], values["ratios"]) == (["fixed", "mdlm"], ["3", "5"], ["0.2", "0.4"])
 
 
 def test_paths_are_kept_so_that_they_can_be_found_from_elsewhere(run: Run, tmp_path: Path) -> None:
@@ -186,6 +186,11 @@ def test_pretrain_evaluate_and_embed(run: Run, tmp_path: Path) -> None:
     with np.load(tmp_path / "out" / "e.npz", allow_pickle=False) as arrays:
         assert arrays["embedding"].shape == (1797, 16)
         assert arrays["labels"].shape == (1797,)
+        assert arrays["classes"][arrays["labels"][0]] in "0123456789"
+        assert np.bincount(arrays["split"]).tolist() == [1438, 359]  # the run's own division
+    (tmp_path / "a" / "results.json").write_text("{")
+    assert "linear probe accuracy" in run("pretrain digits --epochs 2 --hidden 16 --latent 16 --out a --threads 1")[1]
+    assert (tmp_path / "a" / "results.json").read_text().startswith('{\n  "scores"')
     np.save(tmp_path / "other.npy", np.zeros((3, 5, 5), dtype=np.uint8))
     code, _, err = run("embed a other.npy")
     assert code == 2

@@ -1,6 +1,7 @@
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -61,6 +62,23 @@ def test_a_failed_cell_is_named_and_the_others_are_kept(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"r2mae, seed 0: .*last\.ckpt cannot be read.*the other cells are kept"):
         compare(BASE, WING, schemes=["r2mae", "mdlm"], seeds=[0], out=tmp_path, jobs=1)
     assert (tmp_path / "runs" / "mdlm" / "seed-0" / "results.json").exists()
+
+
+@pytest.mark.slow
+def test_damage_is_named_or_mended(tmp_path: Path) -> None:
+    options: dict[str, Any] = {"schemes": ["r2mae"], "seeds": [0], "out": tmp_path, "jobs": 1}
+    scores = compare(BASE, WING, **options).table
+    run = tmp_path / "runs" / "r2mae" / "seed-0"
+    (run / "results.json").write_text("{")
+    again = compare(BASE, WING, **options).table
+    pd.testing.assert_frame_equal(scores.drop(columns="seconds"), again.drop(columns="seconds"))
+    for content in ("", "junk\n1\n", "step,ratio,loss,lr,validation_loss\n1,a,b,c,\n"):
+        (run / "metrics.csv").write_text(content)
+        with pytest.raises(UserError, match=r"metrics\.csv is not readable .*: delete .* and run the same command"):
+            compare(BASE, WING, **options)
+    (tmp_path / "compare.json").write_text("[")
+    with pytest.raises(UserError, match=r"compare\.json is not readable"):
+        compare(BASE, WING, **options)
 
 
 def test_a_foreign_folder_is_refused(tmp_path: Path) -> None:

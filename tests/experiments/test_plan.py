@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from r2mae.errors import UserError
-from r2mae.experiments.plan import parse_seeds, plan_cells, plan_rows
+from r2mae.experiments.plan import parse_ratios, parse_seeds, plan_cells, plan_rows, words_of
 from r2mae.experiments.wings import WINGS, defaults_of, get_wing, public_sets, wing_of
 from r2mae.images.config import ImagesConfig
 from r2mae.images.wing import WING
@@ -56,6 +56,19 @@ def test_cells_have_folders_and_seeds_of_their_own(tmp_path: Path) -> None:
     assert len({cell.folder for cell in cells}) == 8
     assert [cell.seed for cell in cells] == [3] * 4 + [5] * 4
     assert all(cell.config.seed == cell.seed for cell in cells)
+
+
+def test_numbers_that_no_scheme_takes_are_refused() -> None:
+    with pytest.raises(UserError, match="none of the schemes mdlm takes 'low'"):
+        plan_rows(ImagesConfig(data="digits", low=0.2), WING.ratios, ["mdlm"])
+
+
+def test_lists_as_people_type_them() -> None:
+    assert words_of(["fixed,r2mae", "mdlm"]) == ["fixed", "r2mae", "mdlm"]
+    assert parse_seeds(words_of([3])) == [0, 1, 2]
+    assert parse_ratios(["0.1", "0.5"]) == [0.1, 0.5]
+    with pytest.raises(UserError, match="ratios must be numbers"):
+        parse_ratios(["half"])
 
 
 def test_seeds_as_people_type_them() -> None:

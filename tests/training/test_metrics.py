@@ -1,5 +1,8 @@
 from pathlib import Path
 
+import pytest
+
+from r2mae.errors import UserError
 from r2mae.training.metrics import COLUMNS, MetricsFile
 
 
@@ -16,9 +19,20 @@ def test_rows_after_the_checkpoint_are_cut(tmp_path: Path) -> None:
     assert whole.splitlines()[3] == "3,0.5,0.333333333,0.001,"
 
 
+def test_a_file_with_a_hole_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.csv"
+    with MetricsFile(path) as metrics:
+        metrics.write([[step, 0.5, 1.0, 0.1, None] for step in range(1, 11)])
+    lines = path.read_text().splitlines(keepends=True)
+    for broken in (lines[:3] + lines[5:], [], ["junk\n"]):
+        path.write_text("".join(broken))
+        with pytest.raises(UserError, match="lacks steps before the checkpoint's step 8: delete"):
+            MetricsFile(path, keep=8)
+
+
 def test_a_row_cut_short_by_a_crash_is_dropped(tmp_path: Path) -> None:
     path = tmp_path / "metrics.csv"
     path.write_text("step,ratio,loss,lr,validation_loss\n1,0.5,1,0.1,\n2,0.5,1,0.1,0.25\n3,0.5")
-    with MetricsFile(path, keep=9):
+    with MetricsFile(path, keep=2):
         pass
     assert path.read_text().splitlines()[1:] == ["1,0.5,1,0.1,", "2,0.5,1,0.1,0.25"]

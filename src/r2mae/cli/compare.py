@@ -3,21 +3,21 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from r2mae.cli.parsing import Parser, add_config, make_config, print_config, read_subject
+from r2mae.cli.parsing import Parser, add_config, describe, make_config, print_config, read_subject
 
 _OWN = ("schemes", "seeds", "ratios")
 
 
 def run(words: Sequence[str]) -> int:
     """Run the command."""
-    from r2mae.experiments.plan import DEFAULT_SCHEMES, parse_seeds
+    from r2mae.experiments.plan import DEFAULT_SCHEMES, parse_ratios, parse_seeds, plan_rows, words_of
     from r2mae.masking.schemes import scheme_names
 
     subject = read_subject("compare", words)
     parser = Parser(
         f"r2mae compare {subject.wing.name} DATA",
-        f"{subject.wing.title}. Pretrain under several masking schemes and seeds, and say which wins. "
-        "The same command goes on where it was cut off; finished runs are never repeated.",
+        "Pretrain under several masking schemes and seeds, and say which wins. The same command goes on where it was "
+        f"cut off; finished runs are never repeated. {describe(subject)}",
         "r2mae compare digits --schemes fixed r2mae mdlm --seeds 3 --out runs/digits",
     )
     add_config(parser, subject, skip=("scheme", "seed"), more=_OWN)
@@ -29,7 +29,7 @@ def run(words: Sequence[str]) -> int:
         help=f"Of: {', '.join(scheme_names())}. `fixed` stands for three rows: the default ratio, low and high.",
     )
     parser.add_argument("--seeds", nargs="+", type=str, default=["3"], help="How many, or which (two or more numbers).")
-    parser.add_argument("--ratios", nargs="+", type=float, help="Fixed ratios to compare, instead of the three.")
+    parser.add_argument("--ratios", nargs="+", type=str, help="Fixed ratios to compare, instead of the three.")
     parser.add_argument("--jobs", type=int, help="Processes; by default one per core.")
     parser.add_argument("--out", type=str, help="Folder of the comparison; by default runs/compare-DATA.")
     parser.set_defaults(**{name: subject.given[name] for name in _OWN if name in subject.given})
@@ -38,7 +38,9 @@ def run(words: Sequence[str]) -> int:
     if values["print_config"]:
         print_config(config, **{name: values[name] for name in _OWN})
         return 0
-    seeds = parse_seeds([str(seed) for seed in values["seeds"]])
+    schemes, seeds = words_of(values["schemes"]), parse_seeds(words_of(values["seeds"]))
+    ratios = None if values["ratios"] is None else parse_ratios(words_of(values["ratios"]))
+    plan_rows(config, subject.wing.ratios, schemes, ratios)  # mistakes are told before torch is loaded
     out = Path(values["out"] or f"runs/compare-{Path(config.data).stem}")
 
     from r2mae.experiments.compare import compare
@@ -47,9 +49,9 @@ def run(words: Sequence[str]) -> int:
     comparison = compare(
         config,
         subject.wing,
-        schemes=values["schemes"],
+        schemes=schemes,
         seeds=seeds,
-        ratios=values["ratios"],
+        ratios=ratios,
         jobs=values["jobs"],
         out=out,
     )

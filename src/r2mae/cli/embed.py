@@ -10,18 +10,19 @@ from r2mae.errors import UserError
 def run(words: Sequence[str]) -> int:
     """Run the command."""
     parser = Parser(
-        "r2mae embed RUN DATA",
-        "Embed data, unmasked, with a pretrained model. The output holds `embedding`, `split` and, where there are "
-        "any, `labels`.",
+        "r2mae embed",
+        "Embed data, unmasked, with a pretrained model. The output holds `embedding`; `split` (0 training, 1 test: the "
+        "run's own division for the run's data, else an official one); `labels`, and the names of their `classes`.",
         "r2mae embed runs/a digits -o digits.npz",
     )
-    parser.add_argument("run", type=str, help="A run folder.")
-    parser.add_argument("data", type=str, help="A named set or a path.")
-    parser.add_argument("-o", "--output", type=str, help="File to write (.npz); by default embedding.npz in the run.")
+    parser.add_argument("run", metavar="RUN", type=str, help="A run folder.")
+    parser.add_argument("data", metavar="DATA", type=str, help="A named set or a path.")
+    parser.add_argument("-o", "--output", type=str, help="File (.npz) to write; by default embedding-DATA.npz in RUN.")
+    parser.add_argument("--resize", type=int, help="Bring images to this many pixels a side; by default as in the run.")
     parser.add_argument("--device", type=str, default="auto", help="auto, cpu, cuda or cuda:N.")
     values = parser.read(words)
     path = Path(values["run"])
-    output = Path(values["output"] or path / "embedding.npz")
+    output = Path(values["output"] or path / f"embedding-{Path(values['data']).stem}.npz")
     if output.suffix != ".npz":
         raise UserError(
             f"embeddings are written as .npz, not {output.suffix or 'without a suffix'!r}: -o {output.stem}.npz"
@@ -36,6 +37,8 @@ def run(words: Sequence[str]) -> int:
 
     wing = wing_of_run(RunFolder(path).read_config(), path)
     config, task, model = load_model(path, wing, device=values["device"])
+    if values["resize"] is not None:
+        config = type(config).from_dict({**config.to_dict(), "resize": values["resize"]})
     arrays = wing.embed(config, task, model, values["data"])
     with atomic_write(output, "wb") as file:
         np.savez(file, **arrays)  # type: ignore[arg-type]

@@ -9,11 +9,11 @@ from r2mae.cli.parsing import Parser
 def run(words: Sequence[str]) -> int:
     """Run the command."""
     parser = Parser(
-        "r2mae evaluate RUN",
+        "r2mae evaluate",
         "Measure a pretrained model on its test data: linear probe, reconstruction on frozen masks, effective rank.",
         "r2mae evaluate runs/a --probe logistic",
     )
-    parser.add_argument("run", type=str, help="A run folder.")
+    parser.add_argument("run", metavar="RUN", type=str, help="A run folder.")
     parser.add_argument(
         "--probe",
         choices=["head", "logistic"],

@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Sequence
+from errno import EDQUOT, EFBIG, ENOSPC
 from importlib import import_module
 
 from r2mae import __version__
@@ -44,7 +45,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         if isinstance(error, BrokenPipeError):  # `r2mae data list | head`
             sys.stderr.close()
             return 0
-        print(f"r2mae: {error.filename or 'the system'}: {error.strerror or error}", file=sys.stderr)
+        remedy = "; free some space, and the same command goes on" if error.errno in (ENOSPC, EDQUOT, EFBIG) else ""
+        print(f"r2mae: {error.filename or 'the system'}: {error.strerror or error}{remedy}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print("r2mae: stopped; the same command goes on from the last checkpoint", file=sys.stderr)

@@ -12,6 +12,7 @@ import yaml
 
 from r2mae.errors import UserError, nearest
 from r2mae.experiments.wings import WINGS, defaults_of, get_wing, public_sets, wing_of
+from r2mae.masking.schemes import scheme_names
 from r2mae.training.config import RunConfig, in_words, read_config
 
 if TYPE_CHECKING:
@@ -157,6 +158,17 @@ def _preset_of(subject: Subject) -> str | None:
         if word.startswith("--preset="):
             return word.removeprefix("--preset=")
     return None
+
+
+def describe(subject: Subject) -> str:
+    """Say what DATA may be, and which presets there are."""
+    wing = subject.wing
+    return (
+        f"{wing.title}.\n\n"
+        f"DATA is a path, or a named set ({', '.join(wing.sets)}), which needs no {wing.name!r} before it.\n"
+        f"Presets: {', '.join(wing.presets)}.\n"
+        f"Schemes: {', '.join(scheme_names())}."
+    )
 
 
 def add_config(parser: Parser, subject: Subject, *, skip: tuple[str, ...] = (), more: tuple[str, ...] = ()) -> None:

@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from r2mae.cli.parsing import Parser, add_config, make_config, print_config, read_subject
+from r2mae.cli.parsing import Parser, add_config, describe, make_config, print_config, read_subject
+from r2mae.training.config import scheme_of
 
 
 def run(words: Sequence[str]) -> int:
@@ -11,7 +12,7 @@ def run(words: Sequence[str]) -> int:
     subject = read_subject("pretrain", words)
     parser = Parser(
         f"r2mae pretrain {subject.wing.name} DATA",
-        f"{subject.wing.title}. Pretrain one model; the same command goes on where it was cut off.",
+        f"Pretrain one model; the same command goes on where it was cut off. {describe(subject)}",
         f"r2mae pretrain {subject.wing.name} digits --scheme r2mae --low 0.5 --high 0.9 --out runs/a",
     )
     add_config(parser, subject)
@@ -21,6 +22,7 @@ def run(words: Sequence[str]) -> int:
     if values["print_config"]:
         print_config(config)
         return 0
+    scheme_of(config, subject.wing.ratios)  # mistakes are told before torch is loaded
     out = Path(values["out"] or f"runs/{Path(config.data).stem}-{config.scheme}-seed{config.seed}")
 
     from r2mae.cli.show import scores_table

@@ -228,7 +228,8 @@ def _summary(metrics: Sequence[Metric], scores: Mapping[str, pd.DataFrame]) -> p
             values = column.dropna().to_numpy()
             if len(values):
                 found = mean_interval(values, confidence=CONFIDENCE)
-                lines.append((label, metric.name, found.mean, found.low, found.high, found.n, found.method))
+                low, high = np.clip([found.low, found.high], *metric.bounds)
+                lines.append((label, metric.name, found.mean, float(low), float(high), found.n, found.method))
             else:
                 lines.append((label, metric.name, np.nan, np.nan, np.nan, 0, "none"))
     return pd.DataFrame(lines, columns=list(SUMMARY_COLUMNS))

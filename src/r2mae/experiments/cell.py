@@ -30,7 +30,7 @@ def pretrain(
     """
     folder = RunFolder(out)
     scheme_of(config, wing.ratios)  # a mistake here is found before any data are read
-    if data is None and not (folder.trained and folder.results_file.is_file()):
+    if data is None and not (folder.trained and folder.results is not None):
         data = wing.load(config)
     fitted = fit(config, wing, out, data=data, reporter=reporter)
     results = folder.results
@@ -66,7 +66,6 @@ def evaluate(path: Path, **options: Any) -> tuple[dict[str, float], float]:
 def scores_of(folder: RunFolder) -> dict[str, float]:
     """Return the scores of a finished cell."""
     results = folder.results
-    scores = None if results is None else results.get("scores")
-    if not isinstance(scores, dict):
-        raise UserError(f"{folder.results_file} holds no scores: delete it to measure the run again")
-    return {name: float("nan") if value is None else float(value) for name, value in scores.items()}
+    if results is None:
+        raise UserError(f"{folder.results_file} holds no scores: run the same command again to measure the run")
+    return {name: float("nan") if value is None else float(value) for name, value in results["scores"].items()}

@@ -122,7 +122,7 @@ def _check(cell: Cell, fingerprint: str) -> None:
 
 def _finished(cell: Cell) -> bool:
     folder = RunFolder(cell.folder)
-    return folder.trained and folder.results_file.is_file()
+    return folder.trained and folder.results is not None
 
 
 def _jobs(jobs: int | None, device: str) -> int:

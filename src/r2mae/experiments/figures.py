@@ -67,7 +67,7 @@ def comparison_figures(comparison: Comparison, analysis: Analysis) -> list[Named
     for metric in analysis.metrics:
         caption = (
             f"{metric.label.capitalize()} of fixed ratios (grey) and of the other schemes, drawn as bars over the "
-            f"range of their ratios; diamonds are means{intervals}."
+            f"range of their ratios; diamonds are means{intervals}, set apart where they would hide each other."
         )
         drawing = score_against_ratio(comparison, analysis, metric)
         name = "score_against_ratio" + _suffix(analysis, metric)

@@ -72,6 +72,10 @@ def plan_rows(
         raise UserError(f"a scheme is named twice: {' '.join(schemes)}")
     if ratios is not None and "fixed" not in schemes:
         raise UserError("ratios are for the scheme 'fixed': add it to --schemes")
+    for number in ("low", "high", "ratio"):
+        takers = [name for name in schemes if number in _takes(name)]
+        if getattr(base, number) is not None and not takers:
+            raise UserError(f"none of the schemes {' '.join(schemes)} takes {number!r}: leave it out")
     rows = []
     for name in schemes:
         if name == "fixed":
@@ -99,6 +103,19 @@ def plan_cells(rows: Sequence[Row], seeds: Sequence[int], out: Path) -> list[Cel
     ]
 
 
+def words_of(values: Sequence[object]) -> list[str]:
+    """Read lists as people type them: words, or one word with commas."""
+    return [word for value in values for word in str(value).split(",") if word]
+
+
+def parse_ratios(words: Sequence[str]) -> list[float]:
+    """Read ``--ratios 0.1 0.5``."""
+    try:
+        return [float(word) for word in words]
+    except ValueError:
+        raise UserError(f"ratios must be numbers, not {' '.join(words)!r}") from None
+
+
 def parse_seeds(words: Sequence[str]) -> list[int]:
     """Read ``--seeds 3`` as 0, 1, 2, and ``--seeds 2 12 22`` as these seeds."""
     try:
@@ -120,17 +137,14 @@ def fixed_label(ratio: float) -> str:
 
 
 def _row(base: RunConfig, defaults: RatioDefaults, name: str, ratio: float | None) -> Row:
-    try:
-        takes = scheme_takes(name)
-    except ValueError as error:
-        raise UserError(str(error)) from None
+    takes = _takes(name)
     random, learned = name in ("r2mae", "mdlm"), "cl" in name.split("-")
     config = replace(
         base,
         scheme=name,
         ratio=ratio if "ratio" in takes else None,
-        low=base.low if "low" in takes else None,
-        high=base.high if "high" in takes else None,
+        low=base.low if "low" in takes and name != "fixed" else None,
+        high=base.high if "high" in takes and name != "fixed" else None,
         decay=base.decay if name in ("dynamic", "r2mae-dynamic") else None,
         cl_warmup=base.cl_warmup if learned else None,
         cl_start=base.cl_start if learned else None,
@@ -151,6 +165,13 @@ def _row(base: RunConfig, defaults: RatioDefaults, name: str, ratio: float | Non
         high=high,
         config=config,
     )
+
+
+def _takes(name: str) -> tuple[str, ...]:
+    try:
+        return ("ratio", "low", "high") if name == "fixed" else scheme_takes(name)
+    except ValueError as error:
+        raise UserError(str(error)) from None
 
 
 def _ends(config: RunConfig, defaults: RatioDefaults, first: float, last: float) -> tuple[float, float]:

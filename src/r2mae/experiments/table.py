@@ -115,7 +115,8 @@ def _estimate(row: Mapping[str, Any], analysis: Analysis, *, signed: bool = Fals
     ends = interval(row["low"], row["high"], places, signed=signed)
     if not ends:
         return mean
-    return f"{mean} ±{number((row['high'] - row['low']) / 2, places)}" if row["method"] == "t" else f"{mean}\n{ends}"
+    half = max(row["high"] - row["mean"], row["mean"] - row["low"])  # one end may be a bound of the metric
+    return f"{mean} ±{number(half, places)}" if row["method"] == "t" else f"{mean}\n{ends}"
 
 
 def _difference(analysis: Analysis, label: str) -> tuple[Text, Text]:

@@ -41,13 +41,15 @@ def evaluate(
     Returns
     -------
     dict
-        ``probe_accuracy`` (where there are labels), ``masked_mse`` (mean over the ratios of :data:`RATIOS`, on frozen
-        masks) and each of them, ``clean_mse``, ``effective_rank`` and ``spectral_entropy`` of the test embeddings.
+        ``probe_accuracy`` (where there are two classes or more), ``masked_mse`` (mean over the ratios of
+        :data:`RATIOS`, on frozen masks) and each of them, ``clean_mse``, ``effective_rank`` and ``spectral_entropy``
+        of the test embeddings.
     """
     device = next(model.parameters()).device
     test = embed_set(task, model, data.splits.test)
     scores: dict[str, float] = {}
-    if data.splits.train.labels is not None and data.splits.test.labels is not None:
+    classes = data.splits.train.classes
+    if data.splits.train.labels is not None and data.splits.test.labels is not None and classes and len(classes) > 1:
         train = embed_set(task, model, data.splits.train)
         scores["probe_accuracy"] = _probe(
             probe, train, data.splits.train.labels, test, data.splits.test.labels, config.seed
@@ -68,8 +70,8 @@ def embed_set(task: PixelTask, model: nn.Module, images: ImageSet) -> Float32[np
     if expected is not None and expected != int(np.prod(images.shape)):
         height, width, channels = images.shape
         raise UserError(
-            f"{images.name} has images of {height} x {width} x {channels}, and the model takes {expected} numbers: "
-            "bring them to the size of the training images (--resize)"
+            f"{images.name} has images of {height} x {width} x {channels} ({height * width * channels} numbers), and "
+            f"the model takes {expected}: bring them to the size (--resize N) and channels of the training images"
         )
     device = next(model.parameters()).device
     batches = ImageBatches(images.images)

@@ -1,6 +1,7 @@
 """The wing `images`, as the floors above see it. No torch until data or models are asked for."""
 
 from collections.abc import Mapping
+from math import inf
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -30,10 +31,10 @@ class ImagesWing:
     # The paper gives no ratios for MNIST apart from the grid 0.1 … 0.9 of fixed ones.
     ratios = RatioDefaults(fixed=0.7, low=0.5, high=0.9, ours=True)
     metrics = (
-        Metric("probe_accuracy", "linear probe accuracy"),
-        Metric("masked_mse", "masked reconstruction error", higher_is_better=False),
-        Metric("clean_mse", "unmasked reconstruction error", higher_is_better=False),
-        Metric("effective_rank", "effective rank", higher_is_better=None),
+        Metric("probe_accuracy", "linear probe accuracy", bounds=(0, 1)),
+        Metric("masked_mse", "masked reconstruction error", higher_is_better=False, bounds=(0, 1)),
+        Metric("clean_mse", "unmasked reconstruction error", higher_is_better=False, bounds=(0, 1)),
+        Metric("effective_rank", "effective rank", higher_is_better=None, bounds=(1, inf)),
     )
     presets: Mapping[str, Mapping[str, Any]] = {
         f"mlp-{hidden}-{latent}": {"hidden": hidden, "latent": latent} for hidden, latent in _WIDTHS
@@ -86,18 +87,31 @@ class ImagesWing:
         return complete(task, model, data, self.ratios.fixed)
 
     def embed(self, config: ImagesConfig, task: "PixelTask", model: "nn.Module", source: str) -> dict[str, np.ndarray]:
-        """Embed a set: `embedding`, `split` (0 training, 1 official test part), and `labels` where there are any."""
-        from r2mae.images.data import load_images
+        """Embed a set.
+
+        Returns
+        -------
+        dict
+            `embedding`; `split` (0 training, 1 test: that of the run for the run's own data, else the official one,
+            absent where there is none); `labels` and the names of the `classes` they number, where there are any.
+        """
+        from dataclasses import replace
+
+        from r2mae.images.data import load_images, load_splits
         from r2mae.images.evaluate import embed_set
 
-        parts = [part for part in load_images(source, resize=config.resize) if part is not None]
-        arrays = {
-            "embedding": np.concatenate([embed_set(task, model, part) for part in parts]),
-            "split": np.repeat(np.arange(len(parts)), [len(part) for part in parts]),
-        }
+        if self.fingerprint(replace(config, data=source)) == self.fingerprint(config):
+            splits = load_splits(source, test_fraction=config.test_fraction, seed=config.seed, resize=config.resize)
+            parts = [splits.train, splits.test]
+        else:
+            parts = [part for part in load_images(source, resize=config.resize) if part is not None]
+        arrays: dict[str, np.ndarray] = {"embedding": np.concatenate([embed_set(task, model, part) for part in parts])}
+        if len(parts) > 1:
+            arrays["split"] = np.repeat(np.arange(len(parts)), [len(part) for part in parts])
         labels = [part.labels for part in parts if part.labels is not None]
         if len(labels) == len(parts):
             arrays["labels"] = np.concatenate(labels)
+            arrays["classes"] = np.array(parts[0].classes)
         return arrays
 
 

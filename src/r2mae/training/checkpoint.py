@@ -1,6 +1,9 @@
 """Checkpoints: written whole or not at all, and read as plain data only."""
 
+import os
+import warnings
 from collections.abc import Callable
+from errno import ENOSPC
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +23,12 @@ class AtomicCheckpointIO(CheckpointIO):
     def save_checkpoint(self, checkpoint: dict[str, Any], path: str | Path, storage_options: Any | None = None) -> None:
         """Write `checkpoint` beside `path`, bring it to the disk, then rename."""
         with atomic_write(path, "wb") as file:
-            torch.save(checkpoint, file)
+            try:
+                torch.save(checkpoint, file)
+            except RuntimeError as error:  # how torch's archive writer reports a disk that fills
+                if isinstance(error.__context__, OSError):
+                    raise error.__context__ from None
+                raise OSError(ENOSPC, os.strerror(ENOSPC)) from error
 
     def load_checkpoint(
         self,
@@ -45,7 +53,9 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
         If the file is truncated, is no checkpoint, or would run code when read.
     """
     try:
-        checkpoint = torch.load(path, map_location="cpu", weights_only=True)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # torch wonders about foreign pickles; the refusal below says enough
+            checkpoint = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # torch raises many kinds for a broken archive; each means the same to the user
         reason = (
             "it holds objects other than numbers, which are never unpickled"

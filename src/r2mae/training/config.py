@@ -240,7 +240,7 @@ def read_config(path: Path) -> dict[str, Any]:
         raise UserError(f"there is no configuration {path}") from None
     except (OSError, UnicodeDecodeError, yaml.YAMLError, RecursionError, ValueError) as error:
         reason = " ".join(str(error).split())[:200]
-        raise UserError(f"{path} is not a readable YAML file ({reason})") from None
+        raise UserError(f"{path} is not a readable YAML file ({reason}): mend it, or name another") from None
     if not isinstance(values, dict) or not all(isinstance(key, str) for key in values):
         raise UserError(f"{path} is not a configuration: expected a mapping of fields to values")
     return values

@@ -52,8 +52,12 @@ class RunFolder:
 
     @property
     def results(self) -> dict[str, Any] | None:
-        """What the run scored, or None before evaluation."""
-        return read_json(self.results_file) if self.results_file.is_file() else None
+        """What the run scored, or None before evaluation; a damaged file is measured anew."""
+        try:
+            results = read_json(self.results_file)
+        except UserError:
+            return None
+        return results if isinstance(results.get("scores"), dict) else None
 
     def read_config(self) -> dict[str, Any]:
         """Return the configuration as plain types."""
@@ -167,6 +171,11 @@ def environment() -> dict[str, Any]:
     }
 
 
+def remedy_for(path: Path) -> str:
+    """Say what to do about a damaged file of a folder of ours."""
+    return f"delete {path.parent} and run the same command again"
+
+
 def read_json(path: Path) -> dict[str, Any]:
     """Read a JSON object, or say what is wrong with the file."""
     try:
@@ -174,7 +183,8 @@ def read_json(path: Path) -> dict[str, Any]:
     except FileNotFoundError:
         raise UserError(f"there is no file {path}") from None
     except (OSError, ValueError, RecursionError) as error:
-        raise UserError(f"{path} is not readable JSON ({' '.join(str(error).split())[:120]})") from None
+        reason = " ".join(str(error).split())[:120]
+        raise UserError(f"{path} is not readable JSON ({reason}): {remedy_for(path)}") from None
     if not isinstance(value, dict):
-        raise UserError(f"{path} should hold a JSON object")
+        raise UserError(f"{path} should hold a JSON object: {remedy_for(path)}")
     return value

@@ -5,7 +5,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 
+from r2mae.errors import UserError
 from r2mae.files import atomic_write
+from r2mae.training.folder import remedy_for
 
 COLUMNS = ("step", "ratio", "loss", "lr", "validation_loss")
 
@@ -19,11 +21,18 @@ class MetricsFile:
         The file.
     keep : int
         Last step of the rows that stay: the checkpoint's step, 0 for a new run.
+
+    Raises
+    ------
+    UserError
+        If a step up to `keep` is missing.
     """
 
     def __init__(self, path: Path, keep: int = 0) -> None:
         self.path = path
         rows = [row for row in self._rows(path) if int(row.split(",", 1)[0]) <= keep]
+        if [int(row.split(",", 1)[0]) for row in rows] != list(range(1, keep + 1)):
+            raise UserError(f"{path} lacks steps before the checkpoint's step {keep}: {remedy_for(path)}")
         with atomic_write(path) as file:
             file.write(",".join(COLUMNS) + "\n")
             file.writelines(f"{row}\n" for row in rows)

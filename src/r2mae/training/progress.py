@@ -2,10 +2,22 @@
 
 import time
 from dataclasses import dataclass
-from typing import Protocol, TextIO, runtime_checkable
+from datetime import timedelta
+from typing import Protocol, runtime_checkable
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    Task,
+    TaskProgressColumn,
+    TextColumn,
+    TimeElapsedColumn,
+)
+from rich.table import Column
+from rich.text import Text
 
 
 @dataclass(frozen=True)
@@ -56,6 +68,23 @@ class Silent:
         """Do nothing."""
 
 
+class _Left(ProgressColumn):
+    """Time to finish, in words."""
+
+    def render(self, task: Task) -> Text:
+        """Return "0:07 left", or nothing before it is known."""
+        if task.time_remaining is None or task.finished:
+            return Text("")
+        return Text(f"{timedelta(seconds=round(task.time_remaining))} left", style="progress.remaining")
+
+
+def time_columns(counted: bool = True) -> list[ProgressColumn]:
+    """Return what must stay readable on a narrow terminal: name, bar, count, time passed and time to finish."""
+    count = MofNCompleteColumn() if counted else TaskProgressColumn()
+    whole = Column(no_wrap=True)
+    return [TextColumn("{task.description}", table_column=whole), BarColumn(12), count, TimeElapsedColumn(), _Left()]
+
+
 class ProgressBar:
     """One bar with loss, ratio, throughput and a time to finish; in a file or pipe, a line every ten seconds.
 
@@ -63,22 +92,18 @@ class ProgressBar:
     ----------
     label : str
         What is trained.
-    file : TextIO, optional
+    console : Console, optional
         Where to show it; standard error by default.
     """
 
-    def __init__(self, label: str, file: TextIO | None = None) -> None:
-        self.console = Console(file=file, stderr=file is None)
+    def __init__(self, label: str, console: Console | None = None) -> None:
+        self.console = console or Console(stderr=True)
         self.label = label
         self._told = 0.0
         self._bar = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[note]}"),
-            TimeElapsedColumn(),
-            TextColumn("left"),
-            TimeRemainingColumn(elapsed_when_finished=False),
+            *time_columns(),
+            TextColumn("{task.fields[note]}", table_column=Column(no_wrap=True, overflow="ellipsis", ratio=1)),
+            expand=True,
             console=self.console,
             disable=not self.console.is_terminal,
         )

@@ -14,7 +14,7 @@ from r2mae.errors import UserError
 from r2mae.files import atomic_write, write_json
 from r2mae.training.config import RunConfig
 from r2mae.training.devices import torch_device
-from r2mae.training.folder import RunFolder, read_json
+from r2mae.training.folder import RunFolder, read_json, remedy_for
 from r2mae.training.task import Task, Trainable
 
 
@@ -47,14 +47,18 @@ def load_model(path: str | Path, wing: Trainable, *, device: str = "cpu") -> tup
     description = read_json(folder.model_file)
     architecture = description.get("architecture")
     if description.get("wing") != wing.name or not isinstance(architecture, dict):
-        raise UserError(f"{folder.model_file} does not describe a model of the wing {wing.name!r}")
+        raise UserError(
+            f"{folder.model_file} does not describe a model of the wing {wing.name!r}: {remedy_for(folder.model_file)}"
+        )
     try:
         task, model = wing.build(architecture)
     except (TypeError, ValueError, KeyError, RuntimeError) as error:
-        raise UserError(f"{folder.model_file} describes no model that can be built ({error})") from None
+        remedy = remedy_for(folder.model_file)
+        raise UserError(f"{folder.model_file} describes no model that can be built ({error}): {remedy}") from None
     try:
         model.load_state_dict(load_bytes(folder.weights.read_bytes()))
     except (SafetensorError, RuntimeError, OSError, ValueError) as error:
         reason = " ".join(str(error).split())[:120]
-        raise UserError(f"{folder.weights} is damaged or belongs to another model ({reason})") from None
+        remedy = remedy_for(folder.weights)
+        raise UserError(f"{folder.weights} is damaged or belongs to another model ({reason}): {remedy}") from None
     return config, task, model.to(where).eval()
