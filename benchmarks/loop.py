@@ -21,6 +21,7 @@ from r2mae.training.order import BatchOrder
 from r2mae.training.progress import Pace
 
 WARM_UP = 50
+FIRST = 20  # later, rounding in another order has grown
 
 
 class Stopwatch:
@@ -102,11 +103,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     steps = options.steps - WARM_UP
     print(f"MLP 784-512-256-784, batch 128, {steps} steps x {options.rounds} rounds, {options.threads} threads")
     for name, timing in times.items():
-        gap = max(float(np.abs(a / b - 1).max()) for a, b in zip(losses[name], losses["bare"], strict=True))
+        pairs = zip(losses[name], losses["bare"], strict=True)
+        gap = max(float(np.abs(a[:FIRST] / b[:FIRST] - 1).max()) for a, b in pairs)
         ratio, spread = ratio_of(times["framework"], timing)
         print(
             f"{name:18} {1e3 * timing.median / steps:7.3f} ms/step (± {1e3 * timing.spread / steps:.3f})   "
-            f"framework / this: {ratio:.3f} ± {spread:.3f}   largest relative difference of losses: {gap:.1e}"
+            f"framework / this: {ratio:.3f} ± {spread:.3f}   losses of the first {FIRST} steps differ by {gap:.0e}"
         )
     return 0
 

@@ -310,12 +310,20 @@ def _direction(metric: Metric) -> str:
     return f"{metric.label} ({'higher' if metric.higher_is_better else 'lower'} is better)"
 
 
+_DEPTH = 30
+
+
 def _log_where_sensible(axes: "Axes", values: pd.Series | np.ndarray) -> None:
     """Use a logarithmic axis for a loss that is positive and falls by more than a factor of four."""
     values = np.asarray(values)
     if values.min() > 0 and values.max() > 4 * values.min():
         axes.set_yscale("log")
-        axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 3.0, 5.0)))
+        # A curriculum's weighted loss may fall by many powers of ten: it leaves the axis rather than flatten the rest.
+        lowest = max(values.min(), np.median(values) / _DEPTH)
+        if lowest > values.min():
+            axes.set_ylim(bottom=lowest)
+        close = values.max() < 100 * lowest
+        axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 3.0, 5.0) if close else (1.0, 3.0)))
         axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
         axes.yaxis.set_minor_locator(NullLocator())
 

@@ -75,7 +75,8 @@ def comparison_figures(comparison: Comparison, analysis: Analysis) -> list[Named
     if len(comparison.curves) and comparison.curves["loss"].notna().any():
         caption = "Lines are means over seeds, bands run from the lowest to the highest seed. " if intervals else ""
         caption += (
-            "Training losses of different mask ratios are losses of different tasks; "
+            "Training losses of different mask ratios, and those weighted by a curriculum (which may leave the axis "
+            "below), are losses of different tasks; "
             "the validation loss is the same task for all."
         )
         figures.append(NamedFigure("loss_curves", "Loss curves", caption, loss_curves(comparison)))
