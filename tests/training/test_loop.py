@@ -123,7 +123,7 @@ def test_a_folder_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
     # A file where a folder should be stops root, too, whom permissions do not.
     (tmp_path / "file").touch()
     with (
-        pytest.raises(UserError, match="cannot write to .* choose another --out"),
+        pytest.raises(UserError, match=r"cannot write to .* choose another --out"),
         FolderLock(tmp_path / "file" / "run"),
     ):
         pass

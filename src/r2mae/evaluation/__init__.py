@@ -3,10 +3,10 @@
 Names are imported from their modules when first used, so that :class:`Metric` costs neither scikit-learn nor torch.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from r2mae.evaluation.metrics import Metric
+from r2mae.lazy import lazily
 
 if TYPE_CHECKING:
     from r2mae.evaluation.head import LinearHead, fit_head
@@ -39,29 +39,21 @@ __all__ = [
     "rank_table",
 ]
 
-_HOMES = {
-    "LinearHead": "head",
-    "fit_head": "head",
-    "LinearProbe": "probes",
-    "RidgeProbe": "probes",
-    "Spectrum": "spectrum",
-    "effective_rank": "spectrum",
-    "BestFixed": "statistics",
-    "Difference": "statistics",
-    "Interval": "statistics",
-    "best_fixed": "statistics",
-    "mean_interval": "statistics",
-    "paired_difference": "statistics",
-    "rank_table": "statistics",
-}
-
-
-def __getattr__(name: str) -> Any:
-    """Import a name from its module when it is first asked for."""
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+__getattr__, __dir__ = lazily(
+    __name__,
+    {
+        "head": ("LinearHead", "fit_head"),
+        "probes": ("LinearProbe", "RidgeProbe"),
+        "spectrum": ("Spectrum", "effective_rank"),
+        "statistics": (
+            "BestFixed",
+            "Difference",
+            "Interval",
+            "best_fixed",
+            "mean_interval",
+            "paired_difference",
+            "rank_table",
+        ),
+    },
+    __all__,
+)

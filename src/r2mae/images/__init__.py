@@ -1,6 +1,8 @@
 """Images: arrays, folders and named sets, with the paper's MLP autoencoder."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from r2mae.lazy import lazily
 
 if TYPE_CHECKING:
     from r2mae.images.config import ImagesConfig
@@ -23,23 +25,15 @@ __all__ = [
     "patch_mask",
 ]
 
-_LAZY = {
-    "ImagesConfig": "r2mae.images.config",
-    **dict.fromkeys(("ImageSet", "Splits", "load_images", "load_splits"), "r2mae.images.data"),
-    "MLPAutoencoder": "r2mae.images.model",
-    "PixelTask": "r2mae.images.task",
-    "WING": "r2mae.images.wing",
-    **dict.fromkeys(("element_mask", "patch_mask"), "r2mae.masking.masks"),
-}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _LAZY:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from importlib import import_module
-
-    return getattr(import_module(_LAZY[name]), name)
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+__getattr__, __dir__ = lazily(
+    __name__,
+    {
+        "config": ("ImagesConfig",),
+        "data": ("ImageSet", "Splits", "load_images", "load_splits"),
+        "model": ("MLPAutoencoder",),
+        "task": ("PixelTask",),
+        "wing": ("WING",),
+        "r2mae.masking.masks": ("element_mask", "patch_mask"),
+    },
+    __all__,
+)

@@ -3,8 +3,9 @@
 Ratios, keys and schemes come without torch; the mask functions and curricula bring it when they are first asked for.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from r2mae.lazy import lazily
 from r2mae.masking.keys import Key, permutation, uniforms
 from r2mae.masking.ratios import Fixed, Grid, LinearDecay, Ratio, Uniform, UniformAbove, as_ratio, draw
 from r2mae.masking.schemes import (
@@ -28,13 +29,6 @@ if TYPE_CHECKING:
         patch_mask,
         token_mask,
     )
-
-_LAZY = {
-    **dict.fromkeys(("FeatureWeights", "UnitWeights", "scale_gradient", "select_weights", "sinkhorn"), "curriculum"),
-    **dict.fromkeys(
-        ("column_mask", "corrupt_tokens", "element_mask", "hidden_count", "patch_mask", "token_mask"), "masks"
-    ),
-}
 
 __all__ = [
     "Curriculum",
@@ -69,14 +63,11 @@ __all__ = [
     "uniforms",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _LAZY:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from importlib import import_module
-
-    return getattr(import_module(f"{__name__}.{_LAZY[name]}"), name)
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+__getattr__, __dir__ = lazily(
+    __name__,
+    {
+        "curriculum": ("FeatureWeights", "UnitWeights", "scale_gradient", "select_weights", "sinkhorn"),
+        "masks": ("column_mask", "corrupt_tokens", "element_mask", "hidden_count", "patch_mask", "token_mask"),
+    },
+    __all__,
+)
