@@ -4,9 +4,10 @@ from collections.abc import Callable
 
 import pytest
 import torch
+from torch import Tensor
+
 from r2mae.masking.keys import Key
 from r2mae.masking.masks import column_mask, corrupt_tokens, element_mask, patch_mask, token_mask
-from torch import Tensor
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 KEY = Key.root(0).fold("mask", 5).rows(96)
