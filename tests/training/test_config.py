@@ -32,6 +32,8 @@ from r2mae.training.config import read_config, scheme_of
         ({"hidden": 0}, "hidden must be 1 or more"),
         ({"test_fraction": 0.0}, "test_fraction must lie"),
         ({"seed": 2**63}, "seed must be below"),
+        ({"warmup": 1.0}, "warmup must be a fraction"),
+        ({"ema": 1.0}, "ema must be a decay"),
         ({"batch_size": 8, "accumulate": 8}, "needs two images"),
         ({"weighting": "inverse-ratio", "per": "sample"}, "one ratio for the mini-batch"),
     ],

@@ -27,6 +27,7 @@ VARIANTS: list[dict[str, Any]] = [
     {"scheme": "r2mae-cl", "accumulate": 2},
     {"scheme": "r2mae-dynamic", "validation": 0.2, "validate_every": 3, "optimizer": "adamw", "weight_decay": 0.1},
     {"per": "sample", "weighting": "sum"},
+    {"schedule": "cosine", "warmup": 0.2, "ema": 0.9, "accumulate": 2},
     {"precision": "bf16", "clip": 1.0, "scheme": "cl", "cl_warmup": 3, "cl_start": 5, "cl_end": 20},
 ]
 
@@ -157,19 +158,42 @@ def test_clipping_bounds_the_step(tmp_path: Path, wing: ToyWing) -> None:
     assert abs(clipped[2] - clipped[0]) < abs(free[2] - free[0])
 
 
-def test_ctrl_c_is_a_keyboard_interrupt_and_the_signal_is_restored(tmp_path: Path, wing: ToyWing) -> None:
-    class CtrlC(InterruptAt):
-        def update(self, pace: Any) -> None:
-            if pace.step >= self.step:
-                raise KeyboardInterrupt
+class SignalAt(InterruptAt):
+    """A reporter during whose update the process gets a signal."""
 
-    handler = signal.getsignal(signal.SIGINT)
-    fit(ToyConfig(steps=30), wing, tmp_path / "whole")
-    with pytest.raises(KeyboardInterrupt):
-        fit(ToyConfig(steps=30), wing, tmp_path / "cut", reporter=CtrlC(14))
-    assert signal.getsignal(signal.SIGINT) == handler
-    fit(ToyConfig(steps=30), wing, tmp_path / "cut")
+    def __init__(self, step: int, number: int) -> None:
+        super().__init__(step)
+        self.number = number
+
+    def update(self, pace: Any) -> None:
+        if pace.step == self.step:
+            os.kill(os.getpid(), self.number)
+
+
+@pytest.mark.parametrize(
+    ("number", "error"), [(signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, SystemExit)], ids=["Ctrl-C", "SIGTERM"]
+)
+def test_a_signal_saves_the_step_and_the_run_goes_on_from_it(
+    tmp_path: Path, wing: ToyWing, number: int, error: type[BaseException], capfd: pytest.CaptureFixture[str]
+) -> None:
+    handler = signal.getsignal(number)
+    config = ToyConfig(steps=40, validation=0.1, validate_every=13)  # a report at step 13, where nothing is saved
+    fit(config, wing, tmp_path / "whole")
+    with pytest.raises(error):
+        fit(config, wing, tmp_path / "cut", reporter=SignalAt(13, number))
+    assert signal.getsignal(number) == handler
+    assert "stopping after this step" in capfd.readouterr().err
+    assert read_checkpoint(RunFolder(tmp_path / "cut").checkpoint)["r2mae_step"] == 13
+    assert fit(config, wing, tmp_path / "cut").resumed_from == 13
     assert equal_bytes(tmp_path / "whole", tmp_path / "cut")
+
+
+def test_an_ignored_signal_stays_ignored(tmp_path: Path, wing: ToyWing) -> None:
+    handler = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        assert fit(ToyConfig(steps=20), wing, tmp_path, reporter=SignalAt(7, signal.SIGINT)).steps == 20
+    finally:
+        signal.signal(signal.SIGINT, handler)
 
 
 def test_workers_of_a_killed_process_do_not_hold_the_lock(tmp_path: Path, wing: ToyWing) -> None:

@@ -24,7 +24,7 @@ class Trainer:
 def module_for(wing: ToyWing, **options: Any) -> Pretraining:
     config = ToyConfig(**options)
     task, model = wing.build({"pixels": 12, "dropout": config.dropout})
-    module = Pretraining(task, model, scheme_of(config, wing.ratios).bind(100), config)
+    module = Pretraining(task, model, scheme_of(config, wing.ratios).bind(100), config, 100)
     module._fabric = None
     module._trainer = Trainer()  # type: ignore[assignment]
     return module

@@ -1,5 +1,6 @@
-"""The report of a comparison: one HTML file that needs nothing else."""
+"""The report of a comparison: one HTML file that needs nothing else, neither network nor (to be read) scripts."""
 
+import math
 from base64 import b64encode
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,17 +9,17 @@ from typing import Any
 import yaml
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
-from matplotlib.colors import to_hex
 
 from r2mae.evaluation.metrics import Metric
 from r2mae.experiments.analysis import Analysis, fixed_labels, to_json
-from r2mae.experiments.drawing import colours_of
+from r2mae.experiments.charts import Chart, Ink, inks_of, loss_chart, ratio_charts
 from r2mae.experiments.figures import NamedFigure, comparison_figures, inline_svg, png
 from r2mae.experiments.results import Comparison
 from r2mae.experiments.wording import BEST_FIXED, CONFIDENCE, difference_places, interval, number
 from r2mae.files import atomic_write
 
 _LARGEST_SVG = 300_000
+_LOSS_CURVES = "loss_curves"
 _WORDS = {"same": "is the best fixed"}
 
 
@@ -46,6 +47,8 @@ def render_report(comparison: Comparison, analysis: Analysis) -> str:
         lstrip_blocks=True,
     )
     findings = to_json(comparison, analysis)
+    figures = _figures(comparison, analysis)
+    panels = [panel.data() for figure in figures if isinstance(figure, Chart) for panel in figure.panels]
     return environment.get_template("report.html.j2").render(
         title=comparison.title,
         headline=analysis.headline,
@@ -58,7 +61,8 @@ def render_report(comparison: Comparison, analysis: Analysis) -> str:
         comparisons=_comparisons(comparison, analysis),
         choices=findings["best_fixed"] if len(fixed_labels(comparison)) > 1 else {},
         labels_of={metric.name: metric.label for metric in analysis.metrics},
-        figures=[_placed(named) for named in comparison_figures(comparison, analysis)],
+        figures=figures,
+        panels=panels,
         seeds=sorted(set(comparison.table["seed"])),
         config=_yaml(findings["config"]),
         environment=_yaml(findings["environment"]),
@@ -82,11 +86,15 @@ class _Value:
 
 @dataclass(frozen=True)
 class _Row:
-    label: str
-    colour: str
+    ink: Ink
     n: int
     values: list[_Value | None]
     rank: str = ""
+    rank_sort: float | None = None
+
+    @property
+    def label(self) -> str:
+        return self.ink.label
 
 
 @dataclass(frozen=True)
@@ -107,7 +115,7 @@ class _Placed:
 
 
 def _rows(comparison: Comparison, analysis: Analysis) -> list[_Row]:
-    rows, colours = [], colours_of(comparison)
+    rows, inks = [], inks_of(comparison)
     for label in comparison.labels:
         values: list[_Value | None] = []
         for metric in analysis.metrics:
@@ -115,21 +123,21 @@ def _rows(comparison: Comparison, analysis: Analysis) -> list[_Row]:
             best = label in analysis.leaders(metric.name)
             ends = interval(line["low"], line["high"], places)
             values.append(_Value(number(line["mean"], places), ends, line["mean"], best) if line["n"] else None)
-        rank = number(analysis.average_rank(label), 1)
+        rank = analysis.average_rank(label)
         n = analysis.interval(label, analysis.primary.name)["n"]
-        rows.append(_Row(label, to_hex(colours[label]), n, values, rank))
+        rows.append(_Row(inks[label], n, values, number(rank, 1), rank if math.isfinite(rank) else None))
     return rows
 
 
 def _comparisons(comparison: Comparison, analysis: Analysis) -> list[_Differences]:
-    found, colours = [], colours_of(comparison)
+    found, inks = [], inks_of(comparison)
     for against in (BEST_FIXED, analysis.default_fixed):
         rows = []
         for label in comparison.labels:
             values = [_difference(analysis, label, metric, str(against)) for metric in analysis.judging]
             line = analysis.difference(label, analysis.primary.name, str(against))
             if any(values):
-                rows.append(_Row(label, to_hex(colours[label]), line["n"] if line else 0, values))
+                rows.append(_Row(inks[label], line["n"] if line else 0, values))
         if rows:
             found.append(_Differences(str(against), rows))
     return found
@@ -144,6 +152,21 @@ def _difference(analysis: Analysis, label: str, metric: Metric, against: str) ->
     places = difference_places(line["mean"], line["low"], line["high"], analysis.decimals[metric.name])
     ends = interval(line["low"], line["high"], places, signed=True)
     return _Value(number(line["mean"], places, signed=True), ends, line["mean"], verdict=line["verdict"])
+
+
+def _figures(comparison: Comparison, analysis: Analysis) -> list[_Placed | Chart]:
+    """Order figures and charts: scores, scores by ratio, loss curves, examples, ratios."""
+    figures: list[_Placed | Chart] = []
+    last_score = 0
+    for named in comparison_figures(comparison, analysis):
+        if named.name == _LOSS_CURVES:
+            figures.append(loss_chart(comparison, named.title, named.caption))
+        else:
+            figures.append(_placed(named))
+        if named.name.startswith("score_"):
+            last_score = len(figures)
+    figures[last_score:last_score] = ratio_charts(comparison, analysis)
+    return figures
 
 
 def _placed(named: NamedFigure) -> _Placed:

@@ -64,6 +64,12 @@ class RunConfig:
         Optimiser.
     lr : float
         Learning rate.
+    schedule : {"constant", "linear", "cosine"}
+        What becomes of the learning rate after the warm-up.
+    warmup : float
+        Fraction of the run over which the learning rate rises to `lr`.
+    ema : float, optional
+        Decay of an exponential moving average of the weights; the average is what is validated, saved and measured.
     weight_decay : float
         Weight decay (never on learned loss weights).
     clip : float, optional
@@ -110,6 +116,9 @@ class RunConfig:
     accumulate: int = 1
     optimizer: Literal["adam", "adamw"] = "adam"
     lr: float = 1e-3
+    schedule: Literal["constant", "linear", "cosine"] = "constant"
+    warmup: float = 0.0
+    ema: float | None = None
     weight_decay: float = 0.0
     clip: float | None = None
     validation: float = 0.0
@@ -140,6 +149,10 @@ class RunConfig:
     def _check_combinations(self) -> None:
         if self.batch_size % self.accumulate:
             raise UserError(f"batch_size {self.batch_size} does not split into {self.accumulate} equal micro-batches")
+        if not 0 <= self.warmup < 1:
+            raise UserError(f"warmup must be a fraction in [0, 1), not {self.warmup}")
+        if self.ema is not None and not 0 < self.ema < 1:
+            raise UserError(f"ema must be a decay between 0 and 1, such as 0.999, not {self.ema}")
         if not 0 <= self.validation < 1:
             raise UserError(f"validation must be a fraction in [0, 1), not {self.validation}")
         if self.patience is not None and self.validation == 0:

@@ -13,6 +13,7 @@ from r2mae.errors import UserError
 from r2mae.training.checkpoint import EARLY, SECONDS, STEP
 from r2mae.training.config import RunConfig
 from r2mae.training.folder import RunFolder
+from r2mae.training.interrupt import Stopped, StopRequest
 from r2mae.training.metrics import MetricsFile
 from r2mae.training.module import Pretraining
 from r2mae.training.progress import Pace, Reporter
@@ -65,6 +66,10 @@ class Keeper(Callback):
         Held-out samples.
     ratios : tuple of float
         Ratios of the validation loss.
+    early : EarlyStopping
+        Counts validations.
+    stop : StopRequest
+        Hears of signals.
     """
 
     folder: RunFolder
@@ -76,6 +81,7 @@ class Keeper(Callback):
     validate_every: int
     ratios: tuple[float, ...]
     early: EarlyStopping
+    stop: StopRequest
     step: int = 0
     seconds_before: float = 0.0
     _began: float = 0.0
@@ -83,7 +89,8 @@ class Keeper(Callback):
     _losses: list[Tensor] = field(default_factory=list)
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Start the clock."""
+        """Start the clock, and listen for signals."""
+        self.stop.listen()
         self._began = time.perf_counter()
         self._clock, self._clock_step = self._began, self.step
 
@@ -94,20 +101,24 @@ class Keeper(Callback):
         if trainer.global_step == self.step or not isinstance(pl_module, Pretraining):
             return
         self.step = trainer.global_step
+        pl_module.end_step()
         self._losses.append(pl_module.take_loss())
         self._pending.append((self.step, pl_module.ratio, trainer.optimizers[0].param_groups[0]["lr"]))
         last = self.step == self.total_steps
         validate = self.validation is not None and (self.step % self.validate_every == 0 or last)
         save = self.step % self.config.save_every == 0 or last
         late = time.perf_counter() - self._clock > _SECONDS_BETWEEN_REPORTS
-        if validate or save or late or self.step % FLUSH_EVERY == 0:
+        if validate or save or late or self.step % FLUSH_EVERY == 0 or self.stop.number is not None:
             stopped = self._flush(pl_module, validate=validate)
-            if save or stopped:
+            asked = self.stop.number
+            if save or stopped or asked is not None:
                 self._check_sound(pl_module)
                 self.metrics.sync()
                 trainer.save_checkpoint(self.folder.checkpoint)
             if stopped:
                 trainer.should_stop = True
+            elif asked is not None and not last:
+                raise Stopped(asked)
 
     def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
         """Add what a resumed run needs to know, as plain numbers."""
@@ -149,7 +160,7 @@ class Keeper(Callback):
 
     def _validate(self, module: Pretraining, data: Batches) -> float:
         device = str(module.device)
-        losses = masked_losses(module.task, module.model, data, self.ratios, device=device)
+        losses = masked_losses(module.task, module.kept_model, data, self.ratios, device=device)
         return sum(losses) / len(losses)
 
     def _report(self, loss: float) -> None:

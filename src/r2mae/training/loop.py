@@ -2,7 +2,6 @@
 
 import logging
 import signal
-import threading
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,6 +21,7 @@ from r2mae.training.checkpoint import EARLY, SECONDS, STEP, AtomicCheckpointIO, 
 from r2mae.training.config import RunConfig, scheme_of
 from r2mae.training.devices import lightning_device
 from r2mae.training.folder import FolderLock, RunFolder, read_json
+from r2mae.training.interrupt import Stopped, StopRequest
 from r2mae.training.keeper import EarlyStopping, Keeper
 from r2mae.training.metrics import MetricsFile
 from r2mae.training.module import Pretraining
@@ -108,7 +108,7 @@ def fit(
         total = config.total_steps(len(data.train))
         with _keyed_torch(config.seed):
             task, model = wing.build(data.architecture)
-            module = Pretraining(task, model, scheme.bind(total), config)
+            module = Pretraining(task, model, scheme.bind(total), config, total)
             checkpoint = read_checkpoint(folder.checkpoint) if folder.checkpoint.exists() else None
             keeper = _train(
                 module, data, wing, folder, total=total, checkpoint=checkpoint, reporter=reporter or Silent()
@@ -116,7 +116,7 @@ def fit(
         first = 0 if checkpoint is None else int(checkpoint[STEP])
         seconds = keeper.seconds
         description = {"wing": wing.name, "steps": keeper.step, "seconds": seconds}
-        save_model(folder, data.architecture, model, description)
+        save_model(folder, data.architecture, module.kept_model, description)
         return Fitted(folder, keeper.step, first, True, seconds)
 
 
@@ -132,7 +132,7 @@ def _train(
 ) -> Keeper:
     config = module.config
     first = 0 if checkpoint is None else int(checkpoint[STEP])
-    early = EarlyStopping(config.patience)
+    early, stop = EarlyStopping(config.patience), StopRequest()
     if checkpoint is not None:
         early = EarlyStopping(config.patience, checkpoint[EARLY]["best"], checkpoint[EARLY]["waited"])
     ended = first >= total or (config.patience is not None and early.waited >= config.patience)
@@ -148,6 +148,7 @@ def _train(
             validate_every=config.validate_every or epoch,
             ratios=(wing.ratios.low, wing.ratios.fixed, wing.ratios.high),
             early=early,
+            stop=stop,
             step=first,
             seconds_before=0.0 if checkpoint is None else float(checkpoint[SECONDS]),
         )
@@ -164,10 +165,14 @@ def _train(
         )
         reporter.start(first, total)
         try:
-            with _quiet(), _interruptible():
+            with _quiet(), stop:
                 trainer = _trainer(config, keeper)
                 path = folder.checkpoint if checkpoint is not None else None
                 trainer.fit(module, _loader(data.train, order, config, trainer), ckpt_path=path, weights_only=True)
+        except Stopped as stopped:
+            if stopped.number == signal.SIGINT:
+                raise KeyboardInterrupt from None
+            raise SystemExit(128 + stopped.number) from None
         except (RuntimeError, KeyError) as error:
             if checkpoint is None or "state_dict" not in str(error):
                 raise
@@ -244,22 +249,6 @@ def _threads(count: int | None) -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
-
-
-@contextmanager
-def _interruptible() -> Iterator[None]:
-    """Let Ctrl-C be a KeyboardInterrupt: Lightning makes it an exit, and leaves the signal ignored."""
-    main = threading.current_thread() is threading.main_thread()
-    handler = signal.getsignal(signal.SIGINT) if main else None
-    try:
-        yield
-    except SystemExit as stop:
-        if isinstance(stop.__context__, KeyboardInterrupt):
-            raise KeyboardInterrupt from None
-        raise
-    finally:
-        if handler is not None:
-            signal.signal(signal.SIGINT, handler)
 
 
 @contextmanager

@@ -6,13 +6,19 @@ import numpy as np
 import torch
 from lightning.pytorch import LightningModule
 from torch import Tensor, nn
+from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from r2mae.masking.curriculum import select_weights
 from r2mae.masking.keys import Key
 from r2mae.masking.ratios import draw
 from r2mae.masking.schemes import Scheme
 from r2mae.training.config import RunConfig
+from r2mae.training.schedule import learning_rate_factor
 from r2mae.training.task import Corrupted, Task
+
+
+def _moving_average(model: nn.Module, decay: float) -> AveragedModel:
+    return AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(decay))  # type: ignore[no-untyped-call]
 
 
 class Pretraining(LightningModule):
@@ -31,12 +37,17 @@ class Pretraining(LightningModule):
         Bound to the run's steps.
     config : RunConfig
         The run.
+    total_steps : int
+        Its optimiser steps.
     """
 
-    def __init__(self, task: Task, model: nn.Module, scheme: Scheme, config: RunConfig) -> None:
+    def __init__(self, task: Task, model: nn.Module, scheme: Scheme, config: RunConfig, total_steps: int) -> None:
         super().__init__()
         self.task, self.model, self.scheme, self.config = task, model, scheme, config
         self.weights = task.weight_network(scheme.curriculum) if scheme.curriculum else None
+        self.average = None if config.ema is None else _moving_average(model, config.ema)
+        self.total_steps = total_steps
+        self._scheduled = config.schedule != "constant" or config.warmup > 0
         key = Key.root(config.seed)
         self._ratio_key, self._mask_key, self._torch_key = key.fold("ratio"), key.fold("mask"), key.fold("torch")
         self._sums: list[Tensor] = []
@@ -58,6 +69,14 @@ class Pretraining(LightningModule):
             groups.append({"params": list(self.weights.parameters()), "weight_decay": 0.0})
         kind = torch.optim.Adam if config.optimizer == "adam" else torch.optim.AdamW
         return kind(groups, lr=config.lr, weight_decay=config.weight_decay, fused=True)
+
+    def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
+        """Set the step's learning rate."""
+        if self._scheduled:
+            config = self.config
+            factor = learning_rate_factor(self.trainer.global_step, self.total_steps, config.schedule, config.warmup)
+            for group in self.trainer.optimizers[0].param_groups:
+                group["lr"] = config.lr * factor
 
     def training_step(self, batch: Any, batch_idx: int) -> Tensor:
         """Return what is differentiated for one micro-batch."""
@@ -96,6 +115,16 @@ class Pretraining(LightningModule):
             for part in (self.model, self.weights):
                 if part is not None:
                     nn.utils.clip_grad_norm_(part.parameters(), self.config.clip)
+
+    @property
+    def kept_model(self) -> nn.Module:
+        """The model that is validated and saved: the moving average where there is one."""
+        return self.model if self.average is None else self.average.module
+
+    def end_step(self) -> None:
+        """Take the step's new weights into the moving average."""
+        if self.average is not None:
+            self.average.update_parameters(self.model)
 
     def take_loss(self) -> Tensor:
         """Return the loss of the optimiser step just done, still on its device, and forget its parts."""

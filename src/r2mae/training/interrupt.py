@@ -1,0 +1,55 @@
+"""Ctrl-C and SIGTERM: finish the step, save, and say how to go on; a second signal stops at once."""
+
+import os
+import signal
+import threading
+from types import FrameType
+from typing import Any
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+class Stopped(BaseException):
+    """Raised between two steps after a signal, once everything is saved."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = number
+
+
+class StopRequest:
+    """Listens for signals while a run trains.
+
+    Signals that the caller ignores (a worker of a comparison leaves Ctrl-C to its parent) stay ignored, and outside the
+    main thread, where Python hands out no signals, nothing is listened to.
+    """
+
+    def __init__(self) -> None:
+        self.number: int | None = None
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> "StopRequest":
+        """Begin to listen."""
+        self._process = os.getpid()
+        if threading.current_thread() is threading.main_thread():
+            self._before = {n: signal.getsignal(n) for n in _SIGNALS if signal.getsignal(n) != signal.SIG_IGN}
+        self.listen()
+        return self
+
+    def listen(self) -> None:
+        """Take the signals (back: Lightning puts a handler of its own before ours, which stops without saving)."""
+        for number in self._before:
+            signal.signal(number, self._hear)
+
+    def __exit__(self, *details: object) -> None:
+        """Give the signals back to whom they belonged."""
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _hear(self, number: int, frame: FrameType | None) -> None:
+        if os.getpid() != self._process:  # a loader's worker, forked with this handler: its parent ends it
+            return
+        if self.number is not None:
+            raise Stopped(number)
+        self.number = number
+        os.write(2, b"\nr2mae: stopping after this step, to save it; once more stops at once\n")

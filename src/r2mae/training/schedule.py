@@ -1,0 +1,30 @@
+"""Learning rate schedules: pure functions of the optimiser step."""
+
+import math
+from typing import Literal
+
+Shape = Literal["constant", "linear", "cosine"]
+
+
+def learning_rate_factor(step: int, total: int, shape: Shape, warmup: float) -> float:
+    """Return the factor on the learning rate at optimiser step `step` (from 0) of `total`.
+
+    The rate rises linearly over the first `warmup` of the run, reaching 1 at its end, and then stays, or falls to 0 at
+    the end of the run along a line or half a cosine.
+
+    Parameters
+    ----------
+    step, total : int
+        Where the run is.
+    shape : {"constant", "linear", "cosine"}
+        After the warm-up.
+    warmup : float
+        Fraction of the run.
+    """
+    rising = warmup * total
+    if step < rising:
+        return (step + 1) / math.ceil(rising)
+    if shape == "constant":
+        return 1.0
+    done = (step - rising) / max(total - rising, 1)
+    return 1.0 - done if shape == "linear" else 0.5 * (1.0 + math.cos(math.pi * done))
