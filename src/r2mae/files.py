@@ -52,7 +52,7 @@ def atomic_write(path: str | Path, mode: str = "w") -> Iterator[IO[Any]]:
 def write_json(path: str | Path, value: Any) -> None:
     """Write `value` as indented JSON, atomically; NaN and infinity become ``null``, since JSON has neither."""
     with atomic_write(path) as file:
-        json.dump(_jsonable(value), file, indent=2, allow_nan=False)
+        json.dump(jsonable(value), file, indent=2, allow_nan=False)
         file.write("\n")
 
 
@@ -64,15 +64,16 @@ def write_rows(path: str | Path, rows: Sequence[Mapping[str, Any]], columns: Seq
         writer.writerows(rows)
 
 
-def _jsonable(value: Any) -> Any:
+def jsonable(value: Any) -> Any:
+    """Return `value` in JSON's types: arrays as lists, paths as text, NaN and infinity as None."""
     if isinstance(value, Mapping):
-        return {str(key): _jsonable(entry) for key, entry in value.items()}
+        return {str(key): jsonable(entry) for key, entry in value.items()}
     if isinstance(value, list | tuple):
-        return [_jsonable(entry) for entry in value]
+        return [jsonable(entry) for entry in value]
     if hasattr(value, "item") and getattr(value, "ndim", 0) == 0:
         value = value.item()
     elif hasattr(value, "tolist"):
-        return _jsonable(value.tolist())
+        return jsonable(value.tolist())
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return str(value) if isinstance(value, Path) else value

@@ -1,5 +1,9 @@
+import json
+import shutil
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -8,7 +12,9 @@ import pytest
 import yaml
 
 from r2mae.cli.main import COMMANDS, main
+from r2mae.experiments.runs import find_runs
 from r2mae.images.wing import WING
+from r2mae.training.checkpoint import read_checkpoint
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -195,6 +201,48 @@ def test_pretrain_evaluate_and_embed(run: Run, tmp_path: Path) -> None:
     code, _, err = run("embed a other.npy")
     assert code == 2
     assert "5 x 5" in err
+
+
+def test_runs_and_json(run: Run, tmp_path: Path) -> None:
+    short = "pretrain digits --hidden 16 --latent 16 --threads 1 --epochs 2"
+    answer = json.loads(run(f"{short} --out runs/a --json")[1])
+    assert answer["worked"]
+    assert 0 < answer["scores"]["probe_accuracy"] <= 1
+    assert json.loads(run("evaluate runs/a --json")[1])["scores"] == answer["scores"]
+    (tmp_path / "runs" / "b").mkdir()
+    (tmp_path / "runs" / "b" / "config.yaml").write_text("[")
+    (tmp_path / "runs" / "c").mkdir()
+    shutil.copy(tmp_path / "runs" / "a" / "config.yaml", tmp_path / "runs" / "c")
+    states = {entry["path"]: entry for entry in json.loads(run("runs --json")[1])}
+    assert [entry["state"] for entry in states.values()] == ["finished", "damaged", "new"]
+    assert states["runs/a"]["score"] == answer["scores"]["probe_accuracy"]
+    assert states["runs/a"]["step"] == answer["steps"] == 22
+    code, out, _ = run("runs")
+    assert code == 0
+    assert "1 finished" in out
+    assert run("runs nothing")[0] == 2
+
+
+@pytest.mark.slow
+def test_runs_tells_running_from_stopped(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "r2mae", "pretrain", "digits", "--steps", "100000", "--save-every", "5"]
+    out = tmp_path / "a"
+    with subprocess.Popen([*command, "--hidden", "16", "--out", str(out)], stderr=subprocess.DEVNULL) as process:
+        while not (out / "checkpoints" / "last.ckpt").exists():
+            time.sleep(0.05)
+            assert process.poll() is None
+        assert find_runs(tmp_path)[0].state == "running"
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(timeout=60) == 128 + signal.SIGTERM
+    state = find_runs(tmp_path)[0]
+    assert state.state == "stopped"
+    assert state.step == read_checkpoint(out / "checkpoints" / "last.ckpt")["r2mae_step"]
+
+
+def test_comparisons_speak_json(run: Run) -> None:
+    line = "compare digits --schemes r2mae --seeds 1 --epochs 1 --hidden 8 --latent 8 --jobs 1 --out c --json"
+    answer = json.loads(run(line)[1])
+    assert [cell["label"] for cell in answer["cells"]] == ["r2mae"]
 
 
 def test_data(run: Run) -> None:

@@ -3,7 +3,10 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+from rich.console import Console
+
 from r2mae.cli.parsing import Parser, add_config, describe, make_config, print_config, read_subject
+from r2mae.cli.show import print_json
 
 _OWN = ("schemes", "seeds", "ratios")
 
@@ -32,6 +35,7 @@ def run(words: Sequence[str]) -> int:
     parser.add_argument("--ratios", nargs="+", type=str, help="Fixed ratios to compare, instead of the three.")
     parser.add_argument("--jobs", type=int, help="Processes; by default one per core.")
     parser.add_argument("--out", type=str, help="Folder of the comparison; by default runs/compare-DATA.")
+    parser.add_argument("--json", action="store_true", help="Print JSON, for scripts.")
     parser.set_defaults(**{name: subject.given[name] for name in _OWN if name in subject.given})
     values = parser.read(subject.words)
     config = make_config(subject, values)
@@ -45,6 +49,7 @@ def run(words: Sequence[str]) -> int:
 
     from r2mae.experiments.compare import compare
     from r2mae.experiments.publish import publish
+    from r2mae.training.folder import read_json
 
     comparison = compare(
         config,
@@ -55,6 +60,10 @@ def run(words: Sequence[str]) -> int:
         jobs=values["jobs"],
         out=out,
     )
+    if values["json"]:
+        publish(comparison, out, console=Console(quiet=True))
+        print_json(read_json(out / "results.json"))
+        return 0
     publish(comparison, out)
     print(f"table, figures and report.html are in {out}")
     return 0

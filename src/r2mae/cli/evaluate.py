@@ -21,16 +21,20 @@ def run(words: Sequence[str]) -> int:
         help="The paper's probe, or logistic regression with cross-validated strength.",
     )
     parser.add_argument("--device", type=str, default="auto", help="auto, cpu, cuda or cuda:N.")
+    parser.add_argument("--json", action="store_true", help="Print JSON, for scripts.")
     values = parser.read(words)
     path = Path(values["run"])
 
-    from r2mae.cli.show import scores_table
+    from r2mae.cli.show import print_json, scores_table
     from r2mae.experiments.cell import evaluate
     from r2mae.experiments.wings import wing_of_run
     from r2mae.training.folder import RunFolder
 
     wing = wing_of_run(RunFolder(path).read_config(), path)
     scores, seconds = evaluate(path, probe=values["probe"], device=values["device"])
+    if values["json"]:
+        print_json({"run": str(path), "scores": scores, "seconds": seconds})
+        return 0
     scores_table(scores, wing.metrics)
     print(f"measured in {seconds:.1f} s")
     return 0

@@ -14,6 +14,7 @@ COMMANDS = {
     "pretrain": "pretrain one model",
     "evaluate": "measure a pretrained model",
     "embed": "embed data with a pretrained model",
+    "runs": "list run folders with their state",
     "data": "list, fetch and find public data sets",
 }
 

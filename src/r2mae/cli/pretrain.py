@@ -17,6 +17,7 @@ def run(words: Sequence[str]) -> int:
     )
     add_config(parser, subject)
     parser.add_argument("--out", type=str, help="Run folder; by default named after data, scheme and seed in runs/.")
+    parser.add_argument("--json", action="store_true", help="Print JSON, for scripts.")
     values = parser.read(subject.words)
     config = make_config(subject, values)
     if values["print_config"]:
@@ -25,11 +26,14 @@ def run(words: Sequence[str]) -> int:
     scheme_of(config, subject.wing.ratios)  # mistakes are told before torch is loaded
     out = Path(values["out"] or f"runs/{Path(config.data).stem}-{config.scheme}-seed{config.seed}")
 
-    from r2mae.cli.show import scores_table
+    from r2mae.cli.show import print_json, scores_table
     from r2mae.experiments.cell import pretrain
     from r2mae.training.progress import ProgressBar
 
     fitted, results = pretrain(config, subject.wing, out, reporter=ProgressBar(f"{config.data}, {config.scheme}"))
+    if values["json"]:
+        print_json({"run": str(out), "worked": fitted.worked, **results})
+        return 0
     if not fitted.worked:
         print(f"{out} is finished already; nothing was done")
     scores_table(results["scores"], subject.wing.metrics)

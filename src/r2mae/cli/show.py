@@ -1,11 +1,19 @@
 """Scores on the terminal."""
 
+import json
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
 from r2mae.evaluation.metrics import Metric
+from r2mae.files import jsonable
+
+
+def print_json(value: Any) -> None:
+    """Print plain types as JSON, for scripts; NaN becomes null."""
+    print(json.dumps(jsonable(value), indent=2, allow_nan=False))
 
 
 def scores_table(scores: Mapping[str, float], metrics: Sequence[Metric]) -> None:

@@ -1,0 +1,54 @@
+"""``r2mae runs [DIR]``: a table of run folders with their state."""
+
+import dataclasses
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from r2mae.cli.parsing import Parser
+from r2mae.cli.show import print_json
+
+_STYLES = {"finished": "green", "running": "cyan", "stopped": "yellow", "damaged": "red"}
+
+
+def run(words: Sequence[str]) -> int:
+    """Run the command."""
+    parser = Parser(
+        "r2mae runs",
+        "List the run folders below a folder: finished, trained (not measured yet), running, stopped (the command that "
+        "began it goes on), new, or damaged.",
+        "r2mae runs runs/compare-digits",
+    )
+    parser.add_argument("folder", metavar="DIR", nargs="?", type=str, default="runs", help="Where to look.")
+    parser.add_argument("--json", action="store_true", help="Print JSON, for scripts.")
+    values = parser.read(words)
+
+    from r2mae.experiments.runs import find_runs
+
+    found = find_runs(Path(values["folder"]))
+    if values["json"]:
+        print_json([dataclasses.asdict(state) for state in found])
+        return 0
+    table = Table("run", "data", "scheme", "seed", "state", "step", "score", box=None, pad_edge=False)
+    for state in found:
+        style = _STYLES.get(state.state, "")
+        table.add_row(
+            state.path,
+            Path(state.data).name,
+            state.scheme,
+            "" if state.seed is None else str(state.seed),
+            f"[{style}]{state.state}[/]" if style else state.state,
+            str(state.step),
+            "" if state.score is None else f"{state.score:.4f}",
+        )
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=max(console.width, 140))
+    console.print(table)
+    counts = Counter(state.state for state in found)
+    told = ", ".join(f"{count} {name}" for name, count in counts.most_common()) or "no runs"
+    console.print(f"{told} in {values['folder']}", highlight=False, soft_wrap=True)
+    return 0
