@@ -1,0 +1,154 @@
+"""Damaged files of every kind: a thousand of each, and never a traceback, a hang, or code that runs."""
+
+import pickle
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import yaml
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from r2mae.errors import UserError
+from r2mae.experiments.runs import find_runs
+from r2mae.experiments.wings import wing_of_run
+from r2mae.images.config import ImagesConfig
+from r2mae.images.wing import WING
+from r2mae.training.checkpoint import read_checkpoint
+from r2mae.training.config import read_config, scheme_of
+from r2mae.training.folder import RunFolder
+from r2mae.training.loop import fit
+from r2mae.training.metrics import MetricsFile
+from r2mae.training.saving import load_model
+
+CASES = settings(max_examples=1000, suppress_health_check=list(HealthCheck))
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished run, whose files the tests damage in copies."""
+    path = tmp_path_factory.mktemp("fuzz") / "run"
+    fit(ImagesConfig(data="digits", steps=6, save_every=3, hidden=8, latent=4, threads=1), WING, path)
+    return path
+
+
+@st.composite
+def damage(draw: st.DrawFn) -> Any:
+    """Return a function from bytes to damaged bytes."""
+    kind = draw(st.sampled_from(["cut", "flip", "insert", "repeat", "noise"]))
+    seed = draw(st.integers(0, 2**32))
+
+    def apply(content: bytes) -> bytes:
+        rng = random.Random(seed)
+        place = rng.randrange(len(content) + 1)
+        if kind == "cut":
+            return content[:place]
+        if kind == "insert":
+            return content[:place] + rng.randbytes(rng.randrange(1, 40)) + content[place:]
+        if kind == "repeat":
+            return content[:place] + content[rng.randrange(len(content)) :]
+        if kind == "noise":
+            return rng.randbytes(rng.randrange(300))
+        changed = bytearray(content)
+        for _ in range(rng.randrange(1, 20)):
+            changed[rng.randrange(len(changed))] ^= 1 << rng.randrange(8)
+        return bytes(changed)
+
+    return apply
+
+
+class Payload:
+    """Leaves a file behind when it is unpickled."""
+
+    def __init__(self, mark: Path) -> None:
+        self.mark = mark
+
+    def __reduce__(self) -> tuple[object, tuple[object, ...]]:
+        return (Path.touch, (self.mark,))
+
+
+@CASES
+@given(change=damage())
+def test_checkpoints(run: Path, tmp_path_factory: pytest.TempPathFactory, change: Any) -> None:
+    path = tmp_path_factory.getbasetemp() / "fuzzed.ckpt"
+    path.write_bytes(change((run / "checkpoints" / "last.ckpt").read_bytes()))
+    try:
+        assert isinstance(read_checkpoint(path)["r2mae_step"], int)
+    except UserError as error:
+        assert "\n" not in str(error)
+
+
+@settings(CASES, max_examples=200)
+@given(protocol=st.integers(0, 5), zipped=st.booleans(), depth=st.integers(0, 3))
+def test_payloads_never_run(tmp_path_factory: pytest.TempPathFactory, protocol: int, zipped: bool, depth: int) -> None:
+    base = tmp_path_factory.getbasetemp()
+    value: Any = Payload(base / "executed")
+    for _ in range(depth):
+        value = {"state_dict": [value]}
+    path = base / "payload.ckpt"
+    if zipped:
+        torch.save(value, path, pickle_protocol=max(protocol, 2))
+    else:
+        path.write_bytes(pickle.dumps(value, protocol))
+    with pytest.raises(UserError):
+        read_checkpoint(path)
+    assert not (base / "executed").exists()
+
+
+@CASES
+@given(change=damage())
+def test_configurations_as_bytes(run: Path, tmp_path_factory: pytest.TempPathFactory, change: Any) -> None:
+    path = tmp_path_factory.getbasetemp() / "fuzzed.yaml"
+    path.write_bytes(change((run / "config.yaml").read_bytes()))
+    try:
+        scheme_of(ImagesConfig.from_dict(read_config(path)), WING.ratios)
+    except UserError as error:
+        assert "\n" not in str(error)
+
+
+FILES = ["config.yaml", "model.json", "model.safetensors", "results.json", "metrics.csv"]
+scalars = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=12)
+values = st.recursive(scalars, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner))
+FIELDS = sorted(ImagesConfig(data="x").to_dict())
+
+
+@CASES
+@given(st.dictionaries(st.sampled_from([*FIELDS, "wng"]), values, max_size=6))
+def test_configurations_as_values(changes: dict[str, Any]) -> None:
+    text = yaml.safe_dump({**ImagesConfig(data="digits").to_dict(), **changes}, allow_unicode=True)
+    try:
+        config = ImagesConfig.from_dict(yaml.safe_load(text))
+        scheme_of(config, WING.ratios).bind(10)
+        config.total_steps(1000)
+    except UserError:
+        pass
+
+
+@CASES
+@given(
+    name=st.sampled_from(["config.yaml", "model.json", "model.safetensors", "results.json", "metrics.csv"]),
+    change=damage(),
+)
+def test_run_folders(run: Path, name: str, change: Any) -> None:
+    file = run / name if (run / name).exists() else run / "results.json"
+    whole = file.read_bytes() if file.exists() else None
+    try:
+        file.write_bytes(change(whole or b'{"scores": {"probe_accuracy": 0.5}}'))
+        assert len(find_runs(run)) == 1
+        results = RunFolder(run).results
+        assert results is None or isinstance(results["scores"], dict)
+        for read in (
+            lambda: load_model(run, wing_of_run(RunFolder(run).read_config(), run)),
+            lambda: MetricsFile(run / "metrics.csv", keep=6).__exit__(None, None, None),
+        ):
+            try:
+                read()
+            except UserError as error:
+                assert "\n" not in str(error)
+    finally:
+        if whole is None:
+            file.unlink()
+        else:
+            file.write_bytes(whole)
