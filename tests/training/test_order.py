@@ -26,6 +26,15 @@ def test_starting_late_gives_the_rest(samples: int, micro: int, parts: int, step
     assert all(len(indices) == micro for indices in whole)
 
 
+@given(st.integers(2, 50), st.integers(1, 4), st.integers(1, 3), st.integers(1, 4))
+def test_ranks_share_out_every_micro_batch(samples: int, share: int, parts: int, ranks: int) -> None:
+    batch = share * parts * ranks
+    whole = BatchOrder(samples, batch, 5, Key.root(1), accumulate=parts)
+    split = [BatchOrder(samples, batch, 5, Key.root(1), accumulate=parts, rank=r, ranks=ranks) for r in range(ranks)]
+    for one, several in zip(whole, zip(*split, strict=True), strict=True):
+        assert one.tolist() == np.concatenate(several).tolist()
+
+
 def test_epochs_and_seeds_have_other_orders() -> None:
     order = BatchOrder(100, 100, 3, Key.root(0))
     first, second, _ = list(order)

@@ -12,6 +12,7 @@ from r2mae.training.config import RunConfig, scheme_of
 from r2mae.training.folder import FolderLock, RunFolder
 from r2mae.training.loop import Fitted, fit
 from r2mae.training.progress import Reporter
+from r2mae.training.ranks import process_rank
 from r2mae.training.saving import load_model
 from r2mae.training.task import Data
 
@@ -33,6 +34,8 @@ def pretrain(
     if data is None and not (folder.trained and folder.results is not None):
         data = wing.load(config)
     fitted = fit(config, wing, out, data=data, reporter=reporter)
+    if process_rank() > 0:
+        raise SystemExit(0)  # the first process measures and reports
     results = folder.results
     if results is None:
         results = {

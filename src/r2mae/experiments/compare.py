@@ -72,6 +72,8 @@ def compare(
     UserError
         If a cell fails (the others are kept), or the folder belongs to other configurations.
     """
+    if base.devices > 1:
+        raise UserError("a comparison trains each cell on one device: leave --devices out, and use --jobs")
     if jobs is not None and jobs < 1:
         raise UserError(f"jobs must be 1 or more, not {jobs}")
     base = replace(base, threads=base.threads or 1)

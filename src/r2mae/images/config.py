@@ -40,7 +40,7 @@ class ImagesConfig(RunConfig):
             value = getattr(self, name)
             if value is not None and (not isinstance(value, int) or value < 1):
                 raise UserError(f"{name} must be 1 or more, not {value!r}")
-        if self.batch_size // self.accumulate < 2:
+        if self.batch_size // (self.accumulate * self.devices) < 2:
             raise UserError("batch normalisation needs two images in a micro-batch: raise batch_size")
         if not 0 < self.test_fraction < 1:
             raise UserError(f"test_fraction must lie between 0 and 1, not {self.test_fraction}")

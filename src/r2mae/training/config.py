@@ -13,7 +13,7 @@ from r2mae.masking.ratios import LinearDecay, Uniform, UniformAbove
 from r2mae.masking.schemes import RatioDefaults, Scheme, make_scheme
 
 # These say where and how comfortably a run is computed, not what: a run may be resumed with others.
-MACHINE_FIELDS = frozenset({"device", "workers", "threads", "save_every"})
+MACHINE_FIELDS = frozenset({"device", "devices", "workers", "threads", "save_every"})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,6 +86,8 @@ class RunConfig:
         Seed of weights, data order, ratios and masks.
     device : str
         "auto", "cpu", "cuda" or "cuda:1".
+    devices : int
+        Processes that train together, one per device (or per core group on a CPU); the batch is divided among them.
     workers : int
         Processes that load data; 0 loads in the training process.
     threads : int, optional
@@ -127,12 +129,13 @@ class RunConfig:
     precision: Literal["auto", "32", "bf16"] = "auto"
     seed: int = 0
     device: str = "auto"
+    devices: int = 1
     workers: int = 0
     threads: int | None = None
     save_every: int = 500
 
     def __post_init__(self) -> None:
-        for name in ("batch_size", "accumulate", "save_every"):
+        for name in ("batch_size", "accumulate", "save_every", "devices"):
             _at_least(self, name, 1)
         for name in ("steps", "validate_every", "patience", "threads", "cl_iterations"):
             if getattr(self, name) is not None:
@@ -149,6 +152,11 @@ class RunConfig:
     def _check_combinations(self) -> None:
         if self.batch_size % self.accumulate:
             raise UserError(f"batch_size {self.batch_size} does not split into {self.accumulate} equal micro-batches")
+        if self.batch_size % (self.accumulate * self.devices):
+            raise UserError(
+                f"batch_size {self.batch_size} does not split among {self.devices} devices with {self.accumulate} "
+                "micro-batches each"
+            )
         if not 0 <= self.warmup < 1:
             raise UserError(f"warmup must be a fraction in [0, 1), not {self.warmup}")
         if self.ema is not None and not 0 < self.ema < 1:

@@ -107,10 +107,15 @@ class Keeper(Callback):
         last = self.step == self.total_steps
         validate = self.validation is not None and (self.step % self.validate_every == 0 or last)
         save = self.step % self.config.save_every == 0 or last
-        late = time.perf_counter() - self._clock > _SECONDS_BETWEEN_REPORTS
-        if validate or save or late or self.step % FLUSH_EVERY == 0 or self.stop.number is not None:
+        # Several processes do the same at the same step, whatever a clock or a signal says to one of them.
+        now = trainer.world_size == 1 and (
+            self.stop.number is not None or time.perf_counter() - self._clock > _SECONDS_BETWEEN_REPORTS
+        )
+        if validate or save or now or self.step % FLUSH_EVERY == 0:
             stopped = self._flush(pl_module, validate=validate)
             asked = self.stop.number
+            if trainer.world_size > 1:
+                stopped, asked = trainer.strategy.broadcast((stopped, asked))
             if save or stopped or asked is not None:
                 self._check_sound(pl_module)
                 self.metrics.sync()

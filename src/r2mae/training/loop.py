@@ -4,7 +4,7 @@ import logging
 import signal
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 from lightning.pytorch import Trainer
+from lightning.pytorch.strategies import DDPStrategy
 from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
@@ -27,6 +28,7 @@ from r2mae.training.metrics import MetricsFile
 from r2mae.training.module import Pretraining
 from r2mae.training.order import BatchOrder
 from r2mae.training.progress import Reporter, Silent
+from r2mae.training.ranks import process_rank
 from r2mae.training.saving import save_model
 from r2mae.training.task import Batches, Data, Trainable
 
@@ -93,10 +95,12 @@ def fit(
     """
     scheme = scheme_of(config, wing.ratios)  # mistakes are found before anything is written
     lightning_device(config.device)
-    folder = RunFolder(out)
-    with FolderLock(folder.path), _threads(config.threads):
-        known = folder.config_file.exists()
-        if known:
+    folder, rank = RunFolder(out), process_rank()
+    if config.devices == 1 and rank > 0:
+        raise UserError("this is one of several processes: say how many with --devices")
+    with FolderLock(folder.path) if rank == 0 else nullcontext(), _threads(config.threads):
+        known = folder.config_file.exists() or rank > 0
+        if folder.config_file.exists():
             folder.claim(config, wing.fingerprint(config))
         if folder.trained:
             there = read_json(folder.model_file)
@@ -104,7 +108,8 @@ def fit(
         data = data or wing.load(config)
         if not known:
             folder.claim(config, wing.fingerprint(config))
-        folder.sweep()
+        if rank == 0:
+            folder.sweep()
         total = config.total_steps(len(data.train))
         with _keyed_torch(config.seed):
             task, model = wing.build(data.architecture)
@@ -116,7 +121,8 @@ def fit(
         first = 0 if checkpoint is None else int(checkpoint[STEP])
         seconds = keeper.seconds
         description = {"wing": wing.name, "steps": keeper.step, "seconds": seconds}
-        save_model(folder, data.architecture, module.kept_model, description)
+        if rank == 0:
+            save_model(folder, data.architecture, module.kept_model, description)
         return Fitted(folder, keeper.step, first, True, seconds)
 
 
@@ -136,7 +142,8 @@ def _train(
     if checkpoint is not None:
         early = EarlyStopping(config.patience, checkpoint[EARLY]["best"], checkpoint[EARLY]["waited"])
     ended = first >= total or (config.patience is not None and early.waited >= config.patience)
-    with MetricsFile(folder.metrics_file, keep=first) as metrics:
+    rank = process_rank()
+    with MetricsFile(folder.metrics_file, keep=first, rank=rank) as metrics:
         epoch = max(1, round(len(data.train) / config.batch_size))
         keeper = Keeper(
             folder=folder,
@@ -162,11 +169,15 @@ def _train(
             Key.root(config.seed),
             accumulate=config.accumulate,
             first_step=first,
+            rank=rank,
+            ranks=config.devices,
         )
+        if rank:
+            keeper.reporter = reporter = Silent()
         reporter.start(first, total)
         try:
             with _quiet(), stop:
-                trainer = _trainer(config, keeper)
+                trainer = _trainer(config, keeper, module)
                 path = folder.checkpoint if checkpoint is not None else None
                 trainer.fit(module, _loader(data.train, order, config, trainer), ckpt_path=path, weights_only=True)
         except Stopped as stopped:
@@ -190,14 +201,23 @@ def load_state(module: nn.Module, checkpoint: dict[str, Any], folder: RunFolder)
         raise UserError(f"{folder.checkpoint} belongs to another model: delete it to start again") from None
 
 
-def _trainer(config: RunConfig, keeper: Keeper) -> Trainer:
+def _trainer(config: RunConfig, keeper: Keeper, module: Pretraining) -> Trainer:
     accelerator, devices = lightning_device(config.device)
+    strategy: DDPStrategy | str = "auto"
+    if config.devices > 1:
+        devices = config.devices
+        # A frozen weight network has parameters without gradients, which DDP has to be told.
+        strategy = DDPStrategy(
+            process_group_backend="gloo" if accelerator == "cpu" else None,
+            find_unused_parameters=module.weights is not None,
+        )
     bf16 = config.precision == "bf16" or (
         config.precision == "auto" and accelerator == "cuda" and torch.cuda.is_bf16_supported()
     )
     return Trainer(
         accelerator=accelerator,
         devices=devices,
+        strategy=strategy,
         precision="bf16-mixed" if bf16 else "32-true",
         max_epochs=1,
         accumulate_grad_batches=config.accumulate,

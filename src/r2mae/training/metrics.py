@@ -21,6 +21,8 @@ class MetricsFile:
         The file.
     keep : int
         Last step of the rows that stay: the checkpoint's step, 0 for a new run.
+    rank : int
+        Of this process; only rank 0 writes.
 
     Raises
     ------
@@ -28,8 +30,11 @@ class MetricsFile:
         If a step up to `keep` is missing.
     """
 
-    def __init__(self, path: Path, keep: int = 0) -> None:
+    def __init__(self, path: Path, keep: int = 0, *, rank: int = 0) -> None:
         self.path = path
+        self._silent = rank > 0
+        if self._silent:
+            return
         rows = [row for row in self._rows(path) if int(row.split(",", 1)[0]) <= keep]
         if [int(row.split(",", 1)[0]) for row in rows] != list(range(1, keep + 1)):
             raise UserError(f"{path} lacks steps before the checkpoint's step {keep}: {remedy_for(path)}")
@@ -49,12 +54,15 @@ class MetricsFile:
 
     def write(self, rows: Sequence[Sequence[float | None]]) -> None:
         """Append rows in the order of :data:`COLUMNS`; None is an empty cell."""
+        if self._silent:
+            return
         self._file.writelines(",".join("" if x is None else _number(x) for x in row) + "\n" for row in rows)
         self._file.flush()
 
     def sync(self) -> None:
         """Bring all rows to the disk; a checkpoint must not know of steps that the file does not."""
-        os.fsync(self._file.fileno())
+        if not self._silent:
+            os.fsync(self._file.fileno())
 
     def __enter__(self) -> "MetricsFile":
         """Return itself."""
@@ -64,7 +72,8 @@ class MetricsFile:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Close the file."""
-        self._file.close()
+        if not self._silent:
+            self._file.close()
 
 
 def _number(value: float) -> str:

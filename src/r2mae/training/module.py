@@ -81,9 +81,9 @@ class Pretraining(LightningModule):
     def training_step(self, batch: Any, batch_idx: int) -> Tensor:
         """Return what is differentiated for one micro-batch."""
         step, part = self.trainer.global_step, batch_idx % self.config.accumulate
-        row = part * (self.config.batch_size // self.config.accumulate)
         self._seed_torch(step, part)
         rows = len(next(iter(batch.values()))) if isinstance(batch, dict) else len(batch)
+        row = (part * self.trainer.world_size + self.global_rank) * rows  # in the global batch
         ratio = draw(self.scheme.ratio, step, self._ratio_key.rows(row), rows)
         self.ratio = float(np.mean(ratio))
         corrupted = self.task.corrupt(batch, ratio, self._mask_key.fold(step).rows(row))
@@ -95,21 +95,28 @@ class Pretraining(LightningModule):
         elif corrupted.weights is not None:
             losses = losses * corrupted.weights
         total, denominator = losses.sum(), self._denominator(corrupted, rows)
-        if self.config.accumulate == 1:
+        if self._alone:
             loss = total / denominator
-            self._sums, self._denominators = [loss.detach()], []
+            self._step_loss = loss.detach()
             return loss
         self._sums.append(total.detach())
         self._denominators.append(denominator)
         return total
 
     def on_before_optimizer_step(self, optimizer: torch.optim.Optimizer) -> None:
-        """Turn the gradient of the sums into that of the step's weighted mean, then clip.
+        """Turn the gradient of the sums into that of the weighted mean over the whole step, then clip.
 
         The weight network is clipped by itself, so that a curriculum does not change how the model is clipped.
         """
-        if self.config.accumulate > 1:
-            scale = self.config.accumulate / sum(self._denominators)  # Lightning divides by the count
+        if not self._alone:
+            total = torch.stack(self._sums).sum()
+            both = torch.stack([total, torch.zeros_like(total) + sum(self._denominators)])
+            if self.trainer.world_size > 1:
+                torch.distributed.all_reduce(both)
+            self._step_loss = both[0] / both[1]
+            self._sums, self._denominators = [], []
+            # Lightning divides by the number of micro-batches, and its processes take the mean of their gradients.
+            scale = self.config.accumulate * self.trainer.world_size / both[1]
             torch._foreach_mul_([p.grad for p in self.parameters() if p.grad is not None], scale)
         if self.config.clip is not None:
             for part in (self.model, self.weights):
@@ -127,12 +134,13 @@ class Pretraining(LightningModule):
             self.average.update_parameters(self.model)
 
     def take_loss(self) -> Tensor:
-        """Return the loss of the optimiser step just done, still on its device, and forget its parts."""
-        loss = torch.stack(self._sums).sum() if len(self._sums) > 1 else self._sums[0]
-        if self._denominators:
-            loss = loss / sum(self._denominators)
-        self._sums, self._denominators = [], []
-        return loss
+        """Return the loss of the optimiser step just done, over all micro-batches and ranks, still on its device."""
+        return self._step_loss
+
+    @property
+    def _alone(self) -> bool:
+        """Whether a micro-batch is the whole step."""
+        return self.config.accumulate == 1 and self.trainer.world_size == 1
 
     def _denominator(self, corrupted: Corrupted, rows: int) -> Tensor | float:
         match self.config.weighting:

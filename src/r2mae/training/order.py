@@ -31,16 +31,28 @@ class BatchOrder(Sampler[Any]):
         Micro-batches of an optimiser step.
     first_step : int
         Where to begin; the length stays that of the whole run, as the trainer counts from its start.
+    rank, ranks : int
+        Which part of every micro-batch this process takes, and of how many.
     """
 
     def __init__(
-        self, samples: int, batch_size: int, steps: int, key: Key, *, accumulate: int = 1, first_step: int = 0
+        self,
+        samples: int,
+        batch_size: int,
+        steps: int,
+        key: Key,
+        *,
+        accumulate: int = 1,
+        first_step: int = 0,
+        rank: int = 0,
+        ranks: int = 1,
     ) -> None:
         self.samples = samples
         self.batch_size = batch_size
         self.steps = steps
         self.accumulate = accumulate
         self.first_step = first_step
+        self.rank, self.ranks = rank, ranks
         self._key = key.fold("order")
         self._epochs: dict[int, Int64[np.ndarray, " n"]] = {}
 
@@ -49,12 +61,13 @@ class BatchOrder(Sampler[Any]):
         return self.steps * self.accumulate
 
     def __iter__(self) -> Iterator[Int64[np.ndarray, " micro"]]:
-        """Yield the micro-batches from `first_step` on."""
-        micro = self.batch_size // self.accumulate
+        """Yield this rank's share of the micro-batches from `first_step` on."""
+        share = self.batch_size // (self.accumulate * self.ranks)
         for step in range(self.first_step, self.steps):
             indices = self.indices(step)
             for part in range(self.accumulate):
-                yield indices[part * micro : (part + 1) * micro]
+                first = (part * self.ranks + self.rank) * share
+                yield indices[first : first + share]
 
     def indices(self, step: int) -> Int64[np.ndarray, " batch"]:
         """Return the samples of optimiser step `step`."""

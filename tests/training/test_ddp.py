@@ -1,0 +1,106 @@
+"""Two processes do what one does."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+import torch
+
+from r2mae.errors import UserError
+from r2mae.images.config import ImagesConfig
+from r2mae.training.folder import RunFolder
+from r2mae.training.loop import fit
+
+from .conftest import InterruptAt, Interrupted, ToyConfig, ToyWing
+
+SCRIPT = Path(__file__).with_name("ddp.py")
+
+
+def train(out: Path, options: dict[str, Any], launcher: tuple[str, ...] = (sys.executable,)) -> pd.DataFrame:
+    environment = {**os.environ, "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [*launcher, str(SCRIPT), str(out), json.dumps(options)],
+        check=False, capture_output=True, text=True, env=environment, timeout=300,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return pd.read_csv(out / "metrics.csv")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"scheme": "mdlm"},
+        {"scheme": "r2mae-cl", "accumulate": 2, "clip": 0.5},
+        {"per": "sample", "validation": 0.2, "validate_every": 5},
+    ],
+    ids=["mdlm", "curriculum, accumulation, clipping", "per sample, validation"],
+)
+def test_two_processes_equal_one(
+    tmp_path: Path, wing: ToyWing, options: dict[str, Any], weights_of: Callable[[Path], dict[str, torch.Tensor]]
+) -> None:
+    fit(ToyConfig(steps=20, threads=1, **options), wing, tmp_path / "one")
+    one = pd.read_csv(tmp_path / "one" / "metrics.csv")
+    two = train(tmp_path / "two", {"steps": 20, "devices": 2, **options})
+    assert two["step"].tolist() == one["step"].tolist()
+    if options.get("per") != "sample":  # there the file tells the mean of the first rank's ratios
+        assert two["ratio"].tolist() == one["ratio"].tolist()
+    assert two["loss"].to_numpy() == pytest.approx(one["loss"].to_numpy(), rel=1e-5)
+    weights = weights_of(tmp_path / "two")
+    for name, value in weights_of(tmp_path / "one").items():
+        torch.testing.assert_close(weights[name], value, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.slow
+def test_two_processes_go_on_where_one_was_cut_off(tmp_path: Path, wing: ToyWing) -> None:
+    fit(ToyConfig(steps=20, threads=1), wing, tmp_path / "one")
+    with pytest.raises(Interrupted):
+        fit(ToyConfig(steps=20, threads=1), wing, tmp_path / "two", reporter=InterruptAt(14))
+    two = train(tmp_path / "two", {"steps": 20, "devices": 2})
+    one = pd.read_csv(tmp_path / "one" / "metrics.csv")
+    assert two["loss"].to_numpy() == pytest.approx(one["loss"].to_numpy(), rel=1e-5)
+    assert RunFolder(tmp_path / "two").trained
+
+
+@pytest.mark.slow
+def test_torchrun(tmp_path: Path, wing: ToyWing) -> None:
+    launcher = (sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", "29731")
+    two = train(tmp_path / "two", {"steps": 10, "devices": 2}, launcher)
+    fit(ToyConfig(steps=10, threads=1), wing, tmp_path / "one")
+    one = pd.read_csv(tmp_path / "one" / "metrics.csv")
+    assert two["loss"].to_numpy() == pytest.approx(one["loss"].to_numpy(), rel=1e-5)
+
+
+@pytest.mark.slow
+def test_the_command_line_with_batch_norm(tmp_path: Path) -> None:
+    """With batch statistics the losses differ, but not ratios, masks and order."""
+    line = [sys.executable, "-m", "r2mae", "pretrain", "digits", "--steps", "8", "--hidden", "16", "--threads", "1"]
+    environment = {**os.environ, "GLOO_SOCKET_IFNAME": "lo"}
+    for devices in ("1", "2"):
+        out = ["--devices", devices, "--out", str(tmp_path / devices)]
+        done = subprocess.run([*line, *out], check=False, capture_output=True, text=True, env=environment, timeout=300)
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.count("linear probe accuracy") == 1
+    one, two = (pd.read_csv(tmp_path / devices / "metrics.csv") for devices in ("1", "2"))
+    assert one["ratio"].tolist() == two["ratio"].tolist()
+    assert one["loss"].to_numpy() == pytest.approx(two["loss"].to_numpy(), rel=0.2)
+
+
+def test_batches_must_divide() -> None:
+    with pytest.raises(UserError, match="does not split among 3 devices"):
+        ToyConfig(batch_size=20, devices=3)
+    with pytest.raises(UserError, match="needs two images"):
+        ImagesConfig(data="digits", batch_size=4, devices=4)
+
+
+def test_one_of_several_processes_must_know(tmp_path: Path, wing: ToyWing, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(UserError, match="say how many with --devices"):
+        fit(ToyConfig(steps=3), wing, tmp_path)
