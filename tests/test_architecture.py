@@ -12,7 +12,7 @@ import r2mae
 
 ROOT = Path(r2mae.__file__).parent
 FLOORS = {
-    "errors": -2, "lazy": -2, "files": -1, "catalogue": 0,  # the ground
+    "errors": -2, "lazy": -2, "registry": -2, "files": -1, "catalogue": 0,  # the ground
     "masking": 1, "theory": 1,
     "training": 2, "evaluation": 2,
     "images": 3, "text": 3, "genome": 3, "cells": 3,

@@ -253,6 +253,24 @@ def test_data(run: Run) -> None:
     assert "ships with scikit-learn" in run("data path digits")[1]
 
 
+def test_completion_knows_commands_schemes_and_options(run: Run) -> None:
+    script = run("completion bash")[1]
+    probe = "COMP_WORDS=(r2mae {words}); COMP_CWORD=$((${{#COMP_WORDS[@]}}-1)); _r2mae; echo ${{COMPREPLY[@]}}"
+    for words, expected in (
+        ("pre", {"pretrain"}),
+        ("pretrain dig", {"digits"}),
+        ("pretrain digits --scheme r2mae-c", {"r2mae-cl", "r2mae-cl-k0"}),
+        ("pretrain digits --batch", {"--batch-size"}),
+        ("pretrain digits --preset mlp-16-6", {"mlp-16-64"}),
+    ):
+        done = subprocess.run(
+            ["bash", "-c", script + probe.format(words=words)], capture_output=True, text=True, check=True
+        )
+        assert set(done.stdout.split()) == expected
+    assert "bashcompinit" in run("completion zsh")[1]
+    assert "did you mean 'bash'" in run("completion bsh")[2]
+
+
 def test_the_module_is_the_command() -> None:
     done = subprocess.run([sys.executable, "-m", "r2mae", "frobnicate"], capture_output=True, text=True, check=False)
     assert done.returncode == 2

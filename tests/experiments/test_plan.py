@@ -4,10 +4,11 @@ import pytest
 
 from r2mae.errors import UserError
 from r2mae.experiments.plan import parse_ratios, parse_seeds, plan_cells, plan_rows, words_of
-from r2mae.experiments.wings import WINGS, defaults_of, get_wing, public_sets, wing_of
+from r2mae.experiments.wings import defaults_of, get_wing, public_sets, wing_of
 from r2mae.images.config import ImagesConfig
 from r2mae.images.wing import WING
 from r2mae.masking.schemes import scheme_names
+from r2mae.registry import WINGS
 
 BASE = ImagesConfig(data="digits")
 

@@ -16,6 +16,7 @@ COMMANDS = {
     "embed": "embed data with a pretrained model",
     "runs": "list run folders with their state",
     "data": "list, fetch and find public data sets",
+    "completion": "print completion for a shell",
 }
 
 _HELP = """usage: r2mae COMMAND ...
@@ -56,7 +57,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _dispatch(words: list[str]) -> int:
     if not words or words[0] in ("-h", "--help", "help"):
-        lines = (f"  {name:<10}{told}" for name, told in COMMANDS.items())
+        lines = (f"  {name:<12}{told}" for name, told in COMMANDS.items())
         print(_HELP.format(commands="\n".join(lines)), end="")
         return 0
     if words[0] in ("-V", "--version"):

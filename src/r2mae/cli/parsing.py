@@ -11,8 +11,9 @@ import jsonargparse
 import yaml
 
 from r2mae.errors import UserError, nearest
-from r2mae.experiments.wings import WINGS, defaults_of, get_wing, public_sets, wing_of
+from r2mae.experiments.wings import defaults_of, get_wing, public_sets, wing_of
 from r2mae.masking.schemes import scheme_names
+from r2mae.registry import WINGS
 from r2mae.training.config import RunConfig, in_words, read_config
 
 if TYPE_CHECKING:

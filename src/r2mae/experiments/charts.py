@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from jaxtyping import Float
-from matplotlib.colors import to_hex
+from matplotlib.colors import to_hex, to_rgb
 from matplotlib.ticker import LogLocator, MaxNLocator
 
 from r2mae.evaluation.statistics import mean_interval
@@ -207,7 +207,8 @@ def loss_chart(comparison: Comparison, title: str, caption: str) -> Chart:
         if column not in comparison.curves:
             continue
         curves = comparison.curves.loc[np.isfinite(comparison.curves[column].astype(float))]
-        wide = curves.groupby(["step", "label"])[column].agg(["mean", "min", "max"]).unstack("label")
+        by_step = curves.groupby(["step", "label"])[column].agg(["mean", "min", "max"])
+        wide = pd.DataFrame(by_step.unstack("label"))
         if wide.empty:
             continue
         wide = wide.iloc[np.unique(np.linspace(0, len(wide) - 1, _POINTS).round().astype(int))]
@@ -230,7 +231,7 @@ def ratio_charts(comparison: Comparison, analysis: Analysis) -> list[Chart]:
     for column in comparison.table.columns:
         if (match := _RATIO.fullmatch(str(column))) and float(match["ratio"]) <= 1:
             found.setdefault(match["metric"], {})[float(match["ratio"])] = str(column)
-    charts = []
+    charts: list[Chart] = []
     for name, columns in found.items():
         # Names such as top_1 end in a number, too: a ratio between 0 and 1 tells.
         if len(columns) > 1 and any(0 < ratio < 1 for ratio in columns):
@@ -241,8 +242,8 @@ def ratio_charts(comparison: Comparison, analysis: Analysis) -> list[Chart]:
             if panel is not None:
                 band = f", bands their {CONFIDENCE:.0%} intervals" if analysis.summary["n"].max() > 1 else ""
                 caption = (
-                    f"Lines are means of {words} over seeds{band}. At every ratio all models see the same frozen masks, "
-                    "so that one ratio is one task for all."
+                    f"Lines are means of {words} over seeds{band}. At every ratio all models see the same frozen "
+                    "masks, so that one ratio is one task for all."
                 )
                 charts.append(Chart(f"by_ratio_{len(charts)}", f"{_sentence(words)} by mask ratio", caption, (panel,)))
     return charts
@@ -269,9 +270,7 @@ def _ratio_panel(
     return _panel(name, _sentence(words), "mask ratio", np.array(list(columns)), lines)
 
 
-def _panel(
-    name: str, title: str, x_label: str, x: Float[np.ndarray, " points"], lines: Sequence[Line]
-) -> Panel:
+def _panel(name: str, title: str, x_label: str, x: Float[np.ndarray, " points"], lines: Sequence[Line]) -> Panel:
     """Choose the axes, as the figures do."""
     means = _finite(line.mean for line in lines)
     all_values = np.concatenate([means, _finite(line.low for line in lines), _finite(line.high for line in lines)])
@@ -319,11 +318,28 @@ def _sentence(words: str) -> str:
     return words[:1].upper() + words[1:]
 
 
+def themed(svg: str) -> str:
+    """Let the colours of a figure's inline SVG follow the page: its ground and grid, its lines like those of charts.
+
+    Parameters
+    ----------
+    svg : str
+        With colours as ``#rrggbb`` in styles.
+    """
+    found = sorted(set(re.findall(r": (#[0-9a-f]{6})\b", svg)))
+    both = {"#ffffff": "var(--page)", "#e4e4e4": "var(--grid)"}
+    svg = re.sub(r": (#[0-9a-f]{6})\b", lambda match: f": {both.get(match[1], f'var(--c{match[1][1:]})')}", svg)
+    light = "".join(f"--c{colour[1:]}:{colour};" for colour in found if colour not in both)
+    dark = "".join(f"--c{colour[1:]}:{to_hex(_on_dark(to_rgb(colour)))};" for colour in found if colour not in both)
+    style = f".plot{{{light}}}@media screen and (prefers-color-scheme:dark){{.plot{{{dark}}}}}"
+    return svg.replace(">", f"><style>{style}</style>", 1)
+
+
 def _on_dark(colour: tuple[float, float, float]) -> tuple[float, float, float]:
     """Turn greys over, and lighten dark colours, so that both stand out from a dark page."""
     red, green, blue = colour
     if red == green == blue:
         return (1 - 0.8 * red,) * 3
     brightness = 0.2126 * red + 0.7152 * green + 0.0722 * blue
-    share = 0.5 if brightness < 0.35 else 0.25 if brightness < 0.45 else 0.0
+    share = 0.45 if brightness < 0.2 else 0.3 if brightness < 0.3 else 0.0
     return red + (1 - red) * share, green + (1 - green) * share, blue + (1 - blue) * share

@@ -12,7 +12,7 @@ from markupsafe import Markup
 
 from r2mae.evaluation.metrics import Metric
 from r2mae.experiments.analysis import Analysis, fixed_labels, to_json
-from r2mae.experiments.charts import Chart, Ink, inks_of, loss_chart, ratio_charts
+from r2mae.experiments.charts import Chart, Ink, inks_of, loss_chart, ratio_charts, themed
 from r2mae.experiments.figures import NamedFigure, comparison_figures, inline_svg, png
 from r2mae.experiments.results import Comparison
 from r2mae.experiments.wording import BEST_FIXED, CONFIDENCE, difference_places, interval, number
@@ -160,7 +160,8 @@ def _figures(comparison: Comparison, analysis: Analysis) -> list[_Placed | Chart
     last_score = 0
     for named in comparison_figures(comparison, analysis):
         if named.name == _LOSS_CURVES:
-            figures.append(loss_chart(comparison, named.title, named.caption))
+            chart = loss_chart(comparison, named.title, named.caption)
+            figures += [chart] if chart.panels else []  # there are none if every loss is infinite
         else:
             figures.append(_placed(named))
         if named.name.startswith("score_"):
@@ -170,7 +171,7 @@ def _figures(comparison: Comparison, analysis: Analysis) -> list[_Placed | Chart
 
 
 def _placed(named: NamedFigure) -> _Placed:
-    image = Markup(inline_svg(named.figure, named.name))
+    image = Markup(themed(inline_svg(named.figure, named.name)))
     if len(image) > _LARGEST_SVG:
         source = "data:image/png;base64," + b64encode(png(named.figure)).decode()
         image = Markup('<img class="plot" alt="{}" src="{}">').format(named.title, source)

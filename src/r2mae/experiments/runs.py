@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from r2mae.errors import UserError
-from r2mae.experiments.wings import WINGS, get_wing
+from r2mae.experiments.wings import get_wing
+from r2mae.registry import WINGS
 from r2mae.training.folder import RunFolder, read_json
 
 

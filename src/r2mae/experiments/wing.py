@@ -14,7 +14,7 @@ from r2mae.training.task import Trainable
 
 @runtime_checkable
 class Wing(Trainable, Protocol):
-    """A domain: one object per wing, named in one line of :mod:`r2mae.experiments.wings`."""
+    """A domain: one object per wing, named in one line of :mod:`r2mae.registry`."""
 
     @property
     def title(self) -> str:

@@ -1,4 +1,4 @@
-"""The wings, by name: one line each. Importing this is light; a wing's libraries come when it is asked for."""
+"""The wings that :mod:`r2mae.registry` names; a wing's libraries come when it is asked for."""
 
 from collections.abc import Mapping
 from importlib import import_module
@@ -6,14 +6,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from r2mae.errors import UserError, unknown
+from r2mae.registry import WINGS
 
 if TYPE_CHECKING:
     from r2mae.catalogue import PublicSet
     from r2mae.experiments.wing import Wing
-
-WINGS = {
-    "images": "r2mae.images.wing",
-}
 
 
 def get_wing(name: str) -> "Wing":

@@ -8,12 +8,12 @@ from r2mae.training.config import RunConfig, scheme_of
 if TYPE_CHECKING:
     from r2mae.training.folder import RunFolder
     from r2mae.training.loop import Fitted, fit
-    from r2mae.training.saving import load_model
+    from r2mae.training.saving import LoadedRun, load, load_model
 
-__all__ = ["Fitted", "RunConfig", "RunFolder", "fit", "load_model", "scheme_of"]
+__all__ = ["Fitted", "LoadedRun", "RunConfig", "RunFolder", "fit", "load", "load_model", "scheme_of"]
 
 __getattr__, __dir__ = lazily(
     __name__,
-    {"loop": ("Fitted", "fit"), "folder": ("RunFolder",), "saving": ("load_model",)},
+    {"loop": ("Fitted", "fit"), "folder": ("RunFolder",), "saving": ("LoadedRun", "load", "load_model")},
     __all__,
 )

@@ -13,7 +13,7 @@ from r2mae.masking.ratios import LinearDecay, Uniform, UniformAbove
 from r2mae.masking.schemes import RatioDefaults, Scheme, make_scheme
 
 # These say where and how comfortably a run is computed, not what: a run may be resumed with others.
-MACHINE_FIELDS = frozenset({"device", "devices", "workers", "threads", "save_every"})
+MACHINE_FIELDS = frozenset({"device", "devices", "workers", "threads", "save_every", "keep_every", "logger"})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,6 +94,14 @@ class RunConfig:
         CPU threads of the training process.
     save_every : int
         Steps between checkpoints.
+    keep_every : int, optional
+        Steps between checkpoints that are kept, as checkpoints/step-N.ckpt.
+    keep : {"last", "best"}
+        Which weights become the finished model: the last, or those with the lowest validation loss.
+    compile : bool
+        Compile the model with torch.compile (numbers change in the last digits).
+    logger : {"none", "tensorboard", "wandb", "mlflow"}
+        Experiment tracker that hears of the metrics, too.
     """
 
     wing: ClassVar[str] = ""
@@ -133,11 +141,15 @@ class RunConfig:
     workers: int = 0
     threads: int | None = None
     save_every: int = 500
+    keep_every: int | None = None
+    keep: Literal["last", "best"] = "last"
+    compile: bool = False
+    logger: Literal["none", "tensorboard", "wandb", "mlflow"] = "none"
 
     def __post_init__(self) -> None:
         for name in ("batch_size", "accumulate", "save_every", "devices"):
             _at_least(self, name, 1)
-        for name in ("steps", "validate_every", "patience", "threads", "cl_iterations"):
+        for name in ("steps", "validate_every", "patience", "threads", "cl_iterations", "keep_every"):
             if getattr(self, name) is not None:
                 _at_least(self, name, 1)
         for name in ("workers", "seed", "weight_decay", "decay", "cl_warmup", "cl_start", "cl_end"):
@@ -163,6 +175,8 @@ class RunConfig:
             raise UserError(f"ema must be a decay between 0 and 1, such as 0.999, not {self.ema}")
         if not 0 <= self.validation < 1:
             raise UserError(f"validation must be a fraction in [0, 1), not {self.validation}")
+        if self.keep == "best" and self.validation == 0:
+            raise UserError("keep 'best' needs a validation loss: hold data out with --validation 0.1")
         if self.patience is not None and self.validation == 0:
             raise UserError("patience needs a validation loss: hold data out with --validation 0.1")
         if self.seed >= 1 << 63:

@@ -40,6 +40,7 @@ class RunFolder:
         self.environment_file = self.path / "environment.json"
         self.metrics_file = self.path / "metrics.csv"
         self.checkpoint = self.path / "checkpoints" / "last.ckpt"
+        self.best = self.path / "checkpoints" / "best.safetensors"
         self.weights = self.path / "model.safetensors"
         self.model_file = self.path / "model.json"
         self.results_file = self.path / "results.json"

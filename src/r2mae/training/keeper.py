@@ -14,9 +14,10 @@ from r2mae.training.checkpoint import EARLY, SECONDS, STEP
 from r2mae.training.config import RunConfig
 from r2mae.training.folder import RunFolder
 from r2mae.training.interrupt import Stopped, StopRequest
-from r2mae.training.metrics import MetricsFile
+from r2mae.training.metrics import COLUMNS, MetricsFile
 from r2mae.training.module import Pretraining
 from r2mae.training.progress import Pace, Reporter
+from r2mae.training.saving import save_weights
 from r2mae.training.task import Batches
 from r2mae.training.validation import masked_losses
 
@@ -111,7 +112,8 @@ class Keeper(Callback):
         now = trainer.world_size == 1 and (
             self.stop.number is not None or time.perf_counter() - self._clock > _SECONDS_BETWEEN_REPORTS
         )
-        if validate or save or now or self.step % FLUSH_EVERY == 0:
+        keep = self.config.keep_every is not None and self.step % self.config.keep_every == 0
+        if validate or save or keep or now or self.step % FLUSH_EVERY == 0:
             stopped = self._flush(pl_module, validate=validate)
             asked = self.stop.number
             if trainer.world_size > 1:
@@ -120,6 +122,10 @@ class Keeper(Callback):
                 self._check_sound(pl_module)
                 self.metrics.sync()
                 trainer.save_checkpoint(self.folder.checkpoint)
+            if keep:
+                trainer.save_checkpoint(self.folder.checkpoint.with_name(f"step-{self.step:08}.ckpt"))
+            for logger in trainer.loggers:
+                logger.log_metrics(self._latest, step=self.step)
             if stopped:
                 trainer.should_stop = True
             elif asked is not None and not last:
@@ -147,6 +153,8 @@ class Keeper(Callback):
         held_out, stopped = None, False
         if validate and self.validation is not None:
             held_out = self._validate(module, self.validation)
+            if held_out < self.early.best and self.config.keep == "best" and module.global_rank == 0:
+                save_weights(self.folder.best, module.kept_model)
             stopped = self.early.stop(held_out)
             if not math.isfinite(held_out):
                 raise UserError(f"the validation loss is {held_out} at step {self.step}: {_REMEDY}")
@@ -154,6 +162,7 @@ class Keeper(Callback):
         rows = [[s, r, loss, lr, None] for (s, r, lr), loss in zip(self._pending, values, strict=True)]
         rows[-1][-1] = held_out
         self.metrics.write(rows)
+        self._latest = {k: v for k, v in zip(COLUMNS[1:], rows[-1][1:], strict=True) if v is not None}
         self._report(values[-1])
         self._pending, self._losses = [], []
         return stopped

@@ -24,12 +24,13 @@ from r2mae.training.devices import lightning_device
 from r2mae.training.folder import FolderLock, RunFolder, read_json
 from r2mae.training.interrupt import Stopped, StopRequest
 from r2mae.training.keeper import EarlyStopping, Keeper
+from r2mae.training.loggers import make_logger
 from r2mae.training.metrics import MetricsFile
 from r2mae.training.module import Pretraining
 from r2mae.training.order import BatchOrder
 from r2mae.training.progress import Reporter, Silent
 from r2mae.training.ranks import process_rank
-from r2mae.training.saving import save_model
+from r2mae.training.saving import load_weights, save_model
 from r2mae.training.task import Batches, Data, Trainable
 
 # Third-party warnings that are no news to a user of this loop, one by one.
@@ -114,6 +115,8 @@ def fit(
         with _keyed_torch(config.seed):
             task, model = wing.build(data.architecture)
             module = Pretraining(task, model, scheme.bind(total), config, total)
+            if config.compile:
+                model.compile()
             checkpoint = read_checkpoint(folder.checkpoint) if folder.checkpoint.exists() else None
             keeper = _train(
                 module, data, wing, folder, total=total, checkpoint=checkpoint, reporter=reporter or Silent()
@@ -122,6 +125,8 @@ def fit(
         seconds = keeper.seconds
         description = {"wing": wing.name, "steps": keeper.step, "seconds": seconds}
         if rank == 0:
+            if config.keep == "best" and folder.best.exists():
+                load_weights(folder.best, module.kept_model)
             save_model(folder, data.architecture, module.kept_model, description)
         return Fitted(folder, keeper.step, first, True, seconds)
 
@@ -224,7 +229,7 @@ def _trainer(config: RunConfig, keeper: Keeper, module: Pretraining) -> Trainer:
         callbacks=[keeper],
         plugins=[AtomicCheckpointIO()],
         use_distributed_sampler=False,
-        logger=False,
+        logger=make_logger(config, keeper.folder) if process_rank() == 0 else False,
         enable_checkpointing=False,
         enable_progress_bar=False,
         enable_model_summary=False,

@@ -1,17 +1,20 @@
 """Finished models: ``model.safetensors`` with ``model.json`` beside it, readable anywhere and never unpickled."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from safetensors import SafetensorError
 from safetensors.torch import load as load_bytes
 from safetensors.torch import save as save_bytes
-from torch import nn
+from torch import Tensor, nn
 
 import r2mae
 from r2mae.errors import UserError
 from r2mae.files import atomic_write, write_json
+from r2mae.registry import WINGS
 from r2mae.training.config import RunConfig
 from r2mae.training.devices import torch_device
 from r2mae.training.folder import RunFolder, read_json, remedy_for
@@ -22,13 +25,64 @@ def save_model(
     folder: RunFolder, architecture: Mapping[str, Any], model: nn.Module, description: Mapping[str, Any]
 ) -> None:
     """Write weights, then the description (wing, steps, seconds) that vouches for them."""
-    state = {name: value.detach().cpu().contiguous() for name, value in model.state_dict().items()}
-    with atomic_write(folder.weights, "wb") as file:
-        file.write(save_bytes(state))
+    save_weights(folder.weights, model)
     write_json(
         folder.model_file,
         {"format": 1, "r2mae": r2mae.__version__, **description, "architecture": dict(architecture)},
     )
+
+
+def save_weights(path: Path, model: nn.Module) -> None:
+    """Write weights as safetensors, whole or not at all."""
+    state = {name: value.detach().cpu().contiguous() for name, value in model.state_dict().items()}
+    with atomic_write(path, "wb") as file:
+        file.write(save_bytes(state))
+
+
+def load_weights(path: Path, model: nn.Module) -> None:
+    """Read weights into a model, or say what is wrong with the file."""
+    try:
+        model.load_state_dict(load_bytes(path.read_bytes()))
+    except (SafetensorError, RuntimeError, OSError, ValueError) as error:
+        reason = " ".join(str(error).split())[:120]
+        raise UserError(f"{path} is damaged or belongs to another model ({reason}): {remedy_for(path)}") from None
+
+
+@dataclass(frozen=True)
+class LoadedRun:
+    """A finished run, ready to use.
+
+    Parameters
+    ----------
+    config : RunConfig
+        Its configuration.
+    task : Task
+        How it hides, predicts and embeds.
+    model : nn.Module
+        In evaluation mode.
+    """
+
+    config: RunConfig
+    task: Task
+    model: nn.Module
+
+    def embed(self, batch: Any) -> Tensor:
+        """Return the representation of a batch in the wing's own form (for images: flat pixels, bytes or 0 to 1)."""
+        return self.task.embed(self.model, batch)
+
+
+def load(path: str | Path, *, device: str = "cpu") -> LoadedRun:
+    """Load a finished run by its folder alone.
+
+    Raises
+    ------
+    UserError
+        As :func:`load_model`, or if this version has no such wing.
+    """
+    name = RunFolder(path).read_config().get("wing")
+    if name not in WINGS:
+        raise UserError(f"{path}: config.yaml names no wing of this version (wing: {name!r})")
+    return LoadedRun(*load_model(path, import_module(WINGS[str(name)]).WING, device=device))
 
 
 def load_model(path: str | Path, wing: Trainable, *, device: str = "cpu") -> tuple[RunConfig, Task, nn.Module]:
@@ -55,10 +109,5 @@ def load_model(path: str | Path, wing: Trainable, *, device: str = "cpu") -> tup
     except (TypeError, ValueError, KeyError, RuntimeError) as error:
         remedy = remedy_for(folder.model_file)
         raise UserError(f"{folder.model_file} describes no model that can be built ({error}): {remedy}") from None
-    try:
-        model.load_state_dict(load_bytes(folder.weights.read_bytes()))
-    except (SafetensorError, RuntimeError, OSError, ValueError) as error:
-        reason = " ".join(str(error).split())[:120]
-        remedy = remedy_for(folder.weights)
-        raise UserError(f"{folder.weights} is damaged or belongs to another model ({reason}): {remedy}") from None
+    load_weights(folder.weights, model)
     return config, task, model.to(where).eval()

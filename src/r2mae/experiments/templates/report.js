@@ -43,7 +43,7 @@
   const shown = 10;
   const text = (value) => String(Number(value.toPrecision(4))).replace("-", "\u2212");
   const spread = (line, i) =>
-    line.low[i] === null || line.low[i] === line.high[i] ? "" : ` (${text(line.low[i])} to ${text(line.high[i])})`;
+    line.low[i] === null || line.low[i] === line.high[i] ? "" : `${text(line.low[i])} to ${text(line.high[i])}`;
 
   const reader = (panel) => {
     const area = document.getElementById(panel.name);
@@ -82,8 +82,9 @@
         const line = panel.lines[i];
         const entry = make("div", i === near ? "ink near" : "ink");
         entry.style.cssText = groups[i].style.cssText;
-        entry.append(make("span", "chip"), `${line.label}: ${text(value(i))}${i === near ? spread(line, at) : ""}`);
+        entry.append(make("span", "chip"), `${line.label}: ${text(value(i))}`);
         tip.append(entry);
+        if (i === near && spread(line, at)) tip.append(make("div", "ends", spread(line, at)));
       }
       if (here.length > shown) tip.append(make("div", "", `and ${here.length - shown} further away`));
       groups.forEach((group, i) => group.classList.toggle("near", i === near));
