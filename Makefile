@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 export MPLBACKEND := Agg
 
-.PHONY: demo test lint bench clean
+.PHONY: demo test lint bench docs clean
 
 demo: .venv/.run
 	$(BIN)/r2mae compare digits --out runs/demo
@@ -19,6 +19,9 @@ lint: .venv/.dev
 bench: .venv/.dev
 	$(BIN)/python -m benchmarks
 
+docs: .venv/.dev
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --site-dir site
+
 # One environment; `.run` is enough to use the package, `.dev` adds the tools to work on it.
 .venv/bin/python:
 	$(PYTHON) -m venv .venv
@@ -33,4 +36,4 @@ bench: .venv/.dev
 	touch $@
 
 clean:
-	rm -rf .venv build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache
+	rm -rf .venv build dist site src/*.egg-info .pytest_cache .mypy_cache .ruff_cache

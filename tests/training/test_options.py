@@ -1,6 +1,9 @@
 """Options that people expect: the best weights, kept checkpoints, trackers, compilation, loading by folder."""
 
+import json
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,6 +18,7 @@ from r2mae.training import load
 from r2mae.training.checkpoint import read_checkpoint
 from r2mae.training.folder import RunFolder
 from r2mae.training.loop import fit
+from r2mae.training.saving import load_weights, save_weights
 
 from .conftest import InterruptAt, Interrupted, ToyConfig, ToyWing, equal_bytes
 
@@ -74,6 +78,38 @@ def test_a_compiled_model_has_the_losses_of_a_plain_one(tmp_path: Path, wing: To
         fit(ToyConfig(steps=12, compile=compiled, threads=1), wing, tmp_path / str(compiled))
     plain, fast = (pd.read_csv(tmp_path / str(c) / "metrics.csv")["loss"] for c in (False, True))
     assert fast.to_numpy() == pytest.approx(plain.to_numpy(), rel=1e-4)
+
+
+def test_another_version_of_the_library_reads_the_model(tmp_path: Path) -> None:
+    fit(ImagesConfig(data="digits", steps=3, hidden=8, latent=4, threads=1), WING, tmp_path / "a")
+    expected = load(tmp_path / "a").model.state_dict()
+    file = tmp_path / "a" / "model.json"
+    description = json.loads(file.read_text())
+    file.write_text(json.dumps({**description, "r2mae": "7.3.0", "licence": "a field of a later version"}))
+    code = (
+        "import sys, torch; from r2mae.training import load\n"
+        "torch.save(load(sys.argv[1]).model.state_dict(), sys.argv[2])"
+    )
+    subprocess.run([sys.executable, "-c", code, str(tmp_path / "a"), str(tmp_path / "w.pt")], check=True)
+    there = torch.load(tmp_path / "w.pt", weights_only=True)
+    assert all(torch.equal(there[name], value) for name, value in expected.items())
+    file.write_text(json.dumps({**description, "r2mae": "7.3.0", "format": 2}))
+    with pytest.raises(UserError, match=r"has format 2, and this version reads 1: it was written by r2mae 7\.3\.0"):
+        load(tmp_path / "a")
+
+
+def test_tied_weights_survive(tmp_path: Path) -> None:
+    class Tied(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.embedding, self.head = torch.nn.Embedding(9, 4), torch.nn.Linear(4, 9, bias=False)
+            self.head.weight = self.embedding.weight
+
+    first, second = Tied(), Tied()
+    save_weights(tmp_path / "w.safetensors", first)
+    load_weights(tmp_path / "w.safetensors", second)
+    assert torch.equal(second.embedding.weight, first.embedding.weight)
+    assert second.head.weight is second.embedding.weight
 
 
 def test_a_run_loads_by_its_folder(tmp_path: Path, wing: ToyWing) -> None:

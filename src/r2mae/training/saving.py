@@ -20,6 +20,8 @@ from r2mae.training.devices import torch_device
 from r2mae.training.folder import RunFolder, read_json, remedy_for
 from r2mae.training.task import Task, Trainable
 
+FORMAT = 1  # of model.json; a newer one is refused, so that no model is ever half understood
+
 
 def save_model(
     folder: RunFolder, architecture: Mapping[str, Any], model: nn.Module, description: Mapping[str, Any]
@@ -28,13 +30,14 @@ def save_model(
     save_weights(folder.weights, model)
     write_json(
         folder.model_file,
-        {"format": 1, "r2mae": r2mae.__version__, **description, "architecture": dict(architecture)},
+        {"format": FORMAT, "r2mae": r2mae.__version__, **description, "architecture": dict(architecture)},
     )
 
 
 def save_weights(path: Path, model: nn.Module) -> None:
     """Write weights as safetensors, whole or not at all."""
-    state = {name: value.detach().cpu().contiguous() for name, value in model.state_dict().items()}
+    # Copies: safetensors refuses tensors that share memory, and so tied weights would be lost.
+    state = {name: value.detach().cpu().contiguous().clone() for name, value in model.state_dict().items()}
     with atomic_write(path, "wb") as file:
         file.write(save_bytes(state))
 
@@ -100,6 +103,11 @@ def load_model(path: str | Path, wing: Trainable, *, device: str = "cpu") -> tup
         raise UserError(f"{folder.path} is not finished: run its `r2mae pretrain` command again to go on")
     description = read_json(folder.model_file)
     architecture = description.get("architecture")
+    if description.get("format") != FORMAT:
+        raise UserError(
+            f"{folder.model_file} has format {description.get('format')!r}, and this version reads {FORMAT}: "
+            f"it was written by r2mae {description.get('r2mae')}, take that version"
+        )
     if description.get("wing") != wing.name or not isinstance(architecture, dict):
         raise UserError(
             f"{folder.model_file} does not describe a model of the wing {wing.name!r}: {remedy_for(folder.model_file)}"
