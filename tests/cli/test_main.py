@@ -1,4 +1,5 @@
 import json
+import os
 import shutil
 import signal
 import subprocess
@@ -213,8 +214,13 @@ def test_runs_and_json(run: Run, tmp_path: Path) -> None:
     (tmp_path / "runs" / "b" / "config.yaml").write_text("[")
     (tmp_path / "runs" / "c").mkdir()
     shutil.copy(tmp_path / "runs" / "a" / "config.yaml", tmp_path / "runs" / "c")
+    for name, wing in (("[d]", "[images]"), ("e", "{}")):
+        (tmp_path / "runs" / name).mkdir()
+        (tmp_path / "runs" / name / "config.yaml").write_text(f"wing: {wing}\ndata: '[/x]'\nscheme: '[red]'\n")
     states = {entry["path"]: entry for entry in json.loads(run("runs --json")[1])}
-    assert [entry["state"] for entry in states.values()] == ["finished", "damaged", "new"]
+    found = {path.removeprefix("runs/"): entry["state"] for path, entry in states.items()}
+    assert found == {"a": "finished", "b": "damaged", "c": "new", "[d]": "new", "e": "new"}
+    assert "[red]" in run("runs")[1]
     assert states["runs/a"]["score"] == answer["scores"]["probe_accuracy"]
     assert states["runs/a"]["step"] == answer["steps"] == 22
     code, out, _ = run("runs")
@@ -225,14 +231,28 @@ def test_runs_and_json(run: Run, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_runs_tells_running_from_stopped(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "r2mae", "pretrain", "digits", "--steps", "100000", "--save-every", "5"]
+    command = [
+        sys.executable,
+        "-m",
+        "r2mae",
+        "pretrain",
+        "digits",
+        "--steps",
+        "100000",
+        "--save-every",
+        "5",
+        "--workers",
+        "2",
+    ]
     out = tmp_path / "a"
-    with subprocess.Popen([*command, "--hidden", "16", "--out", str(out)], stderr=subprocess.DEVNULL) as process:
+    with subprocess.Popen(
+        [*command, "--hidden", "16", "--out", str(out)], stderr=subprocess.DEVNULL, start_new_session=True
+    ) as process:
         while not (out / "checkpoints" / "last.ckpt").exists():
             time.sleep(0.05)
             assert process.poll() is None
         assert find_runs(tmp_path)[0].state == "running"
-        process.send_signal(signal.SIGTERM)
+        os.killpg(process.pid, signal.SIGTERM)  # as SLURM does: to the loaders, too
         assert process.wait(timeout=60) == 128 + signal.SIGTERM
     state = find_runs(tmp_path)[0]
     assert state.state == "stopped"

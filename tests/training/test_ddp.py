@@ -36,11 +36,11 @@ def train(out: Path, options: dict[str, Any], launcher: tuple[str, ...] = (sys.e
 @pytest.mark.parametrize(
     "options",
     [
-        {"scheme": "mdlm"},
+        {"scheme": "mdlm", "ema": 0.9, "schedule": "cosine"},
         {"scheme": "r2mae-cl", "accumulate": 2, "clip": 0.5},
         {"per": "sample", "validation": 0.2, "validate_every": 5},
     ],
-    ids=["mdlm", "curriculum, accumulation, clipping", "per sample, validation"],
+    ids=["mdlm, average", "curriculum, accumulation, clipping", "per sample, validation"],
 )
 def test_two_processes_equal_one(
     tmp_path: Path, wing: ToyWing, options: dict[str, Any], weights_of: Callable[[Path], dict[str, torch.Tensor]]
@@ -102,5 +102,15 @@ def test_batches_must_divide() -> None:
 def test_one_of_several_processes_must_know(tmp_path: Path, wing: ToyWing, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RANK", "1")
     monkeypatch.setenv("WORLD_SIZE", "2")
-    with pytest.raises(UserError, match="say how many with --devices"):
-        fit(ToyConfig(steps=3), wing, tmp_path)
+    for devices in (1, 4):
+        with pytest.raises(UserError, match=f"2 processes were started for {devices} device"):
+            fit(ToyConfig(steps=3, devices=devices), wing, tmp_path)
+
+
+def test_tasks_of_slurm_on_one_device_are_runs_of_their_own(
+    tmp_path: Path, wing: ToyWing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in (("SLURM_PROCID", "1"), ("SLURM_NTASKS", "2"), ("SLURM_JOB_ID", "7"), ("SLURM_JOB_NAME", "x")):
+        monkeypatch.setenv(name, value)
+    fit(ToyConfig(steps=3), wing, tmp_path)
+    assert RunFolder(tmp_path).trained

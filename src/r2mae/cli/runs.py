@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from r2mae.cli.parsing import Parser
@@ -36,9 +37,9 @@ def run(words: Sequence[str]) -> int:
     for state in found:
         style = _STYLES.get(state.state, "")
         table.add_row(
-            state.path,
-            Path(state.data).name,
-            state.scheme,
+            escape(state.path),
+            escape(Path(state.data).name),
+            escape(state.scheme),
             "" if state.seed is None else str(state.seed),
             f"[{style}]{state.state}[/]" if style else state.state,
             str(state.step),
@@ -50,5 +51,5 @@ def run(words: Sequence[str]) -> int:
     console.print(table)
     counts = Counter(state.state for state in found)
     told = ", ".join(f"{count} {name}" for name, count in counts.most_common()) or "no runs"
-    console.print(f"{told} in {values['folder']}", highlight=False, soft_wrap=True)
+    console.print(f"{told} in {values['folder']}", highlight=False, soft_wrap=True, markup=False)
     return 0

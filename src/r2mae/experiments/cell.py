@@ -34,7 +34,7 @@ def pretrain(
     if data is None and not (folder.trained and folder.results is not None):
         data = wing.load(config)
     fitted = fit(config, wing, out, data=data, reporter=reporter)
-    if process_rank() > 0:
+    if process_rank(config.devices) > 0:
         raise SystemExit(0)  # the first process measures and reports
     results = folder.results
     if results is None:

@@ -61,8 +61,10 @@ def find_runs(root: Path) -> list[RunState]:
 def _state(folder: RunFolder) -> RunState:
     try:
         config = folder.read_config()
-        step = int(read_json(folder.model_file).get("steps", 0)) if folder.trained else _last_step(folder)
-    except (UserError, ValueError) as error:
+        step = read_json(folder.model_file).get("steps", 0) if folder.trained else _last_step(folder)
+        if not isinstance(step, int):
+            raise UserError(f"{folder.model_file} holds no number of steps")
+    except UserError as error:
         return RunState(str(folder.path), "", "", "", None, "damaged", 0, None, str(error))
     results = folder.results
     if folder.trained:
@@ -86,9 +88,9 @@ def _state(folder: RunFolder) -> RunState:
 
 def _score(config: dict[str, Any], results: dict[str, Any] | None) -> float | None:
     name = config.get("wing")
-    if results is None or name not in WINGS:
+    if results is None or not isinstance(name, str) or name not in WINGS:
         return None
-    value = results["scores"].get(get_wing(str(name)).metrics[0].name)
+    value = results["scores"].get(get_wing(name).metrics[0].name)
     return float(value) if isinstance(value, int | float) else None
 
 

@@ -118,9 +118,11 @@ class Keeper(Callback):
             asked = self.stop.number
             if trainer.world_size > 1:
                 stopped, asked = trainer.strategy.broadcast((stopped, asked))
-            if save or stopped or asked is not None:
+            save = save or stopped or asked is not None
+            if save or keep:
                 self._check_sound(pl_module)
                 self.metrics.sync()
+            if save:
                 trainer.save_checkpoint(self.folder.checkpoint)
             if keep:
                 trainer.save_checkpoint(self.folder.checkpoint.with_name(f"step-{self.step:08}.ckpt"))

@@ -1,14 +1,13 @@
 """Experiment trackers by name."""
 
-from typing import Literal
+import secrets
 
 from lightning.pytorch.loggers import Logger, MLFlowLogger, TensorBoardLogger, WandbLogger
 
 from r2mae.errors import UserError
+from r2mae.files import write_json
 from r2mae.training.config import RunConfig
-from r2mae.training.folder import RunFolder
-
-Name = Literal["none", "tensorboard", "wandb", "mlflow"]
+from r2mae.training.folder import RunFolder, read_json
 
 
 def make_logger(config: RunConfig, folder: RunFolder) -> Logger | bool:
@@ -19,13 +18,16 @@ def make_logger(config: RunConfig, folder: RunFolder) -> Logger | bool:
     UserError
         If its library is not installed.
     """
-    name = folder.path.resolve().name
+    # Cells of a comparison end in row/seed; the last name alone would be the same for all rows.
+    name = "-".join(folder.path.resolve().parts[-2:])
     try:
         match config.logger:
             case "tensorboard":
                 return TensorBoardLogger(folder.path, name="", version="tensorboard")
             case "wandb":
-                return WandbLogger(project="r2mae", name=name, id=name, save_dir=folder.path, config=config.to_dict())
+                return WandbLogger(
+                    project="r2mae", name=name, id=_identity(folder), save_dir=folder.path, config=config.to_dict()
+                )
             case "mlflow":
                 uri = (folder.path / "mlflow").resolve().as_uri()
                 return MLFlowLogger(experiment_name="r2mae", run_name=name, tracking_uri=uri)
@@ -35,3 +37,11 @@ def make_logger(config: RunConfig, folder: RunFolder) -> Logger | bool:
         raise UserError(
             f"the logger {config.logger!r} is not installed: pip install {config.logger} ({str(error).split('.')[0]})"
         ) from None
+
+
+def _identity(folder: RunFolder) -> str:
+    """Return the run's own id, made once: a resumed run goes on with it."""
+    file = folder.path / "tracker.json"
+    if not file.exists():
+        write_json(file, {"id": secrets.token_hex(8)})
+    return str(read_json(file).get("id"))

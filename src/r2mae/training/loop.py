@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from lightning.fabric.plugins.environments import LightningEnvironment
 from lightning.pytorch import Trainer
 from lightning.pytorch.strategies import DDPStrategy
 from torch import nn
@@ -96,9 +97,7 @@ def fit(
     """
     scheme = scheme_of(config, wing.ratios)  # mistakes are found before anything is written
     lightning_device(config.device)
-    folder, rank = RunFolder(out), process_rank()
-    if config.devices == 1 and rank > 0:
-        raise UserError("this is one of several processes: say how many with --devices")
+    folder, rank = RunFolder(out), process_rank(config.devices)
     with FolderLock(folder.path) if rank == 0 else nullcontext(), _threads(config.threads):
         known = folder.config_file.exists() or rank > 0
         if folder.config_file.exists():
@@ -125,7 +124,7 @@ def fit(
         seconds = keeper.seconds
         description = {"wing": wing.name, "steps": keeper.step, "seconds": seconds}
         if rank == 0:
-            if config.keep == "best" and folder.best.exists():
+            if config.keep == "best" and keeper.early.best < float("inf"):
                 load_weights(folder.best, module.kept_model)
             save_model(folder, data.architecture, module.kept_model, description)
         return Fitted(folder, keeper.step, first, True, seconds)
@@ -147,7 +146,7 @@ def _train(
     if checkpoint is not None:
         early = EarlyStopping(config.patience, checkpoint[EARLY]["best"], checkpoint[EARLY]["waited"])
     ended = first >= total or (config.patience is not None and early.waited >= config.patience)
-    rank = process_rank()
+    rank = process_rank(config.devices)
     with MetricsFile(folder.metrics_file, keep=first, rank=rank) as metrics:
         epoch = max(1, round(len(data.train) / config.batch_size))
         keeper = Keeper(
@@ -209,7 +208,14 @@ def load_state(module: nn.Module, checkpoint: dict[str, Any], folder: RunFolder)
 def _trainer(config: RunConfig, keeper: Keeper, module: Pretraining) -> Trainer:
     accelerator, devices = lightning_device(config.device)
     strategy: DDPStrategy | str = "auto"
+    plugins: list[Any] = [AtomicCheckpointIO()]
+    if config.devices == 1:
+        plugins.append(LightningEnvironment())  # a single process, whatever SLURM's variables say
     if config.devices > 1:
+        if ":" in config.device:
+            raise UserError(f"--device {config.device} names one device: leave the number out with --devices")
+        if accelerator == "cuda" and torch.cuda.device_count() < config.devices:
+            raise UserError(f"this machine has {torch.cuda.device_count()} CUDA devices, not {config.devices}")
         devices = config.devices
         # A frozen weight network has parameters without gradients, which DDP has to be told.
         strategy = DDPStrategy(
@@ -227,9 +233,9 @@ def _trainer(config: RunConfig, keeper: Keeper, module: Pretraining) -> Trainer:
         max_epochs=1,
         accumulate_grad_batches=config.accumulate,
         callbacks=[keeper],
-        plugins=[AtomicCheckpointIO()],
+        plugins=plugins,
         use_distributed_sampler=False,
-        logger=make_logger(config, keeper.folder) if process_rank() == 0 else False,
+        logger=make_logger(config, keeper.folder) if process_rank(config.devices) == 0 else False,
         enable_checkpointing=False,
         enable_progress_bar=False,
         enable_model_summary=False,
@@ -250,6 +256,12 @@ class _Indexed(Dataset[Any]):
         return self.data.__getitems__(indices)
 
 
+def _leave_signals(worker: int) -> None:
+    """Leave signals to the process that trains: one that is sent to the whole group must not end its loaders."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
+
+
 def _as_is(batch: Any) -> Any:
     return batch
 
@@ -260,6 +272,7 @@ def _loader(data: Batches, order: BatchOrder, config: RunConfig, trainer: Traine
         batch_sampler=order,
         collate_fn=_as_is,
         num_workers=config.workers,
+        worker_init_fn=_leave_signals,
         pin_memory=trainer.strategy.root_device.type == "cuda",
         generator=torch.Generator(),
     )

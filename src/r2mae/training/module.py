@@ -18,7 +18,9 @@ from r2mae.training.task import Corrupted, Task
 
 
 def _moving_average(model: nn.Module, decay: float) -> AveragedModel:
-    return AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(decay))  # type: ignore[no-untyped-call]
+    average = AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(decay))  # type: ignore[no-untyped-call]
+    average.requires_grad_(False)  # it follows, and DDP must not wait for its gradients
+    return average
 
 
 class Pretraining(LightningModule):

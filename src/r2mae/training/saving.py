@@ -83,9 +83,9 @@ def load(path: str | Path, *, device: str = "cpu") -> LoadedRun:
         As :func:`load_model`, or if this version has no such wing.
     """
     name = RunFolder(path).read_config().get("wing")
-    if name not in WINGS:
+    if not isinstance(name, str) or name not in WINGS:
         raise UserError(f"{path}: config.yaml names no wing of this version (wing: {name!r})")
-    return LoadedRun(*load_model(path, import_module(WINGS[str(name)]).WING, device=device))
+    return LoadedRun(*load_model(path, import_module(WINGS[name]).WING, device=device))
 
 
 def load_model(path: str | Path, wing: Trainable, *, device: str = "cpu") -> tuple[RunConfig, Task, nn.Module]:
