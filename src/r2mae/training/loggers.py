@@ -25,8 +25,9 @@ def make_logger(config: RunConfig, folder: RunFolder) -> Logger | bool:
             case "tensorboard":
                 return TensorBoardLogger(folder.path, name="", version="tensorboard")
             case "wandb":
+                identity = _identity(folder)
                 return WandbLogger(
-                    project="r2mae", name=name, id=_identity(folder), save_dir=folder.path, config=config.to_dict()
+                    project="r2mae", name=name, id=identity, save_dir=folder.path, config=config.to_dict()
                 )
             case "mlflow":
                 uri = (folder.path / "mlflow").resolve().as_uri()
