@@ -1,5 +1,6 @@
 """Experiment trackers by name."""
 
+import os
 import secrets
 
 from lightning.pytorch.loggers import Logger, MLFlowLogger, TensorBoardLogger, WandbLogger
@@ -11,7 +12,9 @@ from r2mae.training.folder import RunFolder, read_json
 
 
 def make_logger(config: RunConfig, folder: RunFolder) -> Logger | bool:
-    """Return the tracker that a configuration names; its files lie in the run folder.
+    """Return the tracker that a configuration names.
+
+    Its files lie in the run folder; MLflow goes to ``MLFLOW_TRACKING_URI`` where that is set.
 
     Raises
     ------
@@ -30,7 +33,7 @@ def make_logger(config: RunConfig, folder: RunFolder) -> Logger | bool:
                     project="r2mae", name=name, id=identity, save_dir=folder.path, config=config.to_dict()
                 )
             case "mlflow":
-                uri = (folder.path / "mlflow").resolve().as_uri()
+                uri = os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{folder.path.resolve() / 'mlflow.db'}"
                 return MLFlowLogger(experiment_name="r2mae", run_name=name, tracking_uri=uri)
             case _:
                 return False
