@@ -27,8 +27,9 @@ from r2mae.experiments.drawing import (
     score_against_ratio,
     score_by_scheme,
 )
-from r2mae.experiments.figures import comparison_figures, inline_svg, png, save_figures, svg
+from r2mae.experiments.figures import comparison_figures, inline_svg, save_figures
 from r2mae.experiments.results import Comparison
+from r2mae.experiments.style import png, svg
 from r2mae.masking.schemes import scheme_names
 
 Make = Callable[..., Comparison]

@@ -1,11 +1,9 @@
 """The figures of a comparison. Figures are objects of their own: nothing touches pyplot's global state."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from itertools import cycle
 from typing import TYPE_CHECKING, Any
 
-import matplotlib as mpl
 import numpy as np
 import pandas as pd
 from jaxtyping import Float
@@ -18,6 +16,7 @@ from r2mae.errors import UserError
 from r2mae.evaluation.metrics import Metric
 from r2mae.experiments.analysis import Analysis, fixed_labels, scores_by_seed
 from r2mae.experiments.results import Comparison
+from r2mae.experiments.style import figure_style
 from r2mae.experiments.wording import number
 
 if TYPE_CHECKING:
@@ -37,35 +36,7 @@ COLOURS = {
 }
 _OTHER = "#999933"
 _DASHES = ("-", "--", ":", "-.")
-_STYLE = {
-    "font.size": 10,
-    "axes.titlesize": 11,
-    "axes.titlelocation": "left",
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.edgecolor": "#808080",
-    "axes.linewidth": 0.8,
-    "axes.axisbelow": True,
-    "grid.color": "#e4e4e4",
-    "grid.linewidth": 0.8,
-    "legend.frameon": False,
-    "figure.constrained_layout.w_pad": 0.1,
-    "figure.constrained_layout.h_pad": 0.08,
-    "axes.formatter.useoffset": False,
-    "text.parse_math": False,  # a title such as "$x" is no formula
-    "svg.fonttype": "none",
-    "svg.hashsalt": "r2mae",
-}
 _WIDTH = 6.4
-
-
-@contextmanager
-def figure_style() -> Iterator[None]:
-    """Draw and save alike on every machine, whatever its own matplotlib settings."""
-    with mpl.rc_context():
-        mpl.rcdefaults()
-        mpl.rcParams.update(_STYLE)  # type: ignore[arg-type]
-        yield
 
 
 def colours_of(comparison: Comparison) -> dict[str, tuple[float, float, float]]:

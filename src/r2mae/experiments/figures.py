@@ -2,7 +2,6 @@
 
 import re
 from dataclasses import dataclass
-from io import BytesIO
 from pathlib import Path
 
 from matplotlib.figure import Figure
@@ -11,17 +10,14 @@ from r2mae.evaluation.metrics import Metric
 from r2mae.experiments.analysis import Analysis
 from r2mae.experiments.drawing import (
     drawn_ratios,
-    figure_style,
     loss_curves,
     reconstructions,
     score_against_ratio,
     score_by_scheme,
 )
 from r2mae.experiments.results import Comparison
+from r2mae.experiments.style import save_figure, svg
 from r2mae.experiments.wording import CONFIDENCE
-from r2mae.files import atomic_write
-
-_DPI = 160
 
 
 @dataclass(frozen=True)
@@ -109,30 +105,10 @@ def save_figures(comparison: Comparison, analysis: Analysis, folder: str | Path)
     list of Path
         The files written.
     """
-    paths = []
+    paths: list[Path] = []
     for named in comparison_figures(comparison, analysis):
-        for suffix, content in (("png", png(named.figure)), ("svg", svg(named.figure).encode())):
-            path = Path(folder) / f"{named.name}.{suffix}"
-            with atomic_write(path, "wb") as file:
-                file.write(content)
-            paths.append(path)
+        paths += save_figure(named.figure, folder, named.name)
     return paths
-
-
-def png(figure: Figure) -> bytes:
-    """Return a figure as PNG, 160 dots per inch."""
-    buffer = BytesIO()
-    with figure_style():
-        figure.savefig(buffer, format="png", dpi=_DPI, metadata={"Software": None})
-    return buffer.getvalue()
-
-
-def svg(figure: Figure) -> str:
-    """Return a figure as SVG with its text as text, the same for equal figures."""
-    buffer = BytesIO()
-    with figure_style():
-        figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
-    return buffer.getvalue().decode()
 
 
 def inline_svg(figure: Figure, prefix: str) -> str:

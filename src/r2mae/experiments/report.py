@@ -13,8 +13,9 @@ from markupsafe import Markup
 from r2mae.evaluation.metrics import Metric
 from r2mae.experiments.analysis import Analysis, fixed_labels, to_json
 from r2mae.experiments.charts import Chart, Ink, inks_of, loss_chart, ratio_charts, themed
-from r2mae.experiments.figures import NamedFigure, comparison_figures, inline_svg, png
+from r2mae.experiments.figures import NamedFigure, comparison_figures, inline_svg
 from r2mae.experiments.results import Comparison
+from r2mae.experiments.style import png
 from r2mae.experiments.wording import BEST_FIXED, CONFIDENCE, difference_places, interval, number
 from r2mae.files import atomic_write
 

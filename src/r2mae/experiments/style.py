@@ -1,0 +1,68 @@
+"""How every figure of the project looks, and how it is saved."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from io import BytesIO
+from pathlib import Path
+
+import matplotlib as mpl
+from matplotlib.figure import Figure
+
+from r2mae.files import atomic_write
+
+_DPI = 160
+_STYLE = {
+    "font.size": 10,
+    "axes.titlesize": 11,
+    "axes.titlelocation": "left",
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.edgecolor": "#808080",
+    "axes.linewidth": 0.8,
+    "axes.axisbelow": True,
+    "grid.color": "#e4e4e4",
+    "grid.linewidth": 0.8,
+    "legend.frameon": False,
+    "figure.constrained_layout.w_pad": 0.1,
+    "figure.constrained_layout.h_pad": 0.08,
+    "axes.formatter.useoffset": False,
+    "text.parse_math": False,  # a title such as "$x" is no formula
+    "svg.fonttype": "none",
+    "svg.hashsalt": "r2mae",
+}
+
+
+@contextmanager
+def figure_style() -> Iterator[None]:
+    """Draw and save alike on every machine, whatever its own matplotlib settings."""
+    with mpl.rc_context():
+        mpl.rcdefaults()
+        mpl.rcParams.update(_STYLE)  # type: ignore[arg-type]
+        yield
+
+
+def png(figure: Figure) -> bytes:
+    """Return a figure as PNG, 160 dots per inch."""
+    buffer = BytesIO()
+    with figure_style():
+        figure.savefig(buffer, format="png", dpi=_DPI, metadata={"Software": None})
+    return buffer.getvalue()
+
+
+def svg(figure: Figure) -> str:
+    """Return a figure as SVG with its text as text, the same for equal figures."""
+    buffer = BytesIO()
+    with figure_style():
+        figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
+    return buffer.getvalue().decode()
+
+
+def save_figure(figure: Figure, folder: str | Path, name: str) -> list[Path]:
+    """Write a figure as PNG and SVG, each atomically, and return the two paths; equal figures give equal files."""
+    paths = []
+    for suffix, content in (("png", png(figure)), ("svg", svg(figure).encode())):
+        path = Path(folder) / f"{name}.{suffix}"
+        with atomic_write(path, "wb") as file:
+            file.write(content)
+        paths.append(path)
+    return paths
