@@ -1,0 +1,52 @@
+"""The mathematics: risk of masked ridgeless regression, in closed form and by simulation. NumPy, SciPy, scikit-learn.
+
+A ratio is a number or any object with ``nodes() -> (p, weight)``, such as those of ``r2mae.masking``.
+"""
+
+from r2mae.theory.closed import ClosedRisk, fixed_point, isotropic_risk, spiked_risk
+from r2mae.theory.conditional import ConditionalRisk, conditional_risk, eigenvector_risk
+from r2mae.theory.covariance import Covariance, Dense, LowRank, Rotated, from_data
+from r2mae.theory.models import (
+    beta_spectrum,
+    identity,
+    latent,
+    plateau,
+    signal_at,
+    spiked,
+    uniform_direction,
+    uniform_spectrum,
+)
+from r2mae.theory.risk import InterpolationWarning, LocalisedWarning, Risk, direction_risk, feature_risk, risk
+from r2mae.theory.rows import KeptRows, RatioLike, kept_rows
+
+__all__ = [
+    "ClosedRisk",
+    "ConditionalRisk",
+    "Covariance",
+    "Dense",
+    "InterpolationWarning",
+    "KeptRows",
+    "LocalisedWarning",
+    "LowRank",
+    "RatioLike",
+    "Risk",
+    "Rotated",
+    "beta_spectrum",
+    "conditional_risk",
+    "direction_risk",
+    "eigenvector_risk",
+    "feature_risk",
+    "fixed_point",
+    "from_data",
+    "identity",
+    "isotropic_risk",
+    "kept_rows",
+    "latent",
+    "plateau",
+    "risk",
+    "signal_at",
+    "spiked",
+    "spiked_risk",
+    "uniform_direction",
+    "uniform_spectrum",
+]

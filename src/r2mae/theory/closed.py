@@ -1,0 +1,218 @@
+"""The paper's own closed forms: Theorem 1 (isotropic), Corollary 1 and Theorem 2 (spiked).
+
+:func:`r2mae.theory.risk` covers both; they stand here as the paper writes them, to be read and checked against.
+"""
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+from jaxtyping import Float
+from scipy.optimize import brentq
+
+from r2mae.theory.models import unit
+
+Vector: TypeAlias = Float[np.ndarray, " d"]
+
+
+@dataclass(frozen=True)
+class ClosedRisk:
+    """Risk over r² = ‖β‖², split as in Lemma 1.
+
+    Attributes
+    ----------
+    bias, variance : array
+        One entry for each ratio.
+    """
+
+    bias: Float[np.ndarray, " p"]
+    variance: Float[np.ndarray, " p"]
+
+    @property
+    def risk(self) -> Float[np.ndarray, " p"]:
+        """Bias + variance."""
+        return np.asarray(self.bias + self.variance)
+
+
+def isotropic_risk(ratio: Float[np.ndarray, " p"], gamma: float, kappa: float) -> ClosedRisk:
+    """Return Theorem 1: Σ = I.
+
+    Parameters
+    ----------
+    ratio : array (p,)
+        Mask ratios, above 0 and below 1.
+    gamma : float
+        γ = d/n.
+    kappa : float
+        σ²/r².
+
+    Raises
+    ------
+    ValueError
+        If a ratio is not between 0 and 1, γ is not positive or κ is negative.
+    """
+    p = _check(ratio, kappa)
+    if not gamma > 0:
+        raise ValueError(f"gamma must be positive, not {gamma}")
+    with np.errstate(divide="ignore"):
+        under = (p + kappa) * gamma / ((1 - p) * (p - gamma))
+        over = p * (p + kappa) / ((1 - p) * (gamma - p))
+    wide = gamma > p
+    return ClosedRisk(
+        bias=np.where(wide, 1 - p / gamma, 0.0),
+        variance=np.where(gamma == p, np.inf, np.where(wide, over, under)),
+    )
+
+
+def spiked_risk(
+    v: Float[np.ndarray, " d"],
+    delta: float,
+    beta: Float[np.ndarray, " d"],
+    n: int,
+    ratio: Float[np.ndarray, " p"],
+    noise: float = 0.0,
+    *,
+    form: str = "corollary",
+    ridge: float = 0.0,
+) -> ClosedRisk:
+    """Return Corollary 1 or Theorem 2: Σ = I + δvvᵀ.
+
+    Both are the same number: the corollary in traces and quadratic forms of (λ★I + Σ̃)⁻¹, the theorem in integrals over
+    spectral measures of Σ̃. (In the theorem's variance, and in its Lemma 2, the paper's δ∫…dG^vv lacks the factor 1/d
+    that its H̃ carries; it is put in here. With it, both forms agree.)
+
+    Parameters
+    ----------
+    v : array (d,)
+        Direction of the spike; it is scaled to length one.
+    delta : float
+        δ > 0.
+    beta : array (d,)
+        Signal.
+    n : int
+        Rows before masking.
+    ratio : array (p,)
+        Mask ratios, above 0 and below 1.
+    noise : float
+        Variance σ².
+    form : {"corollary", "theorem"}
+        How it is written.
+    ridge : float
+        λ_reg of the paper's appendix (it uses 1e-8): ñ − λ_reg/λ★ = Tr Σ̃(Σ̃ + λ★I)⁻¹.
+
+    Raises
+    ------
+    ValueError
+        If an argument is out of range or lengths differ.
+    """
+    if len(v) != len(beta):
+        raise ValueError(f"beta must have the length of v, {len(v)}, not {len(beta)}")
+    if not delta > 0:
+        raise ValueError(f"delta must be positive, not {delta}")
+    if form not in ("corollary", "theorem"):
+        raise ValueError(f"form must be 'corollary' or 'theorem', not {form!r}")
+    length = float(beta @ beta)
+    p = _check(ratio, noise / length)
+    one = _corollary if form == "corollary" else _theorem
+    pairs = [one(unit(v), delta, unit(beta), n, float(q), noise / length, ridge) for q in p]
+    return ClosedRisk(np.array([pair[0] for pair in pairs]), np.array([pair[1] for pair in pairs]))
+
+
+def fixed_point(eigenvalues: Float[np.ndarray, " d"], rows: float, ridge: float = 0.0) -> float:
+    """Return λ★ ≥ 0 of ñ − λ_reg/λ★ = Tr Σ̃(Σ̃ + λ★I)⁻¹ by a bracketed root finder.
+
+    Parameters
+    ----------
+    eigenvalues : array (d,)
+        Of Σ̃, positive.
+    rows : float
+        ñ.
+    ridge : float
+        λ_reg. With none, λ★ is 0 for ñ ≥ d.
+    """
+    if ridge == 0 and rows >= len(eigenvalues):
+        return 0.0
+
+    def excess(log: float) -> float:
+        at = np.exp(log)
+        return float((eigenvalues / (eigenvalues + at)).sum() + ridge / at - rows)
+
+    top = np.log(eigenvalues.sum() / rows + ridge / rows) + 1.0  # Tr Σ̃(Σ̃ + λ)⁻¹ < Tr Σ̃/λ
+    bottom = top - 1.0
+    while excess(bottom) < 0:
+        bottom -= 2.0
+    return float(np.exp(brentq(excess, bottom, top, xtol=1e-14, rtol=1e-14)))
+
+
+def _corollary(
+    v: Vector,
+    delta: float,
+    beta: Vector,
+    n: int,
+    p: float,
+    kappa: float,
+    ridge: float,
+) -> tuple[float, float]:
+    """Corollary 1, with (λ★I + Σ̃)⁻¹ = diag(1/m) − ρwwᵀ by Sherman and Morrison."""
+    rows, across = n * p, float(v @ beta)
+    own = (1 - p) * (1 + 0 * v) + p * (1 - p) * delta * v * v
+    spike = (1 - p) ** 2 * delta
+    star = fixed_point(_eigenvalues(own, spike, v), rows, ridge)
+    m = own + star
+    w = v / m
+    rho = spike / (1 + spike * float(v @ w))
+
+    def solve(x: Vector) -> Vector:
+        return np.asarray(x / m - rho * w * float(w @ x))
+
+    nv, nb = solve(v), solve(beta)
+    phi_beta, phi_v, psi = star * float(beta @ nb), star * float(v @ nv), star * float(beta @ nv)
+    tr = float((1 / m).sum()) - rho * float(w @ w)  # Tr N
+    tr2 = float((1 / m**2).sum()) - 2 * rho * float((w * w / m).sum()) + rho**2 * float(w @ w) ** 2  # Tr N²
+    square = len(v) - 2 * star * tr + star**2 * tr2  # Tr Σ̃²N²
+    # Tr ΣΣ̃N² = Tr Σ̃N² + δ vᵀΣ̃N²v, and Σ̃N = I − λ★N
+    mixed = tr - star * tr2 + delta * (float(v @ nv) - star * float(nv @ nv))
+    c = p * delta * across / (1 + delta * (1 - p))
+    bias = phi_beta + c * c * (1 - phi_v) + delta * (c * (1 - phi_v) - psi) ** 2
+    return bias, mixed / (rows - square) * (kappa + p + c * p * across)
+
+
+def _theorem(
+    v: Vector,
+    delta: float,
+    beta: Vector,
+    n: int,
+    p: float,
+    kappa: float,
+    ridge: float,
+) -> tuple[float, float]:
+    """Theorem 2, with H̃, G^ββ, G^βv and G^vv from the spectral decomposition of Σ̃."""
+    d, across = len(v), float(v @ beta)
+    masked = np.diag((1 - p) + p * (1 - p) * delta * v * v) + (1 - p) ** 2 * delta * np.outer(v, v)
+    s, vectors = np.linalg.eigh(masked)
+    on_beta, on_v = vectors.T @ beta, vectors.T @ v
+    mu = fixed_point(s, n * p, ridge)
+    kept, lost = s / (s + mu), mu / (s + mu)
+    c = p * delta * across / (1 + delta * (1 - p))
+    bias = (
+        float(lost @ on_beta**2)
+        + c * c * float(kept @ on_v**2)
+        + delta * (c * float(kept @ on_v**2) - float(lost @ (on_beta * on_v))) ** 2
+    )
+    density = s / (s + mu) ** 2
+    gain = (float(density.mean()) + delta * float(density @ on_v**2) / d) / (n * p / d - float((kept**2).mean()))
+    return bias, (kappa + p + p * p * delta * across**2 / (1 + delta * (1 - p))) * gain
+
+
+def _eigenvalues(own: Vector, spike: float, v: Vector) -> Vector:
+    """Eigenvalues of diag(own) + spike·vvᵀ."""
+    return np.linalg.eigvalsh(np.diag(own) + spike * np.outer(v, v))
+
+
+def _check(ratio: Float[np.ndarray, " p"], kappa: float) -> Float[np.ndarray, " p"]:
+    p = np.asarray(ratio, dtype=np.float64)
+    if not ((p > 0) & (p < 1)).all():
+        raise ValueError("ratio must be above 0 and below 1")
+    if not (np.isfinite(kappa) and kappa >= 0):
+        raise ValueError(f"noise must be a finite number of 0 or more, not {kappa}")
+    return p

@@ -1,0 +1,129 @@
+"""The risk of one masked design: Lemma 1 for any signal, Theorem 3 for eigenvectors of Σ."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Bool, Float
+from scipy.linalg import cho_factor, cho_solve
+
+from r2mae.theory.covariance import Covariance
+
+
+@dataclass(frozen=True)
+class ConditionalRisk:
+    """E[‖b̂ − β‖²_Σ | X̃], split.
+
+    Attributes
+    ----------
+    bias : float
+        ‖E[b̂ | X̃] − β‖²_Σ.
+    variance : float
+        Tr(Cov(b̂ | X̃)Σ).
+    """
+
+    bias: float
+    variance: float
+
+    @property
+    def risk(self) -> float:
+        """Bias + variance."""
+        return self.bias + self.variance
+
+
+def conditional_risk(
+    cov: Covariance,
+    beta: Float[np.ndarray, " d"],
+    masked: Float[np.ndarray, "rows d"],
+    kept: Bool[np.ndarray, "rows d"],
+    noise: float,
+) -> ConditionalRisk:
+    """Return Lemma 1 for Gaussian rows.
+
+    Parameters
+    ----------
+    cov : Covariance
+    beta : array (d,)
+    masked : array (rows, d)
+        X̃: hidden entries are zero.
+    kept : bool array (rows, d)
+        Z: True where an entry was kept.
+    noise : float
+        Variance σ².
+
+    Raises
+    ------
+    ValueError
+        If shapes do not fit or a hidden entry is not zero.
+    """
+    _check(cov, beta, masked, kept, noise)
+    sigma = cov.matrix()
+    u, w = np.empty(len(masked)), np.empty(len(masked))
+    for row, (x, z) in enumerate(zip(masked, kept, strict=True)):
+        hidden = sigma[:, ~z] @ beta[~z]  # Σ_{·,Z^c} β_{Z^c}
+        w[row] = beta[~z] @ hidden[~z]
+        u[row] = 0.0
+        if z.any():
+            solved = cho_solve(cho_factor(sigma[np.ix_(z, z)], lower=True), hidden[z])
+            u[row] = x[z] @ solved
+            w[row] -= hidden[z] @ solved
+    inverse = np.linalg.pinv(masked)  # (d, rows)
+    mean = inverse @ (masked @ beta + u)
+    return _split(cov, beta, mean, inverse, w + noise)
+
+
+def eigenvector_risk(
+    cov: Covariance,
+    place: int,
+    masked: Float[np.ndarray, "rows d"],
+    kept: Bool[np.ndarray, "rows d"],
+    noise: float,
+) -> ConditionalRisk:
+    """Return Theorem 3: the same where β is the unit eigenvector at `place`.
+
+    E[b̂ | X̃] = X̃⁺X̃'β with X̃'_{a,Z} = η X̃_{a,Z} Σ_ZZ⁻¹: masking replaces the projection of ordinary ridgeless regression
+    by one that undoes the shrinkage of strong directions. Parameters and errors as in :func:`conditional_risk`.
+    """
+    beta = cov.eigenvectors(np.array([place]))[:, 0]
+    eta = float(cov.eigenvalues[place])
+    _check(cov, beta, masked, kept, noise)
+    sigma = cov.matrix()
+    replaced, w = np.zeros_like(masked), np.empty(len(masked))
+    for row, (x, z) in enumerate(zip(masked, kept, strict=True)):
+        w[row] = eta * beta[~z] @ beta[~z]
+        if z.any():
+            factor = cho_factor(sigma[np.ix_(z, z)], lower=True)
+            replaced[row, z] = eta * cho_solve(factor, x[z])
+            # Σ_ZZᶜ β_Zᶜ = (η − Σ_ZZ) β_Z, since Σβ = ηβ
+            across = eta * beta[z] - sigma[np.ix_(z, z)] @ beta[z]
+            # β_Zᶜᵀ Σ_ZᶜZᶜ β_Zᶜ = η‖β_Zᶜ‖² − β_Zᶜᵀ Σ_ZᶜZ β_Z
+            w[row] += -across @ beta[z] - across @ cho_solve(factor, across)
+    inverse = np.linalg.pinv(masked)
+    return _split(cov, beta, inverse @ (replaced @ beta), inverse, w + noise)
+
+
+def _split(
+    cov: Covariance,
+    beta: Float[np.ndarray, " d"],
+    mean: Float[np.ndarray, " d"],
+    inverse: Float[np.ndarray, "d rows"],
+    variances: Float[np.ndarray, " rows"],
+) -> ConditionalRisk:
+    weight = cov.quadratic(inverse)  # ((X̃ᵀ)⁺ΣX̃⁺)_aa
+    return ConditionalRisk(bias=float(cov.quadratic(mean - beta)), variance=float(weight @ variances))
+
+
+def _check(
+    cov: Covariance,
+    beta: Float[np.ndarray, " d"],
+    masked: Float[np.ndarray, "rows d"],
+    kept: Bool[np.ndarray, "rows d"],
+    noise: float,
+) -> None:
+    if len(beta) != cov.d or masked.shape[1] != cov.d:
+        raise ValueError(f"beta and masked must have {cov.d} features, not {len(beta)} and {masked.shape[1]}")
+    if masked.shape != kept.shape:
+        raise ValueError(f"kept must have the shape of masked, {masked.shape}, not {kept.shape}")
+    if masked[~kept].any():
+        raise ValueError("masked holds entries that are not zero where kept says they are hidden")
+    if not (np.isfinite(noise) and noise >= 0):
+        raise ValueError(f"noise must be a finite number of 0 or more, not {noise}")

@@ -1,0 +1,367 @@
+"""Covariances of the rows: three structured forms, and what the theory and the simulation ask of them."""
+
+from abc import ABC, abstractmethod
+from functools import cached_property
+from typing import Literal, TypeAlias
+
+import numpy as np
+from jaxtyping import Float, Int
+from scipy.linalg import eigh
+
+from r2mae.theory.resolvent import DenseResolvent, EigenResolvent, LowRankResolvent, Resolvent
+
+Columns: TypeAlias = Float[np.ndarray, "d *m"]
+
+
+class Covariance(ABC):
+    """Population covariance Σ of d features.
+
+    Attributes
+    ----------
+    diagonal : array (d,)
+        diag Σ, all positive.
+    """
+
+    diagonal: Float[np.ndarray, " d"]
+
+    @property
+    def d(self) -> int:
+        """Number of features."""
+        return len(self.diagonal)
+
+    @abstractmethod
+    def apply(self, b: Columns) -> Columns:
+        """Return Σ b for one vector or for columns."""
+
+    @abstractmethod
+    def sample(self, rows: int, rng: np.random.Generator) -> Float[np.ndarray, "rows d"]:
+        """Draw rows from N(0, Σ)."""
+
+    @abstractmethod
+    def resolvent(self, a: float, b: float, c: float) -> Resolvent:
+        """Return (aΣ + b·diag Σ + cI)⁻¹ in the cheapest form."""
+
+    @abstractmethod
+    def eigenvectors(self, which: Int[np.ndarray, " m"]) -> Float[np.ndarray, "d m"]:
+        """Return unit eigenvectors as columns; place 0 belongs to the largest eigenvalue."""
+
+    @property
+    @abstractmethod
+    def eigenvalues(self) -> Float[np.ndarray, " d"]:
+        """Eigenvalues, largest first."""
+
+    @property
+    def common_diagonal(self) -> float | None:
+        """The entry that all of diag Σ have in common, or None: with it, everything is diagonal in Σ's eigenbasis."""
+        return None
+
+    def matrix(self) -> Float[np.ndarray, "d d"]:
+        """Return Σ itself, O(d²) numbers."""
+        return self.apply(np.eye(self.d))
+
+    def quadratic(self, b: Columns) -> Float[np.ndarray, "*m"]:
+        """Return bᵀΣb, for one vector or for each column."""
+        return np.asarray((b * self.apply(b)).sum(axis=0))
+
+    def at_quantile(self, quantile: float) -> int:
+        """Return the place of the eigenvector whose eigenvalue stands at `quantile` from the top (0 is the largest)."""
+        if not 0 <= quantile <= 1:
+            raise ValueError(f"quantile must be between 0 and 1, not {quantile}")
+        return min(int(quantile * self.d), self.d - 1)
+
+
+class Rotated(Covariance):
+    """Σ = QΛQᵀ with Q drawn from Haar measure: only its eigenvalues matter.
+
+    The theory uses diag Σ = (tr Σ/d)·I, which holds up to fluctuations of order 1/√d; Q is drawn only when rows or
+    eigenvectors are asked for.
+
+    Parameters
+    ----------
+    eigenvalues : array (d,)
+        Λ, in any order.
+    seed : int
+        Of Q.
+
+    Raises
+    ------
+    ValueError
+        If an eigenvalue is not finite, negative, or all are zero.
+    """
+
+    def __init__(self, eigenvalues: Float[np.ndarray, " d"], seed: int = 0) -> None:
+        values = np.sort(check_spectrum(eigenvalues))[::-1].copy()
+        self._eigenvalues = values
+        self._seed = seed
+        self.diagonal = np.full(len(values), values.mean())
+
+    @property
+    def eigenvalues(self) -> Float[np.ndarray, " d"]:
+        """Λ, largest first."""
+        return self._eigenvalues
+
+    @property
+    def common_diagonal(self) -> float:
+        """tr Σ/d."""
+        return float(self.diagonal[0])
+
+    @cached_property
+    def basis(self) -> Float[np.ndarray, "d d"]:
+        """Q, drawn by a QR factorisation of Gaussian entries with R's diagonal made positive (Mezzadri, 2007)."""
+        return haar(self.d, self.d, np.random.default_rng([self._seed, 1]))
+
+    def apply(self, b: Columns) -> Columns:
+        """Return Σ b."""
+        return np.asarray(self.basis @ (self._eigenvalues * (self.basis.T @ b).T).T)
+
+    def sample(self, rows: int, rng: np.random.Generator) -> Float[np.ndarray, "rows d"]:
+        """Draw rows from N(0, Σ)."""
+        drawn: Float[np.ndarray, "rows d"] = (
+            rng.standard_normal((rows, self.d)) * np.sqrt(self._eigenvalues)
+        ) @ self.basis.T
+        return drawn
+
+    def resolvent(self, a: float, b: float, c: float) -> Resolvent:
+        """Return the resolvent in the eigenbasis, O(d)."""
+        return EigenResolvent(self._eigenvalues, self.common_diagonal, a, b, c, lambda: self.basis)
+
+    def eigenvectors(self, which: Int[np.ndarray, " m"]) -> Float[np.ndarray, "d m"]:
+        """Return columns of Q."""
+        return self.basis[:, which]
+
+
+class LowRank(Covariance):
+    """Σ = diag(α) + WWᵀ with W of q columns; never d × d (identity: no W; spiked: one column).
+
+    Parameters
+    ----------
+    own : array (d,)
+        α, positive.
+    factor : array (d, q), optional
+        W.
+
+    Raises
+    ------
+    ValueError
+        If α is not positive, something is not finite, or the lengths differ.
+    """
+
+    def __init__(self, own: Float[np.ndarray, " d"], factor: Float[np.ndarray, "d2 q"] | None = None) -> None:
+        if not np.isfinite(own).all() or (own <= 0).any():
+            raise ValueError("own must be finite and positive: it is the features' own variance")
+        factor = np.zeros((len(own), 0)) if factor is None else factor
+        if factor.shape[0] != len(own):
+            raise ValueError(f"factor has {factor.shape[0]} rows, but there are {len(own)} features")
+        if not np.isfinite(factor).all():
+            raise ValueError("factor holds a number that is not finite")
+        self.own, self.factor = own.astype(np.float64), factor.astype(np.float64)
+        self.diagonal = self.own + (self.factor**2).sum(axis=1)
+
+    @property
+    def common_diagonal(self) -> float | None:
+        """The diagonal of a multiple of the identity."""
+        flat = self.factor.shape[1] == 0 and np.ptp(self.own) == 0
+        return float(self.own[0]) if flat else None
+
+    def apply(self, b: Columns) -> Columns:
+        """Return Σ b, O(dq) a column."""
+        return np.asarray((self.own * b.T).T + self.factor @ (self.factor.T @ b))
+
+    def sample(self, rows: int, rng: np.random.Generator) -> Float[np.ndarray, "rows d"]:
+        """Draw rows from N(0, Σ)."""
+        drawn = rng.standard_normal((rows, self.d))
+        drawn *= np.sqrt(self.own)
+        q = self.factor.shape[1]
+        if q:
+            drawn += rng.standard_normal((rows, q)) @ self.factor.T
+        return drawn
+
+    def resolvent(self, a: float, b: float, c: float) -> Resolvent:
+        """Return the resolvent by Woodbury's identity where W is thin, else by a factorisation."""
+        if self.common_diagonal is not None:
+            return EigenResolvent(self.own, self.common_diagonal, a, b, c, lambda: np.eye(self.d))
+        if self.factor.shape[1] * 3 > self.d:
+            return DenseResolvent(self._matrix, a, b, c)
+        return LowRankResolvent(self.diagonal, self.own, self.factor, a, b, c)
+
+    @cached_property
+    def _matrix(self) -> Float[np.ndarray, "d d"]:
+        matrix: Float[np.ndarray, "d d"] = self.factor @ self.factor.T
+        matrix.flat[:: self.d + 1] += self.own
+        return matrix
+
+    def matrix(self) -> Float[np.ndarray, "d d"]:
+        """Return Σ itself."""
+        return self._matrix.copy()
+
+    @cached_property
+    def _eigen(self) -> tuple[Float[np.ndarray, " d"], Float[np.ndarray, "d m"]]:
+        """All eigenvalues, and the eigenvectors of those above the bulk (all of them where α is not constant)."""
+        if np.ptp(self.own) > 0:
+            return descending(self._matrix)
+        left, singular, _ = np.linalg.svd(self.factor, full_matrices=False)
+        values = np.full(self.d, self.own[0])
+        values[: len(singular)] += singular**2
+        return values, left
+
+    @property
+    def eigenvalues(self) -> Float[np.ndarray, " d"]:
+        """Eigenvalues, largest first."""
+        return self._eigen[0]
+
+    def eigenvectors(self, which: Int[np.ndarray, " m"]) -> Float[np.ndarray, "d m"]:
+        """Return eigenvectors; those of the bulk complete the basis."""
+        vectors = self._eigen[1]
+        if which.max(initial=0) >= vectors.shape[1]:
+            vectors = np.linalg.qr(vectors, mode="complete")[0] if vectors.shape[1] else np.eye(self.d)
+        return np.asarray(vectors[:, which])
+
+
+class Dense(Covariance):
+    """Any Σ, as a matrix.
+
+    Parameters
+    ----------
+    matrix : array (d, d)
+        Symmetric and positive semidefinite, with a positive diagonal.
+
+    Raises
+    ------
+    ValueError
+        If it is not.
+    """
+
+    def __init__(self, matrix: Float[np.ndarray, "d d2"]) -> None:
+        self._matrix = check_matrix(matrix)
+        self.diagonal = np.diagonal(self._matrix).copy()
+
+    @property
+    def common_diagonal(self) -> float | None:
+        """The common entry, of a correlation matrix for one."""
+        mean = float(self.diagonal.mean())
+        return mean if np.ptp(self.diagonal) <= 1e-9 * mean else None
+
+    @cached_property
+    def _eigen(self) -> tuple[Float[np.ndarray, " d"], Float[np.ndarray, "d d"]]:
+        values, vectors = descending(self._matrix)
+        if values[-1] < -1e-8 * values[0]:
+            raise ValueError(f"covariance is indefinite: its smallest eigenvalue is {values[-1]:.3g}")
+        return np.maximum(values, 0.0), vectors
+
+    @property
+    def eigenvalues(self) -> Float[np.ndarray, " d"]:
+        """Eigenvalues, largest first."""
+        return self._eigen[0]
+
+    def eigenvectors(self, which: Int[np.ndarray, " m"]) -> Float[np.ndarray, "d m"]:
+        """Return eigenvectors."""
+        return self._eigen[1][:, which]
+
+    def matrix(self) -> Float[np.ndarray, "d d"]:
+        """Return Σ itself."""
+        return self._matrix.copy()
+
+    def apply(self, b: Columns) -> Columns:
+        """Return Σ b."""
+        return np.asarray(self._matrix @ b)
+
+    def sample(self, rows: int, rng: np.random.Generator) -> Float[np.ndarray, "rows d"]:
+        """Draw rows from N(0, Σ)."""
+        values, vectors = self._eigen
+        drawn: Float[np.ndarray, "rows d"] = (rng.standard_normal((rows, self.d)) * np.sqrt(values)) @ vectors.T
+        return drawn
+
+    def resolvent(self, a: float, b: float, c: float) -> Resolvent:
+        """Return the resolvent in the eigenbasis where diag Σ is constant, else by a factorisation."""
+        if self.common_diagonal is not None:
+            return EigenResolvent(self.eigenvalues, self.common_diagonal, a, b, c, lambda: self._eigen[1])
+        return DenseResolvent(self._matrix, a, b, c)
+
+
+def from_data(
+    x: Float[np.ndarray, "n d"], estimator: Literal["ledoit-wolf", "plain"] = "ledoit-wolf", *, scale: bool = False
+) -> Dense:
+    """Return the covariance of centred data.
+
+    Parameters
+    ----------
+    x : array (n, d)
+        Rows are samples.
+    estimator : {"ledoit-wolf", "plain"}
+        Shrunk towards a multiple of the identity (scikit-learn's), or the sample covariance.
+    scale : bool
+        Divide each feature by its standard deviation first, so that all have variance one.
+
+    Raises
+    ------
+    ValueError
+        If a number is not finite, there are fewer than two rows, or a feature never varies.
+    """
+    if x.shape[0] < 2:
+        raise ValueError(f"x must have at least 2 rows, not {x.shape[0]}")
+    if not np.isfinite(x).all():
+        row, column = np.argwhere(~np.isfinite(x))[0]
+        raise ValueError(f"x holds a number that is not finite, at row {row}, column {column}")
+    centred = x.astype(np.float64) - x.mean(axis=0, dtype=np.float64)
+    deviation = centred.std(axis=0)
+    if (deviation == 0).any():
+        raise ValueError(f"feature {int(np.argmin(deviation))} of x never varies: leave it out")
+    if scale:
+        centred /= deviation
+    if estimator == "plain":
+        matrix = centred.T @ centred / len(x)
+    elif estimator == "ledoit-wolf":
+        from sklearn.covariance import LedoitWolf  # half a second that only data need
+
+        matrix = LedoitWolf(assume_centered=True, store_precision=False).fit(centred).covariance_
+    else:
+        raise ValueError(f"estimator must be 'ledoit-wolf' or 'plain', not {estimator!r}")
+    if scale:  # exactly one, not one up to rounding and shrinkage: everything is then diagonal in the eigenbasis
+        root = np.sqrt(np.diagonal(matrix))
+        matrix = matrix / root[:, None] / root
+        np.fill_diagonal(matrix, 1.0)
+    return Dense((matrix + matrix.T) / 2)
+
+
+def haar(d: int, columns: int, rng: np.random.Generator) -> Float[np.ndarray, "d columns"]:
+    """Draw the first columns of a Haar-distributed orthogonal matrix."""
+    q, r = np.linalg.qr(rng.standard_normal((d, columns)))
+    return np.asarray(q * np.where(np.diagonal(r) < 0, -1.0, 1.0))
+
+
+def descending(matrix: Float[np.ndarray, "d d"]) -> tuple[Float[np.ndarray, " d"], Float[np.ndarray, "d d"]]:
+    """Return eigenvalues, largest first, and their eigenvectors."""
+    values, vectors = eigh(matrix, check_finite=False, driver="evd")
+    return values[::-1].copy(), vectors[:, ::-1]
+
+
+def check_spectrum(eigenvalues: Float[np.ndarray, " d"]) -> Float[np.ndarray, " d"]:
+    """Return the eigenvalues, or raise a ValueError that says what is wrong with them."""
+    values = np.asarray(eigenvalues, dtype=np.float64)
+    if len(values) < 2:
+        raise ValueError(f"eigenvalues must be at least 2 numbers, not {len(values)}")
+    if not np.isfinite(values).all():
+        raise ValueError("eigenvalues holds a number that is not finite")
+    if (values < 0).any() or not values.any():
+        raise ValueError(f"eigenvalues of a covariance are not negative and not all zero; smallest: {values.min():.3g}")
+    return values
+
+
+def check_matrix(matrix: Float[np.ndarray, "d d2"]) -> Float[np.ndarray, "d d"]:
+    """Return the matrix, or raise a ValueError that says why it is no covariance."""
+    values = np.asarray(matrix, dtype=np.float64)
+    if values.shape[0] != values.shape[1]:
+        raise ValueError(f"covariance must be square, not {values.shape[0]} by {values.shape[1]}")
+    if not np.isfinite(values).all():
+        raise ValueError("covariance holds a number that is not finite")
+    gap = float(np.abs(values - values.T).max())
+    if gap > 1e-8 * max(float(np.abs(values).max()), 1e-300):
+        raise ValueError(f"covariance is not symmetric: entries differ from their mirror image by up to {gap:.3g}")
+    diagonal = np.diagonal(values)
+    if (diagonal <= 0).any():
+        place = int(np.argmin(diagonal))
+        raise ValueError(f"covariance gives feature {place} the variance {diagonal[place]:.3g}; leave it out")
+    off = values / np.sqrt(np.outer(diagonal, diagonal))
+    if np.abs(off).max() > 1 + 1e-6:
+        raise ValueError("covariance is indefinite: a covariance is larger than the two variances allow")
+    return (values + values.T) / 2

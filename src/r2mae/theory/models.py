@@ -1,0 +1,125 @@
+"""The paper's covariance models and signals (its appendix "Simulations")."""
+
+from typing import Literal
+
+import numpy as np
+from jaxtyping import Float
+
+from r2mae.theory.covariance import LowRank, Rotated, haar
+
+
+def identity(d: int) -> LowRank:
+    """Σ = I (Theorem 1, Fig. 1A)."""
+    return LowRank(np.ones(_size(d)))
+
+
+def spiked(delta: float, v: Float[np.ndarray, " d"]) -> LowRank:
+    """Σ = I + δvvᵀ (Corollary 1, Figs. 1B–D and 3); v is scaled to length one.
+
+    Parameters
+    ----------
+    delta : float
+        Strength δ > 0 of the spike.
+    v : array (d,)
+        Its direction: ``uniform_direction(d, seed)``, or ``np.ones(d)``.
+
+    Raises
+    ------
+    ValueError
+        If δ is not positive or v is zero.
+    """
+    if not (np.isfinite(delta) and delta > 0):
+        raise ValueError(f"delta must be a positive number, not {delta}")
+    return LowRank(np.ones(_size(len(v))), np.sqrt(delta) * unit(v)[:, None])
+
+
+def uniform_spectrum(d: int, seed: int = 0, *, low: float = 1.0, high: float = 10.0) -> Rotated:
+    """Eigenvalues from U(1, 10), Haar eigenvectors (Fig. 1E)."""
+    return Rotated(np.random.default_rng([seed, 0]).uniform(low, high, _size(d)), seed)
+
+
+def beta_spectrum(
+    d: int, seed: int = 0, *, spacing: Literal["linear", "log"] = "linear", low: float = 1.0, high: float = 10.0
+) -> Rotated:
+    """Eigenvalues from Beta(2, 6), scaled to have smallest 1 and largest 10, Haar eigenvectors (Fig. 1E, Tables 5, 9).
+
+    Parameters
+    ----------
+    d, seed
+        Features, and the seed of eigenvalues and eigenvectors.
+    spacing : {"linear", "log"}
+        Scale the draws themselves (the text), or the logarithm of the eigenvalues.
+    low, high : float
+        Smallest and largest eigenvalue.
+    """
+    drawn = np.random.default_rng([seed, 0]).beta(2.0, 6.0, _size(d))
+    share = (drawn - drawn.min()) / np.ptp(drawn)
+    if spacing == "log":
+        return Rotated(low * (high / low) ** share, seed)
+    if spacing != "linear":
+        raise ValueError(f"spacing must be 'linear' or 'log', not {spacing!r}")
+    return Rotated(low + (high - low) * share, seed)
+
+
+def latent(d: int, seed: int = 0, *, q: int | None = None) -> LowRank:
+    """Σ = I + WWᵀ, W (d × q, q = d/2) Gaussian of variance 9/(√d + √q)² (Fig. 1E, Tables 5, 9)."""
+    width = _size(d) // 2 if q is None else q
+    deviation = 3.0 / (np.sqrt(d) + np.sqrt(width))
+    return LowRank(np.ones(d), np.random.default_rng([seed, 0]).standard_normal((d, width)) * deviation)
+
+
+def plateau(
+    d: int = 5000, q: int = 50, seed: int = 0, *, eigenvalue: float = 100.0, of: Literal["D", "WW"] = "D"
+) -> tuple[LowRank, Float[np.ndarray, " d"]]:
+    """Latent space model of Figs. 1G and 4: Σ = I + WWᵀ with W = QDRᵀ, and β = W(I + WᵀW)⁻¹θ.
+
+    Parameters
+    ----------
+    d, q, seed
+        Features, latent dimensions, and the seed of Q, R and θ ~ U(0, 1)^q.
+    eigenvalue : float
+        The text's "eigenvalue 100".
+    of : {"D", "WW"}
+        Whether it means the entries of D, or the eigenvalues of WWᵀ (then D's entries are its square root).
+
+    Returns
+    -------
+    cov : LowRank
+    beta : array (d,)
+    """
+    if of not in ("D", "WW"):
+        raise ValueError(f"of must be 'D' or 'WW', not {of!r}")
+    rng = np.random.default_rng([seed, 0])
+    entry = eigenvalue if of == "D" else np.sqrt(eigenvalue)
+    w = entry * haar(d, q, rng) @ haar(q, q, rng).T
+    theta = rng.uniform(size=q)
+    return LowRank(np.ones(d), w), w @ np.linalg.solve(np.eye(q) + w.T @ w, theta)
+
+
+def uniform_direction(d: int, seed: int = 0) -> Float[np.ndarray, " d"]:
+    """Return a vector with entries from U(0, 1), scaled to length one."""
+    return unit(np.random.default_rng([seed, 2]).uniform(size=_size(d)))
+
+
+def signal_at(v: Float[np.ndarray, " d"], cosine: float, seed: int = 0) -> Float[np.ndarray, " d"]:
+    """Return the unit vector β = cos θ·v + sin θ·u, u ⊥ v from a uniformly drawn vector (Figs. 1B–D and 3)."""
+    if not -1 <= cosine <= 1:
+        raise ValueError(f"cosine must be between -1 and 1, not {cosine}")
+    direction = unit(v)
+    drawn = np.random.default_rng([seed, 3]).uniform(size=len(v))
+    across = unit(drawn - (drawn @ direction) * direction)
+    return np.asarray(cosine * direction + np.sqrt(1 - cosine**2) * across)
+
+
+def unit(v: Float[np.ndarray, " d"]) -> Float[np.ndarray, " d"]:
+    """Return v scaled to length one."""
+    length = float(np.linalg.norm(v))
+    if not np.isfinite(length) or length == 0:
+        raise ValueError("v must be finite and not zero: it gives a direction")
+    return v / length
+
+
+def _size(d: int) -> int:
+    if d < 2:
+        raise ValueError(f"d must be at least 2, not {d}")
+    return d

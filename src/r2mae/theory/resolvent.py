@@ -1,0 +1,222 @@
+"""The inverse of M = aΣ + b·diag Σ + cI, in the three forms in which it is cheap.
+
+Every closed form of this room is made of M⁻¹ alone: five traces and its products with a few vectors. Each covariance
+knows the cheapest form for its structure (:meth:`r2mae.theory.Covariance.resolvent`).
+"""
+
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+import numpy as np
+from jaxtyping import Float
+from scipy.linalg import cho_factor, cho_solve
+from scipy.linalg.lapack import dpotri
+
+Vectors = Float[np.ndarray, "d m"]
+
+
+@dataclass(frozen=True)
+class Traces:
+    """Traces of products of N = M⁻¹ with Σ and D = diag Σ.
+
+    Attributes
+    ----------
+    s, d : float
+        tr ΣN and tr DN.
+    ss, sd, dd : float
+        tr ΣNΣN, tr ΣNDN and tr DNDN.
+    """
+
+    s: float
+    d: float
+    ss: float
+    sd: float
+    dd: float
+
+
+@runtime_checkable
+class Resolvent(Protocol):
+    """N = (aΣ + bD + cI)⁻¹."""
+
+    def traces(self) -> Traces:
+        """Return the five traces."""
+
+    def solve(self, g: Vectors) -> Vectors:
+        """Return N g, column by column."""
+
+
+class EigenResolvent:
+    """N where D is a multiple of the identity: everything is diagonal in Σ's eigenbasis.
+
+    Parameters
+    ----------
+    eigenvalues : array (d,)
+        Of Σ.
+    diagonal : float
+        The common entry of diag Σ.
+    a, b, c : float
+        Coefficients of M.
+    basis : callable, optional
+        Returns the eigenvectors as columns (d, d); only :meth:`solve` asks.
+    """
+
+    def __init__(
+        self, eigenvalues: Float[np.ndarray, " d"], diagonal: float, a: float, b: float, c: float, basis: object = None
+    ) -> None:
+        self.eigenvalues = eigenvalues
+        self.diagonal = diagonal
+        self.values = 1.0 / (a * eigenvalues + (b * diagonal + c))  # of N
+        self._basis = basis
+
+    def traces(self) -> Traces:
+        """Return the five traces, O(d)."""
+        f, dia = self.values, self.diagonal
+        sn = self.eigenvalues * f
+        return Traces(
+            s=float(sn.sum()),
+            d=dia * float(f.sum()),
+            ss=float(sn @ sn),
+            sd=dia * float(sn @ f),
+            dd=dia * dia * float(f @ f),
+        )
+
+    def solve(self, g: Vectors) -> Vectors:
+        """Return N g, O(d²) a column."""
+        assert callable(self._basis)
+        basis: Float[np.ndarray, "d d"] = self._basis()
+        return np.asarray(basis @ (self.values[:, None] * (basis.T @ g)))
+
+    def square_diagonals(self) -> tuple[Float[np.ndarray, " d"], Float[np.ndarray, " d"], Float[np.ndarray, " d"]]:
+        """Return diag N, diag NDN and diag N²."""
+        assert callable(self._basis)
+        squares = self._basis() ** 2
+        first, second = squares @ self.values, squares @ self.values**2
+        return first, self.diagonal * second, second
+
+
+class LowRankResolvent:
+    """N for Σ = diag(α) + WWᵀ, by Woodbury's identity: O(dq²) with W of q columns.
+
+    Parameters
+    ----------
+    diagonal : array (d,)
+        diag Σ, W's part included.
+    own : array (d,)
+        α.
+    factor : array (d, q)
+        W.
+    a, b, c : float
+        Coefficients of M.
+    """
+
+    def __init__(
+        self,
+        diagonal: Float[np.ndarray, " d"],
+        own: Float[np.ndarray, " d"],
+        factor: Float[np.ndarray, "d q"],
+        a: float,
+        b: float,
+        c: float,
+    ) -> None:
+        self._d, self._coefficients = diagonal, (a, b, c)
+        self._f = 1.0 / (a * own + b * diagonal + c)
+        self._fw = self._f[:, None] * factor
+        # With U = fW·S and S Sᵀ = a(I + a Wᵀ f W)⁻¹, N = diag f − U Uᵀ.
+        inner = np.eye(factor.shape[1]) + a * (factor.T @ self._fw)
+        chol = np.linalg.cholesky(inner)
+        self._u = np.sqrt(a) * np.linalg.solve(chol, self._fw.T).T
+
+    def traces(self) -> Traces:
+        """Return the five traces."""
+        f, u, d = self._f, self._u, self._d
+        rows = np.einsum("dq,dq->d", u, u)
+        gram_d, gram = u.T @ (d[:, None] * u), u.T @ u
+        diagonal = f - rows
+
+        def pair(e: np.ndarray, g: np.ndarray, left: np.ndarray, right: np.ndarray) -> float:
+            return float((e * g * f * f).sum() - 2 * (e * g * f * rows).sum() + (left * right).sum())
+
+        one = np.ones_like(d)
+        return _with_sigma(
+            float(d @ diagonal),
+            float(diagonal.sum()),
+            pair(d, d, gram_d, gram_d),
+            pair(d, one, gram_d, gram),
+            pair(one, one, gram, gram),
+            len(d),
+            self._coefficients,
+        )
+
+    def solve(self, g: Vectors) -> Vectors:
+        """Return N g, O(dq) a column."""
+        return np.asarray(self._f[:, None] * g - self._u @ (self._u.T @ g))
+
+
+class DenseResolvent:
+    """N for any Σ, by one Cholesky factorisation: O(d³).
+
+    Parameters
+    ----------
+    matrix : array (d, d)
+        Σ.
+    a, b, c : float
+        Coefficients of M.
+    """
+
+    def __init__(self, matrix: Float[np.ndarray, "d d"], a: float, b: float, c: float) -> None:
+        self._d, self._coefficients = np.diagonal(matrix).copy(), (a, b, c)
+        m = a * matrix
+        m.flat[:: len(m) + 1] += b * self._d + c
+        self._factor = cho_factor(m, lower=True, overwrite_a=True, check_finite=False)
+        self._inverse: Float[np.ndarray, "d d"] | None = None
+
+    @property
+    def inverse(self) -> Float[np.ndarray, "d d"]:
+        """N itself."""
+        if self._inverse is None:
+            lower, info = dpotri(self._factor[0], lower=True)
+            if info:
+                raise np.linalg.LinAlgError(f"dpotri failed with {info}")
+            lower = np.tril(lower)
+            self._inverse = lower + np.tril(lower, -1).T
+        return self._inverse
+
+    def traces(self) -> Traces:
+        """Return the five traces."""
+        d = self._d
+        squares = self.inverse**2
+        weighted, plain = squares @ d, squares.sum(axis=1)
+        diagonal = np.diagonal(self.inverse)
+        return _with_sigma(
+            float(d @ diagonal),
+            float(diagonal.sum()),
+            float(d @ weighted),
+            float(d @ plain),
+            float(plain.sum()),
+            len(d),
+            self._coefficients,
+        )
+
+    def solve(self, g: Vectors) -> Vectors:
+        """Return N g, O(d²) a column."""
+        solved: Vectors = cho_solve(self._factor, g, check_finite=False)
+        return solved
+
+    def square_diagonals(self) -> tuple[Float[np.ndarray, " d"], Float[np.ndarray, " d"], Float[np.ndarray, " d"]]:
+        """Return diag N, diag NDN and diag N²."""
+        squares = self.inverse**2
+        return np.diagonal(self.inverse).copy(), squares @ self._d, squares.sum(axis=1)
+
+
+def _with_sigma(
+    d: float, i: float, dd: float, di: float, ii: float, size: int, coefficients: tuple[float, float, float]
+) -> Traces:
+    """Get the traces with Σ from those with D and I, since aΣN = I − bDN − cN."""
+    a, b, c = coefficients
+    return Traces(
+        s=(size - b * d - c * i) / a,
+        d=d,
+        ss=(size - 2 * b * d - 2 * c * i + b * b * dd + 2 * b * c * di + c * c * ii) / (a * a),
+        sd=(d - b * dd - c * di) / a,
+        dd=dd,
+    )

@@ -1,0 +1,309 @@
+"""Test risk of masked ridgeless regression in closed form: any covariance, any distribution of ratios.
+
+The asymptotic formula rests on Gaussian equivalence: masked rows count by their first two moments. That is proved by
+the paper for isotropic and spiked covariances; for general ones, and for ranges of ratios, it is a conjecture which
+simulations confirm (``results/theory``).
+"""
+
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import cast
+
+import numpy as np
+from jaxtyping import Float, Int
+from scipy.optimize import brentq
+
+from r2mae.theory.covariance import Covariance, LowRank
+from r2mae.theory.equivalent import FixedPoint, solve
+from r2mae.theory.rows import Keep, KeptRows, RatioLike, kept_rows, ratios_of
+from r2mae.theory.targets import Directions, Features, Signals, Target
+
+Array = Float[np.ndarray, "*shape"]
+Ratios = float | RatioLike | Sequence[float | RatioLike] | Float[np.ndarray, " p"]
+_NEAR = 0.05  # relative distance of ñ from d within which finite sizes blur the peak
+_SPREAD = 10.0  # entries that a direction must at least be spread over
+
+
+class InterpolationWarning(UserWarning):
+    """The number of kept rows is close to the number of features, where ridgeless risk diverges."""
+
+
+class LocalisedWarning(UserWarning):
+    """A direction is concentrated on a few features, where the formula's averaging over masks fails."""
+
+
+@dataclass(frozen=True)
+class Risk:
+    """Risk curves; axes are those asked for: ratios (if several), then targets (if several).
+
+    Attributes
+    ----------
+    risk : array
+        E‖b̂ − β‖²_Σ, the paper's test risk (for features: the whole expected squared error).
+    magnitude : array
+        E‖x b̂‖², the size of predictions (Fig. 1D).
+    null : array
+        βᵀΣβ, the risk of predicting zero.
+    length : array
+        ‖β‖², the paper's r² (for directions 1; for features the variance, as for `null`).
+    rows : array
+        Expected number ñ of kept rows, for each ratio.
+    noise_gain : array
+        E tr(Σ(X̃ᵀX̃)⁺): risk for a unit of noise variance, for each ratio.
+    """
+
+    risk: Array
+    magnitude: Array
+    null: Array
+    length: Array
+    rows: Array
+    noise_gain: Array
+    _variance: Callable[[], Array] = field(repr=False)
+
+    @cached_property
+    def variance(self) -> Array:
+        """Lemma 1's variance: from the noise and from what the hidden entries hold beyond the kept ones."""
+        return self._variance()
+
+    @property
+    def bias(self) -> Array:
+        """Lemma 1's (squared) bias: risk − variance."""
+        return np.asarray(self.risk - self.variance)
+
+    @property
+    def normalised(self) -> Array:
+        """Risk over the null risk: 1 is a prediction of zero."""
+        return np.asarray(self.risk / self.null)
+
+    @property
+    def by_length(self) -> Array:
+        """Risk over r² = ‖β‖², as in Theorem 1 and Corollary 1."""
+        return np.asarray(self.risk / self.length)
+
+
+def risk(
+    cov: Covariance,
+    beta: Float[np.ndarray, "d *m"],
+    n: int,
+    ratio: Ratios,
+    noise: float = 0.0,
+    *,
+    ridge: float = 0.0,
+    keep: Keep = "ratio",
+) -> Risk:
+    """Return the test risk of masked ridgeless (or ridge) regression on y = xβ + ε.
+
+    Parameters
+    ----------
+    cov : Covariance
+        Σ of the d features.
+    beta : array (d,) or (d, m)
+        Signal, or several as columns.
+    n : int
+        Rows before masking.
+    ratio : number, sequence, or object with ``nodes()``
+        One mask ratio in [0, 1), several (a curve), or a distribution of row-wise ratios such as
+        ``r2mae.masking.Uniform(0.5, 0.6)``. Ratio 0 keeps no rows: the null risk.
+    noise : float
+        Variance σ² of ε.
+    ridge : float
+        λ ≥ 0 of ‖ỹ − X̃b‖² + λ‖b‖².
+    keep : "ratio" or float
+        Rows are kept with their ratio as probability (the paper), or with a constant one.
+
+    Returns
+    -------
+    Risk
+        Of shape (), (m,), (p,) or (p, m).
+
+    Raises
+    ------
+    ValueError
+        If an argument is out of range, or lengths do not fit.
+
+    Warns
+    -----
+    InterpolationWarning
+        If ñ is within 5 % of d without a ridge; at ñ = d the risk is infinite.
+    LocalisedWarning
+        If β, or a spike of Σ, is concentrated on fewer than ten features.
+    """
+    columns = _columns(cov, beta)
+    _warn_localised(cov, columns)
+    length = (columns**2).sum(axis=0)
+    return _curve(cov, Signals(cov, columns), length, beta.ndim == 2, n, ratio, noise, ridge, keep)
+
+
+def direction_risk(
+    cov: Covariance,
+    n: int,
+    ratio: Ratios,
+    noise: float = 0.0,
+    *,
+    which: Int[np.ndarray, " m"] | None = None,
+    ridge: float = 0.0,
+    keep: Keep = "ratio",
+) -> Risk:
+    """Return the risks for β = each unit eigenvector of Σ (all of them, or the places `which`).
+
+    Where diag Σ is constant this costs O(d) for a ratio; otherwise one factorisation and the products with the
+    eigenvectors. Parameters and result are those of :func:`risk`, with m directions.
+    """
+    places = np.arange(cov.d) if which is None else which
+    target: Target
+    if cov.common_diagonal is None:
+        target = Signals(cov, np.ascontiguousarray(cov.eigenvectors(places)))
+    else:
+        target = Directions(cov, places)
+    return _curve(cov, target, np.ones(len(places)), True, n, ratio, noise, ridge, keep)
+
+
+def feature_risk(cov: Covariance, n: int, ratio: Ratios, *, ridge: float = 0.0, keep: Keep = "ratio") -> Risk:
+    """Return the expected squared error of predicting each unmasked-but-absent feature from all the others.
+
+    This is the regression that a linear masked autoencoder solves for every feature (the paper's Eq. 1 and "Reduced
+    linear model"). Parameters and result are those of :func:`risk`, with m = d.
+    """
+    return _curve(cov, Features(cov), cov.diagonal, True, n, ratio, 0.0, ridge, keep)
+
+
+def hidden_variance(cov: Covariance, target: Target, ratio: float) -> Float[np.ndarray, " m"]:
+    """Return the variance that a target keeps when the entries left by a random mask are known.
+
+    The mask is known too, so this is the w of Lemma 1, summed. For Haar eigenvectors it is ηt/(η + t) with t from
+    tr Σ(Σ + t)⁻¹ = (1 − p)d; for a diagonal Σ it is p·βᵀΣβ; both are the case T = t·diag Σ used here.
+    """
+    if ratio == 0:
+        forms = target.forms(cov.resolvent(1.0, 1e-9, 0.0), 1.0, 1e-9, 0.0)
+        return np.asarray(np.maximum(target.null - forms[0], 0.0))
+    low, high = np.log(1e-9), np.log(1e9)
+    level = (1 - ratio) * cov.d
+
+    def excess(log_t: float) -> float:
+        return cov.resolvent(1.0, float(np.exp(log_t)), 0.0).traces().s - level
+
+    # With fewer than (1 − p)d dimensions in Σ, what is kept tells everything.
+    t = float(np.exp(low if excess(low) < 0 else brentq(excess, low, high, xtol=1e-6)))
+    forms = target.forms(cov.resolvent(1.0, t, 0.0), 1.0, t, 0.0)
+    return np.asarray(np.maximum(target.null - forms[0], 0.0))
+
+
+@dataclass(frozen=True)
+class _Point:
+    """One ratio's answer; the variance waits until it is asked for."""
+
+    risk: Float[np.ndarray, " m"]
+    magnitude: Float[np.ndarray, " m"]
+    rows: float
+    gain: float
+    variance: Callable[[], Float[np.ndarray, " m"]]
+
+
+def _curve(
+    cov: Covariance,
+    target: Target,
+    length: Float[np.ndarray, " m"],
+    several: bool,
+    n: int,
+    ratio: Ratios,
+    noise: float,
+    ridge: float,
+    keep: Keep,
+) -> Risk:
+    _check_amount("noise", noise)
+    _check_amount("ridge", ridge)
+    ratios = ratios_of(ratio)
+    single = cast("float | RatioLike", ratio)
+    rows = [kept_rows(n, entry, keep) for entry in ([single] if ratios is None else ratios)]
+    _warn_near(cov.d, rows, ridge)
+    points = [_point(cov, target, entry, noise, ridge) for entry in rows]
+
+    def shaped(values: Float[np.ndarray, "p m"]) -> Array:
+        values = values if several else values[:, 0]
+        return np.asarray(values[0] if ratios is None else values)
+
+    def by_ratio(values: list[float]) -> Array:
+        return np.asarray(values[0] if ratios is None else values)
+
+    null = target.null
+    return Risk(
+        risk=shaped(np.stack([point.risk for point in points])),
+        magnitude=shaped(np.stack([point.magnitude for point in points])),
+        null=np.asarray(null if several else null[0]),
+        length=np.asarray(length if several else length[0]),
+        rows=by_ratio([point.rows for point in points]),
+        noise_gain=by_ratio([point.gain for point in points]),
+        _variance=lambda: shaped(np.stack([point.variance() for point in points])),
+    )
+
+
+def _point(cov: Covariance, target: Target, rows: KeptRows, noise: float, ridge: float) -> _Point:
+    null = target.null
+    if rows.count == 0:
+        return _Point(null.copy(), np.zeros_like(null), 0.0, 0.0, lambda: np.zeros_like(null))
+    if ridge == 0 and abs(rows.count - cov.d) <= 1e-6 * cov.d:
+        infinite = np.full_like(null, np.inf)
+        return _Point(infinite, infinite, rows.count, float("inf"), lambda: infinite)
+    found = solve(cov, rows, ridge)
+    first, sigma, diagonal = target.forms(found.resolvent, found.a, found.b, found.c)
+    s = found.shrink
+    gain = found.noise_gain
+    magnitude = (
+        (null + noise) * gain.sum()
+        - 2 * s * found.d_shrink * first
+        + s * s * ((1 + found.d_a) * sigma + found.d_b * diagonal)
+    )
+    total = magnitude - 2 * s * first + null
+    return _Point(total, magnitude, rows.count, float(gain.sum()), lambda: _variance(cov, target, found, noise))
+
+
+def _variance(cov: Covariance, target: Target, found: FixedPoint, noise: float) -> Float[np.ndarray, " m"]:
+    parts = [
+        gain * (noise + hidden_variance(cov, target, float(p)))
+        for gain, p in zip(found.noise_gain, found.rows.p, strict=True)
+    ]
+    return np.asarray(np.sum(parts, axis=0))
+
+
+def _columns(cov: Covariance, beta: Float[np.ndarray, "d *m"]) -> Float[np.ndarray, "d m"]:
+    if beta.ndim not in (1, 2) or beta.shape[0] != cov.d:
+        raise ValueError(f"beta must have length {cov.d}, as the covariance has features, not shape {beta.shape}")
+    if not np.isfinite(beta).all():
+        raise ValueError("beta holds a number that is not finite")
+    columns = beta.reshape(cov.d, -1).astype(np.float64)
+    if not columns.any(axis=0).all():
+        raise ValueError("beta must not be zero: there would be nothing to learn")
+    return columns
+
+
+def _check_amount(name: str, value: float) -> None:
+    if not (np.isfinite(value) and value >= 0):
+        raise ValueError(f"{name} must be a finite number of 0 or more, not {value}")
+
+
+def _warn_near(d: int, rows: list[KeptRows], ridge: float) -> None:
+    near = [entry.count for entry in rows if abs(entry.count / d - 1) < _NEAR]
+    if near and ridge == 0:
+        warnings.warn(
+            f"n·E[p] = {near[0]:.6g} kept rows are within {_NEAR:.0%} of the {d} features: the ridgeless risk diverges "
+            "where they are equal, and finite samples blur that peak; use a ridge, or stay away from it",
+            InterpolationWarning,
+            stacklevel=4,
+        )
+
+
+def _warn_localised(cov: Covariance, beta: Float[np.ndarray, "d m"]) -> None:
+    spikes = cov.factor if isinstance(cov, LowRank) and cov.factor.shape[1] else None
+    for name, vectors in (("beta", beta), ("a spike of the covariance", spikes)):
+        if vectors is None or cov.d < 2 * _SPREAD:
+            continue
+        spread = float(((vectors**2).sum(axis=0) ** 2 / (vectors**4).sum(axis=0).clip(1e-300)).min())
+        if spread < _SPREAD:
+            warnings.warn(
+                f"{name} is concentrated on about {spread:.1f} of {cov.d} features: the formula averages over masks, "
+                f"which needs at least {_SPREAD:.0f}; compare with simulate()",
+                LocalisedWarning,
+                stacklevel=3,
+            )

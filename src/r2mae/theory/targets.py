@@ -1,0 +1,115 @@
+"""What is predicted: signals xβ, eigen-directions of Σ, or each feature from all the others.
+
+The risk needs three quadratic forms of g = Cov(x, y), and the variance of y; each kind of target has them at its own
+best price.
+"""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from r2mae.theory.covariance import Covariance
+from r2mae.theory.resolvent import DenseResolvent, EigenResolvent, Resolvent
+
+Forms = tuple[Float[np.ndarray, " m"], Float[np.ndarray, " m"], Float[np.ndarray, " m"]]
+
+
+class Target(Protocol):
+    """m targets at once."""
+
+    @property
+    def null(self) -> Float[np.ndarray, " m"]:
+        """Variance of each target that the features or the signal could explain: the risk of predicting zero."""
+
+    def forms(self, resolvent: Resolvent, a: float, b: float, c: float) -> Forms:
+        """Return gᵀNg, gᵀNΣNg and gᵀNDNg, N = (aΣ + bD + cI)⁻¹."""
+
+
+@dataclass(frozen=True)
+class Signals:
+    """y = xβ + ε with any β.
+
+    Parameters
+    ----------
+    cov : Covariance
+    beta : array (d, m)
+    """
+
+    cov: Covariance
+    beta: Float[np.ndarray, "d m"]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_g", self.cov.apply(self.beta))
+
+    @property
+    def null(self) -> Float[np.ndarray, " m"]:
+        """βᵀΣβ."""
+        return np.asarray((self.beta * self._g).sum(axis=0))  # type: ignore[attr-defined]
+
+    def forms(self, resolvent: Resolvent, a: float, b: float, c: float) -> Forms:
+        """Return the three forms, by one solve."""
+        g: Float[np.ndarray, "d m"] = self._g  # type: ignore[attr-defined]
+        u = resolvent.solve(g)
+        return (g * u).sum(axis=0), self.cov.quadratic(u), (self.cov.diagonal[:, None] * u * u).sum(axis=0)
+
+
+@dataclass(frozen=True)
+class Directions:
+    """y = xβ + ε with β a unit eigenvector of Σ, for a Σ of constant diagonal: O(1) for each direction.
+
+    Parameters
+    ----------
+    cov : Covariance
+        With a ``common_diagonal``.
+    which : array (m,) of int
+        Places among the eigenvalues, 0 the largest.
+    """
+
+    cov: Covariance
+    which: Int[np.ndarray, " m"]
+
+    @property
+    def null(self) -> Float[np.ndarray, " m"]:
+        """The eigenvalues."""
+        return np.asarray(self.cov.eigenvalues[self.which])
+
+    def forms(self, resolvent: Resolvent, a: float, b: float, c: float) -> Forms:
+        """Return the three forms."""
+        assert isinstance(resolvent, EigenResolvent)
+        value, f = self.null, resolvent.values[self.which]
+        once = value * f
+        return value * once, value * once * once, resolvent.diagonal * once * once
+
+
+@dataclass(frozen=True)
+class Features:
+    """y = x_j from the other features, for every j: what a masked autoencoder is trained to do (the paper's Eq. 1).
+
+    N without feature j is N − N_j N_jᵀ/N_jj, which gives all d problems from one inverse. The two traces of the fixed
+    point keep all d features, an error of order 1/d.
+
+    Parameters
+    ----------
+    cov : Covariance
+    """
+
+    cov: Covariance
+
+    @property
+    def null(self) -> Float[np.ndarray, " d"]:
+        """Variance of each feature."""
+        return self.cov.diagonal
+
+    def forms(self, resolvent: Resolvent, a: float, b: float, c: float) -> Forms:
+        """Return the three forms, O(d²) once N is known."""
+        if not isinstance(resolvent, EigenResolvent | DenseResolvent):
+            resolvent = DenseResolvent(self.cov.matrix(), a, b, c)
+        n, ndn, nn = resolvent.square_diagonals()
+        dia = self.cov.diagonal
+        # u_j = N₋ⱼ g_j = (e_j − N_j/N_jj)/a
+        first = (dia - (1 - n * (b * dia + c)) / (a * n)) / a
+        weighted = (ndn / n**2 - dia) / a**2
+        plain = (nn / n**2 - 1) / a**2
+        return first, (first - b * weighted - c * plain) / a, weighted
