@@ -18,6 +18,7 @@ from r2mae.theory.models import (
 )
 from r2mae.theory.risk import InterpolationWarning, LocalisedWarning, Risk, direction_risk, feature_risk, risk
 from r2mae.theory.rows import KeptRows, RatioLike, kept_rows
+from r2mae.theory.simulate import Simulation, simulate
 
 __all__ = [
     "ClosedRisk",
@@ -31,6 +32,7 @@ __all__ = [
     "RatioLike",
     "Risk",
     "Rotated",
+    "Simulation",
     "beta_spectrum",
     "conditional_risk",
     "direction_risk",
@@ -45,6 +47,7 @@ __all__ = [
     "plateau",
     "risk",
     "signal_at",
+    "simulate",
     "spiked",
     "spiked_risk",
     "uniform_direction",

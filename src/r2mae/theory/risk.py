@@ -20,7 +20,7 @@ from r2mae.theory.equivalent import FixedPoint, solve
 from r2mae.theory.rows import Keep, KeptRows, RatioLike, kept_rows, ratios_of
 from r2mae.theory.targets import Directions, Features, Signals, Target
 
-Array = Float[np.ndarray, "*shape"]
+Array = Float[np.ndarray, "..."]
 Ratios = float | RatioLike | Sequence[float | RatioLike] | Float[np.ndarray, " p"]
 _NEAR = 0.05  # relative distance of ñ from d within which finite sizes blur the peak
 _SPREAD = 10.0  # entries that a direction must at least be spread over

@@ -5,9 +5,7 @@ from dataclasses import dataclass
 from typing import Literal, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
-from jaxtyping import Float
-
-Keep: TypeAlias = Literal["ratio"] | float
+from jaxtyping import Bool, Float
 
 
 @runtime_checkable
@@ -16,6 +14,20 @@ class RatioLike(Protocol):
 
     def nodes(self) -> tuple[Float[np.ndarray, " k"], Float[np.ndarray, " k"]]:
         """Return ratios and weights that integrate over the distribution."""
+
+
+@runtime_checkable
+class KeepRule(Protocol):
+    """A way of one's own to choose the rows that are kept."""
+
+    def kept(
+        self, p: Float[np.ndarray, "*n"], ratio_uniform: Float[np.ndarray, "*n"], keep_uniform: Float[np.ndarray, "*n"]
+    ) -> Bool[np.ndarray, "*n"]:
+        """Decide for each row from its ratio, the uniform number the ratio was drawn with, and one more."""
+
+
+Keep: TypeAlias = Literal["ratio"] | float | KeepRule
+_GRID = 400  # points a side of the square that a rule's two uniform numbers are integrated over
 
 
 @dataclass(frozen=True)
@@ -54,9 +66,9 @@ def kept_rows(n: int, ratio: float | RatioLike, keep: Keep = "ratio") -> KeptRow
         Rows before masking.
     ratio : float or object with ``nodes()``
         Mask ratio in [0, 1).
-    keep : "ratio" or float
-        A row is kept with its own mask ratio as probability (the paper: the target must be hidden), or with a
-        constant one.
+    keep : "ratio", float or KeepRule
+        A row is kept with its own mask ratio as probability (the paper: the target must be hidden), with a constant
+        one, or by a rule, which is integrated over its two uniform numbers.
 
     Returns
     -------
@@ -70,7 +82,10 @@ def kept_rows(n: int, ratio: float | RatioLike, keep: Keep = "ratio") -> KeptRow
     """
     check_rows(n)
     p, weight = nodes_of(ratio)
-    share = p if keep == "ratio" else np.full(len(p), check_keep(keep))
+    if isinstance(keep, KeepRule):
+        p, weight, share = _by_rule(ratio, keep)
+    else:
+        share = p if keep == "ratio" else np.full(len(p), check_keep(keep))
     kept = weight * share
     total = float(kept.sum())
     if total == 0:
@@ -105,8 +120,58 @@ def check_rows(n: int) -> int:
     return n
 
 
-def check_keep(keep: Keep) -> float:
+def ratios_of_rows(ratio: float | RatioLike, u: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
+    """Turn uniform numbers into one mask ratio per row (the paper's R²MAE in the linear model).
+
+    Parameters
+    ----------
+    ratio : float or object with ``nodes()``
+        A number is every row's ratio. An object's own ``quantile(u)`` is used where it has one; one with attributes
+        ``low`` and ``high`` whose nodes have the moments of U(low, high) is that; any other is drawn from its nodes.
+    u : array (n,)
+        In [0, 1).
+
+    Returns
+    -------
+    array (n,)
+
+    Raises
+    ------
+    ValueError
+        If a ratio is outside [0, 1).
+    """
+    p, weight = nodes_of(ratio)
+    quantile = getattr(ratio, "quantile", None)
+    low, high = getattr(ratio, "low", None), getattr(ratio, "high", None)
+    if quantile is not None:
+        drawn = np.asarray(quantile(u), dtype=np.float64)
+        if drawn.shape != u.shape or not ((drawn >= 0) & (drawn < 1)).all():
+            raise ValueError("ratio: quantile(u) must give a ratio of at least 0 and below 1 for each number in u")
+        return drawn
+    if isinstance(low, float | int) and isinstance(high, float | int) and _is_uniform(p, weight, low, high):
+        return low + (high - low) * u
+    edges = np.cumsum(weight)
+    return p[np.minimum(np.searchsorted(edges, u, side="right"), len(p) - 1)]
+
+
+def _is_uniform(p: Float[np.ndarray, " k"], weight: Float[np.ndarray, " k"], low: float, high: float) -> bool:
+    """Say whether nodes have the first moments of U(low, high), unlike those of a schedule between the two."""
+    middle = (low + high) / 2
+    moments = [(weight * (p - middle) ** power).sum() for power in (1, 2, 3)]
+    return bool(np.allclose(moments, [0, (high - low) ** 2 / 12, 0], rtol=1e-6, atol=1e-9))
+
+
+def _by_rule(ratio: float | RatioLike, rule: KeepRule) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return ratios, their weights, and the share of rows that the rule keeps, by the midpoint rule."""
+    u = (np.arange(_GRID) + 0.5) / _GRID
+    p = ratios_of_rows(ratio, u)
+    square = np.broadcast_to(p[:, None], (_GRID, _GRID)), np.broadcast_to(u[:, None], (_GRID, _GRID))
+    kept = rule.kept(*square, np.broadcast_to(u, (_GRID, _GRID)))
+    return p, np.full(_GRID, 1 / _GRID), kept.mean(axis=1)
+
+
+def check_keep(keep: object) -> float:
     """Return the constant probability of keeping a row, or raise a ValueError."""
-    if isinstance(keep, str) or not 0 < keep <= 1:
+    if not isinstance(keep, int | float) or not 0 < keep <= 1:
         raise ValueError(f"keep must be 'ratio' or a probability above 0 and up to 1, not {keep!r}")
     return float(keep)

@@ -5,7 +5,7 @@ best price.
 """
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -16,6 +16,7 @@ from r2mae.theory.resolvent import DenseResolvent, EigenResolvent, Resolvent
 Forms = tuple[Float[np.ndarray, " m"], Float[np.ndarray, " m"], Float[np.ndarray, " m"]]
 
 
+@runtime_checkable
 class Target(Protocol):
     """m targets at once."""
 

@@ -1,0 +1,187 @@
+"""Masked least squares for real: ratios of rows, the masked rows, and the minimum-norm solution."""
+
+from dataclasses import dataclass, field
+from enum import IntEnum
+
+import numpy as np
+from jaxtyping import Float, Int, UInt32
+from scipy.linalg.lapack import dpotrs
+
+from r2mae.theory.rows import Keep, KeepRule, check_keep
+
+Columns = Float[np.ndarray, "d *m"]
+_BLOCK = 1 << 15  # entries masked at a time: a block stays in the cache
+_PIVOT = 1e-11  # of a Cholesky factor, below which a Gram matrix counts as singular
+
+
+class Stream(IntEnum):
+    """What a generator's numbers are for; each has a stream of its own, so that none shifts another."""
+
+    DESIGN = 0
+    NOISE = 1
+    KEEP = 2
+    RATIO = 3
+    MASK = 4
+    TEST = 5
+
+
+def bits_of(seed: int, repetition: int, stream: Stream) -> np.random.SFC64:
+    """Return the bit generator of one stream of one repetition."""
+    return np.random.SFC64(np.random.SeedSequence(seed, spawn_key=(int(stream), repetition)))
+
+
+@dataclass(frozen=True)
+class Uniforms:
+    """The uniform numbers of one repetition, common to all ratios (common random numbers).
+
+    Attributes
+    ----------
+    keep, ratio : array (n,)
+        In [0, 1): whether a row is kept, and which ratio of its distribution it has.
+    entries : array (n, d)
+        Of each entry, as integers from 0 to 2³² − 1.
+    """
+
+    keep: Float[np.ndarray, " n"]
+    ratio: Float[np.ndarray, " n"]
+    entries: UInt32[np.ndarray, "n d"]
+
+    @classmethod
+    def draw(cls, n: int, d: int, seed: int, repetition: int = 0) -> "Uniforms":
+        """Draw them, a pure function of the seed and the repetition."""
+        words = bits_of(seed, repetition, Stream.MASK).random_raw((n * d + 1) // 2)
+        return cls(
+            np.random.Generator(bits_of(seed, repetition, Stream.KEEP)).random(n),
+            np.random.Generator(bits_of(seed, repetition, Stream.RATIO)).random(n),
+            words.view(np.uint32)[: n * d].reshape(n, d),
+        )
+
+
+def rows_kept(
+    ratios: Float[np.ndarray, " n"], u: Uniforms, keep: Keep = "ratio", *, at_least_one: bool = False
+) -> Int[np.ndarray, " kept"]:
+    """Return the places of the rows kept for training.
+
+    Parameters
+    ----------
+    ratios : array (n,)
+        Mask ratio of each row.
+    u : Uniforms
+        The repetition's.
+    keep : "ratio", float or KeepRule
+        A row is kept with its own mask ratio as probability (the target, too, must be hidden), with this one, or by
+        a rule.
+    at_least_one : bool
+        Keep the row that came closest where none would be, unless no row ever could be kept (no rules here).
+    """
+    if isinstance(keep, KeepRule):
+        return np.flatnonzero(keep.kept(ratios, u.ratio, u.keep))
+    margin = (ratios if keep == "ratio" else check_keep(keep)) - u.keep
+    if at_least_one and (margin <= 0).all() and (keep != "ratio" or ratios.any()):
+        return np.array([np.argmax(margin)])
+    return np.flatnonzero(margin > 0)
+
+
+def masked_rows(
+    x: Float[np.ndarray, "n d"],
+    entries: UInt32[np.ndarray, "n d"],
+    ratios: Float[np.ndarray, " n"],
+    rows: Int[np.ndarray, " kept"],
+    out: Float[np.ndarray, "rows d"] | None = None,
+) -> Float[np.ndarray, "kept d"]:
+    """Hide entries of the kept rows: X̃ = X_sub ⊙ Z, an entry of Z being one with probability 1 − pᵢ.
+
+    Parameters
+    ----------
+    x : array (n, d)
+        All rows.
+    entries, ratios
+        Uniform numbers of the entries, and the rows' ratios.
+    rows : array (kept,)
+        Which rows are kept.
+    out : array (rows, d), optional
+        A buffer of at least as many rows, of which the result is a view.
+
+    Returns
+    -------
+    array (kept, d)
+    """
+    out = np.empty((len(rows), x.shape[1])) if out is None else out[: len(rows)]
+    # A ratio just below 1 would round to 2³², which is no uint32.
+    threshold = np.minimum(np.rint(ratios * 2.0**32), 2.0**32 - 1).astype(np.uint32)[:, None]
+    step = max(1, _BLOCK // max(1, x.shape[1]))
+    for start in range(0, len(rows), step):
+        block = rows[start : start + step]
+        part = out[start : start + len(block)]
+        np.take(x, block, axis=0, out=part, mode="clip")  # "raise", the default, would gather into a copy first
+        part *= entries[block] >= threshold[block]
+    return out
+
+
+@dataclass(frozen=True)
+class Factored:
+    """Masked rows, factorised once for any number of targets.
+
+    Parameters
+    ----------
+    x : array (kept, d)
+        Masked rows X̃.
+    ridge : float
+        λ ≥ 0; zero means the limit λ → 0⁺.
+    """
+
+    x: Float[np.ndarray, "kept d"]
+    ridge: float = 0.0
+    _factor: Float[np.ndarray, "k k"] | None = field(init=False, default=None)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_factor", _cholesky(self.x, self.ridge))
+
+    @property
+    def regular(self) -> bool:
+        """Whether the smaller Gram matrix was regular, so that no singular value decomposition is needed."""
+        return self._factor is not None
+
+    def solve(self, y: Float[np.ndarray, "kept *m"]) -> Columns:
+        """Return b̂ = X̃⁺ỹ, or (X̃ᵀX̃ + λI)⁻¹X̃ᵀỹ (section 3.2), a column for each target.
+
+        With fewer rows than features it is X̃ᵀ(X̃X̃ᵀ + λI)⁻¹ỹ, so that the factor is of the smaller side.
+        """
+        kept, d = self.x.shape
+        if self._factor is None:
+            return _by_singular_values(self.x, y, self.ridge)
+        if kept <= d:
+            return np.asarray(self.x.T @ dpotrs(self._factor.T, y, lower=0)[0].reshape(y.shape))
+        return np.asarray(dpotrs(self._factor.T, self.x.T @ y, lower=0)[0]).reshape(d, *y.shape[1:])
+
+
+def minimum_norm(
+    x: Float[np.ndarray, "kept d"], y: Float[np.ndarray, "kept *m"], ridge: float = 0.0
+) -> Float[np.ndarray, "d *m"]:
+    """Return the minimum-norm least-squares (or ridge) coefficients of y on the rows of x; zero without rows."""
+    if len(x) == 0:
+        return np.zeros((x.shape[1], *y.shape[1:]))
+    return Factored(x, ridge).solve(y)
+
+
+def _cholesky(x: Float[np.ndarray, "kept d"], ridge: float) -> Float[np.ndarray, "k k"] | None:
+    """Return the lower factor of the smaller Gram matrix (plus λI), or None where that is numerically singular."""
+    # numpy's product with its own transpose is a dsyrk; unlike scipy's, it and the factorisation release the GIL.
+    gram = x @ x.T if len(x) <= x.shape[1] else x.T @ x
+    diagonal = np.einsum("ii->i", gram)
+    diagonal += ridge
+    diagonal[diagonal == 0] = 1.0  # a row or feature wholly hidden: its share of the solution is zero
+    own = diagonal.copy()
+    try:
+        factor: Float[np.ndarray, "k k"] = np.linalg.cholesky(gram)
+    except np.linalg.LinAlgError:
+        return None
+    return factor if (np.diagonal(factor) ** 2 > _PIVOT * own).all() else None
+
+
+def _by_singular_values(x: Float[np.ndarray, "kept d"], y: Float[np.ndarray, "kept *m"], ridge: float) -> Columns:
+    """Solve where rows or features are dependent; singular values at rounding level count as zero."""
+    left, values, right = np.linalg.svd(x, full_matrices=False)
+    real = values > values.max(initial=0.0) * max(x.shape) * np.finfo(np.float64).eps
+    weight = np.where(real, values, 0.0) / np.where(real, values**2 + ridge, 1.0)
+    return np.asarray(right.T @ (weight * (left.T @ y).T).T)

@@ -1,0 +1,287 @@
+"""Masked ridgeless regression simulated: the paper's protocol, with exact risks and common random numbers."""
+
+import math
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass
+from functools import partial
+from typing import Literal
+
+import numpy as np
+from jaxtyping import Float, Int
+from threadpoolctl import threadpool_limits
+
+from r2mae.theory.covariance import Covariance
+from r2mae.theory.masked import Stream, Uniforms, bits_of, masked_rows, minimum_norm, rows_kept
+from r2mae.theory.rows import Keep, KeepRule, RatioLike, check_keep, check_rows, kept_rows, ratios_of_rows
+
+Design = tuple[Float[np.ndarray, "n d"], Float[np.ndarray, "n m"]]
+_CHUNK = 2048  # test rows drawn at a time
+
+
+@dataclass(frozen=True)
+class Simulation:
+    """Measured risks, for R repetitions, P ratios and m signals (no last axis where β was one vector).
+
+    Attributes
+    ----------
+    risks : array (R, P, *m)
+        (b̂ − β)ᵀΣ(b̂ − β) in each repetition (the paper's eq. (risk)).
+    magnitudes : array (R, P, *m)
+        b̂ᵀΣb̂, the mean square of the predictions (Fig. 1D).
+    null : array (*m)
+        βᵀΣβ, the risk of predicting zero.
+    kept : array (R, P)
+        Number ñ of training rows.
+    """
+
+    risks: Float[np.ndarray, "R P *m"]
+    magnitudes: Float[np.ndarray, "R P *m"]
+    null: Float[np.ndarray, "*m"]
+    kept: Int[np.ndarray, "R P"]
+
+    @property
+    def risk(self) -> Float[np.ndarray, "P *m"]:
+        """Mean over the repetitions."""
+        return np.asarray(self.risks.mean(axis=0))
+
+    @property
+    def magnitude(self) -> Float[np.ndarray, "P *m"]:
+        """Mean magnitude over the repetitions."""
+        return np.asarray(self.magnitudes.mean(axis=0))
+
+    @property
+    def deviation(self) -> Float[np.ndarray, "P *m"]:
+        """Standard deviation over the repetitions (the paper's error bars); not a number with one repetition."""
+        return _deviation(self.risks)
+
+    @property
+    def error(self) -> Float[np.ndarray, "P *m"]:
+        """Standard error of `risk`; with a fixed design it is over masks, given that design."""
+        return np.asarray(self.deviation / math.sqrt(len(self.risks)))
+
+    @property
+    def normalised(self) -> Float[np.ndarray, "P *m"]:
+        """Mean risk over the null risk.
+
+        Raises
+        ------
+        ValueError
+            If a null risk is zero.
+        """
+        if not np.all(self.null):
+            raise ValueError("beta has no variance under cov: there is no null risk to divide by")
+        return np.asarray(self.risk / self.null)
+
+    def difference(self, i: int, j: int) -> tuple[Float[np.ndarray, "*m"], Float[np.ndarray, "*m"]]:
+        """Return the mean of risk i minus risk j, and its standard error, paired by repetition.
+
+        Parameters
+        ----------
+        i, j : int
+            Places of two ratios. They share designs and uniform numbers, so most of the noise cancels.
+        """
+        gap = self.risks[:, i] - self.risks[:, j]
+        return np.asarray(gap.mean(axis=0)), np.asarray(_deviation(gap) / math.sqrt(len(gap)))
+
+
+@dataclass(frozen=True)
+class _Protocol:
+    """What every repetition has in common."""
+
+    cov: Covariance
+    beta: Float[np.ndarray, "d m"]
+    n: int
+    ratios: list[float | RatioLike]
+    noise: float
+    ridge: float
+    keep: Keep
+    test_rows: int | None
+    seed: int
+
+
+def simulate(
+    cov: Covariance,
+    beta: Float[np.ndarray, "p *m"],
+    n: int,
+    ratios: Sequence[float | RatioLike] | Float[np.ndarray, " P"],
+    *,
+    noise: float = 0.0,
+    repetitions: int = 50,
+    design: Literal["fixed", "fresh"] = "fixed",
+    ridge: float = 0.0,
+    keep: Keep = "ratio",
+    test_rows: int | None = None,
+    seed: int = 0,
+    jobs: int = 1,
+    progress: Callable[[int, int], None] | None = None,
+) -> Simulation:
+    """Measure the test risk of masked ridgeless regression (section "Reduced linear model", appendix "Simulations").
+
+    Rows of X come from N(0, Σ), y = Xβ + ε. Row i has a ratio pᵢ and is kept with probability pᵢ; each of its entries
+    survives with probability 1 − pᵢ. b̂ is the minimum-norm solution of ỹ on X̃. All ratios see the same uniform
+    numbers, so ``Uniform(p, p)`` equals the number p bit for bit; and results are bit-equal for any `jobs`.
+
+    Parameters
+    ----------
+    cov : Covariance
+        Σ.
+    beta : array (d,) or (d, m)
+        One signal, or one per column; all share X, ε and the masks.
+    n : int
+        Rows before masking.
+    ratios : sequence of P floats in [0, 1), or objects with ``nodes()``
+        A distribution is drawn from row by row (R²MAE, Tables 5 and 9), see
+        :func:`~r2mae.theory.rows.ratios_of_rows`.
+    noise : float
+        Variance σ² of ε.
+    repetitions : int
+        R.
+    design : {"fixed", "fresh"}
+        Draw X and ε once and repeat the masks (the paper), or draw them anew in each repetition.
+    ridge : float
+        λ; zero means the ridgeless limit.
+    keep : "ratio", float or KeepRule
+        Keep rows with their mask ratio as probability, with this constant one, or by a rule.
+    test_rows : int, optional
+        Measure on as many fresh, noiseless rows in each repetition (the paper: 10n), instead of exactly through Σ.
+    seed : int
+        Of everything.
+    jobs : int
+        Threads; each holds the masked rows, n·d/2 words of uniform numbers and, with fresh designs, X. Each runs
+        linear algebra on one thread.
+    progress : callable, optional
+        Called with the number of repetitions done and R.
+
+    Returns
+    -------
+    Simulation
+
+    Raises
+    ------
+    ValueError
+        If an argument is out of range; the message names it.
+    """
+    columns = _check_beta(cov, beta)
+    values = _check_ratios(check_rows(n), ratios, keep)
+    _check_numbers(noise, ridge, repetitions, test_rows, seed, jobs)
+    if design not in ("fixed", "fresh"):
+        raise ValueError(f"design must be 'fixed' or 'fresh', not {design!r}")
+    protocol = _Protocol(cov, columns, n, values, noise, ridge, keep, test_rows, seed)
+    with threadpool_limits(1):
+        null = cov.quadratic(columns)
+        cov.sample(1, np.random.default_rng(0))  # whatever the covariance factorises, it does once, before the threads
+        drawn = _design(protocol, 0) if design == "fixed" else None
+        results = _repeat(partial(_repetition, protocol, drawn, threading.local()), repetitions, jobs, progress)
+    risks, magnitudes, kept = (np.stack(part) for part in zip(*results, strict=True))
+    if beta.ndim == 1:
+        risks, magnitudes, null = risks[..., 0], magnitudes[..., 0], null[0]
+    return Simulation(risks, magnitudes, np.asarray(null), kept)
+
+
+_Result = tuple[Float[np.ndarray, "P m"], Float[np.ndarray, "P m"], Int[np.ndarray, " P"]]
+
+
+def _repeat(
+    once: Callable[[int], _Result], repetitions: int, jobs: int, progress: Callable[[int, int], None] | None
+) -> list[_Result]:
+    """Run the repetitions on threads; a failure or an interrupt drops those that have not begun."""
+    with ThreadPoolExecutor(jobs) as pool:
+        futures = [pool.submit(once, r) for r in range(repetitions)]
+        try:
+            for done, future in enumerate(as_completed(futures), start=1):
+                future.result()
+                if progress is not None:
+                    progress(done, repetitions)
+        except BaseException:
+            pool.shutdown(cancel_futures=True)
+            raise
+        return [future.result() for future in futures]
+
+
+def _design(protocol: _Protocol, repetition: int) -> Design:
+    """Draw X, and y for each signal; the noise is common to the signals."""
+    x = protocol.cov.sample(protocol.n, np.random.Generator(bits_of(protocol.seed, repetition, Stream.DESIGN)))
+    noise = np.random.Generator(bits_of(protocol.seed, repetition, Stream.NOISE)).standard_normal(protocol.n)
+    return x, x @ protocol.beta + math.sqrt(protocol.noise) * noise[:, None]
+
+
+def _repetition(protocol: _Protocol, drawn: Design | None, own: threading.local, repetition: int) -> _Result:
+    """Fit all ratios on one draw of the uniform numbers."""
+    x, y = _design(protocol, repetition) if drawn is None else drawn
+    if not hasattr(own, "buffer"):
+        own.buffer = np.empty_like(x)
+    u = Uniforms.draw(protocol.n, x.shape[1], protocol.seed, repetition)
+    exact = protocol.test_rows is None
+    fitted: list[Float[np.ndarray, "d m"]] = []
+    scores, kept = [], []
+    for ratio in protocol.ratios:
+        p = ratios_of_rows(ratio, u.ratio)
+        rows = rows_kept(p, u, protocol.keep)
+        b = minimum_norm(masked_rows(x, u.entries, p, rows, own.buffer), y[rows], protocol.ridge)
+        kept.append(len(rows))
+        if exact:
+            both = protocol.cov.quadratic(np.hstack([b - protocol.beta, b]))
+            scores.append(both.reshape(2, -1))
+        else:
+            fitted.append(b)
+    measured = np.stack(scores, axis=1) if exact else _on_test_rows(protocol, np.stack(fitted), repetition)
+    return measured[0], measured[1], np.array(kept)
+
+
+def _on_test_rows(
+    protocol: _Protocol, fitted: Float[np.ndarray, "P d m"], repetition: int
+) -> Float[np.ndarray, "2 P m"]:
+    """Return mean squared error and mean squared prediction on fresh rows, the same ones for all ratios."""
+    assert protocol.test_rows is not None
+    rng = np.random.Generator(bits_of(protocol.seed, repetition, Stream.TEST))
+    total = np.zeros((2, len(fitted), fitted.shape[2]))
+    for start in range(0, protocol.test_rows, _CHUNK):
+        x = protocol.cov.sample(min(_CHUNK, protocol.test_rows - start), rng)
+        for place, b in enumerate(fitted):
+            total[0, place] += ((x @ (b - protocol.beta)) ** 2).sum(axis=0)
+            total[1, place] += ((x @ b) ** 2).sum(axis=0)
+    return total / protocol.test_rows
+
+
+def _deviation(values: Float[np.ndarray, "R *rest"]) -> Float[np.ndarray, "*rest"]:
+    if len(values) == 1:
+        return np.full(values.shape[1:], np.nan)
+    return np.asarray(values.std(axis=0, ddof=1))
+
+
+def _check_beta(cov: Covariance, beta: Float[np.ndarray, "p *m"]) -> Float[np.ndarray, "d m"]:
+    if beta.ndim not in (1, 2):
+        raise ValueError(f"beta must have one axis, or two for several signals, not {beta.ndim}")
+    if beta.shape[0] != cov.d:
+        raise ValueError(f"beta has {beta.shape[0]} entries, but cov has {cov.d} features")
+    if not np.isfinite(beta).all():
+        raise ValueError("beta holds a number that is not finite")
+    return np.ascontiguousarray(beta.reshape(cov.d, -1), dtype=np.float64)
+
+
+def _check_ratios(
+    n: int, ratios: Sequence[float | RatioLike] | Float[np.ndarray, " P"], keep: Keep
+) -> list[float | RatioLike]:
+    values = [ratio if isinstance(ratio, RatioLike) else float(ratio) for ratio in ratios]
+    if not values:
+        raise ValueError("ratios must hold at least one ratio")
+    if keep != "ratio" and not isinstance(keep, KeepRule):
+        check_keep(keep)
+    for ratio in values:
+        count = kept_rows(n, ratio, keep).count
+        if 0 < count < 1:
+            raise ValueError(f"ratios: too few kept rows: n·p = {count:.3g} for {ratio}; expect at least 1")
+    return values
+
+
+def _check_numbers(noise: float, ridge: float, repetitions: int, test_rows: int | None, seed: int, jobs: int) -> None:
+    for name, value in (("noise", noise), ("ridge", ridge)):
+        if not (math.isfinite(value) and value >= 0):
+            raise ValueError(f"{name} must be a finite number of 0 or more, not {value}")
+    for name, count in (("repetitions", repetitions), ("test_rows", test_rows), ("jobs", jobs)):
+        if count is not None and count < 1:
+            raise ValueError(f"{name} must be 1 or more, not {count}")
+    if seed < 0:
+        raise ValueError(f"seed must be 0 or more, not {seed}")
