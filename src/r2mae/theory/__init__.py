@@ -3,6 +3,10 @@
 A ratio is a number or any object with ``nodes() -> (p, weight)``, such as those of ``r2mae.masking``.
 """
 
+from typing import TYPE_CHECKING
+
+from r2mae.lazy import lazily
+from r2mae.theory.assumptions import DominantWarning, InterpolationWarning, LocalisedWarning, dominant_share
 from r2mae.theory.closed import ClosedRisk, fixed_point, isotropic_risk, spiked_risk
 from r2mae.theory.conditional import ConditionalRisk, conditional_risk, eigenvector_risk
 from r2mae.theory.covariance import Covariance, Dense, LowRank, Rotated, from_data
@@ -16,19 +20,24 @@ from r2mae.theory.models import (
     uniform_direction,
     uniform_spectrum,
 )
-from r2mae.theory.risk import InterpolationWarning, LocalisedWarning, Risk, direction_risk, feature_risk, risk
+from r2mae.theory.risk import Risk, direction_risk, feature_risk, risk
 from r2mae.theory.rows import KeptRows, RatioLike, kept_rows
 from r2mae.theory.simulate import Simulation, simulate
+
+if TYPE_CHECKING:
+    from r2mae.theory.estimator import MaskedRidgeless
 
 __all__ = [
     "ClosedRisk",
     "ConditionalRisk",
     "Covariance",
     "Dense",
+    "DominantWarning",
     "InterpolationWarning",
     "KeptRows",
     "LocalisedWarning",
     "LowRank",
+    "MaskedRidgeless",
     "RatioLike",
     "Risk",
     "Rotated",
@@ -36,6 +45,7 @@ __all__ = [
     "beta_spectrum",
     "conditional_risk",
     "direction_risk",
+    "dominant_share",
     "eigenvector_risk",
     "feature_risk",
     "fixed_point",
@@ -53,3 +63,6 @@ __all__ = [
     "uniform_direction",
     "uniform_spectrum",
 ]
+
+# scikit-learn, for its base classes, costs more than all the rest.
+__getattr__, __dir__ = lazily(__name__, {"estimator": ("MaskedRidgeless",)}, __all__)
