@@ -1,4 +1,4 @@
-"""The simulation of masked ridgeless regression: against the machine's own matrix products, and the paper's way."""
+"""Masked ridgeless regression: formula against simulation, simulation against matrix products and the paper's way."""
 
 import argparse
 import time
@@ -8,7 +8,9 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from benchmarks.timing import alternate, ratio_of
-from r2mae.theory.models import identity
+from r2mae.theory.covariance import Rotated
+from r2mae.theory.models import beta_spectrum, identity
+from r2mae.theory.risk import direction_risk
 from r2mae.theory.simulate import Simulation, simulate
 
 RATIOS = np.round(np.arange(0.05, 1, 0.05), 2)
@@ -96,6 +98,36 @@ def against_the_paper(n: int, d: int, rounds: int, draws: int = 10) -> None:
         )
 
 
+def formula(n: int, d: int, rounds: int, draws: int = 2, asked: int = 50) -> None:
+    """Time the risk curve of all d directions by the formula, and by `asked` draws (`draws` of them are run)."""
+    cov, every = beta_spectrum(d, 0), np.arange(d)
+    vectors = cov.eigenvectors(every)
+
+    def simulated() -> float:
+        began = time.perf_counter()
+        simulate(cov, vectors, n, RATIOS, noise=0.04, repetitions=draws)
+        return (time.perf_counter() - began) / draws * asked
+
+    times = alternate({"formula": lambda: _curve(cov, n), "simulated": simulated}, rounds)
+    ratio, spread = ratio_of(times["simulated"], times["formula"])
+    print(
+        f"all {d} directions, {len(RATIOS)} ratios: formula {times['formula'].median * 1e3:.2f} ms   "
+        f"{asked} draws {times['simulated'].median:.1f} s (from {draws})   ratio {ratio:,.0f} ± {spread:,.0f}",
+        flush=True,
+    )
+    large = beta_spectrum(20_000, 0)
+    took = alternate({"large": lambda: _curve(large, 4000)}, rounds)["large"]
+    print(
+        f"all 20,000 directions, {len(RATIOS)} ratios: formula {took.median * 1e3:.1f} ms (± {took.spread * 1e3:.1f})"
+    )
+
+
+def _curve(cov: Rotated, n: int) -> float:
+    began = time.perf_counter()
+    direction_risk(cov, n, RATIOS, 0.04)
+    return time.perf_counter() - began
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Print the rates and ratios."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -107,6 +139,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         for name in SIZES:
             throughput(name, options.repetitions, options.rounds)
         against_the_paper(200, 1000, options.rounds)
+        formula(200, 1000, options.rounds)
     return 0
 
 

@@ -20,7 +20,10 @@ FLOORS = {
     "cli": 5,
 }  # fmt: skip
 # jaxtyping is the vocabulary of shapes in signatures; it does nothing at run time.
-LIBRARIES = {"masking": {"numpy", "torch", "jaxtyping"}, "theory": {"numpy", "scipy", "sklearn", "jaxtyping"}}
+LIBRARIES = {
+    "masking": {"numpy", "torch", "jaxtyping"},
+    "theory": {"numpy", "scipy", "sklearn", "threadpoolctl", "jaxtyping"},
+}
 
 
 def imports(path: Path) -> Iterator[str]:
@@ -73,11 +76,20 @@ def test_importing_the_package_brings_no_library() -> None:
         "import r2mae.images; r2mae.images.WING",
         "import r2mae.cli.main; r2mae.cli.main.main(['--help'])",
         "import r2mae.cli.pretrain",
+        "import r2mae.theory",
+        "import r2mae.cli.main; r2mae.cli.main.main(['theory', '--help'])",
         "from r2mae.experiments.wings import public_sets; public_sets()",
     ],
 )
 def test_torch_waits_until_it_is_needed(statement: str) -> None:
     assert not imported_by(statement) & {"torch", "lightning", "sklearn", "pandas", "matplotlib"}
+
+
+def test_every_name_of_the_theory_exists() -> None:
+    import r2mae.theory
+
+    assert r2mae.theory.__all__ == sorted(r2mae.theory.__all__)
+    assert all(getattr(r2mae.theory, public) is not None for public in r2mae.theory.__all__)
 
 
 def test_every_lazy_name_exists() -> None:

@@ -15,6 +15,8 @@ _BASH = """_r2mae() {{
     case "$before" in
         --scheme|--schemes) choices="{schemes}" ;;
         --preset) choices="{presets}" ;;
+        --model) choices="{models}" ;;
+        theory) choices="{theory}" ;;
         *)
             if [ "$COMP_CWORD" -eq 1 ]; then
                 choices="{commands}"
@@ -43,16 +45,33 @@ def run(words: Sequence[str]) -> int:
         raise unknown("shell", shell, _SHELLS)
 
     from r2mae.cli.main import COMMANDS
+    from r2mae.cli.theory import SUBCOMMANDS
+    from r2mae.cli.theory_model import MODELS, add_model
 
     wings = [get_wing(name) for name in WINGS]
-    options: set[str] = {"--out", "--seeds", "--schemes", "--ratios", "--jobs", "--json", "--probe", "--help"}
-    for wing in wings:
-        inner = Parser("r2mae", "", "")
+    options: set[str] = {
+        "--out",
+        "--seeds",
+        "--schemes",
+        "--ratios",
+        "--jobs",
+        "--json",
+        "--probe",
+        "--repetitions",
+        "--design",
+        "--help",
+    }
+    inners = [Parser("r2mae", "", "") for _ in range(len(wings) + 1)]
+    for wing, inner in zip(wings, inners, strict=False):
         add_config(inner, Subject(wing, None, [], {}))
+    add_model(inners[-1])
+    for inner in inners:
         options |= {o.replace("_", "-") for o in inner._option_string_actions if o.startswith("--")}
     text = _BASH.format(
         commands=" ".join(COMMANDS),
         schemes=" ".join(scheme_names()),
+        theory=" ".join(SUBCOMMANDS),
+        models=" ".join(MODELS),
         presets=" ".join(preset for wing in wings for preset in wing.presets),
         options=" ".join(sorted(options)),
         names=" ".join([*WINGS, *public_sets()]),

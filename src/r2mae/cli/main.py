@@ -14,8 +14,10 @@ COMMANDS = {
     "pretrain": "pretrain one model",
     "evaluate": "measure a pretrained model",
     "embed": "embed data with a pretrained model",
+    "theory": "risk of masked regression: formula, simulation, advice",
     "runs": "list run folders with their state",
     "data": "list, fetch and find public data sets",
+    "reproduce": "a figure or table of the paper",
     "completion": "print completion for a shell",
 }
 

@@ -6,6 +6,7 @@ A ratio is a number or any object with ``nodes() -> (p, weight)``, such as those
 from typing import TYPE_CHECKING
 
 from r2mae.lazy import lazily
+from r2mae.theory.advise import Advice, advise
 from r2mae.theory.assumptions import DominantWarning, InterpolationWarning, LocalisedWarning, dominant_share
 from r2mae.theory.closed import ClosedRisk, fixed_point, isotropic_risk, spiked_risk
 from r2mae.theory.conditional import ConditionalRisk, conditional_risk, eigenvector_risk
@@ -20,6 +21,7 @@ from r2mae.theory.models import (
     uniform_direction,
     uniform_spectrum,
 )
+from r2mae.theory.ranges import Range
 from r2mae.theory.risk import Risk, direction_risk, feature_risk, risk
 from r2mae.theory.rows import KeptRows, RatioLike, kept_rows
 from r2mae.theory.simulate import Simulation, simulate
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     from r2mae.theory.estimator import MaskedRidgeless
 
 __all__ = [
+    "Advice",
     "ClosedRisk",
     "ConditionalRisk",
     "Covariance",
@@ -38,10 +41,12 @@ __all__ = [
     "LocalisedWarning",
     "LowRank",
     "MaskedRidgeless",
+    "Range",
     "RatioLike",
     "Risk",
     "Rotated",
     "Simulation",
+    "advise",
     "beta_spectrum",
     "conditional_risk",
     "direction_risk",

@@ -11,6 +11,7 @@ from jaxtyping import Float
 from scipy.optimize import brentq
 
 from r2mae.theory.models import unit
+from r2mae.theory.rows import check_rows
 
 Vector: TypeAlias = Float[np.ndarray, " d"]
 
@@ -51,9 +52,11 @@ def isotropic_risk(ratio: Float[np.ndarray, " p"], gamma: float, kappa: float) -
     ValueError
         If a ratio is not between 0 and 1, γ is not positive or κ is negative.
     """
-    p = _check(ratio, kappa)
-    if not gamma > 0:
-        raise ValueError(f"gamma must be positive, not {gamma}")
+    p = _check(ratio)
+    if not (np.isfinite(gamma) and gamma > 0):
+        raise ValueError(f"gamma must be a positive number, not {gamma}")
+    if not (np.isfinite(kappa) and kappa >= 0):
+        raise ValueError(f"kappa must be a finite number of 0 or more, not {kappa}")
     with np.errstate(divide="ignore"):
         under = (p + kappa) * gamma / ((1 - p) * (p - gamma))
         over = p * (p + kappa) / ((1 - p) * (gamma - p))
@@ -107,12 +110,18 @@ def spiked_risk(
     """
     if len(v) != len(beta):
         raise ValueError(f"beta must have the length of v, {len(v)}, not {len(beta)}")
-    if not delta > 0:
-        raise ValueError(f"delta must be positive, not {delta}")
+    if not (np.isfinite(delta) and delta > 0):
+        raise ValueError(f"delta must be a positive number, not {delta}")
     if form not in ("corollary", "theorem"):
         raise ValueError(f"form must be 'corollary' or 'theorem', not {form!r}")
+    if not (np.isfinite(beta).all() and beta.any()):
+        raise ValueError("beta must be finite and not zero: there would be nothing to learn")
+    check_rows(n)
+    for name, value in (("noise", noise), ("ridge", ridge)):
+        if not (np.isfinite(value) and value >= 0):
+            raise ValueError(f"{name} must be a finite number of 0 or more, not {value}")
     length = float(beta @ beta)
-    p = _check(ratio, noise / length)
+    p = _check(ratio)
     one = _corollary if form == "corollary" else _theorem
     pairs = [one(unit(v), delta, unit(beta), n, float(q), noise / length, ridge) for q in p]
     return ClosedRisk(np.array([pair[0] for pair in pairs]), np.array([pair[1] for pair in pairs]))
@@ -129,7 +138,16 @@ def fixed_point(eigenvalues: Float[np.ndarray, " d"], rows: float, ridge: float 
         ñ.
     ridge : float
         λ_reg. With none, λ★ is 0 for ñ ≥ d.
+
+    Raises
+    ------
+    ValueError
+        If an argument is out of range.
     """
+    if not (np.isfinite(eigenvalues).all() and (eigenvalues > 0).all()):
+        raise ValueError("eigenvalues must be finite and positive")
+    if not (rows > 0 and ridge >= 0):
+        raise ValueError(f"rows must be positive and ridge 0 or more, not {rows} and {ridge}")
     if ridge == 0 and rows >= len(eigenvalues):
         return 0.0
 
@@ -174,7 +192,7 @@ def _corollary(
     mixed = tr - star * tr2 + delta * (float(v @ nv) - star * float(nv @ nv))
     c = p * delta * across / (1 + delta * (1 - p))
     bias = phi_beta + c * c * (1 - phi_v) + delta * (c * (1 - phi_v) - psi) ** 2
-    return bias, mixed / (rows - square) * (kappa + p + c * p * across)
+    return bias, _over(mixed, rows - square) * (kappa + p + c * p * across)
 
 
 def _theorem(
@@ -200,8 +218,13 @@ def _theorem(
         + delta * (c * float(kept @ on_v**2) - float(lost @ (on_beta * on_v))) ** 2
     )
     density = s / (s + mu) ** 2
-    gain = (float(density.mean()) + delta * float(density @ on_v**2) / d) / (n * p / d - float((kept**2).mean()))
+    gain = _over(float(density.mean()) + delta * float(density @ on_v**2) / d, n * p / d - float((kept**2).mean()))
     return bias, (kappa + p + p * p * delta * across**2 / (1 + delta * (1 - p))) * gain
+
+
+def _over(top: float, bottom: float) -> float:
+    """Divide; ñ = d, where nothing is left below, gives infinity."""
+    return top / bottom if abs(bottom) > 1e-12 * top else float("inf")
 
 
 def _eigenvalues(own: Vector, spike: float, v: Vector) -> Vector:
@@ -209,10 +232,8 @@ def _eigenvalues(own: Vector, spike: float, v: Vector) -> Vector:
     return np.linalg.eigvalsh(np.diag(own) + spike * np.outer(v, v))
 
 
-def _check(ratio: Float[np.ndarray, " p"], kappa: float) -> Float[np.ndarray, " p"]:
+def _check(ratio: Float[np.ndarray, " p"]) -> Float[np.ndarray, " p"]:
     p = np.asarray(ratio, dtype=np.float64)
     if not ((p > 0) & (p < 1)).all():
         raise ValueError("ratio must be above 0 and below 1")
-    if not (np.isfinite(kappa) and kappa >= 0):
-        raise ValueError(f"noise must be a finite number of 0 or more, not {kappa}")
     return p

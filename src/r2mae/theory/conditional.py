@@ -53,7 +53,7 @@ def conditional_risk(
     Raises
     ------
     ValueError
-        If shapes do not fit or a hidden entry is not zero.
+        If shapes do not fit, a number is not finite, or a hidden entry is not zero.
     """
     _check(cov, beta, masked, kept, noise)
     sigma = cov.matrix()
@@ -123,6 +123,9 @@ def _check(
         raise ValueError(f"beta and masked must have {cov.d} features, not {len(beta)} and {masked.shape[1]}")
     if masked.shape != kept.shape:
         raise ValueError(f"kept must have the shape of masked, {masked.shape}, not {kept.shape}")
+    for name, values in (("beta", beta), ("masked", masked)):
+        if not np.isfinite(values).all():
+            raise ValueError(f"{name} holds a number that is not finite")
     if masked[~kept].any():
         raise ValueError("masked holds entries that are not zero where kept says they are hidden")
     if not (np.isfinite(noise) and noise >= 0):

@@ -6,11 +6,13 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 from jaxtyping import Float, Int
-from scipy.linalg import eigh
+from scipy.linalg import eigh, eigvalsh
 
+from r2mae.theory.checks import CHECKED, check_matrix, check_spectrum
 from r2mae.theory.resolvent import DenseResolvent, EigenResolvent, LowRankResolvent, Resolvent
 
 Columns: TypeAlias = Float[np.ndarray, "d *m"]
+_CHEAP = 500  # size up to which eigenvalues are computed for a warning's sake
 
 
 class Covariance(ABC):
@@ -53,6 +55,11 @@ class Covariance(ABC):
     @property
     def common_diagonal(self) -> float | None:
         """The entry that all of diag Σ have in common, or None: with it, everything is diagonal in Σ's eigenbasis."""
+        return None
+
+    @property
+    def leading(self) -> float | None:
+        """The largest eigenvalue where it is cheap to know (for LowRank with varying α, a lower bound), or None."""
         return None
 
     def matrix(self) -> Float[np.ndarray, "d d"]:
@@ -104,6 +111,11 @@ class Rotated(Covariance):
     def common_diagonal(self) -> float:
         """tr Σ/d."""
         return float(self.diagonal[0])
+
+    @property
+    def leading(self) -> float:
+        """The largest eigenvalue."""
+        return float(self._eigenvalues[0])
 
     @cached_property
     def basis(self) -> Float[np.ndarray, "d d"]:
@@ -163,6 +175,15 @@ class LowRank(Covariance):
         flat = self.factor.shape[1] == 0 and np.ptp(self.own) == 0
         return float(self.own[0]) if flat else None
 
+    @cached_property
+    def leading(self) -> float | None:
+        """The largest eigenvalue, from WᵀW and α, where W has up to 500 columns."""
+        q = self.factor.shape[1]
+        if not 0 < q <= _CHEAP:
+            return None if q else float(self.own.max())
+        top = eigvalsh(self.factor.T @ self.factor, subset_by_index=[q - 1, q - 1], check_finite=False)
+        return max(float(top[0]) + float(self.own.min()), float(self.own.max()))
+
     def apply(self, b: Columns) -> Columns:
         """Return Σ b, O(dq) a column."""
         return np.asarray((self.own * b.T).T + self.factor @ (self.factor.T @ b))
@@ -213,8 +234,18 @@ class LowRank(Covariance):
         """Return eigenvectors; those of the bulk complete the basis."""
         vectors = self._eigen[1]
         if which.max(initial=0) >= vectors.shape[1]:
-            vectors = np.linalg.qr(vectors, mode="complete")[0] if vectors.shape[1] else np.eye(self.d)
+            vectors = self._basis
         return np.asarray(vectors[:, which])
+
+    @cached_property
+    def _basis(self) -> Float[np.ndarray, "d d"]:
+        """All eigenvectors."""
+        vectors = self._eigen[1]
+        if not vectors.shape[1]:
+            return np.eye(self.d)
+        basis = np.linalg.qr(vectors, mode="complete")[0]
+        basis[:, : vectors.shape[1]] = vectors  # QR may turn their signs
+        return basis
 
 
 class Dense(Covariance):
@@ -223,7 +254,8 @@ class Dense(Covariance):
     Parameters
     ----------
     matrix : array (d, d)
-        Symmetric and positive semidefinite, with a positive diagonal.
+        Symmetric and positive semidefinite, with a positive diagonal; up to rounding in the type that it comes in.
+        Above d = 5000 definiteness is checked only when eigenvalues are asked for.
 
     Raises
     ------
@@ -241,10 +273,15 @@ class Dense(Covariance):
         mean = float(self.diagonal.mean())
         return mean if np.ptp(self.diagonal) <= 1e-9 * mean else None
 
+    @property
+    def leading(self) -> float | None:
+        """The largest eigenvalue, where d ≤ 500 or the eigenvalues are known already."""
+        return float(self.eigenvalues[0]) if self.d <= _CHEAP or "_eigen" in vars(self) else None
+
     @cached_property
     def _eigen(self) -> tuple[Float[np.ndarray, " d"], Float[np.ndarray, "d d"]]:
         values, vectors = descending(self._matrix)
-        if values[-1] < -1e-8 * values[0]:
+        if self.d > CHECKED and values[-1] < -1e-8 * values[0]:
             raise ValueError(f"covariance is indefinite: its smallest eigenvalue is {values[-1]:.3g}")
         return np.maximum(values, 0.0), vectors
 
@@ -304,8 +341,9 @@ def from_data(
         raise ValueError(f"x holds a number that is not finite, at row {row}, column {column}")
     centred = x.astype(np.float64) - x.mean(axis=0, dtype=np.float64)
     deviation = centred.std(axis=0)
-    if (deviation == 0).any():
-        raise ValueError(f"feature {int(np.argmin(deviation))} of x never varies: leave it out")
+    constant = np.ptp(x, axis=0) == 0  # exactly; the deviation of a constant need not be
+    if constant.any():
+        raise ValueError(f"x: feature {int(np.argmax(constant))} never varies: leave it out")
     if scale:
         centred /= deviation
     if estimator == "plain":
@@ -333,35 +371,3 @@ def descending(matrix: Float[np.ndarray, "d d"]) -> tuple[Float[np.ndarray, " d"
     """Return eigenvalues, largest first, and their eigenvectors."""
     values, vectors = eigh(matrix, check_finite=False, driver="evd")
     return values[::-1].copy(), vectors[:, ::-1]
-
-
-def check_spectrum(eigenvalues: Float[np.ndarray, " d"]) -> Float[np.ndarray, " d"]:
-    """Return the eigenvalues, or raise a ValueError that says what is wrong with them."""
-    values = np.asarray(eigenvalues, dtype=np.float64)
-    if len(values) < 2:
-        raise ValueError(f"eigenvalues must be at least 2 numbers, not {len(values)}")
-    if not np.isfinite(values).all():
-        raise ValueError("eigenvalues holds a number that is not finite")
-    if (values < 0).any() or not values.any():
-        raise ValueError(f"eigenvalues of a covariance are not negative and not all zero; smallest: {values.min():.3g}")
-    return values
-
-
-def check_matrix(matrix: Float[np.ndarray, "d d2"]) -> Float[np.ndarray, "d d"]:
-    """Return the matrix, or raise a ValueError that says why it is no covariance."""
-    values = np.asarray(matrix, dtype=np.float64)
-    if values.shape[0] != values.shape[1]:
-        raise ValueError(f"covariance must be square, not {values.shape[0]} by {values.shape[1]}")
-    if not np.isfinite(values).all():
-        raise ValueError("covariance holds a number that is not finite")
-    gap = float(np.abs(values - values.T).max())
-    if gap > 1e-8 * max(float(np.abs(values).max()), 1e-300):
-        raise ValueError(f"covariance is not symmetric: entries differ from their mirror image by up to {gap:.3g}")
-    diagonal = np.diagonal(values)
-    if (diagonal <= 0).any():
-        place = int(np.argmin(diagonal))
-        raise ValueError(f"covariance gives feature {place} the variance {diagonal[place]:.3g}; leave it out")
-    off = values / np.sqrt(np.outer(diagonal, diagonal))
-    if np.abs(off).max() > 1 + 1e-6:
-        raise ValueError("covariance is indefinite: a covariance is larger than the two variances allow")
-    return (values + values.T) / 2

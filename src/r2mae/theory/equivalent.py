@@ -19,7 +19,9 @@ from r2mae.theory.resolvent import Resolvent, Traces
 from r2mae.theory.rows import KeptRows
 
 _TOLERANCE = 1e-12
-_ITERATIONS = 200
+_STALLED = 1e-9  # good enough where rounding allows no better
+_ITERATIONS = 500
+_PLAIN = 5  # plain steps after one of Newton's that did not help
 
 
 @dataclass(frozen=True)
@@ -69,6 +71,9 @@ class FixedPoint:
 def solve(cov: Covariance, rows: KeptRows, ridge: float) -> FixedPoint:
     """Solve the fixed point by Newton's method in two unknowns, and differentiate it.
 
+    Where Newton's steps do not help, plain iteration takes over for a while: it converges from anywhere, since its map
+    is positive and increasing, and grows slower than its argument.
+
     Parameters
     ----------
     cov : Covariance
@@ -84,15 +89,18 @@ def solve(cov: Covariance, rows: KeptRows, ridge: float) -> FixedPoint:
     """
     c, e = (1.0, ridge / rows.count) if ridge > 0 or rows.count < cov.d else (0.0, 1.0)
     x = _start(cov, rows, c, e)
+    last, plain = np.inf, 0
     for _ in range(_ITERATIONS):
         kappa, a, b = _coefficients(rows, e, x)
         resolvent = cov.resolvent(a, b, c)
         traces = resolvent.traces()
         gap = np.array([traces.s, traces.d]) / rows.count - x
-        if np.abs(gap).max() <= _TOLERANCE * np.abs(x).max():
+        error = float(np.abs(gap / x).max())
+        if error <= _TOLERANCE or last <= error <= _STALLED:
             return _differentiate(rows, resolvent, traces, kappa, (a, b, c))
-        step = np.linalg.solve(np.eye(2) - _jacobian(rows, traces, kappa), gap)
-        x = _positive(x, step, gap)
+        plain = _PLAIN if error >= last and not plain else max(plain - 1, 0)
+        last = error
+        x = x + gap if plain else _newton(x, np.eye(2) - _jacobian(rows, traces, kappa), gap)
     raise ArithmeticError(
         f"no solution after {_ITERATIONS} steps: the {rows.count:.6g} kept rows are too close to the {cov.d} features; "
         "use a ridge"
@@ -132,14 +140,15 @@ def _by_coefficients(traces: Traces) -> Float[np.ndarray, "2 2"]:
     return -np.array([[traces.ss, traces.sd], [traces.sd, traces.dd]])
 
 
-def _positive(
-    x: Float[np.ndarray, " 2"], step: Float[np.ndarray, " 2"], gap: Float[np.ndarray, " 2"]
+def _newton(
+    x: Float[np.ndarray, " 2"], matrix: Float[np.ndarray, "2 2"], gap: Float[np.ndarray, " 2"]
 ) -> Float[np.ndarray, " 2"]:
-    """Take Newton's step, or where it leaves the positive numbers a part of the plain iteration's."""
-    new = x + step
-    if (new > 0).all() and np.isfinite(new).all():
-        return np.asarray(new)
-    return np.asarray(np.maximum(x + gap, 0.1 * x))
+    """Take Newton's step, or where it leaves the positive numbers the plain iteration's."""
+    try:
+        new = x + np.linalg.solve(matrix, gap)
+    except np.linalg.LinAlgError:
+        return np.asarray(x + gap)
+    return np.asarray(new if (new > 0).all() and np.isfinite(new).all() else x + gap)
 
 
 def _differentiate(

@@ -35,6 +35,7 @@ def spiked(delta: float, v: Float[np.ndarray, " d"]) -> LowRank:
 
 def uniform_spectrum(d: int, seed: int = 0, *, low: float = 1.0, high: float = 10.0) -> Rotated:
     """Eigenvalues from U(1, 10), Haar eigenvectors (Fig. 1E)."""
+    _check_ends(low, high)
     return Rotated(np.random.default_rng([seed, 0]).uniform(low, high, _size(d)), seed)
 
 
@@ -52,6 +53,7 @@ def beta_spectrum(
     low, high : float
         Smallest and largest eigenvalue.
     """
+    _check_ends(low, high)
     drawn = np.random.default_rng([seed, 0]).beta(2.0, 6.0, _size(d))
     share = (drawn - drawn.min()) / np.ptp(drawn)
     if spacing == "log":
@@ -64,6 +66,8 @@ def beta_spectrum(
 def latent(d: int, seed: int = 0, *, q: int | None = None) -> LowRank:
     """Σ = I + WWᵀ, W (d × q, q = d/2) Gaussian of variance 9/(√d + √q)² (Fig. 1E, Tables 5, 9)."""
     width = _size(d) // 2 if q is None else q
+    if width < 1:
+        raise ValueError(f"q must be at least 1, not {width}")
     deviation = 3.0 / (np.sqrt(d) + np.sqrt(width))
     return LowRank(np.ones(d), np.random.default_rng([seed, 0]).standard_normal((d, width)) * deviation)
 
@@ -89,6 +93,10 @@ def plateau(
     """
     if of not in ("D", "WW"):
         raise ValueError(f"of must be 'D' or 'WW', not {of!r}")
+    if not 1 <= q <= _size(d):
+        raise ValueError(f"q must be from 1 to d = {d}, not {q}")
+    if not (np.isfinite(eigenvalue) and eigenvalue > 0):
+        raise ValueError(f"eigenvalue must be a positive number, not {eigenvalue}")
     rng = np.random.default_rng([seed, 0])
     entry = eigenvalue if of == "D" else np.sqrt(eigenvalue)
     w = entry * haar(d, q, rng) @ haar(q, q, rng).T
@@ -117,6 +125,11 @@ def unit(v: Float[np.ndarray, " d"]) -> Float[np.ndarray, " d"]:
     if not np.isfinite(length) or length == 0:
         raise ValueError("v must be finite and not zero: it gives a direction")
     return v / length
+
+
+def _check_ends(low: float, high: float) -> None:
+    if not 0 < low <= high < np.inf:
+        raise ValueError(f"low and high must be positive eigenvalues in this order, not {low} and {high}")
 
 
 def _size(d: int) -> int:

@@ -9,10 +9,11 @@ from typing import Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Float
-from scipy.linalg import cho_factor, cho_solve
+from scipy.linalg import cho_factor, cho_solve, solve_triangular
 from scipy.linalg.lapack import dpotri
 
 Vectors = Float[np.ndarray, "d m"]
+_SMALL = 1e-2  # part of I that aΣN must hold on average, so that I − bDN − cN gives it to ten digits
 
 
 @dataclass(frozen=True)
@@ -118,33 +119,33 @@ class LowRankResolvent:
         b: float,
         c: float,
     ) -> None:
-        self._d, self._coefficients = diagonal, (a, b, c)
+        self._d, self._own, self._factor = diagonal, own, factor
         self._f = 1.0 / (a * own + b * diagonal + c)
-        self._fw = self._f[:, None] * factor
-        # With U = fW·S and S Sᵀ = a(I + a Wᵀ f W)⁻¹, N = diag f − U Uᵀ.
-        inner = np.eye(factor.shape[1]) + a * (factor.T @ self._fw)
-        chol = np.linalg.cholesky(inner)
-        self._u = np.sqrt(a) * np.linalg.solve(chol, self._fw.T).T
+        fw = self._f[:, None] * factor
+        # With K = I + a Wᵀ f W = L Lᵀ and U = √a·fW·L⁻ᵀ: N = diag f − U Uᵀ, and N W = f W K⁻¹.
+        self._chol = np.linalg.cholesky(np.eye(factor.shape[1]) + a * (factor.T @ fw))
+        self._half = solve_triangular(self._chol, fw.T, lower=True, check_finite=False).T
+        self._u = np.sqrt(a) * self._half
 
     def traces(self) -> Traces:
-        """Return the five traces."""
-        f, u, d = self._f, self._u, self._d
+        """Return the five traces, W's part by N W: no difference of large numbers, however small a is."""
+        f, u, d, own = self._f, self._u, self._d, self._own
         rows = np.einsum("dq,dq->d", u, u)
-        gram_d, gram = u.T @ (d[:, None] * u), u.T @ u
         diagonal = f - rows
+        gram_d, gram_o = u.T @ (d[:, None] * u), u.T @ (own[:, None] * u)
 
         def pair(e: np.ndarray, g: np.ndarray, left: np.ndarray, right: np.ndarray) -> float:
             return float((e * g * f * f).sum() - 2 * (e * g * f * rows).sum() + (left * right).sum())
 
-        one = np.ones_like(d)
-        return _with_sigma(
-            float(d @ diagonal),
-            float(diagonal.sum()),
-            pair(d, d, gram_d, gram_d),
-            pair(d, one, gram_d, gram),
-            pair(one, one, gram, gram),
-            len(d),
-            self._coefficients,
+        nw = solve_triangular(self._chol, self._half.T, lower=True, trans="T", check_finite=False).T
+        wnw = self._factor.T @ nw
+        squares = np.einsum("dq,dq->d", nw, nw)
+        return Traces(
+            s=float(own @ diagonal) + float(np.trace(wnw)),
+            d=float(d @ diagonal),
+            ss=pair(own, own, gram_o, gram_o) + 2 * float(own @ squares) + float((wnw**2).sum()),
+            sd=pair(own, d, gram_o, gram_d) + float(d @ squares),
+            dd=pair(d, d, gram_d, gram_d),
         )
 
     def solve(self, g: Vectors) -> Vectors:
@@ -164,7 +165,8 @@ class DenseResolvent:
     """
 
     def __init__(self, matrix: Float[np.ndarray, "d d"], a: float, b: float, c: float) -> None:
-        self._d, self._coefficients = np.diagonal(matrix).copy(), (a, b, c)
+        self._matrix, self._coefficients = matrix, (a, b, c)
+        self._d = np.diagonal(matrix).copy()
         m = a * matrix
         m.flat[:: len(m) + 1] += b * self._d + c
         self._factor = cho_factor(m, lower=True, overwrite_a=True, check_finite=False)
@@ -184,6 +186,9 @@ class DenseResolvent:
     def traces(self) -> Traces:
         """Return the five traces."""
         d = self._d
+        s = float(np.vdot(self._matrix, self.inverse))
+        if self._coefficients[0] * s < _SMALL * len(d):
+            return self._by_product(s)
         squares = self.inverse**2
         weighted, plain = squares @ d, squares.sum(axis=1)
         diagonal = np.diagonal(self.inverse)
@@ -195,6 +200,17 @@ class DenseResolvent:
             float(plain.sum()),
             len(d),
             self._coefficients,
+        )
+
+    def _by_product(self, s: float) -> Traces:
+        """Return the traces by one more product of matrices, where aΣN is a small part of I."""
+        d, product = self._d, self._matrix @ self.inverse
+        return Traces(
+            s=s,
+            d=float(d @ np.diagonal(self.inverse)),
+            ss=float(np.vdot(product, product.T)),
+            sd=float(d @ (product * self.inverse).sum(axis=0)),
+            dd=float(d @ (self.inverse**2 @ d)),
         )
 
     def solve(self, g: Vectors) -> Vectors:

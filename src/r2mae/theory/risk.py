@@ -5,7 +5,6 @@ the paper for isotropic and spiked covariances; for general ones, and for ranges
 simulations confirm (``results/theory``).
 """
 
-import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -13,25 +12,17 @@ from typing import cast
 
 import numpy as np
 from jaxtyping import Float, Int
-from scipy.optimize import brentq
 
-from r2mae.theory.covariance import Covariance, LowRank
+from r2mae.theory.assumptions import warn_near, warn_shape
+from r2mae.theory.covariance import Covariance
 from r2mae.theory.equivalent import FixedPoint, solve
 from r2mae.theory.rows import Keep, KeptRows, RatioLike, kept_rows, ratios_of
 from r2mae.theory.targets import Directions, Features, Signals, Target
 
 Array = Float[np.ndarray, "..."]
 Ratios = float | RatioLike | Sequence[float | RatioLike] | Float[np.ndarray, " p"]
-_NEAR = 0.05  # relative distance of ñ from d within which finite sizes blur the peak
-_SPREAD = 10.0  # entries that a direction must at least be spread over
-
-
-class InterpolationWarning(UserWarning):
-    """The number of kept rows is close to the number of features, where ridgeless risk diverges."""
-
-
-class LocalisedWarning(UserWarning):
-    """A direction is concentrated on a few features, where the formula's averaging over masks fails."""
+_LOWEST, _HIGHEST = float(np.log(1e-9)), float(np.log(1e9))  # of log t
+_STEPS, _EXACT = 60, 1e-13
 
 
 @dataclass(frozen=True)
@@ -69,12 +60,21 @@ class Risk:
 
     @property
     def bias(self) -> Array:
-        """Lemma 1's (squared) bias: risk − variance."""
-        return np.asarray(self.risk - self.variance)
+        """Lemma 1's (squared) bias: risk − variance; not a number at ñ = d, where both are infinite."""
+        with np.errstate(invalid="ignore"):
+            return np.asarray(self.risk - self.variance)
 
     @property
     def normalised(self) -> Array:
-        """Risk over the null risk: 1 is a prediction of zero."""
+        """Risk over the null risk: 1 is a prediction of zero.
+
+        Raises
+        ------
+        ValueError
+            If a null risk is zero.
+        """
+        if not np.all(self.null > 0):
+            raise ValueError("beta has no variance under cov: there is no null risk to divide by")
         return np.asarray(self.risk / self.null)
 
     @property
@@ -121,17 +121,19 @@ def risk(
     Raises
     ------
     ValueError
-        If an argument is out of range, or lengths do not fit.
+        If an argument is out of range, lengths do not fit, or fewer than one row is kept.
 
     Warns
     -----
     InterpolationWarning
         If ñ is within 5 % of d without a ridge; at ñ = d the risk is infinite.
     LocalisedWarning
-        If β, or a spike of Σ, is concentrated on fewer than ten features.
+        If β, or a spike of Σ, is concentrated on fewer than ten features (or a tenth of them, where d < 100).
+    DominantWarning
+        If one direction is known to hold more than 5 % of Σ's variance (and five times the mean).
     """
     columns = _columns(cov, beta)
-    _warn_localised(cov, columns)
+    warn_shape(cov, columns, 2)
     length = (columns**2).sum(axis=0)
     return _curve(cov, Signals(cov, columns), length, beta.ndim == 2, n, ratio, noise, ridge, keep)
 
@@ -175,19 +177,26 @@ def hidden_variance(cov: Covariance, target: Target, ratio: float) -> Float[np.n
     The mask is known too, so this is the w of Lemma 1, summed. For Haar eigenvectors it is ηt/(η + t) with t from
     tr Σ(Σ + t)⁻¹ = (1 − p)d; for a diagonal Σ it is p·βᵀΣβ; both are the case T = t·diag Σ used here.
     """
-    if ratio == 0:
-        forms = target.forms(cov.resolvent(1.0, 1e-9, 0.0), 1.0, 1e-9, 0.0)
-        return np.asarray(np.maximum(target.null - forms[0], 0.0))
-    low, high = np.log(1e-9), np.log(1e9)
-    level = (1 - ratio) * cov.d
-
-    def excess(log_t: float) -> float:
-        return cov.resolvent(1.0, float(np.exp(log_t)), 0.0).traces().s - level
-
-    # With fewer than (1 − p)d dimensions in Σ, what is kept tells everything.
-    t = float(np.exp(low if excess(low) < 0 else brentq(excess, low, high, xtol=1e-6)))
+    t = 1e-9 if ratio == 0 else float(np.exp(_level(cov, ratio)))
     forms = target.forms(cov.resolvent(1.0, t, 0.0), 1.0, t, 0.0)
     return np.asarray(np.maximum(target.null - forms[0], 0.0))
+
+
+def _level(cov: Covariance, ratio: float) -> float:
+    """Return log t, by Newton's method within a bracket."""
+    low, high, aim = _LOWEST, _HIGHEST, (1 - ratio) * cov.d
+    if cov.resolvent(1.0, float(np.exp(low)), 0.0).traces().s < aim:
+        return low  # with fewer than (1 − p)d dimensions in Σ, what is kept tells everything
+    at = float(np.log(ratio / (1 - ratio)))  # of Σ = I
+    for _ in range(_STEPS):
+        traces = cov.resolvent(1.0, float(np.exp(at)), 0.0).traces()
+        gap = traces.s - aim
+        low, high = (at, high) if gap > 0 else (low, at)
+        step = gap / (float(np.exp(at)) * traces.sd)
+        if abs(step) < _EXACT * max(1.0, abs(at)):
+            break
+        at = at + step if low < at + step < high else (low + high) / 2
+    return at
 
 
 @dataclass(frozen=True)
@@ -217,7 +226,7 @@ def _curve(
     ratios = ratios_of(ratio)
     single = cast("float | RatioLike", ratio)
     rows = [kept_rows(n, entry, keep) for entry in ([single] if ratios is None else ratios)]
-    _warn_near(cov.d, rows, ridge)
+    warn_near(cov.d, [entry.count for entry in rows], ridge, 3)
     points = [_point(cov, target, entry, noise, ridge) for entry in rows]
 
     def shaped(values: Float[np.ndarray, "p m"]) -> Array:
@@ -281,29 +290,3 @@ def _columns(cov: Covariance, beta: Float[np.ndarray, "d *m"]) -> Float[np.ndarr
 def _check_amount(name: str, value: float) -> None:
     if not (np.isfinite(value) and value >= 0):
         raise ValueError(f"{name} must be a finite number of 0 or more, not {value}")
-
-
-def _warn_near(d: int, rows: list[KeptRows], ridge: float) -> None:
-    near = [entry.count for entry in rows if abs(entry.count / d - 1) < _NEAR]
-    if near and ridge == 0:
-        warnings.warn(
-            f"n·E[p] = {near[0]:.6g} kept rows are within {_NEAR:.0%} of the {d} features: the ridgeless risk diverges "
-            "where they are equal, and finite samples blur that peak; use a ridge, or stay away from it",
-            InterpolationWarning,
-            stacklevel=4,
-        )
-
-
-def _warn_localised(cov: Covariance, beta: Float[np.ndarray, "d m"]) -> None:
-    spikes = cov.factor if isinstance(cov, LowRank) and cov.factor.shape[1] else None
-    for name, vectors in (("beta", beta), ("a spike of the covariance", spikes)):
-        if vectors is None or cov.d < 2 * _SPREAD:
-            continue
-        spread = float(((vectors**2).sum(axis=0) ** 2 / (vectors**4).sum(axis=0).clip(1e-300)).min())
-        if spread < _SPREAD:
-            warnings.warn(
-                f"{name} is concentrated on about {spread:.1f} of {cov.d} features: the formula averages over masks, "
-                f"which needs at least {_SPREAD:.0f}; compare with simulate()",
-                LocalisedWarning,
-                stacklevel=3,
-            )

@@ -78,7 +78,7 @@ def kept_rows(n: int, ratio: float | RatioLike, keep: Keep = "ratio") -> KeptRow
     Raises
     ------
     ValueError
-        If n < 2 or a ratio is outside [0, 1).
+        If n < 2, a ratio is outside [0, 1), or it keeps some rows but fewer than one.
     """
     check_rows(n)
     p, weight = nodes_of(ratio)
@@ -90,6 +90,8 @@ def kept_rows(n: int, ratio: float | RatioLike, keep: Keep = "ratio") -> KeptRow
     total = float(kept.sum())
     if total == 0:
         return KeptRows(p, weight, 0.0)
+    if n * total < 1 - 1e-9:
+        raise ValueError(f"ratio: too few kept rows: n·p = {n * total:.3g} for {ratio}; expect at least 1")
     return KeptRows(p[kept > 0], kept[kept > 0] / total, n * total)
 
 
@@ -97,6 +99,8 @@ def nodes_of(ratio: float | RatioLike) -> tuple[Float[np.ndarray, " k"], Float[n
     """Return a ratio's quadrature, or raise a ValueError that says why it is none."""
     if isinstance(ratio, RatioLike):
         p, weight = ratio.nodes()
+        if len(p) != len(weight) or not len(p):
+            raise ValueError(f"ratio: nodes() must give as many weights as ratios, not {len(weight)} for {len(p)}")
         if (weight < 0).any() or not np.isclose(weight.sum(), 1.0):
             raise ValueError(f"ratio: the weights of nodes() must be positive and sum to 1, not {weight.sum():.6g}")
     else:

@@ -126,7 +126,7 @@ def compare(setting: Setting) -> list[dict[str, Any]]:
             {
                 **common,
                 "target": target,
-                "best_fixed": over.min(),
+                "best_fixed": min(over.min(), at_middle),  # the grid may miss a narrow range's middle
                 "best_ratio": usable[over.argmin()],
                 "range": own,
                 "middle": at_middle,
@@ -163,7 +163,7 @@ def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _share(rows: list[dict[str, Any]], other: str) -> float:
-    return round(sum(row["range"] < row[other] - 1e-6 for row in rows) / max(len(rows), 1), 4)
+    return round(float(np.mean([row["range"] < row[other] - 1e-6 for row in rows] or [0.0])), 4)
 
 
 def _median(values: list[float]) -> float:
@@ -240,7 +240,7 @@ def _draw(rows: list[dict[str, Any]]) -> Figure:
             strict=True,
         ):
             other = np.array([row[key] for row in shown])
-            axes.plot(other, ours, ".", markersize=2.5, color="#0072b2", alpha=0.4)
+            axes.plot(other, ours, ".", markersize=2.5, color="#0072b2", alpha=0.4, rasterized=True)
             axes.plot([0, 1.5], [0, 1.5], color="#000000", linewidth=0.8)
             axes.set(xlim=(0, 1.5), ylim=(0, 1.5), xlabel=f"risk of {title}")
             better = float((ours < other - 1e-6).mean())

@@ -246,7 +246,7 @@ def _draw(cells: list[dict[str, Any]]) -> Figure:
                 )
                 axes.plot(np.mean([cell["formula"] for cell in some]), place, "|", color="#000000", markersize=13)
             axes.set_yticks(range(len(names)), names)
-            axes.set_title(f"{table.capitalize()}, {model}")
+            axes.set_title(f"Table {table.removeprefix('table')}, {model}")
             axes.grid(axis="x")
         panels[0, 0].invert_yaxis()
         figure.supxlabel("R²MAE minus the middle ratio (normalised risk); left of zero R²MAE is better", fontsize=10)

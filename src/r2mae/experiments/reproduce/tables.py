@@ -212,7 +212,17 @@ def _draw(table: Table, rows: list[dict[str, Any]]) -> Figure:
         axes.plot(places, paper, "D", color="#d55e00", markersize=5, label="printed in the paper")
         axes.set_xticks(places, [f"{row['model']}\n{row['seed']}" for row in rows])
         axes.set_ylabel("R²MAE minus the middle ratio\n(normalised risk)")
-        axes.set_title(f"{table.name.capitalize()}: U({table.low:g}, {table.high:g}) against {table.middle:g}")
-        axes.annotate("R²MAE better ↓", (0.995, 0.02), xycoords="axes fraction", ha="right", color="#606060")
-        axes.legend(loc="center left", bbox_to_anchor=(0.0, 0.62))
+        axes.set_title(
+            f"Table {table.name.removeprefix('table')}: U({table.low:g}, {table.high:g}) against {table.middle:g}"
+        )
+        axes.annotate(
+            "R²MAE better ↓",
+            (0.0, 0),
+            (4, -4),
+            textcoords="offset points",
+            va="top",
+            xycoords=("axes fraction", "data"),
+            color="#606060",
+        )
+        axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.08), ncols=3)
     return figure

@@ -1,0 +1,43 @@
+"""``r2mae theory risk | simulate | advise``: finds the subcommand."""
+
+from collections.abc import Sequence
+from importlib import import_module
+
+from r2mae.errors import UserError, nearest, unknown
+
+# Each is a module r2mae.cli.theory_NAME with `run(argv) -> int`, imported only when it is called.
+SUBCOMMANDS = {
+    "risk": "the risk as a function of the mask ratio, by the closed formula",
+    "simulate": "the same measured on random rows and masks, beside the formula",
+    "advise": "which ratios suit given data",
+}
+
+_HELP = """usage: r2mae theory SUBCOMMAND ...
+
+The test risk of masked ridgeless regression: what a linear model says about the mask ratio.
+
+subcommands:
+{subcommands}
+
+example:
+  r2mae theory risk --model spiked --delta 10 --low 0.5 --high 0.6
+  r2mae theory risk --cov covariance.npy --n 500 --direction 0.1 --out runs/risk
+  r2mae theory simulate --model beta --n 200 --repetitions 50 --jobs 2
+  r2mae theory advise digits
+
+`r2mae theory SUBCOMMAND --help` tells more about one.
+"""
+
+
+def run(words: Sequence[str]) -> int:
+    """Run the subcommand."""
+    if not words:
+        raise UserError(f"r2mae theory what? {nearest('', SUBCOMMANDS)}")
+    if words[0] in ("-h", "--help", "help"):
+        lines = (f"  {name:<10}{told}" for name, told in SUBCOMMANDS.items())
+        print(_HELP.format(subcommands="\n".join(lines)), end="")
+        return 0
+    if words[0] not in SUBCOMMANDS:
+        raise unknown("subcommand of r2mae theory", words[0], SUBCOMMANDS)
+    code: int = import_module(f"r2mae.cli.theory_{words[0]}").run(words[1:])
+    return code

@@ -1,0 +1,103 @@
+"""``r2mae theory advise DATA``: which mask ratios suit the data, by the closed formula."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from r2mae.cli.parsing import Parser
+from r2mae.errors import UserError
+
+if TYPE_CHECKING:
+    from r2mae.experiments.theory.advice import Report
+
+_RAW_FEATURES = 500  # each ratio then costs some d × d factorisations
+
+
+def run(words: Sequence[str]) -> int:
+    """Run the command."""
+    parser = Parser(
+        "r2mae theory advise",
+        "Say which mask ratios suit data: the risk of masked linear regression along their leading directions and over "
+        "their features, as a function of the ratio, by a closed formula; nothing is trained. DATA is a named set "
+        "(digits, mnist), a .npy of samples x features, a .csv, a .h5ad of single-cell counts, or images.",
+        "r2mae theory advise digits --samples 200",
+    )
+    parser.add_argument("data", metavar="DATA", type=str, help="A named set or a path.")
+    parser.add_argument("--samples", type=int, help="Rows to train on; by default as many as there are.")
+    parser.add_argument("--directions", type=int, default=20, help="How many leading directions to look at.")
+    parser.add_argument("--tolerance", type=float, default=0.05, help="Excess normalised risk that does not matter.")
+    parser.add_argument("--raw", action="store_true", help="Do not standardise the features (slower).")
+    parser.add_argument(
+        "--max_features", type=int, help="Keep the most variable ones: 2000 by default, with --raw 500."
+    )
+    parser.add_argument("--out", type=str, help="Folder for figure and tables; by default runs/advise-DATA.")
+    parser.add_argument("--json", action="store_true", help="Print JSON, for scripts.")
+    values = parser.read(words)
+    most = values["max_features"]
+    _check(values["samples"], values["directions"], values["tolerance"], most)
+
+    import numpy as np
+
+    from r2mae.cli.show import print_json
+    from r2mae.experiments.theory.advice import make_report, to_json, write
+    from r2mae.experiments.theory.data import MAX_FEATURES, load_matrix
+
+    raw = values["raw"]
+    data = load_matrix(
+        values["data"], max_features=most if most is not None else _RAW_FEATURES if raw else MAX_FEATURES
+    )
+    try:
+        report = make_report(
+            data,
+            n=values["samples"],
+            directions=values["directions"],
+            tolerance=values["tolerance"],
+            standardise=not raw,
+            ratios=np.arange(1, 20) / 20 if raw else np.arange(1, 100) / 100,
+        )
+    except (ValueError, ArithmeticError) as error:
+        raise UserError(f"{values['data']}: {error}") from None
+    out = Path(values["out"] or f"runs/advise-{Path(values['data']).stem}")
+    write(report, out)
+    if values["json"]:
+        print_json(to_json(report))
+        return 0
+    _print(report)
+    print(f"figure and tables are in {out}")
+    return 0
+
+
+def _check(samples: int | None, directions: int, tolerance: float, max_features: int | None) -> None:
+    """Tell mistakes before data are loaded."""
+    if samples is not None and samples < 2:
+        raise UserError(f"--samples must be 2 or more, not {samples}")
+    if directions < 1:
+        raise UserError(f"--directions must be 1 or more, not {directions}")
+    if max_features is not None and max_features < 2:
+        raise UserError(f"--max-features must be 2 or more, not {max_features}")
+    if not 0 < tolerance < 1:
+        raise UserError(f"--tolerance must be above 0 and below 1, not {tolerance:g}")
+
+
+def _print(report: "Report") -> None:
+    import textwrap
+
+    from rich.console import Console
+    from rich.table import Table
+
+    from r2mae.experiments.theory.advice import cautions, choices, paragraph
+
+    console = Console()
+    width = min(console.width, 100)
+    for note in report.data.notes:
+        print(f"note: {note}")
+    print(textwrap.fill(paragraph(report), width, break_on_hyphens=False))
+    for caution in cautions(report):
+        print(textwrap.fill(f"Caution: {caution}", width, break_on_hyphens=False))
+    table = Table("choice of the ratio", "ratio", "directions", "features", "worst excess", box=None, pad_edge=False)
+    for row in choices(report):
+        worst = "" if row["worst_excess"] is None else f"{row['worst_excess']:.3f}"
+        table.add_row(row["choice"], row["ratio"], f"{row['directions']:.3f}", f"{row['features']:.3f}", worst)
+    print()
+    console.print(table, highlight=False)
+    print()

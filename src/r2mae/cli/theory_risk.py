@@ -1,0 +1,139 @@
+"""``r2mae theory risk``: the risk curve of a linear model, by the closed formula."""
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from r2mae.cli.parsing import Parser
+from r2mae.cli.theory_model import Problem, add_model, read_problem
+
+if TYPE_CHECKING:
+    from r2mae.theory import Risk
+
+_COLUMNS = ("kept_rows", "risk", "normalised", "bias", "variance", "magnitude")
+
+
+def run(words: Sequence[str]) -> int:
+    """Run the command."""
+    parser = Parser(
+        "r2mae theory risk",
+        "The test risk of masked ridgeless regression as a function of the mask ratio, by a closed formula: bias, "
+        "variance, and the mean square of the predictions. Normalised risk 1 is a prediction of zero.",
+        "r2mae theory risk --model beta --direction 0.1 --low 0.5 --high 0.6 --out runs/risk",
+    )
+    add_model(parser)
+    values = parser.read(words)
+    problem = read_problem(values)
+
+    from r2mae.cli.show import print_json
+
+    found = problem.formula()
+    rows = table(problem, found)
+    sentence = in_words(rows)
+    out = None if values["out"] is None else Path(values["out"])
+    if out is not None:
+        _write(problem, found, rows, out)
+    if values["json"]:
+        print_json({**facts(problem, float(found.null[0])), "rows": rows, "words": sentence})
+        return 0
+    show(rows, _COLUMNS, f"{problem.title}; risk of predicting zero {float(found.null[0]):.4g}")
+    print(sentence)
+    if out is not None:
+        print(f"table and figure are in {out}")
+    return 0
+
+
+def table(problem: Problem, found: "Risk") -> list[dict[str, Any]]:
+    """Return one row for each ratio."""
+    import numpy as np
+
+    parts = {
+        "kept_rows": found.rows,
+        "risk": found.risk[:, 0],
+        "normalised": found.normalised[:, 0],
+        "bias": np.where(np.abs(found.bias) < 1e-12 * found.risk, 0.0, found.bias)[:, 0],  # no rounding errors
+        "variance": found.variance[:, 0],
+        "magnitude": found.magnitude[:, 0],
+    }
+    return [
+        {"ratio": label, **{name: float(part[place]) for name, part in parts.items()}}
+        for place, label in enumerate(problem.labels())
+    ]
+
+
+def facts(problem: Problem, null: float) -> dict[str, Any]:
+    """Return what the numbers are about."""
+    return {
+        "model": problem.title,
+        "n": problem.n,
+        "d": problem.cov.d,
+        "noise": problem.noise,
+        "ridge": problem.ridge,
+        "null": null,
+    }
+
+
+def in_words(rows: Sequence[dict[str, Any]]) -> str:
+    """Say which ratio is best, and how the range does beside it."""
+    fixed = [row for row in rows if not row["ratio"].startswith("R²MAE")]
+    best = min(fixed, key=lambda row: row["risk"])
+    if best["normalised"] >= 1:
+        told = "No ratio of these predicts better than zero does."
+        if best["ratio"] != "0":
+            told += f" Closest comes {best['ratio']}, with a risk of {best['normalised']:.4f} of it."
+    else:
+        told = f"Lowest risk at ratio {best['ratio']}: {best['risk']:.4g}, {best['normalised']:.4f} of predicting zero."
+    for row in rows:
+        if row["ratio"].startswith("R²MAE"):
+            gap = row["normalised"] - best["normalised"]
+            side = "above" if gap >= 0 else "below"
+            told += f" {row['ratio']}: {row['normalised']:.4f}, {abs(gap):.4f} {side} the best of these fixed ratios."
+    return told
+
+
+def show(rows: Sequence[dict[str, Any]], columns: Sequence[str], title: str) -> None:
+    """Print the rows as a table, the lowest risk in bold."""
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+
+    shown = Table(box=None, pad_edge=False)
+    shown.add_column("ratio")
+    for name in columns:
+        shown.add_column(name.replace("_", " "), justify="right")
+    best = min(rows, key=lambda row: row[columns[1]])
+    for row in rows:
+        cells = [_number(row[name]) for name in columns]
+        shown.add_row(escape(row["ratio"]), *cells, style="bold" if row is best else "")
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=max(console.width, 120))
+    console.print(title, highlight=False, soft_wrap=True, markup=False)
+    console.print(shown, highlight=False)
+
+
+def _number(value: float) -> str:
+    return "" if math.isnan(value) else f"{value:.4g}"
+
+
+def _write(problem: Problem, found: "Risk", rows: Sequence[dict[str, Any]], out: Path) -> None:
+    from r2mae.experiments.style import save_figure
+    from r2mae.experiments.theory.drawing import risk_figure
+    from r2mae.files import write_rows
+
+    write_rows(out / "risk.csv", rows, list(rows[0]))
+    null, count = float(found.null[0]), len(problem.fixed)
+    chosen = None
+    if problem.range is not None:
+        chosen = (float(problem.range.low), float(problem.range.high), float(found.normalised[-1, 0]))  # type: ignore[attr-defined]
+    figure = risk_figure(
+        problem.fixed,
+        found.risk[:count, 0] / null,
+        found.bias[:count, 0] / null,
+        found.variance[:count, 0] / null,
+        title=problem.title,
+        peak=problem.peak,
+        chosen=chosen,
+    )
+    save_figure(figure, out, "risk")

@@ -1,0 +1,144 @@
+"""``r2mae theory simulate``: the risk measured on random rows and masks, beside the formula."""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from r2mae.cli.parsing import Parser
+from r2mae.cli.theory_model import Problem, add_model, read_problem, tell, user_errors
+from r2mae.cli.theory_risk import facts, in_words, show
+from r2mae.errors import unknown
+
+if TYPE_CHECKING:
+    from r2mae.theory import Risk, Simulation
+
+_COLUMNS = ("kept_rows", "risk", "normalised", "sd", "standard_error", "formula", "difference_in_errors", "magnitude")
+_DESIGNS = ("fixed", "fresh")
+
+
+def run(words: Sequence[str]) -> int:
+    """Run the command."""
+    parser = Parser(
+        "r2mae theory simulate",
+        "The test risk of masked ridgeless regression measured: random rows, random masks, the minimum-norm solution, "
+        "and its exact risk, beside the closed formula.",
+        "r2mae theory simulate --model spiked --n 200 --d 1000 --repetitions 50 --jobs 2 --out runs/simulation",
+    )
+    add_model(parser)
+    parser.add_argument("--repetitions", type=int, default=50, help="Draws of masks (and of rows with --design fresh).")
+    parser.add_argument(
+        "--design", type=str, default="fixed", help="fixed: rows are drawn once (the paper); fresh: in each repetition."
+    )
+    parser.add_argument("--jobs", type=int, default=1, help="Threads; the numbers do not depend on it.")
+    values = parser.read(words)
+    if values["design"] not in _DESIGNS:
+        raise unknown("design", values["design"], _DESIGNS)
+    problem = read_problem(values)
+
+    from r2mae.cli.show import print_json
+    from r2mae.theory import simulate
+
+    formula = problem.formula()
+    with user_errors(), _bar(values["repetitions"]) as progress:
+        measured = simulate(
+            problem.cov,
+            problem.beta,
+            problem.n,
+            problem.ratios,
+            noise=problem.noise,
+            repetitions=values["repetitions"],
+            design=values["design"],
+            ridge=problem.ridge,
+            seed=values["seed"],
+            jobs=values["jobs"],
+            progress=progress,
+        )
+    rows = _table(problem, formula, measured)
+    sentence = in_words(rows)
+    out = None if values["out"] is None else Path(values["out"])
+    if out is not None:
+        _write(problem, formula, measured, rows, out)
+    if values["design"] == "fixed":
+        tell(
+            "one draw of rows for all repetitions: the formula is their mean over draws, which --design fresh measures"
+        )
+    if values["json"]:
+        more = {"repetitions": values["repetitions"], "design": values["design"]}
+        print_json({**facts(problem, float(measured.null)), **more, "rows": rows, "words": sentence})
+        return 0
+    show(rows, _COLUMNS, f"{problem.title}; {values['repetitions']} repetitions, {values['design']} design")
+    print(sentence)
+    if out is not None:
+        print(f"table and figure are in {out}")
+    return 0
+
+
+def _table(problem: Problem, formula: "Risk", measured: "Simulation") -> list[dict[str, Any]]:
+    import numpy as np
+
+    expected = formula.risk[:, 0]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        gap = np.where(np.isfinite(expected), (measured.risk - expected) / measured.error, np.nan)
+    parts = {
+        "kept_rows": measured.kept.mean(axis=0),
+        "risk": measured.risk,
+        "normalised": measured.normalised,
+        "sd": measured.deviation,
+        "standard_error": measured.error,
+        "formula": expected,
+        "difference_in_errors": np.where(np.isfinite(gap), gap, np.nan),
+        "magnitude": measured.magnitude,
+    }
+    return [
+        {"ratio": label, **{name: float(part[place]) for name, part in parts.items()}}
+        for place, label in enumerate(problem.labels())
+    ]
+
+
+@contextmanager
+def _bar(repetitions: int) -> Iterator[Callable[[int, int], None]]:
+    """Show a bar with a time to finish; in a file or pipe, a line every ten seconds."""
+    from rich.console import Console
+    from rich.progress import Progress
+
+    from r2mae.training.progress import time_columns
+
+    console, told = Console(stderr=True), time.monotonic()
+    with Progress(*time_columns(), console=console, disable=not console.is_terminal, transient=True) as bar:
+        task = bar.add_task("simulating", total=max(repetitions, 0))
+
+        def advance(done: int, total: int) -> None:
+            nonlocal told
+            bar.update(task, completed=done, total=total)
+            if bar.disable and time.monotonic() - told > 10:
+                told = time.monotonic()
+                console.print(f"simulating: {done}/{total}", highlight=False)
+
+        yield advance
+
+
+def _write(
+    problem: Problem, formula: "Risk", measured: "Simulation", rows: Sequence[dict[str, Any]], out: Path
+) -> None:
+    from r2mae.experiments.style import save_figure
+    from r2mae.experiments.theory.drawing import simulation_figure
+    from r2mae.files import write_rows
+
+    write_rows(out / "simulation.csv", rows, list(rows[0]))
+    null, count = float(measured.null), len(problem.fixed)
+    chosen = None
+    if problem.range is not None:
+        low, high = problem.range.low, problem.range.high  # type: ignore[attr-defined]
+        chosen = (float(low), float(high), float(measured.normalised[-1]))
+    figure = simulation_figure(
+        problem.fixed,
+        formula.risk[:count, 0] / null,
+        measured.normalised[:count],
+        measured.deviation[:count] / null,
+        title=problem.title,
+        peak=problem.peak,
+        chosen=chosen,
+    )
+    save_figure(figure, out, "simulation")

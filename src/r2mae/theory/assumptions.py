@@ -1,0 +1,100 @@
+"""What the closed forms assume, checked where it costs little: warnings, not errors."""
+
+import warnings
+from collections.abc import Sequence
+
+import numpy as np
+from jaxtyping import Float
+
+from r2mae.theory.covariance import Covariance, LowRank
+
+_NEAR = 0.05  # relative distance of ñ from d within which finite sizes blur the peak
+_SPREAD = 10.0  # entries that a direction must at least be spread over, or a tenth of all
+_SMALLEST = 20  # features below which nothing averages out anyway
+_SHARE = 0.05  # of the variance, which one direction may hold
+_MULTIPLE = 5.0  # of the mean eigenvalue, below which none stands out (it decides where d < 100)
+
+
+class InterpolationWarning(UserWarning):
+    """The number of kept rows is close to the number of features, where ridgeless risk diverges."""
+
+
+class LocalisedWarning(UserWarning):
+    """A direction is concentrated on a few features, where the formula's averaging over masks fails."""
+
+
+class DominantWarning(UserWarning):
+    """One direction holds much of the variance: rows differ in size, and masking noise with them."""
+
+
+def warn_near(d: int, counts: Sequence[float], ridge: float, stacklevel: int) -> None:
+    """Warn once where ñ is within 5 % of d without a ridge.
+
+    Parameters
+    ----------
+    d : int
+        Features.
+    counts : sequence of float
+        ñ, of each ratio.
+    ridge : float
+        λ.
+    stacklevel : int
+        Of the user's call, as seen from the caller of this function.
+    """
+    near = [count for count in counts if abs(count / d - 1) < _NEAR]
+    if near and ridge == 0:
+        warnings.warn(
+            f"n·E[p] = {near[0]:.6g} kept rows are within {_NEAR:.0%} of the {d} features: the ridgeless risk diverges "
+            "where they are equal, and finite samples blur that peak; use a ridge, or stay away from it",
+            InterpolationWarning,
+            stacklevel=stacklevel + 1,
+        )
+
+
+def warn_shape(cov: Covariance, beta: Float[np.ndarray, "d m"], stacklevel: int) -> None:
+    """Warn once for each of: a localised signal, a localised spike, a dominant direction; nothing where d < 20.
+
+    Parameters
+    ----------
+    cov : Covariance
+        Its largest eigenvalue is looked at only where it is cheap (:attr:`Covariance.leading`).
+    beta : array (d, m)
+        Signals.
+    stacklevel : int
+        Of the user's call, as seen from the caller of this function.
+    """
+    if cov.d < _SMALLEST:
+        return
+    least = min(_SPREAD, cov.d / 10)
+    spreads = {"beta": _spread(beta)}
+    if isinstance(cov, LowRank):
+        spreads["a spike of the covariance"] = _spread(cov.factor)
+    for name, spread in spreads.items():
+        if spread < least:
+            warnings.warn(
+                f"{name} is concentrated on about {spread:.1f} of {cov.d} features: the formula averages over masks, "
+                f"which needs at least {least:.0f}; compare with simulate()",
+                LocalisedWarning,
+                stacklevel=stacklevel + 1,
+            )
+    share = dominant_share(cov)
+    if share is not None and share > max(_SHARE, _MULTIPLE / cov.d):
+        warnings.warn(
+            f"one direction of the covariance holds {share:.0%} of the variance: rows then differ in size, which the "
+            "formula leaves out (it may be off by 10 %, most at high ratios); compare with simulate()",
+            DominantWarning,
+            stacklevel=stacklevel + 1,
+        )
+
+
+def dominant_share(cov: Covariance) -> float | None:
+    """Return the part of the variance that Σ's leading direction holds, or None where it is not cheap to know."""
+    leading = cov.leading
+    return None if leading is None else leading / float(cov.diagonal.sum())
+
+
+def _spread(vectors: Float[np.ndarray, "d m"]) -> float:
+    """Return ‖v‖₂⁴/‖v‖₄⁴ of the most localised column: the number of entries if they are equal (Assumption 1)."""
+    largest = np.abs(vectors).max(axis=0)
+    scaled = vectors[:, largest > 0] / largest[largest > 0]
+    return float(((scaled**2).sum(axis=0) ** 2 / (scaled**4).sum(axis=0)).min(initial=np.inf))

@@ -1,0 +1,46 @@
+"""Is it a covariance? Errors that name the entry, before anything is computed."""
+
+import numpy as np
+from jaxtyping import Float
+from scipy.linalg import cholesky, eigvalsh
+
+CHECKED = 5000  # features up to which a matrix is checked to be definite at once, by a Cholesky factorisation
+
+
+def check_spectrum(eigenvalues: Float[np.ndarray, " d"]) -> Float[np.ndarray, " d"]:
+    """Return the eigenvalues, or raise a ValueError that says what is wrong with them."""
+    values = np.asarray(eigenvalues, dtype=np.float64)
+    if len(values) < 2:
+        raise ValueError(f"eigenvalues must be at least 2 numbers, not {len(values)}")
+    if not np.isfinite(values).all():
+        raise ValueError("eigenvalues holds a number that is not finite")
+    if (values < 0).any() or not values.any():
+        raise ValueError(f"eigenvalues of a covariance are not negative and not all zero; smallest: {values.min():.3g}")
+    return values
+
+
+def check_matrix(matrix: Float[np.ndarray, "d d2"]) -> Float[np.ndarray, "d d"]:
+    """Return the matrix, or raise a ValueError that says why it is no covariance."""
+    values = np.asarray(matrix, dtype=np.float64)
+    if values.shape[0] != values.shape[1]:
+        raise ValueError(f"covariance must be square, not {values.shape[0]} by {values.shape[1]}")
+    if not np.isfinite(values).all():
+        raise ValueError("covariance holds a number that is not finite")
+    rounding = float(np.sqrt(np.finfo(matrix.dtype).eps))
+    gap = float(np.abs(values - values.T).max())
+    if gap > rounding * float(np.abs(values).max()):
+        raise ValueError(f"covariance is not symmetric: entries differ from their mirror image by up to {gap:.3g}")
+    diagonal = np.diagonal(values)
+    if (diagonal <= 0).any():
+        place = int(np.argmin(diagonal))
+        raise ValueError(f"covariance gives feature {place} the variance {diagonal[place]:.3g}; leave it out")
+    values = (values + values.T) / 2
+    if len(values) <= CHECKED:
+        raised = values.copy()
+        raised.flat[:: len(values) + 1] *= 1 + rounding  # each feature on its own scale
+        try:
+            cholesky(raised, lower=True, overwrite_a=True, check_finite=False)
+        except np.linalg.LinAlgError:
+            smallest = float(eigvalsh(values, check_finite=False)[0])
+            raise ValueError(f"covariance is indefinite: its smallest eigenvalue is {smallest:.3g}") from None
+    return values

@@ -1,0 +1,75 @@
+"""The theory once more, slowly and in the plainest way, for the tests to compare with."""
+
+from collections.abc import Callable
+
+import numpy as np
+from scipy.optimize import brentq
+
+Nodes = tuple[np.ndarray, np.ndarray]
+
+
+def simulate_plainly(
+    sigma: np.ndarray,
+    beta: np.ndarray,
+    n: int,
+    ratio: Callable[[np.random.Generator, int], np.ndarray],
+    noise: float,
+    repetitions: int,
+    seed: int = 0,
+) -> np.ndarray:
+    """Return the risk and the magnitude of each repetition, (R, 2): fresh rows, and the pseudo-inverse."""
+    rng, root, found = np.random.default_rng(seed), np.linalg.cholesky(sigma), []
+    for _ in range(repetitions):
+        x = rng.standard_normal((n, len(beta))) @ root.T
+        y = x @ beta + np.sqrt(noise) * rng.standard_normal(n)
+        p = ratio(rng, n)
+        kept = rng.random(n) < p
+        masked = x[kept] * (rng.random((kept.sum(), len(beta))) >= p[kept, None])
+        b = np.linalg.pinv(masked) @ y[kept]
+        found.append([(b - beta) @ sigma @ (b - beta), b @ sigma @ b])
+    return np.array(found)
+
+
+def ridge_risk(sigma: np.ndarray, beta: np.ndarray, n: int, nodes: Nodes, noise: float, ridge: float) -> float:
+    """Return the risk as theory.md writes it: K equations for δ_k, by plain iteration, and dL/dτ by differences."""
+    p, weight = nodes
+    count = n * float(weight @ p)
+    pi, ell = weight * p / (weight @ p), ridge / count
+    c = [(1 - q) ** 2 * sigma + q * (1 - q) * np.diag(np.diag(sigma)) for q in p]
+    g = sigma @ beta
+
+    def solved(tau: float) -> tuple[float, np.ndarray]:
+        delta = np.zeros(len(p))
+        for _ in range(20_000):
+            matrix = sum(w * one / (1 + x) for w, one, x in zip(pi, c, delta, strict=True)) + tau * sigma
+            inverse = np.linalg.inv(matrix + ell * np.eye(len(g)))
+            new = np.array([np.vdot(one, inverse) for one in c]) / count
+            if np.abs(new - delta).max() <= 1e-14 * np.abs(new).max():
+                break
+            delta = new
+        s = float(pi @ ((1 - p) / (1 + delta)))
+        objective = (g @ beta + noise) * float(pi @ (1 / (1 + delta))) - s**2 * g @ inverse @ g
+        return float(objective), s * inverse @ g
+
+    step = 1e-4 * ell
+    values = [solved(k * step)[0] for k in (-2, -1, 1, 2)]
+    slope = (values[0] - 8 * values[1] + 8 * values[2] - values[3]) / (12 * step)
+    return float(slope - 2 * g @ solved(0.0)[1] + g @ beta)
+
+
+def hidden_by_masks(sigma: np.ndarray, beta: np.ndarray, ratio: float, masks: int, seed: int = 0) -> np.ndarray:
+    """Return Var(xβ | the kept entries) for random masks, (masks,)."""
+    rng, found = np.random.default_rng(seed), []
+    for _ in range(masks):
+        kept = rng.random(len(beta)) >= ratio
+        across = sigma[np.ix_(~kept, kept)]
+        left = sigma[np.ix_(~kept, ~kept)] - across @ np.linalg.solve(sigma[np.ix_(kept, kept)], across.T)
+        found.append(beta[~kept] @ left @ beta[~kept])
+    return np.array(found)
+
+
+def root_of_trace(eigenvalues: np.ndarray, rows: float) -> float:
+    """Return λ★ of ñ = Tr Σ̃(Σ̃ + λ★I)⁻¹."""
+    return float(
+        brentq(lambda at: (eigenvalues / (eigenvalues + at)).sum() - rows, 1e-12, 1e12, xtol=1e-14, rtol=1e-14)
+    )
