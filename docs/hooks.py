@@ -14,7 +14,12 @@ from r2mae.masking.schemes import scheme_names, scheme_summary, scheme_takes
 from r2mae.training.config import MACHINE_FIELDS, RunConfig
 
 ROOT = Path(__file__).parents[1]
-FIGURES = ("mnist/figures/score_against_ratio.png",)
+FIGURES = (
+    "mnist/figures/score_against_ratio.png",
+    "theory/ranges/ranges.png",
+    "theory/r2mae-vs-fixed/rules.png",
+    "theory/realdata/measured_vs_predicted.png",
+)
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:

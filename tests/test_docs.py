@@ -59,7 +59,15 @@ def test_commands_are_found() -> None:
     """The patterns of this file still find what they are for."""
     assert len(WITH_CONFIG) > 8
     assert len(GUARDS) > 20
-    assert {line.split()[1] for _, line in LINES} <= {"compare", "pretrain", "evaluate", "embed", "data", "theory", "reproduce"}
+    assert {line.split()[1] for _, line in LINES} <= {
+        "compare",
+        "pretrain",
+        "evaluate",
+        "embed",
+        "data",
+        "theory",
+        "reproduce",
+    }
 
 
 @pytest.mark.usefixtures("page_folder")

@@ -84,7 +84,7 @@ def test_wings_by_name() -> None:
     for name in WINGS:
         wing = get_wing(name)
         assert wing.name == name == wing.config.wing
-        assert wing.metrics
+        assert wing.metrics_of(wing.config(data="x"))
         assert all(entry.wing == name for entry in wing.sets.values())
         for preset, fields in wing.presets.items():
             assert wing.config(data="x", preset=preset, **fields)

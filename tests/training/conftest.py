@@ -49,10 +49,12 @@ class ToyWing:
     title = "Toy"
     config = ToyConfig
     ratios = RatioDefaults(fixed=0.5, low=0.2, high=0.8)
-    metrics = (Metric("score", "score"),)
     presets: Mapping[str, Mapping[str, Any]] = {}
     sets: Mapping[str, Any] = {}
     set_defaults: Mapping[str, Mapping[str, Any]] = {}
+
+    def metrics_of(self, config: ToyConfig) -> tuple[Metric, ...]:
+        return (Metric("score", "score"),)
 
     def fingerprint(self, config: ToyConfig) -> str:
         return f"{config.data} {self.content}"

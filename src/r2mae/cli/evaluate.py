@@ -17,8 +17,7 @@ def run(words: Sequence[str]) -> int:
     parser.add_argument(
         "--probe",
         choices=["head", "logistic"],
-        default="head",
-        help="The paper's probe, or logistic regression with cross-validated strength.",
+        help="For images: the paper's probe (head, the default), or logistic regression with cross-validated strength.",
     )
     parser.add_argument("--device", type=str, default="auto", help="auto, cpu, cuda or cuda:N.")
     parser.add_argument("--json", action="store_true", help="Print JSON, for scripts.")
@@ -30,11 +29,13 @@ def run(words: Sequence[str]) -> int:
     from r2mae.experiments.wings import wing_of_run
     from r2mae.training.folder import RunFolder
 
-    wing = wing_of_run(RunFolder(path).read_config(), path)
-    scores, seconds = evaluate(path, probe=values["probe"], device=values["device"])
+    written = RunFolder(path).read_config()
+    wing = wing_of_run(written, path)
+    options = {} if values["probe"] is None else {"probe": values["probe"]}
+    scores, seconds = evaluate(path, **options, device=values["device"])
     if values["json"]:
         print_json({"run": str(path), "scores": scores, "seconds": seconds})
         return 0
-    scores_table(scores, wing.metrics)
+    scores_table(scores, wing.metrics_of(wing.config.from_dict(written, source=str(path))))
     print(f"measured in {seconds:.1f} s")
     return 0

@@ -2,10 +2,12 @@
 
 import argparse
 import dataclasses
+import json
 import re
 from collections.abc import Sequence
+from itertools import takewhile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_origin
 
 import jsonargparse
 import yaml
@@ -56,7 +58,11 @@ class Parser(jsonargparse.ArgumentParser):
     def _spelled(self, words: Sequence[str]) -> list[str]:
         """Write `--batch-size` as the field's name, and `--exact` alone as `--exact=true`."""
         spelled = []
+        skip = 0
         for place, word in enumerate(words):
+            if skip:
+                skip -= 1
+                continue
             if not word.startswith("--") or word == "--":
                 spelled.append(word)
                 continue
@@ -69,8 +75,14 @@ class Parser(jsonargparse.ArgumentParser):
                 hint = nearest(name.replace("-", "_").replace("__", "--", 1), known).replace("_", "-")
                 raise UserError(f"unknown option {name!r} of {self.prog!r}: {_short(hint)}")
             option = max(action.option_strings, key=len)
+            kind = getattr(action, "_typehint", None)
+            if get_origin(kind) is tuple and not equals:  # --labels a b, as people type lists
+                lists = list(takewhile(lambda later: not later.startswith("-"), words[place + 1 :]))
+                spelled.append(f"{option}={json.dumps(lists)}")
+                skip = len(lists)
+                continue
             bare = not equals and (place + 1 == len(words) or words[place + 1].startswith("-"))
-            is_flag = bare and getattr(action, "_typehint", None) is bool
+            is_flag = bare and kind is bool
             spelled.append(f"{option}=true" if is_flag else f"{option}{equals}{value}")
         return spelled
 

@@ -88,7 +88,7 @@ def compare(
             _check(cell, print_of_data)
         write_json(out / "compare.json", shared)
         waiting = [cell for cell in cells if not _finished(cell)]
-        with Board(cells, waiting, console or Console(stderr=True), wing.metrics[0]) as board:
+        with Board(cells, waiting, console or Console(stderr=True), wing.metrics_of(base)[0]) as board:
             if waiting:
                 _run(waiting, wing, board, min(_jobs(jobs, base.device), len(waiting)))
         labels = {"default_fixed_label": fixed_label(wing.ratios.fixed if base.ratio is None else base.ratio)}

@@ -36,7 +36,7 @@ def gather(cells: Sequence[Cell], wing: Wing, base: RunConfig, extra: Mapping[st
     seeds = [int(seed) for seed in dict.fromkeys(cell.seed for cell in cells)]
     return Comparison(
         title=Path(base.data).name,
-        metrics=wing.metrics,
+        metrics=wing.metrics_of(base),
         table=table,
         curves=pd.concat([_curve(cell) for cell in ordered], ignore_index=True),
         ratios={cell.row.label: _metrics(cell)["ratio"].to_numpy() for cell in ordered if cell.seed == first},

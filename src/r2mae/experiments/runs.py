@@ -90,7 +90,12 @@ def _score(config: dict[str, Any], results: dict[str, Any] | None) -> float | No
     name = config.get("wing")
     if results is None or not isinstance(name, str) or name not in WINGS:
         return None
-    value = results["scores"].get(get_wing(name).metrics[0].name)
+    wing = get_wing(name)
+    try:
+        metrics = wing.metrics_of(wing.config.from_dict(config))
+    except UserError:  # of a newer version: the run is listed all the same
+        return None
+    value = results["scores"].get(metrics[0].name)
     return float(value) if isinstance(value, int | float) else None
 
 

@@ -20,9 +20,8 @@ class Wing(Trainable, Protocol):
     def title(self) -> str:
         """The wing in a line, for help texts."""
 
-    @property
-    def metrics(self) -> tuple[Metric, ...]:
-        """What :meth:`evaluate` measures, for tables; the first is the one that headlines speak of."""
+    def metrics_of(self, config: Any) -> tuple[Metric, ...]:
+        """What :meth:`evaluate` measures in such runs, for tables; the first is the one that headlines speak of."""
 
     @property
     def presets(self) -> Mapping[str, Mapping[str, Any]]:

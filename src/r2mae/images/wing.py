@@ -43,6 +43,10 @@ class ImagesWing:
     # digits has 1,438 training images: 15 epochs would be 168 steps.
     set_defaults: Mapping[str, Mapping[str, Any]] = {"digits": {"epochs": 100.0}}
 
+    def metrics_of(self, config: ImagesConfig) -> tuple[Metric, ...]:
+        """Return :attr:`metrics`, whatever the images."""
+        return self.metrics
+
     def fingerprint(self, config: ImagesConfig) -> str:
         """Return a hash of the file, or of the folder's names and sizes; a named set is its name."""
         from r2mae.training.fingerprint import fingerprint

@@ -192,7 +192,8 @@ class RunConfig:
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain types, the wing's name first."""
-        return {"wing": self.wing, **dataclasses.asdict(self)}
+        fields = dataclasses.asdict(self).items()
+        return {"wing": self.wing, **{key: list(value) if isinstance(value, tuple) else value for key, value in fields}}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any], *, source: str = "configuration") -> "RunConfig":
@@ -210,6 +211,7 @@ class RunConfig:
         # YAML writes 2 for 2.0; a field that takes numbers holds floats.
         floats = {key for key, kind in get_type_hints(cls).items() if float in (kind, *get_args(kind))}
         exact: dict[str, Any] = {k: float(v) if k in floats and v is not None else v for k, v in given.items()}
+        exact = {k: tuple(v) if isinstance(v, list) else v for k, v in exact.items()}
         return cls(**exact)
 
     def differences(self, other: "RunConfig") -> list[str]:
@@ -288,6 +290,8 @@ def in_words(kind: Any) -> str:
         return words[kind]
     if get_origin(kind) is Literal:
         return "one of " + ", ".join(get_args(kind))
+    if get_origin(kind) is tuple:
+        return f"a list of {in_words(get_args(kind)[0])}"
     return " or ".join(in_words(part) for part in get_args(kind) if part is not type(None))
 
 
@@ -296,6 +300,8 @@ def _fits(value: Any, kind: Any) -> bool:
         return True
     if get_origin(kind) is Literal:
         return value in get_args(kind)
+    if get_origin(kind) is tuple:
+        return isinstance(value, list | tuple) and all(_fits(entry, get_args(kind)[0]) for entry in value)
     if get_args(kind):
         return any(_fits(value, part) for part in get_args(kind))
     if isinstance(value, bool) and kind is not bool:
