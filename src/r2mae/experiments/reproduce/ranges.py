@@ -53,7 +53,7 @@ class Setting:
 
 
 def settings(size: Size) -> Iterator[Setting]:
-    """Draw settings: four kinds of spectra, d/n from 0.2 to 20, with and without noise and ridge."""
+    """Draw settings: four kinds of spectra, d/n from 0.2 to 4, with and without noise and ridge."""
     rng = np.random.default_rng(0)
     for place in range(size.settings):
         kind = ("log-normal", "power law", "spikes", "Beta")[place % 4]
