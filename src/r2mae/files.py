@@ -64,6 +64,14 @@ def write_rows(path: str | Path, rows: Sequence[Mapping[str, Any]], columns: Seq
         writer.writerows(rows)
 
 
+def write_arrays(path: str | Path, arrays: Mapping[str, Any]) -> None:
+    """Write arrays as .npz, atomically."""
+    import numpy as np
+
+    with atomic_write(path, "wb") as file:
+        np.savez(file, **arrays)
+
+
 def jsonable(value: Any) -> Any:
     """Return `value` in JSON's types: arrays as lists, paths as text, NaN and infinity as None."""
     if isinstance(value, Mapping):

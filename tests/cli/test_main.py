@@ -104,7 +104,6 @@ MISTAKES = {
     "evaluate empty": "not a run folder",
     "evaluate empty --probe svm": "probe",
     "embed none digits": "no run folder none",
-    "embed none digits -o x.csv": ".npz",
     "data steal": "unknown action 'steal'",
     "data fetch": "data fetch what?",
     "data path minst": "did you mean 'mnist'?",
@@ -190,6 +189,7 @@ def test_pretrain_evaluate_and_embed(run: Run, tmp_path: Path) -> None:
     assert "epochs is 2.0 there and 3.0 here" in err
     assert "linear probe accuracy" in run("evaluate a")[1]
     assert "1797 embeddings of 16 numbers" in run("embed a digits -o out/e.npz")[1]
+    assert "written as .npz, not '.csv': -o x.npz" in run("embed a digits -o x.csv")[2]
     with np.load(tmp_path / "out" / "e.npz", allow_pickle=False) as arrays:
         assert arrays["embedding"].shape == (1797, 16)
         assert arrays["labels"].shape == (1797,)

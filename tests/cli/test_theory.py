@@ -1,5 +1,7 @@
 import csv
 import json
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -154,12 +156,22 @@ MISTAKES = {
     "risk --direction top": "--model spiked does not take --direction",
     "risk --model beta --delta 3": "--model beta does not take --delta",
     "risk --model beta --direction x": "--direction takes top, or a quantile",
-    "risk --model beta --direction 2": "quantile must be between 0 and 1",
+    "risk --model beta --direction 2": "--direction takes top, or a quantile",
+    "risk --model beta --direction nan": "--direction takes top, or a quantile",
+    "risk --cov ones.npy --direction 0.5": "--direction is one in which the covariance has no variance",
+    "simulate --cov ones.npy --direction 0.5": "--direction is one in which the covariance has no variance",
     "risk --ratios a": "--ratios takes FIRST:LAST:STEP",
     "risk --ratios 0.1:0.5:0": "STEP above 0",
     "risk --ratios 0.1:0.9:1e-9": "take a larger STEP",
+    "risk --ratios 0:inf:0.1": "take a larger STEP",
+    "risk --ratios 0:1e300:1e-300": "take a larger STEP",
     "risk --ratios 0.5,1": "--ratios must be at least 0 and below 1, not 1",
     "risk --cov none.npy": "none.npy: no such file",
+    "risk --cov .": ".: is a folder; --cov takes",
+    "risk --cov one.npy": "one.npy: covariance must be of at least 2 features",
+    "risk --out text.npy": "--out text.npy: text.npy is a file: give another folder",
+    "simulate --out text.npy/in/it": "--out text.npy/in/it: text.npy is a file",
+    "advise digits --out text.npy": "--out text.npy: text.npy is a file",
     "risk --cov text.npy": "text.npy: not a .npy file of numbers",
     "risk --cov flat.npy": "flat.npy: --cov takes a d by d matrix",
     "risk --cov indefinite.npy": "indefinite.npy: covariance is indefinite",
@@ -174,12 +186,37 @@ MISTAKES = {
 def test_mistakes_are_one_line(run: Run, line: str, told: str) -> None:
     Path("text.npy").write_text("no numbers", encoding="utf-8")
     np.save("flat.npy", np.ones(3))
+    np.save("one.npy", np.eye(1))
+    np.save("ones.npy", np.ones((4, 4)))
     np.save("indefinite.npy", np.array([[1.0, 2.0], [2.0, 1.0]]))
     code, out, err = run(line)
     assert (code, out) == (2, "")
     assert told in err
     assert err.startswith("r2mae: ")
     assert err.count("\n") == 1
+
+
+def test_ctrl_c_promises_no_checkpoint(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stop(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("r2mae.theory.simulate", stop)
+    code, out, err = run(f"simulate --model identity {SMALL} --ratios 0.5 --out here")
+    assert (code, out) == (130, "")
+    assert err == "r2mae: stopped; the same command starts anew\n"
+    assert not Path("here").exists()
+
+
+def test_a_reader_that_leaves_is_no_failure() -> None:
+    line = (
+        f"import sys; from r2mae.cli.main import main; sys.exit(main('theory risk --model identity {SMALL}'.split()))"
+    )
+    made = subprocess.Popen([sys.executable, "-c", line], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert made.stdout is not None and made.stderr is not None
+    made.stdout.close()  # before anything is written
+    told = made.stderr.read()
+    made.stderr.close()
+    assert (made.wait(), b"Traceback" in told) == (0, False), told
 
 
 def test_completion_knows_the_subcommands(capsys: pytest.CaptureFixture[str]) -> None:

@@ -31,6 +31,7 @@ def test_the_parts_of_a_covariance_agree(name: str, cov: Covariance) -> None:
     np.testing.assert_allclose(vectors.T @ vectors, np.eye(cov.d), atol=1e-10)
     np.testing.assert_allclose(vectors * values @ vectors.T, sigma, atol=1e-9)
     np.testing.assert_allclose(cov.eigenvectors(np.array([1, 0])), vectors[:, [1, 0]])
+    np.testing.assert_allclose(cov.eigenvectors(np.array([-1])), vectors[:, [-1]])
     b = RNG.standard_normal((cov.d, 3))
     np.testing.assert_allclose(cov.apply(b), sigma @ b, atol=1e-10)
     np.testing.assert_allclose(cov.apply(b[:, 0]), sigma @ b[:, 0], atol=1e-10)
@@ -124,6 +125,7 @@ def test_an_indefinite_matrix_is_refused_at_once(d: int, depth: float) -> None:
     ("make", "told"),
     [
         (lambda: Dense(np.ones((2, 3))), "covariance must be square, not 2 by 3"),
+        (lambda: Dense(np.ones((1, 1))), "covariance must be of at least 2 features, not 1"),
         (lambda: Dense(np.array([[1.0, 0.5], [0.4, 1.0]])), r"not symmetric: entries .* by up to 0\.1"),
         (lambda: Dense(np.array([[1.0, np.nan], [np.nan, 1.0]])), "covariance holds a number that is not finite"),
         (lambda: Dense(np.array([[1.0, 2.0], [2.0, 1.0]])), "covariance is indefinite: its smallest eigenvalue is -1"),

@@ -4,6 +4,9 @@ import numpy as np
 import pytest
 from sklearn.base import clone
 from sklearn.linear_model import LinearRegression, Ridge
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from r2mae.masking import Uniform
@@ -73,16 +76,30 @@ def test_ratio_zero_predicts_the_mean() -> None:
     assert fitted.n_rows_ == 0
 
 
+def test_in_a_pipeline_and_a_search() -> None:
+    chain = make_pipeline(StandardScaler(), MaskedRidgeless(random_state=0, repetitions=5))
+    grid = {"maskedridgeless__ratio": [0.9, Uniform(0.6, 0.7), 0.2], "maskedridgeless__keep": ["ratio", 1.0]}
+    search = GridSearchCV(chain, grid, cv=3).fit(X, Y)
+    assert search.best_params_ == {"maskedridgeless__ratio": 0.2, "maskedridgeless__keep": 1.0}
+    assert search.predict(X).shape == Y.shape
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
         ({"ratio": 1.0}, "ratio must be at least 0 and below 1"),
         ({"ratio": -0.5}, "ratio must be at least 0"),
+        ({"ratio": "half"}, "ratio must be a number or an object with nodes"),
+        ({"ratio": None}, "ratio must be a number or an object with nodes"),
         ({"ridge": -1.0}, "ridge must be"),
+        ({"ridge": "small"}, "ridge must be a finite number of 0 or more, not 'small'"),
+        ({"ridge": float("nan")}, "ridge must be"),
         ({"repetitions": 0}, "repetitions must be 1 or more"),
+        ({"repetitions": 1.5}, "repetitions must be 1 or more, not 1.5"),
         ({"keep": 2.0}, "keep must be"),
     ],
 )
+@pytest.mark.usefixtures("unchecked")
 def test_bad_parameters(change: dict, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         MaskedRidgeless(**change).fit(X, Y)

@@ -343,6 +343,10 @@ COV, BETA = identity(30), np.ones(30)
         (lambda: risk(COV, BETA, 10, 0.5, float("inf")), "noise must be"),
         (lambda: risk(COV, BETA, 10, 0.5, ridge=-1.0), "ridge must be"),
         (lambda: risk(COV, BETA, 10, 0.05), r"ratio: too few kept rows: n·p = 0\.5 for 0\.05; expect at least 1"),
+        (lambda: risk(COV, BETA, 10, []), "ratios must hold at least one"),
+        (lambda: risk(COV, BETA, 10, None), "ratio must be a number or an object with nodes"),
+        (lambda: risk(Dense(np.ones((30, 30))), BETA, 10, 0.0, keep=1.0), r"cov is singular \(of rank 1\)"),
+        (lambda: direction_risk(COV, 10, 0.5, which=np.array([0, 30])), "which must hold places below 30"),
         (lambda: direction_risk(COV, 10, [0.0, 0.05]), "too few kept rows"),
         (lambda: feature_risk(COV, 10, 0.05), "too few kept rows"),
         (lambda: feature_risk(COV, 10, 0.5, ridge=float("nan")), "ridge must be"),
@@ -351,6 +355,15 @@ COV, BETA = identity(30), np.ones(30)
 def test_bad_input(call: Callable[[], object], told: str, unchecked: None) -> None:
     with pytest.raises(ValueError, match=told):
         call()
+
+
+def test_unmasked_rows_of_a_singular_covariance() -> None:
+    factor = RNG.standard_normal((20, 5))
+    cov, beta = Dense(factor @ factor.T), RNG.standard_normal(20)
+    with_ridge = risk(cov, beta, 4, 0.0, 0.1, keep=1.0, ridge=1e-6).risk
+    assert risk(cov, beta, 4, 0.0, 0.1, keep=1.0).risk == pytest.approx(float(with_ridge), rel=1e-4)  # below its rank
+    # Classical ridgeless regression in the 5 dimensions that there are: σ²q/(n − q).
+    assert risk(cov, beta, 40, 0.0, 0.1, keep=1.0, ridge=1e-6).risk == pytest.approx(0.1 * 5 / 35, rel=1e-4)
 
 
 def test_a_signal_that_rows_do_not_have() -> None:

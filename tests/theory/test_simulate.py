@@ -274,6 +274,8 @@ def test_an_interrupt_ends_it() -> None:
         ({"ratios": [-0.1]}, "ratio must be at least 0"),
         ({"ratios": [float("nan")]}, "ratio must be at least 0"),
         ({"ratios": []}, "ratios must hold at least one"),
+        ({"ratios": 0.5}, "ratios must be several, as a list, not 0.5"),
+        ({"ratios": ["half"]}, "ratio must be a number or an object with nodes"),
         ({"ratios": [0.05]}, r"too few kept rows: n·p = 0\.5"),
         ({"noise": -0.1}, "noise must be"),
         ({"noise": float("nan")}, "noise must be"),

@@ -50,10 +50,10 @@ def run(words: Sequence[str]) -> int:
 
 
 def _list() -> None:
-    from rich.console import Console
     from rich.table import Table
 
     from r2mae.catalogue import data_root, verify
+    from r2mae.cli.show import Terminal
     from r2mae.experiments.wings import public_sets
 
     table = Table("name", "wing", "what", "licence", "size", "here", box=None, pad_edge=False)
@@ -62,6 +62,6 @@ def _list() -> None:
         size = "" if None in sizes or not sizes else f"{sum(s for s in sizes if s) / 1e6:.1f} MB"
         here = "packaged" if entry.packaged else ", ".join(sorted(set(verify(entry).values())))
         table.add_row(entry.name, entry.wing, entry.title, entry.licence, size, here)
-    console = Console()
+    console = Terminal()
     console.print(table)
     console.print(f"data folder: {data_root()}", soft_wrap=True, highlight=False)

@@ -17,31 +17,31 @@ def run(words: Sequence[str]) -> int:
     )
     parser.add_argument("run", metavar="RUN", type=str, help="A run folder.")
     parser.add_argument("data", metavar="DATA", type=str, help="A named set or a path.")
-    parser.add_argument("-o", "--output", type=str, help="File (.npz) to write; by default embedding-DATA.npz in RUN.")
+    parser.add_argument(
+        "-o", "--output", type=str, help="File to write (.npz; of cells also .h5ad); by default in RUN."
+    )
     parser.add_argument("--resize", type=int, help="Bring images to this many pixels a side; by default as in the run.")
     parser.add_argument("--device", type=str, default="auto", help="auto, cpu, cuda or cuda:N.")
     values = parser.read(words)
     path = Path(values["run"])
-    output = Path(values["output"] or path / f"embedding-{Path(values['data']).stem}.npz")
-    if output.suffix != ".npz":
-        raise UserError(
-            f"embeddings are written as .npz, not {output.suffix or 'without a suffix'!r}: -o {output.stem}.npz"
-        )
-
-    import numpy as np
 
     from r2mae.experiments.wings import wing_of_run
-    from r2mae.files import atomic_write
     from r2mae.training.folder import RunFolder
     from r2mae.training.saving import load_model
 
     wing = wing_of_run(RunFolder(path).read_config(), path)
+    usual = wing.embedding_files[0]
+    output = Path(values["output"] or path / f"embedding-{Path(values['data']).stem}{usual}")
+    if output.suffix not in wing.embedding_files:
+        raise UserError(
+            f"embeddings are written as {' or '.join(wing.embedding_files)}, not "
+            f"{output.suffix or 'without a suffix'!r}: -o {output.stem}{usual}"
+        )
     config, task, model = load_model(path, wing, device=values["device"])
     if values["resize"] is not None:
         config = type(config).from_dict({**config.to_dict(), "resize": values["resize"]})
     arrays = wing.embed(config, task, model, values["data"])
-    with atomic_write(output, "wb") as file:
-        np.savez(file, **arrays)  # type: ignore[arg-type]
+    wing.write_embedding(output, arrays, values["data"])
     rows, width = arrays["embedding"].shape
     print(f"{rows} embeddings of {width} numbers are in {output}")
     return 0

@@ -5,12 +5,11 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from r2mae.cli.parsing import Parser
-from r2mae.cli.show import print_json
+from r2mae.cli.show import Terminal, print_json
 
 _STYLES = {"finished": "green", "running": "cyan", "stopped": "yellow", "damaged": "red"}
 
@@ -45,9 +44,9 @@ def run(words: Sequence[str]) -> int:
             str(state.step),
             "" if state.score is None else f"{state.score:.4f}",
         )
-    console = Console()
+    console = Terminal()
     if not console.is_terminal:
-        console = Console(width=max(console.width, 140))
+        console = Terminal(width=max(console.width, 140))
     console.print(table)
     counts = Counter(state.state for state in found)
     told = ", ".join(f"{count} {name}" for name, count in counts.most_common()) or "no runs"

@@ -1,5 +1,6 @@
 """``r2mae theory risk | simulate | advise``: finds the subcommand."""
 
+import sys
 from collections.abc import Sequence
 from importlib import import_module
 
@@ -39,5 +40,9 @@ def run(words: Sequence[str]) -> int:
         return 0
     if words[0] not in SUBCOMMANDS:
         raise unknown("subcommand of r2mae theory", words[0], SUBCOMMANDS)
-    code: int = import_module(f"r2mae.cli.theory_{words[0]}").run(words[1:])
+    try:
+        code: int = import_module(f"r2mae.cli.theory_{words[0]}").run(words[1:])
+    except KeyboardInterrupt:  # main's words promise a checkpoint
+        print("r2mae: stopped; the same command starts anew", file=sys.stderr)
+        return 130
     return code

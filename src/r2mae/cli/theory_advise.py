@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from r2mae.cli.parsing import Parser
+from r2mae.cli.theory_model import folder
 from r2mae.errors import UserError
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ def run(words: Sequence[str]) -> int:
     values = parser.read(words)
     most = values["max_features"]
     _check(values["samples"], values["directions"], values["tolerance"], most)
+    out = folder(values["out"])
 
     import numpy as np
 
@@ -57,7 +59,7 @@ def run(words: Sequence[str]) -> int:
         )
     except (ValueError, ArithmeticError) as error:
         raise UserError(f"{values['data']}: {error}") from None
-    out = Path(values["out"] or f"runs/advise-{Path(values['data']).stem}")
+    out = Path(f"runs/advise-{data.name}") if out is None else out
     write(report, out)
     if values["json"]:
         print_json(to_json(report))
@@ -82,12 +84,12 @@ def _check(samples: int | None, directions: int, tolerance: float, max_features:
 def _print(report: "Report") -> None:
     import textwrap
 
-    from rich.console import Console
     from rich.table import Table
 
+    from r2mae.cli.show import Terminal
     from r2mae.experiments.theory.advice import cautions, choices, paragraph
 
-    console = Console()
+    console = Terminal()
     width = min(console.width, 100)
     for note in report.data.notes:
         print(f"note: {note}")

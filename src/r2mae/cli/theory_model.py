@@ -113,7 +113,7 @@ class Problem:
         return names if self.range is None else [*names, range_label(self.range)]
 
     def formula(self) -> "Risk":
-        """Return the closed form, of shape (P,), whose last axis is the ratios.
+        """Return the closed form, of shape (P, 1): one signal.
 
         Raises
         ------
@@ -125,6 +125,10 @@ class Problem:
         from r2mae.theory import Rotated, direction_risk, risk
 
         with user_errors():
+            if self.place is not None and self.cov.eigenvalues[self.place] <= 1e-12 * self.cov.eigenvalues[0]:
+                raise ValueError(
+                    "--direction is one in which the covariance has no variance: nothing to predict; give a smaller one"
+                )
             if self.place is not None and isinstance(self.cov, Rotated):  # its eigenvectors are not needed
                 return direction_risk(
                     self.cov, self.n, self.ratios, self.noise, which=np.array([self.place]), ridge=self.ridge
@@ -157,7 +161,7 @@ def read_problem(values: dict[str, Any]) -> Problem:
         chosen = None if low is None else Range(low, high)
         cov, signal, title = _covariance(values)
         place = None if signal is not None else cov.at_quantile(_quantile(values["direction"]))
-    if place is not None and title not in ("identity",):
+    if place is not None:
         title += f", {_rank(place)} eigenvector"
     return Problem(
         cov=cov,
@@ -190,14 +194,25 @@ def parse_ratios(text: str) -> list[float]:
         first, last, step = numbers
         if not (step > 0 and first <= last):
             raise UserError(f"{wanted}: LAST not below FIRST, and STEP above 0")
-        count = int((last - first) / step + 1e-9) + 1
-        if count > _MOST:
-            raise UserError(f"--ratios asks for {count:,} ratios: at most {_MOST:,}, take a larger STEP")
-        numbers = [round(first + k * step, 10) for k in range(count)]
+        steps = (last - first) / step + 1e-9
+        if not steps < _MOST:
+            raise UserError(f"--ratios asks for {steps + 1:,.0f} ratios: at most {_MOST:,}, take a larger STEP")
+        numbers = [round(first + k * step, 10) for k in range(int(steps) + 1)]
     wrong = [number for number in numbers if not 0 <= number < 1]
     if wrong:
         raise UserError(f"--ratios must be at least 0 and below 1, not {wrong[0]:g}")
     return sorted(set(numbers))
+
+
+def folder(text: str | None) -> Path | None:
+    """Return the folder to write, or raise a :class:`UserError` before anything is computed for it."""
+    path = None if text is None else Path(text)
+    for part in () if path is None else (path, *path.parents):
+        if part.exists():
+            if not part.is_dir():
+                raise UserError(f"--out {text}: {part} is a file: give another folder")
+            break
+    return path
 
 
 @contextmanager
@@ -268,6 +283,8 @@ def _load(path: Path) -> "Covariance":
         matrix = np.load(path, allow_pickle=False)
     except FileNotFoundError:
         raise UserError(f"{path}: no such file; --cov takes a .npy file of a d by d matrix") from None
+    except IsADirectoryError:
+        raise UserError(f"{path}: is a folder; --cov takes a .npy file of a d by d matrix") from None
     except (ValueError, EOFError):
         raise UserError(f"{path}: not a .npy file of numbers: write one with numpy.save") from None
     if not isinstance(matrix, np.ndarray) or matrix.ndim != 2 or matrix.dtype.kind not in "fiu" or not matrix.size:
@@ -282,9 +299,12 @@ def _quantile(direction: str | None) -> float:
     if direction in (None, "top"):
         return 0.0
     try:
-        return float(direction)
+        quantile = float(direction)
     except ValueError:
-        raise UserError(f"--direction takes top, or a quantile from the top such as 0.1, not {direction!r}") from None
+        quantile = -1.0
+    if not 0 <= quantile <= 1:
+        raise UserError(f"--direction takes top, or a quantile from the top such as 0.1, not {direction!r}")
+    return quantile
 
 
 def _rank(place: int) -> str:

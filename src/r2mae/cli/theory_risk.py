@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from r2mae.cli.parsing import Parser
-from r2mae.cli.theory_model import Problem, add_model, read_problem
+from r2mae.cli.theory_model import Problem, add_model, folder, read_problem
 
 if TYPE_CHECKING:
     from r2mae.theory import Risk
@@ -24,6 +24,7 @@ def run(words: Sequence[str]) -> int:
     )
     add_model(parser)
     values = parser.read(words)
+    out = folder(values["out"])
     problem = read_problem(values)
 
     from r2mae.cli.show import print_json
@@ -31,7 +32,6 @@ def run(words: Sequence[str]) -> int:
     found = problem.formula()
     rows = table(problem, found)
     sentence = in_words(rows)
-    out = None if values["out"] is None else Path(values["out"])
     if out is not None:
         _write(problem, found, rows, out)
     if values["json"]:
@@ -94,9 +94,10 @@ def in_words(rows: Sequence[dict[str, Any]]) -> str:
 
 def show(rows: Sequence[dict[str, Any]], columns: Sequence[str], title: str) -> None:
     """Print the rows as a table, the lowest risk in bold."""
-    from rich.console import Console
     from rich.markup import escape
     from rich.table import Table
+
+    from r2mae.cli.show import Terminal
 
     shown = Table(box=None, pad_edge=False)
     shown.add_column("ratio")
@@ -106,9 +107,9 @@ def show(rows: Sequence[dict[str, Any]], columns: Sequence[str], title: str) -> 
     for row in rows:
         cells = [_number(row[name]) for name in columns]
         shown.add_row(escape(row["ratio"]), *cells, style="bold" if row is best else "")
-    console = Console()
+    console = Terminal()
     if not console.is_terminal:
-        console = Console(width=max(console.width, 120))
+        console = Terminal(width=max(console.width, 120))
     console.print(title, highlight=False, soft_wrap=True, markup=False)
     console.print(shown, highlight=False)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from r2mae.cli.parsing import Parser
-from r2mae.cli.theory_model import Problem, add_model, read_problem, tell, user_errors
+from r2mae.cli.theory_model import Problem, add_model, folder, read_problem, tell, user_errors
 from r2mae.cli.theory_risk import facts, in_words, show
 from r2mae.errors import unknown
 
@@ -35,6 +35,7 @@ def run(words: Sequence[str]) -> int:
     values = parser.read(words)
     if values["design"] not in _DESIGNS:
         raise unknown("design", values["design"], _DESIGNS)
+    out = folder(values["out"])
     problem = read_problem(values)
 
     from r2mae.cli.show import print_json
@@ -57,7 +58,6 @@ def run(words: Sequence[str]) -> int:
         )
     rows = _table(problem, formula, measured)
     sentence = in_words(rows)
-    out = None if values["out"] is None else Path(values["out"])
     if out is not None:
         _write(problem, formula, measured, rows, out)
     if values["design"] == "fixed":

@@ -10,6 +10,8 @@ from matplotlib.figure import Figure
 
 from r2mae.files import atomic_write
 
+# Okabe and Ito's colours, told apart by colour-blind readers.
+BLUE, ORANGE, GREEN, VERMILION, PURPLE, SKY = "#0072b2", "#e69f00", "#009e73", "#d55e00", "#cc79a7", "#56b4e9"
 _DPI = 160
 _STYLE = {
     "font.size": 10,

@@ -1,6 +1,7 @@
 """What a wing offers to comparisons and the command line, beyond what the loop needs."""
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -40,6 +41,13 @@ class Wing(Trainable, Protocol):
 
     def examples(self, config: Any, task: Any, model: nn.Module, data: Any) -> Examples | None:
         """Complete a few masked test samples that can be looked at, the same in every run; None where none can."""
+
+    @property
+    def embedding_files(self) -> tuple[str, ...]:
+        """Suffixes of files that :meth:`write_embedding` writes, the usual one first."""
+
+    def write_embedding(self, output: Path, arrays: Mapping[str, np.ndarray], source: str) -> None:
+        """Write what :meth:`embed` made of `source`."""
 
     def embed(self, config: Any, task: Any, model: nn.Module, source: str) -> dict[str, np.ndarray]:
         """Embed new data, and return arrays by name (`embedding`, and what belongs to it)."""

@@ -2,11 +2,13 @@
 
 from collections.abc import Mapping
 from math import inf
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from r2mae.evaluation.metrics import Metric
+from r2mae.files import write_arrays
 from r2mae.images.config import ImagesConfig
 from r2mae.images.sets import SETS
 from r2mae.masking.schemes import RatioDefaults
@@ -89,6 +91,12 @@ class ImagesWing:
         from r2mae.images.evaluate import complete
 
         return complete(task, model, data, self.ratios.fixed)
+
+    embedding_files = (".npz",)
+
+    def write_embedding(self, output: Path, arrays: Mapping[str, np.ndarray], source: str) -> None:
+        """Write arrays as .npz."""
+        write_arrays(output, arrays)
 
     def embed(self, config: ImagesConfig, task: "PixelTask", model: "nn.Module", source: str) -> dict[str, np.ndarray]:
         """Embed a set.

@@ -109,6 +109,10 @@ class Uniform:
             u = (permutation(key.fold("strata", block), self.strata)[place] + u) / self.strata
         return float(self.low + (self.high - self.low) * u)
 
+    def quantile(self, u: Float[np.ndarray, "*n"]) -> Float[np.ndarray, "*n"]:
+        """Return the ratios that uniform numbers stand for."""
+        return np.asarray(self.low + (self.high - self.low) * u)
+
     def nodes(self) -> Nodes:
         """Return 9 Gauss–Legendre nodes on the range."""
         return _legendre(self.low, self.high)

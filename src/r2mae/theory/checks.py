@@ -24,6 +24,8 @@ def check_matrix(matrix: Float[np.ndarray, "d d2"]) -> Float[np.ndarray, "d d"]:
     values = np.asarray(matrix, dtype=np.float64)
     if values.shape[0] != values.shape[1]:
         raise ValueError(f"covariance must be square, not {values.shape[0]} by {values.shape[1]}")
+    if len(values) < 2:
+        raise ValueError(f"covariance must be of at least 2 features, not {len(values)}")
     if not np.isfinite(values).all():
         raise ValueError("covariance holds a number that is not finite")
     rounding = float(np.sqrt(np.finfo(matrix.dtype).eps))

@@ -233,7 +233,7 @@ class LowRank(Covariance):
     def eigenvectors(self, which: Int[np.ndarray, " m"]) -> Float[np.ndarray, "d m"]:
         """Return eigenvectors; those of the bulk complete the basis."""
         vectors = self._eigen[1]
-        if which.max(initial=0) >= vectors.shape[1]:
+        if ((which < 0) | (which >= vectors.shape[1])).any():  # −1 is the last of all, not of those above the bulk
             vectors = self._basis
         return np.asarray(vectors[:, which])
 

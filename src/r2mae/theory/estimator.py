@@ -1,5 +1,6 @@
 """`MaskedRidgeless`: the reduced linear model as a scikit-learn regressor."""
 
+from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
@@ -84,10 +85,10 @@ class MaskedRidgeless(RegressorMixin, BaseEstimator):  # type: ignore[misc]
             If a parameter is out of range, or X and y don't fit.
         """
         X, y = validate_data(self, X, y, dtype=np.float64, multi_output=True, y_numeric=True)
-        if not (np.isfinite(self.ridge) and self.ridge >= 0):
-            raise ValueError(f"ridge must be a finite number of 0 or more, not {self.ridge}")
-        if self.repetitions < 1:
-            raise ValueError(f"repetitions must be 1 or more, not {self.repetitions}")
+        if not (isinstance(self.ridge, Real) and 0 <= float(self.ridge) < np.inf):
+            raise ValueError(f"ridge must be a finite number of 0 or more, not {self.ridge!r}")
+        if not (isinstance(self.repetitions, Integral) and int(self.repetitions) >= 1):
+            raise ValueError(f"repetitions must be 1 or more, not {self.repetitions!r}")
         y = y.astype(np.float64)
         centre, level = (X.mean(axis=0), y.mean(axis=0)) if self.fit_intercept else (np.zeros(X.shape[1]), 0.0 * y[0])
         coefficients, self.n_rows_ = self._masked_fits(X - centre, y - level)

@@ -69,7 +69,7 @@ def latent(d: int, seed: int = 0, *, q: int | None = None) -> LowRank:
     if width < 1:
         raise ValueError(f"q must be at least 1, not {width}")
     deviation = 3.0 / (np.sqrt(d) + np.sqrt(width))
-    return LowRank(np.ones(d), np.random.default_rng([seed, 0]).standard_normal((d, width)) * deviation)
+    return LowRank(np.ones(_size(d)), np.random.default_rng([seed, 0]).standard_normal((d, width)) * deviation)
 
 
 def plateau(

@@ -23,6 +23,7 @@ Array = Float[np.ndarray, "..."]
 Ratios = float | RatioLike | Sequence[float | RatioLike] | Float[np.ndarray, " p"]
 _LOWEST, _HIGHEST = float(np.log(1e-9)), float(np.log(1e9))  # of log t
 _STEPS, _EXACT = 60, 1e-13
+_SINGULAR = 1e-12  # of the largest eigenvalue, below which one counts as zero (masking adds diag Σ to it)
 
 
 @dataclass(frozen=True)
@@ -154,6 +155,8 @@ def direction_risk(
     eigenvectors. Parameters and result are those of :func:`risk`, with m directions.
     """
     places = np.arange(cov.d) if which is None else which
+    if ((places < -cov.d) | (places >= cov.d)).any():
+        raise ValueError(f"which must hold places below {cov.d}, as cov has features, not {places.max()}")
     target: Target
     if cov.common_diagonal is None:
         target = Signals(cov, np.ascontiguousarray(cov.eigenvectors(places)))
@@ -255,6 +258,10 @@ def _point(cov: Covariance, target: Target, rows: KeptRows, noise: float, ridge:
     if ridge == 0 and abs(rows.count - cov.d) <= 1e-6 * cov.d:
         infinite = np.full_like(null, np.inf)
         return _Point(infinite, infinite, rows.count, float("inf"), lambda: infinite)
+    if ridge == 0 and not rows.p.any():
+        rank = int((cov.eigenvalues > _SINGULAR * cov.eigenvalues[0]).sum())
+        if rank < cov.d and rank <= rows.count:
+            raise ValueError(f"cov is singular (of rank {rank}) and nothing is hidden: give a small ridge")
     found = solve(cov, rows, ridge)
     first, sigma, diagonal = target.forms(found.resolvent, found.a, found.b, found.c)
     s = found.shrink

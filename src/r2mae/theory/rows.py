@@ -104,17 +104,27 @@ def nodes_of(ratio: float | RatioLike) -> tuple[Float[np.ndarray, " k"], Float[n
         if (weight < 0).any() or not np.isclose(weight.sum(), 1.0):
             raise ValueError(f"ratio: the weights of nodes() must be positive and sum to 1, not {weight.sum():.6g}")
     else:
-        p, weight = np.array([float(ratio)]), np.ones(1)
+        p, weight = np.array([_number(ratio)]), np.ones(1)
     if not ((p >= 0) & (p < 1)).all():
         raise ValueError(f"ratio must be at least 0 and below 1, not {p[~((p >= 0) & (p < 1))][0]:g}")
     return np.asarray(p, dtype=np.float64), np.asarray(weight, dtype=np.float64)
 
 
 def ratios_of(ratio: "float | RatioLike | Sequence[float | RatioLike] | np.ndarray") -> list[float | RatioLike] | None:
-    """Return the ratios of a curve, or None for a single one."""
+    """Return the ratios of a curve, or None for a single one; a curve of none is a ValueError."""
     if isinstance(ratio, RatioLike) or np.ndim(ratio) == 0:  # type: ignore[arg-type]
         return None
-    return [entry if isinstance(entry, RatioLike) else float(entry) for entry in ratio]  # type: ignore[union-attr]
+    ratios = [entry if isinstance(entry, RatioLike) else _number(entry) for entry in ratio]  # type: ignore[union-attr]
+    if not ratios:
+        raise ValueError("ratios must hold at least one ratio")
+    return ratios
+
+
+def _number(ratio: object) -> float:
+    try:
+        return float(ratio)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        raise ValueError(f"ratio must be a number or an object with nodes(), not {ratio!r}") from None
 
 
 def check_rows(n: int) -> int:
@@ -130,8 +140,8 @@ def ratios_of_rows(ratio: float | RatioLike, u: Float[np.ndarray, " n"]) -> Floa
     Parameters
     ----------
     ratio : float or object with ``nodes()``
-        A number is every row's ratio. An object's own ``quantile(u)`` is used where it has one; one with attributes
-        ``low`` and ``high`` whose nodes have the moments of U(low, high) is that; any other is drawn from its nodes.
+        A number is every row's ratio. An object's own ``quantile(u)`` is used where it has one; any other is drawn from
+        its nodes.
     u : array (n,)
         In [0, 1).
 
@@ -146,23 +156,13 @@ def ratios_of_rows(ratio: float | RatioLike, u: Float[np.ndarray, " n"]) -> Floa
     """
     p, weight = nodes_of(ratio)
     quantile = getattr(ratio, "quantile", None)
-    low, high = getattr(ratio, "low", None), getattr(ratio, "high", None)
     if quantile is not None:
         drawn = np.asarray(quantile(u), dtype=np.float64)
         if drawn.shape != u.shape or not ((drawn >= 0) & (drawn < 1)).all():
             raise ValueError("ratio: quantile(u) must give a ratio of at least 0 and below 1 for each number in u")
         return drawn
-    if isinstance(low, float | int) and isinstance(high, float | int) and _is_uniform(p, weight, low, high):
-        return low + (high - low) * u
     edges = np.cumsum(weight)
     return p[np.minimum(np.searchsorted(edges, u, side="right"), len(p) - 1)]
-
-
-def _is_uniform(p: Float[np.ndarray, " k"], weight: Float[np.ndarray, " k"], low: float, high: float) -> bool:
-    """Say whether nodes have the first moments of U(low, high), unlike those of a schedule between the two."""
-    middle = (low + high) / 2
-    moments = [(weight * (p - middle) ** power).sum() for power in (1, 2, 3)]
-    return bool(np.allclose(moments, [0, (high - low) ** 2 / 12, 0], rtol=1e-6, atol=1e-9))
 
 
 def _by_rule(ratio: float | RatioLike, rule: KeepRule) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

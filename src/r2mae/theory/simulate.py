@@ -14,7 +14,7 @@ from threadpoolctl import threadpool_limits
 
 from r2mae.theory.covariance import Covariance
 from r2mae.theory.masked import Stream, Uniforms, bits_of, masked_rows, minimum_norm, rows_kept
-from r2mae.theory.rows import Keep, KeepRule, RatioLike, check_keep, check_rows, kept_rows, ratios_of_rows
+from r2mae.theory.rows import Keep, RatioLike, kept_rows, ratios_of, ratios_of_rows
 
 Design = tuple[Float[np.ndarray, "n d"], Float[np.ndarray, "n m"]]
 _CHUNK = 2048  # test rows drawn at a time
@@ -149,8 +149,8 @@ def simulate(
     seed : int
         Of everything.
     jobs : int
-        Threads; each holds the masked rows, n·d/2 words of uniform numbers and, with fresh designs, X. Each runs
-        linear algebra on one thread.
+        Threads; each holds the masked rows, n·d/2 words of uniform numbers and, with fresh designs, X, and runs linear
+        algebra on one thread. That limit is the whole process's: one simulation at a time.
     progress : callable, optional
         Called with the number of repetitions done and R.
 
@@ -164,7 +164,7 @@ def simulate(
         If an argument is out of range; the message names it.
     """
     columns = _check_beta(cov, beta)
-    values = _check_ratios(check_rows(n), ratios, keep)
+    values = _check_ratios(n, ratios, keep)
     _check_numbers(noise, ridge, repetitions, test_rows, seed, jobs)
     if design not in ("fixed", "fresh"):
         raise ValueError(f"design must be 'fixed' or 'fresh', not {design!r}")
@@ -264,15 +264,11 @@ def _check_beta(cov: Covariance, beta: Float[np.ndarray, "p *m"]) -> Float[np.nd
 def _check_ratios(
     n: int, ratios: Sequence[float | RatioLike] | Float[np.ndarray, " P"], keep: Keep
 ) -> list[float | RatioLike]:
-    values = [ratio if isinstance(ratio, RatioLike) else float(ratio) for ratio in ratios]
-    if not values:
-        raise ValueError("ratios must hold at least one ratio")
-    if keep != "ratio" and not isinstance(keep, KeepRule):
-        check_keep(keep)
+    values = ratios_of(ratios)
+    if values is None:
+        raise ValueError(f"ratios must be several, as a list, not {ratios!r}")
     for ratio in values:
-        count = kept_rows(n, ratio, keep).count
-        if 0 < count < 1:
-            raise ValueError(f"ratios: too few kept rows: n·p = {count:.3g} for {ratio}; expect at least 1")
+        kept_rows(n, ratio, keep)  # says what is wrong with any of the three
     return values
 
 

@@ -8,11 +8,11 @@ from jaxtyping import Float
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
+from r2mae.experiments.style import BLUE, GREEN, ORANGE, PURPLE, SKY, VERMILION
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-# Okabe and Ito's palette, told apart by colour-blind readers; dark to light for an order of strength.
-BLUE, ORANGE, GREEN, VERMILION, PURPLE, SKY = "#0072b2", "#e69f00", "#009e73", "#d55e00", "#cc79a7", "#56b4e9"
 BLACK, GREY = "#000000", "#808080"
 COLOURS = (BLUE, VERMILION, GREEN, ORANGE, PURPLE, SKY, BLACK)
 RATIO = "mask ratio p"

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from r2mae.experiments.reproduce.artefact import NOISE, Progress, Scale, Tally, paper_ratios, write_table
-from r2mae.experiments.reproduce.drawing import BLACK, BLUE, GREY, null_line, panels, plain_log, predicted, ratio_axis
+from r2mae.experiments.reproduce.drawing import BLACK, GREY, null_line, panels, plain_log, predicted, ratio_axis
 from r2mae.experiments.reproduce.drawing import simulated as draw_simulated
-from r2mae.experiments.style import figure_style, save_figure
+from r2mae.experiments.style import BLUE, figure_style, save_figure
 from r2mae.theory import identity, isotropic_risk, uniform_direction
 from r2mae.theory.simulate import simulate
 

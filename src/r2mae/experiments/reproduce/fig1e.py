@@ -9,9 +9,9 @@ import numpy as np
 from jaxtyping import Float
 
 from r2mae.experiments.reproduce.artefact import NOISE, Progress, Scale, Tally, compared, paper_ratios, write_table
-from r2mae.experiments.reproduce.drawing import BLUE, COLOURS, GREY, null_line, panels, predicted, ratio_axis, simulated
+from r2mae.experiments.reproduce.drawing import COLOURS, GREY, null_line, panels, predicted, ratio_axis, simulated
 from r2mae.experiments.reproduce.signals import eigen_signals
-from r2mae.experiments.style import figure_style, save_figure
+from r2mae.experiments.style import BLUE, figure_style, save_figure
 from r2mae.theory import Covariance, Rotated, beta_spectrum, direction_risk, latent, uniform_spectrum
 from r2mae.theory.simulate import simulate
 

@@ -6,7 +6,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from r2mae.experiments.reproduce.artefact import Progress, Scale, Tally, write_table
-from r2mae.experiments.reproduce.drawing import BLACK, COLOURS, SKY, panels, predicted
+from r2mae.experiments.reproduce.drawing import BLACK, COLOURS, panels, predicted
 from r2mae.experiments.reproduce.plateau import (
     NOISES,
     READINGS,
@@ -19,7 +19,7 @@ from r2mae.experiments.reproduce.plateau import (
     noisy,
     steps,
 )
-from r2mae.experiments.style import figure_style, save_figure
+from r2mae.experiments.style import SKY, figure_style, save_figure
 
 TITLE = "Fig. 1G: latent space model (d = 5000, q = 50, n = 100) and its plateaus"
 PAPER = "Two plateaus: the risk is stable before it improves, and near-optimal over a range of ratios."

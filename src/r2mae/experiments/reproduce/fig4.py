@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from r2mae.experiments.reproduce.artefact import Progress, Scale, Tally, write_table
-from r2mae.experiments.reproduce.drawing import BLACK, BLUE, VERMILION, panels, predicted, simulated
+from r2mae.experiments.reproduce.drawing import BLACK, panels, predicted, simulated
 from r2mae.experiments.reproduce.plateau import READINGS, SIZES, Row, Size, describe, finish, measure, steps
-from r2mae.experiments.style import figure_style, save_figure
+from r2mae.experiments.style import BLUE, VERMILION, figure_style, save_figure
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

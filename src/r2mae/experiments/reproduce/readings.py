@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 
 from r2mae.experiments.reproduce.published import SEEDS, TABLE_5, TABLE_9, Model, Table
 from r2mae.experiments.reproduce.tables import Progress, covariance
-from r2mae.experiments.style import figure_style, save_figure
+from r2mae.experiments.style import BLUE, VERMILION, figure_style, save_figure
 from r2mae.files import write_rows
 from r2mae.masking.ratios import Uniform
 from r2mae.theory import Covariance, Rotated, beta_spectrum, direction_risk, latent, risk, simulate
@@ -236,14 +236,12 @@ def _draw(cells: list[dict[str, Any]]) -> Figure:
             own = [cell for cell in cells if (cell["table"], cell["model"]) == (table, model)]
             printed = [cell["paper"] for cell in own if cell["reading"] == names[0] and cell["paper"] != ""]
             if printed:
-                axes.axvspan(min(printed), max(printed), color="#d55e00", alpha=0.2, linewidth=0)
-                axes.axvline(float(np.mean(printed)), color="#d55e00", linewidth=1.2)
+                axes.axvspan(min(printed), max(printed), color=VERMILION, alpha=0.2, linewidth=0)
+                axes.axvline(float(np.mean(printed)), color=VERMILION, linewidth=1.2)
             axes.axvline(0, color="#808080", linewidth=0.8)
             for place, name in enumerate(names):
                 some = [cell for cell in own if cell["reading"] == name]
-                axes.plot(
-                    [cell["difference"] for cell in some], [place] * len(some), "o", color="#0072b2", markersize=4
-                )
+                axes.plot([cell["difference"] for cell in some], [place] * len(some), "o", color=BLUE, markersize=4)
                 axes.plot(np.mean([cell["formula"] for cell in some]), place, "|", color="#000000", markersize=13)
             axes.set_yticks(range(len(names)), names)
             axes.set_title(f"Table {table.removeprefix('table')}, {model}")

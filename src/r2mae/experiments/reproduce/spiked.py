@@ -9,12 +9,8 @@ import numpy as np
 from r2mae.experiments.reproduce.artefact import NOISE, Scale, Tally, compared, paper_ratios
 from r2mae.experiments.reproduce.drawing import (
     BLACK,
-    BLUE,
     COLOURS,
-    GREEN,
     GREY,
-    ORANGE,
-    VERMILION,
     null_line,
     panels,
     plain_log,
@@ -22,7 +18,7 @@ from r2mae.experiments.reproduce.drawing import (
     ratio_axis,
     simulated,
 )
-from r2mae.experiments.style import figure_style, save_figure
+from r2mae.experiments.style import BLUE, GREEN, ORANGE, VERMILION, figure_style, save_figure
 from r2mae.theory import risk, signal_at, spiked, spiked_risk, uniform_direction
 from r2mae.theory.simulate import Simulation, simulate
 

@@ -15,7 +15,7 @@ from jaxtyping import Float
 from matplotlib.figure import Figure
 
 from r2mae.experiments.reproduce.published import SEEDS, Model, Row, Table
-from r2mae.experiments.style import figure_style, save_figure
+from r2mae.experiments.style import BLUE, VERMILION, figure_style, save_figure
 from r2mae.files import write_rows
 from r2mae.masking.ratios import Uniform
 from r2mae.theory import Covariance, beta_spectrum, latent, risk, simulate
@@ -101,14 +101,12 @@ def measure(table: Table, model: Model, seed: int, size: Size, *, jobs: int = 1)
     cov = covariance(model, size.d, seed)
     place = cov.at_quantile(table.quantile)
     beta = cov.eigenvectors(np.array([place]))[:, 0]
-    mean_range = Uniform(table.low, table.high)
+    drawn = Uniform(table.low, table.high)
     grid = np.round(np.arange(0.0, 0.995, size.step), 10)
     grid = grid[(grid == 0) | (grid * size.n >= 1)]
-    over_grid = simulate(
-        cov, beta, size.n, [*grid, mean_range], noise=_NOISE, repetitions=size.masks, seed=seed, jobs=jobs
-    )
+    over_grid = simulate(cov, beta, size.n, [*grid, drawn], noise=_NOISE, repetitions=size.masks, seed=seed, jobs=jobs)
     pair = simulate(
-        cov, beta, size.n, [table.middle, mean_range], noise=_NOISE, repetitions=size.pairs, seed=seed, jobs=jobs
+        cov, beta, size.n, [table.middle, drawn], noise=_NOISE, repetitions=size.pairs, seed=seed, jobs=jobs
     )
     null = float(over_grid.null)
     risks = over_grid.risks / null
@@ -117,26 +115,26 @@ def measure(table: Table, model: Model, seed: int, size: Size, *, jobs: int = 1)
     against = risks[1::2, -1] - risks[1::2, chosen]
     gain, gain_error = (float(value) / null for value in pair.difference(1, 0))
     coarse = np.round(np.arange(0.05, 0.96, 0.05), 10)
-    formula = risk(cov, beta, size.n, [*coarse, table.middle, mean_range], _NOISE).normalised
+    formula = risk(cov, beta, size.n, [*coarse, table.middle, drawn], _NOISE).normalised
     middle = int(np.argmin(np.abs(grid - table.middle)))
     return Cell(
-        float(grid[few[:-1].argmin()]),
-        float(few[:-1].min()),
-        float(few[middle]),
-        float(few[-1]),
-        float(grid[many[:-1].argmin()]),
-        float(many[:-1].min()),
-        float(pair.normalised[0]),
-        float(pair.normalised[1]),
-        float(pair.error[1]) / null,
-        gain,
-        gain_error,
-        float(against.mean()),
-        float(against.std(ddof=1) / np.sqrt(len(against))),
-        float(coarse[formula[:-2].argmin()]),
-        float(formula[:-2].min()),
-        float(formula[-2]),
-        float(formula[-1]),
+        best_ratio_50=float(grid[few[:-1].argmin()]),
+        best_50=float(few[:-1].min()),
+        middle_50=float(few[middle]),
+        r2mae_50=float(few[-1]),
+        best_ratio=float(grid[many[:-1].argmin()]),
+        best=float(many[:-1].min()),
+        middle=float(pair.normalised[0]),
+        r2mae=float(pair.normalised[1]),
+        r2mae_error=float(pair.error[1]) / null,
+        gain=gain,
+        gain_error=gain_error,
+        over_best=float(against.mean()),
+        over_best_error=float(against.std(ddof=1) / np.sqrt(len(against))),
+        formula_best_ratio=float(coarse[formula[:-2].argmin()]),
+        formula_best=float(formula[:-2].min()),
+        formula_middle=float(formula[-2]),
+        formula_r2mae=float(formula[-1]),
     )
 
 
@@ -205,11 +203,9 @@ def _draw(table: Table, rows: list[dict[str, Any]]) -> Figure:
         formula = np.array([row["formula_r2mae"] - row["formula_middle"] for row in rows])
         paper = np.array([row.get("paper_gain", np.nan) for row in rows])
         axes.axhline(0, color="#808080", linewidth=0.8)
-        axes.errorbar(
-            places, gains, 2 * errors, fmt="o", color="#0072b2", capsize=3, label="measured, ± 2 standard errors"
-        )
+        axes.errorbar(places, gains, 2 * errors, fmt="o", color=BLUE, capsize=3, label="measured, ± 2 standard errors")
         axes.plot(places, formula, "_", color="#000000", markersize=14, label="formula")
-        axes.plot(places, paper, "D", color="#d55e00", markersize=5, label="printed in the paper")
+        axes.plot(places, paper, "D", color=VERMILION, markersize=5, label="printed in the paper")
         axes.set_xticks(places, [f"{row['model']}\n{row['seed']}" for row in rows])
         axes.set_ylabel("R²MAE minus the middle ratio\n(normalised risk)")
         axes.set_title(

@@ -52,14 +52,14 @@ def make_report(
     n : int, optional
         Rows before masking; by default as many as there are.
     directions, tolerance, ratios
-        As :func:`r2mae.theory.advise.advise`.
+        As :func:`r2mae.theory.advise`.
     standardise : bool
         Divide every feature by its standard deviation; fast, as every ratio then costs O(d²).
 
     Raises
     ------
     ValueError
-        As :func:`r2mae.theory.advise.advise`.
+        As :func:`r2mae.theory.advise`.
     """
     cov = from_data(data.values, scale=standardise)
     rows = len(data.values) if n is None else n

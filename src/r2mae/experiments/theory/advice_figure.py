@@ -8,14 +8,14 @@ from matplotlib.cm import ScalarMappable
 from matplotlib.colors import LinearSegmentedColormap, Normalize
 from matplotlib.figure import Figure
 
-from r2mae.experiments.style import figure_style
+from r2mae.experiments.style import BLUE, GREEN, ORANGE, VERMILION, figure_style
 from r2mae.theory.advise import Advice
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-_RANGE, _BEST, _FEATURE = "#e69f00", "#d55e00", "#0072b2"
-_RANKS = LinearSegmentedColormap.from_list("ranks", ["#332288", "#009e73", "#b8b840"])
+_RANGE, _BEST, _FEATURE = ORANGE, VERMILION, BLUE
+_RANKS = LinearSegmentedColormap.from_list("ranks", ["#332288", GREEN, "#b8b840"])
 _TOP = 1.3  # of the risk axes: what is worse than predicting zero matters only as such
 _SIZE = (6.4, 8.6)
 

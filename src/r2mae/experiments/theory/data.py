@@ -57,7 +57,7 @@ def load_matrix(source: str | Path, *, max_features: int = MAX_FEATURES) -> Matr
         raise UserError(f"max_features must be 2 or more, not {max_features}")
     name, path = str(source), Path(source).expanduser()
     suffix = path.suffix.lower()
-    if name not in SETS and not path.exists():
+    if name not in SETS and not (name and path.exists()):
         raise _not_there(name, path)
     if name in SETS or path.is_dir() or suffix == ".npz" or "idx3" in path.name:
         found = _images(name)
@@ -184,4 +184,4 @@ def _is_count_up(values: np.ndarray) -> bool:
 def _not_there(name: str, path: Path) -> UserError:
     if path.suffix or len(path.parts) > 1:
         return UserError(f"{path}: no such file or folder: give a named set ({', '.join(SETS)}), {_PATHS}")
-    return UserError(f"unknown data {name!r}: {nearest(name, SETS)} Or give the path of {_PATHS}")
+    return UserError(f"unknown data {name!r}: {nearest(name, SETS)} (or give the path of {_PATHS})")

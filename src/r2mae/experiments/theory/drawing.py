@@ -7,13 +7,12 @@ from jaxtyping import Float
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
-from r2mae.experiments.style import figure_style
+from r2mae.experiments.style import BLUE, GREEN, ORANGE, VERMILION, figure_style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-# Okabe and Ito's colours, told apart by colour-blind readers.
-_RISK, _BIAS, _VARIANCE, _RANGE = "#0072b2", "#009e73", "#e69f00", "#d55e00"
+_RISK, _BIAS, _VARIANCE, _RANGE = BLUE, GREEN, ORANGE, VERMILION
 _SIZE = (6.4, 4.2)
 _TOP = 3.0  # of the axis, where a divergence would flatten everything else
 

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
-from r2mae.experiments.style import figure_style, save_figure
+from r2mae.experiments.style import BLUE, GREEN, ORANGE, PURPLE, VERMILION, figure_style, save_figure
 from r2mae.experiments.theory.realdata import RATIOS, Outcome
 from r2mae.files import atomic_write, write_rows
 
@@ -24,7 +24,7 @@ _SUMMARY = (
     "gaussian_vs_real", "real_over_formula", "within_10_percent", "near_peak_formula_vs_real", "best_ratio_agrees",
     "regret",
 )  # fmt: skip
-_COLOURS = ("#d55e00", "#e69f00", "#009e73", "#0072b2", "#cc79a7")
+_COLOURS = (VERMILION, ORANGE, GREEN, BLUE, PURPLE)
 
 
 def publish(outcomes: Sequence[Outcome], out: Path) -> None:
@@ -102,8 +102,7 @@ def draw(outcomes: Sequence[Outcome]) -> Figure:
             axes.set_xlabel("risk by the formula", fontsize=9)
         for axes in grid[:, 0]:
             axes.set_ylabel("measured on real rows", fontsize=9)
-        places = [name for kind, name in outcomes[0].targets if kind == "direction"]
-        places = max(([n for k, n in o.targets if k == "direction"] for o in outcomes), key=len, default=places)
+        places = max(([name for kind, name in o.targets if kind == "direction"] for o in outcomes), key=len)
         handles = [
             Line2D([], [], ls="", marker="o", ms=5, color=colour, label=f"direction {place}")
             for place, colour in zip(places, _COLOURS, strict=False)

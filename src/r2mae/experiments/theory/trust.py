@@ -8,6 +8,7 @@ from jaxtyping import Float
 from r2mae.theory import Covariance
 
 SEEN = 20  # rows in which a feature should differ from its usual value
+_SPARSE = 10.0  # kurtosis of a feature that differs from its usual value in about a tenth of the rows; Gaussian: 3
 
 
 @dataclass(frozen=True)
@@ -17,9 +18,10 @@ class Shape:
     Attributes
     ----------
     rare : int
-        Features that only about 20 of n rows, or fewer, tell anything about: n over their kurtosis is below 20.
+        Features that only about 20 of n rows, or fewer, tell anything about: n over their kurtosis is below 20, and
+        the kurtosis above 10, which few rows of a Gaussian feature do not reach.
     unseen : int
-        Those about which less than one row does.
+        Those of them about which less than one row does.
     norm_spread : float
         Var ‖x‖² over (E ‖x‖²)², divided by what Gaussian rows have.
     top_share : float
@@ -58,11 +60,12 @@ def shape_of(x: Float[np.ndarray, "rows d"], cov: Covariance, n: int, *, standar
         norms[start : start + step] = squares.sum(axis=1)
         fourth += (squares * squares).sum(axis=0)
     kurtosis = fourth / len(x) / (deviation / scale) ** 4
+    sparse = kurtosis > _SPARSE
     values = cov.eigenvalues
     gaussian = 2 * (values**2).sum() / values.sum() ** 2
     return Shape(
-        rare=int((n / kurtosis < SEEN).sum()),
-        unseen=int((n / kurtosis < 1).sum()),
+        rare=int((sparse & (n / kurtosis < SEEN)).sum()),
+        unseen=int((sparse & (n / kurtosis < 1)).sum()),
         norm_spread=float(norms.var() / norms.mean() ** 2 / gaussian),
         top_share=float(values[0] / values.sum()),
         rows_per_feature=len(x) / x.shape[1],
