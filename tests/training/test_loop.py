@@ -174,8 +174,15 @@ class SignalAt(InterruptAt):
     ("number", "error"), [(signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, SystemExit)], ids=["Ctrl-C", "SIGTERM"]
 )
 def test_a_signal_saves_the_step_and_the_run_goes_on_from_it(
-    tmp_path: Path, wing: ToyWing, number: int, error: type[BaseException], capfd: pytest.CaptureFixture[str]
+    tmp_path: Path,
+    wing: ToyWing,
+    number: int,
+    error: type[BaseException],
+    capfd: pytest.CaptureFixture[str],
 ) -> None:
+    if number == signal.SIGINT and signal.getsignal(number) == signal.SIG_IGN:
+        # A shell starts background jobs with SIGINT ignored; the loop would rightly leave it so.
+        signal.signal(number, signal.default_int_handler)
     handler = signal.getsignal(number)
     config = ToyConfig(steps=40, validation=0.1, validate_every=13)  # a report at step 13, where nothing is saved
     fit(config, wing, tmp_path / "whole")
