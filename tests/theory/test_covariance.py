@@ -5,6 +5,7 @@ from hypothesis import strategies as st
 
 from r2mae.theory import Covariance, Dense, LowRank, Rotated, from_data, identity, latent, spiked
 from r2mae.theory.covariance import haar
+from r2mae.theory.models import plateau
 
 RNG = np.random.default_rng(0)
 
@@ -157,3 +158,9 @@ def test_bad_input(make: object, told: str, unchecked: None) -> None:
 def test_places_of_quantiles() -> None:
     cov = identity(10)
     assert [cov.at_quantile(q) for q in (0.0, 0.1, 0.55, 1.0)] == [0, 1, 5, 9]
+
+
+def test_leading_where_all_spikes_are_equal() -> None:
+    for seed in range(40):
+        cov, _ = plateau(500, 25, seed, of="WW")
+        assert cov.leading == pytest.approx(101.0)

@@ -14,7 +14,7 @@ def test_it_writes_curves_thresholds_and_spectra(tmp_path: Path) -> None:
         "fig1e.csv", "fig1e-thresholds.csv", "fig1e-spectra.csv", "fig1e.png", "fig1e.svg"
     ]  # fmt: skip
     assert len(files[0].read_text().splitlines()) == 1 + 3 * 6 * 19
-    assert len(files[1].read_text().splitlines()) == 1 + 3 * 4
+    assert len(files[1].read_text().splitlines()) == 1 + 3 * 5
 
 
 @pytest.mark.parametrize("name", fig1e.MODELS)

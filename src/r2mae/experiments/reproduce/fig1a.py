@@ -107,6 +107,7 @@ def _panel(axes: "Axes", n: int, d: int, rows: list[Row]) -> None:
     curve = isotropic_risk(fine, gamma, NOISE).risk
     for side in (fine < gamma, fine > gamma):
         predicted(axes, fine[side], curve[side], BLACK, "Theorem 1" if side[0] else None)
+    deviation[np.isclose(ratio, gamma)] = np.nan  # of a mean that does not exist
     draw_simulated(axes, ratio, mean, deviation, BLUE, "simulation ± sd")
     null_line(axes)
     ratio_axis(axes)
@@ -116,9 +117,10 @@ def _panel(axes: "Axes", n: int, d: int, rows: list[Row]) -> None:
     if gamma < 1:
         axes.set_ylim(0.4, 400)
         axes.axvline(gamma, color=GREY, linewidth=1, linestyle=":")
+        chance = f"{mean[np.argmin(np.abs(ratio - gamma))]:.3g}"
         axes.annotate(
-            "p = γ: as many kept rows as features (ñ = d).\nTheorem 1 diverges; with finite sizes\n"  # noqa: RUF001
-            f"the mean over masks is {mean[np.argmin(np.abs(ratio - gamma))]:.3g}, by chance",
+            "p = γ: as many kept\nrows as features (ñ = d).\nTheorem 1 diverges;\n"  # noqa: RUF001
+            f"the mean over masks,\n{chance}, is chance",
             (gamma, 330),
             (4, 0),
             textcoords="offset points",
@@ -128,4 +130,4 @@ def _panel(axes: "Axes", n: int, d: int, rows: list[Row]) -> None:
         )
     else:
         axes.set_ylim(0.85, 8)
-    axes.legend(loc="upper left" if gamma > 1 else "lower right", fontsize=9)
+    axes.legend(loc="upper left", fontsize=9 if gamma > 1 else 8)

@@ -31,7 +31,7 @@ MODELS: dict[str, Callable[[int], Covariance]] = {
 }
 # The paper does not print its quantiles; counted from the top.
 QUANTILES = (0.0, 0.05, 0.1, 0.25, 0.5, 0.75)
-_GAMMAS = (2.0, 5.0, 10.0)
+_GAMMAS = (0.5, 2.0, 5.0, 10.0)
 
 
 @dataclass(frozen=True)
@@ -132,8 +132,9 @@ def threshold(eigenvalues: Float[np.ndarray, " d"], n: int, noise: float = NOISE
         λ = (1 + σ²/λ)·mean(λ²)/(2·mean(λ)),
 
     which is where the slope of the risk at p = 0 changes sign. That slope does not depend on γ: with few kept rows,
-    risk/λ = 1 − (2λ − (1 + σ²/λ)·tr Σ²/tr Σ)·np/tr Σ, and masking itself comes in at order p² only. Not a number where
-    all eigenvalues are on one side.
+    risk/λ = 1 − (2λ − (1 + σ²/λ)·tr Σ²/tr Σ)·np/tr Σ, and masking itself comes in at order p² only. The law bounds the
+    threshold from above: a curve that rises at first may still fall below 1 later, as it does with γ < 1, where the
+    threshold can lie well below the law. Not a number where all eigenvalues are on one side.
 
     Parameters
     ----------

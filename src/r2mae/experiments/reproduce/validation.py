@@ -299,7 +299,7 @@ def _draw(cells: list[Row], errors: list[Row], slopes: list[Row]) -> Any:
                 label=told or rows[0]["case"],
             )
         reach = np.array([min(r["d"] for r in errors), max(r["d"] for r in errors)], float)
-        right.plot(reach, 0.5 / reach, color=BLACK, linewidth=1, linestyle=(0, (4, 3)), label="1/(2d)")
+        right.plot(reach, 3 / reach, color=BLACK, linewidth=1, linestyle=(0, (4, 3)), label="3/d")
         plain_log(right)
         plain_log(right, "x")
         right.set_xticks([row["d"] for row in errors if row["case"] == errors[0]["case"]])
