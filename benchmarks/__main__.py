@@ -3,7 +3,7 @@
 import sys
 from importlib import import_module
 
-NAMES = ("loop", "masking", "probes", "startup", "theory")
+NAMES = ("cells", "loop", "masking", "probes", "startup", "theory")
 
 
 def main() -> int:

@@ -31,4 +31,5 @@ def test_links_lead_somewhere() -> None:
 @pytest.mark.parametrize("line", re.findall(r"^    r2mae (pretrain|compare)(.*)$", TEXT, flags=re.MULTILINE))
 def test_commands_parse(line: tuple[str, str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main([line[0], *line[1].split("#")[0].split(), "--print_config"]) == 0
-    assert "wing: images" in capsys.readouterr().out
+    wing = "cells" if line[1].split()[0] == "cells" else "images"
+    assert f"wing: {wing}" in capsys.readouterr().out

@@ -30,7 +30,7 @@ class PublicFile:
     path : str
         Place below the data root, with forward slashes.
     url : str
-        Where it is fetched from.
+        Where it is fetched from; empty where no address is known, and people place the file by hand.
     sha256 : str or None
         Hexadecimal; None where none could be verified, then the first download's is recorded and binding.
     size : int or None
@@ -222,6 +222,8 @@ def _download(file: PublicFile, place: Path, expected: str | None, bar: "_Bar") 
     ``pooch.retrieve`` does the same without ``fsync`` and leaves the file readable by its owner alone, so its
     downloader is used here and not the whole.
     """
+    if not file.url:
+        raise UserError(f"no address is known to fetch {place.name} from: place the file by hand at {place}")
     import pooch
 
     # Without this header some servers send a .gz as an encoding, and requests unpacks it before it is hashed.

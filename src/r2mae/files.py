@@ -49,6 +49,22 @@ def atomic_write(path: str | Path, mode: str = "w") -> Iterator[IO[Any]]:
         raise
 
 
+@contextmanager
+def atomic_path(path: str | Path) -> Iterator[Path]:
+    """Give a place beside `path` for a library that wants a name to write to; it replaces `path` if no error occurs."""
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    place = path.with_name(f".{path.name}.{os.getpid()}{UNFINISHED}")
+    try:
+        yield place
+        with place.open("rb") as file:
+            os.fsync(file.fileno())
+        place.replace(path)
+        _sync_folder(path.parent)
+    finally:
+        place.unlink(missing_ok=True)
+
+
 def write_json(path: str | Path, value: Any) -> None:
     """Write `value` as indented JSON, atomically; NaN and infinity become ``null``, since JSON has neither."""
     with atomic_write(path) as file:

@@ -2,4 +2,5 @@
 
 WINGS = {
     "images": "r2mae.images.wing",
+    "cells": "r2mae.cells.wing",
 }

@@ -14,7 +14,7 @@ from r2mae.masking.ratios import draw
 from r2mae.masking.schemes import Scheme
 from r2mae.training.config import RunConfig
 from r2mae.training.schedule import learning_rate_factor
-from r2mae.training.task import Corrupted, Task
+from r2mae.training.task import Corrupted, Task, rows_of
 
 
 def _moving_average(model: nn.Module, decay: float) -> AveragedModel:
@@ -84,7 +84,7 @@ class Pretraining(LightningModule):
         """Return what is differentiated for one micro-batch."""
         step, part = self.trainer.global_step, batch_idx % self.config.accumulate
         self._seed_torch(step, part)
-        rows = len(next(iter(batch.values()))) if isinstance(batch, dict) else len(batch)
+        rows = rows_of(batch)
         row = (part * self.trainer.world_size + self.global_rank) * rows  # in the global batch
         ratio = draw(self.scheme.ratio, step, self._ratio_key.rows(row), rows)
         self.ratio = float(np.mean(ratio))
@@ -149,7 +149,7 @@ class Pretraining(LightningModule):
             case "mean" if corrupted.weights is not None and self.weights is None:
                 return (corrupted.weights * corrupted.hidden).sum()
             case "mean":
-                return corrupted.hidden.sum()
+                return corrupted.count
             case "sum":
                 return float(rows)
             case "inverse-ratio":

@@ -38,6 +38,11 @@ class Corrupted:
     entries: int
     weights: Float[Tensor, "..."] | None = None
 
+    @property
+    def count(self) -> Tensor | int:
+        """How many entries are hidden; a wing that knows it beforehand need not count."""
+        return self.hidden.sum()
+
 
 @dataclass(frozen=True)
 class Output:
@@ -55,7 +60,14 @@ class Batches(Protocol):
         """Return the number of samples."""
 
     def __getitems__(self, indices: Sequence[int] | np.ndarray) -> Any:
-        """Return the batch of these samples, as a tensor or a mapping of tensors."""
+        """Return the batch of these samples, as a tensor or a mapping of tensors; see :func:`rows_of`."""
+
+
+def rows_of(batch: Any) -> int:
+    """Return the number of samples in a batch: the rows of its tensors, or of the sparse matrix with an `indptr`."""
+    if not isinstance(batch, Mapping):
+        return len(batch)
+    return len(batch["indptr"]) - 1 if "indptr" in batch else len(next(iter(batch.values())))
 
 
 @runtime_checkable

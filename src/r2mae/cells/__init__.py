@@ -1,0 +1,37 @@
+"""Single cells: masked autoencoders for raw counts, with the scverse verbs."""
+
+from typing import TYPE_CHECKING
+
+from r2mae.lazy import lazily
+
+if TYPE_CHECKING:
+    from r2mae.cells.api import MaskedAutoencoder
+    from r2mae.cells.config import CellsConfig
+    from r2mae.cells.model import CountAutoencoder
+    from r2mae.cells.table import CellTable, from_anndata, load_cells
+    from r2mae.cells.task import GeneTask
+    from r2mae.cells.wing import WING
+
+__all__ = [
+    "WING",
+    "CellTable",
+    "CellsConfig",
+    "CountAutoencoder",
+    "GeneTask",
+    "MaskedAutoencoder",
+    "from_anndata",
+    "load_cells",
+]
+
+__getattr__, __dir__ = lazily(
+    __name__,
+    {
+        "api": ("MaskedAutoencoder",),
+        "config": ("CellsConfig",),
+        "model": ("CountAutoencoder",),
+        "table": ("CellTable", "from_anndata", "load_cells"),
+        "task": ("GeneTask",),
+        "wing": ("WING",),
+    },
+    __all__,
+)

@@ -1,0 +1,72 @@
+"""The configuration of a run on single-cell counts. Neither torch nor anndata."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from r2mae.errors import UserError
+from r2mae.training.config import RunConfig
+
+
+@dataclass(frozen=True, kw_only=True)
+class CellsConfig(RunConfig):
+    """A run on single-cell counts; the defaults are the paper's.
+
+    Parameters
+    ----------
+    n_hidden : int
+        Width of the hidden layers (paper: 2000).
+    n_latent : int
+        Width of the representation (paper: 1000).
+    layer : str, optional
+        Layer that holds the raw counts; by default X.
+    batch_key : str, optional
+        Column of obs with the batch, a covariate of encoder and decoder.
+    donor_key : str, optional
+        Column of obs with the donor; training and test cells of the probes come from different ones.
+    labels : list of str
+        Columns of obs that logistic regression predicts from the embedding.
+    regress : list of str
+        Columns of obs that ridge regression predicts, such as age.
+    exclude : list of str
+        Cells left out of the probes, as column=value, such as condition=control.
+    n_top_genes : int, optional
+        Take this many highly variable genes (scanpy's default procedure); by default all.
+    min_genes : int
+        Leave cells out that express fewer genes, after the choice of genes (paper: 20).
+    test_donors : float
+        Fraction of the donors whose cells test the probes (paper: 0.4).
+    """
+
+    wing: ClassVar[str] = "cells"
+
+    n_hidden: int = 2000
+    n_latent: int = 1000
+    layer: str | None = None
+    batch_key: str | None = None
+    donor_key: str | None = None
+    labels: tuple[str, ...] = ()
+    regress: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
+    n_top_genes: int | None = None
+    min_genes: int = 0
+    test_donors: float = 0.4
+    epochs: float = 50
+    batch_size: int = 400
+    weight_decay: float = 1e-4
+    validation: float = 0.1
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("n_hidden", "n_latent", "n_top_genes"):
+            value = getattr(self, name)
+            if value is not None and (not isinstance(value, int) or value < 1):
+                raise UserError(f"{name} must be 1 or more, not {value!r}")
+        if self.min_genes < 0:
+            raise UserError(f"min_genes must be 0 or more, not {self.min_genes}")
+        if not 0 < self.test_donors < 1:
+            raise UserError(f"test_donors must be a fraction between 0 and 1, not {self.test_donors}")
+        for entry in self.exclude:
+            if not all(entry.partition("=")):
+                raise UserError(f"exclude takes column=value, such as condition=control, not {entry!r}")
+        if self.batch_size // (self.accumulate * self.devices) < 2:
+            raise UserError("batch normalisation needs two cells in a micro-batch: raise batch_size")

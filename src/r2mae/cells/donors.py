@@ -1,0 +1,385 @@
+"""Which cells train the probes and which test them: donors apart, removal by rule, at most so many cells a donor.
+
+The paper's rules (appendix "Single-cell gene expression models", Evaluation).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+import pandas as pd
+from jaxtyping import Bool, Float64, Int64
+
+from r2mae.cells.config import CellsConfig
+from r2mae.errors import UserError, nearest
+from r2mae.masking.keys import Key, permutation
+
+if TYPE_CHECKING:
+    from r2mae.cells.table import CellTable
+
+MAX_CELLS = 200_000  # of the training cells of a probe, and of its test cells; shared evenly by the donors
+_UNKNOWN = frozenset({"", "unknown", "na", "n/a", "nan", "<na>"})
+
+
+@dataclass(frozen=True, eq=False)
+class DonorSplit:
+    """Donors of the cells that no rule excludes, and which of them test.
+
+    Attributes
+    ----------
+    names : tuple of str
+        Donors, sorted; cell numbers where no donor column is named.
+    codes : ndarray of int, shape (cells,)
+        Donor of every cell of the table; -1 for an excluded cell.
+    test : ndarray of bool, shape (donors,)
+        Whether a donor's cells test.
+    grouped : bool
+        False where no donor column is named, so that every cell is a donor of its own.
+    notes : tuple of str
+        What was done with which cells.
+    """
+
+    names: tuple[str, ...]
+    codes: Int64[np.ndarray, " cells"]
+    test: Bool[np.ndarray, " donors"]
+    grouped: bool
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class ProbeCells:
+    """Cells and targets of one probe.
+
+    Attributes
+    ----------
+    column : str
+        Of obs.
+    kind : {"label", "number"}
+    train, test : ndarray of int
+        Rows of the table.
+    train_values, test_values : ndarray
+        Names of classes, or float64.
+    train_donors, test_donors : ndarray of int
+        Donor of each cell, as numbered by the split.
+    donor_level : bool
+        Whether all cells of a donor have the same value, as with a disease.
+    grouped : bool
+        Whether donors are known.
+    """
+
+    column: str
+    kind: Literal["label", "number"]
+    train: Int64[np.ndarray, " train"]
+    test: Int64[np.ndarray, " test"]
+    train_values: np.ndarray
+    test_values: np.ndarray
+    train_donors: Int64[np.ndarray, " train"]
+    test_donors: Int64[np.ndarray, " test"]
+    donor_level: bool
+    grouped: bool
+
+
+def split_donors(table: "CellTable", config: CellsConfig) -> DonorSplit:
+    """Exclude cells by rule and divide the donors of the others; the division depends on the seed alone.
+
+    ``⌊(1 − test_donors) × donors⌋`` train, at least one, and at least one tests. Within each value of the first label
+    column that is constant in every donor (a condition), donors are divided in the same proportion, and a value of two
+    donors or more is on both sides.
+
+    Raises
+    ------
+    UserError
+        An unknown column, or a rule of `exclude` that excludes nothing or everything.
+    """
+    kept, notes = _kept(table, config.exclude)
+    if config.donor_key is None:
+        codes = np.where(kept, np.cumsum(kept) - 1, -1).astype(np.int64)
+        names = tuple(str(row) for row in np.flatnonzero(kept))
+        if config.labels or config.regress:
+            notes += ("no donor_key: training and test cells of the probes share donors, and scores are too good",)
+    else:
+        column = _column(table, config.donor_key, "donor_key").astype(str).to_numpy()
+        found, inverse = np.unique(column[kept], return_inverse=True)
+        names = tuple(str(name) for name in found)
+        codes = np.full(len(kept), -1, dtype=np.int64)
+        codes[kept] = inverse
+    strata = _strata(table, config, codes, len(names))
+    key = Key.root(config.seed).fold("donor split")
+    test = divide(names, strata, config.test_donors, key)
+    return DonorSplit(names, codes, test, config.donor_key is not None, notes)
+
+
+def divide(names: Sequence[str], strata: Sequence[str], test_fraction: float, key: Key) -> Bool[np.ndarray, " donors"]:
+    """Choose the donors that test, in about the same proportion in every stratum.
+
+    Parameters
+    ----------
+    names : sequence of str, one per donor
+    strata : sequence of str, one per donor
+    test_fraction : float
+        Of the donors.
+    key : Key
+        Of the choice.
+    """
+    n = len(names)
+    wanted = min(max(int(np.floor((1 - test_fraction) * n + 1e-9)), 1), n - 1) if n > 1 else n
+    values, stratum = np.unique(np.asarray(strata, dtype=str), return_inverse=True)
+    size = np.bincount(stratum, minlength=len(values))
+    quota = size * wanted / n
+    least, most = np.where(size > 1, 1, 0), np.where(size > 1, size - 1, 1)
+    train = np.clip(np.floor(quota).astype(np.int64), least, most)
+    order = permutation(key.fold("ties"), len(values))  # equal claims are settled by the seed
+    while train.sum() != wanted:
+        up = train.sum() < wanted
+        movable = order[(train < most)[order]] if up else order[(train > least)[order]]
+        if not len(movable):
+            break
+        claim = (quota - train)[movable]
+        train[movable[np.argmax(claim if up else -claim)]] += 1 if up else -1
+    test = np.ones(n, dtype=bool)
+    for place, value in enumerate(values):
+        members = np.flatnonzero(stratum == place)
+        chosen = permutation(key.fold("stratum", str(value)), len(members))[: train[place]]
+        test[members[chosen]] = False
+    return test
+
+
+def probe_cells(
+    table: "CellTable", config: CellsConfig, *, max_cells: int = MAX_CELLS
+) -> tuple[tuple[ProbeCells, ...], tuple[str, ...]]:
+    """Choose the cells of every probe.
+
+    Cells without a known value are removed: missing or "Unknown" labels, numbers that are none ("60-69"). So are
+    classes that fewer than two donors have, and test cells of classes that no training donor has. Then no donor keeps
+    more than ``max_cells / donors`` cells of its side. A column of which too little is left has no probe.
+
+    Parameters
+    ----------
+    table : CellTable
+    config : CellsConfig
+        Its labels, regress, exclude, donor_key, test_donors and seed.
+    max_cells : int
+        Cells of one side.
+
+    Returns
+    -------
+    probes : tuple of ProbeCells
+        In the order of labels, then regress.
+    notes : tuple of str
+        What was removed or left out, and why.
+
+    Raises
+    ------
+    UserError
+        As :func:`split_donors`.
+    """
+    split = split_donors(table, config)
+    probes: list[ProbeCells] = []
+    notes = list(split.notes)
+    columns: list[tuple[str, Literal["label", "number"]]] = [(column, "label") for column in config.labels]
+    columns += [(column, "number") for column in config.regress]
+    for column, kind in columns:
+        made = _probe(table, config, split, column, kind, max_cells, notes)
+        if made is not None:
+            probes.append(made)
+    return tuple(probes), tuple(notes)
+
+
+def check_probes(table: "CellTable", config: CellsConfig) -> tuple[str, ...]:
+    """Find mistakes in the columns before a model is trained, and return the notes of :func:`probe_cells`.
+
+    Raises
+    ------
+    UserError
+        As :func:`split_donors`; also one donor only, a label column of one class, a column of no numbers.
+    """
+    if not (config.labels or config.regress):
+        return ()
+    split = split_donors(table, config)
+    if len(split.names) < 2:
+        raise UserError(
+            f"{table.name}: column {config.donor_key!r} (donor_key) has one donor only, {split.names[0]!r}, and probes "
+            f"are tested on other donors: leave donor_key out to divide cells, or leave labels and regress out"
+        )
+    for column in config.labels:
+        values, known = label_values(table, column)
+        classes = np.unique(values[known & (split.codes >= 0)])
+        if len(classes) < 2:
+            what = f"one class only, {str(classes[0])!r}" if len(classes) else "no known label"
+            raise UserError(f"{table.name}: column {column!r} (labels) has {what}: leave it out of labels")
+    for column in config.regress:
+        numbers = number_values(table, column)[split.codes >= 0]
+        if len(np.unique(numbers[np.isfinite(numbers)])) < 2:
+            raise UserError(
+                f"{table.name}: column {column!r} (regress) has not two different numbers: name it in labels, or "
+                f"leave it out"
+            )
+    return probe_cells(table, config)[1]
+
+
+def label_values(table: "CellTable", column: str) -> tuple[np.ndarray, Bool[np.ndarray, " cells"]]:
+    """Return a column's labels as text, and which of them are known."""
+    series = _column(table, column, "labels")
+    values = series.astype(str).to_numpy().astype(str)
+    unknown = series.isna().to_numpy() | np.isin(np.char.lower(np.char.strip(values)), list(_UNKNOWN))
+    return values, ~unknown
+
+
+def number_values(table: "CellTable", column: str) -> Float64[np.ndarray, " cells"]:
+    """Return a column's numbers, NaN for what is none, such as a range of ages."""
+    series = _column(table, column, "regress")
+    if not pd.api.types.is_numeric_dtype(series.dtype):
+        series = pd.to_numeric(series.astype(str), errors="coerce")
+    numbers = series.to_numpy(dtype=np.float64, na_value=np.nan)
+    return np.where(np.isfinite(numbers), numbers, np.nan)
+
+
+def limit_cells(
+    rows: Int64[np.ndarray, " n"], donors: Int64[np.ndarray, " n"], max_cells: int, key: Key
+) -> Int64[np.ndarray, " m"]:
+    """Choose at most ``max_cells / donors`` rows of each donor (at least one), and `max_cells` in all.
+
+    Parameters
+    ----------
+    rows : ndarray of int, shape (n,)
+        Ascending.
+    donors : ndarray of int, shape (n,)
+        Donor of each.
+    max_cells : int
+    key : Key
+        Of the choice.
+
+    Returns
+    -------
+    ndarray of int
+        Ascending.
+    """
+    if len(rows) <= max_cells // max(len(np.unique(donors)), 1):
+        return rows
+    most = max(1, max_cells // len(np.unique(donors)))
+    order = permutation(key, len(rows))
+    order = order[np.argsort(donors[order], kind="stable")]
+    sorted_donors = donors[order]
+    starts = np.flatnonzero(np.r_[True, sorted_donors[1:] != sorted_donors[:-1]])
+    place = np.arange(len(order)) - np.repeat(starts, np.diff(np.r_[starts, len(order)]))
+    kept = order[place < most]
+    if len(kept) > max_cells:
+        kept = kept[permutation(key.fold("all"), len(kept))[:max_cells]]
+    return np.sort(rows[kept])
+
+
+def _probe(
+    table: "CellTable",
+    config: CellsConfig,
+    split: DonorSplit,
+    column: str,
+    kind: Literal["label", "number"],
+    max_cells: int,
+    notes: list[str],
+) -> ProbeCells | None:
+    values: np.ndarray
+    if kind == "label":
+        values, known = label_values(table, column)
+        lack = "no known label"
+    else:
+        values = number_values(table, column)
+        known = np.isfinite(values)
+        lack = "no number"
+    kept = split.codes >= 0
+    lost = int((kept & ~known).sum())
+    if lost:
+        notes.append(f"{column}: {_cells(lost)} with {lack} removed")
+    kept = kept & known
+    if kind == "label" and split.grouped:
+        kept &= ~_rare(values, split, kept, column, notes)
+    donor_level = split.grouped and _constant_in_donors(values, split.codes, kept)
+    on_test = split.test[split.codes]  # code -1 is not kept
+    key = Key.root(config.seed).fold("donor cells", column)
+    train, test = (
+        limit_cells(rows, split.codes[rows], max_cells, key.fold(side))
+        for side, rows in (("train", np.flatnonzero(kept & ~on_test)), ("test", np.flatnonzero(kept & on_test)))
+    )
+    if kind == "label":
+        learned = np.isin(values[test], np.unique(values[train]))
+        if not learned.all():
+            unlearned = ", ".join(np.unique(values[test][~learned]))
+            notes.append(
+                f"{column}: {_cells(int((~learned).sum()))} removed from the test: no training donor has {unlearned}"
+            )
+            test = test[learned]
+    least = min((len(np.unique(values[rows])) for rows in (train, test)), default=0)
+    if least < 2:
+        side = "training" if len(np.unique(values[train])) < 2 else "test"
+        notes.append(f"{column}: no probe, as the {side} donors have fewer than two values")
+        return None
+    donors = split.codes
+    return ProbeCells(
+        column, kind, train, test, values[train], values[test], donors[train], donors[test], donor_level, split.grouped
+    )
+
+
+def _rare(
+    values: np.ndarray, split: DonorSplit, kept: Bool[np.ndarray, " cells"], column: str, notes: list[str]
+) -> Bool[np.ndarray, " cells"]:
+    """Cells of classes that one donor alone has: they cannot be both learned and tested."""
+    pairs = pd.DataFrame({"value": values[kept], "donor": split.codes[kept]}).drop_duplicates()
+    donors_of = pairs["value"].value_counts()
+    rare = donors_of.index[donors_of < 2].to_numpy()
+    out = kept & np.isin(values, rare)
+    if len(rare):
+        notes.append(
+            f"{column}: {_cells(int(out.sum()))} removed of classes in one donor only: {', '.join(sorted(rare))}"
+        )
+    return out
+
+
+def _constant_in_donors(
+    values: np.ndarray, codes: Int64[np.ndarray, " cells"], kept: Bool[np.ndarray, " cells"]
+) -> bool:
+    pairs = pd.DataFrame({"donor": codes[kept], "value": values[kept]}).drop_duplicates()
+    return bool(len(pairs)) and not bool(pairs["donor"].duplicated().any())
+
+
+def _strata(table: "CellTable", config: CellsConfig, codes: Int64[np.ndarray, " cells"], donors: int) -> list[str]:
+    """Condition of each donor: the first label column that is constant in every donor (unknown labels aside)."""
+    if config.donor_key is not None:
+        for column in config.labels:
+            values, known = label_values(table, column)
+            kept = known & (codes >= 0)
+            if _constant_in_donors(values, codes, kept):
+                strata = np.full(donors, "", dtype=object)
+                strata[codes[kept]] = values[kept]
+                return [str(value) for value in strata]
+    return [""] * donors
+
+
+def _kept(table: "CellTable", exclude: Sequence[str]) -> tuple[Bool[np.ndarray, " cells"], tuple[str, ...]]:
+    kept = np.ones(len(table.obs), dtype=bool)
+    notes: list[str] = []
+    for entry in exclude:
+        name, _, value = entry.partition("=")
+        column = _column(table, name, "exclude").astype(str).to_numpy().astype(str)
+        hit = column == value
+        if not hit.any():
+            raise UserError(
+                f"{table.name}: no cell has {entry} (exclude): {nearest(value, [str(v) for v in np.unique(column)])}"
+            )
+        notes.append(f"{_cells(int((kept & hit).sum()))} with {entry} left out of the probes")
+        kept &= ~hit
+    if not kept.any():
+        raise UserError(f"{table.name}: exclude ({', '.join(exclude)}) leaves no cell for the probes: drop a rule")
+    return kept, tuple(notes)
+
+
+def _column(table: "CellTable", name: str, field: str) -> "pd.Series[str]":
+    if name not in table.obs.columns:
+        raise UserError(
+            f"{table.name}: obs has no column {name!r} ({field}): {nearest(name, [str(c) for c in table.obs.columns])}"
+        )
+    column: pd.Series[str] = table.obs[name]
+    return column
+
+
+def _cells(count: int) -> str:
+    return f"{count:,} cell{'' if count == 1 else 's'}"

@@ -1,0 +1,267 @@
+"""What a representation of cells is worth: probes across donors, reconstruction of hidden genes, effective rank.
+
+The paper's evaluation (appendix "Single-cell gene expression models").
+"""
+
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Float64, Int64
+from sklearn.exceptions import ConvergenceWarning
+from torch import Tensor, nn
+
+from r2mae.cells.bootstrap import cluster_bootstrap
+from r2mae.cells.config import CellsConfig
+from r2mae.cells.donors import MAX_CELLS, ProbeCells, probe_cells
+from r2mae.cells.predictions import ClassPredictions, NumberPredictions, Predictions
+from r2mae.cells.task import GeneTask, dense
+from r2mae.errors import UserError
+from r2mae.evaluation.probes import LinearProbe, RidgeProbe
+from r2mae.evaluation.spectrum import effective_rank
+from r2mae.masking.keys import Key, permutation
+from r2mae.masking.masks import column_mask
+from r2mae.training.task import Batches
+from r2mae.training.validation import evaluating, to_device
+
+if TYPE_CHECKING:
+    from r2mae.cells.batches import CellData
+    from r2mae.cells.table import CellTable
+
+RATIOS = (0.1, 0.2, 0.3, 0.5, 0.7)
+TARGET_SUM = 1e4  # of log-normalised expression
+_FOLDS = 5
+_BATCH = 512  # part of what freezes the masks: a mini-batch shares its hidden genes
+_RANK_CELLS = 10_000
+# What the paper averages: balanced accuracy and F1 of each class column, both Spearman correlations of each number.
+_AVERAGED = ("bacc", "f1", "spearman_cell", "spearman_donor")
+
+Lookup = Callable[[np.ndarray], np.ndarray]
+
+
+def evaluate(
+    config: CellsConfig,
+    task: GeneTask,
+    model: nn.Module,
+    data: "CellData",
+    *,
+    intervals: bool = False,
+    max_cells: int = MAX_CELLS,
+) -> dict[str, float]:
+    """Measure a pretrained autoencoder.
+
+    Parameters
+    ----------
+    config, task, model, data
+        Of the run.
+    intervals : bool
+        Also return the limits of the cluster bootstrap over test donors: ``<score>_donors_low`` and
+        ``<score>_donors_high``.
+    max_cells : int
+        At most this many training and as many test cells for each probe.
+
+    Returns
+    -------
+    dict
+        What :func:`evaluate_embedding` returns, and where there are validation cells ``reconstruction_r`` (mean over
+        :data:`RATIOS`) and ``reconstruction_r_0.1`` and so on. A score that the data do not define is left out;
+        :func:`r2mae.cells.donors.check_probes` says why.
+    """
+
+    def lookup(rows: np.ndarray) -> np.ndarray:
+        return embed_rows(task, model, data.table, rows)
+
+    scores = evaluate_embedding(data.table, lookup, config, intervals=intervals, max_cells=max_cells)
+    if data.validation is not None and len(data.validation):
+        found = reconstruction(task, model, data.validation)
+        named = {f"reconstruction_r_{ratio:g}": value for ratio, value in zip(RATIOS, found, strict=True)}
+        scores.update(_finite({"reconstruction_r": float(np.mean(found)), **named}))
+    return scores
+
+
+def evaluate_embedding(
+    table: "CellTable",
+    embedding: np.ndarray | Lookup,
+    config: CellsConfig,
+    *,
+    intervals: bool = False,
+    max_cells: int = MAX_CELLS,
+) -> dict[str, float]:
+    """Measure any embedding of a table's cells: of a model, of another package, or expression itself.
+
+    Parameters
+    ----------
+    table : CellTable
+    embedding : ndarray of shape (cells, width), or function
+        The function is called once, with the rows that are needed, ascending.
+    config : CellsConfig
+        Its labels, regress, exclude, donor_key, test_donors and seed.
+    intervals, max_cells
+        As in :func:`evaluate`.
+
+    Returns
+    -------
+    dict
+        ``score``: the mean of balanced accuracy and macro F1 of every label column and of both Spearman correlations of
+        every number column, as far as the test donors define them (the paper's average score). For a label column
+        ``_bacc``, ``_f1``, ``_auroc``, and ``_auroc_donor`` if donors have one value each; for a number column
+        ``_spearman_cell`` and ``_spearman_donor``; ``effective_rank`` and ``spectral_entropy`` of at most 10,000 cells.
+
+    Raises
+    ------
+    UserError
+        Rows of an embedding that are not the table's, or values that are not finite; see also
+        :func:`r2mae.cells.donors.split_donors`.
+    """
+    probes, _ = probe_cells(table, config, max_cells=max_cells)
+    cells = len(table.obs)
+    sample = np.sort(permutation(Key.root(config.seed).fold("effective rank"), cells)[:_RANK_CELLS])
+    wanted = np.unique(np.concatenate([sample, *(part for one in probes for part in (one.train, one.test))]))
+    features = _features(table, embedding, wanted)
+    predictions = [
+        predict(one, features[np.searchsorted(wanted, one.train)], features[np.searchsorted(wanted, one.test)])
+        for one in probes
+    ]
+    scores = {name: value for one in predictions for name, value in one.scores().items()}
+    ends = tuple(f"_{end}" for end in _AVERAGED)
+    averaged = [name for name, value in scores.items() if name.endswith(ends) and np.isfinite(value)]
+    if averaged:
+        scores = {"score": float(np.mean([scores[name] for name in averaged])), **scores}
+    if intervals and config.donor_key is not None:
+        summary = {"score": partial(_mean, names=averaged)} if averaged else {}
+        limits = cluster_bootstrap(predictions, summary=summary)
+        for name, interval in limits.items():
+            scores[f"{name}_donors_low"], scores[f"{name}_donors_high"] = interval.low, interval.high
+    spectrum = effective_rank(features[np.searchsorted(wanted, sample)])
+    scores["effective_rank"], scores["spectral_entropy"] = spectrum.rank, spectrum.entropy
+    return _finite(scores)
+
+
+def predict(
+    cells: ProbeCells, train: Float[np.ndarray, "train width"], test: Float[np.ndarray, "test width"]
+) -> Predictions:
+    """Fit a column's probe on the training donors' cells and predict the test donors'.
+
+    Logistic regression over ``logspace(−6, 2, 10)`` for the best balanced accuracy, ridge regression over
+    ``logspace(0, 8, 20)`` for the least squared error, in min(5, training donors) folds that share no donor. With one
+    training donor, or where donors are unknown, the folds divide cells.
+    """
+    groups = cells.train_donors
+    if len(np.unique(groups)) < 2:
+        groups = np.arange(len(groups))
+    if cells.kind == "number":
+        ridge = RidgeProbe(cv=_FOLDS).fit(train, cells.train_values, groups)
+        return NumberPredictions(
+            cells.column, cells.test_values, ridge.predict(test).astype(np.float64), cells.test_donors, cells.grouped
+        )
+    with warnings.catch_warnings():
+        # At the largest C of the grid classes that can be told apart want ever larger weights; ten times the steps of
+        # scikit-learn's default are enough for the scores.
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        probe = LinearProbe(cv=_FOLDS).fit(train, cells.train_values, groups)
+    truth = np.searchsorted(probe.classes_, cells.test_values).astype(np.int64)
+    probability = probe.predict_proba(test).astype(np.float64)
+    return ClassPredictions(cells.column, truth, probability, cells.test_donors, cells.donor_level)
+
+
+@torch.no_grad()
+def reconstruction(task: GeneTask, model: nn.Module, cells: Batches, ratios: Sequence[float] = RATIOS) -> list[float]:
+    """Correlate expected with measured expression of hidden genes, on masks that are the same for every model.
+
+    The Pearson correlation, over the hidden genes of a cell, of μ and the log-normalised expression, averaged over
+    cells. (The paper does not say over which genes. In its Tables 7 and 8 nearly every value rises from ratio 0.1 to
+    0.2, where a correlation over all genes, most of them seen, would fall.) Cells whose hidden genes are all equal have
+    no correlation and do not count.
+
+    Parameters
+    ----------
+    task, model
+        Of the run.
+    cells : Batches
+        Validation cells.
+    ratios : sequence of float
+        Mask ratios.
+
+    Returns
+    -------
+    list of float
+        One per ratio; NaN if no cell counts.
+    """
+    device = next(model.parameters()).device
+    key = Key.root(0).fold("reconstruction masks")
+    sums, counts = np.zeros(len(ratios)), np.zeros(len(ratios))
+    with evaluating(model):
+        for first in range(0, len(cells), _BATCH):
+            rows = np.arange(first, min(first + _BATCH, len(cells)))
+            batch = to_device(cells.__getitems__(rows), device)
+            measured = log_normalized(batch, task.genes)
+            for place, ratio in enumerate(ratios):
+                hidden = column_mask(task.genes, ratio, key.fold(place, first), device=device).nonzero()[:, 0]
+                share, _ = task.expected(model, batch, hidden=hidden)
+                r = pearson(share[:, hidden], measured[:, hidden])
+                known = r.isfinite()
+                sums[place] += float(r[known].double().sum())
+                counts[place] += int(known.sum())
+    return [float(total / count) if count else float("nan") for total, count in zip(sums, counts, strict=True)]
+
+
+def log_normalized(batch: Mapping[str, Tensor], genes: int) -> Float[Tensor, "batch genes"]:
+    """Return ``log(1 + 10,000 x / total)`` of a batch in CSR form, dense."""
+    counts = dense(batch, genes)
+    return counts.mul_(TARGET_SUM / counts.sum(1, keepdim=True).clamp(min=1.0)).log1p_()
+
+
+def pearson(first: Float[Tensor, "batch n"], second: Float[Tensor, "batch n"]) -> Float[Tensor, " batch"]:
+    """Correlate two tensors row by row; NaN where a row is constant."""
+    first, second = first - first.mean(dim=1, keepdim=True), second - second.mean(dim=1, keepdim=True)
+    spread = first.square().sum(dim=1).sqrt() * second.square().sum(dim=1).sqrt()
+    return torch.where(spread > 0, (first * second).sum(dim=1) / spread, torch.nan)
+
+
+def embed_rows(
+    task: GeneTask, model: nn.Module, table: "CellTable", rows: Int64[np.ndarray, " n"], size: int = 2048
+) -> Float[np.ndarray, "n width"]:
+    """Embed some cells of a table, without a mask."""
+    from r2mae.cells.batches import CellBatches
+
+    device = next(model.parameters()).device
+    batches = CellBatches(table, rows)
+    with evaluating(model), torch.no_grad():
+        parts = [
+            task.embed(model, to_device(batches.__getitems__(np.arange(i, min(i + size, len(rows)))), device))
+            for i in range(0, len(rows), size)
+        ]
+    return torch.cat(parts).float().cpu().numpy()
+
+
+def _features(table: "CellTable", embedding: np.ndarray | Lookup, rows: Int64[np.ndarray, " n"]) -> np.ndarray:
+    if callable(embedding):
+        features = np.asarray(embedding(rows))
+    else:
+        features = np.asarray(embedding)
+        if features.ndim != 2 or len(features) != len(table.obs):
+            raise UserError(
+                f"{table.name}: an embedding must have a row for each of the {len(table.obs):,} cells, not shape "
+                f"{features.shape}"
+            )
+        features = features[rows]
+    finite: Bool[np.ndarray, " n"] = np.isfinite(features).all(axis=1)
+    if not finite.all():
+        raise UserError(
+            f"{table.name}: the embedding of {int((~finite).sum()):,} of {len(rows):,} cells holds NaN or infinity: "
+            f"leave these cells out, or check the training"
+        )
+    return features
+
+
+def _mean(
+    scores: Mapping[str, Float64[np.ndarray, " resamples"]], names: Sequence[str]
+) -> Float64[np.ndarray, " resamples"]:
+    return np.asarray(np.mean([scores[name] for name in names], axis=0))
+
+
+def _finite(scores: dict[str, float]) -> dict[str, float]:
+    return {name: value for name, value in scores.items() if np.isfinite(value)}

@@ -1,0 +1,148 @@
+"""The negative binomial of counts: stable in the logarithms of mean and dispersion, and fast where most are zero.
+
+With mean μ and inverse dispersion θ (scvi-tools' parametrisation; the variance is μ + μ²/θ) and d = log μ − log θ,
+
+    log NB(x | μ, θ) = x·log μ − (x + θ)·log(1 + e^d) − log x! + r(x, θ),   r = log Γ(x + θ) − log Γ(θ) − x·log θ.
+
+Neither μ → 0 nor θ → ∞ (the Poisson distribution) loses digits: log(1 + e^d) is a softplus, and r goes to zero as θ
+grows. At x = 0 only −θ·log(1 + e^d) is left, and the counts of single cells mostly are zero.
+"""
+
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int64
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+from torch.nn.functional import softplus
+
+_LARGE = 1e3  # from here on differences of log Γ lose digits, and Stirling's series has them all
+
+
+def nb_log_likelihood(
+    counts: Float[Tensor, "cells genes"], log_mean: Float[Tensor, "cells genes"], log_theta: Float[Tensor, " genes"]
+) -> Float[Tensor, "cells genes"]:
+    """Return log NB(x | μ, θ) of every count (natural logarithm), differentiable by mean and dispersion.
+
+    Parameters
+    ----------
+    counts : tensor, shape (cells, genes)
+        x ≥ 0.
+    log_mean : tensor, shape (cells, genes)
+        log μ.
+    log_theta : tensor, shape (genes,)
+        log θ, one for each gene.
+    """
+    places = torch.arange(counts.numel(), device=counts.device)
+    constant = _Rise.apply(counts.reshape(-1), log_theta, places % counts.shape[1])  # type: ignore[no-untyped-call]
+    soft = softplus(log_mean - log_theta, threshold=40.0)
+    value: Tensor = counts * log_mean - (counts + log_theta.exp()) * soft + constant.view_as(counts)
+    return value
+
+
+def hidden_losses(
+    logits: Float[Tensor, "cells genes"],
+    log_theta: Float[Tensor, " genes"],
+    library: Float[Tensor, " cells"],
+    columns: Int64[Tensor, " hidden"],
+    places: Int64[Tensor, " entries"],
+    counts: Float[Tensor, " entries"],
+) -> Float[Tensor, "cells hidden"]:
+    """Return −log NB of hidden genes alone, with μ = library · softmax(logits).
+
+    A zero costs one softplus; what only counts above zero need is computed for them alone. The gradients are in
+    closed form.
+
+    Parameters
+    ----------
+    logits : tensor, shape (cells, genes)
+        Of all genes: the softmax is over all of them.
+    log_theta : tensor, shape (genes,)
+        log θ.
+    library : tensor, shape (cells,)
+        Totals of the cells, above zero.
+    columns : int64 tensor, shape (hidden,)
+        The hidden genes, none twice.
+    places : int64 tensor, shape (entries,)
+        Where the hidden counts above zero lie in the flattened (cells, hidden) array, none twice; an entry whose
+        count is 0 changes nothing, wherever it points.
+    counts : tensor, shape (entries,)
+        These counts.
+    """
+    losses: Tensor = _HiddenLosses.apply(  # type: ignore[no-untyped-call]
+        logits.float(), log_theta.index_select(0, columns).float(), library.float().log(), columns, places, counts
+    )
+    return losses
+
+
+class _HiddenLosses(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, logits: Tensor, log_theta: Tensor, log_library: Tensor, columns: Tensor, places: Tensor, x: Tensor
+    ) -> Tensor:
+        log_share = torch.log_softmax(logits, 1)
+        odds = log_share.index_select(1, columns).add_(log_library[:, None]).sub_(log_theta)  # d
+        soft = softplus(odds, threshold=40.0)
+        gene = places % len(columns)
+        rise, slope = _rise(x, log_theta, gene)
+        above = x * (soft.view(-1)[places] - odds.view(-1)[places] - log_theta[gene]) - rise
+        theta = log_theta.exp()
+        losses = soft * theta
+        losses.view(-1).index_add_(0, places, above)
+        ctx.save_for_backward(log_share, odds, soft, theta, slope, columns, places, x)
+        return losses
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None, None, None, None]:
+        log_share, odds, soft, theta, slope, columns, places, x = ctx.saved_tensors
+        share = torch.sigmoid(odds)  # μ / (μ + θ)
+        at = share.view(-1)[places]
+        by_theta = (soft - share).mul_(theta)  # and −x·share − ∂r for counts
+        by_theta.view(-1).index_add_(0, places, torch.addcmul(slope, x, at).neg_())
+        by_mean = share.mul_(theta)  # and (share − 1)·x for counts
+        by_mean.view(-1).index_add_(0, places, x * (at - 1))
+        by_mean = by_mean.mul_(grad)
+        by_logits = log_share.exp().mul_(by_mean.sum(1, keepdim=True).neg_())
+        by_logits.index_add_(1, columns, by_mean)
+        return by_logits, by_theta.mul_(grad).sum(0), None, None, None, None
+
+
+class _Rise(torch.autograd.Function):
+    """r(x, θ) − log x! of single counts, with its derivative by log θ."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, log_theta: Tensor, gene: Tensor) -> Tensor:
+        rise, slope = _rise(x, log_theta, gene)
+        ctx.save_for_backward(slope, gene, log_theta)
+        return rise
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[None, Tensor, None]:
+        slope, gene, log_theta = ctx.saved_tensors
+        return None, torch.zeros_like(log_theta).index_add_(0, gene, grad * slope), None
+
+
+def _rise(
+    x: Float[Tensor, " entries"], log_theta: Float[Tensor, " genes"], gene: Int64[Tensor, " entries"]
+) -> tuple[Float[Tensor, " entries"], Float[Tensor, " entries"]]:
+    """Return r(x, θ) − log x! and θ·(ψ(x + θ) − ψ(θ)) − x, its derivative by log θ.
+
+    In 64-bit floats where the device has them: log Γ of a large number is large, and the differences are not.
+    """
+    wide = torch.float32 if x.device.type == "mps" else torch.float64
+    log_of, count = log_theta.to(wide), x.to(wide)
+    small = log_of.exp().clamp_(max=_LARGE)
+    total = count + small[gene]
+    rise = torch.lgamma(total) - (torch.lgamma(small)[gene] + count * log_of[gene])
+    slope = small[gene] * (torch.digamma(total) - torch.digamma(small)[gene])
+    # On other devices both are computed, since a look would make the host wait.
+    if x.device.type != "cpu" or bool((log_of.exp() > _LARGE).any()):
+        theta = log_of.exp().clamp_(min=_LARGE)[gene]
+        total, growth = theta + count, torch.log1p(count / theta)
+        large = log_of.exp()[gene] > _LARGE
+        series = (total - 0.5) * growth - count + (1 / total - 1 / theta) / 12
+        by_theta = theta * (growth - (1 / total**2 - 1 / theta**2) / 12) + 0.5 * count / total
+        rise, slope = torch.where(large, series, rise), torch.where(large, by_theta, slope)
+    return (rise - torch.lgamma(count + 1)).to(x.dtype), (slope - count).to(x.dtype)

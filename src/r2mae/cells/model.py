@@ -1,0 +1,117 @@
+"""The paper's MLP for counts: a three-layer encoder and a two-layer decoder, both told the batch."""
+
+import math
+
+import torch
+from jaxtyping import Float, Int, Int64
+from torch import Tensor, nn
+from torch.nn.functional import embedding
+
+
+class GeneLinear(nn.Module):
+    """A linear layer on genes and the batch, whose weights lie gene by gene.
+
+    With the weights of a gene in one row, columns that are hidden from all cells cost nothing: they are zero, and
+    their rows are left out of the product. The one-hot batch is a row that is looked up and added.
+
+    Parameters
+    ----------
+    genes, batches, width : int
+        Sizes; with one batch there is nothing to add.
+    """
+
+    def __init__(self, genes: int, batches: int, width: int) -> None:
+        super().__init__()
+        bound = 1 / math.sqrt(genes + (batches if batches > 1 else 0))  # as torch.nn.Linear
+        self.weight = nn.Parameter(torch.empty(genes, width).uniform_(-bound, bound))
+        self.bias = nn.Parameter(torch.empty(width).uniform_(-bound, bound))
+        self.batch = nn.Parameter(torch.empty(batches, width).uniform_(-bound, bound)) if batches > 1 else None
+
+    def forward(
+        self,
+        x: Float[Tensor, "cells columns"],
+        batch: Int64[Tensor, " cells"],
+        columns: Int64[Tensor, " columns"] | None = None,
+    ) -> Float[Tensor, "cells width"]:
+        """Multiply; `columns` says which genes the columns of `x` are, where they are not all of them."""
+        weight = self.weight if columns is None else self.weight.index_select(0, columns)
+        return add_batch(torch.addmm(self.bias, x, weight), self.batch, batch)
+
+
+class CountAutoencoder(nn.Module):
+    """log-counts and batch → latent → one logit per gene, of which the softmax is a share of the library.
+
+    Encoder: two hidden layers with batch normalisation and ReLU, then a linear layer. Decoder: one hidden layer with
+    batch normalisation and ReLU, then a linear layer. One inverse dispersion θ per gene (appendix "Single-cell gene
+    expression models", Model architecture).
+
+    Parameters
+    ----------
+    genes, batches : int
+        Sizes of the data; a single batch is no covariate.
+    n_hidden, n_latent : int
+        Widths (paper: 2000 and 1000).
+    """
+
+    gene_names: tuple[str, ...] = ()  # of the data it was made for
+    batch_names: tuple[str, ...] = ()
+
+    def __init__(self, genes: int, batches: int = 1, n_hidden: int = 2000, n_latent: int = 1000) -> None:
+        super().__init__()
+        self.genes, self.batches, self.n_hidden, self.n_latent = genes, batches, n_hidden, n_latent
+        self.first = GeneLinear(genes, batches, n_hidden)
+        self.encoder = nn.Sequential(
+            nn.BatchNorm1d(n_hidden),
+            nn.ReLU(inplace=True),
+            nn.Linear(n_hidden, n_hidden),
+            nn.BatchNorm1d(n_hidden),
+            nn.ReLU(inplace=True),
+            nn.Linear(n_hidden, n_latent),
+        )
+        self.expand = GeneLinear(n_latent, batches, n_hidden)
+        self.decoder = nn.Sequential(nn.BatchNorm1d(n_hidden), nn.ReLU(inplace=True), nn.Linear(n_hidden, genes))
+        self.log_theta = nn.Parameter(torch.zeros(genes))
+
+    def encode(
+        self,
+        log_counts: Float[Tensor, "cells columns"],
+        batch: Int64[Tensor, " cells"],
+        columns: Int64[Tensor, " columns"] | None = None,
+    ) -> Float[Tensor, "cells latent"]:
+        """Return the representation.
+
+        Parameters
+        ----------
+        log_counts : tensor, shape (cells, columns)
+            log(1 + count).
+        batch : int64 tensor, shape (cells,)
+            Number of each cell's batch.
+        columns : int64 tensor, optional
+            The genes that `log_counts` holds, where all others are zero; by default all.
+        """
+        return self.encoder(self.first(log_counts, batch, columns))  # type: ignore[no-any-return]
+
+    def decode(
+        self, latent: Float[Tensor, "cells latent"], batch: Int64[Tensor, " cells"]
+    ) -> Float[Tensor, "cells genes"]:
+        """Return the logits: their softmax times the library size is the mean μ of the counts."""
+        return self.decoder(self.expand(latent, batch))  # type: ignore[no-any-return]
+
+    def forward(
+        self,
+        log_counts: Float[Tensor, "cells columns"],
+        batch: Int64[Tensor, " cells"],
+        columns: Int64[Tensor, " columns"] | None = None,
+    ) -> tuple[Float[Tensor, "cells genes"], Float[Tensor, "cells latent"]]:
+        """Return the logits and the representation."""
+        latent = self.encode(log_counts, batch, columns)
+        return self.decode(latent, batch), latent
+
+
+def add_batch(
+    out: Float[Tensor, "cells width"],
+    rows: Float[Tensor, "batches width"] | None,
+    batch: Int[Tensor, " cells"],
+) -> Float[Tensor, "cells width"]:
+    """Add each cell's row of the batch covariate."""
+    return out if rows is None else out + embedding(batch, rows)

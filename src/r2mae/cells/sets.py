@@ -1,0 +1,108 @@
+"""The single-cell sets that are known by name, and which of their columns can be used for what."""
+
+from typing import Any
+
+from r2mae.catalogue import PublicFile, PublicSet
+
+# Copies without an address of their own, and sets whose files are chosen on a portal: both are placed by hand.
+_SMALL = "a small copy of public data, without an address to fetch it from"
+_PORTAL = "the CELLxGENE portal, https://cellxgene.cziscience.com: download the collection's .h5ad"
+
+
+def _small(name: str, title: str, file: str, size: int, sha256: str) -> PublicSet:
+    return PublicSet(
+        name=name,
+        wing="cells",
+        title=title,
+        origin=_SMALL,
+        licence="that of the original data",
+        files=(PublicFile(f"cells/{file}", "", sha256, size),),
+    )
+
+
+def _portal(name: str, title: str, file: str) -> PublicSet:
+    return PublicSet(
+        name=name,
+        wing="cells",
+        title=title,
+        origin=_PORTAL,
+        licence="that of the portal's collection",
+        files=(PublicFile(f"cells/{file}", ""),),
+    )
+
+
+SETS: dict[str, PublicSet] = {
+    entry.name: entry
+    for entry in (
+        _small(
+            "csle",
+            "childhood lupus, PBMC: 1,000 cells, 1,503 genes, 44 donors",
+            "csle_44donors.h5ad",
+            379_525,
+            "4b3b9696e05240414d159ff99682116b7964d67e0c2bd96e2f0ce64a3c86fa10",
+        ),
+        _small(
+            "covid-tcells",
+            "COVID-19, T and NK cells: 5,494 cells, 500 genes, 15 donors",
+            "covid_tcell_15donors.h5ad",
+            2_981_810,
+            "3034725148e98669a74fe6653cc95b39c53207ecddb01dd6c65d1f58ea883a83",
+        ),
+        _small(
+            "onek1k",
+            "OneK1K, PBMC: 7,811 cells, 1,000 genes, 40 donors",
+            "onek1k_40donors.h5ad",
+            1_826_041,
+            "d6ab498b71e330d9136131e6e9739aab2add36a6e259cdbef82a1ed6581fcd40",
+        ),
+        _small(
+            "perez-tcells",
+            "lupus, T cells: 15,751 cells, 3,000 genes, 7 donors",
+            "perez_tcells_7donors.h5ad",
+            4_677_971,
+            "71f1c4f8d68fb335e849b6c6daee869820491ca3b47b563684d7bece25f6c979",
+        ),
+        _small(
+            "combat",
+            "COMBAT COVID-19: 4,591 cells, 25,456 genes, 6 donors",
+            "combat_covid_6donors.h5ad",
+            12_430_875,
+            "b90b0dc642ae855b105776d1a37817d0104f04bd66fd478ad6f056d8a974fe2e",
+        ),
+        _small(
+            "pig-airway",
+            "pig airway, cystic fibrosis: 2,722 cells, 1,339 genes, 7 donors",
+            "pig_airway_cf_7donors.h5ad",
+            1_325_021,
+            "a962ec0b053823994c0223d081896d60cabbfba1919a30b4c38fe18d38e09b19",
+        ),
+        _portal("hlca", "Human Lung Cell Atlas (the paper's Tables 4 and 8)", "hlca.h5ad"),
+        _portal("sea-ad", "SEA-AD, middle temporal gyrus (the paper's Tables 6 and 7)", "sea_ad_mtg.h5ad"),
+    )
+}
+
+# Columns that can be used. csle: one batch has no healthy donor, so that correcting for batch would correct condition
+# away. covid-tcells: severity is nearly nested in batch, so neither is corrected for the other. onek1k has no usable
+# age or sex. perez-tcells has two ages in all. combat's lineages come from a marker rule. The portal's files have raw
+# counts in raw.X, and these columns by its schema.
+SET_DEFAULTS: dict[str, dict[str, Any]] = {
+    "csle": {"donor_key": "donor", "labels": ("cell_type", "condition"), "regress": ("age",)},
+    "covid-tcells": {"donor_key": "donor", "labels": ("condition",), "regress": ("age",)},
+    "onek1k": {"donor_key": "donor", "batch_key": "batch", "labels": ("cell_type",)},
+    "perez-tcells": {"donor_key": "donor", "batch_key": "batch", "labels": ("cell_type", "cell_subtype")},
+    "combat": {
+        "donor_key": "donor",
+        "labels": ("lineage_derived",),
+        "exclude": ("lineage_derived=unassigned",),
+        "n_top_genes": 5000,
+    },
+    "pig-airway": {"donor_key": "donor", "labels": ("cell_type", "condition")},
+    "hlca": {
+        "layer": "raw.X",
+        "donor_key": "donor_id",
+        "labels": ("cell_type", "disease"),
+        "n_top_genes": 5000,
+        "min_genes": 20,
+    },
+    "sea-ad": {"layer": "raw.X", "donor_key": "donor_id", "labels": ("cell_type", "disease"), "n_top_genes": 5000},
+}

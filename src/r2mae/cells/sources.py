@@ -1,0 +1,209 @@
+"""Where cells come from: a named set, an .h5ad file, a zarr folder, an AnnData object."""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+from scipy.sparse import csr_matrix, issparse
+
+from r2mae.catalogue import locate
+from r2mae.cells.counts import Counts, MemoryCounts
+from r2mae.cells.sets import SETS
+from r2mae.cells.stored import StoredCounts, opened
+from r2mae.errors import UserError, nearest, unknown
+
+if TYPE_CHECKING:
+    from anndata import AnnData
+
+RAW = "raw.X"
+"""Name, as a layer, of the matrix that AnnData keeps beside a normalised X."""
+ENTRY = 8  # bytes in memory of a count: float32 and int32
+
+
+@dataclass(frozen=True, eq=False)
+class Source:
+    """What was found, before it is checked.
+
+    Parameters
+    ----------
+    name, where : str
+        Of source and matrix, for messages.
+    counts : Counts
+    genes : tuple of str
+    obs : DataFrame
+    layers : tuple of str
+        Every other matrix that could be asked for.
+    path : Path, optional
+        Where there is one.
+    """
+
+    name: str
+    where: str
+    counts: Counts
+    genes: tuple[str, ...]
+    obs: pd.DataFrame
+    layers: tuple[str, ...]
+    path: Path | None = None
+
+
+def path_of(source: str | Path) -> Path:
+    """Return the file of a named set, or the path itself.
+
+    Raises
+    ------
+    UserError
+        If it is neither; or the set's file is not there.
+    """
+    name = str(source)
+    if name in SETS:
+        return next(iter(locate(SETS[name]).values()))
+    path = Path(source).expanduser()
+    if not path.exists():
+        if path.suffix or path.is_absolute() or os.sep in name:
+            raise UserError(f"{path} does not exist: name an .h5ad file, a zarr folder, or a set ({', '.join(SETS)})")
+        raise UserError(f"{unknown('set of cells', name, SETS)}, or give the path of an .h5ad file or a zarr folder")
+    return path
+
+
+def read_adata(source: str | Path) -> "AnnData":
+    """Read an .h5ad file or zarr folder whole."""
+    path = path_of(source)
+    with opened(path):  # says what is wrong with the file
+        pass
+    import anndata
+
+    try:
+        return anndata.read_zarr(path) if path.is_dir() else anndata.read_h5ad(path)
+    except Exception as error:
+        raise _no_anndata(path, error) from None
+
+
+def from_file(source: str | Path, layer: str | None, *, backed: bool | None) -> Source:
+    """Look into a file: annotations are read, counts by rows stay where they are.
+
+    Raises
+    ------
+    UserError
+        For a file or layer that cannot be used.
+    """
+    path = path_of(source)
+    with opened(path) as store:
+        layers = tuple(str(name) for name in store["layers"]) if "layers" in store else ()
+        layers = (*layers, RAW) if "raw" in store and "X" in store["raw"] else layers
+        group, var = _place(layer, layers)
+        if layer is not None and layer not in layers:
+            raise _no_layer(str(source), layer, layers)
+        if group not in store:
+            raise _no_layer(str(source), "X", layers)
+        try:
+            from anndata.io import read_elem
+
+            obs, names = read_elem(store["obs"]), read_elem(store[var]).index
+            kind = str(store[group].attrs.get("encoding-type", ""))
+        except Exception as error:
+            raise _no_anndata(path, error) from None
+        counts: Counts
+        if kind == "csr_matrix":
+            counts = StoredCounts(path, group)
+        else:
+            counts = MemoryCounts(_whole(path, store[group], group, kind, backed))
+    if counts.shape != (len(obs), len(names)):
+        raise UserError(f"{path}: {group} has shape {counts.shape}, obs and var {len(obs)} and {len(names)} rows")
+    return Source(str(source), _where(layer), counts, tuple(map(str, names)), obs, layers, path)
+
+
+def from_object(adata: "AnnData", layer: str | None) -> Source:
+    """Look into an AnnData object, which is left as it is.
+
+    Raises
+    ------
+    UserError
+        For a layer that is not there.
+    """
+    layers = (*map(str, adata.layers), *((RAW,) if adata.raw is not None else ()))
+    if layer is not None and layer not in layers:
+        raise _no_layer("AnnData", layer, layers)
+    named = layer is not None and layer in adata.layers
+    home = adata.raw if layer == RAW and not named else adata
+    matrix: Any = adata.layers[layer] if named else home.X
+    if matrix is None:
+        raise _no_layer("AnnData", "X", layers)
+    matrix = to_csr(matrix, "AnnData")
+    return Source("AnnData", _where(layer), MemoryCounts(matrix), tuple(map(str, home.var_names)), adata.obs, layers)
+
+
+def to_csr(matrix: Any, name: str) -> csr_matrix:
+    """Return a matrix of any kind as CSR without duplicates; the original is not changed."""
+    if hasattr(matrix, "to_memory"):
+        matrix = matrix.to_memory()
+    if issparse(matrix):
+        made = csr_matrix(matrix)  # which shares the arrays of CSR
+        if not made.has_canonical_format:
+            made = made.copy()
+            made.sum_duplicates()
+        return made
+    dense = np.asarray(matrix)
+    if dense.dtype.kind not in "iufb" or dense.ndim != 2:
+        raise UserError(f"{name}: counts must be a matrix of numbers, not {dense.dtype} of shape {dense.shape}")
+    return csr_matrix(dense)
+
+
+def memory_limit() -> int:
+    """Give half of this machine's memory (or of the container's), in bytes: what counts may take."""
+    try:
+        total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, OSError, ValueError):  # not POSIX
+        total = 8 << 30
+    container = Path("/sys/fs/cgroup/memory.max")
+    if container.is_file() and (text := container.read_text().strip()).isdigit():
+        total = min(total, int(text))
+    return total // 2
+
+
+def _whole(path: Path, matrix: Any, group: str, kind: str, backed: bool | None) -> csr_matrix:
+    """Read a matrix that is not stored by rows."""
+    from anndata.io import read_elem
+
+    stored = kind.removesuffix("_matrix").upper() if kind == "csc_matrix" else "a dense array"
+    if kind == "csc_matrix":
+        size = 2 * ENTRY * len(matrix["data"])  # by columns and by rows at once
+    elif hasattr(matrix, "shape") and len(matrix.shape) == 2:
+        size = matrix.shape[0] * matrix.shape[1] * matrix.dtype.itemsize
+    else:
+        raise UserError(f"{path}: {group} is stored as {kind or 'something unknown'}: write it as CSR")
+    remedy = "write it as CSR, adata.X = scipy.sparse.csr_matrix(adata.X)"
+    if backed:
+        raise UserError(f"{path}: {group} is stored as {stored}, and cells on disk are read by rows: {remedy}")
+    if size > memory_limit():
+        raise UserError(f"{path}: {group} is stored as {stored} and needs {size / 2**30:.3g} GiB of memory: {remedy}")
+    try:
+        return to_csr(read_elem(matrix), str(path))
+    except (OSError, ValueError, KeyError) as error:
+        raise _no_anndata(path, error) from None
+
+
+def _place(layer: str | None, layers: tuple[str, ...]) -> tuple[str, str]:
+    """The group of a matrix, and that of its genes."""
+    if layer is None:
+        return "X", "var"
+    return ("raw/X", "raw/var") if layer == RAW and layers.count(RAW) == 1 else (f"layers/{layer}", "var")
+
+
+def _where(layer: str | None) -> str:
+    return "X" if layer is None else f"layer {layer}"
+
+
+def _no_layer(name: str, layer: str, layers: tuple[str, ...]) -> UserError:
+    if not layers:
+        return UserError(f"{name}: has no {layer if layer == 'X' else f'layer {layer!r}'}, and no layers at all")
+    if layer == "X":
+        return UserError(f"{name}: has no X: name the layer that holds raw counts (layers: {', '.join(layers)})")
+    return UserError(f"{name}: has no layer {layer!r}: {nearest(layer, layers)}")
+
+
+def _no_anndata(path: Path, error: Exception) -> UserError:
+    reason = " ".join(str(error).split())[:120] or type(error).__name__
+    return UserError(f"{path} is not a readable AnnData file ({reason}): read it with anndata and write it anew")

@@ -1,0 +1,332 @@
+"""Cells as a run needs them: counts, gene names, annotations and batches, checked."""
+
+import hashlib
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+from jaxtyping import Int64
+from scipy.sparse import csr_matrix
+
+from r2mae.catalogue import data_root
+from r2mae.cells.counts import ChosenCounts, Counts, MemoryCounts, Totals, check_counts, chunks
+from r2mae.cells.genes import highly_variable_genes
+from r2mae.cells.sources import ENTRY, Source, from_file, from_object, memory_limit, read_adata
+from r2mae.cells.stored import StoredCounts, read_copy, write_copy
+from r2mae.errors import UserError, nearest
+
+if TYPE_CHECKING:
+    from anndata import AnnData
+
+__all__ = ["CellTable", "from_anndata", "load_cells", "read_adata"]
+
+_FEWEST_SHARED = 0.1
+
+
+@dataclass(frozen=True, eq=False)
+class CellTable:
+    """Cells of one source.
+
+    Parameters
+    ----------
+    name : str
+        For messages.
+    counts : Counts
+        Raw counts.
+    genes : tuple of str
+        Names of the columns.
+    obs : DataFrame
+        Annotations, a row per cell.
+    batch : int64 array (cells,)
+        Number of each cell's batch.
+    batches : tuple of str
+        Their names; ("all",) where there is no batch covariate.
+    notes : tuple of str
+        What was left out or filled in.
+    """
+
+    name: str
+    counts: Counts
+    genes: tuple[str, ...]
+    obs: pd.DataFrame
+    batch: Int64[np.ndarray, " cells"]
+    batches: tuple[str, ...] = ("all",)
+    notes: tuple[str, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.obs)
+
+
+def load_cells(
+    source: "str | Path | AnnData",
+    *,
+    layer: str | None = None,
+    batch_key: str | None = None,
+    donor_key: str | None = None,
+    columns: Sequence[str] = (),
+    n_top_genes: int | None = None,
+    min_genes: int = 0,
+    backed: bool | None = None,
+    genes: Sequence[str] | None = None,
+) -> CellTable:
+    """Read a named set, an .h5ad file, a zarr folder or an AnnData object.
+
+    Counts of an .h5ad file are checked block by block, so that they need no memory before the genes are chosen. If
+    they then fit into memory (half of the machine's), they are taken there; else they stay on disk. A compressed file,
+    or one of which half the entries at most are wanted, is copied uncompressed into the data folder for that, once.
+
+    Parameters
+    ----------
+    source : str, Path or AnnData
+    layer : str, optional
+        Layer of raw counts; by default X. "raw.X" is the matrix in ``adata.raw``, with its own genes.
+    batch_key, donor_key : str, optional
+        Columns of obs; every cell must have a value.
+    columns : sequence of str
+        Further columns that must be there; missing values stay missing, and are counted in the notes.
+    n_top_genes : int, optional
+        Take this many highly variable genes; see :func:`r2mae.cells.genes.highly_variable_genes`.
+    min_genes : int
+        Leave out cells that express fewer of the (chosen) genes.
+    backed : bool, optional
+        True: leave counts on disk; False: take them into memory.
+    genes : sequence of str, optional
+        Bring the cells onto these genes, those of a model; missing ones count as zero. All cells are kept then.
+
+    Raises
+    ------
+    UserError
+        For files, columns or counts that cannot be used; the message names them, and the remedy.
+    """
+    found = from_file(source, layer, backed=backed) if isinstance(source, str | Path) else from_object(source, layer)
+    _check_names(found)
+    notes = _check_columns(found, batch_key, donor_key, columns)
+    totals = check_counts(found.counts, found.name, found.where, found.genes, found.layers, list(found.obs.index))
+    if genes is not None:
+        places, names, more = _onto(found, genes)
+        chosen = _Chosen(places, names, totals, 0)
+    else:
+        places, more = _choose(found, totals, n_top_genes)
+        chosen = _Chosen(places, tuple(found.genes[place] for place in places), totals, min_genes)
+    counts, kept, expressed, still_more = _settle(found, chosen, backed)
+    notes += (*more, *still_more)
+    obs = found.obs if len(kept) == len(found.obs) else found.obs.iloc[kept]
+    notes += _check_empty(found.name, obs, expressed, mapped=genes is not None)
+    codes, batches = _batches(obs, batch_key)
+    return CellTable(found.name, counts, chosen.names, obs, codes, batches, notes)
+
+
+def from_anndata(
+    adata: "AnnData",
+    *,
+    layer: str | None = None,
+    batch_key: str | None = None,
+    donor_key: str | None = None,
+    columns: Sequence[str] = (),
+    n_top_genes: int | None = None,
+    min_genes: int = 0,
+    genes: Sequence[str] | None = None,
+) -> CellTable:
+    """Take the cells of an AnnData object, which is left as it is; parameters and errors as in :func:`load_cells`."""
+    return load_cells(
+        adata,
+        layer=layer,
+        batch_key=batch_key,
+        donor_key=donor_key,
+        columns=columns,
+        n_top_genes=n_top_genes,
+        min_genes=min_genes,
+        genes=genes,
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class _Chosen:
+    """Genes that are wanted, what is known of the counts, and how many genes a cell must express."""
+
+    places: Int64[np.ndarray, " genes"]
+    names: tuple[str, ...]
+    totals: Totals
+    min_genes: int
+
+    @property
+    def entries(self) -> int:
+        """How many counts above zero the chosen genes have."""
+        return int(self.totals.cells_of_gene[self.places[self.places >= 0]].sum())
+
+    def all_of(self, counts: Counts) -> bool:
+        """Whether these are all the genes, in their order."""
+        return len(self.places) == counts.shape[1] and bool((self.places == np.arange(len(self.places))).all())
+
+
+_Settled = tuple[Counts, Int64[np.ndarray, " kept"], Int64[np.ndarray, " kept"], tuple[str, ...]]
+
+
+def _check_names(found: Source) -> None:
+    cells, genes = found.counts.shape
+    if cells < 2 or genes < 2:
+        raise UserError(f"{found.name}: masking needs two cells and two genes or more, not {cells} and {genes}")
+    names = pd.Index(found.genes)
+    if names.has_duplicates:
+        raise UserError(
+            f"{found.name}: the gene name {names[names.duplicated()][0]!r} occurs twice in var: call "
+            "adata.var_names_make_unique() and write the file anew"
+        )
+
+
+def _check_columns(
+    found: Source, batch_key: str | None, donor_key: str | None, columns: Sequence[str]
+) -> tuple[str, ...]:
+    known = [str(column) for column in found.obs.columns]
+    for wanted in filter(None, (batch_key, donor_key, *columns)):
+        if wanted not in known:
+            raise UserError(f"{found.name}: obs has no column {wanted!r}: {nearest(wanted, known)}")
+    for field, column in (("batch_key", batch_key), ("donor_key", donor_key)):
+        if column is not None and (missing := int(found.obs[column].isna().sum())):
+            raise UserError(
+                f"{found.name}: {_cells(missing)} without a value in column {column!r} of obs ({field}): fill it in, "
+                "or take these cells out"
+            )
+    missing_in = {column: int(found.obs[column].isna().sum()) for column in dict.fromkeys(columns)}
+    return tuple(f"{_cells(number)} without a value in {column}" for column, number in missing_in.items() if number)
+
+
+def _choose(
+    found: Source, totals: Totals, n_top_genes: int | None
+) -> tuple[Int64[np.ndarray, " genes"], tuple[str, ...]]:
+    """Leave genes without a count out, and take the highly variable ones of the others."""
+    empty = totals.cells_of_gene == 0
+    notes = (f"{int(empty.sum()):,} genes without a count are left out",) if empty.any() else ()
+    places = np.flatnonzero(~empty)
+    if len(places) < 2:
+        raise UserError(f"{found.name}: {found.where} has {len(places)} genes with a count, and masking needs two")
+    if n_top_genes is not None:
+        places = highly_variable_genes(found.counts, n_top_genes, library=totals.library)
+        places = places[~empty[places]]
+    return places, notes
+
+
+def _onto(found: Source, genes: Sequence[str]) -> tuple[Int64[np.ndarray, " genes"], tuple[str, ...], tuple[str, ...]]:
+    """Bring the columns into the order of these genes."""
+    places = pd.Index(found.genes).get_indexer(pd.Index(genes)).astype(np.int64)
+    missing = int((places < 0).sum())
+    if len(genes) - missing < _FEWEST_SHARED * len(genes) or missing == len(genes):
+        raise UserError(
+            f"{found.name}: only {len(genes) - missing:,} of the model's {len(genes):,} genes are there (its first is "
+            f"{genes[0]!r}, the first here {found.genes[0]!r}): name genes in var_names as in training"
+        )
+    notes = (f"{missing:,} of the model's {len(genes):,} genes are missing and count as zero",) if missing else ()
+    return places, tuple(genes), notes
+
+
+def _settle(found: Source, chosen: _Chosen, backed: bool | None) -> _Settled:
+    """Bring the chosen counts to where batches are read from: as they are, into memory, or into a copy on disk."""
+    counts, everything = found.counts, chosen.all_of(found.counts)
+    wanted = counts if everything else ChosenCounts(counts, chosen.places)
+    if isinstance(counts, MemoryCounts):
+        enough = chosen.totals.genes_of_cell >= chosen.min_genes
+        if everything and enough.all():
+            return counts, np.arange(len(enough)), chosen.totals.genes_of_cell, ()
+        return _gather(found.name, wanted, chosen)
+    size = chosen.entries * ENTRY
+    if not (size > memory_limit() if backed is None else backed):
+        return _gather(found.name, wanted, chosen)
+    assert isinstance(counts, StoredCounts)
+    notes: tuple[str, ...] = ()
+    if not counts.direct or chosen.entries * 2 <= counts.entries:
+        place = _copy_place(found, chosen)
+        made, kept = read_copy(place) if place.exists() else write_copy(wanted, place, chosen.min_genes)
+        _refuse_none(found.name, kept, chosen.min_genes)
+        notes = (f"counts are read from an uncompressed copy, {place} ({place.stat().st_size / 2**30:.2f} GiB)",)
+        return made, kept, np.diff(made.indptr), (*notes, *_left_out(len(found.obs) - len(kept), chosen.min_genes))
+    expressed = chosen.totals.genes_of_cell
+    if not everything:
+        expressed = np.concatenate([_expressed(block) for _, block in chunks(wanted)])
+    kept = np.flatnonzero(expressed >= chosen.min_genes)
+    _refuse_none(found.name, kept, chosen.min_genes)
+    notes = _left_out(len(expressed) - len(kept), chosen.min_genes)
+    if len(kept) == len(expressed):
+        return wanted, kept, expressed, notes
+    return ChosenCounts(counts, chosen.places, kept), kept, expressed[kept], notes
+
+
+def _gather(name: str, wanted: Counts, chosen: _Chosen) -> _Settled:
+    """Take the wanted counts into memory, a block at a time, without the cells that express too few genes."""
+    data, columns = np.empty(chosen.entries, dtype=np.float32), np.empty(chosen.entries, dtype=np.int32)
+    lengths, every_kept, filled = [], [], 0
+    for first, block in chunks(wanted):
+        block.eliminate_zeros()
+        enough = np.flatnonzero(np.diff(block.indptr) >= chosen.min_genes)
+        part = block if len(enough) == block.shape[0] else block[enough]
+        data[filled : filled + part.nnz], columns[filled : filled + part.nnz] = part.data, part.indices
+        filled += part.nnz
+        lengths.append(np.diff(part.indptr))
+        every_kept.append(first + enough)
+    kept, expressed = np.concatenate(every_kept), np.concatenate(lengths).astype(np.int64)
+    _refuse_none(name, kept, chosen.min_genes)
+    indptr = np.concatenate([[0], np.cumsum(expressed)])
+    made = csr_matrix((data[:filled], columns[:filled], indptr), shape=(len(kept), wanted.shape[1]))
+    return MemoryCounts(made), kept, expressed, _left_out(wanted.shape[0] - len(kept), chosen.min_genes)
+
+
+def _copy_place(found: Source, chosen: _Chosen) -> Path:
+    """Where the copy of this choice is, for this state of the file."""
+    assert found.path is not None
+    files = [found.path] if found.path.is_file() else sorted(path for path in found.path.rglob("*") if path.is_file())
+    digest = hashlib.blake2b(digest_size=16)
+    for path in files:
+        digest.update(f"{path.absolute()}\0{path.stat().st_size}\0{path.stat().st_mtime_ns}\0".encode())
+    digest.update("\0".join((found.where, str(chosen.min_genes), *chosen.names)).encode())
+    return _copies() / f"{found.path.stem}-{digest.hexdigest()}.h5"
+
+
+def _copies() -> Path:
+    """The data folder, if it can be written, else the user's cache folder."""
+    import pooch
+
+    root = data_root()
+    return (root if os.access(root, os.W_OK) else Path(pooch.os_cache("r2mae"))) / "unpacked"
+
+
+def _check_empty(
+    name: str, obs: pd.DataFrame, expressed: Int64[np.ndarray, " cells"], *, mapped: bool
+) -> tuple[str, ...]:
+    empty = np.flatnonzero(expressed == 0)
+    if not len(empty):
+        return ()
+    if mapped:
+        return (f"{_cells(len(empty))} without a count in the model's genes: their embedding says nothing",)
+    raise UserError(
+        f"{name}: {_cells(len(empty))} without a count in the chosen genes, such as {obs.index[empty[0]]!r}: leave "
+        "them out with --min-genes 1 (or scanpy.pp.filter_cells(adata, min_genes=1))"
+    )
+
+
+def _refuse_none(name: str, kept: Int64[np.ndarray, " kept"], min_genes: int) -> None:
+    if len(kept) < 2:
+        raise UserError(f"{name}: {_cells(len(kept))} with {min_genes} expressed genes (min_genes): ask for fewer")
+
+
+def _left_out(number: int, min_genes: int) -> tuple[str, ...]:
+    return (f"{_cells(number)} with fewer than {min_genes} expressed genes left out",) if number else ()
+
+
+def _expressed(block: csr_matrix) -> Int64[np.ndarray, " cells"]:
+    block.eliminate_zeros()
+    expressed: Int64[np.ndarray, " cells"] = np.diff(block.indptr).astype(np.int64)
+    return expressed
+
+
+def _batches(obs: pd.DataFrame, key: str | None) -> tuple[Int64[np.ndarray, " cells"], tuple[str, ...]]:
+    if key is None:
+        return np.zeros(len(obs), dtype=np.int64), ("all",)
+    names, codes = np.unique(obs[key].astype(str).to_numpy().astype(str), return_inverse=True)
+    return codes.astype(np.int64), tuple(map(str, names))
+
+
+def _cells(count: int) -> str:
+    return f"{count:,} cell{'' if count == 1 else 's'}"

@@ -1,0 +1,251 @@
+"""Masked reconstruction of counts: hidden gene columns become zero, and their negative binomial is the loss.
+
+A batch is a mapping of tensors in CSR form, on the device: `indptr` (cells + 1), `indices` and `values` (counts above
+zero, no gene twice in a cell), and `batch` (the cells' batch numbers).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float, Int64
+from torch import Tensor, nn
+
+from r2mae.cells.likelihood import hidden_losses
+from r2mae.cells.model import CountAutoencoder
+from r2mae.masking.curriculum import FeatureWeights
+from r2mae.masking.keys import Key
+from r2mae.masking.masks import RatioLike, column_mask, hidden_count
+from r2mae.masking.schemes import Curriculum
+from r2mae.training.task import Corrupted, Output
+
+CSR = Mapping[str, Tensor]
+_WEIGHTS_DIVISOR = 20.0  # the weight network sees log(x / 20 + 1)
+
+
+@dataclass(frozen=True)
+class KeptGenes:
+    """What the model sees; all other genes are hidden, which is to say zero.
+
+    Parameters
+    ----------
+    log_counts : Float tensor, shape (cells, kept)
+        log(1 + counts).
+    columns : int64 tensor, shape (kept,)
+        Which genes these are.
+    batch : int64 tensor, shape (cells,)
+        Batch numbers.
+    """
+
+    log_counts: Tensor
+    columns: Tensor
+    batch: Tensor
+
+
+@dataclass(frozen=True, kw_only=True)
+class MaskedGenes(Corrupted):
+    """A mini-batch with gene columns hidden; `targets` are the hidden counts above zero.
+
+    Parameters
+    ----------
+    columns : int64 tensor, shape (hidden,)
+        The hidden genes.
+    places : int64 tensor
+        Where the targets lie in the flattened (cells, hidden) array.
+    library : Float tensor, shape (cells,)
+        Observed library size: a cell's total over all genes, hidden ones included, as the paper's decoder gets it.
+        A cell without counts has 1, since the logarithm of 0 is no number.
+    batch : mapping of tensors
+        The clean batch.
+    """
+
+    columns: Tensor
+    places: Tensor
+    library: Tensor
+    batch: CSR
+
+    @property
+    def count(self) -> int:
+        """How many entries are hidden."""
+        return len(self.library) * len(self.columns)
+
+
+@dataclass(frozen=True)
+class CountOutput(Output):
+    """Logits over the genes, the latent representation, and log θ of every gene."""
+
+    log_theta: Tensor
+
+
+@dataclass(frozen=True)
+class GeneTask:
+    """Hide gene columns, the same for all cells of a mini-batch, and predict their counts.
+
+    Parameters
+    ----------
+    genes : int
+        n_input.
+    """
+
+    genes: int
+
+    def corrupt(self, batch: CSR, ratio: RatioLike, key: Key) -> MaskedGenes:
+        """Hide a fraction of the genes.
+
+        The model is given the kept genes alone, so that nothing is multiplied by zero.
+
+        Parameters
+        ----------
+        batch : mapping of tensors
+            CSR; see the module.
+        ratio : float
+            One for all cells.
+        key : Key
+            See :func:`r2mae.masking.masks.column_mask`.
+
+        Raises
+        ------
+        ValueError
+            For a ratio of each cell's own.
+        """
+        if not isinstance(ratio, int | float):
+            raise ValueError("gene columns are hidden once per mini-batch: this mask takes one ratio for all cells")
+        mask = column_mask(self.genes, ratio, key, device=batch["values"].device)
+        # Sorting knows its output's shape; to look for the hidden genes would make the host wait for a device.
+        order = torch.sort(mask.to(torch.uint8), stable=True).indices
+        kept = self.genes - hidden_count(self.genes, ratio)
+        hide = _on_host if mask.device.type == "cpu" else _on_device
+        return hide(batch, mask, order[:kept], order[kept:])
+
+    def forward(self, model: nn.Module, corrupted: Corrupted) -> CountOutput:
+        """Return logits over all genes, the dispersion, and the latent representation."""
+        assert isinstance(model, CountAutoencoder)
+        inputs: KeptGenes = corrupted.inputs
+        logits, latent = model(inputs.log_counts, inputs.batch, inputs.columns)
+        return CountOutput(logits, latent, model.log_theta)
+
+    def losses(self, output: Output, corrupted: Corrupted) -> Float[Tensor, "cells hidden"]:
+        """Return −log NB of the hidden genes alone, in the order of `corrupted.columns`; μ = library · softmax."""
+        assert isinstance(output, CountOutput)
+        assert isinstance(corrupted, MaskedGenes)
+        return hidden_losses(
+            output.prediction,
+            output.log_theta,
+            corrupted.library,
+            corrupted.columns,
+            corrupted.places,
+            corrupted.targets,
+        )
+
+    @torch.no_grad()
+    def embed(self, model: nn.Module, batch: CSR) -> Float[Tensor, "cells latent"]:
+        """Return the latent representation of whole cells."""
+        assert isinstance(model, CountAutoencoder)
+        return model.encode(dense(batch, self.genes).log1p_(), batch["batch"])
+
+    @torch.no_grad()
+    def expected(
+        self, model: nn.Module, batch: CSR, *, hidden: Int64[Tensor, " hidden"] | None = None
+    ) -> tuple[Float[Tensor, "cells genes"], Float[Tensor, " cells"]]:
+        """Return each gene's expected share of the library, and the observed library size; their product is μ.
+
+        Parameters
+        ----------
+        model : nn.Module
+            In evaluation mode.
+        batch : mapping of tensors
+            CSR.
+        hidden : int64 tensor, optional
+            Genes that the model does not see; by default it sees all.
+        """
+        counts = dense(batch, self.genes)
+        library = counts.sum(1)
+        log_counts = counts.log1p_()
+        if hidden is not None:
+            log_counts.index_fill_(1, hidden, 0.0)
+        logits, _ = model(log_counts, batch["batch"])
+        return torch.softmax(logits.float(), 1), library
+
+    def reconstruct(
+        self, model: nn.Module, batch: CSR, *, hidden: Int64[Tensor, " hidden"] | None = None
+    ) -> Float[Tensor, "cells genes"]:
+        """Return μ of all genes, for whole cells or with genes hidden from the model; see :meth:`expected`."""
+        share, library = self.expected(model, batch, hidden=hidden)
+        return share * library[:, None]
+
+    def impute(self, model: nn.Module, batch: CSR, hidden: Int64[Tensor, " hidden"]) -> Float[Tensor, "cells hidden"]:
+        """Return μ of genes that are hidden from the model."""
+        return self.reconstruct(model, batch, hidden=hidden).index_select(1, hidden)
+
+    def weight_network(self, curriculum: Curriculum) -> nn.Module:
+        """Return a network that makes one weight per gene and ratio, of the mini-batch's mean cell.
+
+        The paper's widths (128 and 256, 64 numbers per gene) make 83 million weights at 5,000 genes. Applied to every
+        cell they would also make cells × genes × 64 numbers, 512 MB for 400 cells. The columns are hidden for all
+        cells at once, and the constraints on W speak of one weight per gene and ratio: so the cells are averaged
+        first, as log(x / 20 + 1).
+        """
+        return FeatureWeights(self.genes, curriculum)
+
+    def learned_weights(
+        self, network: nn.Module, corrupted: Corrupted, output: Output
+    ) -> Float[Tensor, "hidden ratios"]:
+        """Return the weights of this mini-batch: the hidden genes' rows, of a matrix that is normalised over all."""
+        assert isinstance(corrupted, MaskedGenes)
+        counts = dense(corrupted.batch, self.genes)
+        mean_cell = counts.div_(_WEIGHTS_DIVISOR).log1p_().mean(0, keepdim=True)
+        weights: Tensor = network(mean_cell)
+        return weights.index_select(0, corrupted.columns)
+
+
+def dense(batch: CSR, genes: int) -> Float[Tensor, "cells genes"]:
+    """Return the counts of a batch as 32-bit floats, on its device."""
+    cells, values = len(batch["indptr"]) - 1, batch["values"]
+    counts = torch.zeros(cells, genes, device=values.device)
+    counts.view(-1)[_cell_of(batch) * genes + batch["indices"]] = values.float()
+    return counts
+
+
+def _cell_of(batch: CSR) -> Int64[Tensor, " entries"]:
+    indptr = batch["indptr"]
+    cells = torch.arange(len(indptr) - 1, device=indptr.device)
+    return cells.repeat_interleave(indptr.diff(), output_size=len(batch["values"]))
+
+
+def _on_host(batch: CSR, mask: Tensor, kept: Tensor, hidden: Tensor) -> MaskedGenes:
+    """Pick hidden and kept counts out of the sparse ones; most of the dense array is never made."""
+    cell, gene, values = _cell_of(batch), batch["indices"].long(), batch["values"].float()
+    cells = len(batch["indptr"]) - 1
+    place = torch.empty(len(mask), dtype=torch.int64)  # of a gene, among the kept or the hidden ones
+    place[kept], place[hidden] = torch.arange(len(kept)), torch.arange(len(hidden))
+    unseen = mask[gene]
+    at, seen = place[gene], ~unseen
+    log_counts = torch.zeros(cells, len(kept))
+    log_counts.view(-1)[cell[seen] * len(kept) + at[seen]] = values[seen].log1p_()
+    return MaskedGenes(
+        inputs=KeptGenes(log_counts, kept, batch["batch"]),
+        hidden=mask.expand(cells, len(mask)),
+        targets=values[unseen],
+        entries=cells * len(mask),
+        columns=hidden,
+        places=cell[unseen] * len(hidden) + at[unseen],
+        library=torch.zeros(cells).index_add_(0, cell, values).clamp_(min=1.0),
+        batch=batch,
+    )
+
+
+def _on_device(batch: CSR, mask: Tensor, kept: Tensor, hidden: Tensor) -> MaskedGenes:
+    """Do the same with shapes known beforehand: a kept count becomes a target of zero."""
+    counts = dense(batch, len(mask))
+    gene = batch["indices"].long()
+    unseen = mask[gene]
+    return MaskedGenes(
+        inputs=KeptGenes(counts.index_select(1, kept).log1p_(), kept, batch["batch"]),
+        hidden=mask.expand(counts.shape),
+        targets=batch["values"].float() * unseen,
+        entries=counts.numel(),
+        columns=hidden,
+        places=(_cell_of(batch) * len(hidden) + mask.cumsum(0)[gene] - 1) * unseen,
+        library=counts.sum(1).clamp_(min=1.0),
+        batch=batch,
+    )

@@ -1,0 +1,108 @@
+"""The wing `cells`, as the floors above see it. Neither torch nor anndata until data or models are asked for."""
+
+from collections.abc import Mapping
+from math import inf
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from r2mae.cells.config import CellsConfig
+from r2mae.cells.sets import SET_DEFAULTS, SETS
+from r2mae.evaluation.metrics import Metric
+from r2mae.masking.schemes import RatioDefaults
+
+if TYPE_CHECKING:
+    import numpy as np
+    from torch import nn
+
+    from r2mae.cells.batches import CellData
+    from r2mae.cells.task import GeneTask
+    from r2mae.evaluation.examples import Examples
+
+
+class CellsWing:
+    """Single-cell counts: .h5ad, .zarr, AnnData, with the paper's MLP and negative binomial likelihood."""
+
+    name = "cells"
+    title = "Single cells: raw counts in .h5ad or .zarr"
+    config = CellsConfig
+    ratios = RatioDefaults(fixed=0.25, low=0.1, high=0.5)
+    presets: Mapping[str, Mapping[str, Any]] = {
+        "paper": {"n_hidden": 2000, "n_latent": 1000},
+        "small": {"n_hidden": 256, "n_latent": 64},
+        "hlca": {"n_top_genes": 5000, "min_genes": 20},
+        "sea-ad": {"n_top_genes": 5000},
+    }
+    sets = SETS
+    set_defaults = SET_DEFAULTS
+
+    def metrics_of(self, config: CellsConfig) -> tuple[Metric, ...]:
+        """Return the scores of the label columns, then reconstruction."""
+        found = [Metric("score", "average score", bounds=(-1, 1))] if config.labels or config.regress else []
+        for column in config.labels:
+            found += [
+                Metric(f"{column}_bacc", f"{column} balanced accuracy", bounds=(0, 1)),
+                Metric(f"{column}_f1", f"{column} macro F1", bounds=(0, 1)),
+                Metric(f"{column}_auroc", f"{column} macro AUROC", bounds=(0, 1)),
+            ]
+        for column in config.regress:
+            found += [
+                Metric(f"{column}_spearman_cell", f"{column} Spearman, cells", bounds=(-1, 1)),
+                Metric(f"{column}_spearman_donor", f"{column} Spearman, donors", bounds=(-1, 1)),
+            ]
+        found.append(Metric("reconstruction_r", "reconstruction Pearson r", bounds=(-1, 1)))
+        return (*found, Metric("effective_rank", "effective rank", higher_is_better=None, bounds=(1, inf)))
+
+    def fingerprint(self, config: CellsConfig) -> str:
+        """Return a hash of the file; a named set is its name."""
+        from r2mae.training.fingerprint import fingerprint
+
+        return config.data if config.data in SETS else fingerprint(config.data)
+
+    def load(self, config: CellsConfig) -> "CellData":
+        """Read the cells of a run."""
+        from r2mae.cells.batches import load_data
+
+        return load_data(config)
+
+    def build(self, architecture: Mapping[str, Any]) -> "tuple[GeneTask, nn.Module]":
+        """Make the task and a fresh model."""
+        from r2mae.cells.model import CountAutoencoder
+        from r2mae.cells.task import GeneTask
+
+        if architecture["model"] != "mlp":
+            raise ValueError(f"unknown model {architecture['model']!r}")
+        genes, batches = len(architecture["genes"]), len(architecture["batches"])
+        model = CountAutoencoder(genes, batches, int(architecture["n_hidden"]), int(architecture["n_latent"]))
+        model.gene_names, model.batch_names = tuple(architecture["genes"]), tuple(architecture["batches"])
+        return GeneTask(genes), model
+
+    def evaluate(
+        self, config: CellsConfig, task: "GeneTask", model: "nn.Module", data: "CellData", **options: Any
+    ) -> dict[str, float]:
+        """Measure a pretrained model: probes across donors, reconstruction, effective rank."""
+        from r2mae.cells.evaluate import evaluate
+
+        return evaluate(config, task, model, data, **options)
+
+    def examples(
+        self, config: CellsConfig, task: "GeneTask", model: "nn.Module", data: "CellData"
+    ) -> "Examples | None":
+        """Return None: a masked cell is nothing to look at."""
+        return None
+
+    embedding_files = (".h5ad", ".npz")
+
+    def write_embedding(self, output: Path, arrays: "Mapping[str, np.ndarray]", source: str) -> None:
+        """Write arrays as .npz, or the source with ``.obsm["X_r2mae"]`` as .h5ad."""
+        from r2mae.cells.embed import write_embedding
+
+        write_embedding(output, arrays, source)
+
+    def embed(self, config: CellsConfig, task: "GeneTask", model: "nn.Module", source: str) -> "dict[str, np.ndarray]":
+        """Embed the cells of a file, mapped onto the training genes and batches."""
+        from r2mae.cells.embed import embed_source
+
+        return embed_source(config, task, model, source)
+
+
+WING = CellsWing()

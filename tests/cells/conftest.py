@@ -1,0 +1,67 @@
+"""Cells of one's own making, and where the real ones are."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import anndata
+import numpy as np
+import pandas as pd
+import pytest
+from scipy.sparse import csr_matrix
+
+
+def make_cells(cells: int = 30, genes: int = 12, **changes: float) -> anndata.AnnData:
+    """Raw counts in X and in the layer `raw`, no cell or gene without one; ``at3_4=-1`` changes cell 3, gene 4."""
+    counts = np.random.default_rng(0).poisson(1.0, (cells, genes)).astype(np.float32)
+    counts[np.arange(cells), np.arange(cells) % genes] += 1
+    for place, value in changes.items():
+        row, column = (int(part) for part in place.removeprefix("at").split("_"))
+        counts[row, column] = value
+    adata = anndata.AnnData(
+        csr_matrix(counts),
+        obs=pd.DataFrame({"donor": [f"d{i % 3}" for i in range(cells)]}, index=[f"c{i}" for i in range(cells)]),
+        var=pd.DataFrame(index=[f"g{i}" for i in range(genes)]),
+    )
+    adata.layers["raw"] = adata.X.copy()
+    return adata
+
+
+def write_cells(adata: anndata.AnnData, path: Path, **options: object) -> Path:
+    """Write .h5ad or .zarr, by the name."""
+    with anndata.settings.override(allow_write_nullable_strings=True):
+        adata.write_zarr(path) if path.suffix == ".zarr" else adata.write_h5ad(path, **options)
+    return path
+
+
+@pytest.fixture
+def make() -> Callable[..., anndata.AnnData]:
+    return make_cells
+
+
+@pytest.fixture
+def write() -> Callable[..., Path]:
+    return write_cells
+
+
+@pytest.fixture
+def own_data_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A data folder that may be written."""
+    folder = tmp_path / "data-folder"
+    folder.mkdir()
+    monkeypatch.setenv("R2MAE_DATA", str(folder))
+    return folder
+
+
+@pytest.fixture
+def shared_data(monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of real data: $R2MAE_DATA, else ../shared/data beside the repository; skips without, but not in CI."""
+    beside = Path(__file__).resolve().parents[3] / "shared" / "data"
+    root = Path(os.environ.get("R2MAE_DATA") or beside).expanduser()
+    if not (root / "cells").is_dir():
+        reason = f"no real cells: {root / 'cells'} is not a folder (set R2MAE_DATA)"
+        if os.environ.get("CI") == "true":
+            pytest.fail(reason)
+        pytest.skip(reason)
+    monkeypatch.setenv("R2MAE_DATA", str(root))
+    return root

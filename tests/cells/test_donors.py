@@ -1,0 +1,201 @@
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.sparse import csr_matrix
+
+from r2mae.cells.config import CellsConfig
+from r2mae.cells.counts import MemoryCounts
+from r2mae.cells.donors import check_probes, divide, limit_cells, number_values, probe_cells, split_donors
+from r2mae.cells.table import CellTable
+from r2mae.errors import UserError
+from r2mae.masking.keys import Key
+
+CONFIG = CellsConfig(data="x", donor_key="donor", labels=("cell_type", "disease"), regress=("age",))
+
+
+def make_table(obs: pd.DataFrame) -> CellTable:
+    counts = csr_matrix(np.ones((len(obs), 3), dtype=np.int32))
+    return CellTable(
+        name="some.h5ad",
+        counts=MemoryCounts(counts),
+        genes=("a", "b", "c"),
+        obs=obs.set_axis([f"cell{i}" for i in range(len(obs))], axis=0),
+        batch=np.zeros(len(obs), dtype=np.int64),
+        batches=("all",),
+        notes=(),
+    )
+
+
+@pytest.fixture
+def obs() -> pd.DataFrame:
+    """Ten donors of 30 cells, four of them ill; three cell types in turn; an age for each donor."""
+    donor = np.repeat(np.arange(10), 30)
+    return pd.DataFrame(
+        {
+            "donor": [f"D{i}" for i in donor],
+            "disease": np.where(donor < 4, "ill", "well"),
+            "cell_type": np.array(["B", "T", "NK"])[np.arange(300) % 3],
+            "age": (20 + 5 * donor).astype(str),
+        }
+    )
+
+
+@given(st.lists(st.sampled_from("abcd"), min_size=2, max_size=60), st.floats(0.05, 0.95), st.integers(0, 5))
+def test_every_stratum_is_divided_in_proportion(strata: list[str], fraction: float, seed: int) -> None:
+    test = divide([str(i) for i in range(len(strata))], strata, fraction, Key.root(seed))
+    values, stratum = np.unique(strata, return_inverse=True)
+    sizes, tested = np.bincount(stratum), np.bincount(stratum, test)
+    assert 0 < test.sum() < len(test)
+    several = sizes > 1
+    assert (tested[several] >= 1).all()
+    assert (tested[several] <= sizes[several] - 1).all()
+    wanted = len(strata) - min(max(int((1 - fraction) * len(strata) + 1e-9), 1), len(strata) - 1)
+    low = np.where(several, 1, 0).sum()
+    high = np.where(several, sizes - 1, 1).sum()
+    assert test.sum() == min(max(wanted, low), high)
+    if len(values) == 1:
+        assert test.sum() == wanted
+
+
+def test_the_paper_trains_on_six_donors_of_ten_in_both_conditions(obs: pd.DataFrame) -> None:
+    split = split_donors(make_table(obs), CONFIG)
+    assert split.names == tuple(f"D{i}" for i in range(10))
+    assert split.test.sum() == 4
+    assert split.test[:4].sum() in (1, 2)
+    assert [split.names[code] for code in split.codes] == list(obs["donor"])
+
+
+def test_the_seed_alone_divides_the_donors(obs: pd.DataFrame) -> None:
+    def test_donors(config: CellsConfig, table: CellTable) -> set[str]:
+        split = split_donors(table, config)
+        return {name for name, test in zip(split.names, split.test, strict=True) if test}
+
+    table = make_table(obs)
+    first = test_donors(CONFIG, table)
+    assert first == test_donors(replace(CONFIG, scheme="mdlm"), table)
+    assert first == test_donors(CONFIG, make_table(obs.iloc[::-1].reset_index(drop=True)))
+    assert len({frozenset(test_donors(replace(CONFIG, seed=seed), table)) for seed in range(8)}) > 2
+
+
+def test_probes_share_no_donor(obs: pd.DataFrame) -> None:
+    probes, notes = probe_cells(make_table(obs), CONFIG)
+    assert [(one.column, one.kind, one.donor_level) for one in probes] == [
+        ("cell_type", "label", False),
+        ("disease", "label", True),
+        ("age", "number", True),
+    ]
+    assert notes == ()
+    for one in probes:
+        assert not set(one.train_donors) & set(one.test_donors)
+        assert len(one.train) + len(one.test) == 300
+        assert list(obs[one.column].iloc[one.test].astype(one.test_values.dtype)) == list(one.test_values)
+
+
+def test_cells_are_removed_by_rule(obs: pd.DataFrame) -> None:
+    obs.loc[:4, "cell_type"] = "Unknown"
+    obs.loc[5:6, "cell_type"] = None
+    obs.loc[obs["donor"] == "D1", "age"] = "60-69"
+    obs.loc[obs["donor"] == "D2", "age"] = None
+    probes, notes = probe_cells(make_table(obs), replace(CONFIG, exclude=("donor=D9",)))
+    removed = {one.column: 300 - len(one.train) - len(one.test) for one in probes}
+    assert removed == {"cell_type": 30 + 7, "disease": 30, "age": 90}
+    assert notes == (
+        "30 cells with donor=D9 left out of the probes",
+        "cell_type: 7 cells with no known label removed",
+        "age: 60 cells with no number removed",
+    )
+
+
+def test_numbers_are_exact_ages() -> None:
+    obs = pd.DataFrame({"age": ["63", "60-69", "90+", "inf", None, "7.5", "less than 40"]})
+    np.testing.assert_array_equal(number_values(make_table(obs), "age"), [63, *[np.nan] * 4, 7.5, np.nan])
+    np.testing.assert_array_equal(number_values(make_table(obs.astype("category")), "age")[[0, 5]], [63, 7.5])
+    whole = pd.DataFrame({"age": pd.array([3, None, 5], dtype="Int64")})
+    np.testing.assert_array_equal(number_values(make_table(whole), "age"), [3, np.nan, 5])
+
+
+def test_classes_of_one_donor_are_left_out(obs: pd.DataFrame) -> None:
+    obs.loc[:1, "cell_type"] = "rare"
+    probes, notes = probe_cells(make_table(obs), replace(CONFIG, labels=("cell_type",), regress=()))
+    assert "rare" not in {*probes[0].train_values, *probes[0].test_values}
+    assert notes == ("cell_type: 2 cells removed of classes in one donor only: rare",)
+
+
+def test_test_classes_that_were_not_learned_are_left_out(obs: pd.DataFrame) -> None:
+    config = replace(CONFIG, labels=("cell_type",), regress=())
+    table = make_table(obs)
+    split = split_donors(table, config)
+    for name in [name for name, test in zip(split.names, split.test, strict=True) if test][:2]:
+        obs.loc[obs.index[obs["donor"] == name][0], "cell_type"] = "new"
+    probes, notes = probe_cells(make_table(obs), config)
+    assert notes == ("cell_type: 2 cells removed from the test: no training donor has new",)
+    assert set(probes[0].test_values) == {"B", "NK", "T"}
+
+
+def test_without_two_values_there_is_no_probe(obs: pd.DataFrame) -> None:
+    obs["cell_type"] = "B"
+    probes, notes = probe_cells(make_table(obs), CONFIG)
+    assert [one.column for one in probes] == ["disease", "age"]
+    assert notes == ("cell_type: no probe, as the training donors have fewer than two values",)
+
+
+@given(st.lists(st.integers(0, 6), min_size=1, max_size=80), st.integers(1, 60), st.integers(0, 3))
+def test_donors_are_limited_alike(donors: list[int], limit: int, seed: int) -> None:
+    codes = np.sort(np.array(donors, dtype=np.int64))
+    rows = 5 * np.arange(len(codes), dtype=np.int64)
+    kept = limit_cells(rows, codes, limit, Key.root(seed))
+    most = max(1, limit // len(np.unique(codes)))
+    assert (np.diff(kept) > 0).all()
+    assert set(kept) <= set(rows)
+    assert len(kept) <= limit
+    counts = np.bincount(codes[kept // 5], minlength=7)
+    assert (counts <= most).all()
+    if limit >= len(np.unique(codes)):
+        np.testing.assert_array_equal(counts, np.minimum(np.bincount(codes, minlength=7), most))
+
+
+def test_cells_of_a_side_are_limited(obs: pd.DataFrame) -> None:
+    table = make_table(obs)
+    (cell_type, _, _), _ = probe_cells(table, CONFIG, max_cells=48)
+    assert np.bincount(cell_type.train_donors).max() == 8
+    assert np.bincount(cell_type.test_donors).max() == 12
+    (other, _, _), _ = probe_cells(table, replace(CONFIG, seed=1), max_cells=48)
+    assert not np.array_equal(cell_type.train, other.train)
+
+
+def test_without_donors_cells_are_divided(obs: pd.DataFrame) -> None:
+    probes, notes = probe_cells(make_table(obs), replace(CONFIG, donor_key=None))
+    assert notes == ("no donor_key: training and test cells of the probes share donors, and scores are too good",)
+    assert [len(one.train) for one in probes] == [180, 180, 180]
+    assert not any(one.donor_level for one in probes)
+
+
+@pytest.mark.parametrize(
+    ("change", "options", "message"),
+    [
+        ({}, {"donor_key": "doner"}, r"some.h5ad: obs has no column 'doner' \(donor_key\): did you mean 'donor'"),
+        ({}, {"labels": ("celltype",)}, r"obs has no column 'celltype' \(labels\): did you mean 'cell_type'"),
+        ({}, {"regress": ("aeg",)}, r"obs has no column 'aeg' \(regress\): did you mean 'age'"),
+        ({}, {"exclude": ("disease=wel",)}, r"no cell has disease=wel \(exclude\): did you mean 'well'"),
+        ({}, {"exclude": ("disease=well", "disease=ill")}, r"leaves no cell for the probes: drop a rule"),
+        ({"donor": "D0"}, {}, r"'donor' \(donor_key\) has one donor only, 'D0'"),
+        ({"cell_type": "B"}, {}, r"'cell_type' \(labels\) has one class only, 'B': leave it out"),
+        ({"cell_type": "unknown"}, {}, r"'cell_type' \(labels\) has no known label"),
+        ({"age": "60-69"}, {}, r"'age' \(regress\) has not two different numbers"),
+    ],
+)
+def test_mistakes_are_found_before_training(
+    obs: pd.DataFrame, change: dict[str, str], options: dict[str, object], message: str
+) -> None:
+    with pytest.raises(UserError, match=message) as caught:
+        check_probes(make_table(obs.assign(**change)), replace(CONFIG, **options))
+    assert "\n" not in str(caught.value)
+
+
+def test_without_probes_nothing_is_checked(obs: pd.DataFrame) -> None:
+    assert check_probes(make_table(obs), CellsConfig(data="x", donor_key="nothing")) == ()
+    assert check_probes(make_table(obs), CONFIG) == ()

@@ -1,0 +1,53 @@
+"""The paper's MLP for counts."""
+
+import torch
+
+from r2mae.cells.model import CountAutoencoder
+
+
+def test_layers_and_size_of_the_paper() -> None:
+    with torch.device("meta"):
+        model = CountAutoencoder(5000, 1)
+    linear = 5000 * 2000 + 2000 + 2000 * 2000 + 2000 + 2000 * 1000 + 1000 + 1000 * 2000 + 2000 + 2000 * 5000 + 5000
+    norms = 3 * 2 * 2000
+    assert sum(p.numel() for p in model.parameters()) == linear + norms + 5000  # one θ per gene
+
+
+def test_hidden_columns_may_be_left_out() -> None:
+    torch.manual_seed(0)
+    model = CountAutoencoder(10, 3, 16, 4)
+    x, batch, kept = torch.rand(6, 10), torch.tensor([0, 1, 2, 0, 1, 2]), torch.tensor([0, 2, 3, 7, 9])
+    zeros = torch.zeros_like(x)
+    zeros[:, kept] = x[:, kept]
+    whole, part = model(zeros, batch)[0], model(x[:, kept], batch, kept)[0]
+    torch.testing.assert_close(whole, part)
+    parameters = [p for name, p in model.named_parameters() if name != "log_theta"]
+    for a, b in zip(
+        torch.autograd.grad(whole.square().sum(), parameters),
+        torch.autograd.grad(part.square().sum(), parameters),
+        strict=True,
+    ):
+        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-4)
+
+
+def test_encoder_and_decoder_know_the_batch() -> None:
+    torch.manual_seed(0)
+    model = CountAutoencoder(10, 2, 16, 4).eval()
+    x, first, second = torch.rand(3, 10), torch.zeros(3, dtype=torch.int64), torch.ones(3, dtype=torch.int64)
+    assert not torch.allclose(model.encode(x, first), model.encode(x, second))
+    latent = model.encode(x, first)
+    assert not torch.allclose(model.decode(latent, first), model.decode(latent, second))
+
+
+def test_one_hot_columns_are_rows_that_are_added() -> None:
+    torch.manual_seed(0)
+    layer = CountAutoencoder(10, 3, 16, 4).first
+    x, batch = torch.rand(5, 10), torch.tensor([2, 0, 1, 2, 2])
+    joined = torch.cat([x, torch.nn.functional.one_hot(batch, 3).float()], 1)
+    dense = joined @ torch.cat([layer.weight, layer.batch]) + layer.bias
+    torch.testing.assert_close(layer(x, batch), dense)
+
+
+def test_a_single_batch_is_no_covariate() -> None:
+    names = [name for name, _ in CountAutoencoder(10, 1, 16, 4).named_parameters()]
+    assert not any("batch" in name for name in names)

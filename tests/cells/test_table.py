@@ -1,0 +1,212 @@
+"""Reading cells: checks that name file and field, batches, genes, and sources of every kind."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import anndata
+import h5py
+import numpy as np
+import pytest
+from scipy.sparse import csc_matrix, csr_matrix
+
+from r2mae.cells import sources, table
+from r2mae.cells.counts import MemoryCounts
+from r2mae.cells.stored import StoredCounts
+from r2mae.cells.table import CellTable, from_anndata, load_cells
+from r2mae.errors import UserError
+
+Make = Callable[..., anndata.AnnData]
+Write = Callable[..., Path]
+
+
+def dense(table: CellTable) -> np.ndarray:
+    return table.counts.rows(np.arange(len(table))).toarray()
+
+
+def test_columns_layers_and_names_are_checked(make: Make) -> None:
+    with pytest.raises(UserError, match="obs has no column 'doner': did you mean 'donor'"):
+        from_anndata(make(), donor_key="doner")
+    with pytest.raises(UserError, match="obs has no column 'cell_typ'"):
+        from_anndata(make(), columns=["cell_typ"])
+    with pytest.raises(UserError, match="AnnData: has no layer 'row': did you mean 'raw'"):
+        from_anndata(make(), layer="row")
+    adata = make()
+    adata.obs["batch"] = [None, *["a"] * 29]
+    told = r"1 cell without a value in column 'batch' of obs \(batch_key\): fill it in"
+    with pytest.raises(UserError, match=told):
+        from_anndata(adata, batch_key="batch")
+    assert "1 cell without a value in batch" in from_anndata(adata, columns=["batch"]).notes
+    adata = make()
+    adata.var_names = ["g0", "g0", *adata.var_names[2:]]
+    with pytest.raises(UserError, match=r"the gene name 'g0' occurs twice in var: call adata\.var_names_make_unique"):
+        from_anndata(adata)
+    with pytest.raises(UserError, match="two cells and two genes or more, not 1 and 12"):
+        from_anndata(make()[:1].copy())
+
+
+def test_values_that_are_no_counts_are_named_with_the_cell(make: Make) -> None:
+    with pytest.raises(UserError, match=r"^AnnData: X of cell 'c5', gene 'g2' is 1\.5, a fraction.*--layer raw"):
+        from_anndata(make(at5_2=1.5))
+
+
+def test_batches(make: Make) -> None:
+    adata = make()
+    adata.obs["plate"] = [10 + i % 2 for i in range(30)]
+    found = from_anndata(adata, batch_key="plate")
+    assert found.batches == ("10", "11")
+    np.testing.assert_array_equal(found.batch, np.arange(30) % 2)
+    assert from_anndata(adata).batches == ("all",)
+
+
+def test_empty_cells_and_genes(make: Make) -> None:
+    adata = make()
+    counts = adata.X.toarray()
+    counts[4] = 0
+    counts[:, 7] = 0
+    adata.X = csr_matrix(counts)
+    with pytest.raises(UserError, match=r"1 cell without a count in the chosen genes, such as 'c4'.*--min-genes 1"):
+        from_anndata(adata)
+    found = from_anndata(adata, min_genes=1)
+    np.testing.assert_array_equal(dense(found), np.delete(np.delete(counts, 4, axis=0), 7, axis=1))
+    assert "g7" not in found.genes
+    assert "c4" not in found.obs.index
+    assert found.notes == (
+        "1 genes without a count are left out",
+        "1 cell with fewer than 1 expressed genes left out",
+    )
+    with pytest.raises(UserError, match="0 cells with 13 expressed genes"):
+        from_anndata(adata, min_genes=13)
+    mapped = from_anndata(adata, genes=tuple(adata.var_names))  # a model's genes: every cell is wanted
+    np.testing.assert_array_equal(dense(mapped), counts)
+    assert "1 cell without a count in the model's genes" in mapped.notes[0]
+
+
+def test_the_object_is_left_as_it_is(make: Make) -> None:
+    adata = make()
+    twice = csr_matrix((np.ones(90, np.float32), np.tile([1, 1, 2], 30), np.arange(0, 91, 3)), shape=(30, 12))
+    adata.X = twice.copy()
+    np.testing.assert_array_equal(dense(from_anndata(adata)), twice.toarray()[:, 1:3])
+    assert adata.X.nnz == 90
+    np.testing.assert_array_equal(adata.X.data, twice.data)
+
+
+def test_sparse_dense_and_columns_first_are_the_same(make: Make, write: Write, tmp_path: Path) -> None:
+    expected = dense(from_anndata(make()))
+    for name, matrix in (("dense", make().X.toarray()), ("csc", csc_matrix(make().X)), ("csr", make().X)):
+        other = make()
+        other.X = matrix
+        np.testing.assert_array_equal(dense(from_anndata(other)), expected)
+        path = write(other, tmp_path / f"{name}.h5ad")
+        np.testing.assert_array_equal(dense(load_cells(path)), expected)
+        if name != "csr":
+            with pytest.raises(
+                UserError, match=r"X is stored as (CSC|a dense array), and .* read by rows: write it as CSR"
+            ):
+                load_cells(path, backed=True)
+
+
+def test_raw_counts_beside_normalised_ones(make: Make, write: Write, tmp_path: Path) -> None:
+    adata = make()
+    adata.raw = adata.copy()
+    adata = adata[:, :5].copy()
+    adata.X = adata.X / 2
+    del adata.layers["raw"]
+    path = write(adata, tmp_path / "portal.h5ad")
+    for load in (lambda layer: load_cells(path, layer=layer), lambda layer: from_anndata(adata, layer=layer)):
+        with pytest.raises(UserError, match=r"the data are normalised: .* --layer raw\.X \(layers: raw\.X\)"):
+            load(None)
+        found = load("raw.X")
+        assert found.genes == tuple(make().var_names)
+        np.testing.assert_array_equal(dense(found), make().X.toarray())
+
+
+@pytest.fixture(params=["plain", "gzip", "zarr"])
+def stored(request: pytest.FixtureRequest, make: Make, write: Write, tmp_path: Path) -> Path:
+    adata = make(300, 40)
+    adata.X = adata.X.multiply(np.random.default_rng(4).random((300, 40)) < 0.5).tocsr()
+    if request.param == "zarr":
+        return write(adata, tmp_path / "cells.zarr")
+    return write(adata, tmp_path / "cells.h5ad", compression="gzip" if request.param == "gzip" else None)
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"min_genes": 8}, {"n_top_genes": 12, "min_genes": 2}, {"genes": ("g7", "new", "g2", "g30")}]
+)
+def test_on_disk_equals_in_memory(stored: Path, options: dict[str, object], own_data_folder: Path) -> None:
+    options = {"min_genes": 1, **options, "donor_key": "donor"}
+    memory, disk = (load_cells(stored, backed=backed, **options) for backed in (False, True))
+    assert isinstance(memory.counts, MemoryCounts)
+    assert not isinstance(disk.counts, MemoryCounts)
+    np.testing.assert_array_equal(dense(disk), dense(memory))
+    assert disk.genes == memory.genes
+    assert list(disk.obs.index) == list(memory.obs.index)
+    assert [note for note in disk.notes if "copy" not in note] == list(memory.notes)
+    object_ = from_anndata(sources.read_adata(stored), **options)
+    np.testing.assert_array_equal(dense(object_), dense(memory))
+
+
+def test_copies_are_made_once(stored: Path, own_data_folder: Path) -> None:
+    options = {"backed": True, "n_top_genes": 10, "min_genes": 1}
+    first = load_cells(stored, **options)
+    copies = list((own_data_folder / "unpacked").iterdir())
+    assert [str(copies[0])] == [str(first.counts.path)]
+    assert any(str(copies[0]) in note for note in first.notes)
+    stamp = copies[0].stat().st_mtime_ns
+    np.testing.assert_array_equal(dense(load_cells(stored, **options)), dense(first))
+    assert copies[0].stat().st_mtime_ns == stamp
+    load_cells(stored, **{**options, "n_top_genes": 11})
+    assert len(list((own_data_folder / "unpacked").iterdir())) == 2
+
+
+def test_counts_go_to_memory_if_they_fit(
+    make: Make, write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own_data_folder: Path
+) -> None:
+    path = write(make(), tmp_path / "cells.h5ad")
+    assert isinstance(load_cells(path).counts, MemoryCounts)
+    monkeypatch.setattr(table, "memory_limit", lambda: 100)
+    assert isinstance(load_cells(path).counts, StoredCounts)
+    monkeypatch.setattr(sources, "memory_limit", lambda: 100)
+    columns_first = make()
+    columns_first.X = csc_matrix(columns_first.X)
+    with pytest.raises(UserError, match=r"X is stored as CSC and needs .* GiB of memory: write it as CSR"):
+        load_cells(write(columns_first, tmp_path / "csc.h5ad"))
+
+
+def test_broken_files_are_told(make: Make, write: Write, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="does not exist"):
+        load_cells(str(tmp_path / "nothing.h5ad"))
+    with pytest.raises(UserError, match="unknown set of cells 'onek1': did you mean 'onek1k'"):
+        load_cells("onek1")
+    path = write(make(400, 60), tmp_path / "cut.h5ad")
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+    with pytest.raises(UserError, match=r"cut\.h5ad is not a readable"):
+        load_cells(path)
+    with h5py.File(tmp_path / "void.h5ad", "w") as file:
+        pass
+    with pytest.raises(UserError, match=r"void\.h5ad: has no X, and no layers at all"):
+        load_cells(tmp_path / "void.h5ad")
+    path = write(make(), tmp_path / "less.h5ad")
+    with h5py.File(path, "r+") as file:
+        del file["obs"]
+    with pytest.raises(UserError, match=r"less\.h5ad is not a readable AnnData file"):
+        load_cells(path)
+    path = write(make(), tmp_path / "shape.h5ad")
+    with h5py.File(path, "r+") as file:
+        file["X"].attrs["shape"] = (30, 13)
+    with pytest.raises(UserError, match=r"X has shape \(30, 13\), obs and var 30 and 12 rows"):
+        load_cells(path)
+
+
+def test_genes_are_mapped_by_name(make: Make) -> None:
+    wanted = ["g3", "new", "g0", "g5"]
+    found = from_anndata(make(), genes=wanted)
+    assert found.genes == tuple(wanted)
+    own = make().X.toarray()
+    np.testing.assert_array_equal(dense(found), np.stack([own[:, 3], 0 * own[:, 0], own[:, 0], own[:, 5]], axis=1))
+    assert found.notes[0] == "1 of the model's 4 genes are missing and count as zero"
+    with pytest.raises(UserError, match=r"only 1 of the model's 20 genes are there .*name genes in var_names"):
+        from_anndata(make(), genes=["g0", *(f"x{i}" for i in range(19))])
+
+
+def test_the_memory_limit_is_half_of_something() -> None:
+    assert 1 << 28 < sources.memory_limit() < 1 << 45

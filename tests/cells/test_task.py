@@ -1,0 +1,159 @@
+"""Hiding genes and predicting their counts."""
+
+import numpy as np
+import pytest
+import torch
+from scipy import sparse
+
+from r2mae.cells.likelihood import nb_log_likelihood
+from r2mae.cells.model import CountAutoencoder
+from r2mae.cells.task import GeneTask, dense
+from r2mae.masking.keys import Key
+from r2mae.masking.masks import column_mask
+from r2mae.masking.schemes import RatioDefaults, make_scheme
+from r2mae.training.task import Task
+from r2mae.training.validation import masked_losses
+
+GENES, CELLS = 40, 16
+KEY = Key.root(3)
+
+
+@pytest.fixture
+def counts() -> np.ndarray:
+    return np.random.default_rng(0).poisson(0.5, (CELLS, GENES)).astype(np.float32)
+
+
+def batch_of(counts: np.ndarray, batches: int = 2) -> dict[str, torch.Tensor]:
+    rows = sparse.csr_matrix(counts)
+    return {
+        "indptr": torch.from_numpy(rows.indptr.astype(np.int64)),
+        "indices": torch.from_numpy(rows.indices),
+        "values": torch.from_numpy(rows.data),
+        "batch": torch.arange(len(counts)) % batches,
+    }
+
+
+@pytest.fixture
+def model() -> CountAutoencoder:
+    torch.manual_seed(0)
+    return CountAutoencoder(GENES, 2, 32, 8)
+
+
+def plain_loss(model: CountAutoencoder, counts: torch.Tensor, batch: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    """The paper's objective, written down densely."""
+    logits, _ = model((counts * ~mask).log1p(), batch)
+    log_mean = logits.log_softmax(1) + counts.sum(1, keepdim=True).log()
+    values = -nb_log_likelihood(counts, log_mean, model.log_theta)
+    return (values * mask).sum() / (mask.sum() * len(counts))
+
+
+def test_protocol() -> None:
+    assert isinstance(GeneTask(GENES), Task)
+
+
+@pytest.mark.parametrize("ratio", [0.0, 0.1, 0.5, 1.0])
+def test_loss_and_gradients_equal_the_plain_ones(counts: np.ndarray, model: CountAutoencoder, ratio: float) -> None:
+    task, batch = GeneTask(GENES), batch_of(counts)
+    mask = column_mask(GENES, ratio, KEY)
+    corrupted = task.corrupt(batch, ratio, KEY)
+    output = task.forward(model, corrupted)
+    loss = task.losses(output, corrupted).sum() / corrupted.count
+    plain = plain_loss(model, torch.from_numpy(counts), batch["batch"], mask)
+    torch.testing.assert_close(loss, plain, rtol=1e-5, atol=1e-5)
+    parameters = list(model.parameters())
+    ours, theirs = torch.autograd.grad(loss, parameters), torch.autograd.grad(plain, parameters)
+    for a, b in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-5)
+
+
+def test_hidden_is_what_the_loss_counts(counts: np.ndarray) -> None:
+    corrupted = GeneTask(GENES).corrupt(batch_of(counts), 0.3, KEY)
+    assert corrupted.count == int(corrupted.hidden.sum()) == CELLS * 12
+    assert corrupted.entries == counts.size
+    assert (corrupted.hidden == corrupted.hidden[0]).all()  # whole columns
+
+
+def test_all_micro_batches_share_the_columns(counts: np.ndarray) -> None:
+    task = GeneTask(GENES)
+    first, later = (task.corrupt(batch_of(counts), 0.3, KEY.rows(row)) for row in (0, 200))
+    assert torch.equal(first.hidden, later.hidden)
+
+
+def test_no_ratio_of_single_cells(counts: np.ndarray) -> None:
+    with pytest.raises(ValueError, match="one ratio for all cells"):
+        GeneTask(GENES).corrupt(batch_of(counts), np.full(CELLS, 0.3), KEY)
+
+
+def test_the_model_does_not_see_hidden_counts(counts: np.ndarray, model: CountAutoencoder) -> None:
+    task, mask = GeneTask(GENES), column_mask(GENES, 0.4, KEY).numpy()
+    other = counts.copy()
+    other[:, mask] = np.roll(counts[:, mask], 1, axis=1)  # the library size stays the same
+    seen = [task.forward(model, task.corrupt(batch_of(c), 0.4, KEY)).prediction for c in (counts, other)]
+    assert torch.equal(*seen)
+
+
+def test_library_size_is_that_of_the_whole_cell(counts: np.ndarray, model: CountAutoencoder) -> None:
+    task, hidden = GeneTask(GENES), torch.tensor([2, 5, 30])
+    model.eval()
+    for columns in (None, hidden):
+        mu = task.reconstruct(model, batch_of(counts), hidden=columns)
+        torch.testing.assert_close(mu.sum(1), torch.from_numpy(counts.sum(1)))
+    torch.testing.assert_close(task.impute(model, batch_of(counts), hidden), mu[:, hidden])
+    changed = counts.copy()
+    changed[:, 2] = 0  # what is imputed looks at the total alone, not at the gene
+    share = [task.expected(model, batch_of(c), hidden=hidden)[0] for c in (counts, changed)]
+    assert torch.equal(*share)
+
+
+def test_dense_undoes_the_sparse_form(counts: np.ndarray) -> None:
+    assert np.array_equal(dense(batch_of(counts), GENES).numpy(), counts)
+
+
+def test_embedding_is_that_of_whole_cells(counts: np.ndarray, model: CountAutoencoder) -> None:
+    model.eval()
+    batch = batch_of(counts)
+    latent = GeneTask(GENES).embed(model, batch)
+    torch.testing.assert_close(latent, model.encode(torch.from_numpy(counts).log1p(), batch["batch"]))
+    assert not latent.requires_grad
+
+
+def test_a_cell_without_counts_has_a_finite_loss(counts: np.ndarray, model: CountAutoencoder) -> None:
+    counts[3] = 0
+    task = GeneTask(GENES)
+    corrupted = task.corrupt(batch_of(counts), 0.3, KEY)
+    assert torch.isfinite(task.losses(task.forward(model, corrupted), corrupted)).all()
+
+
+def test_learned_weights(counts: np.ndarray, model: CountAutoencoder) -> None:
+    scheme = make_scheme("r2mae-cl", RatioDefaults(fixed=0.25, low=0.1, high=0.5)).bind(10)
+    assert scheme.curriculum is not None
+    task = GeneTask(GENES)
+    network = task.weight_network(scheme.curriculum)
+    corrupted = task.corrupt(batch_of(counts), 0.3, KEY)
+    output = task.forward(model, corrupted)
+    weights = task.learned_weights(network, corrupted, output)
+    mean = torch.from_numpy(counts).div(20).log1p().mean(0, keepdim=True)
+    torch.testing.assert_close(weights, network(mean)[corrupted.hidden[0]])
+    losses = task.losses(output, corrupted) * weights[:, 0]
+    assert losses.shape == (CELLS, 12)
+
+
+class _Batches:
+    def __init__(self, counts: np.ndarray) -> None:
+        self.counts = counts
+
+    def __len__(self) -> int:
+        return len(self.counts)
+
+    def __getitems__(self, indices: np.ndarray) -> dict[str, torch.Tensor]:
+        return batch_of(self.counts[indices])
+
+
+def test_validation_loss_is_the_mean_over_hidden_counts(counts: np.ndarray, model: CountAutoencoder) -> None:
+    task = GeneTask(GENES)
+    (loss,) = masked_losses(task, model, _Batches(counts), (0.25,))
+    model.eval()
+    mask = column_mask(GENES, 0.25, Key.root(0).fold("evaluation masks").fold(0))
+    with torch.no_grad():
+        plain = plain_loss(model, torch.from_numpy(counts), torch.arange(CELLS) % 2, mask)
+    assert loss == pytest.approx(float(plain), rel=1e-5)
