@@ -155,6 +155,24 @@ def test_no_network(server, root):
     assert left_behind(root) == []
 
 
+def test_a_file_without_an_address_is_placed_by_hand(root):
+    some = PublicSet("some", "cells", "A set", "the portal", "CC0", (PublicFile("some/set.bin", "", DIGEST, SIZE),))
+    place = root / "some" / "set.bin"
+    message = refused(r"is missing: place it there \(the portal\), or point R2MAE_DATA", locate, some)
+    assert "data fetch" not in message
+    refused(f"no address is known .* by hand at {re.escape(str(place))}", fetch, some, progress=False)
+    assert left_behind(root) == []
+    place.parent.mkdir(parents=True)
+    place.write_bytes(CONTENT[:-1])
+    refused("is corrupted .*: place another copy there", locate, some)
+    refused("by hand", fetch, some, progress=False)
+    assert place.read_bytes() == CONTENT[:-1]
+    place.write_bytes(CONTENT)
+    assert locate(some) == {"some/set.bin": place}
+    assert verify(some) == {place: "ok"}
+    assert fetch(some, progress=False) == [place]
+
+
 def test_a_stop_in_the_middle_leaves_nothing(server, root, monkeypatch):
     import pooch
 

@@ -101,15 +101,11 @@ def locate(public: PublicSet) -> dict[str, Path]:
     for file in public.files:
         place = places[file.path]
         if not place.is_file():
-            raise UserError(
-                f"{place} is missing: run `r2mae data fetch {public.name}`, "
-                f"or point R2MAE_DATA at the folder that holds {file.path}"
-            )
+            remedy = f"run `r2mae data fetch {public.name}`" if file.url else f"place it there ({public.origin})"
+            raise UserError(f"{place} is missing: {remedy}, or point R2MAE_DATA at the folder that holds {file.path}")
         if file.size is not None and (size := place.stat().st_size) != file.size:
-            raise UserError(
-                f"{place} is corrupted ({size:,} bytes, expected {file.size:,}): "
-                f"run `r2mae data fetch {public.name}` to replace it"
-            )
+            remedy = f"run `r2mae data fetch {public.name}` to replace it" if file.url else "place another copy there"
+            raise UserError(f"{place} is corrupted ({size:,} bytes, expected {file.size:,}): {remedy}")
     return places
 
 

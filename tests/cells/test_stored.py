@@ -3,6 +3,7 @@
 import json
 import multiprocessing
 import pickle
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 from scipy.sparse import csr_matrix
 from torch.utils.data import DataLoader
 
+from r2mae.cells import stored
 from r2mae.cells.batches import CellBatches
 from r2mae.cells.counts import Counts, MemoryCounts
 from r2mae.cells.stored import StoredCounts, open_store, read_copy, write_copy
@@ -135,6 +137,25 @@ def test_a_copy_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(UserError, match=r"cannot be written .*point R2MAE_DATA at a folder with room"):
         write_copy(MemoryCounts(MATRIX), tmp_path / "file" / "copy.h5")
+
+
+@pytest.mark.parametrize("entries", [0, MATRIX.nnz])
+def test_a_disk_that_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, entries: int) -> None:
+    usage = shutil.disk_usage(tmp_path)._replace(free=(1 << 26) + 8 * MATRIX.nnz - 1)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage)
+    with pytest.raises(UserError, match=r"copy\.h5: cannot be written \(No space left on device\): point R2MAE_DATA"):
+        write_copy(MemoryCounts(MATRIX), tmp_path / "copy.h5", entries=entries)
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_h5py_says_of_a_write_error_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing(*_: object) -> object:
+        raise RuntimeError("Can't close dataset (file write failed: time = Sat\n, filename = x)")
+
+    monkeypatch.setattr(stored, "chunks", failing)
+    with pytest.raises(UserError, match=r"copy\.h5: cannot be written \(Can't close dataset .* filename = x\)") as told:
+        write_copy(MemoryCounts(MATRIX), tmp_path / "copy.h5")
+    assert "\n" not in str(told.value)
 
 
 @pytest.mark.parametrize("break_it", ["indptr", "length", "indices", "missing", "order"])

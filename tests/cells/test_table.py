@@ -92,6 +92,9 @@ def test_the_object_is_left_as_it_is(make: Make) -> None:
 
 def test_sparse_dense_and_columns_first_are_the_same(make: Make, write: Write, tmp_path: Path) -> None:
     expected = dense(from_anndata(make()))
+    half = make()
+    half.X = half.X.toarray().astype(np.float16)
+    np.testing.assert_array_equal(dense(from_anndata(half)), expected)
     for name, matrix in (("dense", make().X.toarray()), ("csc", csc_matrix(make().X)), ("csr", make().X)):
         other = make()
         other.X = matrix

@@ -13,6 +13,7 @@ from r2mae.cells.batches import CellBatches
 from r2mae.cells.config import CellsConfig
 from r2mae.cells.model import CountAutoencoder
 from r2mae.cells.table import CellTable, load_cells, read_adata
+from r2mae.errors import UserError, unknown
 from r2mae.files import atomic_path, write_arrays
 from r2mae.training.validation import evaluating, to_device
 
@@ -60,8 +61,6 @@ def align_batches(
     UserError
         If a batch is new to the model, or `transform_batch` is none of its own.
     """
-    from r2mae.errors import UserError, unknown
-
     if transform_batch is not None:
         if transform_batch not in known:
             raise unknown("batch", transform_batch, known)
@@ -103,10 +102,10 @@ def write_embedding(output: Path, arrays: Mapping[str, np.ndarray], source: str)
         write_arrays(output, arrays)
         return
     adata = read_adata(source)
-    cells = {name: place for place, name in enumerate(arrays["cells"])}
-    places = np.array([cells.get(name, -1) for name in adata.obs_names])
-    adata = adata[places >= 0].copy()  # cells that the run's own rules left out have no embedding
-    adata.obsm["X_r2mae"] = arrays["embedding"][places[places >= 0]]
+    # The cells of the file in its order, none left out (names need not be unique).
+    if list(arrays["cells"]) != list(adata.obs_names.astype(str)):
+        raise UserError(f"{source} has other cells than were embedded: it changed meanwhile; embed it again")
+    adata.obsm["X_r2mae"] = arrays["embedding"]
     import anndata
 
     # pandas 3 keeps names as its own strings, which anndata writes only when told to.

@@ -20,7 +20,8 @@ EMPTY: Mapping[str, Any] = {"layer": None, "batch_key": None, "labels_key": None
 
 def write_setup(adata: "AnnData", layer: str | None, batch_key: str | None, labels_key: str | None) -> None:
     """Check and note in ``adata.uns`` where counts and covariates are."""
-    if layer is not None and layer not in adata.layers:
+    raw = layer == "raw.X" and adata.raw is not None
+    if layer is not None and layer not in adata.layers and not raw:
         raise unknown("layer", layer, adata.layers.keys())
     for key in (batch_key, labels_key):
         if key is not None and key not in adata.obs:

@@ -148,7 +148,7 @@ def to_csr(matrix: Any, name: str) -> csr_matrix:
     dense = np.asarray(matrix)
     if dense.dtype.kind not in "iufb" or dense.ndim != 2:
         raise UserError(f"{name}: counts must be a matrix of numbers, not {dense.dtype} of shape {dense.shape}")
-    return csr_matrix(dense)
+    return csr_matrix(dense.astype(np.float32) if dense.dtype == np.float16 else dense)  # scipy has no half precision
 
 
 def memory_limit() -> int:

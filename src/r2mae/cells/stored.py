@@ -5,7 +5,9 @@ of 400 cells is 800 small reads. Of a compressed one every row would cost the un
 :func:`write_copy` unpacks it once.
 """
 
+import errno
 import os
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -22,6 +24,7 @@ from r2mae.files import atomic_path
 
 _GAP = 1 << 14  # entries that are read in vain where that saves a read of a compressed file
 _MOST_CHUNKS = 1 << 20
+_SPARE = 1 << 26  # bytes that stay free on the disk of a copy
 
 
 class StoredCounts:
@@ -240,7 +243,9 @@ def opened(path: Path) -> Iterator[Any]:
             store.close()
 
 
-def write_copy(counts: Counts, place: Path, min_genes: int = 0) -> tuple[StoredCounts, Int64[np.ndarray, " kept"]]:
+def write_copy(
+    counts: Counts, place: Path, min_genes: int = 0, entries: int = 0
+) -> tuple[StoredCounts, Int64[np.ndarray, " kept"]]:
     """Write counts uncompressed, as float32, a block at a time; whole or not at all.
 
     Parameters
@@ -250,6 +255,8 @@ def write_copy(counts: Counts, place: Path, min_genes: int = 0) -> tuple[StoredC
         An HDF5 file, which is replaced.
     min_genes : int
         Leave out cells that express fewer genes.
+    entries : int
+        How many counts there are at most, if known: a disk that is too small is then told at once.
 
     Returns
     -------
@@ -265,6 +272,7 @@ def write_copy(counts: Counts, place: Path, min_genes: int = 0) -> tuple[StoredC
 
     try:
         with atomic_path(place) as path, h5py.File(path, "w") as made:
+            _need_room(path, entries)
             group = made.create_group("X")
             data, columns = (
                 group.create_dataset(name, (0,), kind, maxshape=(None,), chunks=(1 << 18,))
@@ -275,6 +283,7 @@ def write_copy(counts: Counts, place: Path, min_genes: int = 0) -> tuple[StoredC
                 block.eliminate_zeros()
                 enough = np.flatnonzero(np.diff(block.indptr) >= min_genes)
                 part = block if len(enough) == block.shape[0] else block[enough]
+                _need_room(path, part.nnz)
                 kept.append(first + enough)
                 lengths.append(np.diff(part.indptr))
                 for array, values in ((data, part.data), (columns, part.indices)):
@@ -284,12 +293,19 @@ def write_copy(counts: Counts, place: Path, min_genes: int = 0) -> tuple[StoredC
             group["indptr"] = np.concatenate([[0], np.cumsum(every, dtype=np.int64)])
             group["kept"] = np.concatenate(kept)
             group.attrs["shape"] = np.array([len(every), counts.shape[1]])
-    except OSError as error:
+    except (OSError, RuntimeError) as error:  # h5py raises the latter too
+        reason = getattr(error, "strerror", None) or " ".join(str(error).split())[:120]
         raise UserError(
-            f"{place}: cannot be written ({error.strerror or error}): point R2MAE_DATA at a folder with room for an "
+            f"{place}: cannot be written ({reason}): point R2MAE_DATA at a folder with room for an "
             "uncompressed copy of the counts"
         ) from None
     return read_copy(place)
+
+
+def _need_room(path: Path, entries: int) -> None:
+    """Look before writing: a process whose HDF5 file cannot be written to its end may crash when it is closed."""
+    if shutil.disk_usage(path.parent).free < entries * 8 + _SPARE:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 def read_copy(place: Path) -> tuple[StoredCounts, Int64[np.ndarray, " kept"]]:

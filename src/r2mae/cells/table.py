@@ -239,7 +239,7 @@ def _settle(found: Source, chosen: _Chosen, backed: bool | None) -> _Settled:
     notes: tuple[str, ...] = ()
     if not counts.direct or chosen.entries * 2 <= counts.entries:
         place = _copy_place(found, chosen)
-        made, kept = read_copy(place) if place.exists() else write_copy(wanted, place, chosen.min_genes)
+        made, kept = read_copy(place) if place.exists() else write_copy(wanted, place, chosen.min_genes, chosen.entries)
         _refuse_none(found.name, kept, chosen.min_genes)
         notes = (f"counts are read from an uncompressed copy, {place} ({place.stat().st_size / 2**30:.2f} GiB)",)
         return made, kept, np.diff(made.indptr), (*notes, *_left_out(len(found.obs) - len(kept), chosen.min_genes))
