@@ -108,8 +108,9 @@ def read(path: Path, batch_size: int, workers: int, batches: int | None, *, evic
     torch.set_num_threads(1)
     evict(path)
     began = time.perf_counter()
-    cells = CellBatches(load_cells(path, backed=True, donor_key="donor"))
-    opening = time.perf_counter() - began
+    table = load_cells(path, backed=True, donor_key="donor")
+    cells, opening = CellBatches(table), time.perf_counter() - began
+    path = getattr(table.counts, "path", path)  # of a compressed file, its copy
     evict(path)
     steps = len(cells) // batch_size if batches is None else batches
     order = BatchOrder(len(cells), batch_size, steps, Key.root(0))

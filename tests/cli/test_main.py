@@ -280,7 +280,7 @@ def test_completion_knows_commands_schemes_and_options(run: Run) -> None:
         ("pre", {"pretrain"}),
         ("pretrain dig", {"digits"}),
         ("pretrain digits --scheme r2mae-c", {"r2mae-cl", "r2mae-cl-k0"}),
-        ("pretrain digits --batch", {"--batch-size"}),
+        ("pretrain digits --batch-s", {"--batch-size"}),
         ("pretrain digits --preset mlp-16-6", {"mlp-16-64"}),
     ):
         done = subprocess.run(

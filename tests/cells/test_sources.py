@@ -1,0 +1,98 @@
+"""Where cells come from: paths, names, layers, and what is no AnnData."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import anndata
+import h5py
+import numpy as np
+import pytest
+from scipy.sparse import coo_matrix, csc_matrix, csr_matrix
+
+from r2mae.cells.sources import RAW, from_file, from_object, path_of, read_adata, to_csr
+from r2mae.errors import UserError
+
+Make = Callable[..., anndata.AnnData]
+Write = Callable[..., Path]
+
+
+def test_names_and_paths(own_data_folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "mine.h5ad").touch()
+    assert path_of(tmp_path / "mine.h5ad") == tmp_path / "mine.h5ad"
+    with pytest.raises(UserError, match=r"hlca\.h5ad is missing: place it there .*cellxgene"):
+        path_of("hlca")
+    with pytest.raises(UserError, match=r"unknown set of cells 'cslee': did you mean 'csle'.*or give the path"):
+        path_of("cslee")
+    with pytest.raises(UserError, match=r"no\.h5ad does not exist: name an \.h5ad file"):
+        path_of("no.h5ad")
+    (own_data_folder / "cells").mkdir()
+    (own_data_folder / "cells" / "hlca.h5ad").touch()
+    assert path_of("hlca") == own_data_folder / "cells" / "hlca.h5ad"
+
+
+@pytest.mark.parametrize("kind", [csr_matrix, csc_matrix, coo_matrix, np.asarray])
+def test_matrices_become_csr(kind: Callable[[np.ndarray], object]) -> None:
+    dense = np.random.default_rng(0).poisson(0.5, (6, 4)).astype(np.int32)
+    made = to_csr(kind(dense), "x")
+    assert isinstance(made, csr_matrix)
+    assert made.has_canonical_format
+    np.testing.assert_array_equal(made.toarray(), dense)
+
+
+def test_entries_that_are_there_twice_are_summed_in_a_copy() -> None:
+    twice = csr_matrix((np.ones(3, np.float32), np.array([1, 1, 0]), np.array([0, 3])), shape=(1, 2))
+    np.testing.assert_array_equal(to_csr(twice, "x").toarray(), [[1, 2]])
+    assert twice.indices.tolist() == [1, 1, 0]
+
+
+@pytest.mark.parametrize("matrix", [np.array([["a", "b"]]), np.ones(3), np.array([[object()]])])
+def test_what_is_no_matrix_of_numbers(matrix: np.ndarray) -> None:
+    with pytest.raises(UserError, match=r"^x: counts must be a matrix of numbers, not"):
+        to_csr(matrix, "x")
+
+
+def test_layers_are_offered_and_found(make: Make, write: Write, tmp_path: Path) -> None:
+    adata = make()
+    adata.raw = adata.copy()
+    adata.layers["raw"] = adata.X * 3
+    path = write(adata, tmp_path / "cells.h5ad")
+    for find in (lambda layer: from_file(path, layer, backed=None), lambda layer: from_object(adata, layer)):
+        assert find(None).layers == ("raw", RAW)
+        for layer, factor, where in ((None, 1, "X"), ("raw", 3, "layer raw"), (RAW, 1, "layer raw.X")):
+            found = find(layer)
+            assert found.where == where
+            np.testing.assert_array_equal(found.counts.rows(np.arange(30)).toarray(), factor * make().X.toarray())
+        with pytest.raises(UserError, match=r"has no layer 'rw': did you mean 'raw'"):
+            find("rw")
+
+
+def test_a_layer_that_has_the_name_of_raw(make: Make, write: Write, tmp_path: Path) -> None:
+    adata = make()
+    adata.raw = adata.copy()
+    adata.layers[RAW] = adata.X * 2
+    path = write(adata, tmp_path / "cells.h5ad")
+    for found in (from_file(path, RAW, backed=None), from_object(adata, RAW)):
+        np.testing.assert_array_equal(found.counts.rows(np.arange(30)).toarray(), 2 * make().X.toarray())
+
+
+def test_no_x(make: Make, write: Write, tmp_path: Path) -> None:
+    adata = make()
+    adata.X = None
+    path = write(adata, tmp_path / "cells.h5ad")
+    for find in (lambda: from_file(path, None, backed=None), lambda: from_object(adata, None)):
+        with pytest.raises(UserError, match=r"has no X: name the layer that holds raw counts \(layers: raw\)"):
+            find()
+
+
+def test_files_of_other_making(make: Make, write: Write, tmp_path: Path) -> None:
+    path = write(make(), tmp_path / "cells.h5ad")
+    with h5py.File(path, "r+") as file:
+        del file["X"].attrs["encoding-type"]
+    with pytest.raises(UserError, match=r"X is stored as something unknown: write it as CSR"):
+        from_file(path, None, backed=None)
+    with h5py.File(path, "r+") as file:
+        del file["var"]["_index"]
+    with pytest.raises(UserError, match="is not a readable AnnData file"):
+        from_file(path, None, backed=None)
+    with pytest.raises(UserError, match="is not a readable AnnData file"):
+        read_adata(path)
