@@ -1,6 +1,7 @@
 """Embeddings that models of cells are compared with: expression, its principal components, scVI, any ``.obsm``."""
 
 import logging
+import math
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -13,6 +14,8 @@ from jaxtyping import Float32, Int64
 from r2mae.cells.config import CellsConfig
 from r2mae.cells.donors import MAX_CELLS
 from r2mae.cells.evaluate import TARGET_SUM, evaluate_embedding
+from r2mae.cells.sources import path_of
+from r2mae.cells.stored import opened
 from r2mae.errors import UserError, nearest, unknown
 from r2mae.masking.keys import Key, permutation
 
@@ -53,8 +56,9 @@ def scvi_embedding(table: "CellTable", config: CellsConfig, **options: Any) -> F
     """Train scVI with scvi-tools and return the means of its posteriors.
 
     By default at the sizes and with the training of the configuration: n_hidden, n_latent, two hidden layers (as our
-    encoder), negative binomial likelihood, epochs, batch_size, lr, weight_decay, the same part of the cells held out,
-    and batch_key as its batch. scvi-tools seeds the global generators of NumPy and torch.
+    encoder), negative binomial likelihood, epochs (or as many as make its steps), batch_size, lr, weight_decay, the
+    same part of the cells held out, and batch_key as its batch. scvi-tools seeds the global generators of NumPy and
+    torch.
 
     Parameters
     ----------
@@ -81,7 +85,7 @@ def scvi_embedding(table: "CellTable", config: CellsConfig, **options: Any) -> F
         "n_latent": config.n_latent,
         "n_layers": 2,
         "gene_likelihood": "nb",
-        "max_epochs": max(1, round(config.epochs)),
+        "max_epochs": _epochs_of(config, table.counts.shape[0]),
         "batch_size": config.batch_size,
     }
     for name in options:
@@ -112,6 +116,14 @@ def scvi_embedding(table: "CellTable", config: CellsConfig, **options: Any) -> F
         return np.asarray(model.get_latent_representation(batch_size=_CHUNK), dtype=np.float32)
 
 
+def _epochs_of(config: CellsConfig, cells: int) -> int:
+    """Passes over the training cells, where the configuration counts steps."""
+    if config.steps is None:
+        return max(1, round(config.epochs))
+    trained = cells - round(config.validation * cells) if config.validation else cells
+    return max(1, round(config.steps / math.ceil(trained / config.batch_size)))
+
+
 def obsm_embedding(table: "CellTable", adata: "AnnData", key: str) -> Float32[np.ndarray, "cells width"]:
     """Take an embedding that lies in ``.obsm`` (of scGPT or UCE, for instance), for the cells of a table by name.
 
@@ -135,6 +147,16 @@ def obsm_embedding(table: "CellTable", adata: "AnnData", key: str) -> Float32[np
     values = values.toarray() if hasattr(values, "toarray") else values
     rows: np.ndarray = np.asarray(values, dtype=np.float32)[places]
     return rows
+
+
+def stored_obsm(source: str) -> "AnnData":
+    """Read the names of a file's cells and its ``.obsm``, and no counts."""
+    from anndata import AnnData
+    from anndata.io import read_elem
+
+    with opened(path_of(source)) as store:
+        obs, obsm = read_elem(store["obs"]), read_elem(store["obsm"]) if "obsm" in store else {}
+    return AnnData(obs=obs[[]], obsm=dict(obsm))
 
 
 def baseline_scores(

@@ -21,6 +21,7 @@ from r2mae.training.task import Corrupted, Output
 
 CSR = Mapping[str, Tensor]
 _WEIGHTS_DIVISOR = 20.0  # the weight network sees log(x / 20 + 1)
+_PAPER_WIDTH = 2000
 
 
 @dataclass(frozen=True)
@@ -85,9 +86,13 @@ class GeneTask:
     ----------
     genes : int
         n_input.
+    n_hidden : int
+        Width of the model, to which that of a curriculum's weight network is in proportion (paper: 2000, and a
+        network of 128, 256 and 64 numbers per gene).
     """
 
     genes: int
+    n_hidden: int = _PAPER_WIDTH
 
     def corrupt(self, batch: CSR, ratio: RatioLike, key: Key) -> MaskedGenes:
         """Hide a fraction of the genes.
@@ -183,9 +188,11 @@ class GeneTask:
         The paper's widths (128 and 256, 64 numbers per gene) make 83 million weights at 5,000 genes. Applied to every
         cell they would also make cells × genes × 64 numbers, 512 MB for 400 cells. The columns are hidden for all
         cells at once, and the constraints on W speak of one weight per gene and ratio: so the cells are averaged
-        first, as log(x / 20 + 1).
+        first, as log(x / 20 + 1). In a model of 256 hidden units a network of the paper's widths would be nine tenths
+        of all weights, so that it shrinks with the model.
         """
-        return FeatureWeights(self.genes, curriculum)
+        first, second, channels = (max(4, round(w * min(1.0, self.n_hidden / _PAPER_WIDTH))) for w in (128, 256, 64))
+        return FeatureWeights(self.genes, curriculum, (first, second), channels)
 
     def learned_weights(
         self, network: nn.Module, corrupted: Corrupted, output: Output

@@ -37,19 +37,23 @@ class CellsWing:
 
     def metrics_of(self, config: CellsConfig) -> tuple[Metric, ...]:
         """Return the scores of the label columns, then reconstruction."""
-        found = [Metric("score", "average score", bounds=(-1, 1))] if config.labels or config.regress else []
+        some = config.labels or config.regress
+        found = [Metric("score", "average score", bounds=(-1, 1), ranked=False)] if some else []
         for column in config.labels:
             found += [
                 Metric(f"{column}_bacc", f"{column} balanced accuracy", bounds=(0, 1)),
                 Metric(f"{column}_f1", f"{column} macro F1", bounds=(0, 1)),
-                Metric(f"{column}_auroc", f"{column} macro AUROC", bounds=(0, 1)),
+                Metric(f"{column}_auroc", f"{column} macro AUROC", bounds=(0, 1), ranked=False),
+                Metric(
+                    f"{column}_auroc_donor", f"{column} macro AUROC, donors", bounds=(0, 1), ranked=False, optional=True
+                ),
             ]
         for column in config.regress:
             found += [
                 Metric(f"{column}_spearman_cell", f"{column} Spearman, cells", bounds=(-1, 1)),
                 Metric(f"{column}_spearman_donor", f"{column} Spearman, donors", bounds=(-1, 1)),
             ]
-        found.append(Metric("reconstruction_r", "reconstruction Pearson r", bounds=(-1, 1)))
+        found.append(Metric("reconstruction_r", "reconstruction Pearson r", bounds=(-1, 1), ranked=not some))
         return (*found, Metric("effective_rank", "effective rank", higher_is_better=None, bounds=(1, inf)))
 
     def fingerprint(self, config: CellsConfig) -> str:
@@ -72,9 +76,12 @@ class CellsWing:
         if architecture["model"] != "mlp":
             raise ValueError(f"unknown model {architecture['model']!r}")
         genes, batches = len(architecture["genes"]), len(architecture["batches"])
-        model = CountAutoencoder(genes, batches, int(architecture["n_hidden"]), int(architecture["n_latent"]))
+        n_hidden, n_latent = int(architecture["n_hidden"]), int(architecture["n_latent"])
+        model = CountAutoencoder(genes, batches, n_hidden, n_latent)
         model.gene_names, model.batch_names = tuple(architecture["genes"]), tuple(architecture["batches"])
-        return GeneTask(genes), model
+        return GeneTask(genes, n_hidden), model
+
+    evaluation_options = ("intervals",)
 
     def evaluate(
         self, config: CellsConfig, task: "GeneTask", model: "nn.Module", data: "CellData", **options: Any
@@ -83,6 +90,19 @@ class CellsWing:
         from r2mae.cells.evaluate import evaluate
 
         return evaluate(config, task, model, data, **options)
+
+    def baselines_of(self, config: CellsConfig) -> tuple[str, ...]:
+        """Return expression, pca, scvi, and the keys of the file's ``.obsm``."""
+        from r2mae.cells.baselines import BASELINES, stored_obsm
+
+        return (*BASELINES, *(str(key) for key in stored_obsm(config.data).obsm))
+
+    def score_baseline(self, config: CellsConfig, name: str, data: "CellData", **options: Any) -> dict[str, float]:
+        """Probe the embedding of a baseline as :meth:`evaluate` does a model's."""
+        from r2mae.cells.baselines import BASELINES, baseline_scores, stored_obsm
+
+        adata = None if name in BASELINES else stored_obsm(config.data)
+        return baseline_scores(data.table, config, (name,), adata=adata, **options)[name]
 
     def examples(
         self, config: CellsConfig, task: "GeneTask", model: "nn.Module", data: "CellData"

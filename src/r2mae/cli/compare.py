@@ -8,7 +8,7 @@ from rich.console import Console
 from r2mae.cli.parsing import Parser, add_config, describe, make_config, print_config, read_subject
 from r2mae.cli.show import print_json
 
-_OWN = ("schemes", "seeds", "ratios")
+_OWN = ("schemes", "seeds", "ratios", "baselines")
 
 
 def run(words: Sequence[str]) -> int:
@@ -33,6 +33,13 @@ def run(words: Sequence[str]) -> int:
     )
     parser.add_argument("--seeds", nargs="+", type=str, default=["3"], help="How many, or which (two or more numbers).")
     parser.add_argument("--ratios", nargs="+", type=str, help="Fixed ratios to compare, instead of the three.")
+    parser.add_argument(
+        "--baselines",
+        nargs="+",
+        type=str,
+        default=[],
+        help="Rows that are measured, not pretrained; of cells expression, pca, scvi, and keys of the file's obsm.",
+    )
     parser.add_argument("--jobs", type=int, help="Processes; by default one per core.")
     parser.add_argument("--out", type=str, help="Folder of the comparison; by default runs/compare-DATA.")
     parser.add_argument("--json", action="store_true", help="Print JSON, for scripts.")
@@ -57,6 +64,7 @@ def run(words: Sequence[str]) -> int:
         schemes=schemes,
         seeds=seeds,
         ratios=ratios,
+        baselines=words_of(values["baselines"]),
         jobs=values["jobs"],
         out=out,
     )

@@ -4,20 +4,34 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from r2mae.cli.parsing import Parser
+from r2mae.errors import UserError, unknown
+
+_OPTIONS = ("probe", "intervals")
 
 
 def run(words: Sequence[str]) -> int:
     """Run the command."""
     parser = Parser(
         "r2mae evaluate",
-        "Measure a pretrained model on its test data: linear probe, reconstruction on frozen masks, effective rank.",
-        "r2mae evaluate runs/a --probe logistic",
+        "Measure a pretrained model on its test data: probes, reconstruction on frozen masks, effective rank.",
+        "r2mae evaluate runs/cells --intervals --baselines expression scvi",
     )
     parser.add_argument("run", metavar="RUN", type=str, help="A run folder.")
+    parser.add_argument("what", metavar="WHAT", nargs="?", type=str, help="The run's wing (its usual evaluation).")
     parser.add_argument(
         "--probe",
         choices=["head", "logistic"],
         help="For images: the paper's probe (head, the default), or logistic regression with cross-validated strength.",
+    )
+    parser.add_argument(
+        "--intervals", action="store_true", help="For cells: with 95%% intervals of a bootstrap over test donors."
+    )
+    parser.add_argument(
+        "--baselines",
+        nargs="+",
+        type=str,
+        default=[],
+        help="Measure these as well; for cells expression, pca, scvi, and keys of the file's obsm.",
     )
     parser.add_argument("--device", type=str, default="auto", help="auto, cpu, cuda or cuda:N.")
     parser.add_argument("--json", action="store_true", help="Print JSON, for scripts.")
@@ -26,16 +40,23 @@ def run(words: Sequence[str]) -> int:
 
     from r2mae.cli.show import print_json, scores_table
     from r2mae.experiments.cell import evaluate
+    from r2mae.experiments.plan import words_of
     from r2mae.experiments.wings import wing_of_run
     from r2mae.training.folder import RunFolder
 
     written = RunFolder(path).read_config()
     wing = wing_of_run(written, path)
-    options = {} if values["probe"] is None else {"probe": values["probe"]}
-    scores, seconds = evaluate(path, **options, device=values["device"])
+    if values["what"] not in (None, wing.name):
+        raise unknown("evaluation", values["what"], [wing.name])
+    options = {name: values[name] for name in _OPTIONS if values[name]}
+    for name in options:
+        if name not in wing.evaluation_options:
+            raise UserError(f"{path} is a run of the wing {wing.name}, which has no --{name}: leave it out")
+    found = evaluate(path, baselines=words_of(values["baselines"]), device=values["device"], **options)
     if values["json"]:
-        print_json({"run": str(path), "scores": scores, "seconds": seconds})
+        print_json({"run": str(path), "scores": found.scores, "baselines": found.baselines, "seconds": found.seconds})
         return 0
-    scores_table(scores, wing.metrics_of(wing.config.from_dict(written, source=str(path))))
-    print(f"measured in {seconds:.1f} s")
+    columns = {path.name: found.scores, **found.baselines}
+    scores_table(columns, wing.metrics_of(wing.config.from_dict(written, source=str(path))))
+    print(f"measured in {found.seconds:.1f} s")
     return 0

@@ -19,12 +19,18 @@ class Metric:
         ranked nor compared with the best fixed ratio.
     bounds : (float, float)
         Least and largest possible value; intervals of means end there.
+    ranked : bool
+        Whether it counts in the average score and rank of a comparison; not if it sums others up or is another task.
+    optional : bool
+        Whether there are data for which it is not defined; that no cell has it is then no news.
     """
 
     name: str
     label: str
     higher_is_better: bool | None = True
     bounds: tuple[float, float] = (-inf, inf)
+    ranked: bool = True
+    optional: bool = False
 
     @property
     def arrow(self) -> str:

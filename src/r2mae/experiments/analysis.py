@@ -72,8 +72,8 @@ class Analysis:
         Label of the default fixed ratio, where it is one of the rows.
     ranks : DataFrame
         Means by label and metric name, with "average score" and "average rank" as in the paper's tables, for labels
-        with a value of every metric. The score is a plain mean over metrics, NaN where some are better high and others
-        low: it says something only where they share a scale, the rank always does.
+        with a value of every ranked metric. The score is a plain mean over metrics, NaN where some are better high
+        and others low: it says something only where they share a scale, the rank always does.
     decimals : mapping of metric name to int
         Decimals to show.
     headline : str
@@ -170,6 +170,7 @@ def analyse(comparison: Comparison) -> Analysis:
         str(name): decimals(part["mean"], (part["high"] - part["low"]) / 2) for name, part in summary.groupby("metric")
     }
     primary = metrics[0]
+    pretrained = summary[~summary["label"].isin(comparison.baselines)]
     return Analysis(
         metrics=metrics,
         summary=summary,
@@ -178,8 +179,11 @@ def analyse(comparison: Comparison) -> Analysis:
         default_fixed=default,
         ranks=_ranks(metrics, summary, comparison.labels),
         decimals=places,
-        headline=headline(primary, summary, differences, fixed, places[primary.name]),
-        notes=tuple(_notes(comparison, metrics, scores, chosen, standings(differences, primary, fixed))),
+        headline=headline(primary, pretrained, differences, fixed, places[primary.name]),
+        notes=(
+            *_standings(comparison, primary, differences, fixed),
+            *_notes(comparison, metrics, scores, chosen),
+        ),
     )
 
 
@@ -289,7 +293,7 @@ def _differences(
 
 
 def _ranks(metrics: Sequence[Metric], summary: pd.DataFrame, labels: Sequence[str]) -> pd.DataFrame:
-    directions = {m.name: m.higher_is_better for m in metrics if m.higher_is_better is not None}
+    directions = {m.name: m.higher_is_better for m in metrics if m.higher_is_better is not None and m.ranked}
     names = list(directions)
     means = summary.pivot(index="label", columns="metric", values="mean").reindex(index=list(labels), columns=names)
     complete = means.dropna().rename_axis(index=None, columns=None)
@@ -298,16 +302,23 @@ def _ranks(metrics: Sequence[Metric], summary: pd.DataFrame, labels: Sequence[st
     return rank_table(complete, directions)
 
 
+def _standings(comparison: Comparison, primary: Metric, differences: pd.DataFrame, fixed: Sequence[str]) -> list[str]:
+    """Say how schemes (one alone is in the headline) and baselines stand against the best fixed ratio."""
+    others = [label for label in comparison.labels if label not in {*fixed, *comparison.baselines}]
+    said = [standings(differences, primary, others, "Against")] if len(others) > 1 else []
+    said.append(standings(differences, primary, comparison.baselines, "Baselines, against"))
+    return [sentence for sentence in said if sentence]
+
+
 def _notes(
     comparison: Comparison,
     metrics: Sequence[Metric],
     scores: Mapping[str, pd.DataFrame],
     chosen: Mapping[str, BestFixedChoice],
-    standing: str | None,
 ) -> list[str]:
-    notes = [standing] if standing else []
+    notes = []
     primary = metrics[0]
-    absent = [metric.label for metric in comparison.metrics if metric not in metrics]
+    absent = [metric.label for metric in comparison.metrics if metric not in metrics and not metric.optional]
     if absent:
         notes.append(f"No cell has a value of {listing(absent)}; the headline speaks of {primary.label}.")
     table = scores[primary.name]

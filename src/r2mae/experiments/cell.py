@@ -1,11 +1,13 @@
 """One cell of a comparison, or one run by itself: pretrain, then measure."""
 
 import time
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from r2mae.errors import UserError
-from r2mae.experiments.wing import Wing
+from r2mae.errors import UserError, unknown
+from r2mae.experiments.wing import HasBaselines, Wing
 from r2mae.experiments.wings import wing_of_run
 from r2mae.files import write_json
 from r2mae.training.config import RunConfig, scheme_of
@@ -49,21 +51,71 @@ def pretrain(
     return fitted, results
 
 
-def measure(
-    folder: RunFolder, wing: Wing, *, data: Data | None = None, device: str = "auto", **options: Any
-) -> dict[str, float]:
-    """Measure a finished run with its wing's evaluation."""
+def measure_baseline(config: RunConfig, wing: HasBaselines, name: str, data: Data, out: Path, fingerprint: str) -> None:
+    """Measure a baseline into a folder of its own: ``results.json``, which says on which data."""
+    began = time.perf_counter()
+    scores = wing.score_baseline(config, name, data)
+    results = {"baseline": name, "data": fingerprint, "scores": scores, "seconds": time.perf_counter() - began}
+    with FolderLock(out):
+        write_json(RunFolder(out).results_file, results)
+
+
+def measure(folder: RunFolder, wing: Wing, *, data: Data | None = None, device: str = "auto") -> dict[str, float]:
+    """Measure a finished run with its wing's usual evaluation."""
     config, task, model = load_model(folder.path, wing, device=device)
-    return wing.evaluate(config, task, model, data or wing.load(config), **options)
+    return wing.evaluate(config, task, model, data or wing.load(config))
 
 
-def evaluate(path: Path, **options: Any) -> tuple[dict[str, float], float]:
-    """Measure a finished run by its folder alone, and return its scores and the seconds it took."""
+@dataclass(frozen=True)
+class Evaluated:
+    """What :func:`evaluate` measured: the run's scores, those of baselines by name, and the seconds it took."""
+
+    scores: dict[str, float]
+    baselines: dict[str, dict[str, float]]
+    seconds: float
+
+
+def evaluate(path: Path, *, baselines: Sequence[str] = (), device: str = "auto", **options: Any) -> Evaluated:
+    """Measure a finished run by its folder alone.
+
+    Parameters
+    ----------
+    path : Path
+        Run folder.
+    baselines : sequence of str
+        To be measured on the same data.
+    device : str
+    **options
+        Of the wing's evaluation.
+
+    Raises
+    ------
+    UserError
+        For a folder without a finished run, or unknown baselines.
+    """
     folder = RunFolder(path)
     wing = wing_of_run(folder.read_config(), folder.path)
     began = time.perf_counter()
-    scores = measure(folder, wing, **options)
-    return scores, time.perf_counter() - began
+    config, task, model = load_model(folder.path, wing, device=device)
+    check_baselines(config, wing, baselines)
+    data = wing.load(config)
+    scores = wing.evaluate(config, task, model, data, **options)
+    beside = {}
+    if isinstance(wing, HasBaselines):
+        beside = {name: wing.score_baseline(config, name, data, **options) for name in baselines}
+    return Evaluated(scores, beside, time.perf_counter() - began)
+
+
+def check_baselines(config: RunConfig, wing: Wing, names: Sequence[str]) -> None:
+    """Refuse baselines that the wing does not have for such data."""
+    if not names:
+        return
+    if not isinstance(wing, HasBaselines):
+        raise UserError(f"the wing {wing.name} has no baselines: leave --baselines out")
+    known = wing.baselines_of(config)
+    for name in names:
+        if name not in known:
+            raise unknown("baseline", name, known)
 
 
 def scores_of(folder: RunFolder) -> dict[str, float]:

@@ -19,11 +19,11 @@ from rich.console import Console
 
 from r2mae.errors import UserError
 from r2mae.experiments.board import Board
-from r2mae.experiments.cell import pretrain, scores_of
+from r2mae.experiments.cell import check_baselines, measure_baseline, pretrain, scores_of
 from r2mae.experiments.gather import gather, shared_fields
-from r2mae.experiments.plan import Cell, fixed_label, plan_cells, plan_rows
+from r2mae.experiments.plan import Cell, baseline_rows, fixed_label, plan_cells, plan_rows
 from r2mae.experiments.results import Comparison
-from r2mae.experiments.wing import Wing
+from r2mae.experiments.wing import HasBaselines, Wing
 from r2mae.experiments.wings import get_wing
 from r2mae.files import UNFINISHED, write_json
 from r2mae.training.config import RunConfig
@@ -42,6 +42,7 @@ def compare(
     seeds: Sequence[int],
     out: Path,
     ratios: Sequence[float] | None = None,
+    baselines: Sequence[str] = (),
     jobs: int | None = None,
     console: Console | None = None,
 ) -> Comparison:
@@ -58,6 +59,8 @@ def compare(
         Of the data.
     schemes, ratios
         See :func:`r2mae.experiments.plan.plan_rows`.
+    baselines : sequence of str
+        What to measure beside the schemes, of the wing's :meth:`~r2mae.experiments.wing.HasBaselines.baselines_of`.
     seeds : sequence of int
         Each seed draws weights, data order, masks and (for sets without an official test part) the split.
     out : Path
@@ -78,6 +81,8 @@ def compare(
         raise UserError(f"jobs must be 1 or more, not {jobs}")
     base = replace(base, threads=base.threads or 1)
     rows = plan_rows(base, wing.ratios, schemes, ratios)
+    check_baselines(base, wing, baselines)
+    rows += baseline_rows(base, baselines, rows)
     cells = plan_cells(rows, seeds, out)
     with FolderLock(out):
         shared = shared_fields(base)
@@ -117,14 +122,17 @@ def _claim(out: Path, shared: dict[str, Any]) -> None:
 
 def _check(cell: Cell, fingerprint: str) -> None:
     """Refuse a folder of another configuration before hours are spent on the others."""
-    if RunFolder(cell.folder).config_file.exists():
+    folder = RunFolder(cell.folder)
+    if cell.row.baseline and folder.results is not None and folder.results.get("data") != fingerprint:
+        raise UserError(f"{cell.folder} was measured on other data: choose another --out, or remove it to measure anew")
+    if folder.config_file.exists():
         with FolderLock(cell.folder):
-            RunFolder(cell.folder).claim(cell.config, fingerprint)
+            folder.claim(cell.config, fingerprint)
 
 
 def _finished(cell: Cell) -> bool:
     folder = RunFolder(cell.folder)
-    return folder.trained and folder.results is not None
+    return (folder.trained or cell.row.baseline) and folder.results is not None
 
 
 def _jobs(jobs: int | None, device: str) -> int:
@@ -145,7 +153,14 @@ def _run(waiting: Sequence[Cell], wing: Wing, board: Board, jobs: int) -> None:
     pool = ProcessPoolExecutor(jobs, context, _start_worker, (shared, os.getpid()))
     try:
         futures = {
-            pool.submit(_run_cell, place, wing.name, cell.config.to_dict(), str(cell.folder)): cell
+            pool.submit(
+                _run_cell,
+                place,
+                wing.name,
+                cell.config.to_dict(),
+                str(cell.folder),
+                cell.row.label if cell.row.baseline else None,
+            ): cell
             for place, cell in enumerate(waiting)
         }
         pending: set[Future[float]] = set(futures)
@@ -214,10 +229,15 @@ class _SharedProgress:
         return
 
 
-def _run_cell(place: int, wing_name: str, config: dict[str, Any], folder: str) -> float:
+def _run_cell(place: int, wing_name: str, fields: dict[str, Any], folder: str, baseline: str | None) -> float:
     """Run a cell in a worker process, and return its seconds."""
     began = time.perf_counter()
     wing = get_wing(wing_name)
-    pretrain(wing.config.from_dict(config), wing, Path(folder), reporter=_SharedProgress(place))
+    config = wing.config.from_dict(fields)
+    if baseline is None:
+        pretrain(config, wing, Path(folder), reporter=_SharedProgress(place))
+    else:
+        assert isinstance(wing, HasBaselines)
+        measure_baseline(config, wing, baseline, wing.load(config), Path(folder), wing.fingerprint(config))
     gc.collect()  # a trainer and its data are a cycle, and would stay while the next cell loads its own
     return time.perf_counter() - began

@@ -35,14 +35,16 @@ COLOURS = {
     "r2mae-cl-k0": "#882255",
 }
 _OTHER = "#999933"
+_BASELINES = ("#8c510a", "#bf9058", "#5a3a1a", "#d9c3a0")  # browns
 _DASHES = ("-", "--", ":", "-.")
 _WIDTH = 6.4
 
 
 def colours_of(comparison: Comparison) -> dict[str, tuple[float, float, float]]:
-    """Return a colour per label: fixed for a scheme, and greys from light to dark for rising fixed ratios."""
+    """Return a colour per label: fixed for a scheme, greys from light to dark for rising fixed ratios, browns."""
     schemes = dict(zip(comparison.table["label"], comparison.table["scheme"], strict=True))
     colours = {label: to_rgb(COLOURS.get(scheme, _OTHER)) for label, scheme in schemes.items()}
+    colours.update(zip(comparison.baselines, map(to_rgb, cycle(_BASELINES)), strict=False))
     fixed = _ratios_of(comparison)
     shades = np.linspace(0.72, 0.12, len(fixed)) if len(fixed) != 1 else np.array([0.43])
     colours.update({label: (float(s), float(s), float(s)) for label, s in zip(fixed, shades, strict=True)})
@@ -102,11 +104,15 @@ def score_against_ratio(comparison: Comparison, analysis: Analysis, metric: Metr
     metric = metric or analysis.primary
     colours, fixed = colours_of(comparison), _ratios_of(comparison)
     rows = {label: analysis.interval(label, metric.name) for label in comparison.labels}
-    others = [label for label in comparison.labels if label not in fixed and rows[label]["n"] > 0]
+    bare = [label for label in comparison.baselines if rows[label]["n"] > 0]  # without a ratio
+    others = [label for label in comparison.labels if label not in {*fixed, *bare} and rows[label]["n"] > 0]
     ends = {label: part[["low", "high"]].iloc[0].tolist() for label, part in comparison.table.groupby("label")}
     with figure_style():
-        figure = Figure(figsize=(_WIDTH, 4.2 + 0.22 * ((len(others) + 4) // 4)), layout="constrained")
+        figure = Figure(figsize=(_WIDTH, 4.2 + 0.22 * ((len(others) + len(bare) + 4) // 4)), layout="constrained")
         axes = figure.add_subplot()
+        dashes = _dashes_of(comparison)
+        for label in bare:
+            axes.axhline(rows[label]["mean"], color=colours[label], ls=dashes[label], lw=1.2, zorder=1)
         curve = [(ratio, rows[label]) for label, ratio in fixed.items() if rows[label]["n"] > 0]
         grey = to_rgb(COLOURS["fixed"])
         axes.plot([ratio for ratio, _ in curve], [row["mean"] for _, row in curve], "-", color=grey, lw=1.5)
@@ -121,6 +127,7 @@ def score_against_ratio(comparison: Comparison, analysis: Analysis, metric: Metr
                 axes.plot([low, high], [rows[label]["mean"]] * 2, "-", color=colours[label], lw=3, alpha=0.75)
             _point(axes, rows[label], x, colours[label])
             handles.append(Line2D([], [], color=colours[label], lw=3, marker="D", ms=5, label=label))
+        handles += [Line2D([], [], color=colours[label], lw=1.2, ls=dashes[label], label=label) for label in bare]
         axes.set_xlim(-0.02, 1.02)
         axes.set_xticks(np.arange(0, 1.01, 0.1))
         axes.grid()

@@ -31,6 +31,7 @@ def gather(cells: Sequence[Cell], wing: Wing, base: RunConfig, extra: Mapping[st
     """Read scores, curves, ratios and examples of finished cells."""
     order = {label: place for place, label in enumerate(dict.fromkeys(cell.row.label for cell in cells))}
     ordered = sorted(cells, key=lambda cell: (order[cell.row.label], cell.seed))
+    trained = [cell for cell in ordered if not cell.row.baseline]
     first = cells[0].seed
     table = pd.DataFrame([_line(cell) for cell in ordered])
     seeds = [int(seed) for seed in dict.fromkeys(cell.seed for cell in cells)]
@@ -38,9 +39,9 @@ def gather(cells: Sequence[Cell], wing: Wing, base: RunConfig, extra: Mapping[st
         title=Path(base.data).name,
         metrics=wing.metrics_of(base),
         table=table,
-        curves=pd.concat([_curve(cell) for cell in ordered], ignore_index=True),
-        ratios={cell.row.label: _metrics(cell)["ratio"].to_numpy() for cell in ordered if cell.seed == first},
-        reconstructions=_examples([cell for cell in ordered if cell.seed == first], wing),
+        curves=pd.concat([_curve(cell) for cell in trained], ignore_index=True),
+        ratios={cell.row.label: _metrics(cell)["ratio"].to_numpy() for cell in trained if cell.seed == first},
+        reconstructions=_examples([cell for cell in trained if cell.seed == first], wing),
         config={**shared_fields(base), "schemes": list(order), "seeds": seeds, **extra},
         environment=environment(),
     )

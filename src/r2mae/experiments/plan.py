@@ -1,10 +1,12 @@
 """What a comparison runs: its rows (schemes, with every fixed ratio a row of its own) and cells (rows × seeds)."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from r2mae.errors import UserError
+from r2mae.experiments.results import BASELINE
 from r2mae.masking.schemes import RatioDefaults, scheme_takes
 from r2mae.training.config import RunConfig, scheme_of
 
@@ -27,6 +29,8 @@ class Row:
         Ends of the ratios that the scheme uses.
     config : RunConfig
         With the scheme and its numbers; the seed is still open.
+
+    A baseline is a row with the scheme :data:`BASELINE` and without ratios; it is measured, not pretrained.
     """
 
     label: str
@@ -35,6 +39,11 @@ class Row:
     low: float
     high: float
     config: RunConfig
+
+    @property
+    def baseline(self) -> bool:
+        """Whether there is nothing to pretrain."""
+        return self.scheme == BASELINE
 
 
 @dataclass(frozen=True)
@@ -87,6 +96,22 @@ def plan_rows(
         else:
             rows.append(_row(base, defaults, name, base.ratio))
     return rows
+
+
+def baseline_rows(base: RunConfig, names: Sequence[str], rows: Sequence[Row]) -> list[Row]:
+    """Return one row per baseline.
+
+    Raises
+    ------
+    UserError
+        For a baseline that is named twice, or like a scheme's row.
+    """
+    taken = {row.label for row in rows}
+    for name in names:
+        if name in taken:
+            raise UserError(f"two rows of the comparison would be called {name!r}: name each baseline once")
+        taken.add(name)
+    return [Row(name, BASELINE, None, math.nan, math.nan, base) for name in names]
 
 
 def plan_cells(rows: Sequence[Row], seeds: Sequence[int], out: Path) -> list[Cell]:

@@ -9,6 +9,7 @@ import pandas as pd
 
 from r2mae.evaluation.metrics import Metric
 
+BASELINE = "baseline"  # the scheme of rows that were not pretrained
 CELL_COLUMNS = ("label", "scheme", "ratio", "low", "high", "seed", "seconds")
 
 
@@ -45,7 +46,8 @@ class Comparison:
     table : DataFrame
         One line a cell (a scheme under a seed): the columns :data:`CELL_COLUMNS`, then one per score. `label` names
         the row of the comparison ("fixed 0.50", "r2mae"); `ratio` is the fixed ratio or NaN; `low` and `high` are the
-        ends of the scheme's ratios. Lines are in the order of display: by label, then by seed.
+        ends of the scheme's ratios; a baseline has the scheme :data:`BASELINE` and NaN for all three. Lines are in the
+        order of display: by label, then by seed.
     curves : DataFrame
         Training curves, thinned to means over windows: label, seed, step, loss, validation_loss.
     ratios : mapping of label to ndarray
@@ -69,3 +71,8 @@ class Comparison:
     def labels(self) -> list[str]:
         """The rows of the comparison, in the order of display."""
         return list(dict.fromkeys(self.table["label"]))
+
+    @property
+    def baselines(self) -> list[str]:
+        """Those of them that were not pretrained."""
+        return list(dict.fromkeys(self.table.loc[self.table["scheme"] == BASELINE, "label"]))

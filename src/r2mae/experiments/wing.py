@@ -36,6 +36,10 @@ class Wing(Trainable, Protocol):
     def set_defaults(self) -> Mapping[str, Mapping[str, Any]]:
         """Fields of the configuration that a named set wants otherwise than the wing."""
 
+    @property
+    def evaluation_options(self) -> tuple[str, ...]:
+        """Names of what :meth:`evaluate` can be asked for."""
+
     def evaluate(self, config: Any, task: Any, model: nn.Module, data: Any, **options: Any) -> dict[str, float]:
         """Measure a pretrained model: a number for each of `metrics`, and more if the wing likes."""
 
@@ -51,3 +55,14 @@ class Wing(Trainable, Protocol):
 
     def embed(self, config: Any, task: Any, model: nn.Module, source: str) -> dict[str, np.ndarray]:
         """Embed new data, and return arrays by name (`embedding`, and what belongs to it)."""
+
+
+@runtime_checkable
+class HasBaselines(Protocol):
+    """A wing that can also measure what is no pretrained model of ours: raw features, other packages, given vectors."""
+
+    def baselines_of(self, config: Any) -> tuple[str, ...]:
+        """Return the names that can be asked for, given such data."""
+
+    def score_baseline(self, config: Any, name: str, data: Any, **options: Any) -> dict[str, float]:
+        """Measure one of them, as far as :meth:`Wing.evaluate` applies to it."""

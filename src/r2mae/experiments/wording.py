@@ -118,14 +118,26 @@ def headline(
     return f"{first}. {lead_in} {_against_best_fixed(found.iloc[0].to_dict(), places)}."
 
 
-def standings(differences: pd.DataFrame, metric: Metric, fixed: Sequence[str]) -> str | None:
-    """Sort the schemes into better, undecided and worse than the best fixed ratio; None with fewer than two schemes."""
+def standings(differences: pd.DataFrame, metric: Metric, labels: Sequence[str], lead: str) -> str | None:
+    """Sort rows into better, undecided and worse than the best fixed ratio; None where one seed can decide nothing.
+
+    Parameters
+    ----------
+    differences : DataFrame
+        As in :class:`r2mae.experiments.analysis.Analysis`.
+    metric : Metric
+        The primary one.
+    labels : sequence of str
+        The rows.
+    lead : str
+        How the sentence begins.
+    """
     rows = differences[
         (differences["metric"] == metric.name)
         & (differences["against"] == BEST_FIXED)
-        & ~differences["label"].isin(list(fixed))
+        & differences["label"].isin(list(labels))
     ]
-    if len(rows) < 2 or rows["n"].max() < 2:
+    if rows.empty or rows["n"].max() < 2:
         return None
     groups = {verdict: list(part["label"]) for verdict, part in rows.groupby("verdict")}
     parts = [
@@ -133,7 +145,7 @@ def standings(differences: pd.DataFrame, metric: Metric, fixed: Sequence[str]) -
         for verdict in ("better", "undecided", "worse")
         if verdict in groups
     ]
-    return f"Against the best fixed ratio in {metric.label}: {'; '.join(parts)}."
+    return f"{lead} the best fixed ratio in {metric.label}: {'; '.join(parts)}."
 
 
 def _against_best_fixed(difference: Mapping[Hashable, Any], places: int) -> str:

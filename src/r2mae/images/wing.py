@@ -72,6 +72,8 @@ class ImagesWing:
         model = MLPAutoencoder(pixels, int(architecture["hidden"]), int(architecture["latent"]))
         return PixelTask(pixels, exact=bool(architecture["exact"])), model
 
+    evaluation_options = ("probe",)
+
     def evaluate(
         self,
         config: ImagesConfig,
