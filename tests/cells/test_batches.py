@@ -9,12 +9,13 @@ import pytest
 import torch
 from scipy.sparse import csr_matrix
 
-from r2mae.cells.batches import CellBatches, load_data, split_data
+from r2mae.cells.batches import CellBatches, DeviceBatches, load_data, split_data
 from r2mae.cells.config import CellsConfig
 from r2mae.cells.table import from_anndata
 from r2mae.errors import UserError
-from r2mae.training.task import Batches, Data, rows_of
+from r2mae.training.task import Batches, Data, MovableBatches, rows_of
 
+needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 Make = Callable[..., anndata.AnnData]
 
 
@@ -38,6 +39,29 @@ def test_a_batch_is_the_rows(make: Make, kind: type) -> None:
     assert batch["batch"].tolist() == [0, 2, 0]
     batch["values"][:] = 99
     np.testing.assert_array_equal(table.counts.rows(np.array([0])).toarray(), adata.X[0].toarray())
+
+
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=needs_cuda)])
+def test_batches_on_a_device_are_the_same(make: Make, device: str) -> None:
+    adata = make()
+    adata.obs["plate"] = ["a", "b", "c"] * 10
+    adata.X.data[3] = 0
+    table, rows = from_anndata(adata, batch_key="plate"), np.array([20, 3, 0, 7, 12])
+    there = DeviceBatches(table.counts.rows(rows), table.batch[rows], torch.device(device))
+    here = CellBatches(table, rows)
+    assert len(there) == len(here)
+    for wanted in ([2, 0, 2], [4], np.arange(5)):
+        expected, found = here.__getitems__(wanted), there.__getitems__(wanted)
+        assert found.keys() == expected.keys()
+        for name, value in found.items():
+            assert value.device.type == device
+            torch.testing.assert_close(value.cpu(), expected[name], rtol=0, atol=0)
+
+
+def test_batches_move_to_a_device_with_room_alone(make: Make) -> None:
+    batches = CellBatches(from_anndata(make()))
+    assert isinstance(batches, MovableBatches)
+    assert batches.on_device(torch.device("cpu")) is batches
 
 
 def test_validation_is_a_function_of_the_seed(make: Make) -> None:

@@ -6,12 +6,16 @@ from typing import Any
 
 import numpy as np
 import torch
+from scipy.sparse import csr_matrix
 from torch import Tensor
 
 from r2mae.cells.config import CellsConfig
+from r2mae.cells.counts import chunks, in_memory
 from r2mae.cells.donors import check_probes
 from r2mae.cells.table import CellTable, load_cells
 from r2mae.masking.keys import Key, permutation
+
+_ENTRY = 8  # bytes on a device of a count: float32 and int32
 
 
 class CellBatches:
@@ -50,6 +54,61 @@ class CellBatches:
             "indices": torch.from_numpy(found.indices),
             "values": torch.from_numpy(found.data.astype(np.float32, copy=False)),
             "batch": torch.from_numpy(self.batch[rows]),
+        }
+
+    def on_device(self, device: torch.device) -> "CellBatches | DeviceBatches":
+        """Return the batches made on the device, if the counts are in memory and take a quarter of what it has free.
+
+        What is not there cannot be told of any other accelerator than CUDA's, so that it stays as it is there.
+        """
+        if device.type != "cuda" or not in_memory(self.counts):
+            return self
+        rows = np.arange(self.counts.shape[0]) if self.rows is None else self.rows
+        entries = sum(int(block.nnz) for _, block in chunks(self.counts))
+        if _ENTRY * entries > torch.cuda.mem_get_info(device)[0] // 4:
+            return self
+        return DeviceBatches(self.counts.rows(rows), self.batch[rows], device)
+
+
+class DeviceBatches:
+    """Cells that lie on a device: batches are put together there.
+
+    Parameters
+    ----------
+    counts : csr_matrix
+        Of these cells.
+    batch : int64 array, shape (cells,)
+        Their batch numbers.
+    device : torch.device
+    """
+
+    def __init__(self, counts: csr_matrix, batch: np.ndarray, device: torch.device) -> None:
+        if not counts.data.all():
+            counts.eliminate_zeros()
+        self._starts = counts.indptr.astype(np.int64)  # on the host, which so knows the shapes beforehand
+        self._indices = torch.from_numpy(counts.indices).to(device)
+        self._values = torch.from_numpy(counts.data.astype(np.float32, copy=False)).to(device)
+        self._batch = torch.from_numpy(batch).to(device)
+
+    def __len__(self) -> int:
+        """Return the number of cells."""
+        return len(self._batch)
+
+    def __getitems__(self, indices: Sequence[int] | np.ndarray) -> dict[str, Tensor]:
+        """Return these cells, as :meth:`CellBatches.__getitems__`."""
+        rows, device = np.asarray(indices, dtype=np.int64), self._values.device
+        indptr = np.zeros(len(rows) + 1, dtype=np.int64)
+        np.cumsum(self._starts[rows + 1] - self._starts[rows], out=indptr[1:])
+        total = int(indptr[-1])
+        ends = torch.from_numpy(indptr).to(device, non_blocking=True)
+        shift = torch.from_numpy(self._starts[rows] - indptr[:-1]).to(device, non_blocking=True)
+        places = torch.arange(total, device=device) + shift.repeat_interleave(ends.diff(), output_size=total)
+        chosen = torch.from_numpy(rows).to(device, non_blocking=True)
+        return {
+            "indptr": ends,
+            "indices": self._indices[places],
+            "values": self._values[places],
+            "batch": self._batch[chosen],
         }
 
 

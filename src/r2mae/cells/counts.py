@@ -90,6 +90,11 @@ class ChosenCounts:
         return made
 
 
+def in_memory(counts: Counts) -> bool:
+    """Return whether counts, or those of which they are a choice, lie in memory."""
+    return in_memory(counts.counts) if isinstance(counts, ChosenCounts) else isinstance(counts, MemoryCounts)
+
+
 def chunks(counts: Counts, size: int | None = None) -> Iterator[tuple[int, csr_matrix]]:
     """Yield all cells, a block at a time, with the number of the first."""
     cells, genes = counts.shape

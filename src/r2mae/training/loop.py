@@ -32,7 +32,7 @@ from r2mae.training.order import BatchOrder
 from r2mae.training.progress import Reporter, Silent
 from r2mae.training.ranks import process_rank
 from r2mae.training.saving import load_weights, save_model
-from r2mae.training.task import Batches, Data, Trainable
+from r2mae.training.task import Batches, Data, MovableBatches, Trainable
 
 # Third-party warnings that are no news to a user of this loop, one by one.
 _KNOWN_WARNINGS = (
@@ -267,13 +267,16 @@ def _as_is(batch: Any) -> Any:
 
 
 def _loader(data: Batches, order: BatchOrder, config: RunConfig, trainer: Trainer) -> DataLoader[Any]:
+    device, found = trainer.strategy.root_device, data
+    if config.workers == 0 and isinstance(data, MovableBatches):
+        found = data.on_device(device)
     return DataLoader(
-        _Indexed(data),
+        _Indexed(found),
         batch_sampler=order,
         collate_fn=_as_is,
         num_workers=config.workers,
         worker_init_fn=_leave_signals,
-        pin_memory=trainer.strategy.root_device.type == "cuda",
+        pin_memory=device.type == "cuda" and found is data,  # what lies there already cannot be pinned
         generator=torch.Generator(),
     )
 

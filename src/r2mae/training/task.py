@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
+import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
@@ -61,6 +62,14 @@ class Batches(Protocol):
 
     def __getitems__(self, indices: Sequence[int] | np.ndarray) -> Any:
         """Return the batch of these samples, as a tensor or a mapping of tensors; see :func:`rows_of`."""
+
+
+@runtime_checkable
+class MovableBatches(Batches, Protocol):
+    """Samples that can live on the device as a whole, so that no batch has to travel."""
+
+    def on_device(self, device: torch.device) -> Batches:
+        """Return the same batches, made on the device where they fit there, and else themselves."""
 
 
 def rows_of(batch: Any) -> int:
