@@ -1,10 +1,12 @@
 """The paper's MLP for counts: a three-layer encoder and a two-layer decoder, both told the batch."""
 
 import math
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int, Int64
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 from torch.nn.functional import embedding
 
 
@@ -34,8 +36,24 @@ class GeneLinear(nn.Module):
         columns: Int64[Tensor, " columns"] | None = None,
     ) -> Float[Tensor, "cells width"]:
         """Multiply; `columns` says which genes the columns of `x` are, where they are not all of them."""
-        weight = self.weight if columns is None else self.weight.index_select(0, columns)
+        weight = self.weight if columns is None else _Rows.apply(self.weight, columns)  # type: ignore[no-untyped-call]
         return add_batch(torch.addmm(self.bias, x, weight), self.batch, batch)
+
+
+class _Rows(torch.autograd.Function):
+    """Rows of a matrix, none twice: their gradients are put in place, where index_select would add them up."""
+
+    @staticmethod
+    def forward(ctx: Any, matrix: Tensor, rows: Tensor) -> Tensor:
+        ctx.save_for_backward(rows)
+        ctx.shape = matrix.shape
+        return matrix.index_select(0, rows)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        (rows,) = ctx.saved_tensors
+        return grad.new_zeros(ctx.shape).index_copy_(0, rows, grad), None
 
 
 class CountAutoencoder(nn.Module):

@@ -221,24 +221,30 @@ def _cell_of(batch: CSR) -> Int64[Tensor, " entries"]:
 
 def _on_host(batch: CSR, mask: Tensor, kept: Tensor, hidden: Tensor) -> MaskedGenes:
     """Pick hidden and kept counts out of the sparse ones; most of the dense array is never made."""
-    cell, gene, values = _cell_of(batch), batch["indices"].long(), batch["values"].float()
-    cells = len(batch["indptr"]) - 1
-    place = torch.empty(len(mask), dtype=torch.int64)  # of a gene, among the kept or the hidden ones
-    place[kept], place[hidden] = torch.arange(len(kept)), torch.arange(len(hidden))
-    unseen = mask[gene]
-    at, seen = place[gene], ~unseen
-    log_counts = torch.zeros(cells, len(kept))
-    log_counts.view(-1)[cell[seen] * len(kept) + at[seen]] = values[seen].log1p_()
+    cell, values = _cell_of(batch), batch["values"].float()
+    cells, width = len(batch["indptr"]) - 1, len(kept)
+    place = torch.empty(len(mask), dtype=torch.int64)  # of a gene among the kept ones, or −1 − that among the hidden
+    place[kept], place[hidden] = torch.arange(width), torch.arange(len(hidden)).bitwise_not_()
+    at = place.index_select(0, batch["indices"])
+    # Numbers of entries are looked for once; a boolean index would do so for every array.
+    seen, unseen = (at >= 0).nonzero()[:, 0], (at < 0).nonzero()[:, 0]
+    log_counts = torch.zeros(cells, width)
+    log_counts.view(-1).scatter_(0, _flat(cell, at, seen, width), values.index_select(0, seen).log1p_())
     return MaskedGenes(
         inputs=KeptGenes(log_counts, kept, batch["batch"]),
         hidden=mask.expand(cells, len(mask)),
-        targets=values[unseen],
+        targets=values.index_select(0, unseen),
         entries=cells * len(mask),
         columns=hidden,
-        places=cell[unseen] * len(hidden) + at[unseen],
-        library=torch.zeros(cells).index_add_(0, cell, values).clamp_(min=1.0),
+        places=_flat(cell, at.bitwise_not_(), unseen, len(hidden)),
+        library=torch.segment_reduce(values, "sum", offsets=batch["indptr"]).clamp_(min=1.0),
         batch=batch,
     )
+
+
+def _flat(cell: Tensor, at: Tensor, entries: Tensor, width: int) -> Tensor:
+    """Where these entries lie in a flattened array of cells by `width`."""
+    return at.index_select(0, entries).add_(cell.index_select(0, entries), alpha=width)
 
 
 def _on_device(batch: CSR, mask: Tensor, kept: Tensor, hidden: Tensor) -> MaskedGenes:

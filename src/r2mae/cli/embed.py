@@ -1,27 +1,22 @@
-"""``r2mae embed RUN DATA``: embed data with a pretrained model."""
+"""``r2mae embed RUN DATA``: embed data with a pretrained model, and draw the embedding."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from r2mae.cli.parsing import Parser
-from r2mae.errors import UserError
+from r2mae.errors import UserError, nearest
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pandas as pd
+
+    from r2mae.experiments.wing import Wing
 
 
 def run(words: Sequence[str]) -> int:
     """Run the command."""
-    parser = Parser(
-        "r2mae embed",
-        "Embed data, unmasked, with a pretrained model. The output holds `embedding`; `split` (0 training, 1 test: the "
-        "run's own division for the run's data, else an official one); `labels`, and the names of their `classes`.",
-        "r2mae embed runs/a digits -o digits.npz",
-    )
-    parser.add_argument("run", metavar="RUN", type=str, help="A run folder.")
-    parser.add_argument("data", metavar="DATA", type=str, help="A named set or a path.")
-    parser.add_argument(
-        "-o", "--output", type=str, help="File to write (.npz; of cells also .h5ad); by default in RUN."
-    )
-    parser.add_argument("--resize", type=int, help="Bring images to this many pixels a side; by default as in the run.")
-    parser.add_argument("--device", type=str, default="auto", help="auto, cpu, cuda or cuda:N.")
+    parser = _parser()
     values = parser.read(words)
     path = Path(values["run"])
 
@@ -37,6 +32,7 @@ def run(words: Sequence[str]) -> int:
             f"embeddings are written as {' or '.join(wing.embedding_files)}, not "
             f"{output.suffix or 'without a suffix'!r}: -o {output.stem}{usual}"
         )
+    table = _check_figure(wing, path, values)
     config, task, model = load_model(path, wing, device=values["device"])
     if values["resize"] is not None:
         config = type(config).from_dict({**config.to_dict(), "resize": values["resize"]})
@@ -44,4 +40,78 @@ def run(words: Sequence[str]) -> int:
     wing.write_embedding(output, arrays, values["data"])
     rows, width = arrays["embedding"].shape
     print(f"{rows} embeddings of {width} numbers are in {output}")
+    if values["figure"] is not None:
+        _draw(config, arrays, table, values)
     return 0
+
+
+def _parser() -> Parser:
+    parser = Parser(
+        "r2mae embed",
+        "Embed data, unmasked, with a pretrained model. The output holds `embedding`; `split` (0 training, 1 test: the "
+        "run's own division for the run's data, else an official one); `labels`, and the names of their `classes`.",
+        "r2mae embed runs/a digits -o digits.npz --figure umap.svg",
+    )
+    parser.add_argument("run", metavar="RUN", type=str, help="A run folder.")
+    parser.add_argument("data", metavar="DATA", type=str, help="A named set or a path.")
+    parser.add_argument(
+        "-o", "--output", type=str, help="File to write (.npz; of cells also .h5ad); by default in RUN."
+    )
+    parser.add_argument("--resize", type=int, help="Bring images to this many pixels a side; by default as in the run.")
+    parser.add_argument("--device", type=str, default="auto", help="auto, cpu, cuda or cuda:N.")
+    parser.add_argument("--figure", type=str, help="Also draw a UMAP: .svg, .png or .pdf.")
+    parser.add_argument(
+        "--color",
+        type=tuple[str, ...],
+        default=(),
+        help="Columns to colour it by, of cells any of obs; by default the run's labels and numbers.",
+    )
+    parser.add_argument("--max_points", type=int, default=20_000, help="Draw this many points, chosen at random.")
+    return parser
+
+
+def _check_figure(wing: "Wing", path: Path, values: Mapping[str, Any]) -> "pd.DataFrame | None":
+    """Find mistakes before anything is embedded; return the table that --color may choose from, of cells."""
+    if values["figure"] is None:
+        if values["color"]:
+            raise UserError("--color is for a figure: name its file, --figure umap.svg")
+        return None
+    from r2mae.experiments.embedding_figure import check_figure, check_points
+
+    check_points(values["max_points"])
+    table = None
+    if values["color"] and wing.name == "cells":
+        from r2mae.cells.sources import from_file
+        from r2mae.training.folder import RunFolder
+
+        table = from_file(values["data"], RunFolder(path).read_config().get("layer"), backed=None).obs
+        _known(values["color"], [str(name) for name in table.columns], values["data"])
+    check_figure(values["figure"])
+    return table
+
+
+def _draw(
+    config: Any, arrays: "dict[str, np.ndarray]", table: "pd.DataFrame | None", values: Mapping[str, Any]
+) -> None:
+    from r2mae.experiments.embedding_figure import columns_of, embedding_figure, values_of, write_figure
+
+    names, numbers = values["color"], getattr(config, "regress", ())
+    if table is not None:
+        columns = {name: values_of(table[name]) for name in names}
+    else:
+        columns = columns_of(arrays, numbers=numbers)
+        if names:
+            _known(names, list(columns), values["data"])
+        # A figure of every donor, or of names, tells nothing unless it is asked for.
+        hidden = ("cells", "split", getattr(config, "donor_key", None))
+        columns = {name: columns[name] for name in names or columns if names or name not in hidden}
+    title = f"{Path(values['data']).stem}: UMAP of the embedding by {config.scheme}"
+    figure = embedding_figure(arrays["embedding"], columns, title=title, max_points=values["max_points"])
+    write_figure(figure, values["figure"])
+    print(f"its UMAP, coloured by {', '.join(columns) or 'nothing (--color COLUMN)'}, is in {values['figure']}")
+
+
+def _known(names: Sequence[str], known: Sequence[str], data: str) -> None:
+    for name in names:
+        if name not in known:
+            raise UserError(f"{data} has no column {name!r} (--color): {nearest(name, known)}")

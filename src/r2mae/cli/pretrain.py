@@ -36,6 +36,6 @@ def run(words: Sequence[str]) -> int:
         return 0
     if not fitted.worked:
         print(f"{out} is finished already; nothing was done")
-    scores_table(results["scores"], subject.wing.metrics_of(config))
+    scores_table({config.scheme: results["scores"]}, subject.wing.metrics_of(config))
     print(f"model and results are in {out}")
     return 0

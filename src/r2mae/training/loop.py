@@ -26,6 +26,7 @@ from r2mae.training.folder import FolderLock, RunFolder, read_json
 from r2mae.training.interrupt import Stopped, StopRequest
 from r2mae.training.keeper import EarlyStopping, Keeper
 from r2mae.training.loggers import make_logger
+from r2mae.training.memory import freed_memory_kept
 from r2mae.training.metrics import MetricsFile
 from r2mae.training.module import Pretraining
 from r2mae.training.order import BatchOrder
@@ -37,6 +38,7 @@ from r2mae.training.task import Batches, Data, MovableBatches, Trainable
 # Third-party warnings that are no news to a user of this loop, one by one.
 _KNOWN_WARNINGS = (
     ".*does not have many workers.*",  # batches are indexed in memory: a worker would only copy them
+    ".*Consider setting `persistent_workers=True`.*",  # a run is one epoch: its workers start once as it is
     ".*your dataloader is not resumable.*",  # it is: the batch sampler starts at the restored step
     ".*You defined a `validation_step`.*",
     ".*`isinstance.treespec, LeafSpec.` is deprecated.*",  # Lightning's use of torch's pytree
@@ -180,7 +182,7 @@ def _train(
             keeper.reporter = reporter = Silent()
         reporter.start(first, total)
         try:
-            with _quiet(), stop:
+            with _quiet(), stop, freed_memory_kept():
                 trainer = _trainer(config, keeper, module)
                 path = folder.checkpoint if checkpoint is not None else None
                 trainer.fit(module, _loader(data.train, order, config, trainer), ckpt_path=path, weights_only=True)
