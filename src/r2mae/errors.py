@@ -6,6 +6,8 @@ Every room may raise :class:`UserError`; only the command line catches it (one l
 from collections.abc import Iterable
 from difflib import get_close_matches
 
+_LISTED = 20  # names that a line can hold
+
 
 class UserError(Exception):
     """A user's mistake or a broken input; the message is one line and names the remedy."""
@@ -24,11 +26,15 @@ def nearest(name: str, known: Iterable[str]) -> str:
     Returns
     -------
     str
-        ``"did you mean 'x'?"`` or ``"choose from: a, b, c"``.
+        ``"did you mean 'x'?"``, whatever the case of its letters, or ``"choose from: a, b, c"``.
     """
     names = list(known)
-    match = get_close_matches(name.lower(), names, n=1)
-    return f"did you mean {match[0]!r}?" if match else f"choose from: {', '.join(names)}"
+    lowered = {other.lower(): other for other in reversed(names)}
+    match = get_close_matches(name.lower(), list(lowered), n=1)
+    if match:
+        return f"did you mean {lowered[match[0]]!r}?"
+    listed = ", ".join(names[:_LISTED]) + (f" and {len(names) - _LISTED:,} more" if len(names) > _LISTED else "")
+    return f"choose from: {listed}"
 
 
 def unknown(kind: str, name: str, known: Iterable[str]) -> UserError:

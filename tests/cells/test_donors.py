@@ -1,4 +1,4 @@
-from dataclasses import replace
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 import pandas as pd
@@ -199,3 +199,20 @@ def test_mistakes_are_found_before_training(
 def test_without_probes_nothing_is_checked(obs: pd.DataFrame) -> None:
     assert check_probes(make_table(obs), CellsConfig(data="x", donor_key="nothing")) == ()
     assert check_probes(make_table(obs), CONFIG) == ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limited(CellsConfig):
+    max_cells: tuple[str, ...] = ("cell_type=48",)
+
+
+def test_a_column_can_have_a_limit_of_its_own(obs: pd.DataFrame) -> None:
+    config = Limited(
+        **{field.name: getattr(CONFIG, field.name) for field in fields(CONFIG) if field.name != "max_cells"}
+    )
+    (cell_type, disease, _), _ = probe_cells(make_table(obs), config)
+    assert np.bincount(cell_type.train_donors).max() == 8
+    assert np.bincount(cell_type.test_donors).max() == 12
+    assert len(disease.train) + len(disease.test) == 300
+    (_, disease, _), _ = probe_cells(make_table(obs), config, max_cells=60)
+    assert np.bincount(disease.train_donors).max() == 10

@@ -15,16 +15,15 @@ from r2mae.cells.batches import CellData, split_data
 from r2mae.cells.config import CellsConfig
 from r2mae.cells.embed import align_batches, batches_of, embed_table
 from r2mae.cells.setup import EMPTY, InMemoryWing, read_setup, write_setup
-from r2mae.cells.table import CellTable, from_anndata
+from r2mae.cells.table import NO_BATCHES, CellTable, from_anndata, tell
 from r2mae.cells.wing import CellsWing
 from r2mae.errors import UserError, unknown
-from r2mae.files import write_json
 from r2mae.training.config import RunConfig
 from r2mae.training.devices import torch_device
 from r2mae.training.folder import read_json, remedy_for
 from r2mae.training.loop import fit
 from r2mae.training.progress import ProgressBar
-from r2mae.training.saving import load_model, load_weights, save_weights
+from r2mae.training.saving import load_model, load_weights, save_pair
 from r2mae.training.validation import evaluating
 
 if TYPE_CHECKING:
@@ -73,7 +72,7 @@ class MaskedAutoencoder:
     ) -> None:
         self.adata = adata
         self._setup = read_setup(adata)
-        self._table = from_anndata(adata, layer=self._setup["layer"], batch_key=self._setup["batch_key"])
+        self._table = tell(from_anndata(adata, layer=self._setup["layer"], batch_key=self._setup["batch_key"]))
         self._options: dict[str, Any] = {
             "n_hidden": n_hidden,
             "n_latent": n_latent,
@@ -176,6 +175,7 @@ class MaskedAutoencoder:
                 source="train",
             )
         )
+        self._table = self._own_table(self._setup["batch_key"] is not None)
         data = split_data(self._table, config)
         if run is not None:
             self._fit(config, data, Path(run), progress)
@@ -189,6 +189,7 @@ class MaskedAutoencoder:
         fitted = fit(config, wing, run, data=data, reporter=reporter)
         loaded = load_model(fitted.folder.path, wing, device=config.device)
         self._config, self._task, self._model = _cells(loaded[0]), loaded[1], loaded[2]  # type: ignore[assignment]
+        self._genes, self._batches = self._table.genes, self._table.batches
         self.history = pd.read_csv(fitted.folder.metrics_file).set_index("step")
 
     def get_latent_representation(
@@ -266,23 +267,24 @@ class MaskedAutoencoder:
         ------
         UserError
             If the folder exists and `overwrite` is not given, or the model is not trained.
+        OSError
+            If the disk is full or the folder read-only; what was saved there before is whole.
         """
         _, model = self._trained()
         folder = Path(folder)
+        if folder.exists() and not folder.is_dir():
+            raise UserError(f"{folder} is a file: name a folder")
         if folder.exists() and any(folder.iterdir()) and not overwrite:
             raise UserError(f"{folder} exists: name another folder, or pass overwrite=True")
-        save_weights(folder / "model.safetensors", model)
         history = None if self.history is None else self.history.reset_index().to_dict(orient="list")
-        write_json(
-            folder / "model.json",
-            {
-                "format": _FORMAT,
-                "setup": self._setup,
-                "config": self._config.to_dict(),
-                "architecture": self._architecture(),
-                "history": history,
-            },
-        )
+        description = {
+            "format": _FORMAT,
+            "setup": self._setup,
+            "config": self._config.to_dict(),
+            "architecture": self._architecture(),
+            "history": history,
+        }
+        save_pair(folder / "model.safetensors", model, folder / "model.json", description)
 
     @classmethod
     def load(cls, folder: str | Path, adata: "AnnData", *, device: str = "cpu") -> "MaskedAutoencoder":
@@ -321,7 +323,7 @@ class MaskedAutoencoder:
         self._options = {name: getattr(config, name) for name in _OPTIONS}
         self._genes, self._batches = tuple(architecture["genes"]), tuple(architecture["batches"])
         self._task, self._model = task, model.to(torch_device(device)).eval()
-        self._table = self._mapped(adata, None, check_batches=False)
+        self._table = self._onto_genes(adata, setup.get("batch_key") in adata.obs)
         history = stored.get("history")
         self.history = None if history is None else pd.DataFrame(history).set_index("step")
         return self
@@ -340,16 +342,20 @@ class MaskedAutoencoder:
             "n_latent": self._config.n_latent,
         }
 
-    def _mapped(self, adata: "AnnData | None", transform_batch: str | None, *, check_batches: bool = True) -> CellTable:
+    def _onto_genes(self, adata: "AnnData", keyed: bool) -> CellTable:
+        key = self._setup["batch_key"] if keyed else None
+        return tell(from_anndata(adata, layer=self._setup["layer"], batch_key=key, genes=self._genes))
+
+    def _own_table(self, keyed: bool) -> CellTable:
+        """Return the model's cells; a saved one may have been loaded for cells that lack the column of batches."""
+        lacking = keyed and self._table.batches == NO_BATCHES
+        return self._onto_genes(self.adata, keyed) if lacking else self._table
+
+    def _mapped(self, adata: "AnnData | None", transform_batch: str | None) -> CellTable:
         """Return cells with the model's genes and batch numbers."""
-        if adata is None or (adata is self.adata and hasattr(self, "_table")):
-            table = self._table
-        else:
-            table = from_anndata(
-                adata, layer=self._setup["layer"], batch_key=self._setup["batch_key"], genes=self._genes
-            )
-        if not check_batches:
-            return table
+        keyed = transform_batch is None and self._setup["batch_key"] is not None
+        own = adata is None or adata is self.adata
+        table = self._own_table(keyed) if own else self._onto_genes(adata, keyed)
         return replace(table, batch=align_batches(table, self._batches, transform_batch), batches=self._batches)
 
     @torch.no_grad()

@@ -131,6 +131,11 @@ class CellData:
     validation: CellBatches | None
     architecture: dict[str, Any]
 
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What was left out or filled in."""
+        return self.table.notes
+
 
 def load_data(config: CellsConfig) -> CellData:
     """Read the cells of a run and divide them; the division depends on the seed alone.

@@ -1,5 +1,6 @@
 """The configuration of a run on single-cell counts. Neither torch nor anndata."""
 
+import re
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -35,6 +36,8 @@ class CellsConfig(RunConfig):
         Leave cells out that express fewer genes, after the choice of genes (paper: 20).
     test_donors : float
         Fraction of the donors whose cells test the probes (paper: 0.4).
+    max_cells : list of str
+        Most cells of a side of a probe, as column=number; by default 200,000 (paper; cell_type=100000 on SEA-AD).
     """
 
     wing: ClassVar[str] = "cells"
@@ -50,6 +53,7 @@ class CellsConfig(RunConfig):
     n_top_genes: int | None = None
     min_genes: int = 0
     test_donors: float = 0.4
+    max_cells: tuple[str, ...] = ()
     epochs: float = 50
     batch_size: int = 400
     weight_decay: float = 1e-4
@@ -68,5 +72,10 @@ class CellsConfig(RunConfig):
         for entry in self.exclude:
             if not all(entry.partition("=")):
                 raise UserError(f"exclude takes column=value, such as condition=control, not {entry!r}")
+        for entry in self.max_cells:
+            if not re.fullmatch(r".+=[1-9]\d*", entry):
+                raise UserError(f"max_cells takes column=number, such as cell_type=100000, not {entry!r}")
+        if self.per == "sample":
+            raise UserError("genes are hidden once per mini-batch, for all cells alike: leave per at 'batch'")
         if self.batch_size // (self.accumulate * self.devices) < 2:
             raise UserError("batch normalisation needs two cells in a micro-batch: raise batch_size")

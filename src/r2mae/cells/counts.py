@@ -214,4 +214,7 @@ def _other(where: str, layers: tuple[str, ...]) -> str:
     if not named:
         return ": raw counts are needed (nothing else is in this file, take the one before normalisation)"
     likely = [one for one in named if "count" in one.lower() or "raw" in one.lower()] or named
-    return f": pass the layer that holds raw counts, --layer {likely[0]} (layers: {', '.join(named)})"
+    return (
+        f": pass the layer that holds raw counts, layer={likely[0]!r} or --layer {likely[0]} "
+        f"(layers: {', '.join(named)})"
+    )

@@ -19,8 +19,8 @@ from jaxtyping import Int64
 from scipy.sparse import csr_matrix
 
 from r2mae.cells.counts import Counts, Rows, chunks
+from r2mae.cells.hdf5 import atomic_hdf5
 from r2mae.errors import UserError
-from r2mae.files import atomic_path
 
 _GAP = 1 << 14  # entries that are read in vain where that saves a read of a compressed file
 _MOST_CHUNKS = 1 << 20
@@ -60,6 +60,9 @@ class StoredCounts:
             ordered = len(self.indptr) == self.shape[0] + 1 and not self.indptr[0] and (np.diff(self.indptr) >= 0).all()
             if not ordered or not data.shape == columns.shape == (self.indptr[-1],):
                 raise _damaged(self.path, group)
+            # zarr reads a piece that was lost as zeros; counts above zero fill every piece.
+            if self.path.is_dir() and data.nchunks_initialized < data.nchunks:
+                raise _damaged(self.path, group, "pieces of its values are missing")
             extents = _extents(self.path, data), _extents(self.path, columns)
         self._extents = None if extents[0] is None or extents[1] is None else (extents[0], extents[1])
         self._process = -1
@@ -268,11 +271,9 @@ def write_copy(
     UserError
         If it cannot be written.
     """
-    import h5py
-
     try:
-        with atomic_path(place) as path, h5py.File(path, "w") as made:
-            _need_room(path, entries)
+        with atomic_hdf5(place) as made:
+            _need_room(place, entries)
             group = made.create_group("X")
             data, columns = (
                 group.create_dataset(name, (0,), kind, maxshape=(None,), chunks=(1 << 18,))
@@ -283,7 +284,7 @@ def write_copy(
                 block.eliminate_zeros()
                 enough = np.flatnonzero(np.diff(block.indptr) >= min_genes)
                 part = block if len(enough) == block.shape[0] else block[enough]
-                _need_room(path, part.nnz)
+                _need_room(place, part.nnz)
                 kept.append(first + enough)
                 lengths.append(np.diff(part.indptr))
                 for array, values in ((data, part.data), (columns, part.indices)):
@@ -303,7 +304,7 @@ def write_copy(
 
 
 def _need_room(path: Path, entries: int) -> None:
-    """Look before writing: a process whose HDF5 file cannot be written to its end may crash when it is closed."""
+    """Look before writing, so that nobody waits for a copy that cannot end."""
     if shutil.disk_usage(path.parent).free < entries * 8 + _SPARE:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
@@ -334,6 +335,6 @@ def _refuse_pickles(folder: Path) -> None:
                 raise UserError(f"{place} holds pickled objects, which could run anything: write the data without them")
 
 
-def _damaged(path: Path, group: str, error: Exception | None = None) -> UserError:
-    reason = "its parts contradict each other" if error is None else " ".join(str(error).split())[:120]
+def _damaged(path: Path, group: str, error: Exception | str = "its parts contradict each other") -> UserError:
+    reason = " ".join(str(error).split())[:120]
     return UserError(f"{path}: the matrix {group} is damaged ({reason}): export or fetch it again")

@@ -1,6 +1,7 @@
 """Cells as a run needs them: counts, gene names, annotations and batches, checked."""
 
 import hashlib
+import logging
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,8 +23,9 @@ from r2mae.errors import UserError, nearest
 if TYPE_CHECKING:
     from anndata import AnnData
 
-__all__ = ["CellTable", "from_anndata", "load_cells", "read_adata"]
+__all__ = ["CellTable", "from_anndata", "load_cells", "read_adata", "tell"]
 
+NO_BATCHES = ("all",)
 _FEWEST_SHARED = 0.1
 
 
@@ -54,7 +56,7 @@ class CellTable:
     genes: tuple[str, ...]
     obs: pd.DataFrame
     batch: Int64[np.ndarray, " cells"]
-    batches: tuple[str, ...] = ("all",)
+    batches: tuple[str, ...] = NO_BATCHES
     notes: tuple[str, ...] = ()
 
     def __len__(self) -> int:
@@ -103,7 +105,7 @@ def load_cells(
         For files, columns or counts that cannot be used; the message names them, and the remedy.
     """
     found = from_file(source, layer, backed=backed) if isinstance(source, str | Path) else from_object(source, layer)
-    _check_names(found)
+    _check_names(found, least=2 if genes is None else 1)
     notes = _check_columns(found, batch_key, donor_key, columns)
     totals = check_counts(found.counts, found.name, found.where, found.genes, found.layers, list(found.obs.index))
     if genes is not None:
@@ -118,6 +120,13 @@ def load_cells(
     notes += _check_empty(found.name, obs, expressed, mapped=genes is not None)
     codes, batches = _batches(obs, batch_key)
     return CellTable(found.name, counts, chosen.names, obs, codes, batches, notes)
+
+
+def tell(table: CellTable) -> CellTable:
+    """Say on the logger ``r2mae`` (by default on standard error) what was left out or filled in."""
+    for note in table.notes:
+        logging.getLogger("r2mae").warning("%s: %s", table.name, note)
+    return table
 
 
 def from_anndata(
@@ -166,10 +175,11 @@ class _Chosen:
 _Settled = tuple[Counts, Int64[np.ndarray, " kept"], Int64[np.ndarray, " kept"], tuple[str, ...]]
 
 
-def _check_names(found: Source) -> None:
+def _check_names(found: Source, least: int) -> None:
     cells, genes = found.counts.shape
-    if cells < 2 or genes < 2:
-        raise UserError(f"{found.name}: masking needs two cells and two genes or more, not {cells} and {genes}")
+    if cells < least or genes < least:
+        what = "masking needs two cells and two genes" if least > 1 else "embedding needs one cell and one gene"
+        raise UserError(f"{found.name}: {what} or more, not {cells} and {genes}")
     names = pd.Index(found.genes)
     if names.has_duplicates:
         raise UserError(
@@ -182,9 +192,10 @@ def _check_columns(
     found: Source, batch_key: str | None, donor_key: str | None, columns: Sequence[str]
 ) -> tuple[str, ...]:
     known = [str(column) for column in found.obs.columns]
-    for wanted in filter(None, (batch_key, donor_key, *columns)):
-        if wanted not in known:
-            raise UserError(f"{found.name}: obs has no column {wanted!r}: {nearest(wanted, known)}")
+    keys = (("batch_key: ", batch_key), ("donor_key: ", donor_key))
+    for field, wanted in (*keys, *(("", column) for column in columns)):
+        if wanted is not None and wanted not in known:
+            raise UserError(f"{found.name}: {field}obs has no column {wanted!r}: {nearest(wanted, known)}")
     for field, column in (("batch_key", batch_key), ("donor_key", donor_key)):
         if column is not None and (missing := int(found.obs[column].isna().sum())):
             raise UserError(
@@ -307,7 +318,7 @@ def _check_empty(
 
 
 def _refuse_none(name: str, kept: Int64[np.ndarray, " kept"], min_genes: int) -> None:
-    if len(kept) < 2:
+    if min_genes and len(kept) < 2:
         raise UserError(f"{name}: {_cells(len(kept))} with {min_genes} expressed genes (min_genes): ask for fewer")
 
 
@@ -323,7 +334,7 @@ def _expressed(block: csr_matrix) -> Int64[np.ndarray, " cells"]:
 
 def _batches(obs: pd.DataFrame, key: str | None) -> tuple[Int64[np.ndarray, " cells"], tuple[str, ...]]:
     if key is None:
-        return np.zeros(len(obs), dtype=np.int64), ("all",)
+        return np.zeros(len(obs), dtype=np.int64), NO_BATCHES
     names, codes = np.unique(obs[key].astype(str).to_numpy().astype(str), return_inverse=True)
     return codes.astype(np.int64), tuple(map(str, names))
 

@@ -118,11 +118,21 @@ class CellsWing:
 
         write_embedding(output, arrays, source)
 
-    def embed(self, config: CellsConfig, task: "GeneTask", model: "nn.Module", source: str) -> "dict[str, np.ndarray]":
+    embedding_options = ("transform_batch",)
+
+    def embed(
+        self,
+        config: CellsConfig,
+        task: "GeneTask",
+        model: "nn.Module",
+        source: str,
+        *,
+        transform_batch: str | None = None,
+    ) -> "dict[str, np.ndarray]":
         """Embed the cells of a file, mapped onto the training genes and batches."""
         from r2mae.cells.embed import embed_source
 
-        return embed_source(config, task, model, source)
+        return embed_source(config, task, model, source, transform_batch)
 
 
 WING = CellsWing()

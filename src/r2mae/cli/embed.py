@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
     from r2mae.experiments.wing import Wing
 
+_OPTIONS = ("resize", "transform_batch")
+
 
 def run(words: Sequence[str]) -> int:
     """Run the command."""
@@ -32,11 +34,14 @@ def run(words: Sequence[str]) -> int:
             f"embeddings are written as {' or '.join(wing.embedding_files)}, not "
             f"{output.suffix or 'without a suffix'!r}: -o {output.stem}{usual}"
         )
+    options = {name: values[name] for name in _OPTIONS if values[name] is not None}
+    for name in options:
+        if name not in wing.embedding_options:
+            dashed = name.replace("_", "-")
+            raise UserError(f"{path} is a run of the wing {wing.name}, which has no --{dashed}: leave it out")
     table = _check_figure(wing, path, values)
     config, task, model = load_model(path, wing, device=values["device"])
-    if values["resize"] is not None:
-        config = type(config).from_dict({**config.to_dict(), "resize": values["resize"]})
-    arrays = wing.embed(config, task, model, values["data"])
+    arrays = wing.embed(config, task, model, values["data"], **options)
     wing.write_embedding(output, arrays, values["data"])
     rows, width = arrays["embedding"].shape
     print(f"{rows} embeddings of {width} numbers are in {output}")
@@ -58,6 +63,9 @@ def _parser() -> Parser:
         "-o", "--output", type=str, help="File to write (.npz; of cells also .h5ad); by default in RUN."
     )
     parser.add_argument("--resize", type=int, help="Bring images to this many pixels a side; by default as in the run.")
+    parser.add_argument(
+        "--transform_batch", type=str, help="Of cells: the training batch to take for all; needed if theirs are new."
+    )
     parser.add_argument("--device", type=str, default="auto", help="auto, cpu, cuda or cuda:N.")
     parser.add_argument("--figure", type=str, help="Also draw a UMAP: .svg, .png or .pdf.")
     parser.add_argument(

@@ -13,7 +13,7 @@ def run(words: Sequence[str]) -> int:
     parser = Parser(
         f"r2mae pretrain {subject.wing.name} DATA",
         f"Pretrain one model; the same command goes on where it was cut off. {describe(subject)}",
-        f"r2mae pretrain {subject.wing.name} digits --scheme r2mae --low 0.5 --high 0.9 --out runs/a",
+        f"r2mae pretrain {next(iter(subject.wing.sets))} --scheme r2mae --out runs/a",
     )
     add_config(parser, subject)
     parser.add_argument("--out", type=str, help="Run folder; by default named after data, scheme and seed in runs/.")

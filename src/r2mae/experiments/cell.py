@@ -1,5 +1,7 @@
 """One cell of a comparison, or one run by itself: pretrain, then measure."""
 
+import logging
+import multiprocessing
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -34,7 +36,7 @@ def pretrain(
     folder = RunFolder(out)
     scheme_of(config, wing.ratios)  # a mistake here is found before any data are read
     if data is None and not (folder.trained and folder.results is not None):
-        data = wing.load(config)
+        data = tell(wing.load(config))
     fitted = fit(config, wing, out, data=data, reporter=reporter)
     if process_rank(config.devices) > 0:
         raise SystemExit(0)  # the first process measures and reports
@@ -49,6 +51,17 @@ def pretrain(
         with FolderLock(folder.path):
             write_json(folder.results_file, results)
     return fitted, results
+
+
+def tell(data: Data) -> Data:
+    """Say on the logger ``r2mae`` (by default on standard error) what was left out of data or filled in.
+
+    Processes of a comparison keep silent: it has told so itself, once.
+    """
+    if multiprocessing.parent_process() is None:
+        for note in getattr(data, "notes", ()):
+            logging.getLogger("r2mae").warning("%s", note)
+    return data
 
 
 def measure_baseline(config: RunConfig, wing: HasBaselines, name: str, data: Data, out: Path, fingerprint: str) -> None:

@@ -19,7 +19,7 @@ from rich.console import Console
 
 from r2mae.errors import UserError
 from r2mae.experiments.board import Board
-from r2mae.experiments.cell import check_baselines, measure_baseline, pretrain, scores_of
+from r2mae.experiments.cell import check_baselines, measure_baseline, pretrain, scores_of, tell
 from r2mae.experiments.gather import gather, shared_fields
 from r2mae.experiments.plan import Cell, baseline_rows, fixed_label, plan_cells, plan_rows
 from r2mae.experiments.results import Comparison
@@ -87,7 +87,7 @@ def compare(
     with FolderLock(out):
         shared = shared_fields(base)
         _claim(out, shared)
-        wing.load(cells[0].config)  # data that cannot be read are found before any process starts
+        tell(wing.load(cells[0].config))  # data that cannot be read are found before any process starts
         print_of_data = wing.fingerprint(base)
         for cell in cells:
             _check(cell, print_of_data)

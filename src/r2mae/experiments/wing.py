@@ -53,7 +53,11 @@ class Wing(Trainable, Protocol):
     def write_embedding(self, output: Path, arrays: Mapping[str, np.ndarray], source: str) -> None:
         """Write what :meth:`embed` made of `source`."""
 
-    def embed(self, config: Any, task: Any, model: nn.Module, source: str) -> dict[str, np.ndarray]:
+    @property
+    def embedding_options(self) -> tuple[str, ...]:
+        """Names of what :meth:`embed` can be asked for."""
+
+    def embed(self, config: Any, task: Any, model: nn.Module, source: str, **options: Any) -> dict[str, np.ndarray]:
         """Embed new data, and return arrays by name (`embedding`, and what belongs to it)."""
 
 

@@ -100,8 +100,18 @@ class ImagesWing:
         """Write arrays as .npz."""
         write_arrays(output, arrays)
 
-    def embed(self, config: ImagesConfig, task: "PixelTask", model: "nn.Module", source: str) -> dict[str, np.ndarray]:
-        """Embed a set.
+    embedding_options = ("resize",)
+
+    def embed(
+        self,
+        config: ImagesConfig,
+        task: "PixelTask",
+        model: "nn.Module",
+        source: str,
+        *,
+        resize: int | None = None,
+    ) -> dict[str, np.ndarray]:
+        """Embed a set, brought to `resize` pixels a side, or to the run's size.
 
         Returns
         -------
@@ -114,6 +124,7 @@ class ImagesWing:
         from r2mae.images.data import load_images, load_splits
         from r2mae.images.evaluate import embed_set
 
+        config = config if resize is None else replace(config, resize=resize)
         if self.fingerprint(replace(config, data=source)) == self.fingerprint(config):
             splits = load_splits(source, test_fraction=config.test_fraction, seed=config.seed, resize=config.resize)
             parts = [splits.train, splits.test]

@@ -1,5 +1,6 @@
 """Finished models: ``model.safetensors`` with ``model.json`` beside it, readable anywhere and never unpickled."""
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import import_module
@@ -36,10 +37,24 @@ def save_model(
 
 def save_weights(path: Path, model: nn.Module) -> None:
     """Write weights as safetensors, whole or not at all."""
+    with atomic_write(path, "wb") as file:
+        file.write(_bytes_of(model))
+
+
+def save_pair(weights: Path, model: nn.Module, file: Path, description: Mapping[str, Any]) -> None:
+    """Write weights and the JSON that describes them: where the disk is full, both stay as they were."""
+    with atomic_write(weights, "wb") as handle:
+        handle.write(_bytes_of(model))
+        handle.flush()
+        os.fsync(handle.fileno())
+        write_json(file, description)
+
+
+def _bytes_of(model: nn.Module) -> bytes:
+    """Return weights in the form of safetensors."""
     # Copies: safetensors refuses tensors that share memory, and so tied weights would be lost.
     state = {name: value.detach().cpu().contiguous().clone() for name, value in model.state_dict().items()}
-    with atomic_write(path, "wb") as file:
-        file.write(save_bytes(state))
+    return save_bytes(state)
 
 
 def load_weights(path: Path, model: nn.Module) -> None:

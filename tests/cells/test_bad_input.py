@@ -1,0 +1,270 @@
+"""Bad input on the command line and through the facade: one line that names file, field and remedy; nothing lost."""
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import anndata
+import h5py
+import numpy as np
+import pytest
+from scipy.sparse import csr_matrix
+
+from r2mae.cells import MaskedAutoencoder
+from r2mae.cells.table import load_cells
+from r2mae.cli.main import main
+from r2mae.errors import UserError
+
+Make = Callable[..., anndata.AnnData]
+Write = Callable[..., Path]
+Run = Callable[..., tuple[int, str, str]]
+SMALL = "--n-hidden 8 --n-latent 4 --batch-size 10 --steps 2 --threads 1 --device cpu"
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Run a command line in an empty folder."""
+    monkeypatch.chdir(tmp_path)
+
+    def call(line: str) -> tuple[int, str, str]:
+        code = main(line.split())
+        out, err = capsys.readouterr()
+        return code, out, err
+
+    return call
+
+
+def refused(run: Run, line: str, *told: str) -> None:
+    """One line on stderr that says all this, exit code 2, and nothing that was not there before."""
+    before = {path: path.read_bytes() for path in Path().rglob("*") if path.is_file()}
+    code, _, err = run(line)
+    assert code == 2
+    assert err.startswith("r2mae: ")
+    assert len(err.splitlines()) == 1, err
+    for part in told:
+        assert part in err
+    assert {path: path.read_bytes() for path in Path().rglob("*") if path.is_file()} == before
+
+
+def pretrain(data: str, options: str = "") -> str:
+    return f"pretrain cells {data} {SMALL} --json --out run {options}"
+
+
+VALUES = {
+    "negative": (-1.0, ("is -1, and counts are 0 or more",)),
+    "fraction": (1.5, ("is 1.5, a fraction",)),
+    "nan": (np.nan, ("is nan, which is no count: mend or drop that cell",)),
+    "infinite": (np.inf, ("is inf, which is no count: mend or drop that cell",)),
+}
+
+
+@pytest.mark.parametrize("name", VALUES)
+@pytest.mark.parametrize("suffix", ["h5ad", "zarr"])
+def test_values_that_are_no_counts(make: Make, write: Write, run: Run, name: str, suffix: str) -> None:
+    value, told = VALUES[name]
+    adata = make(at3_4=value)
+    write(adata, Path(f"a.{suffix}"))
+    refused(run, pretrain(f"a.{suffix}"), f"a.{suffix}: X of cell 'c3', gene 'g4'", *told)
+    MaskedAutoencoder.setup_anndata(adata)
+    with pytest.raises(UserError) as caught:
+        MaskedAutoencoder(adata)
+    assert str(caught.value).startswith("AnnData: X of cell 'c3', gene 'g4' ")
+    assert all(part in str(caught.value) for part in told)
+
+
+def test_normalised_data_with_a_layer_of_counts(make: Make, write: Write, run: Run) -> None:
+    adata = make()
+    adata.layers["counts"], adata.X = adata.X.copy(), adata.X / 2
+    del adata.layers["raw"]
+    write(adata, Path("a.h5ad"))
+    remedy = (
+        "a fraction: the data are normalised: pass the layer that holds raw counts, layer='counts' or --layer counts"
+    )
+    refused(run, pretrain("a.h5ad"), "a.h5ad: X of cell 'c0'", remedy, "(layers: counts)")
+    refused(run, pretrain("a.h5ad", "--layer cuonts"), "a.h5ad: has no layer 'cuonts': did you mean 'counts'?")
+    MaskedAutoencoder.setup_anndata(adata)
+    with pytest.raises(UserError, match="layer='counts'"):
+        MaskedAutoencoder(adata)
+    MaskedAutoencoder.setup_anndata(adata, layer="counts")
+    MaskedAutoencoder(adata, n_hidden=4, n_latent=2)
+    assert run(pretrain("a.h5ad", "--layer counts"))[0] == 0
+
+
+def without(adata: anndata.AnnData, *, cell: int | None = None, gene: int | None = None) -> anndata.AnnData:
+    counts = adata.X.toarray()
+    if cell is not None:
+        counts[cell] = 0
+    if gene is not None:
+        counts[:, gene] = 0
+    adata.X = csr_matrix(counts)
+    return adata
+
+
+def test_a_cell_without_counts(make: Make, write: Write, run: Run) -> None:
+    adata = without(make(), cell=4)
+    write(adata, Path("a.h5ad"))
+    told = "a.h5ad: 1 cell without a count in the chosen genes, such as 'c4': leave them out with --min-genes 1 (or "
+    refused(run, pretrain("a.h5ad"), told, "scanpy.pp.filter_cells(adata, min_genes=1)")
+    MaskedAutoencoder.setup_anndata(adata)
+    with pytest.raises(UserError, match=r"1 cell without a count .*scanpy\.pp\.filter_cells"):
+        MaskedAutoencoder(adata)
+    assert run(pretrain("a.h5ad", "--min-genes 1"))[0] == 0
+
+
+def test_a_gene_without_counts_is_a_note(make: Make, write: Write, run: Run, caplog: pytest.LogCaptureFixture) -> None:
+    adata = without(make(), gene=7)
+    write(adata, Path("a.h5ad"))
+    MaskedAutoencoder.setup_anndata(adata)
+    model = MaskedAutoencoder(adata, n_hidden=8, n_latent=4)
+    assert caplog.messages == ["AnnData: 1 genes without a count are left out"]
+    model.train(1, batch_size=10, progress=False, threads=1)
+    assert model.get_latent_representation().shape == (30, 4)
+    with pytest.raises(UserError, match="unknown gene 'g7'"):
+        model.impute(["g7"])
+    assert run(pretrain("a.h5ad"))[0] == 0
+
+
+@pytest.mark.filterwarnings("ignore:Variable names are not unique")
+def test_duplicate_genes(make: Make, write: Write, run: Run) -> None:
+    adata = make()
+    adata.var_names = ["g0", "g0", *adata.var_names[2:]]
+    write(adata, Path("a.h5ad"))
+    told = "the gene name 'g0' occurs twice in var: call adata.var_names_make_unique()"
+    refused(run, pretrain("a.h5ad"), f"a.h5ad: {told}")
+    MaskedAutoencoder.setup_anndata(adata)
+    with pytest.raises(UserError) as caught:
+        MaskedAutoencoder(adata)
+    assert told in str(caught.value)
+
+
+def test_columns(make: Make, write: Write, run: Run) -> None:
+    adata = make()
+    adata.obs["kind"], adata.obs["one"] = ["x", "y"] * 15, "d0"
+    adata.obs["some"] = np.array(["x", "y", None] * 10, dtype=object)
+    write(adata, Path("a.h5ad"))
+    refused(run, pretrain("a.h5ad", "--batch-key kidn"), "a.h5ad: batch_key: obs has no column 'kidn': did you mean 'k")
+    refused(
+        run, pretrain("a.h5ad", "--donor-key doner"), "a.h5ad: donor_key: obs has no column 'doner': did you mean '"
+    )
+    refused(run, pretrain("a.h5ad", "--labels knid"), "a.h5ad: ", "obs has no column 'knid': did you mean 'kind'?")
+    refused(run, pretrain("a.h5ad", "--batch-key some"), "a.h5ad: 10 cells without a value in column 'some' of obs (ba")
+    refused(run, pretrain("a.h5ad", "--labels one"), "a.h5ad: column 'one' (labels) has one class only, 'd0': leave it")
+    one_donor = "column 'one' (donor_key) has one donor only, 'd0', and probes are tested on other donors: leave donor_"
+    refused(run, pretrain("a.h5ad", "--donor-key one --labels kind"), "a.h5ad: ", one_donor)
+    with pytest.raises(UserError, match="unknown column of obs 'kidn': did you mean 'kind'"):
+        MaskedAutoencoder.setup_anndata(adata, labels_key="kidn")
+    MaskedAutoencoder.setup_anndata(adata, batch_key="some")
+    with pytest.raises(UserError, match=r"10 cells without a value in column 'some' of obs \(batch_key\): fill it in"):
+        MaskedAutoencoder(adata)
+
+
+def test_labels_that_are_missing_stay_missing(make: Make, write: Write, run: Run) -> None:
+    adata = make()
+    adata.obs["some"] = np.array(["x", "y", None] * 10, dtype=object)
+    adata.obs["donor"] = [f"d{i // 5}" for i in range(30)]
+    path = write(adata, Path("a.h5ad"))
+    found = load_cells(path, columns=["some"])
+    assert found.notes == ("10 cells without a value in some",)
+    assert found.obs["some"].isna().sum() == 10
+    code, out, _ = run(pretrain("a.h5ad", "--donor-key donor --labels some"))
+    assert code == 0
+    assert "some_bacc" in json.loads(out)["scores"]
+    MaskedAutoencoder.setup_anndata(adata, labels_key="some")
+    MaskedAutoencoder(adata, n_hidden=4, n_latent=2)
+
+
+def test_files_that_are_none(make: Make, write: Write, run: Run) -> None:
+    Path("text.h5ad").write_text("cell,gene,count\n1,2,3\n")
+    Path("empty.h5ad").touch()
+    Path("folder.zarr").mkdir()
+    Path("folder").mkdir()
+    Path("folder/notes.txt").write_text("no cells")
+    for name in ("text.h5ad", "empty.h5ad", "folder.zarr", "folder"):
+        refused(run, pretrain(name), f"{name} is not a readable .h5ad or zarr file (", "): export or fetch it again")
+    refused(run, pretrain("nothing.h5ad"), "nothing.h5ad does not exist: name an .h5ad file, a zarr folder, or a set (")
+    adata = make()
+    adata.X = None
+    write(adata, Path("a.h5ad"))
+    refused(run, pretrain("a.h5ad"), "a.h5ad: has no X: name the layer that holds raw counts (layers: raw)")
+    MaskedAutoencoder.setup_anndata(adata)
+    with pytest.raises(UserError, match=r"has no X: name the layer .* \(layers: raw\)"):
+        MaskedAutoencoder(adata)
+
+
+@pytest.mark.parametrize("compression", [None, "gzip"])
+def test_truncated_files(make: Make, write: Write, run: Run, compression: str | None) -> None:
+    whole = write(make(400, 60), Path("whole.h5ad"), compression=compression).read_bytes()
+    half = len(whole) // 2
+    for kept in (100, half // 2, half, half + half // 2, len(whole) - 100, len(whole) - 10, len(whole) - 1):
+        Path("cut.h5ad").write_bytes(whole[:kept])
+        refused(run, pretrain("cut.h5ad"), "cut.h5ad is not a readable", "truncated file", "export or fetch it again")
+
+
+def test_holes_in_files(make: Make, write: Write, run: Run) -> None:
+    """The length is right, but a download left zeros."""
+    path = write(make(400, 60), Path("a.h5ad"), compression="gzip")
+    with h5py.File(path) as file:
+        start, size = (getattr(file["X/data"].id.get_chunk_info(0), name) for name in ("byte_offset", "size"))
+    broken = bytearray(path.read_bytes())
+    broken[start : start + size] = bytes(size)
+    path.write_bytes(broken)
+    refused(run, pretrain("a.h5ad"), "a.h5ad: the matrix X is damaged (", "): export or fetch it again")
+
+
+@pytest.mark.parametrize("array", ["X/data", "X/indices", "X/indptr"])
+def test_pieces_of_zarr_that_were_not_copied(make: Make, write: Write, run: Run, array: str) -> None:
+    """zarr reads a piece that is not there as zeros: cells would lose their counts without a word."""
+    path = write(make(), Path("a.zarr"))
+    for piece in [entry for entry in (path / array).rglob("*") if entry.is_file() and entry.name.isdigit()]:
+        piece.unlink()
+    refused(run, pretrain("a.zarr"), "a.zarr", ": the matrix X is damaged (" if array != "X/indices" else "twice")
+
+
+def test_what_is_embedded_is_checked_alike(make: Make, write: Write, run: Run) -> None:
+    write(make(), Path("a.h5ad"))
+    assert run(pretrain("a.h5ad"))[0] == 0
+    write(make(at3_4=1.5), Path("b.h5ad"))
+    refused(run, "embed run b.h5ad -o b.npz --device cpu", "b.h5ad: X of cell 'c3', gene 'g4' is 1.5, a fraction")
+    other = make()
+    other.var_names = [f"other{i}" for i in range(12)]
+    write(other, Path("c.h5ad"))
+    told = "c.h5ad: only 0 of the model's 12 genes are there (its first is 'g0', the first here 'other0'): name "
+    refused(run, "embed run c.h5ad -o c.h5ad --device cpu", told)
+    Path("file").touch()
+    refused(run, "embed run a.h5ad -o file/out.h5ad --device cpu", "file/out.h5ad cannot be written (", "-o FILE")
+
+
+def test_folders_that_cannot_be_written(make: Make, write: Write, run: Run) -> None:
+    """A file in the way stops root, too, whom permissions do not."""
+    adata = make()
+    write(adata, Path("a.h5ad"))
+    Path("file").touch()
+    refused(
+        run, pretrain("a.h5ad").replace("--out run", "--out file/run"), "cannot write to file/run (", "another --out"
+    )
+    MaskedAutoencoder.setup_anndata(adata)
+    model = MaskedAutoencoder(adata, n_hidden=4, n_latent=2)
+    model.train(1, batch_size=10, progress=False, threads=1)
+    with pytest.raises(UserError, match=r"^file is a file: name a folder$"):
+        model.save("file")
+    with pytest.raises(OSError, match="file"):
+        model.save("file/model")
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="permissions do not stop root")
+def test_read_only_folders(make: Make, write: Write, run: Run) -> None:
+    adata = make()
+    write(adata, Path("a.h5ad"))
+    assert run(pretrain("a.h5ad"))[0] == 0
+    Path("closed").mkdir()
+    Path("closed").chmod(0o555)
+    refused(run, pretrain("a.h5ad").replace("--out run", "--out closed/run"), "cannot write to closed/run (Permission")
+    refused(
+        run, "embed run a.h5ad -o closed/b.h5ad --device cpu", "closed/b.h5ad cannot be written (Permission denied)"
+    )
+    MaskedAutoencoder.setup_anndata(adata)
+    model = MaskedAutoencoder(adata, n_hidden=4, n_latent=2)
+    model.train(1, batch_size=10, progress=False, threads=1)
+    with pytest.raises(PermissionError, match="closed"):
+        model.save("closed/model")

@@ -1,0 +1,150 @@
+"""Saved models with other cells: other genes, batches, types and processes."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import anndata
+import numpy as np
+import pytest
+from scipy.sparse import csc_matrix, csr_array, csr_matrix
+
+from r2mae.cells import MaskedAutoencoder
+from r2mae.errors import UserError
+
+Make = Callable[..., anndata.AnnData]
+Write = Callable[..., Path]
+
+_TRAIN = """
+import sys
+import anndata, numpy as np
+from r2mae.cells import MaskedAutoencoder
+adata = anndata.read_h5ad(sys.argv[1])
+MaskedAutoencoder.setup_anndata(adata, batch_key="donor")
+model = MaskedAutoencoder(adata, n_hidden=16, n_latent=4, scheme="r2mae-cl")
+model.train(3, batch_size=30, progress=False, threads=1, device="cpu")
+model.save(sys.argv[2])
+np.savez(sys.argv[3], latent=model.get_latent_representation(), imputed=model.impute(["g3", "g1"]))
+"""
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder that another process has filled: data a.h5ad, model m, what it computed z.npz."""
+    from cells.conftest import make_cells, write_cells
+
+    folder = tmp_path_factory.mktemp("saved")
+    write_cells(make_cells(90, 20), folder / "a.h5ad")
+    words = [str(folder / name) for name in ("a.h5ad", "m", "z.npz")]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    subprocess.run([sys.executable, "-c", _TRAIN, *words], check=True, capture_output=True, env=environment)
+    return folder
+
+
+@pytest.fixture
+def adata(saved: Path) -> anndata.AnnData:
+    return anndata.read_h5ad(saved / "a.h5ad")
+
+
+@pytest.fixture
+def latent(saved: Path) -> np.ndarray:
+    with np.load(saved / "z.npz") as arrays:
+        return arrays["latent"]
+
+
+def test_another_process_computes_the_same(saved: Path, adata: anndata.AnnData, latent: np.ndarray) -> None:
+    model = MaskedAutoencoder.load(saved / "m", adata)
+    np.testing.assert_allclose(model.get_latent_representation(), latent, rtol=0, atol=1e-6)
+    with np.load(saved / "z.npz") as arrays:
+        np.testing.assert_allclose(model.impute(["g3", "g1"]), arrays["imputed"], rtol=1e-5)
+    assert model.history is not None
+    assert len(model.history) == 8  # 81 cells, 3 epochs, 30 at a time
+
+
+@pytest.mark.parametrize("kind", ["int32", "uint16", "float64", "bool of ones", "csc", "dense", "csr_array"])
+def test_counts_of_other_types(saved: Path, adata: anndata.AnnData, latent: np.ndarray, kind: str) -> None:
+    if kind == "bool of ones":
+        adata.X = csr_matrix(adata.X > 0)
+        ones = adata.copy()
+        ones.X = adata.X.astype(np.float32)
+        latent = MaskedAutoencoder.load(saved / "m", ones).get_latent_representation()
+    elif kind in ("csc", "dense", "csr_array"):
+        adata.X = {"csc": csc_matrix, "csr_array": csr_array, "dense": lambda x: x.toarray()}[kind](adata.X)
+    else:
+        adata.X = adata.X.astype(kind)
+    found = MaskedAutoencoder.load(saved / "m", adata).get_latent_representation()
+    np.testing.assert_allclose(found, latent, rtol=0, atol=1e-6)
+
+
+def test_genes_in_any_order_and_more_of_them(saved: Path, adata: anndata.AnnData, latent: np.ndarray) -> None:
+    more = anndata.concat([adata, make_more(adata)], axis=1, merge="first")
+    shuffled = more[:, np.random.default_rng(1).permutation(more.n_vars)].copy()
+    model = MaskedAutoencoder.load(saved / "m", shuffled)
+    np.testing.assert_allclose(model.get_latent_representation(), latent, rtol=0, atol=1e-6)
+    assert list(model.get_normalized_expression().columns) == list(adata.var_names)
+    with pytest.raises(UserError, match="unknown gene 'more1'"):
+        model.impute(["more1"])
+
+
+def make_more(adata: anndata.AnnData) -> anndata.AnnData:
+    other = adata.copy()
+    other.var_names = [f"more{i}" for i in range(adata.n_vars)]
+    return other
+
+
+def test_fewer_genes_count_as_zero(saved: Path, adata: anndata.AnnData, caplog: pytest.LogCaptureFixture) -> None:
+    zeroed = adata.copy()
+    counts = adata.X.toarray()
+    counts[:, 15:] = 0
+    zeroed.X = csr_matrix(counts)
+    whole = MaskedAutoencoder.load(saved / "m", zeroed).get_latent_representation()
+    caplog.clear()
+    model = MaskedAutoencoder.load(saved / "m", adata[:, :15].copy())
+    assert caplog.messages == ["AnnData: 5 of the model's 20 genes are missing and count as zero"]
+    np.testing.assert_allclose(model.get_latent_representation(), whole, rtol=0, atol=1e-6)
+    with pytest.raises(UserError, match=r"only 1 of the model's 20 genes are there .* name genes in var_names as in"):
+        MaskedAutoencoder.load(saved / "m", anndata.concat([adata[:, :1], make_more(adata)], axis=1, merge="first"))
+
+
+def test_batches_that_are_new_or_unknown(saved: Path, adata: anndata.AnnData, latent: np.ndarray) -> None:
+    new = adata.copy()
+    new.obs["donor"] = "new"
+    model = MaskedAutoencoder.load(saved / "m", new)
+    with pytest.raises(UserError, match=r"never seen the batch new: .*transform_batch='d0'"):
+        model.get_latent_representation()
+    as_d0 = model.get_latent_representation(transform_batch="d0")
+    own = (adata.obs["donor"] == "d0").to_numpy()
+    np.testing.assert_allclose(as_d0[own], latent[own], rtol=0, atol=1e-6)
+    del new.obs["donor"]  # whoever names a batch needs no column
+    bare = MaskedAutoencoder.load(saved / "m", new)
+    np.testing.assert_array_equal(bare.get_latent_representation(transform_batch="d0"), as_d0)
+    np.testing.assert_array_equal(model.get_latent_representation(new.copy(), transform_batch="d0"), as_d0)
+    for call in (bare.get_latent_representation, lambda: bare.train(1, progress=False)):
+        with pytest.raises(UserError, match="AnnData: batch_key: obs has no column 'donor'"):
+            call()
+    new.obs["donor"] = adata.obs["donor"]
+    np.testing.assert_allclose(bare.get_latent_representation(), latent, rtol=0, atol=1e-6)
+
+
+def test_a_single_cell(saved: Path, adata: anndata.AnnData, latent: np.ndarray) -> None:
+    one = adata[4:5].copy()
+    np.testing.assert_allclose(
+        MaskedAutoencoder.load(saved / "m", one).get_latent_representation(), latent[4:5], rtol=0, atol=1e-6
+    )
+    few = adata[4:5, [3, 2, 1]].copy()
+    assert MaskedAutoencoder.load(saved / "m", few).get_latent_representation().shape == (1, 4)
+
+
+def test_a_loaded_model_can_be_trained_on_cells_with_other_batches(saved: Path, adata: anndata.AnnData) -> None:
+    other = adata.copy()
+    other.obs["donor"] = np.where(np.arange(90) % 2, "new", "d1")
+    model = MaskedAutoencoder.load(saved / "m", other)
+    model.train(1, batch_size=30, progress=False, threads=1, device="cpu")
+    before = model.get_latent_representation()
+    model.save(saved / "again", overwrite=True)
+    again = MaskedAutoencoder.load(saved / "again", other)
+    np.testing.assert_allclose(again.get_latent_representation(), before, rtol=0, atol=1e-6)
+    with pytest.raises(UserError, match="never seen the batches d0, d2"):
+        again.get_latent_representation(adata)

@@ -1,0 +1,229 @@
+"""Runs on cells through the real loop: every scheme, cut-off runs, counts on disk, workers."""
+
+import json
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import anndata
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from safetensors.torch import load_file
+from scipy.sparse import csr_matrix
+
+from cells.ddp import run as run_in_one_process
+from r2mae.cells import table
+from r2mae.cells.config import CellsConfig
+from r2mae.cells.stored import StoredCounts
+from r2mae.cells.wing import WING
+from r2mae.masking.schemes import scheme_names
+from r2mae.training.checkpoint import read_checkpoint
+from r2mae.training.folder import RunFolder
+from r2mae.training.loop import Fitted, fit
+
+Write = Callable[..., Path]
+SMALL = {"n_hidden": 16, "n_latent": 4, "batch_size": 30, "threads": 1, "device": "cpu"}
+
+
+def structured(cells: int = 150, genes: int = 40) -> anndata.AnnData:
+    """Three kinds of cells with genes of their own, in two batches."""
+    rng = np.random.default_rng(0)
+    kind = np.arange(cells) % 3
+    counts = rng.poisson(rng.gamma(0.3, 6.0, (3, genes))[kind])
+    counts[np.arange(cells), np.arange(cells) % genes] += 1
+    obs = pd.DataFrame(
+        {"kind": np.array(["B", "NK", "T"])[kind], "batch": np.where(np.arange(cells) % 2, "a", "b")},
+        index=[f"c{i}" for i in range(cells)],
+    )
+    var = pd.DataFrame(index=[f"g{i}" for i in range(genes)])
+    return anndata.AnnData(csr_matrix(counts.astype(np.float32)), obs, var)
+
+
+@pytest.fixture(scope="module")
+def cells(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("cells") / "cells.h5ad"
+    with anndata.settings.override(allow_write_nullable_strings=True):
+        structured().write_h5ad(path)
+    return path
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+class Interrupted(Exception):
+    """Stands for whatever cuts a run off."""
+
+
+class InterruptAt:
+    """A reporter that cuts the run off at a step."""
+
+    def __init__(self, step: int) -> None:
+        self.step = step
+
+    def start(self, step: int, total: int) -> None:
+        return
+
+    def update(self, pace: Any) -> None:
+        if pace.step >= self.step:
+            raise Interrupted
+
+    def stop(self) -> None:
+        return
+
+
+def train(data: Path, out: Path, *, cut: int | None = None, **options: Any) -> Fitted:
+    config = CellsConfig(data=str(data), **{**SMALL, **options})
+    return fit(config, WING, out, reporter=None if cut is None else InterruptAt(cut))
+
+
+def assert_same_run(one: Path, other: Path) -> None:
+    """Weights and metrics byte for byte; in the last checkpoint also the weight network and the optimiser."""
+    for name in ("model.safetensors", "metrics.csv"):
+        assert (one / name).read_bytes() == (other / name).read_bytes(), name
+    first, second = (read_checkpoint(RunFolder(path).checkpoint) for path in (one, other))
+    assert first["state_dict"].keys() == second["state_dict"].keys()
+    for name, value in first["state_dict"].items():
+        assert torch.equal(value, second["state_dict"][name]), name
+    moments = [checkpoint["optimizer_states"][0]["state"] for checkpoint in (first, second)]
+    for number, state in moments[0].items():
+        assert all(torch.equal(value, moments[1][number][name]) for name, value in state.items())
+
+
+@pytest.mark.parametrize("scheme", scheme_names())
+def test_every_scheme_learns(cells: Path, tmp_path: Path, scheme: str) -> None:
+    options = {"batch_key": "batch", "lr": 3e-3, "validation": 0.1, "validate_every": 20}
+    train(cells, tmp_path, scheme=scheme, steps=120, **options)
+    metrics = pd.read_csv(tmp_path / "metrics.csv")
+    assert np.isfinite(metrics["loss"]).all()
+    assert metrics["ratio"].between(0, 1).all()
+    # A step's loss depends on its genes, ratio and learned weights; the held-out ones are all at the same masks.
+    assert metrics["loss"].iloc[-40:].mean() < metrics["loss"].iloc[:40].mean()
+    held_out = metrics["validation_loss"].dropna()
+    assert held_out.iloc[-1] < 0.9 * held_out.iloc[0]
+
+
+CUTS: list[dict[str, Any]] = [
+    {"scheme": "r2mae", "batch_key": "batch", "validation": 0.2, "validate_every": 4},
+    {"scheme": "r2mae-cl", "cl_warmup": 3, "cl_start": 6, "cl_end": 15},
+    {"scheme": "r2mae-cl", "accumulate": 2, "cl_warmup": 3, "cl_start": 6, "cl_end": 15, "clip": 0.5},
+    {"scheme": "r2mae", "accumulate": 2, "ema": 0.9},
+]
+
+
+@pytest.mark.parametrize("options", CUTS, ids=lambda o: ",".join(f"{k}={v}" for k, v in o.items()))
+def test_a_run_cut_off_anywhere_ends_with_the_same_bytes(cells: Path, tmp_path: Path, options: dict[str, Any]) -> None:
+    options = {**options, "steps": 20, "save_every": 6}
+    train(cells, tmp_path / "whole", **options)
+    if options["scheme"] == "r2mae-cl":
+        state = read_checkpoint(RunFolder(tmp_path / "whole").checkpoint)["state_dict"]
+        assert any(name.startswith("weights.") for name in state)
+    for cut in (2, 13):
+        out = tmp_path / f"cut-{cut}"
+        with pytest.raises(Interrupted):
+            train(cells, out, cut=cut, **options)
+        assert not RunFolder(out).trained
+        train(cells, out, **options)
+        assert_same_run(tmp_path / "whole", out)
+
+
+@pytest.mark.slow
+def test_a_killed_process_goes_on_to_the_same_bytes(cells: Path, tmp_path: Path) -> None:
+    options = {"scheme": "r2mae-cl", "accumulate": 2, "steps": 200, "save_every": 20}
+    words = [word for key, value in {**SMALL, **options}.items() for word in (f"--{key}", str(value))]
+    line = [sys.executable, "-m", "r2mae", "pretrain", "cells", str(cells), *words, "--out", str(tmp_path / "cut")]
+    checkpoint = RunFolder(tmp_path / "cut").checkpoint
+    with subprocess.Popen(line, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True) as run:
+        while not checkpoint.exists():
+            assert run.poll() is None
+            time.sleep(0.005)
+        time.sleep(0.1)
+        os.killpg(run.pid, signal.SIGKILL)
+    assert not RunFolder(tmp_path / "cut").trained
+    step = read_checkpoint(checkpoint)["r2mae_step"]
+    assert train(cells, tmp_path / "cut", **options).resumed_from == step
+    train(cells, tmp_path / "whole", **options)
+    assert_same_run(tmp_path / "whole", tmp_path / "cut")
+
+
+@pytest.mark.parametrize("kind", ["plain", "gzip", "zarr", "chosen"])
+def test_counts_on_disk_train_to_the_bytes_of_memory(
+    cells: Path, tmp_path: Path, write: Write, kind: str, own_data_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / ("cells.zarr" if kind == "zarr" else "cells.h5ad")
+    write(structured(), path, **({"compression": "gzip"} if kind == "gzip" else {}))
+    options: dict[str, Any] = {"steps": 12, "validation": 0.1, "validate_every": 6, "batch_key": "batch"}
+    if kind == "chosen":
+        options |= {"n_top_genes": 12, "min_genes": 3}
+    train(path, tmp_path / "memory", **options)
+    monkeypatch.setattr(table, "memory_limit", lambda: 100)
+    loaded = WING.load(CellsConfig(data=str(path), **{**SMALL, **options}))
+    assert isinstance(loaded.table.counts, StoredCounts)
+    train(path, tmp_path / "disk", **options)
+    train(path, tmp_path / "workers", workers=2, **options)
+    for name in ("disk", "workers"):
+        assert_same_run(tmp_path / "memory", tmp_path / name)
+
+
+def test_workers_that_start_afresh_open_the_file_themselves_and_bring_no_advice(
+    cells: Path, tmp_path: Path, own_data_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on macOS; Lightning's advice about persistent workers would be an error here, as any warning."""
+    monkeypatch.setattr(table, "memory_limit", lambda: 100)
+    method = multiprocessing.get_start_method(allow_none=True)
+    multiprocessing.set_start_method("spawn", force=True)
+    try:
+        train(cells, tmp_path / "spawned", steps=4, workers=1)
+    finally:
+        multiprocessing.set_start_method(method, force=True)
+    train(cells, tmp_path / "here", steps=4)
+    assert_same_run(tmp_path / "here", tmp_path / "spawned")
+
+
+def test_the_finished_run_embeds_alike_wherever_its_cells_lie(
+    cells: Path, tmp_path: Path, own_data_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from r2mae.training.saving import load_model
+
+    train(cells, tmp_path / "run", steps=4, batch_key="batch")
+    loaded = load_model(tmp_path / "run", WING)
+    memory = WING.embed(*loaded, str(cells))  # type: ignore[arg-type]
+    monkeypatch.setattr(table, "memory_limit", lambda: 100)
+    disk = WING.embed(*loaded, str(cells))  # type: ignore[arg-type]
+    np.testing.assert_array_equal(memory["embedding"], disk["embedding"])
+    assert list(disk["cells"]) == [f"c{i}" for i in range(150)]
+
+
+@pytest.mark.slow
+def test_two_processes_equal_one_but_for_batch_statistics(cells: Path, tmp_path: Path) -> None:
+    """Ratios, masks, order and the weight network are the same; batch normalisation, left out here, sees its part."""
+    options = {"scheme": "r2mae-cl", "cl_warmup": 3, "cl_start": 6, "cl_end": 15, "accumulate": 2, "steps": 20}
+    options |= {"validation": 0.2, "validate_every": 5, "batch_key": "batch"}
+    words = [sys.executable, str(Path(__file__).with_name("ddp.py")), str(cells), str(tmp_path / "two")]
+    environment = {**os.environ, "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [*words, json.dumps({**options, "devices": 2})],
+        check=False, capture_output=True, text=True, timeout=300, env=environment,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    run_in_one_process(str(cells), str(tmp_path / "one"), options)
+    one, two = (pd.read_csv(tmp_path / name / "metrics.csv") for name in ("one", "two"))
+    for column in ("step", "ratio", "lr"):
+        assert two[column].tolist() == one[column].tolist()
+    for column in ("loss", "validation_loss"):
+        assert two[column].to_numpy() == pytest.approx(one[column].to_numpy(), rel=1e-5, nan_ok=True)
+    weights = load_file(tmp_path / "two" / "model.safetensors")
+    for name, value in load_file(tmp_path / "one" / "model.safetensors").items():
+        torch.testing.assert_close(weights[name], value, rtol=1e-3, atol=1e-4)
