@@ -16,8 +16,16 @@ from r2mae.cells.batches import CellBatches, CellData, split_data
 from r2mae.cells.config import CellsConfig
 from r2mae.cells.counts import MemoryCounts
 from r2mae.cells.donors import ProbeCells, probe_cells
-from r2mae.cells.evaluate import RATIOS, embed_rows, evaluate, evaluate_embedding, log_normalized, predict
-from r2mae.cells.evaluate import reconstruction as reconstruct
+from r2mae.cells.evaluate import (
+    RATIOS,
+    Expected,
+    embed_rows,
+    evaluate,
+    evaluate_embedding,
+    log_normalized,
+    predict,
+    reconstruction,
+)
 from r2mae.cells.predictions import ClassPredictions, NumberPredictions
 from r2mae.cells.table import CellTable
 from r2mae.cells.task import GeneTask
@@ -233,6 +241,11 @@ def test_rows_are_embedded_in_order(table: CellTable, built: tuple[GeneTask, tor
     np.testing.assert_allclose(embed_rows(task, model, table, rows, size=3), every[rows], rtol=1e-4, atol=1e-5)
 
 
+def expected_of(task: GeneTask, model: torch.nn.Module) -> Expected:
+    model.eval()
+    return lambda batch, hidden: task.expected(model, batch, hidden=hidden)[0]
+
+
 def test_reconstruction_is_a_correlation_over_the_hidden_genes(
     table: CellTable, built: tuple[GeneTask, torch.nn.Module]
 ) -> None:
@@ -241,7 +254,7 @@ def test_reconstruction_is_a_correlation_over_the_hidden_genes(
     ratios = (0.2, 0.7)
     counts = torch.from_numpy(table.counts.rows(np.arange(CELLS)).toarray()).float()
     measured = np.log1p(1e4 * counts.numpy() / counts.numpy().sum(axis=1, keepdims=True))
-    found = reconstruct(task, model, CellBatches(table), ratios)
+    found = reconstruction(expected_of(task, model), task.genes, CellBatches(table), ratios)
     key = Key.root(0).fold("reconstruction masks")
     for place, ratio in enumerate(ratios):
         mask = column_mask(GENES, ratio, key.fold(place, 0))
@@ -260,11 +273,13 @@ def test_cells_without_hidden_counts_do_not_count(table: CellTable, built: tuple
     counts[:100, hidden] = 0
     some, every = (replace(table, counts=MemoryCounts(csr_matrix(part))) for part in (counts[100:], counts))
     some = replace(some, batch=table.batch[100:])
-    expected = reconstruct(*built, CellBatches(some), (0.3,))
-    assert reconstruct(*built, CellBatches(every), (0.3,)) == pytest.approx(expected, abs=1e-6)
+    expected = reconstruction(expected_of(*built), built[0].genes, CellBatches(some), (0.3,))
+    assert reconstruction(expected_of(*built), built[0].genes, CellBatches(every), (0.3,)) == pytest.approx(
+        expected, abs=1e-6
+    )
     counts[:, hidden] = 0
     nothing = replace(table, counts=MemoryCounts(csr_matrix(counts)))
-    assert np.isnan(reconstruct(*built, CellBatches(nothing), (0.3,))).all()
+    assert np.isnan(reconstruction(expected_of(*built), built[0].genes, CellBatches(nothing), (0.3,))).all()
 
 
 def test_expression_is_normalised_as_by_scanpy(table: CellTable) -> None:

@@ -1,19 +1,17 @@
 """Embeddings that models of cells are compared with: expression, its principal components, scVI, any ``.obsm``."""
 
-import logging
-import math
-import warnings
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jaxtyping import Float32, Int64
 
+from r2mae.cells.batches import split_data
 from r2mae.cells.config import CellsConfig
 from r2mae.cells.donors import MAX_CELLS
-from r2mae.cells.evaluate import TARGET_SUM, evaluate_embedding
+from r2mae.cells.evaluate import TARGET_SUM, evaluate_embedding, reconstruction_scores
+from r2mae.cells.scvi_baseline import train_scvi
 from r2mae.cells.sources import path_of
 from r2mae.cells.stored import opened
 from r2mae.errors import UserError, nearest, unknown
@@ -50,78 +48,6 @@ def pca_embedding(table: "CellTable", width: int = 50, seed: int = 0) -> Float32
         for first in range(0, cells, _CHUNK)
     ]
     return np.concatenate(parts).astype(np.float32)
-
-
-def scvi_embedding(table: "CellTable", config: CellsConfig, **options: Any) -> Float32[np.ndarray, "cells latent"]:
-    """Train scVI with scvi-tools and return the means of its posteriors.
-
-    By default at the sizes and with the training of the configuration: n_hidden, n_latent, two hidden layers (as our
-    encoder), negative binomial likelihood, epochs (or as many as make its steps), batch_size, lr, weight_decay, the
-    same part of the cells held out, and batch_key as its batch. scvi-tools seeds the global generators of NumPy and
-    torch.
-
-    Parameters
-    ----------
-    table : CellTable
-    config : CellsConfig
-    **options
-        `n_hidden`, `n_latent`, `n_layers`, `gene_likelihood`, `max_epochs` or `batch_size`, to depart from these.
-
-    Raises
-    ------
-    UserError
-        If scvi-tools is not installed, or an option is unknown.
-    """
-    try:
-        import scvi
-    except ImportError:
-        raise UserError(
-            "scVI needs scvi-tools: pip install 'r2mae[scvi]', or leave scvi out of the baselines"
-        ) from None
-    from anndata import AnnData
-
-    values: dict[str, Any] = {
-        "n_hidden": config.n_hidden,
-        "n_latent": config.n_latent,
-        "n_layers": 2,
-        "gene_likelihood": "nb",
-        "max_epochs": _epochs_of(config, table.counts.shape[0]),
-        "batch_size": config.batch_size,
-    }
-    for name in options:
-        if name not in values:
-            raise unknown("option of scVI", name, values)
-    values.update(options)
-    cells = table.counts.shape[0]
-    parts = [table.counts.rows(np.arange(first, min(first + _CHUNK, cells))) for first in range(0, cells, _CHUNK)]
-    adata = AnnData(_stack(parts).astype(np.float32), obs=_scvi_obs(table))
-    with _quietly():
-        scvi.settings.seed = config.seed
-        scvi.model.SCVI.setup_anndata(adata, batch_key="batch" if len(table.batches) > 1 else None)
-        sizes = {name: values[name] for name in ("n_hidden", "n_latent", "n_layers", "gene_likelihood")}
-        model = scvi.model.SCVI(adata, **sizes)
-        held_out = round(config.validation * cells) if config.validation else 0
-        batch = min(values["batch_size"], max(2, cells - held_out))
-        model.train(
-            max_epochs=values["max_epochs"],
-            batch_size=batch,
-            train_size=(cells - held_out) / cells,
-            accelerator="cpu" if config.device == "cpu" else "auto",
-            plan_kwargs={"lr": config.lr, "weight_decay": config.weight_decay},
-            # A last mini-batch of one cell cannot be normalised.
-            datasplitter_kwargs={"drop_last": (cells - held_out) % batch == 1},
-            enable_progress_bar=False,
-            enable_model_summary=False,
-        )
-        return np.asarray(model.get_latent_representation(batch_size=_CHUNK), dtype=np.float32)
-
-
-def _epochs_of(config: CellsConfig, cells: int) -> int:
-    """Passes over the training cells, where the configuration counts steps."""
-    if config.steps is None:
-        return max(1, round(config.epochs))
-    trained = cells - round(config.validation * cells) if config.validation else cells
-    return max(1, round(config.steps / math.ceil(trained / config.batch_size)))
 
 
 def obsm_embedding(table: "CellTable", adata: "AnnData", key: str) -> Float32[np.ndarray, "cells width"]:
@@ -181,14 +107,14 @@ def baseline_scores(
     adata : AnnData, optional
         Where other embeddings are.
     scvi : mapping, optional
-        Options of :func:`scvi_embedding`.
+        Options of :func:`r2mae.cells.scvi_baseline.train_scvi`.
     intervals, max_cells
         As in :func:`r2mae.cells.evaluate.evaluate`.
 
     Returns
     -------
     dict
-        Scores by baseline.
+        Scores by baseline; that of scVI reconstructs hidden genes, too.
 
     Raises
     ------
@@ -209,8 +135,11 @@ def baseline_scores(
         elif name == "pca":
             embedding = pca_embedding(table, seed=config.seed)
         else:
-            embedding = scvi_embedding(table, config, **(scvi or {}))
+            model = train_scvi(table, config, **(scvi or {}))
+            embedding = model.embedding()
         made[name] = evaluate_embedding(table, embedding, config, intervals=intervals, max_cells=max_cells)
+        if name == "scvi" and name not in there and (held_out := split_data(table, config).validation) is not None:
+            made[name] |= reconstruction_scores(model.expected, table.counts.shape[1], held_out)
     return made
 
 
@@ -228,26 +157,3 @@ def _stack(parts: "Sequence[csr_matrix]") -> "csr_matrix":
     from scipy.sparse import csr_matrix, vstack
 
     return csr_matrix(vstack(parts, format="csr"))
-
-
-@contextmanager
-def _quietly() -> Iterator[None]:
-    """Keep Lightning's advice and its warnings of its own deprecated calls out of a comparison's output."""
-    loggers = [logging.getLogger(name) for name in ("lightning.pytorch", "lightning.fabric")]
-    levels = [logger.level for logger in loggers]
-    for logger in loggers:
-        logger.setLevel(logging.ERROR)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        for logger, level in zip(loggers, levels, strict=True):
-            logger.setLevel(level)
-
-
-def _scvi_obs(table: "CellTable") -> Any:
-    import pandas as pd
-
-    names = pd.Categorical.from_codes(table.batch, categories=pd.Index([str(name) for name in table.batches]))
-    return pd.DataFrame({"batch": names}, index=table.obs.index.astype(str))

@@ -40,6 +40,7 @@ _RANK_CELLS = 10_000
 _AVERAGED = ("bacc", "f1", "spearman_cell", "spearman_donor")
 
 Lookup = Callable[[np.ndarray], np.ndarray]
+Expected = Callable[[Mapping[str, Tensor], Tensor], Tensor]
 
 
 def evaluate(
@@ -76,9 +77,13 @@ def evaluate(
 
     scores = evaluate_embedding(data.table, lookup, config, intervals=intervals, max_cells=max_cells)
     if data.validation is not None and len(data.validation):
-        found = reconstruction(task, model, data.validation)
-        named = {f"reconstruction_r_{ratio:g}": value for ratio, value in zip(RATIOS, found, strict=True)}
-        scores.update(_finite({"reconstruction_r": float(np.mean(found)), **named}))
+        with evaluating(model):
+            scores |= reconstruction_scores(
+                lambda batch, hidden: task.expected(model, batch, hidden=hidden)[0],
+                task.genes,
+                data.validation,
+                next(model.parameters()).device,
+            )
     return scores
 
 
@@ -167,8 +172,23 @@ def predict(
     return ClassPredictions(cells.column, truth, probability, cells.test_donors, cells.donor_level)
 
 
+def reconstruction_scores(
+    expected: Expected, genes: int, cells: Batches, device: torch.device | None = None
+) -> dict[str, float]:
+    """Return :func:`reconstruction` at :data:`RATIOS`, by name, and its mean; without what is not defined."""
+    found = reconstruction(expected, genes, cells, device=device)
+    named = {f"reconstruction_r_{ratio:g}": value for ratio, value in zip(RATIOS, found, strict=True)}
+    return _finite({"reconstruction_r": float(np.mean(found)), **named})
+
+
 @torch.no_grad()
-def reconstruction(task: GeneTask, model: nn.Module, cells: Batches, ratios: Sequence[float] = RATIOS) -> list[float]:
+def reconstruction(
+    expected: Expected,
+    genes: int,
+    cells: Batches,
+    ratios: Sequence[float] = RATIOS,
+    device: torch.device | None = None,
+) -> list[float]:
     """Correlate expected with measured expression of hidden genes, on masks that are the same for every model.
 
     The Pearson correlation, over the hidden genes of a cell, of μ and the log-normalised expression, averaged over
@@ -178,33 +198,36 @@ def reconstruction(task: GeneTask, model: nn.Module, cells: Batches, ratios: Seq
 
     Parameters
     ----------
-    task, model
-        Of the run.
+    expected : function
+        Of a batch and the numbers of the genes that are hidden: each gene's share of the cell's library, to which μ is
+        in proportion.
+    genes : int
+        How many there are.
     cells : Batches
         Validation cells.
     ratios : sequence of float
         Mask ratios.
+    device : torch.device, optional
+        Where `expected` wants the batch; by default the CPU.
 
     Returns
     -------
     list of float
         One per ratio; NaN if no cell counts.
     """
-    device = next(model.parameters()).device
+    device = device or torch.device("cpu")
     key = Key.root(0).fold("reconstruction masks")
     sums, counts = np.zeros(len(ratios)), np.zeros(len(ratios))
-    with evaluating(model):
-        for first in range(0, len(cells), _BATCH):
-            rows = np.arange(first, min(first + _BATCH, len(cells)))
-            batch = to_device(cells.__getitems__(rows), device)
-            measured = log_normalized(batch, task.genes)
-            for place, ratio in enumerate(ratios):
-                hidden = column_mask(task.genes, ratio, key.fold(place, first), device=device).nonzero()[:, 0]
-                share, _ = task.expected(model, batch, hidden=hidden)
-                r = pearson(share[:, hidden], measured[:, hidden])
-                known = r.isfinite()
-                sums[place] += float(r[known].double().sum())
-                counts[place] += int(known.sum())
+    for first in range(0, len(cells), _BATCH):
+        rows = np.arange(first, min(first + _BATCH, len(cells)))
+        batch = to_device(cells.__getitems__(rows), device)
+        measured = log_normalized(batch, genes)
+        for place, ratio in enumerate(ratios):
+            hidden = column_mask(genes, ratio, key.fold(place, first), device=device).nonzero()[:, 0]
+            r = pearson(expected(batch, hidden)[:, hidden], measured[:, hidden])
+            known = r.isfinite()
+            sums[place] += float(r[known].double().sum())
+            counts[place] += int(known.sum())
     return [float(total / count) if count else float("nan") for total, count in zip(sums, counts, strict=True)]
 
 

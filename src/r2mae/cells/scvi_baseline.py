@@ -1,0 +1,158 @@
+"""scVI, trained for real by scvi-tools, as something to compare with."""
+
+import logging
+import math
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from jaxtyping import Float, Float32, Int64
+from torch import Tensor
+
+from r2mae.cells.batches import split_data
+from r2mae.cells.config import CellsConfig
+from r2mae.cells.task import CSR, dense
+from r2mae.errors import UserError, unknown
+
+if TYPE_CHECKING:
+    from anndata import AnnData
+
+    from r2mae.cells.table import CellTable
+
+_CHUNK = 8192
+
+
+@dataclass(frozen=True)
+class TrainedScvi:
+    """A trained model of scvi-tools.
+
+    Parameters
+    ----------
+    model : scvi.model.SCVI
+    """
+
+    model: Any
+
+    def embedding(self) -> Float32[np.ndarray, "cells latent"]:
+        """Return the means of the posteriors of its cells."""
+        with _quietly():
+            return np.asarray(self.model.get_latent_representation(batch_size=_CHUNK), dtype=np.float32)
+
+    @torch.no_grad()
+    def expected(self, batch: CSR, hidden: Int64[Tensor, " hidden"]) -> Float[Tensor, "cells genes"]:
+        """Return each gene's expected share of the library, at the posterior's mean, with genes hidden as zeros."""
+        module = self.model.module.eval()
+        counts = dense(batch, self.model.summary_stats.n_vars)
+        library = counts.sum(1, keepdim=True).clamp(min=1.0).log()
+        counts.index_fill_(1, hidden, 0.0)
+        covariate = batch["batch"][:, None]
+        # Its own library of a cell whose expressed genes are all hidden would be the logarithm of zero.
+        posterior, _ = module.z_encoder(counts.log1p(), covariate)
+        share: Tensor = module.generative(posterior.loc, library, covariate)["px"].scale
+        return share
+
+
+def train_scvi(table: "CellTable", config: CellsConfig, **options: Any) -> TrainedScvi:
+    """Train scVI with scvi-tools.
+
+    By default at the sizes and with the training of the configuration: n_hidden, n_latent, two hidden layers (as our
+    encoder), negative binomial likelihood, epochs (or as many as make its steps), batch_size, lr, weight_decay, the
+    same cells held out, and batch_key as its batch. scvi-tools seeds the global generators of NumPy and torch.
+
+    Parameters
+    ----------
+    table : CellTable
+    config : CellsConfig
+    **options
+        `n_hidden`, `n_latent`, `n_layers`, `gene_likelihood`, `max_epochs` or `batch_size`, to depart from these.
+
+    Raises
+    ------
+    UserError
+        If scvi-tools is not installed, or an option is unknown.
+    """
+    try:
+        import scvi
+    except ImportError:
+        raise UserError(
+            "scVI needs scvi-tools: pip install 'r2mae[scvi]', or leave scvi out of the baselines"
+        ) from None
+
+    data = split_data(table, config)
+    every = np.arange(table.counts.shape[0])
+    held_out = every[:0]
+    if data.validation is not None and data.validation.rows is not None:
+        held_out = data.validation.rows
+    trained = np.setdiff1d(every, held_out)
+    values: dict[str, Any] = {
+        "n_hidden": config.n_hidden,
+        "n_latent": config.n_latent,
+        "n_layers": 2,
+        "gene_likelihood": "nb",
+        "max_epochs": _epochs_of(config, len(trained)),
+        "batch_size": config.batch_size,
+    }
+    for name in options:
+        if name not in values:
+            raise unknown("option of scVI", name, values)
+    values.update(options)
+    with _quietly():
+        scvi.settings.seed = config.seed
+        adata = _adata_of(table)
+        scvi.model.SCVI.setup_anndata(adata, batch_key="batch" if len(table.batches) > 1 else None)
+        sizes = {name: values[name] for name in ("n_hidden", "n_latent", "n_layers", "gene_likelihood")}
+        model = scvi.model.SCVI(adata, **sizes)
+        batch = min(values["batch_size"], max(2, len(trained)))
+        model.train(
+            max_epochs=values["max_epochs"],
+            batch_size=batch,
+            accelerator="cpu" if config.device == "cpu" else "auto",
+            plan_kwargs={"lr": config.lr, "weight_decay": config.weight_decay},
+            datasplitter_kwargs={
+                "external_indexing": [trained, held_out],
+                "drop_last": len(trained) % batch == 1,  # a last mini-batch of one cell cannot be normalised
+            },
+            enable_progress_bar=False,
+            enable_model_summary=False,
+        )
+    model.to_device("cpu")
+    return TrainedScvi(model)
+
+
+def _epochs_of(config: CellsConfig, trained: int) -> int:
+    """Passes over the training cells, where the configuration counts steps."""
+    if config.steps is None:
+        return max(1, round(config.epochs))
+    return max(1, round(config.steps / math.ceil(trained / config.batch_size)))
+
+
+def _adata_of(table: "CellTable") -> "AnnData":
+    import pandas as pd
+    from anndata import AnnData
+    from scipy.sparse import vstack
+
+    cells = table.counts.shape[0]
+    parts = [table.counts.rows(np.arange(first, min(first + _CHUNK, cells))) for first in range(0, cells, _CHUNK)]
+    names = pd.Categorical.from_codes(table.batch, categories=pd.Index([str(name) for name in table.batches]))
+    obs = pd.DataFrame({"batch": names}, index=table.obs.index.astype(str))
+    return AnnData(vstack(parts, format="csr").astype(np.float32), obs=obs)
+
+
+@contextmanager
+def _quietly() -> Iterator[None]:
+    """Keep Lightning's advice and its warnings of its own deprecated calls out of a comparison's output."""
+    loggers = [logging.getLogger(name) for name in ("lightning.pytorch", "lightning.fabric")]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
