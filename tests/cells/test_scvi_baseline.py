@@ -59,9 +59,9 @@ def test_it_holds_out_the_cells_that_we_hold_out(table: CellTable) -> None:
 
 
 def test_expected_shares_are_scvi_tools_own(table: CellTable) -> None:
-    """With nothing hidden they are near the mean of what get_normalized_expression draws around the posterior's mean."""
+    """With nothing hidden they are near the mean of what get_normalized_expression draws."""
     pytest.importorskip("scvi")
-    trained = train_scvi(table, CONFIG)
+    trained = train_scvi(table, replace(CONFIG, epochs=60, lr=1e-2))
     batch = CellBatches(table).__getitems__(np.arange(CELLS))
     share = trained.expected(batch, torch.tensor([], dtype=torch.int64))
     assert torch.allclose(share.sum(1), torch.ones(CELLS))
