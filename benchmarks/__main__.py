@@ -3,7 +3,7 @@
 import sys
 from importlib import import_module
 
-NAMES = ("cells", "loop", "masking", "probes", "startup", "theory")
+NAMES = ("backed", "cells", "loop", "masking", "probes", "startup", "text", "theory")
 
 
 def main() -> int:

@@ -17,6 +17,7 @@ import pytest
 from r2mae.cli.main import main
 from r2mae.images.config import ImagesConfig
 from r2mae.masking import schemes
+from r2mae.registry import WINGS
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -74,7 +75,8 @@ def test_commands_are_found() -> None:
 @pytest.mark.parametrize(("page", "line"), WITH_CONFIG)
 def test_commands_parse(page: str, line: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*line.split()[1:], "--print_config"]) == 0
-    wing = "cells" if " cells " in line else "images"
+    named = {"wiki": "text"} | {wing: wing for wing in WINGS}
+    wing = next((named[word] for word in line.split() if word in named), "images")
     assert f"wing: {wing}" in capsys.readouterr().out
 
 

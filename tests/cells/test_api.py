@@ -9,9 +9,13 @@ import anndata
 import numpy as np
 import pandas as pd
 import pytest
+import scanpy as sc
+import torch
 from scipy.sparse import csr_matrix
 
-from r2mae.cells import MaskedAutoencoder
+from r2mae.cells import CellsConfig, MaskedAutoencoder, from_anndata
+from r2mae.cells.evaluate import evaluate_embedding
+from r2mae.cells.setup import _ELSEWHERE
 from r2mae.errors import UserError
 
 EPOCHS = 25.0
@@ -177,3 +181,133 @@ def test_a_run_folder_is_recognised(adata: anndata.AnnData, model: MaskedAutoenc
         other = make_adata(seed=7)
         MaskedAutoencoder.setup_anndata(other, layer="raw", batch_key="batch")
         train(other, EPOCHS, run=tmp_path / "run")
+
+
+def test_the_encoder_takes_the_own_batch_and_the_decoder_the_other(
+    adata: anndata.AnnData, model: MaskedAutoencoder
+) -> None:
+    """What scvi-tools does: get_normalized_expression(transform_batch=...) changes the decoder's batch alone."""
+    network = model._ready().model
+    counts = torch.from_numpy(adata.layers["raw"].toarray()).float()
+    own = torch.from_numpy((adata.obs["batch"] == "b").to_numpy().astype(np.int64))
+    with torch.no_grad():
+        latent = network.encode(counts.log1p(), own)
+        share = network.decode(latent, torch.ones_like(own)).softmax(1).numpy()
+        hidden = counts.log1p()
+        hidden[:, 7] = 0
+        alone = network.decode(network.encode(hidden, own), torch.ones_like(own)).softmax(1)[:, 7].numpy()
+    found = model.get_normalized_expression(transform_batch="b")
+    np.testing.assert_allclose(found, share, rtol=1e-4)
+    assert not np.allclose(found, model.get_normalized_expression(), rtol=1e-2)
+    np.testing.assert_allclose(
+        model.impute("gene7", transform_batch="b")["gene7"], alone * counts.sum(1).numpy(), rtol=1e-4
+    )
+    np.testing.assert_allclose(model.get_latent_representation(transform_batch="b"), latent, atol=1e-5)
+
+
+def test_only_cells_of_new_batches_are_encoded_as_of_another(model: MaskedAutoencoder) -> None:
+    other = make_adata()
+    own = model.get_latent_representation(other)
+    other.obs["batch"] = np.where(np.arange(120) < 10, "new", other.obs["batch"])
+    other.obs.loc["cell11", "batch"] = None
+    new = np.isin(np.arange(120), [*range(10), 11])
+    found = model.get_latent_representation(other, transform_batch="b")
+    np.testing.assert_allclose(found[~new], own[~new], atol=1e-6)
+    del other.obs["batch"]
+    np.testing.assert_allclose(found[new], model.get_latent_representation(other, transform_batch="b")[new], atol=1e-6)
+
+
+def test_the_model_keeps_its_own_counts() -> None:
+    adata = make_adata()
+    adata.X = adata.X.astype(np.float32)
+    MaskedAutoencoder.setup_anndata(adata, batch_key="batch")
+    model = MaskedAutoencoder(adata, n_hidden=16, n_latent=4)
+    undisturbed = make_adata()
+    MaskedAutoencoder.setup_anndata(undisturbed, batch_key="batch")
+    other = MaskedAutoencoder(undisturbed, n_hidden=16, n_latent=4)
+    sc.pp.log1p(adata)
+    adata.obs["batch"] = "a"
+    for one in (model, other):
+        one.train(2, batch_size=30, progress=False, threads=1, device="cpu")
+    np.testing.assert_array_equal(model.get_latent_representation(), other.get_latent_representation())
+    sc.pp.log1p(adata)
+    np.testing.assert_array_equal(model.get_latent_representation(), other.get_latent_representation())
+    with pytest.raises(UserError, match="the data are normalised"):  # what is passed is taken as it is now
+        model.get_latent_representation(adata)
+
+
+def test_cells_that_change_their_places_are_noticed() -> None:
+    adata = make_adata()
+    MaskedAutoencoder.setup_anndata(adata, batch_key="batch")
+    model = train(adata, 2)
+    before = pd.DataFrame(model.get_latent_representation(), index=adata.obs_names)
+    for kept in (np.random.default_rng(0).permutation(120), np.arange(0, 120, 3)):
+        adata._inplace_subset_obs(kept)  # as scanpy.pp.filter_cells and its kin do
+        for call in (model.get_latent_representation, lambda: model.impute("gene1"), lambda: train_anew(model)):
+            with pytest.raises(UserError, match=r"adata has other cells .* or another order: pass it, adata=adata"):
+                call()
+        np.testing.assert_allclose(model.get_latent_representation(adata), before.loc[adata.obs_names], atol=1e-6)
+        assert list(model.impute("gene1", adata).index) == list(adata.obs_names)
+
+
+def train_anew(model: MaskedAutoencoder) -> None:
+    model.train(1, progress=False, anew=True)
+
+
+@pytest.mark.parametrize("name", sorted(_ELSEWHERE))
+def test_options_that_training_does_not_listen_to_are_refused(adata: anndata.AnnData, name: str) -> None:
+    with pytest.raises(UserError, match=rf"^train\(\) does not take {name}: \w+"):
+        MaskedAutoencoder(adata, n_hidden=4, n_latent=2).train(1, progress=False, **{name: 3})
+
+
+def test_fields_of_the_data_are_all_refused() -> None:
+    """Every field of a configuration of cells that concerns data or probes, and none that concerns training."""
+    own = set(CellsConfig.__dataclass_fields__) - set(CellsConfig.__mro__[1].__dataclass_fields__)
+    assert own - {"n_hidden", "n_latent"} <= set(_ELSEWHERE)
+    assert set(_ELSEWHERE) - own == {"data", "preset", "epochs", "validation"}
+
+
+def test_a_trained_model_is_not_trained_over(adata: anndata.AnnData, tmp_path: Path) -> None:
+    model = train(adata, 2)
+    before = model.get_latent_representation()
+    with pytest.raises(UserError, match="trained already: make a new model, or pass anew=True"):
+        model.train(1, progress=False)
+    model.save(tmp_path / "m")
+    with pytest.raises(UserError, match="trained already"):
+        MaskedAutoencoder.load(tmp_path / "m", adata).train(1, progress=False)
+    model.train(4, batch_size=30, progress=False, threads=1, anew=True)
+    np.testing.assert_array_equal(model.get_latent_representation(), train(adata, 4).get_latent_representation())
+    assert not np.array_equal(model.get_latent_representation(), before)
+
+
+def test_one_gene_or_more(model: MaskedAutoencoder) -> None:
+    pd.testing.assert_frame_equal(model.impute("gene3"), model.impute(["gene3"]))
+    one = model.get_normalized_expression(genes="gene3")
+    pd.testing.assert_frame_equal(one, model.get_normalized_expression()[["gene3"]])
+    assert list(model.impute(pd.Index(["gene3", "gene1"])).columns) == ["gene3", "gene1"]
+    for call in (model.impute, lambda genes: model.get_normalized_expression(genes=genes)):
+        with pytest.raises(UserError, match="genes is empty: name one gene or more"):
+            call([])
+
+
+def test_probes_of_columns(adata: anndata.AnnData, model: MaskedAutoencoder) -> None:
+    own = adata.copy()
+    rng = np.random.default_rng(1)
+    own.obs["donor"] = [f"d{i % 6}" for i in range(120)]
+    own.obs["kind"] = rng.choice(["x", "y"], 120)
+    own.obs["age"] = np.arange(120) % 6 + 20
+    MaskedAutoencoder.setup_anndata(own, layer="raw", batch_key="batch", labels_key="kind")
+    probed = train(own, 2)
+    config = CellsConfig(data="x", labels=("kind",), regress=("age",), donor_key="donor", seed=0)
+    table = from_anndata(own, layer="raw", batch_key="batch")
+    expected = evaluate_embedding(table, probed.get_latent_representation(), config)
+    found = probed.evaluate(regress="age", donor_key="donor")
+    assert found.keys() == expected.keys()
+    assert found == pytest.approx(expected, abs=1e-3)
+    own.obs["late"] = own.obs["kind"].map({"x": 0, "y": 1}).astype(str)  # columns are those of now
+    assert "late_bacc" in probed.evaluate(labels="late", intervals=False)
+    assert "late_bacc" in model.evaluate(own, labels=["late"])
+    with pytest.raises(UserError, match=r"needs a column of obs to predict: pass labels="):
+        model.evaluate()
+    with pytest.raises(UserError, match=r"'knd'.*did you mean 'kind'"):
+        probed.evaluate(labels="knd")

@@ -1,5 +1,6 @@
 """Batches in CSR form, and the division into training and validation cells."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,9 +10,10 @@ import pytest
 import torch
 from scipy.sparse import csr_matrix
 
-from r2mae.cells.batches import CellBatches, DeviceBatches, load_data, split_data
+from r2mae.cells.batches import CellBatches, DeviceBatches, architecture_of, load_data, split_data
 from r2mae.cells.config import CellsConfig
 from r2mae.cells.table import from_anndata
+from r2mae.cells.wing import WING
 from r2mae.errors import UserError
 from r2mae.training.task import Batches, Data, MovableBatches, rows_of
 
@@ -75,6 +77,15 @@ def test_validation_is_a_function_of_the_seed(make: Make) -> None:
     np.testing.assert_array_equal(np.sort(np.concatenate([rows[0], parts[0].train.rows])), np.arange(30))
     assert parts[0].architecture["genes"] == list(table.genes)
     assert parts[0].architecture["batches"] == ["all"]
+
+
+def test_a_model_is_made_of_its_description() -> None:
+    config = CellsConfig(data="x", n_hidden=6, n_latent=3)
+    description = json.loads(json.dumps(architecture_of(("g0", "g1"), ("a", "b", "c"), config)))
+    task, model = WING.build(description)
+    assert (task.genes, task.n_hidden) == (2, 6)
+    assert (model.gene_names, model.batch_names) == (("g0", "g1"), ("a", "b", "c"))
+    assert (model.genes, model.batches, model.n_hidden, model.n_latent) == (2, 3, 6, 3)
 
 
 @pytest.mark.parametrize(("cells", "held_out"), [(2, 0), (3, 1), (30, 27)])

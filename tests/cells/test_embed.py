@@ -1,14 +1,23 @@
 """Embeddings as files: everything of the source stays, and a source that changed is told."""
 
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 
 import anndata
 import h5py
 import numpy as np
+import pandas as pd
 import pytest
+import torch
 
-from r2mae.cells.embed import write_embedding
+from r2mae.cells import embed
+from r2mae.cells.batches import CellBatches
+from r2mae.cells.config import CellsConfig
+from r2mae.cells.embed import align_batches, embed_rows, embed_source, write_embedding
+from r2mae.cells.model import CountAutoencoder
+from r2mae.cells.table import from_anndata
+from r2mae.cells.task import GeneTask
 from r2mae.errors import UserError
 
 Make = Callable[..., anndata.AnnData]
@@ -81,3 +90,88 @@ def test_places_that_cannot_be_written(make: Make, write: Write, tmp_path: Path,
         with pytest.raises(UserError, match=rf"{output.name} cannot be written \(.*\): name another place, -o FILE"):
             write_embedding(output, ARRAYS, str(path))
     assert {entry.name for entry in tmp_path.iterdir()} == {"a.h5ad", "file", f"folder{suffix}"}
+
+
+def model_of(genes: int = 12, batches: tuple[str, ...] = ("all",)) -> CountAutoencoder:
+    torch.manual_seed(0)
+    model = CountAutoencoder(genes, len(batches), 16, 4)
+    model.gene_names, model.batch_names = tuple(f"g{i}" for i in range(genes)), batches
+    return model
+
+
+def test_rows_are_embedded_a_part_at_a_time_in_evaluation_mode(make: Make) -> None:
+    table, model = from_anndata(make()), model_of()
+    whole = embed_rows(GeneTask(12), model, table)
+    assert model.training  # the mode of before
+    batch = CellBatches(table).__getitems__(np.arange(30))
+    np.testing.assert_allclose(whole, GeneTask(12).embed(model.eval(), batch), atol=1e-6)
+    rows = np.array([4, 7, 8, 20, 29])
+    np.testing.assert_allclose(embed_rows(GeneTask(12), model, table, rows, size=2), whole[rows], atol=1e-6)
+
+
+def test_parts_leave_the_device_one_by_one(make: Make) -> None:
+    """What the device made of a part is gone before the next is made; half precision becomes float32."""
+    made: list[weakref.ref[torch.Tensor]] = []
+    expected: list[np.ndarray] = []
+
+    class Halved(GeneTask):
+        def embed(self, model: torch.nn.Module, batch: dict[str, torch.Tensor]) -> torch.Tensor:
+            assert all(one() is None for one in made)
+            part = super().embed(model, batch).bfloat16()
+            made.append(weakref.ref(part))
+            expected.append(part.float().numpy())
+            return part
+
+    found = embed_rows(Halved(12), model_of(), from_anndata(make()), size=7)
+    assert len(made) == 5
+    assert found.dtype == np.float32
+    np.testing.assert_array_equal(found, np.concatenate(expected))
+
+
+def test_batches_of_cells_for_the_encoder() -> None:
+    obs = pd.DataFrame({"plate": ["b", "new", None, "a"], "number": [1, 2, 3, 1]})
+    known = ("a", "b")
+    assert align_batches("x", obs[["plate"]].iloc[[0, 3]], "plate", known).tolist() == [1, 0]
+    assert align_batches("x", obs, "plate", known, "a").tolist() == [1, 0, 0, 0]
+    assert align_batches("x", obs, "plate", known, "b").tolist() == [1, 1, 1, 0]
+    assert align_batches("x", obs, "number", ("1", "3"), "3").tolist() == [0, 1, 1, 0]
+    for key in ("plat", None):
+        assert align_batches("x", obs, key, known, "b").tolist() == [1, 1, 1, 1]
+    assert align_batches("x", obs, None, ("all",)).tolist() == [0, 0, 0, 0]
+    remedy = r"name a training batch to take for them, such as transform_batch='a' \(--transform-batch\)"
+    for key, told in {
+        "plate": "x: the model has never seen the batch new: ",
+        "number": "x: the model has never seen the batches 1, 2, 3: ",
+        "plat": "x: batch_key: obs has no column 'plat', and the model tells batches apart: ",
+        None: "x: batch_key: the run names no column of batches, and the model tells batches apart: ",
+    }.items():
+        with pytest.raises(UserError, match=f"^{told}{remedy}$"):
+            align_batches("x", obs, key, known)
+    with pytest.raises(UserError, match=f"^x: cells have no value in column 'plate' .*{remedy}$"):
+        align_batches("x", obs.iloc[[0, 2]], "plate", known)
+    with pytest.raises(UserError, match="unknown batch 'c'"):
+        align_batches("x", obs, "plate", known, "c")
+
+
+def test_batches_are_checked_before_counts_are_read(
+    make: Make, write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write(make(), tmp_path / "a.h5ad")
+    config = CellsConfig(data="x", batch_key="plate")
+    model = model_of(batches=("a", "b"))
+    with pytest.raises(UserError, match=r"has no column 'plate'.*--transform-batch"):
+        monkeypatch.setattr(embed, "load_cells", lambda *_, **__: pytest.fail("counts were read"))
+        embed_source(config, GeneTask(12), model, str(path))
+
+
+def test_counts_of_a_file_may_be_in_another_layer(make: Make, write: Write, tmp_path: Path) -> None:
+    adata = make()
+    config, model = CellsConfig(data="x", layer="raw"), model_of()
+    as_trained = embed_source(config, GeneTask(12), model, str(write(adata, tmp_path / "a.h5ad")))
+    del adata.layers["raw"]
+    path = str(write(adata, tmp_path / "b.h5ad"))
+    with pytest.raises(UserError, match=r"has no layer 'raw', and no layers at all: for X say layer='X' \(--layer X\)"):
+        embed_source(config, GeneTask(12), model, path)
+    for layer in ("X", ""):
+        found = embed_source(config, GeneTask(12), model, path, layer=layer)
+        np.testing.assert_array_equal(found["embedding"], as_trained["embedding"])

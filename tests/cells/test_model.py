@@ -51,3 +51,13 @@ def test_one_hot_columns_are_rows_that_are_added() -> None:
 def test_a_single_batch_is_no_covariate() -> None:
     names = [name for name, _ in CountAutoencoder(10, 1, 16, 4).named_parameters()]
     assert not any("batch" in name for name in names)
+
+
+def test_the_decoder_may_be_told_another_batch() -> None:
+    torch.manual_seed(0)
+    model = CountAutoencoder(10, 2, 16, 4).eval()
+    x, own, other = torch.rand(3, 10), torch.tensor([0, 1, 0]), torch.tensor([1, 1, 1])
+    logits, latent = model(x, own, decoder_batch=other)
+    torch.testing.assert_close(latent, model.encode(x, own))
+    torch.testing.assert_close(logits, model.decode(latent, other))
+    torch.testing.assert_close(model(x, own)[0], model.decode(latent, own))

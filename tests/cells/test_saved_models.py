@@ -1,5 +1,6 @@
 """Saved models with other cells: other genes, batches, types and processes."""
 
+import json
 import os
 import subprocess
 import sys
@@ -11,8 +12,12 @@ import numpy as np
 import pytest
 from scipy.sparse import csc_matrix, csr_array, csr_matrix
 
-from r2mae.cells import MaskedAutoencoder
+from r2mae.cells import WING, CellsConfig, MaskedAutoencoder
 from r2mae.errors import UserError
+from r2mae.images import WING as IMAGES
+from r2mae.images.config import ImagesConfig
+from r2mae.training.loop import fit
+from r2mae.training.saving import load_model
 
 Make = Callable[..., anndata.AnnData]
 Write = Callable[..., Path]
@@ -121,7 +126,7 @@ def test_batches_that_are_new_or_unknown(saved: Path, adata: anndata.AnnData, la
     bare = MaskedAutoencoder.load(saved / "m", new)
     np.testing.assert_array_equal(bare.get_latent_representation(transform_batch="d0"), as_d0)
     np.testing.assert_array_equal(model.get_latent_representation(new.copy(), transform_batch="d0"), as_d0)
-    for call in (bare.get_latent_representation, lambda: bare.train(1, progress=False)):
+    for call in (bare.get_latent_representation, lambda: bare.train(1, progress=False, anew=True)):
         with pytest.raises(UserError, match="AnnData: batch_key: obs has no column 'donor'"):
             call()
     new.obs["donor"] = adata.obs["donor"]
@@ -141,10 +146,104 @@ def test_a_loaded_model_can_be_trained_on_cells_with_other_batches(saved: Path, 
     other = adata.copy()
     other.obs["donor"] = np.where(np.arange(90) % 2, "new", "d1")
     model = MaskedAutoencoder.load(saved / "m", other)
-    model.train(1, batch_size=30, progress=False, threads=1, device="cpu")
+    model.train(1, batch_size=30, progress=False, threads=1, device="cpu", anew=True)
     before = model.get_latent_representation()
     model.save(saved / "again", overwrite=True)
     again = MaskedAutoencoder.load(saved / "again", other)
     np.testing.assert_allclose(again.get_latent_representation(), before, rtol=0, atol=1e-6)
     with pytest.raises(UserError, match="never seen the batches d0, d2"):
         again.get_latent_representation(adata)
+
+
+SMALL = {"n_hidden": 16, "n_latent": 4}
+TRAINING = {"batch_size": 30, "threads": 1, "device": "cpu"}
+
+
+def test_a_run_of_the_command_line_has_the_verbs(make: Make, write: Write, tmp_path: Path) -> None:
+    adata = make(90, 20)
+    path = write(adata, tmp_path / "a.h5ad")
+    config = CellsConfig(
+        data=str(path), layer="raw", batch_key="donor", labels=("kind",), epochs=3, validation=0, **SMALL, **TRAINING
+    )
+    adata.obs["kind"] = ["x", "y"] * 45
+    write(adata, path)
+    fit(config, WING, tmp_path / "run")
+    expected = WING.embed(*load_model(tmp_path / "run", WING), str(path))["embedding"]  # type: ignore[arg-type]
+    adata.X = adata.X / 2  # the counts are those of the layer, as in the run
+    model = MaskedAutoencoder.load(tmp_path / "run", adata)
+    np.testing.assert_array_equal(model.get_latent_representation(), expected)
+    assert model.history is not None
+    assert len(model.history) == 9
+    assert model.impute("g3").shape == (90, 1)
+    assert "kind_bacc" in model.evaluate()
+    model.save(tmp_path / "saved")
+    again = MaskedAutoencoder.load(tmp_path / "saved", adata)
+    np.testing.assert_array_equal(again.get_latent_representation(), expected)
+    for overwrite in (False, True):
+        with pytest.raises(UserError, match=r"run is a run folder, .* name another folder"):
+            model.save(tmp_path / "run", overwrite=overwrite)
+    np.testing.assert_array_equal(MaskedAutoencoder.load(tmp_path / "run", adata).get_latent_representation(), expected)
+
+
+def test_what_is_no_model_of_cells_is_told_and_never_deleted(
+    saved: Path, adata: anndata.AnnData, make: Make, write: Write, tmp_path: Path
+) -> None:
+    fit(ImagesConfig(data="digits", hidden=8, latent=8, steps=1, threads=1), IMAGES, tmp_path / "digits")
+    with pytest.raises(UserError, match="is a run of the wing 'images', not 'cells': name a run on cells"):
+        MaskedAutoencoder.load(tmp_path / "digits", adata)
+    path = write(make(90, 20), tmp_path / "a.h5ad")
+    fit(CellsConfig(data=str(path), steps=1, **SMALL, **TRAINING), WING, tmp_path / "run")
+    (tmp_path / "run" / "config.yaml").unlink()
+    with pytest.raises(UserError, match=r"of which config\.yaml is missing: name the whole run folder"):
+        MaskedAutoencoder.load(tmp_path / "run", adata)
+    description = json.loads((saved / "m" / "model.json").read_text())
+    (tmp_path / "m").mkdir()
+    for change in ({"architecture": {}}, {"architecture": {**description["architecture"], "n_hidden": 5}}):
+        (tmp_path / "m" / "model.safetensors").write_bytes((saved / "m" / "model.safetensors").read_bytes())
+        (tmp_path / "m" / "model.json").write_text(json.dumps({**description, **change}))
+        with pytest.raises(UserError, match="load another copy, or train and save the model anew") as caught:
+            MaskedAutoencoder.load(tmp_path / "m", adata)
+        assert "delete" not in str(caught.value)
+
+
+def test_runs_of_the_facade_serve_the_command_line(
+    make: Make, write: Write, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from r2mae.cli.main import main
+
+    adata = make(90, 20)
+    adata.X = adata.X / 2  # counts are in the layer alone
+    MaskedAutoencoder.setup_anndata(adata, layer="raw", batch_key="donor")
+    model = MaskedAutoencoder(adata, **SMALL)
+    model.train(2, run=tmp_path / "run", progress=False, **TRAINING)
+    path = write(adata, tmp_path / "a.h5ad")
+    assert main(["embed", str(tmp_path / "run"), str(path), "-o", str(tmp_path / "z.npz"), "--device", "cpu"]) == 0
+    with np.load(tmp_path / "z.npz") as arrays:
+        np.testing.assert_allclose(arrays["embedding"], model.get_latent_representation(), rtol=0, atol=1e-6)
+    capsys.readouterr()
+    for words in (["evaluate", str(tmp_path / "run")], ["evaluate", str(tmp_path / "run"), "--baselines", "pca"]):
+        assert main(words) == 2
+        told = capsys.readouterr().err
+        assert "the run was trained on an AnnData object in memory" in told
+        assert "MaskedAutoencoder.load(RUN, adata)" in told
+        assert told.count("\n") == 1
+    model.save(tmp_path / "m")
+    kept = [json.loads((tmp_path / folder / "model.json").read_text())["architecture"] for folder in ("run", "m")]
+    assert kept[0] == kept[1]
+
+
+def test_counts_of_other_cells_may_be_elsewhere(
+    saved: Path, adata: anndata.AnnData, latent: np.ndarray, tmp_path: Path
+) -> None:
+    adata.layers["counts"], adata.X = adata.X.copy(), adata.X / 2
+    with pytest.raises(UserError, match="the data are normalised"):
+        MaskedAutoencoder.load(saved / "m", adata)
+    model = MaskedAutoencoder.load(saved / "m", adata, layer="counts")
+    np.testing.assert_allclose(model.get_latent_representation(), latent, rtol=0, atol=1e-6)
+    np.testing.assert_allclose(model.get_latent_representation(adata.copy()), latent, rtol=0, atol=1e-6)
+    model.save(tmp_path / "m")
+    adata.X = adata.layers.pop("counts")
+    with pytest.raises(UserError, match="has no layer 'counts'"):
+        MaskedAutoencoder.load(tmp_path / "m", adata)
+    again = MaskedAutoencoder.load(tmp_path / "m", adata, layer="X")
+    np.testing.assert_allclose(again.get_latent_representation(), latent, rtol=0, atol=1e-6)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy.sparse import coo_matrix, csc_matrix, csr_matrix
 
-from r2mae.cells.sources import RAW, from_file, from_object, path_of, read_adata, to_csr
+from r2mae.cells.sources import RAW, from_file, from_object, path_of, read_adata, read_obs, to_csr
 from r2mae.errors import UserError
 
 Make = Callable[..., anndata.AnnData]
@@ -96,3 +96,31 @@ def test_files_of_other_making(make: Make, write: Write, tmp_path: Path) -> None
         from_file(path, None, backed=None)
     with pytest.raises(UserError, match="is not a readable AnnData file"):
         read_adata(path)
+
+
+def test_annotations_alone(make: Make, write: Write, tmp_path: Path) -> None:
+    path = write(make(), tmp_path / "cells.h5ad")
+    with h5py.File(path, "r+") as file:
+        del file["X"], file["var"]  # which nobody asks for
+    assert read_obs(path)["donor"].tolist() == make().obs["donor"].tolist()
+    with h5py.File(path, "r+") as file:
+        del file["obs"]
+    with pytest.raises(UserError, match="is not a readable AnnData file"):
+        read_obs(path)
+
+
+def test_x_has_a_name_where_no_layer_has_it(make: Make, write: Write, tmp_path: Path) -> None:
+    adata = make()
+    adata.layers["raw"] = adata.X * 3
+    for factor in (1, 2):
+        path = write(adata, tmp_path / "cells.h5ad")
+        for find in (lambda layer: from_file(path, layer, backed=None), lambda layer: from_object(adata, layer)):  # noqa: B023
+            found = find("X")
+            np.testing.assert_array_equal(found.counts.rows(np.arange(30)).toarray(), factor * make().X.toarray())
+            assert find("").where == "X"
+        adata.layers["X"] = adata.X * 2
+
+
+def test_cells_that_were_in_memory_are_no_file() -> None:
+    with pytest.raises(UserError, match="the run was trained on an AnnData object in memory"):
+        path_of("AnnData")

@@ -7,12 +7,12 @@ import anndata
 import h5py
 import numpy as np
 import pytest
-from scipy.sparse import csc_matrix, csr_matrix
+from scipy.sparse import csc_matrix, csr_array, csr_matrix
 
 from r2mae.cells import sources, table
 from r2mae.cells.counts import MemoryCounts
 from r2mae.cells.stored import StoredCounts
-from r2mae.cells.table import CellTable, from_anndata, load_cells
+from r2mae.cells.table import CellTable, from_anndata, load_cells, with_batches
 from r2mae.errors import UserError
 
 Make = Callable[..., anndata.AnnData]
@@ -213,3 +213,27 @@ def test_genes_are_mapped_by_name(make: Make) -> None:
 
 def test_the_memory_limit_is_half_of_something() -> None:
     assert 1 << 28 < sources.memory_limit() < 1 << 45
+
+
+@pytest.mark.parametrize("kind", [csr_matrix, csc_matrix, csr_array, np.array])
+def test_a_table_of_an_object_shares_nothing_with_it(make: Make, kind: Callable[[object], object]) -> None:
+    adata = make()
+    dense_counts = adata.X.toarray()
+    adata.X = kind(dense_counts)
+    found = from_anndata(adata)
+    (adata.X if kind is np.array else adata.X.data)[...] *= 3
+    adata.obs["donor"] = "other"
+    adata.obs_names = [f"x{i}" for i in range(30)]
+    np.testing.assert_array_equal(dense(found), dense_counts)
+    assert found.obs["donor"].iloc[1] == "d1"
+    assert found.obs.index[1] == "c1"
+
+
+def test_batches_are_numbered_afterwards(make: Make) -> None:
+    bare, keyed = from_anndata(make()), from_anndata(make(), batch_key="donor")
+    found = with_batches(bare, "donor")
+    assert found.batches == keyed.batches
+    np.testing.assert_array_equal(found.batch, keyed.batch)
+    assert with_batches(keyed, None).batches == ("all",)
+    with pytest.raises(UserError, match="batch_key: obs has no column 'doner': did you mean 'donor'"):
+        with_batches(bare, "doner")

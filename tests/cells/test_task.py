@@ -7,7 +7,7 @@ from scipy import sparse
 
 from r2mae.cells.likelihood import nb_log_likelihood
 from r2mae.cells.model import CountAutoencoder
-from r2mae.cells.task import GeneTask, dense
+from r2mae.cells.task import GeneTask, _on_device, _on_host, dense
 from r2mae.masking.keys import Key
 from r2mae.masking.masks import column_mask
 from r2mae.masking.schemes import RatioDefaults, make_scheme
@@ -157,3 +157,41 @@ def test_validation_loss_is_the_mean_over_hidden_counts(counts: np.ndarray, mode
     with torch.no_grad():
         plain = plain_loss(model, torch.from_numpy(counts), torch.arange(CELLS) % 2, mask)
     assert loss == pytest.approx(float(plain), rel=1e-5)
+
+
+@pytest.mark.parametrize("ratio", [0.0, 0.1, 0.5, 1.0])
+def test_a_device_is_given_what_the_host_makes(counts: np.ndarray, model: CountAutoencoder, ratio: float) -> None:
+    """The two ways of hiding: shapes that are known beforehand, and shapes that follow the counts."""
+    counts[3] = 0
+    task, batch = GeneTask(GENES), batch_of(counts)
+    mask = column_mask(GENES, ratio, KEY)
+    order = torch.sort(mask.to(torch.uint8), stable=True).indices
+    kept = GENES - int(mask.sum())
+    found = []
+    for hide in (_on_host, _on_device):
+        corrupted = hide(batch, mask, order[:kept], order[kept:])
+        losses = task.losses(task.forward(model, corrupted), corrupted)
+        gradients = torch.autograd.grad(losses.sum(), list(model.parameters()))
+        found.append((corrupted, losses, gradients))
+    (host, host_losses, host_gradients), (device, device_losses, device_gradients) = found
+    torch.testing.assert_close(device_losses, host_losses, rtol=1e-5, atol=1e-6)
+    for a, b in zip(device_gradients, host_gradients, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-5)
+    assert torch.equal(device.inputs.log_counts, host.inputs.log_counts)
+    assert torch.equal(device.library, host.library)
+    assert torch.equal(device.hidden, host.hidden)
+    assert (device.count, device.entries) == (host.count, host.entries)
+    assert len(device.targets) == len(batch["values"]) >= len(host.targets)
+
+
+def test_the_decoder_may_be_told_another_batch(counts: np.ndarray, model: CountAutoencoder) -> None:
+    model.eval()
+    batch, other = batch_of(counts), torch.ones(CELLS, dtype=torch.int64)
+    share, library = GeneTask(GENES).expected(model, batch, decoder_batch=other)
+    with torch.no_grad():
+        latent = model.encode(torch.from_numpy(counts).log1p(), batch["batch"])
+        torch.testing.assert_close(share, model.decode(latent, other).softmax(1))
+    torch.testing.assert_close(library, torch.from_numpy(counts.sum(1)))
+    own, _ = GeneTask(GENES).expected(model, batch)
+    assert torch.equal(share[1::2], own[1::2])
+    assert not torch.isclose(share[::2], own[::2]).all()

@@ -14,6 +14,7 @@ from scipy.sparse import csr_matrix
 from r2mae.cells import WING as CELLS
 from r2mae.cells import CellsConfig
 from r2mae.cli.main import main
+from r2mae.experiments.wing import HasAnnotations
 from r2mae.images import WING as IMAGES
 from r2mae.images.config import ImagesConfig
 from r2mae.training.loop import fit
@@ -125,3 +126,54 @@ def test_help_needs_no_library(words: list[str]) -> None:
     loaded = {name.split(".")[0] for name in done.stdout.splitlines()[-1].split()}
     assert "r2mae" in loaded
     assert not loaded & {"umap", "numba", "torch", "matplotlib", "anndata"}
+
+
+def test_the_layer_and_the_batch_of_another_file(run: Run, folder: Path) -> None:
+    adata = anndata.read_h5ad(folder / "data.h5ad")
+    adata.obs["plate"] = np.where(np.arange(40) % 2, "p", "q")
+    with anndata.settings.override(allow_write_nullable_strings=True):
+        adata.write_h5ad(folder / "plates.h5ad")
+        config = CellsConfig(
+            data=str(folder / "plates.h5ad"),
+            batch_key="plate",
+            n_hidden=8,
+            n_latent=4,
+            steps=1,
+            batch_size=20,
+            threads=1,
+        )
+        fit(config, CELLS, folder / "plates")
+        adata.layers["counts"], adata.X = adata.X, adata.X / 2
+        del adata.obs["plate"]
+        adata.write_h5ad(folder / "other.h5ad")
+    code, _, err = run("embed plates other.h5ad -o o.npz --device cpu")
+    assert code == 2
+    assert err == (
+        "r2mae: other.h5ad: batch_key: obs has no column 'plate', and the model tells batches apart: name a training "
+        "batch to take for them, such as transform_batch='p' (--transform-batch)\n"
+    )
+    code, _, err = run("embed plates other.h5ad -o o.npz --device cpu --transform-batch p")
+    assert code == 2
+    assert "--layer counts" in err
+    assert run("embed plates other.h5ad -o o.npz --device cpu --transform-batch p --layer counts")[0] == 0
+    assert run("embed plates data.h5ad -o d.npz --device cpu --transform-batch p --layer X")[0] == 0
+    with np.load(folder / "o.npz") as other, np.load(folder / "d.npz") as same:
+        np.testing.assert_array_equal(other["embedding"], same["embedding"])
+    code, _, err = run("embed digits digits -o x.npz --layer counts")
+    assert code == 2
+    assert "a run of the wing images, which has no --layer: leave it out" in err
+
+
+def test_columns_are_checked_without_the_counts(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    from r2mae.cells import sources
+
+    monkeypatch.setattr(sources, "from_file", lambda *_, **__: pytest.fail("counts were looked at"))
+    code, _, err = run("embed run data.h5ad -o x.h5ad --figure x.svg --color cel_type")
+    assert code == 2
+    assert "has no column 'cel_type' (--color): did you mean 'cell_type'?" in err
+
+
+def test_wings_with_annotations(folder: Path) -> None:
+    assert isinstance(CELLS, HasAnnotations)
+    assert not isinstance(IMAGES, HasAnnotations)
+    assert list(CELLS.annotations(str(folder / "data.h5ad")).columns) == ["donor", "cell_type", "age", "phase"]

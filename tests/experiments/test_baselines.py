@@ -61,7 +61,9 @@ def test_baselines_are_rows_of_a_comparison(base: CellsConfig, tmp_path: Path) -
     analysis = analyse(found)
     assert analysis.leaders("kind_bacc") == {"X_truth"}
     assert analysis.average_rank("X_truth") == 1
-    assert analysis.headline.split()[0] in {"fixed", "r2mae"}  # which speaks of what was pretrained
+    assert analysis.headline.startswith("Of the pretrained models, ")
+    assert "X_truth (1.00)" in analysis.headline
+    assert "ahead. " in analysis.headline
     assert any(note.startswith("Baselines, against the best fixed ratio") for note in analysis.notes)
     publish(found, out, console=Console(file=StringIO(), width=100))
     assert {"X_truth", "pca"} <= {row["label"] for row in json.loads((out / "results.json").read_text())["summary"]}
@@ -98,11 +100,11 @@ def test_a_run_is_evaluated_beside_baselines(
 ) -> None:
     compare(base, WING, schemes=["r2mae"], seeds=[0], out=tmp_path / "c", jobs=1)
     run = tmp_path / "c" / "runs" / "r2mae" / "seed-0"
-    found = evaluate(run, baselines=["X_truth"], intervals=True)
+    found = evaluate(run, baselines=["X_truth"])
     assert found.baselines["X_truth"]["kind_bacc"] == 1
     assert found.scores["kind_bacc_donors_low"] <= found.scores["kind_bacc"] <= found.scores["kind_bacc_donors_high"]
     capsys.readouterr()
-    assert main(["evaluate", str(run), "cells", "--intervals", "--baselines", "X_truth"]) == 0
+    assert main(["evaluate", str(run), "cells", "--baselines", "X_truth"]) == 0
     shown = capsys.readouterr().out
     assert "kind balanced accuracy" in shown
     assert "1 (1.000 to 1.000)" in shown

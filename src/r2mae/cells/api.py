@@ -1,38 +1,27 @@
 """`MaskedAutoencoder`: the scverse verbs on an AnnData object, over the same loop as the command line."""
 
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
-import torch
 from jaxtyping import Float32
 
 from r2mae.cells.batches import CellData, split_data
 from r2mae.cells.config import CellsConfig
-from r2mae.cells.embed import align_batches, batches_of, embed_table
-from r2mae.cells.setup import EMPTY, InMemoryWing, read_setup, write_setup
-from r2mae.cells.table import NO_BATCHES, CellTable, from_anndata, tell
-from r2mae.cells.wing import CellsWing
-from r2mae.errors import UserError, unknown
-from r2mae.training.config import RunConfig
-from r2mae.training.devices import torch_device
-from r2mae.training.folder import read_json, remedy_for
+from r2mae.cells.embed import align_batches, embed_rows, expected_expression
+from r2mae.cells.saved import TrainedModel, load_run, load_trained, save_trained
+from r2mae.cells.setup import InMemoryWing, as_now, check_options, configured, names_of, read_setup, write_setup
+from r2mae.cells.table import CellTable, from_anndata, load_cells, tell, with_batches
+from r2mae.errors import UserError
 from r2mae.training.loop import fit
 from r2mae.training.progress import ProgressBar
-from r2mae.training.saving import load_model, load_weights, save_pair
-from r2mae.training.validation import evaluating
 
 if TYPE_CHECKING:
     from anndata import AnnData
-    from torch import nn
-
-    from r2mae.cells.task import GeneTask
-
-_FORMAT = 1
 
 
 class MaskedAutoencoder:
@@ -41,7 +30,8 @@ class MaskedAutoencoder:
     Parameters
     ----------
     adata : AnnData
-        Set up by :meth:`setup_anndata`.
+        Set up by :meth:`setup_anndata`. The model keeps a copy of its counts: they stay what they are, whatever becomes
+        of `adata` (``scanpy.pp.log1p(adata)`` in place, say).
     n_hidden, n_latent : int
         Width of the hidden layers and of the representation.
     scheme : str
@@ -53,9 +43,10 @@ class MaskedAutoencoder:
 
     Attributes
     ----------
-    history : DataFrame or None
-        Loss, ratio and validation loss by step, once trained.
-    is_trained : bool
+    adata : AnnData
+        The cells that a method means where it is given none: counts and batches as they were when the model was made,
+        other columns of obs as they are now. If other cells are in it by then, or in another order, they must be
+        passed.
     """
 
     def __init__(
@@ -73,20 +64,9 @@ class MaskedAutoencoder:
         self.adata = adata
         self._setup = read_setup(adata)
         self._table = tell(from_anndata(adata, layer=self._setup["layer"], batch_key=self._setup["batch_key"]))
-        self._options: dict[str, Any] = {
-            "n_hidden": n_hidden,
-            "n_latent": n_latent,
-            "scheme": scheme,
-            "ratio": ratio,
-            "low": low,
-            "high": high,
-            "seed": seed,
-        }
-        self._config = CellsConfig(data="AnnData", **self._options)
-        self._genes, self._batches = self._table.genes, self._table.batches
-        self._task: GeneTask | None = None
-        self._model: nn.Module | None = None
-        self.history: pd.DataFrame | None = None
+        options = {"n_hidden": n_hidden, "n_latent": n_latent, "ratio": ratio, "low": low, "high": high}
+        self._config = configured({**options, "scheme": scheme, "seed": seed})
+        self._trained: TrainedModel | None = None
 
     @staticmethod
     def setup_anndata(
@@ -98,11 +78,11 @@ class MaskedAutoencoder:
         ----------
         adata : AnnData
         layer : str, optional
-            Layer of raw counts; by default X.
+            Layer of raw counts; by default X. "raw.X" is the matrix in ``adata.raw``.
         batch_key : str, optional
             Column of obs with the batch.
         labels_key : str, optional
-            Column of obs with cell types, for evaluations; training ignores it.
+            Column of obs that :meth:`evaluate` predicts, such as cell types; training ignores it.
 
         Raises
         ------
@@ -114,7 +94,12 @@ class MaskedAutoencoder:
     @property
     def is_trained(self) -> bool:
         """Whether there are weights to use."""
-        return self._model is not None
+        return self._trained is not None
+
+    @property
+    def history(self) -> pd.DataFrame | None:
+        """Loss, ratio and validation loss by step, once trained."""
+        return None if self._trained is None else self._trained.history
 
     def train(
         self,
@@ -128,6 +113,7 @@ class MaskedAutoencoder:
         device: str = "auto",
         run: str | Path | None = None,
         progress: bool = True,
+        anew: bool = False,
         **options: Any,
     ) -> None:
         """Train.
@@ -149,33 +135,39 @@ class MaskedAutoencoder:
             the model.
         progress : bool
             Show a bar with the time to finish.
+        anew : bool
+            Replace a model that is trained already by one that is trained from fresh weights.
         **options
-            Any other field of :class:`~r2mae.cells.CellsConfig`, such as `schedule`, `ema` or `threads`.
+            Any other field of :class:`~r2mae.cells.CellsConfig` that concerns training, such as `schedule`, `ema` or
+            `threads`.
 
         Raises
         ------
         UserError
-            For impossible options, or if the loss is not finite.
+            For impossible options, or if the loss is not finite; or if the model is trained already, and not `anew`.
         """
+        if self._trained is not None and not anew:
+            raise UserError("the model is trained already: make a new model, or pass anew=True to begin from scratch")
+        check_options(options)
+        key = self._setup["batch_key"]
+        numbered = with_batches(as_now(self._table, self.adata, key), key)
+        self._table = replace(numbered, obs=numbered.obs.copy())
         stopping = {"patience": 5, "keep": "best"} if early_stopping else {}
-        config = _cells(
-            CellsConfig.from_dict(
-                {
-                    **self._options,
-                    "data": "AnnData",
-                    "epochs": max_epochs,
-                    "batch_size": min(batch_size, max(2, self._table.counts.shape[0])),
-                    "lr": lr,
-                    "weight_decay": weight_decay,
-                    "validation": round(1 - train_size, 10),
-                    "device": device,
-                    **stopping,
-                    **options,
-                },
-                source="train",
-            )
+        config = configured(
+            {
+                **{name: getattr(self._config, name) for name in _OPTIONS},
+                "layer": self._setup["layer"],
+                "batch_key": key,
+                "epochs": max_epochs,
+                "batch_size": min(batch_size, max(2, len(self._table))),
+                "lr": lr,
+                "weight_decay": weight_decay,
+                "validation": round(1 - train_size, 10),
+                "device": device,
+                **stopping,
+                **options,
+            }
         )
-        self._table = self._own_table(self._setup["batch_key"] is not None)
         data = split_data(self._table, config)
         if run is not None:
             self._fit(config, data, Path(run), progress)
@@ -187,10 +179,8 @@ class MaskedAutoencoder:
         wing = InMemoryWing(self._table)
         reporter = ProgressBar(f"{config.scheme}, {len(data.train):,} cells") if progress else None
         fitted = fit(config, wing, run, data=data, reporter=reporter)
-        loaded = load_model(fitted.folder.path, wing, device=config.device)
-        self._config, self._task, self._model = _cells(loaded[0]), loaded[1], loaded[2]  # type: ignore[assignment]
-        self._genes, self._batches = self._table.genes, self._table.batches
-        self.history = pd.read_csv(fitted.folder.metrics_file).set_index("step")
+        self._trained = replace(load_run(fitted.folder.path, wing, device=config.device), setup=self._setup)
+        self._config = config
 
     def get_latent_representation(
         self, adata: "AnnData | None" = None, *, batch_size: int = 2048, transform_batch: str | None = None
@@ -200,20 +190,21 @@ class MaskedAutoencoder:
         Parameters
         ----------
         adata : AnnData, optional
-            Other cells; their genes are mapped onto the model's. By default those of the model.
+            Cells as they are now; their genes are mapped onto the model's. By default those of the model.
         batch_size : int
             Cells at a time.
         transform_batch : str, optional
-            Training batch to take for all cells; needed where the cells' own is new to the model.
+            Training batch to take for cells of batches that are new to the model; the encoder takes any other cell's
+            own.
         """
-        task, model = self._trained()
-        return embed_table(task, model, self._mapped(adata, transform_batch), batch_size)
+        trained, table = self._ready(), self._mapped(adata, transform_batch)
+        return embed_rows(trained.task, trained.model, table, size=batch_size)
 
     def get_normalized_expression(
         self,
         adata: "AnnData | None" = None,
         *,
-        genes: Sequence[str] | None = None,
+        genes: str | Iterable[str] | None = None,
         library_size: float | str = 1.0,
         transform_batch: str | None = None,
         batch_size: int = 2048,
@@ -222,23 +213,31 @@ class MaskedAutoencoder:
 
         Parameters
         ----------
-        adata, transform_batch, batch_size
+        adata, batch_size
             As in :meth:`get_latent_representation`.
-        genes : sequence of str, optional
+        genes : str or iterable of str, optional
             Only these.
         library_size : float or "observed"
             Multiply by a number, or by each cell's own total.
+        transform_batch : str, optional
+            Training batch that the decoder takes for all cells: expression as if they came from it. The encoder takes
+            it for cells of new batches alone.
 
         Returns
         -------
         DataFrame
             Cells by genes.
         """
-        return self._expected(adata, None, genes, library_size, transform_batch, batch_size)
+        trained, table = self._ready(), self._mapped(adata, transform_batch)
+        names = table.genes if genes is None else names_of(genes)
+        return expected_expression(
+            trained.task, trained.model, table, names, library_size=library_size, decoder_batch=transform_batch,
+            size=batch_size,
+        )  # fmt: skip
 
     def impute(
         self,
-        genes: Sequence[str],
+        genes: str | Iterable[str],
         adata: "AnnData | None" = None,
         *,
         transform_batch: str | None = None,
@@ -248,17 +247,88 @@ class MaskedAutoencoder:
 
         Parameters
         ----------
-        genes : sequence of str
+        genes : str or iterable of str
             Names among the model's genes.
         adata, transform_batch, batch_size
-            As in :meth:`get_latent_representation`.
+            As in :meth:`get_normalized_expression`.
 
         Returns
         -------
         DataFrame
             Cells by these genes, at each cell's observed library size.
         """
-        return self._expected(adata, genes, genes, "observed", transform_batch, batch_size)
+        trained, table = self._ready(), self._mapped(adata, transform_batch)
+        return expected_expression(
+            trained.task, trained.model, table, names_of(genes), hide=True, library_size="observed",
+            decoder_batch=transform_batch, size=batch_size,
+        )  # fmt: skip
+
+    def evaluate(
+        self,
+        adata: "AnnData | None" = None,
+        *,
+        labels: str | Iterable[str] | None = None,
+        regress: str | Iterable[str] = (),
+        donor_key: str | None = None,
+        exclude: str | Iterable[str] = (),
+        test_donors: float = 0.4,
+        intervals: bool = True,
+        transform_batch: str | None = None,
+        batch_size: int = 2048,
+    ) -> dict[str, float]:
+        """Measure how well linear probes of the representation predict columns of obs.
+
+        Parameters
+        ----------
+        adata, transform_batch, batch_size
+            As in :meth:`get_latent_representation`.
+        labels : str or iterable of str, optional
+            Columns that logistic regression predicts; by default the `labels_key` of :meth:`setup_anndata`.
+        regress : str or iterable of str
+            Columns that ridge regression predicts, such as age.
+        donor_key : str, optional
+            Column with the donor: probes are trained on some donors and tested on others. Without one, cells are
+            divided, and scores are too good.
+        exclude : str or iterable of str
+            Cells that the probes leave out, as column=value.
+        test_donors : float
+            Fraction of the donors that test.
+        intervals : bool
+            Where donors are known, also return limits of a bootstrap over those that test.
+
+        Returns
+        -------
+        dict
+            Scores by name: see :func:`r2mae.cells.evaluate.evaluate_embedding`.
+
+        Raises
+        ------
+        UserError
+            For columns that are not there or cannot be predicted, or if none is named.
+        """
+        from r2mae.cells.donors import check_probes
+        from r2mae.cells.evaluate import evaluate_embedding
+
+        trained, key = self._ready(), self._setup["labels_key"]
+        named = names_of(labels) if labels is not None else names_of(key or ())
+        if not named and not names_of(regress):
+            raise UserError("evaluate() needs a column of obs to predict: pass labels='cell_type' or regress='age'")
+        config = replace(
+            self._config,
+            labels=named,
+            regress=names_of(regress),
+            donor_key=donor_key,
+            exclude=names_of(exclude),
+            test_donors=test_donors,
+            max_cells=(),
+        )
+        table = self._mapped(adata, transform_batch)
+        tell(replace(table, notes=check_probes(table, config)))
+
+        def lookup(rows: np.ndarray) -> np.ndarray:
+            return embed_rows(trained.task, trained.model, table, rows, batch_size)
+
+        return evaluate_embedding(table, lookup, config, intervals=intervals)
 
     def save(self, folder: str | Path, *, overwrite: bool = False) -> None:
         """Write weights (safetensors) and everything needed to load them (JSON).
@@ -270,128 +340,53 @@ class MaskedAutoencoder:
         OSError
             If the disk is full or the folder read-only; what was saved there before is whole.
         """
-        _, model = self._trained()
-        folder = Path(folder)
-        if folder.exists() and not folder.is_dir():
-            raise UserError(f"{folder} is a file: name a folder")
-        if folder.exists() and any(folder.iterdir()) and not overwrite:
-            raise UserError(f"{folder} exists: name another folder, or pass overwrite=True")
-        history = None if self.history is None else self.history.reset_index().to_dict(orient="list")
-        description = {
-            "format": _FORMAT,
-            "setup": self._setup,
-            "config": self._config.to_dict(),
-            "architecture": self._architecture(),
-            "history": history,
-        }
-        save_pair(folder / "model.safetensors", model, folder / "model.json", description)
+        save_trained(Path(folder), self._ready(), overwrite=overwrite)
 
     @classmethod
-    def load(cls, folder: str | Path, adata: "AnnData", *, device: str = "cpu") -> "MaskedAutoencoder":
-        """Read a saved model, to be used on `adata`.
+    def load(
+        cls, folder: str | Path, adata: "AnnData", *, layer: str | None = None, device: str = "cpu"
+    ) -> "MaskedAutoencoder":
+        """Read a saved model or a finished run folder, to be used on `adata`.
 
         Parameters
         ----------
         folder : path
-            Written by :meth:`save`.
+            Written by :meth:`save`, ``train(run=...)`` or ``r2mae pretrain cells``.
         adata : AnnData
             The training cells or others; genes are mapped onto the model's by name.
+        layer : str, optional
+            Where the raw counts of `adata` are ("X" for X); by default as in training.
         device : str
             Where the model shall be.
 
         Raises
         ------
         UserError
-            If the folder is damaged or was written by a newer version, or the genes or batches do not fit.
+            If the folder is damaged or was written by a newer version, or the genes do not fit.
         """
-        folder = Path(folder)
-        path = folder / "model.json"
-        if not path.exists():
-            raise UserError(f"{folder} holds no saved model: model.json is missing")
-        stored = read_json(path)
-        if stored.get("format") != _FORMAT:
-            raise UserError(f"{path} has format {stored.get('format')!r}, and this version reads {_FORMAT}")
-        try:
-            config = CellsConfig.from_dict(stored["config"], source=str(path))
-            architecture, setup = stored["architecture"], dict(stored["setup"])
-            task, model = CellsWing().build(architecture)
-        except (KeyError, TypeError, ValueError) as error:
-            raise UserError(f"{path} describes no model ({error}): {remedy_for(path)}") from None
-        load_weights(folder / "model.safetensors", model)
+        trained = load_trained(Path(folder), device=device)
+        if layer is not None:
+            trained = replace(trained, setup={**trained.setup, "layer": layer})
         self = cls.__new__(cls)
-        self.adata, self._setup, self._config = adata, {**EMPTY, **setup}, _cells(config)
-        self._options = {name: getattr(config, name) for name in _OPTIONS}
-        self._genes, self._batches = tuple(architecture["genes"]), tuple(architecture["batches"])
-        self._task, self._model = task, model.to(torch_device(device)).eval()
-        self._table = self._onto_genes(adata, setup.get("batch_key") in adata.obs)
-        history = stored.get("history")
-        self.history = None if history is None else pd.DataFrame(history).set_index("step")
+        self.adata, self._setup, self._config, self._trained = adata, trained.setup, trained.config, trained
+        self._table = tell(from_anndata(adata, layer=self._setup["layer"], genes=trained.model.gene_names))
         return self
 
-    def _trained(self) -> "tuple[GeneTask, nn.Module]":
-        if self._task is None or self._model is None:
+    def _ready(self) -> TrainedModel:
+        if self._trained is None:
             raise UserError("the model is not trained: call train() first, or load() a saved one")
-        return self._task, self._model
-
-    def _architecture(self) -> dict[str, Any]:
-        return {
-            "model": "mlp",
-            "genes": list(self._genes),
-            "batches": list(self._batches),
-            "n_hidden": self._config.n_hidden,
-            "n_latent": self._config.n_latent,
-        }
-
-    def _onto_genes(self, adata: "AnnData", keyed: bool) -> CellTable:
-        key = self._setup["batch_key"] if keyed else None
-        return tell(from_anndata(adata, layer=self._setup["layer"], batch_key=key, genes=self._genes))
-
-    def _own_table(self, keyed: bool) -> CellTable:
-        """Return the model's cells; a saved one may have been loaded for cells that lack the column of batches."""
-        lacking = keyed and self._table.batches == NO_BATCHES
-        return self._onto_genes(self.adata, keyed) if lacking else self._table
+        return self._trained
 
     def _mapped(self, adata: "AnnData | None", transform_batch: str | None) -> CellTable:
-        """Return cells with the model's genes and batch numbers."""
-        keyed = transform_batch is None and self._setup["batch_key"] is not None
-        own = adata is None or adata is self.adata
-        table = self._own_table(keyed) if own else self._onto_genes(adata, keyed)
-        return replace(table, batch=align_batches(table, self._batches, transform_batch), batches=self._batches)
-
-    @torch.no_grad()
-    def _expected(
-        self,
-        adata: "AnnData | None",
-        hidden: Sequence[str] | None,
-        genes: Sequence[str] | None,
-        library_size: float | str,
-        transform_batch: str | None,
-        batch_size: int,
-    ) -> pd.DataFrame:
-        if isinstance(library_size, str) and library_size != "observed":
-            raise UserError(f"library_size takes a number or 'observed', not {library_size!r}")
-        task, model = self._trained()
-        table = self._mapped(adata, transform_batch)
-        places = {gene: place for place, gene in enumerate(self._genes)}
-        names = list(self._genes if genes is None else genes)
-        for gene in names:
-            if gene not in places:
-                raise unknown("gene", gene, places)
-        device = next(model.parameters()).device
-        columns = torch.tensor([places[gene] for gene in names], device=device)
-        masked = None if hidden is None else torch.tensor([places[gene] for gene in hidden], device=device)
-        parts = []
-        with evaluating(model):
-            for batch in batches_of(table, device, batch_size):
-                fraction, library = task.expected(model, batch, hidden=masked)
-                scale = library[:, None] if library_size == "observed" else float(library_size)
-                parts.append((fraction[:, columns] * scale).cpu().numpy())
-        return pd.DataFrame(np.concatenate(parts), index=table.obs.index, columns=names)
+        """Return cells with the model's genes, and its numbers of batches for the encoder."""
+        model, key = self._ready().model, self._setup["batch_key"]
+        if adata is None:
+            table = as_now(self._table, self.adata, key)
+        else:
+            table = tell(load_cells(adata, layer=self._setup["layer"], genes=model.gene_names))
+        known = model.batch_names
+        batch = align_batches(table.name, table.obs, key, known, transform_batch)
+        return replace(table, batch=batch, batches=known)
 
 
 _OPTIONS = ("n_hidden", "n_latent", "scheme", "ratio", "low", "high", "seed")
-
-
-def _cells(config: RunConfig) -> CellsConfig:
-    assert isinstance(config, CellsConfig)
-    return config

@@ -75,14 +75,22 @@ def obsm_embedding(table: "CellTable", adata: "AnnData", key: str) -> Float32[np
     return rows
 
 
-def stored_obsm(source: str) -> "AnnData":
-    """Read the names of a file's cells and its ``.obsm``, and no counts."""
+def stored_obsm(source: str, keys: Sequence[str] | None = None) -> "AnnData":
+    """Read the names of a file's cells and some of its ``.obsm`` (by default all), and no counts."""
     from anndata import AnnData
     from anndata.io import read_elem
 
     with opened(path_of(source)) as store:
-        obs, obsm = read_elem(store["obs"]), read_elem(store["obsm"]) if "obsm" in store else {}
-    return AnnData(obs=obs[[]], obsm=dict(obsm))
+        obs, there = read_elem(store["obs"]), store.get("obsm", {})
+        obsm = {str(key): read_elem(there[key]) for key in there if keys is None or key in keys}
+    return AnnData(obs=obs[[]], obsm=obsm)
+
+
+def baselines_of(source: str) -> tuple[str, ...]:
+    """Return the baselines that can be had for a file: :data:`BASELINES` and the keys of ``.obsm``."""
+    with opened(path_of(source)) as store:
+        there = tuple(str(key) for key in store.get("obsm", {}))
+    return (*BASELINES, *there)
 
 
 def baseline_scores(
@@ -92,7 +100,7 @@ def baseline_scores(
     *,
     adata: "AnnData | None" = None,
     scvi: Mapping[str, Any] | None = None,
-    intervals: bool = False,
+    intervals: bool = True,
     max_cells: int = MAX_CELLS,
 ) -> dict[str, dict[str, float]]:
     """Score baselines as :func:`r2mae.cells.evaluate.evaluate_embedding` scores a model, on the same cells.

@@ -12,10 +12,9 @@ from torch import Tensor
 from r2mae.cells.config import CellsConfig
 from r2mae.cells.counts import chunks, in_memory
 from r2mae.cells.donors import check_probes
+from r2mae.cells.sources import ENTRY
 from r2mae.cells.table import CellTable, load_cells
 from r2mae.masking.keys import Key, permutation
-
-_ENTRY = 8  # bytes on a device of a count: float32 and int32
 
 
 class CellBatches:
@@ -65,7 +64,7 @@ class CellBatches:
             return self
         rows = np.arange(self.counts.shape[0]) if self.rows is None else self.rows
         entries = sum(int(block.nnz) for _, block in chunks(self.counts))
-        if _ENTRY * entries > torch.cuda.mem_get_info(device)[0] // 4:
+        if ENTRY * entries > torch.cuda.mem_get_info(device)[0] // 4:
             return self
         return DeviceBatches(self.counts.rows(rows), self.batch[rows], device)
 
@@ -167,11 +166,15 @@ def split_data(table: CellTable, config: CellsConfig) -> CellData:
         held_out = min(max(1, round(config.validation * cells)), cells - 2)
         validation = CellBatches(table, np.sort(order[:held_out]))
         train = CellBatches(table, np.sort(order[held_out:]))
-    architecture = {
+    return CellData(table, train, validation, architecture_of(table.genes, table.batches, config))
+
+
+def architecture_of(genes: Sequence[str], batches: Sequence[str], config: CellsConfig) -> dict[str, Any]:
+    """Describe a model in plain types: what :meth:`r2mae.cells.wing.CellsWing.build` makes it of, and files keep."""
+    return {
         "model": "mlp",
-        "genes": list(table.genes),
-        "batches": list(table.batches),
+        "genes": list(genes),
+        "batches": list(batches),
         "n_hidden": config.n_hidden,
         "n_latent": config.n_latent,
     }
-    return CellData(table, train, validation, architecture)

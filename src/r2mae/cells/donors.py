@@ -12,15 +12,15 @@ import pandas as pd
 from jaxtyping import Bool, Float64, Int64
 
 from r2mae.cells.config import CellsConfig
-from r2mae.errors import UserError, nearest
-from r2mae.masking.keys import Key, permutation
+from r2mae.errors import UserError, nearest, unknown
+from r2mae.evaluation.missing import is_missing
+from r2mae.masking.keys import Key, permutation, uniforms
 
 if TYPE_CHECKING:
     from r2mae.cells.table import CellTable
 
 MAX_CELLS = 200_000  # of the training cells of a probe, and of its test cells; shared evenly by the donors
 _AGE = r"^(\d+)[- ]year[- ]old(?: human)? stage$"  # of CELLxGENE's column development_stage
-_UNKNOWN = frozenset({"", "unknown", "na", "n/a", "nan", "<na>"})
 
 
 @dataclass(frozen=True, eq=False)
@@ -195,6 +195,10 @@ def check_probes(table: "CellTable", config: CellsConfig) -> tuple[str, ...]:
     UserError
         As :func:`split_donors`; also one donor only, a label column of one class, a column of no numbers.
     """
+    for entry in config.max_cells:
+        column = entry.partition("=")[0]
+        if column not in (*config.labels, *config.regress):
+            raise unknown("column of max_cells", column, (*config.labels, *config.regress))
     if not (config.labels or config.regress):
         return ()
     split = split_donors(table, config)
@@ -223,8 +227,7 @@ def label_values(table: "CellTable", column: str) -> tuple[np.ndarray, Bool[np.n
     """Return a column's labels as text, and which of them are known."""
     series = _column(table, column, "labels")
     values = series.astype(str).to_numpy().astype(str)
-    unknown = series.isna().to_numpy() | np.isin(np.char.lower(np.char.strip(values)), list(_UNKNOWN))
-    return values, ~unknown
+    return values, ~(series.isna().to_numpy() | is_missing(values))
 
 
 def number_values(table: "CellTable", column: str) -> Float64[np.ndarray, " cells"]:
@@ -259,7 +262,7 @@ def limit_cells(
         Donor of each.
     max_cells : int
     key : Key
-        Of the choice.
+        Of the choice: a number for each row of the table, so that probes of other columns choose the same ones.
 
     Returns
     -------
@@ -269,7 +272,7 @@ def limit_cells(
     if len(rows) <= max_cells // max(len(np.unique(donors)), 1):
         return rows
     most = max(1, max_cells // len(np.unique(donors)))
-    order = permutation(key, len(rows))
+    order = np.argsort(uniforms(key, int(rows[-1]) + 1)[rows], kind="stable")
     order = order[np.argsort(donors[order], kind="stable")]
     sorted_donors = donors[order]
     starts = np.flatnonzero(np.r_[True, sorted_donors[1:] != sorted_donors[:-1]])
@@ -306,7 +309,7 @@ def _probe(
         kept &= ~_rare(values, split, kept, column, notes)
     donor_level = split.grouped and _constant_in_donors(values, split.codes, kept)
     on_test = split.test[split.codes]  # code -1 is not kept
-    key = Key.root(config.seed).fold("donor cells", column)
+    key = Key.root(config.seed).fold("donor cells")
     most = cell_limit(config, column, max_cells)
     train, test = (
         limit_cells(rows, split.codes[rows], most, key.fold(side))

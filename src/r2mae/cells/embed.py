@@ -1,6 +1,7 @@
 """A trained model on cells: representation, expected expression, imputation; on new data mapped onto its genes."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from errno import EACCES, EEXIST, EISDIR, ENOENT, ENOTDIR, EPERM, EROFS
 from functools import partial
 from pathlib import Path
@@ -16,7 +17,7 @@ from r2mae.cells.batches import CellBatches
 from r2mae.cells.config import CellsConfig
 from r2mae.cells.hdf5 import atomic_hdf5
 from r2mae.cells.model import CountAutoencoder
-from r2mae.cells.sources import path_of, read_adata
+from r2mae.cells.sources import path_of, read_adata, read_obs
 from r2mae.cells.stored import opened
 from r2mae.cells.table import CellTable, load_cells, tell
 from r2mae.errors import UserError, unknown
@@ -32,72 +33,177 @@ _BATCH = 2048
 _NO_PLACE = (EACCES, EPERM, EROFS, ENOTDIR, EISDIR, EEXIST, ENOENT)
 
 
-def batches_of(table: CellTable, device: torch.device, size: int = _BATCH) -> Iterator[dict[str, Tensor]]:
-    """Yield a table's cells in order, on the device."""
-    batches = CellBatches(table)
+def batches_of(
+    table: CellTable, device: torch.device, size: int = _BATCH, rows: Int64[np.ndarray, " n"] | None = None
+) -> Iterator[dict[str, Tensor]]:
+    """Yield a table's cells (or some of them) in order, on the device."""
+    batches = CellBatches(table, rows)
     for first in range(0, len(batches), size):
-        rows = np.arange(first, min(first + size, len(batches)))
-        yield to_device(batches.__getitems__(rows), device)
+        places = np.arange(first, min(first + size, len(batches)))
+        yield to_device(batches.__getitems__(places), device)
 
 
-def embed_table(
-    task: "GeneTask", model: "nn.Module", table: CellTable, size: int = _BATCH
-) -> Float32[np.ndarray, "cells latent"]:
-    """Embed every cell of a table, without a mask."""
-    device = next(model.parameters()).device
-    with evaluating(model):
-        parts = [task.embed(model, batch) for batch in batches_of(table, device, size)]
-    return torch.cat(parts).float().cpu().numpy()
-
-
-def align_batches(
-    table: CellTable, known: tuple[str, ...], transform_batch: str | None = None
-) -> Int64[np.ndarray, " cells"]:
-    """Number a table's batches as in training.
+def embed_rows(
+    task: "GeneTask",
+    model: "nn.Module",
+    table: CellTable,
+    rows: Int64[np.ndarray, " n"] | None = None,
+    size: int = _BATCH,
+) -> Float32[np.ndarray, "n latent"]:
+    """Embed cells of a table, without a mask.
 
     Parameters
     ----------
+    task, model
+        Of a run.
     table : CellTable
-    known : tuple of str
-        The model's batches.
-    transform_batch : str, optional
-        Take this training batch for all cells.
+        Its batches numbered as the model's.
+    rows : ndarray of int, optional
+        Which cells; by default all.
+    size : int
+        Cells at a time.
+    """
+    device = next(model.parameters()).device
+    with evaluating(model), torch.no_grad():
+        parts = [task.embed(model, batch).float().cpu() for batch in batches_of(table, device, size, rows)]
+    return torch.cat(parts).numpy()
+
+
+def expected_expression(
+    task: "GeneTask",
+    model: "nn.Module",
+    table: CellTable,
+    genes: Sequence[str],
+    *,
+    hide: bool = False,
+    library_size: float | str = 1.0,
+    decoder_batch: str | None = None,
+    size: int = _BATCH,
+) -> pd.DataFrame:
+    """Return what the decoder expects of some genes, cells by genes.
+
+    Parameters
+    ----------
+    task, model
+        Of a run.
+    table : CellTable
+        Its genes those of the model, its batches numbered as the model's.
+    genes : sequence of str
+    hide : bool
+        Hide these genes from the model.
+    library_size : float or "observed"
+        Multiplies the share of the library that a gene is expected to have; "observed" is each cell's own total.
+    decoder_batch : str, optional
+        Training batch that the decoder takes for all cells; by default that of the encoder.
+    size : int
+        Cells at a time.
 
     Raises
     ------
     UserError
-        If a batch is new to the model, or `transform_batch` is none of its own.
+        For genes that the model does not have, or none; or another text than "observed".
     """
-    if transform_batch is not None:
-        if transform_batch not in known:
-            raise unknown("batch", transform_batch, known)
-        return np.full(len(table.batch), known.index(transform_batch))
+    if isinstance(library_size, str) and library_size != "observed":
+        raise UserError(f"library_size takes a number or 'observed', not {library_size!r}")
+    places = {gene: place for place, gene in enumerate(table.genes)}
+    for gene in genes:
+        if gene not in places:
+            raise unknown("gene", gene, places)
+    if not genes:
+        raise UserError("genes is empty: name one gene or more")
+    device = next(model.parameters()).device
+    columns = torch.tensor([places[gene] for gene in genes], device=device)
+    parts = []
+    with evaluating(model):
+        for batch in batches_of(table, device, size):
+            other = None
+            if decoder_batch is not None:
+                other = torch.full_like(batch["batch"], table.batches.index(decoder_batch))
+            share, library = task.expected(model, batch, hidden=columns if hide else None, decoder_batch=other)
+            scale = library[:, None] if library_size == "observed" else float(library_size)
+            parts.append((share[:, columns] * scale).cpu().numpy())
+    return pd.DataFrame(np.concatenate(parts), index=table.obs.index, columns=list(genes))
+
+
+def align_batches(
+    name: str, obs: pd.DataFrame, batch_key: str | None, known: tuple[str, ...], transform_batch: str | None = None
+) -> Int64[np.ndarray, " cells"]:
+    """Number the batches of cells as in training, for the encoder: each cell's own, where the model knows it.
+
+    Parameters
+    ----------
+    name : str
+        Of the source, for messages.
+    obs : DataFrame
+        Annotations of the cells.
+    batch_key : str, optional
+        Its column with the batch.
+    known : tuple of str
+        The model's batches.
+    transform_batch : str, optional
+        The training batch to take for cells of other batches, or of none.
+
+    Raises
+    ------
+    UserError
+        If a batch is new to the model or not given, and no `transform_batch` is named; or if that is none of its own.
+    """
+    if transform_batch is not None and transform_batch not in known:
+        raise unknown("batch", transform_batch, known)
     if len(known) == 1:
-        return np.zeros(len(table.batch), dtype=np.int64)
-    new = [name for name in table.batches if name not in known]
-    if new:
+        return np.zeros(len(obs), dtype=np.int64)
+    instead = -1 if transform_batch is None else known.index(transform_batch)
+    remedy = f"name a training batch to take for them, such as transform_batch={known[0]!r} (--transform-batch)"
+    if batch_key is None or batch_key not in obs:
+        if transform_batch is None:
+            lacks = "the run names no column of batches" if batch_key is None else f"obs has no column {batch_key!r}"
+            raise UserError(f"{name}: batch_key: {lacks}, and the model tells batches apart: {remedy}")
+        return np.full(len(obs), instead, dtype=np.int64)
+    names, missing = obs[batch_key].astype(str), obs[batch_key].isna().to_numpy()
+    places = np.where(missing, -1, pd.Index(known).get_indexer(pd.Index(names)))
+    new = sorted({str(one) for one in names[(places < 0) & ~missing]})
+    if new and transform_batch is None:
         listed = ", ".join(new[:5]) + (", ..." if len(new) > 5 else "")
-        raise UserError(
-            f"{table.name}: the model has never seen the batch{'es' if len(new) > 1 else ''} {listed}: "
-            f"name a training batch to take for them, such as transform_batch={known[0]!r} (--transform-batch)"
-        )
-    places = np.array([known.index(name) for name in table.batches], dtype=np.int64)
-    return np.asarray(places[table.batch])
+        raise UserError(f"{name}: the model has never seen the batch{'es' if len(new) > 1 else ''} {listed}: {remedy}")
+    if missing.any() and transform_batch is None:
+        raise UserError(f"{name}: cells have no value in column {batch_key!r} of obs (batch_key): {remedy}")
+    return np.where(places < 0, instead, places).astype(np.int64)
 
 
 def embed_source(
-    config: CellsConfig, task: "GeneTask", model: "nn.Module", source: str, transform_batch: str | None = None
+    config: CellsConfig,
+    task: "GeneTask",
+    model: "nn.Module",
+    source: str,
+    *,
+    transform_batch: str | None = None,
+    layer: str | None = None,
 ) -> dict[str, np.ndarray]:
-    """Embed the cells of a file: `embedding`, `cells` (their names), and each label column that is there."""
-    from dataclasses import replace
+    """Embed the cells of a file: `embedding`, `cells` (their names), and each label column that is there.
 
+    Parameters
+    ----------
+    config, task, model
+        Of a run.
+    source : str
+        A named set or a path.
+    transform_batch : str, optional
+        See :func:`align_batches`.
+    layer : str, optional
+        Where the counts of this file are ("X" for X); by default as in the run.
+
+    Raises
+    ------
+    UserError
+        As :func:`r2mae.cells.table.load_cells` and :func:`align_batches`.
+    """
     assert isinstance(model, CountAutoencoder)
-    genes, known = model.gene_names, model.batch_names
-    batch_key = None if transform_batch is not None else config.batch_key
-    table = tell(load_cells(source, layer=config.layer, batch_key=batch_key, genes=genes))
-    table = replace(table, batch=align_batches(table, known, transform_batch), batches=known)
+    # Batches come first: what is wrong with them is told before the counts of a large file are read.
+    batch = align_batches(source, read_obs(source), config.batch_key, model.batch_names, transform_batch)
+    table = tell(load_cells(source, layer=config.layer if layer is None else layer, genes=model.gene_names))
+    table = replace(table, batch=batch, batches=model.batch_names)
     arrays: dict[str, np.ndarray] = {
-        "embedding": embed_table(task, model, table),
+        "embedding": embed_rows(task, model, table),
         "cells": table.obs.index.to_numpy().astype(str),
     }
     for column in (*config.labels, *config.regress, *filter(None, (config.donor_key,))):

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from r2mae.cells.bootstrap import cluster_bootstrap
 from r2mae.cells.config import CellsConfig
 from r2mae.cells.donors import MAX_CELLS, ProbeCells, probe_cells
+from r2mae.cells.embed import embed_rows
 from r2mae.cells.predictions import ClassPredictions, NumberPredictions, Predictions
 from r2mae.cells.task import GeneTask, dense
 from r2mae.errors import UserError
@@ -49,7 +50,7 @@ def evaluate(
     model: nn.Module,
     data: "CellData",
     *,
-    intervals: bool = False,
+    intervals: bool = True,
     max_cells: int = MAX_CELLS,
 ) -> dict[str, float]:
     """Measure a pretrained autoencoder.
@@ -59,8 +60,8 @@ def evaluate(
     config, task, model, data
         Of the run.
     intervals : bool
-        Also return the limits of the cluster bootstrap over test donors: ``<score>_donors_low`` and
-        ``<score>_donors_high``.
+        Where donors are known, also return the limits of the cluster bootstrap over test donors:
+        ``<score>_donors_low`` and ``<score>_donors_high``.
     max_cells : int
         At most this many training and as many test cells for each probe.
 
@@ -92,7 +93,7 @@ def evaluate_embedding(
     embedding: np.ndarray | Lookup,
     config: CellsConfig,
     *,
-    intervals: bool = False,
+    intervals: bool = True,
     max_cells: int = MAX_CELLS,
 ) -> dict[str, float]:
     """Measure any embedding of a table's cells: of a model, of another package, or expression itself.
@@ -242,22 +243,6 @@ def pearson(first: Float[Tensor, "batch n"], second: Float[Tensor, "batch n"]) -
     first, second = first - first.mean(dim=1, keepdim=True), second - second.mean(dim=1, keepdim=True)
     spread = first.square().sum(dim=1).sqrt() * second.square().sum(dim=1).sqrt()
     return torch.where(spread > 0, (first * second).sum(dim=1) / spread, torch.nan)
-
-
-def embed_rows(
-    task: GeneTask, model: nn.Module, table: "CellTable", rows: Int64[np.ndarray, " n"], size: int = 2048
-) -> Float[np.ndarray, "n width"]:
-    """Embed some cells of a table, without a mask."""
-    from r2mae.cells.batches import CellBatches
-
-    device = next(model.parameters()).device
-    batches = CellBatches(table, rows)
-    with evaluating(model), torch.no_grad():
-        parts = [
-            task.embed(model, to_device(batches.__getitems__(np.arange(i, min(i + size, len(rows)))), device))
-            for i in range(0, len(rows), size)
-        ]
-    return torch.cat(parts).float().cpu().numpy()
 
 
 def _features(table: "CellTable", embedding: np.ndarray | Lookup, rows: Int64[np.ndarray, " n"]) -> np.ndarray:

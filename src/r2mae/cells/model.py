@@ -120,10 +120,11 @@ class CountAutoencoder(nn.Module):
         log_counts: Float[Tensor, "cells columns"],
         batch: Int64[Tensor, " cells"],
         columns: Int64[Tensor, " columns"] | None = None,
+        decoder_batch: Int64[Tensor, " cells"] | None = None,
     ) -> tuple[Float[Tensor, "cells genes"], Float[Tensor, "cells latent"]]:
-        """Return the logits and the representation."""
+        """Return the logits and the representation; the decoder may be told another batch than the encoder."""
         latent = self.encode(log_counts, batch, columns)
-        return self.decode(latent, batch), latent
+        return self.decode(latent, batch if decoder_batch is None else decoder_batch), latent
 
 
 def add_batch(

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from r2mae.cells.table import CellTable
 
 _CHUNK = 8192
+_KL_WARMUP = 400  # epochs, as in scvi-tools
 
 
 @dataclass(frozen=True)
@@ -61,7 +62,9 @@ def train_scvi(table: "CellTable", config: CellsConfig, **options: Any) -> Train
 
     By default at the sizes and with the training of the configuration: n_hidden, n_latent, two hidden layers (as our
     encoder), negative binomial likelihood, epochs (or as many as make its steps), batch_size, lr, weight_decay, the
-    same cells held out, and batch_key as its batch. scvi-tools seeds the global generators of NumPy and torch.
+    same cells held out, and batch_key as its batch. As in scvi-tools the decoder has as many hidden layers as the
+    encoder (ours has one), and the Kullback-Leibler term warms up over 400 epochs, or over all of them where they are
+    fewer: otherwise a shorter training would hardly see it. scvi-tools seeds the global generators of NumPy and torch.
 
     Parameters
     ----------
@@ -111,7 +114,11 @@ def train_scvi(table: "CellTable", config: CellsConfig, **options: Any) -> Train
             max_epochs=values["max_epochs"],
             batch_size=batch,
             accelerator="cpu" if config.device == "cpu" else "auto",
-            plan_kwargs={"lr": config.lr, "weight_decay": config.weight_decay},
+            plan_kwargs={
+                "lr": config.lr,
+                "weight_decay": config.weight_decay,
+                "n_epochs_kl_warmup": min(_KL_WARMUP, values["max_epochs"]),
+            },
             datasplitter_kwargs={
                 "external_indexing": [trained, held_out],
                 "drop_last": len(trained) % batch == 1,  # a last mini-batch of one cell cannot be normalised

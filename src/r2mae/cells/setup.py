@@ -1,12 +1,14 @@
 """AnnData objects as the facade meets them: what was set up, and the wing for cells in memory."""
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from r2mae.cells.config import CellsConfig
+from r2mae.cells.sources import IN_MEMORY, RAW, named_layer
 from r2mae.cells.table import CellTable
 from r2mae.cells.wing import CellsWing
 from r2mae.errors import UserError, unknown
@@ -20,7 +22,8 @@ EMPTY: Mapping[str, Any] = {"layer": None, "batch_key": None, "labels_key": None
 
 def write_setup(adata: "AnnData", layer: str | None, batch_key: str | None, labels_key: str | None) -> None:
     """Check and note in ``adata.uns`` where counts and covariates are."""
-    raw = layer == "raw.X" and adata.raw is not None
+    layer = named_layer(layer, adata.layers)
+    raw = layer == RAW and adata.raw is not None
     if layer is not None and layer not in adata.layers and not raw:
         raise unknown("layer", layer, adata.layers.keys())
     for key in (batch_key, labels_key):
@@ -36,6 +39,60 @@ def read_setup(adata: "AnnData") -> dict[str, Any]:
     if not isinstance(setup, Mapping):
         raise UserError("call MaskedAutoencoder.setup_anndata(adata) first: it says where the counts are")
     return {**EMPTY, **setup}
+
+
+def configured(fields: Mapping[str, Any]) -> CellsConfig:
+    """Make the configuration of a model of cells in memory; the fields are checked."""
+    config = CellsConfig.from_dict({"data": IN_MEMORY, **fields}, source="MaskedAutoencoder")
+    assert isinstance(config, CellsConfig)
+    return config
+
+
+def names_of(names: str | Iterable[str]) -> tuple[str, ...]:
+    """Return names that were given as one or several."""
+    return (names,) if isinstance(names, str) else tuple(names)
+
+
+def as_now(table: CellTable, adata: "AnnData", batch_key: str | None) -> CellTable:
+    """Return a table with counts and batches as they were when it was made of `adata`, other annotations as they are.
+
+    Raises
+    ------
+    UserError
+        If other cells are in `adata` now, or in another order.
+    """
+    obs, kept = adata.obs, table.obs
+    if not obs.index.equals(kept.index):
+        raise UserError(
+            f"adata has other cells ({len(obs):,}) than when the model was made ({len(kept):,}), or another order: "
+            "pass it, adata=adata, to take them as they are now, or make a new model"
+        )
+    if batch_key is not None and batch_key in kept:
+        obs = obs.assign(**{batch_key: kept[batch_key].array})
+    return replace(table, obs=obs)
+
+
+_SCORES = "call evaluate({}=...) on the trained model"
+_ELSEWHERE: Mapping[str, str] = {
+    "data": "the cells are those of adata",
+    "preset": "pass n_hidden and n_latent to MaskedAutoencoder(...)",
+    "epochs": "pass max_epochs",
+    "validation": "pass train_size, which is 1 - validation",
+    "layer": "call MaskedAutoencoder.setup_anndata(adata, layer=...) before the model is made",
+    "batch_key": "call MaskedAutoencoder.setup_anndata(adata, batch_key=...) before the model is made",
+    "n_top_genes": "choose genes before the model is made: scanpy.pp.highly_variable_genes(adata, subset=True, ...)",
+    "min_genes": "leave cells out before the model is made: scanpy.pp.filter_cells(adata, min_genes=...)",
+    **{
+        name: _SCORES.format(name) for name in ("labels", "regress", "donor_key", "exclude", "test_donors", "max_cells")
+    },
+}
+
+
+def check_options(options: Mapping[str, Any]) -> None:
+    """Refuse fields of a configuration that the cells of an AnnData object, or the verbs, settle elsewhere."""
+    for name in options:
+        if name in _ELSEWHERE:
+            raise UserError(f"train() does not take {name}: {_ELSEWHERE[name]}")
 
 
 class InMemoryWing(CellsWing):

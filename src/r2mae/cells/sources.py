@@ -1,6 +1,7 @@
 """Where cells come from: a named set, an .h5ad file, a zarr folder, an AnnData object."""
 
 import os
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,13 +15,16 @@ from r2mae.cells.counts import Counts, MemoryCounts
 from r2mae.cells.sets import SETS
 from r2mae.cells.stored import StoredCounts, opened
 from r2mae.errors import UserError, nearest, unknown
+from r2mae.registry import JOBS
 
 if TYPE_CHECKING:
     from anndata import AnnData
 
 RAW = "raw.X"
 """Name, as a layer, of the matrix that AnnData keeps beside a normalised X."""
-ENTRY = 8  # bytes in memory of a count: float32 and int32
+ENTRY = 8  # bytes of a count, in memory or on a device: float32 and int32
+IN_MEMORY = "AnnData"
+"""What stands for the data of a run whose cells were given as an AnnData object."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,10 +66,27 @@ def path_of(source: str | Path) -> Path:
         return next(iter(locate(SETS[name]).values()))
     path = Path(source).expanduser()
     if not path.exists():
+        if name == IN_MEMORY:
+            raise UserError(
+                "the run was trained on an AnnData object in memory, and no file of it is known: use "
+                "MaskedAutoencoder.load(RUN, adata) and its evaluate(), or embed a file with r2mae embed"
+            )
         if path.suffix or path.is_absolute() or os.sep in name:
             raise UserError(f"{path} does not exist: name an .h5ad file, a zarr folder, or a set ({', '.join(SETS)})")
         raise UserError(f"{unknown('set of cells', name, SETS)}, or give the path of an .h5ad file or a zarr folder")
     return path
+
+
+def read_obs(source: str | Path) -> pd.DataFrame:
+    """Read the annotations of the cells of an .h5ad file or zarr folder, and nothing else of it."""
+    path = path_of(source)
+    with opened(path) as store:
+        return _obs_of(path, store)
+
+
+def named_layer(layer: str | None, layers: Iterable[str]) -> str | None:
+    """Return the layer that is meant, None for X, which has the names "" and "X" where no layer is called so."""
+    return None if layer in ("", "X") and layer not in layers else layer
 
 
 def read_adata(source: str | Path) -> "AnnData":
@@ -93,15 +114,17 @@ def from_file(source: str | Path, layer: str | None, *, backed: bool | None) -> 
     with opened(path) as store:
         layers = tuple(str(name) for name in store["layers"]) if "layers" in store else ()
         layers = (*layers, RAW) if "raw" in store and "X" in store["raw"] else layers
+        layer = named_layer(layer, layers)
         group, var = _place(layer, layers)
         if layer is not None and layer not in layers:
             raise _no_layer(str(source), layer, layers)
         if group not in store:
             raise _no_layer(str(source), "X", layers)
+        obs = _obs_of(path, store)
         try:
             from anndata.io import read_elem
 
-            obs, names = read_elem(store["obs"]), read_elem(store[var]).index
+            names = read_elem(store[var]).index
             kind = str(store[group].attrs.get("encoding-type", ""))
         except Exception as error:
             raise _no_anndata(path, error) from None
@@ -124,15 +147,16 @@ def from_object(adata: "AnnData", layer: str | None) -> Source:
         For a layer that is not there.
     """
     layers = (*map(str, adata.layers), *((RAW,) if adata.raw is not None else ()))
+    layer = named_layer(layer, layers)
     if layer is not None and layer not in layers:
-        raise _no_layer("AnnData", layer, layers)
+        raise _no_layer(IN_MEMORY, layer, layers)
     named = layer is not None and layer in adata.layers
     home = adata.raw if layer == RAW and not named else adata
     matrix: Any = adata.layers[layer] if named else home.X
     if matrix is None:
-        raise _no_layer("AnnData", "X", layers)
-    matrix = to_csr(matrix, "AnnData")
-    return Source("AnnData", _where(layer), MemoryCounts(matrix), tuple(map(str, home.var_names)), adata.obs, layers)
+        raise _no_layer(IN_MEMORY, "X", layers)
+    matrix = to_csr(matrix, IN_MEMORY)
+    return Source(IN_MEMORY, _where(layer), MemoryCounts(matrix), tuple(map(str, home.var_names)), adata.obs, layers)
 
 
 def to_csr(matrix: Any, name: str) -> csr_matrix:
@@ -152,7 +176,10 @@ def to_csr(matrix: Any, name: str) -> csr_matrix:
 
 
 def memory_limit() -> int:
-    """Give half of this machine's memory (or of the container's), in bytes: what counts may take."""
+    """Give half of this machine's memory (or of the container's), in bytes: what counts may take.
+
+    The processes of a comparison, which all read them, share it.
+    """
     try:
         total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, OSError, ValueError):  # not POSIX
@@ -160,7 +187,7 @@ def memory_limit() -> int:
     container = Path("/sys/fs/cgroup/memory.max")
     if container.is_file() and (text := container.read_text().strip()).isdigit():
         total = min(total, int(text))
-    return total // 2
+    return total // (2 * max(1, int(os.environ.get(JOBS, "1"))))
 
 
 def _whole(path: Path, matrix: Any, group: str, kind: str, backed: bool | None) -> csr_matrix:
@@ -185,6 +212,16 @@ def _whole(path: Path, matrix: Any, group: str, kind: str, backed: bool | None) 
         raise _no_anndata(path, error) from None
 
 
+def _obs_of(path: Path, store: Any) -> pd.DataFrame:
+    try:
+        from anndata.io import read_elem
+
+        obs: pd.DataFrame = read_elem(store["obs"])
+    except Exception as error:
+        raise _no_anndata(path, error) from None
+    return obs
+
+
 def _place(layer: str | None, layers: tuple[str, ...]) -> tuple[str, str]:
     """The group of a matrix, and that of its genes."""
     if layer is None:
@@ -197,11 +234,13 @@ def _where(layer: str | None) -> str:
 
 
 def _no_layer(name: str, layer: str, layers: tuple[str, ...]) -> UserError:
+    if layer == "X" and not layers:
+        return UserError(f"{name}: has no X, and no layers at all")
     if not layers:
-        return UserError(f"{name}: has no {layer if layer == 'X' else f'layer {layer!r}'}, and no layers at all")
+        return UserError(f"{name}: has no layer {layer!r}, and no layers at all: for X say layer='X' (--layer X)")
     if layer == "X":
         return UserError(f"{name}: has no X: name the layer that holds raw counts (layers: {', '.join(layers)})")
-    return UserError(f"{name}: has no layer {layer!r}: {nearest(layer, layers)}")
+    return UserError(f"{name}: has no layer {layer!r}: {nearest(layer, (*layers, 'X'))}")
 
 
 def _no_anndata(path: Path, error: Exception) -> UserError:

@@ -4,7 +4,7 @@ import hashlib
 import logging
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,7 +23,7 @@ from r2mae.errors import UserError, nearest
 if TYPE_CHECKING:
     from anndata import AnnData
 
-__all__ = ["CellTable", "from_anndata", "load_cells", "read_adata", "tell"]
+__all__ = ["CellTable", "from_anndata", "load_cells", "read_adata", "tell", "with_batches"]
 
 NO_BATCHES = ("all",)
 _FEWEST_SHARED = 0.1
@@ -74,6 +74,7 @@ def load_cells(
     min_genes: int = 0,
     backed: bool | None = None,
     genes: Sequence[str] | None = None,
+    copy: bool = False,
 ) -> CellTable:
     """Read a named set, an .h5ad file, a zarr folder or an AnnData object.
 
@@ -85,7 +86,7 @@ def load_cells(
     ----------
     source : str, Path or AnnData
     layer : str, optional
-        Layer of raw counts; by default X. "raw.X" is the matrix in ``adata.raw``, with its own genes.
+        Layer of raw counts; by default X (also "X"). "raw.X" is the matrix in ``adata.raw``, with its own genes.
     batch_key, donor_key : str, optional
         Columns of obs; every cell must have a value.
     columns : sequence of str
@@ -98,6 +99,9 @@ def load_cells(
         True: leave counts on disk; False: take them into memory.
     genes : sequence of str, optional
         Bring the cells onto these genes, those of a model; missing ones count as zero. All cells are kept then.
+    copy : bool
+        Of an AnnData object: share neither counts nor annotations with it, so that the table stays as it is whatever
+        becomes of the object.
 
     Raises
     ------
@@ -115,8 +119,11 @@ def load_cells(
         places, more = _choose(found, totals, n_top_genes)
         chosen = _Chosen(places, tuple(found.genes[place] for place in places), totals, min_genes)
     counts, kept, expressed, still_more = _settle(found, chosen, backed)
+    if copy and counts is found.counts and isinstance(counts, MemoryCounts):
+        counts = MemoryCounts(counts.matrix.copy())
     notes += (*more, *still_more)
     obs = found.obs if len(kept) == len(found.obs) else found.obs.iloc[kept]
+    obs = obs.copy() if copy else obs
     notes += _check_empty(found.name, obs, expressed, mapped=genes is not None)
     codes, batches = _batches(obs, batch_key)
     return CellTable(found.name, counts, chosen.names, obs, codes, batches, notes)
@@ -140,7 +147,7 @@ def from_anndata(
     min_genes: int = 0,
     genes: Sequence[str] | None = None,
 ) -> CellTable:
-    """Take the cells of an AnnData object, which is left as it is; parameters and errors as in :func:`load_cells`."""
+    """Take the cells of an AnnData object, with which the table shares nothing; else as :func:`load_cells`."""
     return load_cells(
         adata,
         layer=layer,
@@ -150,7 +157,21 @@ def from_anndata(
         n_top_genes=n_top_genes,
         min_genes=min_genes,
         genes=genes,
+        copy=True,
     )
+
+
+def with_batches(table: CellTable, batch_key: str | None) -> CellTable:
+    """Number the cells' batches by a column of obs.
+
+    Raises
+    ------
+    UserError
+        If the column is not there, or cells have no value in it.
+    """
+    _check_columns(table, batch_key, None, ())
+    codes, batches = _batches(table.obs, batch_key)
+    return replace(table, batch=codes, batches=batches)
 
 
 @dataclass(frozen=True, eq=False)
@@ -189,7 +210,7 @@ def _check_names(found: Source, least: int) -> None:
 
 
 def _check_columns(
-    found: Source, batch_key: str | None, donor_key: str | None, columns: Sequence[str]
+    found: "Source | CellTable", batch_key: str | None, donor_key: str | None, columns: Sequence[str]
 ) -> tuple[str, ...]:
     known = [str(column) for column in found.obs.columns]
     keys = (("batch_key: ", batch_key), ("donor_key: ", donor_key))

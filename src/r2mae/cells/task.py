@@ -150,7 +150,12 @@ class GeneTask:
 
     @torch.no_grad()
     def expected(
-        self, model: nn.Module, batch: CSR, *, hidden: Int64[Tensor, " hidden"] | None = None
+        self,
+        model: nn.Module,
+        batch: CSR,
+        *,
+        hidden: Int64[Tensor, " hidden"] | None = None,
+        decoder_batch: Int64[Tensor, " cells"] | None = None,
     ) -> tuple[Float[Tensor, "cells genes"], Float[Tensor, " cells"]]:
         """Return each gene's expected share of the library, and the observed library size; their product is μ.
 
@@ -162,13 +167,15 @@ class GeneTask:
             CSR.
         hidden : int64 tensor, optional
             Genes that the model does not see; by default it sees all.
+        decoder_batch : int64 tensor, shape (cells,), optional
+            Batch numbers for the decoder alone, where cells shall be expressed as if they came from another batch.
         """
         counts = dense(batch, self.genes)
         library = counts.sum(1)
         log_counts = counts.log1p_()
         if hidden is not None:
             log_counts.index_fill_(1, hidden, 0.0)
-        logits, _ = model(log_counts, batch["batch"])
+        logits, _ = model(log_counts, batch["batch"], decoder_batch=decoder_batch)
         return torch.softmax(logits.float(), 1), library
 
     def reconstruct(

@@ -1,17 +1,20 @@
 """The wing `cells`, as the floors above see it. Neither torch nor anndata until data or models are asked for."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
 from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from r2mae.cells.config import CellsConfig
 from r2mae.cells.sets import SET_DEFAULTS, SETS
+from r2mae.errors import UserError
 from r2mae.evaluation.metrics import Metric
 from r2mae.masking.schemes import RatioDefaults
 
 if TYPE_CHECKING:
     import numpy as np
+    import pandas as pd
     from torch import nn
 
     from r2mae.cells.batches import CellData
@@ -57,10 +60,12 @@ class CellsWing:
         return (*found, Metric("effective_rank", "effective rank", higher_is_better=None, bounds=(1, inf)))
 
     def fingerprint(self, config: CellsConfig) -> str:
-        """Return a hash of the file; a named set is its name."""
+        """Return a hash of the file; a named set with a checksum is its name."""
+        from r2mae.cells.sources import path_of
         from r2mae.training.fingerprint import fingerprint
 
-        return config.data if config.data in SETS else fingerprint(config.data)
+        known = config.data in SETS and all(file.sha256 for file in SETS[config.data].files)
+        return config.data if known else fingerprint(path_of(config.data))
 
     def load(self, config: CellsConfig) -> "CellData":
         """Read the cells of a run."""
@@ -81,28 +86,48 @@ class CellsWing:
         model.gene_names, model.batch_names = tuple(architecture["genes"]), tuple(architecture["batches"])
         return GeneTask(genes, n_hidden), model
 
-    evaluation_options = ("intervals",)
+    evaluation_options = ()
 
     def evaluate(
         self, config: CellsConfig, task: "GeneTask", model: "nn.Module", data: "CellData", **options: Any
     ) -> dict[str, float]:
-        """Measure a pretrained model: probes across donors, reconstruction, effective rank."""
-        from r2mae.cells.evaluate import evaluate
+        """Measure a pretrained model: probes across donors, reconstruction, effective rank.
 
+        Raises
+        ------
+        UserError
+            If the data have other genes or batches than the model; and as :func:`r2mae.cells.evaluate.evaluate`.
+        """
+        from r2mae.cells.evaluate import evaluate
+        from r2mae.cells.model import CountAutoencoder
+
+        assert isinstance(model, CountAutoencoder)
+        if (data.table.genes, data.table.batches) != (model.gene_names, model.batch_names):
+            raise UserError(
+                f"{config.data} has other genes or batches than the run was trained on: restore the file, or embed it "
+                "with `r2mae embed`, which maps genes by name"
+            )
         return evaluate(config, task, model, data, **options)
 
     def baselines_of(self, config: CellsConfig) -> tuple[str, ...]:
         """Return expression, pca, scvi, and the keys of the file's ``.obsm``."""
-        from r2mae.cells.baselines import BASELINES, stored_obsm
+        from r2mae.cells.baselines import baselines_of
 
-        return (*BASELINES, *(str(key) for key in stored_obsm(config.data).obsm))
+        return baselines_of(config.data)
+
+    def check_baselines(self, names: Sequence[str]) -> None:
+        """Refuse a baseline whose package is missing, before hours are spent on other rows."""
+        if "scvi" in names and find_spec("scvi") is None:
+            raise UserError("the baseline scvi needs scvi-tools: pip install 'r2mae[scvi]', or leave it out")
 
     def score_baseline(self, config: CellsConfig, name: str, data: "CellData", **options: Any) -> dict[str, float]:
         """Probe the embedding of a baseline as :meth:`evaluate` does a model's."""
         from r2mae.cells.baselines import BASELINES, baseline_scores, stored_obsm
 
-        adata = None if name in BASELINES else stored_obsm(config.data)
+        adata = None if name in BASELINES else stored_obsm(config.data, [name])
         return baseline_scores(data.table, config, (name,), adata=adata, **options)[name]
+
+    has_examples = False
 
     def examples(
         self, config: CellsConfig, task: "GeneTask", model: "nn.Module", data: "CellData"
@@ -118,7 +143,13 @@ class CellsWing:
 
         write_embedding(output, arrays, source)
 
-    embedding_options = ("transform_batch",)
+    def annotations(self, source: str) -> "pd.DataFrame":
+        """Return obs of a file, without its counts."""
+        from r2mae.cells.sources import read_obs
+
+        return read_obs(source)
+
+    embedding_options = ("transform_batch", "layer")
 
     def embed(
         self,
@@ -128,11 +159,16 @@ class CellsWing:
         source: str,
         *,
         transform_batch: str | None = None,
+        layer: str | None = None,
     ) -> "dict[str, np.ndarray]":
-        """Embed the cells of a file, mapped onto the training genes and batches."""
+        """Embed the cells of a file, mapped onto the training genes and batches.
+
+        Cells of batches that are new to the model count as of `transform_batch`; `layer` says where the counts of this
+        file are, if not where those of the run were ("X" for X).
+        """
         from r2mae.cells.embed import embed_source
 
-        return embed_source(config, task, model, source, transform_batch)
+        return embed_source(config, task, model, source, transform_batch=transform_batch, layer=layer)
 
 
 WING = CellsWing()

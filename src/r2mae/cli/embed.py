@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from r2mae.experiments.wing import Wing
 
-_OPTIONS = ("resize", "transform_batch")
+_OPTIONS = ("resize", "transform_batch", "layer")
 
 
 def run(words: Sequence[str]) -> int:
@@ -39,7 +39,7 @@ def run(words: Sequence[str]) -> int:
         if name not in wing.embedding_options:
             dashed = name.replace("_", "-")
             raise UserError(f"{path} is a run of the wing {wing.name}, which has no --{dashed}: leave it out")
-    table = _check_figure(wing, path, values)
+    table = _check_figure(wing, values)
     config, task, model = load_model(path, wing, device=values["device"])
     arrays = wing.embed(config, task, model, values["data"], **options)
     wing.write_embedding(output, arrays, values["data"])
@@ -64,7 +64,10 @@ def _parser() -> Parser:
     )
     parser.add_argument("--resize", type=int, help="Bring images to this many pixels a side; by default as in the run.")
     parser.add_argument(
-        "--transform_batch", type=str, help="Of cells: the training batch to take for all; needed if theirs are new."
+        "--transform_batch", type=str, help="Of cells: the training batch to take for cells whose own is new."
+    )
+    parser.add_argument(
+        "--layer", type=str, help="Of cells: where this file's raw counts are (X for X); by default as in the run."
     )
     parser.add_argument("--device", type=str, default="auto", help="auto, cpu, cuda or cuda:N.")
     parser.add_argument("--figure", type=str, help="Also draw a UMAP: .svg, .png or .pdf.")
@@ -78,21 +81,19 @@ def _parser() -> Parser:
     return parser
 
 
-def _check_figure(wing: "Wing", path: Path, values: Mapping[str, Any]) -> "pd.DataFrame | None":
-    """Find mistakes before anything is embedded; return the table that --color may choose from, of cells."""
+def _check_figure(wing: "Wing", values: Mapping[str, Any]) -> "pd.DataFrame | None":
+    """Find mistakes before anything is embedded; return the table that --color may choose from, if there is one."""
     if values["figure"] is None:
         if values["color"]:
             raise UserError("--color is for a figure: name its file, --figure umap.svg")
         return None
     from r2mae.experiments.embedding_figure import check_figure, check_points
+    from r2mae.experiments.wing import HasAnnotations
 
     check_points(values["max_points"])
     table = None
-    if values["color"] and wing.name == "cells":
-        from r2mae.cells.sources import from_file
-        from r2mae.training.folder import RunFolder
-
-        table = from_file(values["data"], RunFolder(path).read_config().get("layer"), backed=None).obs
+    if values["color"] and isinstance(wing, HasAnnotations):
+        table = wing.annotations(values["data"])
         _known(values["color"], [str(name) for name in table.columns], values["data"])
     check_figure(values["figure"])
     return table

@@ -6,7 +6,7 @@ from pathlib import Path
 from r2mae.cli.parsing import Parser
 from r2mae.errors import UserError, unknown
 
-_OPTIONS = ("probe", "intervals")
+_OPTIONS = ("probe", "glue", "folder", "limit")
 
 
 def run(words: Sequence[str]) -> int:
@@ -14,17 +14,23 @@ def run(words: Sequence[str]) -> int:
     parser = Parser(
         "r2mae evaluate",
         "Measure a pretrained model on its test data: probes, reconstruction on frozen masks, effective rank.",
-        "r2mae evaluate runs/cells --intervals --baselines expression scvi",
+        "r2mae evaluate runs/cells --baselines expression scvi",
     )
     parser.add_argument("run", metavar="RUN", type=str, help="A run folder.")
-    parser.add_argument("what", metavar="WHAT", nargs="?", type=str, help="The run's wing (its usual evaluation).")
+    parser.add_argument(
+        "what",
+        metavar="WHAT",
+        nargs="?",
+        type=str,
+        help="The run's wing (its usual evaluation, the default); of text also glue: fine-tuning.",
+    )
+    parser.add_argument("--task", type=tuple[str, ...], default=(), help="Tasks of glue, such as sst2 qnli mnli qqp.")
+    parser.add_argument("--folder", type=str, help="Where GLUE lies; by default glue/ in the data folder.")
+    parser.add_argument("--limit", type=int, help="Most training examples of a task of glue.")
     parser.add_argument(
         "--probe",
         choices=["head", "logistic"],
         help="For images: the paper's probe (head, the default), or logistic regression with cross-validated strength.",
-    )
-    parser.add_argument(
-        "--intervals", action="store_true", help="For cells: with 95%% intervals of a bootstrap over test donors."
     )
     parser.add_argument(
         "--baselines",
@@ -46,9 +52,16 @@ def run(words: Sequence[str]) -> int:
 
     written = RunFolder(path).read_config()
     wing = wing_of_run(written, path)
-    if values["what"] not in (None, wing.name):
-        raise unknown("evaluation", values["what"], [wing.name])
-    options = {name: values[name] for name in _OPTIONS if values[name]}
+    known = [wing.name, *(["glue"] if "glue" in wing.evaluation_options else [])]
+    if values["what"] not in (None, *known):
+        raise unknown("evaluation", values["what"], known)
+    options = {name: values[name] for name in _OPTIONS if values.get(name)}
+    if values["what"] == "glue":
+        if not values["task"]:
+            raise UserError("evaluate RUN glue needs the tasks: --task sst2 qnli")
+        options |= {"glue": values["task"], "curve": False}
+    elif values["task"]:
+        raise UserError(f"--task is of glue: r2mae evaluate {path} glue --task {' '.join(values['task'])}")
     for name in options:
         if name not in wing.evaluation_options:
             raise UserError(f"{path} is a run of the wing {wing.name}, which has no --{name}: leave it out")

@@ -170,7 +170,6 @@ def analyse(comparison: Comparison) -> Analysis:
         str(name): decimals(part["mean"], (part["high"] - part["low"]) / 2) for name, part in summary.groupby("metric")
     }
     primary = metrics[0]
-    pretrained = summary[~summary["label"].isin(comparison.baselines)]
     return Analysis(
         metrics=metrics,
         summary=summary,
@@ -179,7 +178,7 @@ def analyse(comparison: Comparison) -> Analysis:
         default_fixed=default,
         ranks=_ranks(metrics, summary, comparison.labels),
         decimals=places,
-        headline=headline(primary, pretrained, differences, fixed, places[primary.name]),
+        headline=headline(primary, summary, differences, fixed, places[primary.name], comparison.baselines),
         notes=(
             *_standings(comparison, primary, differences, fixed),
             *_notes(comparison, metrics, scores, chosen),

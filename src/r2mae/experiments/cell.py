@@ -68,7 +68,8 @@ def measure_baseline(config: RunConfig, wing: HasBaselines, name: str, data: Dat
     """Measure a baseline into a folder of its own: ``results.json``, which says on which data."""
     began = time.perf_counter()
     scores = wing.score_baseline(config, name, data)
-    results = {"baseline": name, "data": fingerprint, "scores": scores, "seconds": time.perf_counter() - began}
+    seconds = time.perf_counter() - began  # of all, since only some of them are trained
+    results = {"baseline": name, "data": fingerprint, "scores": scores, "measuring_seconds": seconds}
     with FolderLock(out):
         write_json(RunFolder(out).results_file, results)
 
@@ -76,6 +77,7 @@ def measure_baseline(config: RunConfig, wing: HasBaselines, name: str, data: Dat
 def measure(folder: RunFolder, wing: Wing, *, data: Data | None = None, device: str = "auto") -> dict[str, float]:
     """Measure a finished run with its wing's usual evaluation."""
     config, task, model = load_model(folder.path, wing, device=device)
+    folder.check_data(config.data, wing.fingerprint(config))
     return wing.evaluate(config, task, model, data or wing.load(config))
 
 
@@ -110,6 +112,7 @@ def evaluate(path: Path, *, baselines: Sequence[str] = (), device: str = "auto",
     wing = wing_of_run(folder.read_config(), folder.path)
     began = time.perf_counter()
     config, task, model = load_model(folder.path, wing, device=device)
+    folder.check_data(config.data, wing.fingerprint(config))
     check_baselines(config, wing, baselines)
     data = wing.load(config)
     scores = wing.evaluate(config, task, model, data, **options)
@@ -129,6 +132,7 @@ def check_baselines(config: RunConfig, wing: Wing, names: Sequence[str]) -> None
     for name in names:
         if name not in known:
             raise unknown("baseline", name, known)
+    wing.check_baselines(names)
 
 
 def scores_of(folder: RunFolder) -> dict[str, float]:

@@ -26,6 +26,7 @@ from r2mae.experiments.results import Comparison
 from r2mae.experiments.wing import HasBaselines, Wing
 from r2mae.experiments.wings import get_wing
 from r2mae.files import UNFINISHED, write_json
+from r2mae.registry import JOBS
 from r2mae.training.config import RunConfig
 from r2mae.training.folder import FolderLock, RunFolder, read_json
 from r2mae.training.progress import Pace
@@ -144,6 +145,7 @@ def _jobs(jobs: int | None, device: str) -> int:
 
 def _run(waiting: Sequence[Cell], wing: Wing, board: Board, jobs: int) -> None:
     context = multiprocessing.get_context("spawn")
+    os.environ[JOBS] = str(jobs)
     for name in _THREADS:  # read when a library is loaded, so before the processes start
         os.environ.setdefault(name, "1")
     # Two numbers a cell, steps done and planned, written by one process each: no lock that a crash could leave held.

@@ -20,6 +20,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from r2mae.errors import UserError
+from r2mae.evaluation.missing import is_missing
 from r2mae.experiments.style import BLUE, GREEN, ORANGE, PURPLE, SKY, VERMILION, figure_style, png, svg
 from r2mae.files import atomic_write
 from r2mae.masking.keys import Key, permutation
@@ -34,7 +35,6 @@ _COLOURS = (
     BLUE, ORANGE, GREEN, VERMILION, PURPLE, SKY, "#332288", "#999933", "#882255", "#000000", "#ddcc00", "#8c5a2b",
 )  # fmt: skip
 _OTHER, _MISSING = "#b8b8b8", "#e2e2e2"
-_NO_VALUE = ("", "nan", "<NA>", "None", "NaT")  # missing values as AnnData and pandas spell them
 _FEWEST = 5  # points; of fewer UMAP finds no spectral start
 _PCA_WIDTH = 50  # as in scanpy
 _NEIGHBOURS, _MIN_DISTANCE = 15, 0.5  # as in scanpy
@@ -247,7 +247,7 @@ def _umap() -> Any:
 
 
 def _legend(values: np.ndarray) -> _Legend:
-    missing = np.isin(values, _NO_VALUE)
+    missing = is_missing(values)
     names, inverse = np.unique(values, return_inverse=True)
     counts = np.bincount(inverse, weights=~missing, minlength=len(names)).astype(np.int64)
     largest = [int(place) for place in np.argsort(-counts, kind="stable") if counts[place]]

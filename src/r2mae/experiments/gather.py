@@ -83,7 +83,9 @@ def _curve(cell: Cell) -> pd.DataFrame:
 
 
 def _examples(cells: Sequence[Cell], wing: Wing) -> Reconstructions | None:
-    """Let the first seed's models complete the same masked examples."""
+    """Let the first seed's models complete the same masked examples, where the wing has some to look at."""
+    if not wing.has_examples:
+        return None
     data = wing.load(cells[0].config)
     made = {}
     for cell in cells:

@@ -1,8 +1,8 @@
 """What a wing offers to comparisons and the command line, beyond what the loop needs."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
 from torch import nn
@@ -11,6 +11,9 @@ from r2mae.catalogue import PublicSet
 from r2mae.evaluation.examples import Examples
 from r2mae.evaluation.metrics import Metric
 from r2mae.training.task import Trainable
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 @runtime_checkable
@@ -43,6 +46,10 @@ class Wing(Trainable, Protocol):
     def evaluate(self, config: Any, task: Any, model: nn.Module, data: Any, **options: Any) -> dict[str, float]:
         """Measure a pretrained model: a number for each of `metrics`, and more if the wing likes."""
 
+    @property
+    def has_examples(self) -> bool:
+        """Whether :meth:`examples` may return some."""
+
     def examples(self, config: Any, task: Any, model: nn.Module, data: Any) -> Examples | None:
         """Complete a few masked test samples that can be looked at, the same in every run; None where none can."""
 
@@ -62,11 +69,22 @@ class Wing(Trainable, Protocol):
 
 
 @runtime_checkable
+class HasAnnotations(Protocol):
+    """A wing whose data carry a table of annotations, a row for each sample that :meth:`Wing.embed` embeds."""
+
+    def annotations(self, source: str) -> "pd.DataFrame":
+        """Return the table alone, without reading the samples."""
+
+
+@runtime_checkable
 class HasBaselines(Protocol):
     """A wing that can also measure what is no pretrained model of ours: raw features, other packages, given vectors."""
 
     def baselines_of(self, config: Any) -> tuple[str, ...]:
         """Return the names that can be asked for, given such data."""
+
+    def check_baselines(self, names: Sequence[str]) -> None:
+        """Raise a UserError for one that cannot be measured here, such as for want of a package."""
 
     def score_baseline(self, config: Any, name: str, data: Any, **options: Any) -> dict[str, float]:
         """Measure one of them, as far as :meth:`Wing.evaluate` applies to it."""

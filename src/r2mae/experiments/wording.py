@@ -72,9 +72,14 @@ def seeds(count: int) -> str:
 
 
 def headline(
-    metric: Metric, summary: pd.DataFrame, differences: pd.DataFrame, fixed: Sequence[str], places: int
+    metric: Metric,
+    summary: pd.DataFrame,
+    differences: pd.DataFrame,
+    fixed: Sequence[str],
+    places: int,
+    baselines: Sequence[str] = (),
 ) -> str:
-    """Say which row has the best mean, and whether it beats the best fixed ratio.
+    """Say which pretrained row has the best mean, whether it beats the best fixed ratio, and which baselines beat it.
 
     Parameters
     ----------
@@ -86,17 +91,27 @@ def headline(
         Labels of the fixed ratios.
     places : int
         Decimals of the metric.
+    baselines : sequence of str
+        Labels of rows that were not pretrained.
     """
     rows = summary[(summary["metric"] == metric.name) & (summary["n"] > 0)].set_index("label")
+    beside = rows.loc[rows.index.isin(list(baselines)), "mean"]
+    rows = rows[~rows.index.isin(list(baselines))]
     means = rows["mean"]
     best = means.max() if metric.higher_is_better else means.min()
     leaders = [str(label) for label in means.index[means == best]]
     verb = "has" if len(leaders) == 1 else "share"
-    first = f"{listing(leaders)} {verb} the best mean {metric.label}: {number(best, places)}"
+    whose = "Of the pretrained models, " if len(beside) else ""
+    first = f"{whose}{listing(leaders)} {verb} the best mean {metric.label}: {number(best, places)}"
     if len(leaders) == 1:
         row = rows.loc[[leaders[0]]].iloc[0].to_dict()
         ends = interval(row["low"], row["high"], places)
         first += f" ({CONFIDENCE:.0%} interval {ends}, {seeds(row['n'])})" if ends else " (one seed: no interval)"
+    ahead = beside[beside > best] if metric.higher_is_better else beside[beside < best]
+    if len(ahead):
+        told = [f"{label} ({number(value, places)})" for label, value in ahead.items()]
+        words = ("baselines", "are") if len(told) > 1 else ("baseline", "is")
+        first += f"; the {words[0]} {listing(told)} {words[1]} ahead"
     others = [str(label) for label in means.index if label not in fixed]
     if not set(fixed) & set(means.index):
         return f"{first}. There is no fixed ratio to compare with: add fixed to the schemes."

@@ -88,6 +88,8 @@ class ImagesWing:
 
         return evaluate(config, task, model, data, probe=probe)
 
+    has_examples = True
+
     def examples(self, config: ImagesConfig, task: "PixelTask", model: "nn.Module", data: "ImageData") -> "Examples":
         """Complete a few masked test images."""
         from r2mae.images.evaluate import complete

@@ -99,6 +99,18 @@ class RunFolder:
         with atomic_write(self.config_file) as file:
             yaml.safe_dump(config.to_dict(), file, sort_keys=False)
 
+    def check_data(self, data: str, fingerprint: str) -> None:
+        """Refuse data that are no longer those that the run was trained on.
+
+        Raises
+        ------
+        UserError
+            If they have changed.
+        """
+        known = read_json(self.data_file).get("fingerprint") if self.data_file.exists() else fingerprint
+        if known != fingerprint:
+            raise UserError(f"{data} has changed since {self.path} was trained on it: restore it to measure the run")
+
     def sweep(self) -> None:
         """Delete what a killed process left half-written; only the holder of the lock may."""
         for left in self.path.rglob(f".*{UNFINISHED}"):

@@ -1,0 +1,160 @@
+"""Models of the facade on disk: their own folders, and run folders of the command line."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+
+from r2mae.cells.batches import architecture_of
+from r2mae.cells.config import CellsConfig
+from r2mae.cells.model import CountAutoencoder
+from r2mae.cells.setup import EMPTY
+from r2mae.cells.task import GeneTask
+from r2mae.cells.wing import CellsWing
+from r2mae.errors import UserError
+from r2mae.training.devices import torch_device
+from r2mae.training.folder import RunFolder, read_json, remedy_for
+from r2mae.training.saving import load_model, load_weights, save_pair
+
+if TYPE_CHECKING:
+    from r2mae.training.task import Trainable
+
+_FORMAT = 1
+_WEIGHTS, _DESCRIPTION = "model.safetensors", "model.json"
+
+
+@dataclass(frozen=True)
+class TrainedModel:
+    """What the facade needs of a trained model.
+
+    Parameters
+    ----------
+    setup : dict
+        `layer`, `batch_key` and `labels_key` of the training cells.
+    config : CellsConfig
+        Of the training.
+    task : GeneTask
+    model : CountAutoencoder
+        In evaluation mode.
+    history : DataFrame or None
+        Loss, ratio and validation loss by step.
+    """
+
+    setup: dict[str, Any]
+    config: CellsConfig
+    task: GeneTask
+    model: CountAutoencoder
+    history: pd.DataFrame | None
+
+
+def save_trained(folder: Path, trained: TrainedModel, *, overwrite: bool = False) -> None:
+    """Write weights (safetensors) and everything needed to load them (JSON).
+
+    Raises
+    ------
+    UserError
+        If the folder exists and `overwrite` is not given.
+    OSError
+        If the disk is full or the folder read-only; what was saved there before is whole.
+    """
+    if folder.exists() and not folder.is_dir():
+        raise UserError(f"{folder} is a file: name a folder")
+    if (folder / "config.yaml").exists():
+        raise UserError(f"{folder} is a run folder, which MaskedAutoencoder.load reads as it is: name another folder")
+    if folder.exists() and any(folder.iterdir()) and not overwrite:
+        raise UserError(f"{folder} exists: name another folder, or pass overwrite=True")
+    model, history = trained.model, trained.history
+    description = {
+        "format": _FORMAT,
+        "setup": trained.setup,
+        "config": trained.config.to_dict(),
+        "architecture": architecture_of(model.gene_names, model.batch_names, trained.config),
+        "history": None if history is None else history.reset_index().to_dict(orient="list"),
+    }
+    save_pair(folder / _WEIGHTS, model, folder / _DESCRIPTION, description)
+
+
+def load_trained(folder: Path, *, device: str = "cpu") -> TrainedModel:
+    """Read what :func:`save_trained` wrote, or a finished run on cells.
+
+    Raises
+    ------
+    UserError
+        If the folder holds neither, is damaged, or was written by a newer version.
+    """
+    if (folder / "config.yaml").exists():
+        return load_run(folder, CellsWing(), device=device)
+    path = folder / _DESCRIPTION
+    if not path.exists():
+        raise UserError(
+            f"{folder} holds no saved model: model.json is missing; name a folder of save(), or a run folder"
+        )
+    with _kept(path):
+        stored = read_json(path)
+        if stored.get("format") != _FORMAT:
+            raise UserError(f"{path} has format {stored.get('format')!r}, and this version reads {_FORMAT}")
+        if "setup" not in stored:
+            raise UserError(
+                f"{path} is that of a run folder, of which config.yaml is missing: name the whole run folder"
+            )
+        try:
+            config = CellsConfig.from_dict(stored["config"], source=str(path))
+            setup = {**EMPTY, **stored["setup"]}
+            task, model = CellsWing().build(stored["architecture"])
+        except (KeyError, TypeError, ValueError) as error:
+            raise UserError(f"{path} describes no model ({error}): {remedy_for(path)}") from None
+        load_weights(folder / _WEIGHTS, model)
+    history = stored.get("history")
+    return TrainedModel(
+        setup,
+        _cells(config),
+        task,
+        _counts(model.to(torch_device(device)).eval()),
+        None if history is None else pd.DataFrame(history).set_index("step"),
+    )
+
+
+def load_run(path: Path, wing: "Trainable", *, device: str = "cpu") -> TrainedModel:
+    """Read a finished run on cells.
+
+    Raises
+    ------
+    UserError
+        As :func:`r2mae.training.saving.load_model`; or if the run is of another wing.
+    """
+    folder = RunFolder(path)
+    name = folder.read_config().get("wing")
+    if name != wing.name:
+        raise UserError(f"{path} is a run of the wing {name!r}, not {wing.name!r}: name a run on cells")
+    with _kept(folder.model_file):
+        config, task, model = load_model(path, wing, device=device)
+    assert isinstance(task, GeneTask)
+    own = _cells(config)
+    label = own.labels[0] if own.labels else None
+    setup = {**EMPTY, "layer": own.layer, "batch_key": own.batch_key, "labels_key": label}
+    there = folder.metrics_file.is_file()
+    history = pd.read_csv(folder.metrics_file).set_index("step") if there else None
+    return TrainedModel(setup, own, task, _counts(model), history)
+
+
+@contextmanager
+def _kept(path: Path) -> Iterator[None]:
+    """Advise against nothing but the broken copy: a model that was trained in a notebook cannot be made again."""
+    try:
+        yield
+    except UserError as error:
+        advice = "load another copy, or train and save the model anew"
+        raise UserError(str(error).replace(remedy_for(path), advice)) from None
+
+
+def _cells(config: Any) -> CellsConfig:
+    assert isinstance(config, CellsConfig)
+    return config
+
+
+def _counts(model: Any) -> CountAutoencoder:
+    assert isinstance(model, CountAutoencoder)
+    return model

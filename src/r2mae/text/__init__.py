@@ -1,0 +1,49 @@
+"""Text: masked language models, a token store, and plug-ins for Hugging Face's Trainer."""
+
+from typing import TYPE_CHECKING
+
+from r2mae.lazy import lazily
+
+if TYPE_CHECKING:
+    from r2mae.text.batches import TextData, TokenBatches, load_data
+    from r2mae.text.callback import MaskCallback
+    from r2mae.text.collator import MaskCollator
+    from r2mae.text.config import TextConfig
+    from r2mae.text.documents import read_documents
+    from r2mae.text.export import save_pretrained
+    from r2mae.text.fast import FastMaskedLM
+    from r2mae.text.store import TokenStore, open_store
+    from r2mae.text.tokenizer import TextTokenizer, load_tokenizer, train_bpe
+
+__all__ = [
+    "FastMaskedLM",
+    "MaskCallback",
+    "MaskCollator",
+    "TextConfig",
+    "TextData",
+    "TextTokenizer",
+    "TokenBatches",
+    "TokenStore",
+    "load_data",
+    "load_tokenizer",
+    "open_store",
+    "read_documents",
+    "save_pretrained",
+    "train_bpe",
+]
+
+__getattr__, __dir__ = lazily(
+    __name__,
+    {
+        "batches": ("TextData", "TokenBatches", "load_data"),
+        "callback": ("MaskCallback",),
+        "collator": ("MaskCollator",),
+        "config": ("TextConfig",),
+        "documents": ("read_documents",),
+        "export": ("save_pretrained",),
+        "fast": ("FastMaskedLM",),
+        "store": ("TokenStore", "open_store"),
+        "tokenizer": ("TextTokenizer", "load_tokenizer", "train_bpe"),
+    },
+    __all__,
+)

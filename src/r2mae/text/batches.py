@@ -1,0 +1,231 @@
+"""Tokens as the loop wants them: a packed stream, cut into rows of one length."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Int64
+from numpy.lib.stride_tricks import sliding_window_view
+from torch import Tensor
+
+from r2mae.errors import UserError
+from r2mae.masking.keys import Key, permutation
+from r2mae.text.config import TextConfig
+from r2mae.text.encoding import Progress, Tokenised
+from r2mae.text.store import TokenStore, corpus_tokenizer, open_store
+from r2mae.text.tokenizer import TextTokenizer, load_tokenizer
+
+
+class TokenBatches:
+    """Rows of tokens, whole batches at a time.
+
+    The chosen documents, one after another, are cut into rows of `length` without padding; a document goes on in the
+    next row, and what is left at the end of the stream, less than a row, is dropped.
+
+    Parameters
+    ----------
+    store : TokenStore
+        Its files are mapped by every process that reads.
+    length : int
+        Tokens of a row.
+    documents : ndarray of int, optional
+        Which documents, in increasing order; all by default.
+    """
+
+    def __init__(self, store: TokenStore, length: int, documents: Int64[np.ndarray, " chosen"] | None = None) -> None:
+        self.store, self.length = store, length
+        offsets = store.offsets()
+        chosen = np.arange(len(store)) if documents is None else np.unique(documents)
+        # Neighbouring documents make one segment of the file.
+        first = np.flatnonzero(np.diff(chosen, prepend=-2) != 1)
+        last = np.append(first[1:], len(chosen)) - 1
+        starts, sizes = offsets[chosen[first]], offsets[chosen[last] + 1] - offsets[chosen[first]]
+        self._ends: Int64[np.ndarray, " segments"] = np.cumsum(sizes)  # in the stream
+        self._shift: Int64[np.ndarray, " segments"] = starts - (self._ends - sizes)  # from stream to file
+        self.documents = len(chosen)
+        self.tokens = int(sizes.sum())
+
+    def __len__(self) -> int:
+        """Return the number of rows."""
+        return self.tokens // self.length
+
+    @property
+    def dropped(self) -> int:
+        """Return the tokens at the end that fill no row."""
+        return self.tokens % self.length
+
+    def __getitems__(self, indices: Sequence[int] | np.ndarray) -> Int64[Tensor, "batch length"]:
+        """Return these rows."""
+        rows = np.asarray(indices, dtype=np.int64)
+        if rows.size and not 0 <= rows.min() <= rows.max() < len(self):
+            raise IndexError(f"rows {rows.min()} to {rows.max()} of {len(self)}")
+        starts = rows * self.length
+        segments = np.searchsorted(self._ends, starts, side="right")
+        whole = starts + self.length <= self._ends[segments]
+        out = np.empty((len(rows), self.length), np.int64)
+        places = starts + self._shift[segments]
+        if whole.all():
+            out[:] = sliding_window_view(self.store.tokens, self.length)[places]
+        else:
+            if whole.any():
+                out[whole] = sliding_window_view(self.store.tokens, self.length)[places[whole]]
+            for row in np.flatnonzero(~whole):
+                self._join(out[row], int(starts[row]), int(segments[row]))
+        return torch.from_numpy(out)
+
+    def _join(self, row: np.ndarray, start: int, segment: int) -> None:
+        """Fill a row from several segments."""
+        done = 0
+        while done < self.length:
+            count = min(self.length - done, int(self._ends[segment]) - start)
+            place = start + int(self._shift[segment])
+            row[done : done + count] = self.store.tokens[place : place + count]
+            done, start, segment = done + count, start + count, segment + 1
+
+
+@dataclass(frozen=True)
+class TextData:
+    """What a run on text reads.
+
+    Parameters
+    ----------
+    store : TokenStore
+        All documents.
+    tokenizer : TextTokenizer
+    train, validation : TokenBatches
+        Rows of the documents that are learned from, and of those held out.
+    architecture : dict
+        From which the model is built; holds the tokenizer, too.
+    notes : tuple of str
+        What a user should know of the data.
+    """
+
+    store: TokenStore
+    tokenizer: TextTokenizer
+    train: TokenBatches
+    validation: TokenBatches | None
+    architecture: dict[str, Any]
+    notes: tuple[str, ...] = ()
+
+
+def load_data(config: TextConfig, *, cache: str | Path | None = None, progress: Progress | None = None) -> TextData:
+    """Read the corpus of a run, tokenised once for all, and divide its documents; the division depends on the seed.
+
+    Parameters
+    ----------
+    config : TextConfig
+        Without a tokenizer, a byte-level BPE is trained on the corpus, or that of the store taken.
+    cache : path, optional
+        Where tokenised corpora are kept, by default :func:`r2mae.text.store.cache_folder`.
+    progress : callable, optional
+        Hears of the tokenising; by default a bar on a terminal.
+
+    Raises
+    ------
+    UserError
+        As :func:`r2mae.text.store.open_store` and :func:`r2mae.text.tokenizer.load_tokenizer`; or too little text.
+    """
+    data, column = config.data, config.text_column
+    if config.tokenizer is None:
+        with _bar(f"{data}: tokenizer") as shown:
+            tokenizer = corpus_tokenizer(
+                data, config.vocab_size, column=column, cache=cache, progress=progress or shown
+            )
+    else:
+        tokenizer = load_tokenizer(config.tokenizer)
+    with _bar(f"{data}: tokens") as shown:
+        store = open_store(data, tokenizer, column=column, cache=cache, progress=progress or shown)
+    return split_data(store, tokenizer, config)
+
+
+def split_data(store: TokenStore, tokenizer: TextTokenizer, config: TextConfig) -> TextData:
+    """Hold documents out for validation.
+
+    Raises
+    ------
+    UserError
+        If the documents do not fill a row of each.
+    """
+    length, held_out = config.sequence_length, None
+    train = TokenBatches(store, length)
+    if not len(train):
+        raise UserError(
+            f"{config.data}: holds {store.meta.tokens:,} tokens, less than one sequence of {length}: "
+            "give more text, or a smaller --sequence-length"
+        )
+    if config.validation:
+        held_out = _held_out(store, config)
+        train = TokenBatches(store, length, np.delete(np.arange(len(store)), held_out))
+    validation = None if held_out is None else TokenBatches(store, length, held_out)
+    if not len(train):
+        raise UserError(f"{config.data}: {_TOO_LITTLE}")
+    note = (
+        f"{store.meta.tokens:,} tokens in {len(store):,} documents make {len(train):,} sequences of {length} to learn "
+        f"from ({train.dropped} tokens at the end are left out)"
+    )
+    return TextData(store, tokenizer, train, validation, architecture(config, tokenizer), (note,))
+
+
+_TOO_LITTLE = (
+    "holds too few documents to hold some out: set documents apart by blank lines, add some, or give --validation 0"
+)
+
+
+def _held_out(store: TokenStore, config: TextConfig) -> Int64[np.ndarray, " held"]:
+    """The documents held out: the fraction that was asked for, and enough to fill a row."""
+    order = permutation(Key.root(config.seed).fold("validation"), len(store))
+    lengths = np.diff(store.offsets())[order]
+    enough = int(np.searchsorted(np.cumsum(lengths), config.sequence_length)) + 1
+    count = max(round(config.validation * len(store)), enough)
+    if count >= len(store):
+        raise UserError(f"{config.data}: {_TOO_LITTLE}")
+    return np.sort(order[:count])
+
+
+def architecture(config: TextConfig, tokenizer: TextTokenizer) -> dict[str, Any]:
+    """Return what the model is built from; with the tokenizer in it, a run folder needs no other file."""
+    return {
+        "model": "roberta",
+        "vocab_size": tokenizer.vocab_size,
+        "special_ids": list(tokenizer.special_ids),
+        "mask_id": tokenizer.mask_id,
+        "pad_id": tokenizer.pad_id,
+        "bos_id": tokenizer.bos_id,
+        "eos_id": tokenizer.eos_id,
+        "length": config.sequence_length,
+        "hidden_size": config.hidden_size,
+        "layers": config.layers,
+        "heads": config.heads,
+        "intermediate_size": config.intermediate_size,
+        "dropout": config.dropout,
+        "corruption": config.corruption,
+        "roles": tokenizer.roles,
+        "tokenizer": tokenizer.to_json(),
+    }
+
+
+@contextmanager
+def _bar(label: str) -> Iterator[Progress]:
+    """Show on a terminal how far tokenising has come; nothing if there is nothing to do."""
+    from rich.console import Console
+    from rich.progress import Progress as Bar
+
+    from r2mae.training.progress import time_columns
+
+    console = Console(stderr=True)
+    bar = Bar(*time_columns(counted=False), console=console, disable=not console.is_terminal, transient=True)
+    task = bar.add_task(label, total=1.0)
+
+    def update(stage: Tokenised) -> None:
+        if not bar.live.is_started:
+            bar.start()
+        bar.update(task, completed=stage.fraction, total=None if stage.fraction is None else 1.0)
+
+    try:
+        yield update
+    finally:
+        bar.stop()

@@ -1,0 +1,159 @@
+"""A pretrained encoder, wherever it comes from, under a new classification head."""
+
+import copy
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from r2mae.errors import UserError
+from r2mae.text.model import MaskedLanguageModel
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase, RobertaConfig
+
+    from r2mae.text.tokenizer import TextTokenizer
+
+LENGTH = 128  # tokens of an example, the paper's sequence length
+
+
+@dataclass(frozen=True, eq=False)
+class Pretrained:
+    """An encoder (ours, or one of transformers without its head), its tokenizer, and the longest example it takes.
+
+    Parameters
+    ----------
+    model : MaskedLanguageModel or PreTrainedModel
+    tokenizer : TextTokenizer or a tokenizer of transformers
+    length : int
+        Tokens: 128, or fewer where pretraining saw shorter sequences or there are no more positions.
+    """
+
+    model: "MaskedLanguageModel | PreTrainedModel"
+    tokenizer: "TextTokenizer | PreTrainedTokenizerBase"
+    length: int
+
+    @property
+    def positions(self) -> int:
+        """The longest sequence there are positions for (RoBERTa's begin after the number of the padding)."""
+        config = self.model.config
+        places = int(getattr(config, "max_position_embeddings", None) or LENGTH)
+        return places - int(config.pad_token_id) - 1 if "roberta" in config.model_type else places
+
+
+def load_pretrained(
+    source: str | Path | nn.Module, tokenizer: "TextTokenizer | PreTrainedTokenizerBase | None" = None
+) -> Pretrained:
+    """Find the encoder in a run folder, a Hugging Face folder or name, or a model in memory.
+
+    Raises
+    ------
+    UserError
+        A folder that is neither, a run of another wing, a module that is no model of transformers, or a model in memory
+        without a tokenizer (those of run folders have theirs).
+    """
+    from transformers import AutoModel, AutoTokenizer, PreTrainedModel
+
+    longest = LENGTH
+    model: nn.Module
+    if isinstance(source, nn.Module):
+        model = source
+    elif (Path(source) / "config.yaml").is_file():
+        model, longest = _from_run(Path(source))
+    else:
+        try:
+            model = AutoModel.from_pretrained(str(source))
+            tokenizer = tokenizer or AutoTokenizer.from_pretrained(str(source))
+        except (OSError, ValueError) as error:
+            reason = " ".join(str(error).split())[:120]
+            raise UserError(f"{source} is neither a run folder nor a model of Hugging Face ({reason})") from None
+    if tokenizer is None:
+        tokenizer = getattr(model, "tokenizer", None)
+    if tokenizer is None:
+        raise UserError("fine-tuning a model in memory needs its tokenizer: give the one that it was pretrained with")
+    if isinstance(model, PreTrainedModel):
+        model = cast("PreTrainedModel", model.base_model)
+    elif not isinstance(model, MaskedLanguageModel):
+        raise UserError(f"fine-tuning needs a run of text or a model of transformers, not a {type(model).__name__}")
+    found = Pretrained(model, tokenizer, longest)
+    return Pretrained(model, tokenizer, min(longest, found.positions))
+
+
+def build_classifier(encoder: "MaskedLanguageModel | PreTrainedModel", outputs: int) -> nn.Module:
+    """Put a new head upon a copy of an encoder, drawn by torch's generator as transformers does.
+
+    Parameters
+    ----------
+    encoder : MaskedLanguageModel or PreTrainedModel
+        Stays as it is.
+    outputs : int
+        Classes, or 1 for a number.
+
+    Returns
+    -------
+    nn.Module
+        Takes ``input_ids`` and, where anything is padded, ``attention_mask``; gives logits of shape (batch, outputs),
+        or transformers' output that holds them.
+    """
+    config = copy.deepcopy(encoder.config)
+    config.num_labels, config.problem_type = outputs, None
+    if isinstance(encoder, MaskedLanguageModel):
+        return FirstTokenClassifier(encoder, cast("RobertaConfig", config))
+    from transformers import AutoModelForSequenceClassification
+
+    try:
+        made = AutoModelForSequenceClassification.from_config(config)  # type: ignore[no-untyped-call]
+    except ValueError:
+        raise UserError(f"transformers has no classifier for models of type {config.model_type!r}") from None
+    model = cast("PreTrainedModel", made.float())
+    # Some heads sit upon a pooler that masked language models do not train.
+    missing = model.base_model.load_state_dict(encoder.state_dict(), strict=False).missing_keys
+    if any("pooler" not in name for name in missing):
+        raise UserError(f"the encoder lacks weights ({', '.join(missing[:3])}): it belongs to another configuration")
+    return model
+
+
+class FirstTokenClassifier(nn.Module):
+    """``RobertaForSequenceClassification``, whose last layer is computed at <s> alone, since the head sees no more.
+
+    Parameters
+    ----------
+    encoder : MaskedLanguageModel
+        Copied.
+    config : RobertaConfig
+        With ``num_labels``.
+    """
+
+    def __init__(self, encoder: MaskedLanguageModel, config: "RobertaConfig") -> None:
+        from transformers.models.roberta.modeling_roberta import RobertaClassificationHead
+
+        super().__init__()
+        # The head over the vocabulary is not trained here, and the tokenizer need not be copied.
+        kept = {id(encoder.lm_head): nn.Identity(), id(encoder.tokenizer): encoder.tokenizer}
+        self.encoder = copy.deepcopy(encoder, kept)
+        self.classifier = RobertaClassificationHead(config)  # type: ignore[no-untyped-call]
+        for layer in (self.classifier.dense, self.classifier.out_proj):
+            nn.init.normal_(layer.weight, std=encoder.config.initializer_range)
+            nn.init.zeros_(layer.bias)
+
+    def forward(
+        self, input_ids: Int[Tensor, "batch length"], attention_mask: Int[Tensor, "batch length"] | None = None
+    ) -> Float[Tensor, "batch outputs"]:
+        """Return logits."""
+        first = input_ids.new_zeros(len(input_ids), 1)
+        mask = None if attention_mask is None else attention_mask.bool()
+        logits: Tensor = self.classifier(self.encoder.encode(input_ids, columns=first, attention_mask=mask))
+        return logits
+
+
+def _from_run(folder: Path) -> tuple[MaskedLanguageModel, int]:
+    from r2mae.text.config import TextConfig
+    from r2mae.training.saving import load
+
+    loaded = load(folder)
+    if not isinstance(loaded.config, TextConfig) or not isinstance(loaded.model, MaskedLanguageModel):
+        raise UserError(f"{folder} is a run of the wing {loaded.config.wing!r}: fine-tuning on GLUE needs one of text")
+    # Positions that no pretraining sequence reached are as they were drawn.
+    return loaded.model, min(LENGTH, loaded.config.sequence_length)

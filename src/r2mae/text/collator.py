@@ -1,0 +1,192 @@
+"""Masks for ``transformers.Trainer`` and other loaders: keyed, so that they repeat when they should and only then."""
+
+import hashlib
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from jaxtyping import Int64
+from torch import Tensor
+
+from r2mae.errors import UserError, unknown
+from r2mae.masking.keys import Key
+from r2mae.masking.masks import corrupt_tokens, token_mask
+from r2mae.masking.ratios import Fixed, Grid, Ratio, Uniform, as_ratio, draw
+from r2mae.text.task import SHARES, Corruption, special_tokens
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+IGNORED = -100
+_SLOTS = 257  # the process that trains, and up to 256 workers
+_REPEATED = (
+    "MaskCollator sees a batch again and was not told that the epoch changed: it hides the same tokens as before. Add "
+    "callbacks=[MaskCallback(collator)] to the Trainer, or call collator.set_epoch(epoch) in a loop of your own"
+)
+
+
+class MaskCollator:
+    """Pads a batch, hides tokens at a ratio drawn for it, and labels them: ``Trainer(..., data_collator=...)``.
+
+    Ratio and masks are a function of (`seed`, epoch, the batch's own tokens): the same for any number of workers, and
+    after ``resume_from_checkpoint``. A collator knows neither the step nor the rank: processes that train together draw
+    each a ratio of their own, and schedules over steps are not for it. Special tokens and padding are never hidden, and
+    are never put in another token's place.
+
+    The epoch comes from :class:`~r2mae.text.callback.MaskCallback` or :meth:`set_epoch`. Without it a batch that comes
+    again has the masks of its first time: where the order is not shuffled, that is every batch of every epoch, and a
+    warning says so once.
+
+    Parameters
+    ----------
+    tokenizer : transformers tokenizer
+        It pads, and names the mask token and the special ones.
+    ratio : float, pair of floats, or ratio
+        ``Uniform(0.15, 0.4)`` (or ``(0.15, 0.4)``) is R²MAE; 0.15 is the default of BERT. Also ``Grid``.
+    seed : int
+        Of ratios and masks.
+    corruption : {"80-10-10", "mask"}
+        What takes a hidden token's place; see :class:`~r2mae.text.task.TokenTask`.
+    exact : bool
+        Hide the rounded count of each row's ordinary tokens, instead of each token independently.
+    pad_to_multiple_of : int, optional
+        As in the stock collators.
+
+    Raises
+    ------
+    UserError
+        If the tokenizer has no mask token, or the ratio needs to know the step.
+    """
+
+    def __init__(
+        self,
+        tokenizer: "PreTrainedTokenizerBase",
+        ratio: float | Sequence[float] | Ratio,
+        *,
+        seed: int = 0,
+        corruption: Corruption = "80-10-10",
+        exact: bool = True,
+        pad_to_multiple_of: int | None = None,
+    ) -> None:
+        try:
+            self.ratio = as_ratio(ratio)
+        except ValueError as error:
+            raise UserError(str(error)) from None
+        if not isinstance(self.ratio, Fixed | Grid | Uniform) or getattr(self.ratio, "sampling", "") == "stratified":
+            raise UserError(
+                f"a collator does not know the step that {self.ratio} needs: give a number, a Grid or an independent "
+                "Uniform, or train with `r2mae pretrain text`"
+            )
+        if corruption not in SHARES:
+            raise unknown("corruption", corruption, SHARES)
+        if tokenizer.mask_token_id is None:
+            raise UserError(
+                f"the tokenizer {tokenizer.name_or_path!r} has no mask token: add one with "
+                "tokenizer.add_special_tokens({'mask_token': '<mask>'})"
+            )
+        self.tokenizer, self.seed, self.exact = tokenizer, seed, exact
+        self.corruption: Corruption = corruption
+        self.pad_to_multiple_of = pad_to_multiple_of
+        special = {int(one) for one in tokenizer.all_special_ids}
+        self.special_ids = tuple(sorted(special))
+        self._ordinary = torch.from_numpy(np.setdiff1d(np.arange(len(tokenizer)), self.special_ids))
+        # Workers, persistent ones too, see what is written here: epoch; whether it was told; the first batch, and
+        # whether there was one; whether a repetition was warned of.
+        self._shared = torch.zeros(5, dtype=torch.int64).share_memory_()  # type: ignore[no-untyped-call]
+        ratios = torch.zeros(_SLOTS, 2, dtype=torch.float64)  # sum and count of each process
+        self._ratios = ratios.share_memory_()  # type: ignore[no-untyped-call]
+
+    @property
+    def epoch(self) -> int:
+        """The epoch whose masks are drawn."""
+        return int(self._shared[0])
+
+    def set_epoch(self, epoch: int) -> None:
+        """Draw the masks of another epoch, in worker processes too."""
+        self._shared[0], self._shared[1] = epoch, 1
+
+    def take_mean_ratio(self) -> float | None:
+        """Return the mean of the ratios drawn since the last call, over all workers, or None if there were none."""
+        total, count = self._ratios.sum(0).tolist()
+        self._ratios.zero_()
+        return total / count if count else None
+
+    def __call__(self, examples: Sequence[Any]) -> dict[str, Tensor]:
+        """Return padded `input_ids` with tokens hidden, `labels` (−100 elsewhere), and what else the examples have.
+
+        Parameters
+        ----------
+        examples : sequence
+            Mappings with `input_ids` (and perhaps `attention_mask`, `special_tokens_mask`), or sequences of tokens.
+        """
+        batch = self._pad(examples)
+        clean = batch["input_ids"]
+        given = batch.pop("special_tokens_mask", None)
+        special = special_tokens(clean, self.special_ids)
+        if given is not None:
+            special |= given.bool()
+        if "attention_mask" in batch:
+            special |= batch["attention_mask"] == 0
+        key = self._key(clean)
+        ratio = draw(self.ratio, 0, key.fold("ratio"), len(clean))
+        self._note(float(np.mean(ratio)))
+        hidden = token_mask(special, ratio, key.fold("mask"), exact=self.exact)
+        batch["input_ids"] = corrupt_tokens(
+            clean,
+            hidden,
+            key.fold("corruption"),
+            mask_id=int(self.tokenizer.mask_token_id),
+            vocabulary=self._ordinary,
+            shares=SHARES[self.corruption],
+        )
+        batch["labels"] = clean.masked_fill(~hidden, IGNORED)
+        return batch
+
+    def _pad(self, examples: Sequence[Any]) -> dict[str, Any]:
+        from transformers.data.data_collator import pad_without_fast_tokenizer_warning
+
+        rows = [dict(one) if isinstance(one, Mapping) else {"input_ids": one} for one in examples]
+        for row in rows:
+            row.pop("labels", None)
+            if "input_ids" not in row:
+                raise UserError(
+                    f"the examples have no input_ids but {', '.join(row) or 'nothing'}: tokenise the data set first"
+                )
+            row.update({name: value.tolist() for name, value in row.items() if isinstance(value, Tensor | np.ndarray)})
+        lacking = self.tokenizer.pad_token is None
+        if lacking and (self.pad_to_multiple_of or len({len(row["input_ids"]) for row in rows}) > 1):
+            raise UserError(
+                f"the tokenizer {self.tokenizer.name_or_path!r} has no padding token and the rows differ in length: "
+                "set tokenizer.pad_token, or cut the text into equal rows"
+            )
+        padded = pad_without_fast_tokenizer_warning(  # type: ignore[no-untyped-call]
+            self.tokenizer,
+            rows,
+            padding=not lacking,
+            return_tensors="pt",
+            pad_to_multiple_of=self.pad_to_multiple_of,
+        )
+        return {**padded, "input_ids": padded["input_ids"].long()}
+
+    def _key(self, clean: Int64[Tensor, "batch length"]) -> Key:
+        digest = hashlib.blake2b(np.ascontiguousarray(clean.numpy()).tobytes(), digest_size=8)
+        digest.update(str(tuple(clean.shape)).encode())
+        mark = int.from_bytes(digest.digest(), "little") >> 1
+        self._warn_of_repetition(mark)
+        return Key.root(self.seed).fold("collator", self.epoch, mark)
+
+    def _warn_of_repetition(self, mark: int) -> None:
+        _, told, first, seen, warned = self._shared.tolist()
+        if not seen:
+            self._shared[2], self._shared[3] = mark, 1
+        elif mark == first and not told and not warned:
+            self._shared[4] = 1
+            warnings.warn(_REPEATED, stacklevel=4)
+
+    def _note(self, ratio: float) -> None:
+        worker = torch.utils.data.get_worker_info()
+        slot = self._ratios[0 if worker is None else 1 + worker.id % (_SLOTS - 1)]
+        slot[0] += ratio
+        slot[1] += 1

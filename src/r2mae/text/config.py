@@ -1,0 +1,74 @@
+"""The configuration of a run on text. Neither torch nor transformers."""
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+from r2mae.errors import UserError
+from r2mae.training.config import RunConfig
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextConfig(RunConfig):
+    """A masked language model; the defaults are the paper's RoBERTa-medium.
+
+    Parameters
+    ----------
+    tokenizer : str, optional
+        A tokenizer.json, a folder with a tokenizer's files, or a Hugging Face name; by default a byte-level BPE that is
+        trained on the corpus.
+    vocab_size : int
+        Of a tokenizer that is trained.
+    sequence_length : int
+        Tokens of a sequence (paper: 128).
+    hidden_size, layers, heads, intermediate_size : int
+        Of the encoder (paper, RoBERTa-medium: 512, 8, 8, 2048).
+    dropout : float
+        In hidden states and attention.
+    corruption : {"80-10-10", "mask"}
+        What becomes of hidden tokens: 80 % <mask>, 10 % a random token, 10 % as they are; or all <mask>.
+    text_column : str
+        Column of JSON lines, Parquet and Hugging Face data sets that holds the text.
+    glue : list of str
+        Tasks of GLUE on which a finished model is fine-tuned and measured, such as sst2 and qnli.
+    glue_limit : int, optional
+        Most training examples of a task; by default all.
+    """
+
+    wing: ClassVar[str] = "text"
+
+    tokenizer: str | None = None
+    vocab_size: int = 8000
+    sequence_length: int = 128
+    hidden_size: int = 512
+    layers: int = 8
+    heads: int = 8
+    intermediate_size: int = 2048
+    dropout: float = 0.1
+    corruption: Literal["80-10-10", "mask"] = "80-10-10"
+    text_column: str = "text"
+    glue: tuple[str, ...] = ()
+    glue_limit: int | None = None
+    epochs: float = 1
+    batch_size: int = 2048
+    optimizer: Literal["adam", "adamw"] = "adamw"
+    lr: float = 7e-4
+    schedule: Literal["constant", "linear", "cosine"] = "linear"
+    warmup: float = 0.03
+    weight_decay: float = 0.01
+    validation: float = 0.01
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("hidden_size", "layers", "heads", "intermediate_size"):
+            if getattr(self, name) < 1:
+                raise UserError(f"{name} must be 1 or more, not {getattr(self, name)}")
+        if self.hidden_size % self.heads:
+            raise UserError(f"hidden_size {self.hidden_size} does not divide among {self.heads} heads")
+        if self.sequence_length < 4:
+            raise UserError(f"sequence_length must be 4 or more, not {self.sequence_length}")
+        if self.vocab_size < 300:
+            raise UserError(f"vocab_size must be 300 or more (256 bytes, 5 special tokens), not {self.vocab_size}")
+        if self.glue_limit is not None and self.glue_limit < 1:
+            raise UserError(f"glue_limit must be 1 or more, not {self.glue_limit}")
+        if not 0 <= self.dropout < 1:
+            raise UserError(f"dropout must be a fraction in [0, 1), not {self.dropout}")

@@ -1,0 +1,77 @@
+"""Documents as vectors: the mean of the last hidden states over their ordinary tokens, without a mask."""
+
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+from jaxtyping import Float32, Int64
+from torch import nn
+
+from r2mae.text.config import TextConfig
+from r2mae.text.documents import Source, read_documents
+from r2mae.text.encoding import cores, encoded
+from r2mae.text.model import MaskedLanguageModel
+from r2mae.text.task import TokenTask
+from r2mae.text.tokenizer import TextTokenizer
+from r2mae.training.validation import evaluating
+
+_ROWS = 64
+_BEGINNING = 80  # characters by which a document is recognised
+
+
+def embed_documents(
+    config: TextConfig, task: TokenTask, model: nn.Module, source: Source, *, rows: int = _ROWS
+) -> dict[str, np.ndarray]:
+    """Embed every document of a corpus; of one that is longer than the model's sequences, their length.
+
+    Parameters
+    ----------
+    config, task, model
+        Of the run.
+    source : str, list of files, or data set
+        See :func:`r2mae.text.documents.corpus_of`.
+    rows : int
+        Documents at a time.
+
+    Returns
+    -------
+    dict
+        ``embedding``, shape (documents, width); ``documents``: how each begins; ``tokens``: how many each has, uncut.
+
+    Raises
+    ------
+    UserError
+        If the source cannot be read.
+    """
+    assert isinstance(model, MaskedLanguageModel)
+    assert isinstance(model.tokenizer, TextTokenizer)
+    tokenizer, beginnings = model.tokenizer, []
+
+    def read() -> Iterator[str]:
+        for document in read_documents(source, column=config.text_column):
+            beginnings.append(" ".join(document[: 2 * _BEGINNING].split())[:_BEGINNING])
+            yield document
+
+    parts, counts = [], []
+    with evaluating(model), torch.no_grad():
+        for batch, lengths in _batches(read(), tokenizer, config.sequence_length, rows):
+            parts.append(task.embed(model, batch.to(next(model.parameters()).device)).float().cpu().numpy())
+            counts.append(lengths)
+    embedding: Float32[np.ndarray, "documents width"] = np.concatenate(parts)
+    return {"embedding": embedding, "documents": np.array(beginnings), "tokens": np.concatenate(counts)}
+
+
+def _batches(
+    documents: Iterator[str], tokenizer: TextTokenizer, length: int, rows: int
+) -> Iterator[tuple[torch.Tensor, Int64[np.ndarray, " rows"]]]:
+    """Yield <s> tokens </s>, cut to `length` and padded, and the lengths before."""
+    for tokens, lengths in encoded(documents, tokenizer, np.dtype(np.int64), cores()):
+        starts = np.concatenate([[0], np.cumsum(lengths)])
+        for first in range(0, len(lengths), rows):
+            part = lengths[first : first + rows]
+            kept = np.minimum(part, length)
+            batch = np.full((len(part), int(kept.max())), tokenizer.pad_id, dtype=np.int64)
+            for row, (start, count) in enumerate(zip(starts[first:], kept, strict=False)):
+                batch[row, :count] = tokens[start : start + count]
+                batch[row, count - 1] = tokenizer.eos_id
+            yield torch.from_numpy(batch), part

@@ -1,0 +1,194 @@
+"""What a masked language model is worth: loss and accuracy against the mask ratio on held-out text, and GLUE."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from jaxtyping import Float64, Int64
+from torch import Tensor, nn
+
+from r2mae.catalogue import data_root
+from r2mae.errors import UserError
+from r2mae.masking.keys import Key
+from r2mae.text.classifier import LENGTH
+from r2mae.text.config import TextConfig
+from r2mae.text.finetune import GlueScores, Progress, finetune
+from r2mae.text.glue import glue_task
+from r2mae.text.model import MaskedLanguageModel
+from r2mae.text.task import HiddenTokens, TokenTask
+from r2mae.training.task import Batches
+from r2mae.training.validation import evaluating
+
+if TYPE_CHECKING:
+    from r2mae.text.batches import TextData
+
+RATIOS = (0.15, 0.3, 0.4, 0.5, 0.6, 0.8)  # from the usual ratio to the highest of the paper's Fig. 1F
+SEQUENCES = 2000
+_ROWS = 64
+_LOGITS = 1 << 20  # at a time: 4 MiB, which a CPU's caches hold
+_DEVICE_LOGITS = 1 << 25
+
+
+def evaluate(
+    config: TextConfig,
+    task: TokenTask,
+    model: nn.Module,
+    data: "TextData",
+    *,
+    curve: bool = True,
+    sequences: int = SEQUENCES,
+    glue: Sequence[str] = (),
+    folder: str | Path | None = None,
+    seeds: Sequence[int] = (0, 1, 2),
+    epochs: float = 5,
+    lr: float = 2e-5,
+    limit: int | None = None,
+    threads: int | None = None,
+    progress: Progress | None = None,
+) -> dict[str, float]:
+    """Measure a pretrained model.
+
+    Parameters
+    ----------
+    config, task, model, data
+        Of the run.
+    curve : bool
+        Measure loss and accuracy against the mask ratio, where documents were held out.
+    sequences : int
+        Held-out sequences for that, spread evenly, at most.
+    glue : sequence of str
+        Tasks of GLUE to be fine-tuned on.
+    folder : path, optional
+        Where GLUE lies; by default ``glue`` in the data folder.
+    seeds, epochs, lr, limit, threads, progress
+        See :func:`r2mae.text.finetune.finetune`; `progress` counts the steps of all tasks.
+
+    Returns
+    -------
+    dict
+        ``loss`` (nats a hidden token) and ``accuracy``: means over :data:`RATIOS`; ``loss_0.15``, ``accuracy_0.15`` and
+        so on; for each task what :meth:`r2mae.text.finetune.GlueScores.named` says, and with two or more tasks
+        ``glue``, the mean of their own scores.
+
+    Raises
+    ------
+    UserError
+        As :func:`r2mae.text.finetune.finetune`.
+    """
+    scores: dict[str, float] = {}
+    names = [glue_task(name).name for name in glue]  # a mistake here is found before anything is computed
+    if curve and data.validation is not None and len(data.validation):
+        losses, accuracies = ratio_curve(task, model, data.validation, sequences=sequences)
+        for title, values in (("loss", losses), ("accuracy", accuracies)):
+            scores[title] = float(np.mean(values))
+            scores |= {f"{title}_{ratio:g}": float(value) for ratio, value in zip(RATIOS, values, strict=True)}
+    found: list[GlueScores] = []
+    for place, name in enumerate(names):
+        found.append(
+            finetune(
+                model,
+                data.tokenizer,
+                name,
+                data_root() / "glue" if folder is None else folder,
+                seeds=seeds,
+                epochs=epochs,
+                lr=lr,
+                limit=limit,
+                length=min(LENGTH, config.sequence_length),
+                device=str(next(model.parameters()).device),
+                threads=threads,
+                progress=_shifted(progress, place, len(names)),
+            )
+        )
+        scores |= found[-1].named()
+    if len(found) > 1:
+        scores["glue"] = float(np.mean([one.score for one in found]))
+    return scores
+
+
+@torch.no_grad()
+def ratio_curve(
+    task: TokenTask,
+    model: nn.Module,
+    rows: Batches,
+    ratios: Sequence[float] = RATIOS,
+    *,
+    sequences: int = SEQUENCES,
+) -> tuple[Float64[np.ndarray, " ratios"], Float64[np.ndarray, " ratios"]]:
+    """Measure a model at each mask ratio, on masks that are the same for every model.
+
+    Hidden tokens are corrupted as in pretraining. The mask of a sequence depends on its place and on the ratio alone,
+    not on the other ratios, the size of batches, or the device.
+
+    Parameters
+    ----------
+    task, model
+        Of the run.
+    rows : Batches
+        Held-out sequences.
+    ratios : sequence of float
+    sequences : int
+        At most this many, spread evenly over `rows`.
+
+    Returns
+    -------
+    losses : ndarray, shape (ratios,)
+        Cross entropy of a hidden token in nats, mean over all hidden tokens.
+    accuracies : ndarray, shape (ratios,)
+        Fraction of hidden tokens that the model thinks most probable.
+
+    Raises
+    ------
+    UserError
+        No sequences, or none with a token that can be hidden.
+    """
+    assert isinstance(model, MaskedLanguageModel)
+    chosen = _spread(len(rows), sequences)
+    device = next(model.parameters()).device
+    key = Key.root(0).fold("ratio curve")
+    sums = torch.zeros(len(ratios), 3, dtype=torch.float64, device=device)
+    with evaluating(model):
+        for first in range(0, len(chosen), _ROWS):
+            batch = rows.__getitems__(chosen[first : first + _ROWS]).to(device)
+            for place, ratio in enumerate(ratios):
+                own = key.fold(round(ratio * 10_000)).rows(first)
+                sums[place] += _tally(model, task.corrupt(batch, ratio, own))
+    losses, hits, counts = sums.cpu().numpy().T
+    if not counts.all():
+        raise UserError("the held-out sequences hold no token that can be hidden: give more text")
+    return losses / counts, hits / counts
+
+
+def _tally(model: MaskedLanguageModel, corrupted: HiddenTokens) -> Float64[Tensor, "3"]:
+    """Sum losses, correct answers, and one, over hidden tokens."""
+    states = model.encode(corrupted.inputs, columns=corrupted.columns).flatten(0, 1)
+    targets, real = corrupted.targets, corrupted.real
+    if corrupted.units is not None:
+        states = states.index_select(0, corrupted.units)
+    counted = torch.ones(len(targets), device=states.device) if real is None else real
+    tally = torch.zeros(3, dtype=torch.float64, device=states.device)
+    block = max(1, (_LOGITS if states.device.type == "cpu" else _DEVICE_LOGITS) // model.config.vocab_size)
+    for first in range(0, len(targets), block):
+        part = slice(first, first + block)
+        logits = model.head(states[part]).float()
+        chosen = logits.gather(1, targets[part, None])[:, 0]
+        highest, answer = logits.max(1)
+        losses = logits.sub_(highest[:, None]).exp_().sum(1).log() + highest - chosen
+        hits = (answer == targets[part]).to(losses.dtype)
+        tally += (torch.stack([losses, hits, torch.ones_like(losses)]) * counted[part]).double().sum(1)
+    return tally
+
+
+def _spread(rows: int, most: int) -> Int64[np.ndarray, " chosen"]:
+    if rows < 1 or most < 1:
+        raise UserError("no held-out sequence to measure on: hold documents out with --validation 0.01")
+    return np.linspace(0, rows - 1, min(rows, most)).round().astype(np.int64)
+
+
+def _shifted(progress: Progress | None, place: int, tasks: int) -> Progress | None:
+    """Let the tasks of GLUE share one count, each taken to be as long as the one at work."""
+    if progress is None:
+        return None
+    return lambda done, total: progress(place * total + done, tasks * total)

@@ -1,0 +1,76 @@
+"""Finished runs as folders of Hugging Face: ``RobertaForMaskedLM`` and its tokenizer, ready to be fine-tuned."""
+
+import shutil
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from r2mae.errors import UserError
+from r2mae.files import UNFINISHED
+from r2mae.text.model import MaskedLanguageModel
+from r2mae.text.tokenizer import TextTokenizer
+from r2mae.training.folder import RunFolder, read_json
+
+
+def save_pretrained(run: str | Path, folder: str | Path) -> Path:
+    """Write a finished run as a folder that ``AutoModelForMaskedLM``, ``AutoModel`` and their like open.
+
+    Parameters
+    ----------
+    run : path
+        A run folder of ``r2mae pretrain text``.
+    folder : path
+        To be made: config.json, model.safetensors and the tokenizer's files.
+
+    Returns
+    -------
+    Path
+        `folder`.
+
+    Raises
+    ------
+    UserError
+        If the run is not finished, damaged or of another wing, or the folder holds something already.
+    """
+    from r2mae.text.wing import WING
+    from r2mae.training.saving import load_model
+
+    _, _, model = load_model(run, WING)
+    assert isinstance(model, MaskedLanguageModel)
+    architecture = read_json(RunFolder(run).model_file)["architecture"]
+    return write_folder(model, architecture, folder)
+
+
+def write_folder(model: MaskedLanguageModel, architecture: Mapping[str, Any], folder: str | Path) -> Path:
+    """Write a model and its tokenizer as :func:`save_pretrained` does, whole or not at all.
+
+    Parameters
+    ----------
+    model : MaskedLanguageModel
+        The model.
+    architecture : mapping
+        Of its run folder; `tokenizer` and `roles` are the tokenizer's.
+    folder : path
+        To be made.
+
+    Raises
+    ------
+    UserError
+        If the folder holds something already.
+    """
+    folder = Path(folder)
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise UserError(f"{folder} exists already: name a new folder, or remove this one")
+    tokenizer = TextTokenizer.from_json(architecture["tokenizer"], architecture["roles"], str(folder))
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    place = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", suffix=UNFINISHED, dir=folder.parent))
+    try:
+        model.stock().save_pretrained(place)
+        positions = model.config.max_position_embeddings - tokenizer.pad_id - 1
+        tokenizer.save(place, max_length=positions)
+        place.chmod(0o755)
+        place.replace(folder)
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
+    return folder

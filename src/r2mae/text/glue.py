@@ -1,0 +1,356 @@
+"""GLUE in its official tsv layouts: which task reads which columns, and what is wrong with a file that has others."""
+
+import gzip
+import zlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Literal, cast
+
+import numpy as np
+from jaxtyping import Float, Float64, Int64, Num
+
+from r2mae.errors import UserError, unknown
+
+Score = Literal["accuracy", "f1", "matthews", "spearman"]
+
+_TRAIN = ("train.tsv", "train_9k.tsv")
+_TEST = ("dev.tsv", "heldout_1k.tsv")
+_YES_NO = ("0", "1")
+_PAIR = ("sentence1", "sentence2")
+_ENTAILMENT = ("entailment", "not_entailment")
+_MNLI = (
+    *("index", "promptID", "pairID", "genre", "sentence1_binary_parse", "sentence2_binary_parse"),
+    *("sentence1_parse", "sentence2_parse", *_PAIR),
+)
+
+
+@dataclass(frozen=True)
+class GlueTask:
+    """One task of GLUE.
+
+    Parameters
+    ----------
+    name, title : str
+        As typed (``"sst2"``), and as the benchmark's folders are called (``"SST-2"``).
+    sentences : tuple of str
+        One or two columns of text.
+    label : str
+        The column of the answer.
+    classes : tuple of str
+        What may stand there, in the order of the class numbers; empty for similarities from 0 to 5.
+    scores : tuple of str
+        What is measured; the first is the task's own.
+    layouts : tuple of tuple of str
+        The columns of official files, by which files without a header are read.
+    train, test : tuple of str
+        Names of files, the first that exists is taken; each may end in ``.gz``.
+    broken : float
+        Fraction of rows that may have a wrong number of fields (they are left out and counted): a few rows of the
+        official QQP files are torn.
+    """
+
+    name: str
+    title: str
+    sentences: tuple[str, ...]
+    label: str
+    classes: tuple[str, ...]
+    scores: tuple[Score, ...]
+    layouts: tuple[tuple[str, ...], ...]
+    train: tuple[str, ...] = _TRAIN
+    test: tuple[str, ...] = _TEST
+    broken: float = 0.0
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns that are read."""
+        return (*self.sentences, self.label)
+
+    def number(self, label: str) -> float | None:
+        """Return the class number or similarity that a label means; None if it is no label of this task."""
+        if self.classes:
+            return float(self.classes.index(label)) if label in self.classes else None
+        try:
+            value = float(label)
+        except ValueError:
+            return None
+        return value if 0 <= value <= 5 else None
+
+
+TASKS: dict[str, GlueTask] = {
+    task.name: task
+    for task in (
+        GlueTask("sst2", "SST-2", ("sentence",), "label", _YES_NO, ("accuracy",), (("sentence", "label"),)),
+        GlueTask(
+            "mnli",
+            "MNLI",
+            _PAIR,
+            "gold_label",
+            ("entailment", "neutral", "contradiction"),
+            ("accuracy",),
+            (
+                (*_MNLI, "label1", "gold_label"),
+                (*_MNLI, "label1", "label2", "label3", "label4", "label5", "gold_label"),
+                ("index", *_PAIR, "gold_label"),
+            ),
+            test=("dev_matched.tsv", "heldout_1k.tsv"),
+        ),
+        GlueTask(
+            "qqp",
+            "QQP",
+            ("question1", "question2"),
+            "is_duplicate",
+            _YES_NO,
+            ("accuracy", "f1"),
+            (
+                ("id", "qid1", "qid2", "question1", "question2", "is_duplicate"),
+                ("id", "question1", "question2", "is_duplicate"),
+            ),
+            broken=1e-3,
+        ),
+        GlueTask(
+            "qnli",
+            "QNLI",
+            ("question", "sentence"),
+            "label",
+            _ENTAILMENT,
+            ("accuracy",),
+            (("index", "question", "sentence", "label"),),
+        ),
+        GlueTask(
+            "cola",
+            "CoLA",
+            ("sentence",),
+            "label",
+            _YES_NO,
+            ("matthews", "accuracy"),
+            (("source", "label", "star", "sentence"),),
+        ),
+        GlueTask("rte", "RTE", _PAIR, "label", _ENTAILMENT, ("accuracy",), (("index", *_PAIR, "label"),)),
+        GlueTask(
+            "mrpc",
+            "MRPC",
+            ("#1 String", "#2 String"),
+            "Quality",
+            _YES_NO,
+            ("accuracy", "f1"),
+            (("Quality", "#1 ID", "#2 ID", "#1 String", "#2 String"),),
+            train=(*_TRAIN, "msr_paraphrase_train.txt"),
+            test=(*_TEST, "msr_paraphrase_test.txt"),
+        ),
+        GlueTask(
+            "stsb",
+            "STS-B",
+            _PAIR,
+            "score",
+            (),
+            ("spearman",),
+            (("index", "genre", "filename", "year", "old_index", "source1", "source2", *_PAIR, "score"),),
+        ),
+    )
+}
+
+
+@dataclass(frozen=True, eq=False)
+class GlueExamples:
+    """The examples of one file.
+
+    Attributes
+    ----------
+    file : Path
+        Where they come from.
+    texts : tuple of tuple of str
+        One or two columns of sentences.
+    labels : ndarray, shape (n,)
+        Class numbers, or similarities.
+    broken : int
+        Rows that were left out, see :class:`GlueTask`.
+    """
+
+    file: Path
+    texts: tuple[tuple[str, ...], ...]
+    labels: Int64[np.ndarray, " n"] | Float64[np.ndarray, " n"]
+    broken: int = 0
+
+    def __len__(self) -> int:
+        """Return the number of examples."""
+        return len(self.labels)
+
+    def take(self, rows: Int64[np.ndarray, " m"]) -> "GlueExamples":
+        """Return the examples of these rows, in this order."""
+        texts = tuple(tuple(column[row] for row in rows) for column in self.texts)
+        return GlueExamples(self.file, texts, self.labels[rows], self.broken)
+
+
+def glue_task(name: str) -> GlueTask:
+    """Return a task by name, however it is spelt: ``sst2``, ``SST-2``, ``sst_2``.
+
+    Raises
+    ------
+    UserError
+        For an unknown name.
+    """
+    plain = name.lower().replace("-", "").replace("_", "")
+    plain = {"mnlim": "mnli", "mnlimatched": "mnli", "sst": "sst2", "sts": "stsb"}.get(plain, plain)
+    if plain not in TASKS:
+        raise unknown("GLUE task", name, TASKS)
+    return TASKS[plain]
+
+
+def read_glue(task: str | GlueTask, folder: str | Path) -> tuple[GlueExamples, GlueExamples]:
+    """Read the training and the held-out examples of a task.
+
+    Parameters
+    ----------
+    task : str or GlueTask
+    folder : str or Path
+        GLUE's folder, with a folder for each task, or the task's own. Held-out examples are those of the official
+        ``dev`` file (MNLI: matched), since the answers of the test files are not public; where there is none, those
+        of ``heldout_1k.tsv``.
+
+    Returns
+    -------
+    train, test : GlueExamples
+
+    Raises
+    ------
+    UserError
+        A file that is not there, or that :func:`read_examples` cannot read.
+    """
+    task = glue_task(task) if isinstance(task, str) else task
+    return (
+        read_examples(_find(task, Path(folder), task.train), task),
+        read_examples(_find(task, Path(folder), task.test), task),
+    )
+
+
+def read_examples(path: str | Path, task: str | GlueTask) -> GlueExamples:
+    """Read one file in the official layout: tabs, no quoting, with a header or none, plain or .gz.
+
+    Raises
+    ------
+    UserError
+        No such file, not UTF-8, damaged .gz, a missing column, a row with another number of fields, an empty or
+        unknown label, no examples at all: each with file, line and field.
+    """
+    path, task = Path(path), glue_task(task) if isinstance(task, str) else task
+    rows = _rows(path)
+    first = next(rows, None)
+    if first is None:
+        raise UserError(f"{path} is empty: expected the columns {', '.join(task.columns)} of {task.title}")
+    header, content = _header(path, task, first[1])
+    places = [header.index(column) for column in task.sentences]
+    answer = header.index(task.label)
+    texts: list[list[str]] = [[] for _ in places]
+    labels: list[float] = []
+    torn: list[tuple[int, int]] = []
+    for line, fields in _chained(first if content else None, rows):
+        if len(fields) != len(header):
+            torn.append((line, len(fields)))
+            if not task.broken:
+                break
+            continue
+        labels.append(_label(path, line, task, fields[answer]))
+        for column, place in zip(texts, places, strict=True):
+            column.append(fields[place])
+    if len(torn) > task.broken * (len(labels) + len(torn)):
+        line, found = torn[0]
+        raise UserError(
+            f"{path}, line {line}: {found} fields instead of {len(header)}: fields are separated by single tabs, "
+            "without quoting"
+        )
+    if not labels:
+        raise UserError(f"{path} holds no examples, only a header: take the official file of {task.title}")
+    kind = np.int64 if task.classes else np.float64
+    return GlueExamples(path, tuple(map(tuple, texts)), np.array(labels).astype(kind), len(torn))
+
+
+def score(
+    task: GlueTask, truth: Num[np.ndarray, " n"], predicted: Float[np.ndarray, "n outputs"]
+) -> dict[Score, float]:
+    """Measure outputs of a classifier (logits, or one similarity) as GLUE does.
+
+    Accuracy; F1 of the class "1"; Matthews' correlation; Spearman's rank correlation, which is 0 where all
+    predictions are equal.
+    """
+    if not task.classes:
+        from scipy.stats import spearmanr
+
+        constant = np.ptp(predicted) == 0
+        return {"spearman": 0.0 if constant else float(spearmanr(truth, predicted[:, 0]).statistic)}
+    from sklearn.metrics import accuracy_score, f1_score, matthews_corrcoef
+
+    answer = predicted.argmax(1)
+    made: dict[Score, Callable[[], float]] = {
+        "accuracy": lambda: accuracy_score(truth, answer),
+        "f1": lambda: f1_score(truth, answer, zero_division=0.0),
+        "matthews": lambda: matthews_corrcoef(truth, answer),
+    }
+    return {name: float(made[name]()) for name in task.scores}
+
+
+def _find(task: GlueTask, folder: Path, names: tuple[str, ...]) -> Path:
+    if not folder.is_dir():
+        raise UserError(f"{folder} is not a folder: give the folder of GLUE, which holds {task.title}/{names[0]}")
+    inner = {place.name.lower().replace("-", ""): place for place in sorted(folder.iterdir()) if place.is_dir()}
+    own = inner.get(task.title.lower().replace("-", ""), folder)
+    for name in names:
+        for place in (own / name, own / f"{name}.gz"):
+            if place.is_file():
+                return place
+    where = folder / task.title
+    raise UserError(f"{where} holds none of {', '.join(names)} (or with .gz): place the official files there")
+
+
+def _header(path: Path, task: GlueTask, fields: list[str]) -> tuple[tuple[str, ...], bool]:
+    """Return the columns, and whether the first line is content already."""
+    if set(task.columns) <= set(fields):
+        return tuple(fields), False
+    for layout in task.layouts:
+        if len(layout) == len(fields) and task.number(fields[layout.index(task.label)]) is not None:
+            return layout, True
+    missing = next(column for column in task.columns if column not in fields)
+    names = len(fields) <= 30 and all(field.isprintable() and len(field) < 40 for field in fields)
+    found = f"it names {', '.join(fields)}" if names else "it names no columns"
+    raise UserError(
+        f"{path}, line 1: no column {missing!r}, which {task.title} needs ({found}): take the official file, or "
+        "rename its columns"
+    )
+
+
+def _label(path: Path, line: int, task: GlueTask, text: str) -> float:
+    value = task.number(text)
+    if value is not None:
+        return value
+    expected = "one of " + ", ".join(task.classes) if task.classes else "a number from 0 to 5"
+    what = f"has {text[:40]!r}" if text else "is empty"
+    raise UserError(f"{path}, line {line}: the field {task.label!r} {what}, expected {expected}")
+
+
+def _chained(
+    first: tuple[int, list[str]] | None, rows: Iterator[tuple[int, list[str]]]
+) -> Iterator[tuple[int, list[str]]]:
+    if first is not None:
+        yield first
+    yield from rows
+
+
+def _rows(path: Path) -> Iterator[tuple[int, list[str]]]:
+    """Yield line number and fields; empty lines are passed over."""
+    # Bytes, since text mode would also end lines at the carriage returns that some sentences hold.
+    try:
+        with cast(IO[bytes], gzip.open(path)) if path.suffix == ".gz" else path.open("rb") as opened:
+            for line, raw in enumerate(opened, 1):
+                try:
+                    text = raw.decode("utf-8-sig" if line == 1 else "utf-8").rstrip("\r\n")
+                except UnicodeDecodeError as error:
+                    raise UserError(
+                        f"{path}, line {line}: byte {error.start + 1} is not UTF-8: convert the file to UTF-8"
+                    ) from None
+                if text:
+                    yield line, text.split("\t")
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        reason = " ".join(str(error).split())
+        raise UserError(f"{path} is damaged ({reason}): take another copy of the file") from None
+    except OSError as error:
+        raise UserError(f"{path} cannot be read ({error.strerror or error}): check the path") from None

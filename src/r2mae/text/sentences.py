@@ -1,0 +1,115 @@
+"""Sentences and pairs of sentences as inputs of an encoder."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from jaxtyping import Int64, Num
+from torch import Tensor
+
+from r2mae.text.glue import GlueExamples
+from r2mae.text.tokenizer import TextTokenizer
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+    from transformers import PreTrainedTokenizerBase
+
+
+@dataclass(frozen=True, eq=False)
+class Encoded:
+    """Examples as tokens, of different lengths.
+
+    Attributes
+    ----------
+    ids : list of ndarray
+        Token numbers with special tokens.
+    types : list of ndarray, optional
+        Token types, for encoders that tell the sentences apart by them.
+    labels : tensor, shape (n,)
+        Class numbers (int64) or similarities (float32).
+    pad : int
+        Number of the padding token.
+    """
+
+    ids: list[Int64[np.ndarray, " _"]]
+    types: list[Int64[np.ndarray, " _"]] | None
+    labels: Num[Tensor, " n"]
+    pad: int
+
+    def parts(self, rows: Int64[np.ndarray, " m"], count: int) -> list[Int64[np.ndarray, " _"]]:
+        """Divide rows into about equally many of about the same length, so that less is padded."""
+        lengths = [len(self.ids[row]) for row in rows]
+        return np.array_split(rows[np.argsort(lengths, kind="stable")], min(count, len(rows)))
+
+    def batch(self, rows: Int64[np.ndarray, " m"], device: torch.device) -> dict[str, Tensor]:
+        """Return the inputs of a model, padded to the longest; no attention mask where nothing is padded."""
+        lengths = np.array([len(self.ids[row]) for row in rows])
+        real = np.arange(lengths.max()) < lengths[:, None]
+        made = {"input_ids": _padded([self.ids[row] for row in rows], real, self.pad)}
+        if self.types is not None:
+            made["token_type_ids"] = _padded([self.types[row] for row in rows], real, 0)
+        if not real.all():
+            made["attention_mask"] = real.astype(np.int64)
+        return {name: torch.from_numpy(value).to(device) for name, value in made.items()}
+
+
+def encode(tokenizer: "TextTokenizer | PreTrainedTokenizerBase", examples: GlueExamples, length: int) -> Encoded:
+    """Turn sentences into tokens.
+
+    Parameters
+    ----------
+    tokenizer : TextTokenizer or a tokenizer of transformers
+        The first gives RoBERTa's form, ``<s> A </s>`` or ``<s> A </s></s> B </s>``; the second its own, with token
+        types where it has them.
+    examples : GlueExamples
+    length : int
+        Tokens at most; the longer sentence is cut first ("longest_first" in transformers).
+    """
+    labels = torch.from_numpy(examples.labels)
+    labels = labels.float() if labels.is_floating_point() else labels
+    if not isinstance(tokenizer, TextTokenizer):
+        made = tokenizer(*(list(column) for column in examples.texts), truncation=True, max_length=length)
+        types = made.get("token_type_ids")
+        return Encoded(_arrays(made["input_ids"]), types and _arrays(types), labels, int(tokenizer.pad_token_id))
+    backend = _literal(tokenizer)
+    columns = [[backend.encode(text, add_special_tokens=False).ids for text in column] for column in examples.texts]
+    bos, eos = tokenizer.bos_id, tokenizer.eos_id
+    special = 2 if len(columns) == 1 else 4
+    ids = []
+    for row in zip(*columns, strict=True):
+        parts = _cut(row, length - special)
+        ids.append([bos, *parts[0], eos] if len(parts) == 1 else [bos, *parts[0], eos, eos, *parts[1], eos])
+    return Encoded(_arrays(ids), None, labels, tokenizer.pad_id)
+
+
+def _literal(tokenizer: TextTokenizer) -> "Tokenizer":
+    """Return a copy to which text that looks like a special token is text, as in pretraining."""
+    from tokenizers import Tokenizer
+
+    backend = Tokenizer.from_str(tokenizer.to_json())
+    backend.encode_special_tokens = True
+    return backend
+
+
+def _cut(parts: Sequence[list[int]], room: int) -> list[list[int]]:
+    """Cut the longer of two parts until both fit, then both alike: "longest_first" of the tokenizers library."""
+    if len(parts) == 1:
+        return [parts[0][:room]]
+    shorter = int(len(parts[1]) < len(parts[0]))  # which one; the first of equals
+    size = min(len(parts[shorter]), room // 2)
+    cut = [parts[0], parts[1]]
+    if len(cut[0]) + len(cut[1]) > room:
+        cut[shorter], cut[1 - shorter] = cut[shorter][:size], cut[1 - shorter][: room - size]
+    return cut
+
+
+def _padded(rows: list[np.ndarray], real: np.ndarray, pad: int) -> Int64[np.ndarray, "m longest"]:
+    made = np.full(real.shape, pad, dtype=np.int64)
+    made[real] = np.concatenate(rows)
+    return made
+
+
+def _arrays(rows: Sequence[Sequence[int]]) -> list[Int64[np.ndarray, " _"]]:
+    return [np.array(row, dtype=np.int64) for row in rows]

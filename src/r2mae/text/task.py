@@ -1,0 +1,264 @@
+"""Masked tokens: hide a fraction of a sequence's ordinary tokens, and predict them from the rest.
+
+A batch is an integer tensor (batch, length) of tokens, packed without padding.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Int, Int64
+from torch import Tensor, nn
+
+from r2mae.masking.curriculum import UnitWeights
+from r2mae.masking.keys import Key
+from r2mae.masking.masks import RatioLike, corrupt_tokens, hidden_count, token_mask
+from r2mae.masking.schemes import Curriculum
+from r2mae.text.model import MaskedLanguageModel
+from r2mae.training.task import Corrupted, Output
+
+Corruption = Literal["80-10-10", "mask"]
+# Shares of the mask token, of random tokens, and of tokens left as they are.
+SHARES: dict[Corruption, tuple[float, float, float]] = {"80-10-10": (0.8, 0.1, 0.1), "mask": (1.0, 0.0, 0.0)}
+
+
+class HiddenTokens(Corrupted):
+    """A mini-batch with tokens hidden; `inputs` are the corrupted tokens, `targets` the clean ones at hidden places.
+
+    Parameters
+    ----------
+    inputs : int64 tensor, shape (batch, length)
+        What the model sees.
+    hidden : Bool tensor, shape (batch, length)
+        True where a token is hidden.
+    special : Bool tensor, shape (batch, length)
+        True where a token may not be hidden.
+    columns : int64 tensor, shape (batch, most)
+        The hidden tokens of each row, in increasing order, then other tokens: rows are equally long.
+    targets : int64 tensor, shape (units,)
+        Clean tokens.
+    units : int64 tensor, shape (units,), optional
+        Which of the flattened `columns` are hidden; None where `real` says so.
+    real : Float tensor, shape (units,), optional
+        0 for units that merely fill a row, and 1 for hidden tokens. On a CPU the filling is left out; on a device its
+        place cannot be known without waiting, and it is computed in vain.
+    """
+
+    def __init__(
+        self,
+        *,
+        inputs: Tensor,
+        hidden: Bool[Tensor, "batch length"],
+        special: Bool[Tensor, "batch length"],
+        columns: Int64[Tensor, "batch most"],
+        targets: Int64[Tensor, " units"],
+        units: Int64[Tensor, " units"] | None,
+        real: Float[Tensor, " units"] | None,
+    ) -> None:
+        given = locals()
+        for name in ("inputs", "hidden", "special", "columns", "targets", "units", "real"):
+            object.__setattr__(self, name, given[name])
+        object.__setattr__(self, "weights", None)
+
+    special: Tensor
+    columns: Tensor
+    units: Tensor | None
+    real: Tensor | None
+
+    @property
+    def entries(self) -> int:
+        """How many tokens could have been hidden; counted when asked for, since that waits for a device."""
+        return int((~self.special).sum())
+
+
+class TokenOutput(Output):
+    """Losses and last hidden states of the units; their logits are made when they are asked for.
+
+    Parameters
+    ----------
+    losses : Float tensor, shape (units,)
+        Cross entropies in nats.
+    representation : Float tensor, shape (units, width)
+        Last hidden states.
+    model : MaskedLanguageModel
+        Whose head makes the logits.
+    """
+
+    def __init__(
+        self, losses: Float[Tensor, " units"], representation: Float[Tensor, "units width"], model: MaskedLanguageModel
+    ) -> None:
+        object.__setattr__(self, "losses", losses)
+        object.__setattr__(self, "representation", representation)
+        object.__setattr__(self, "model", model)
+
+    losses: Tensor
+    model: MaskedLanguageModel
+
+    @property
+    def prediction(self) -> Float[Tensor, "units words"]:
+        """Logits over the vocabulary at the units."""
+        return self.model.head(self.representation)
+
+
+@dataclass(frozen=True)
+class TokenTask:
+    """Masked language modelling (RoBERTa appendix of the paper).
+
+    Parameters
+    ----------
+    vocab_size : int
+        Tokens of the vocabulary.
+    special_ids : tuple of int
+        Tokens that are never hidden, nor put in another's place.
+    mask_id, pad_id : int
+        Numbers of the mask and padding tokens.
+    width : int
+        Of the hidden states.
+    corruption : {"80-10-10", "mask"}
+        What takes a hidden token's place: the mask token, a random one or itself, as in BERT; or always the mask token.
+    exact : bool
+        Hide the rounded count of each row's ordinary tokens, instead of each token independently.
+    """
+
+    vocab_size: int
+    special_ids: tuple[int, ...]
+    mask_id: int
+    pad_id: int
+    width: int
+    corruption: Corruption = "80-10-10"
+    exact: bool = True
+
+    @classmethod
+    def from_architecture(cls, architecture: Mapping[str, Any]) -> "TokenTask":
+        """Build from the plain values of a run folder."""
+        if architecture["corruption"] not in SHARES:
+            raise ValueError(f"corruption is one of {', '.join(SHARES)}, not {architecture['corruption']!r}")
+        return cls(
+            vocab_size=int(architecture["vocab_size"]),
+            special_ids=tuple(int(one) for one in architecture["special_ids"]),
+            mask_id=int(architecture["mask_id"]),
+            pad_id=int(architecture["pad_id"]),
+            width=int(architecture["hidden_size"]),
+            corruption=architecture["corruption"],
+            exact=bool(architecture.get("exact", True)),
+        )
+
+    def special(self, ids: Int[Tensor, "batch length"]) -> Bool[Tensor, "batch length"]:
+        """Return where special tokens and padding lie."""
+        return special_tokens(ids, (*self.special_ids, self.pad_id))
+
+    def corrupt(self, batch: Int[Tensor, "batch length"], ratio: RatioLike, key: Key) -> HiddenTokens:
+        """Hide tokens; see :func:`r2mae.masking.token_mask` and :func:`r2mae.masking.corrupt_tokens`.
+
+        Parameters
+        ----------
+        batch : integer tensor, shape (batch, length)
+            Tokens.
+        ratio : float or ndarray of shape (batch,)
+            Fraction of the ordinary tokens that is hidden.
+        key : Key
+            ``key.row`` is the row of the first sequence in the global batch.
+        """
+        clean = batch.long()
+        special = self.special(clean)
+        hidden = token_mask(special, ratio, key, exact=self.exact)
+        vocabulary = _ordinary(self.vocab_size, self.special_ids, clean.device)
+        inputs = corrupt_tokens(
+            clean,
+            hidden,
+            key.fold("corruption"),
+            mask_id=self.mask_id,
+            vocabulary=vocabulary,
+            shares=SHARES[self.corruption],
+        )
+        columns = torch.sort(hidden.to(torch.uint8), dim=1, stable=True, descending=True).indices
+        columns = columns[:, : self._most(hidden, ratio)]
+        real, targets = hidden.gather(1, columns).flatten(), clean.gather(1, columns).flatten()
+        units = None
+        if hidden.device.type == "cpu":
+            units = real.nonzero()[:, 0]
+            targets = targets.index_select(0, units)
+        return HiddenTokens(
+            inputs=inputs,
+            hidden=hidden,
+            special=special,
+            columns=columns,
+            targets=targets,
+            units=units,
+            real=None if units is not None else real.float(),
+        )
+
+    def forward(self, model: nn.Module, corrupted: Corrupted) -> TokenOutput:
+        """Return the losses at hidden tokens, and the states behind them."""
+        assert isinstance(model, MaskedLanguageModel)
+        assert isinstance(corrupted, HiddenTokens)
+        _any_length(corrupted.columns, 1)
+        _any_length(corrupted.targets, 0)
+        if corrupted.units is not None:
+            _any_length(corrupted.units, 0)
+        losses, states = model(corrupted.inputs, corrupted.columns, corrupted.targets, corrupted.units)
+        return TokenOutput(losses, states, model)
+
+    def losses(self, output: Output, corrupted: Corrupted) -> Float[Tensor, " units"]:
+        """Return the cross entropy of each hidden token; units that merely fill a row have 0."""
+        assert isinstance(output, TokenOutput)
+        assert isinstance(corrupted, HiddenTokens)
+        return output.losses if corrupted.real is None else output.losses * corrupted.real
+
+    @torch.no_grad()
+    def embed(self, model: nn.Module, batch: Int[Tensor, "batch length"]) -> Float[Tensor, "batch width"]:
+        """Return the mean of the last hidden states over the ordinary tokens of each row (0 where there are none).
+
+        Rows may end with padding, which nothing attends to.
+        """
+        assert isinstance(model, MaskedLanguageModel)
+        seen = batch != self.pad_id
+        states = model.encode(batch, attention_mask=None if bool(seen.all()) else seen)
+        ordinary = (~self.special(batch))[..., None]
+        total: Tensor = (states * ordinary).sum(1) / ordinary.sum(1).clamp(min=1)
+        return total
+
+    def weight_network(self, curriculum: Curriculum) -> nn.Module:
+        """Return a network that makes one weight per hidden token and ratio, from the token's last hidden state."""
+        return UnitWeights(self.width, curriculum)
+
+    def learned_weights(
+        self, network: nn.Module, corrupted: Corrupted, output: Output
+    ) -> Float[Tensor, "units ratios"]:
+        """Return the weights of the hidden tokens of this mini-batch; they are normalised over these alone."""
+        assert isinstance(corrupted, HiddenTokens)
+        if corrupted.real is None:
+            weights: Tensor = network(output.representation)
+            return weights
+        places = corrupted.real.nonzero()[:, 0]  # a wait for the device, which curricula alone have to bear
+        found: Tensor = network(output.representation.index_select(0, places))
+        return found.new_zeros(len(corrupted.real), found.shape[1]).index_copy(0, places, found)
+
+    def _most(self, hidden: Tensor, ratio: RatioLike) -> int:
+        """Return the most hidden tokens of a row, or on a device a bound that is known without asking it."""
+        if hidden.device.type == "cpu" or not self.exact:
+            return max(1, int(hidden.sum(1).max()))
+        return hidden_count(hidden.shape[1], float(np.max(ratio)))
+
+
+def special_tokens(ids: Int[Tensor, "*shape"], special_ids: tuple[int, ...]) -> Bool[Tensor, "*shape"]:
+    """Return where one of a few special tokens lies."""
+    found = torch.zeros_like(ids, dtype=torch.bool)
+    for one in sorted(set(special_ids)):
+        found |= ids == one
+    return found
+
+
+@lru_cache(maxsize=8)
+def _ordinary(vocab_size: int, special_ids: tuple[int, ...], device: torch.device) -> Tensor:
+    """Return the tokens that may take another's place."""
+    kept = np.setdiff1d(np.arange(vocab_size), special_ids)
+    return torch.from_numpy(kept).to(device)
+
+
+def _any_length(tensor: Tensor, dim: int) -> None:
+    """Tell torch.compile that a dimension varies, so that it compiles once for all lengths."""
+    torch._dynamo.maybe_mark_dynamic(tensor, dim)

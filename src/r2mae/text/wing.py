@@ -1,0 +1,111 @@
+"""The wing `text`, as the floors above see it. Neither torch nor transformers until data or models are asked for."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from r2mae.evaluation.metrics import Metric
+from r2mae.masking.schemes import RatioDefaults
+from r2mae.text.config import TextConfig
+from r2mae.text.sets import HUB, SET_DEFAULTS, SETS
+
+if TYPE_CHECKING:
+    import numpy as np
+    from torch import nn
+
+    from r2mae.evaluation.examples import Examples
+    from r2mae.text.batches import TextData
+    from r2mae.text.task import TokenTask
+
+
+class TextWing:
+    """Text, tokenised once into a memory-mapped store, and RoBERTa that computes what the loss sees."""
+
+    name = "text"
+    title = "Text: .txt, .jsonl or .parquet (also compressed), or hf:NAME of the Hugging Face Hub"
+    config = TextConfig
+    ratios = RatioDefaults(fixed=0.15, low=0.15, high=0.4)
+    presets: Mapping[str, Mapping[str, Any]] = {
+        "roberta-medium": {"hidden_size": 512, "layers": 8, "heads": 8, "intermediate_size": 2048, "lr": 7e-4},
+        "roberta-base": {"hidden_size": 768, "layers": 12, "heads": 12, "intermediate_size": 3072, "lr": 3e-4},
+        "mini": {"hidden_size": 256, "layers": 4, "heads": 4, "intermediate_size": 1024, "batch_size": 256},
+        "tiny": {"hidden_size": 128, "layers": 2, "heads": 2, "intermediate_size": 512, "batch_size": 64},
+    }
+    sets = SETS
+    set_defaults = SET_DEFAULTS
+
+    def metrics_of(self, config: TextConfig) -> tuple[Metric, ...]:
+        """Return loss and accuracy over the mask ratios, then the own score of each task of GLUE."""
+        from r2mae.text.glue import glue_task
+
+        tasks = [glue_task(name) for name in config.glue]
+        return (
+            Metric("loss", "masked loss, nats a token", higher_is_better=False, bounds=(0, float("inf"))),
+            Metric("accuracy", "masked token accuracy", bounds=(0, 1)),
+            *(Metric(f"{task.name}_{task.scores[0]}", f"{task.title} {task.scores[0]}") for task in tasks),
+        )
+
+    def fingerprint(self, config: TextConfig) -> str:
+        """Return what tells corpus (its content, or for the Hub its name and version) and tokenizer from others."""
+        from r2mae.text.store import source_fingerprint
+        from r2mae.training.fingerprint import fingerprint
+
+        own = config.data in SETS and config.data not in HUB
+        corpus = config.data if own else source_fingerprint(config.data, column=config.text_column)
+        return corpus if config.tokenizer is None else f"{corpus}-{fingerprint(config.tokenizer)}"
+
+    def load(self, config: TextConfig) -> "TextData":
+        """Tokenise what a run reads, unless that was done already."""
+        from r2mae.text.batches import load_data
+
+        return load_data(config)
+
+    def build(self, architecture: Mapping[str, Any]) -> "tuple[TokenTask, nn.Module]":
+        """Make the task and a fresh model."""
+        from r2mae.text.model import MaskedLanguageModel
+        from r2mae.text.task import TokenTask
+        from r2mae.text.tokenizer import tokenizer_of
+
+        if architecture["model"] != "roberta":
+            raise ValueError(f"unknown model {architecture['model']!r}")
+        model = MaskedLanguageModel.from_architecture(architecture)
+        model.tokenizer = tokenizer_of(architecture)
+        return TokenTask.from_architecture(architecture), model
+
+    evaluation_options = ("glue", "folder", "limit", "curve")
+
+    def evaluate(
+        self, config: TextConfig, task: "TokenTask", model: "nn.Module", data: "TextData", **options: Any
+    ) -> dict[str, float]:
+        """Measure a pretrained model on held-out text, and on the configuration's tasks of GLUE."""
+        from r2mae.text.evaluate import evaluate
+
+        own = {"glue": config.glue, "limit": config.glue_limit, "threads": config.threads}
+        return evaluate(config, task, model, data, **{**own, **options})
+
+    has_examples = False
+
+    def examples(
+        self, config: TextConfig, task: "TokenTask", model: "nn.Module", data: "TextData"
+    ) -> "Examples | None":
+        """Return None: what is made of masked text is no picture."""
+        return None
+
+    embedding_files = (".npz",)
+
+    def write_embedding(self, output: Path, arrays: "Mapping[str, np.ndarray]", source: str) -> None:
+        """Write arrays as .npz."""
+        from r2mae.files import write_arrays
+
+        write_arrays(output, arrays)
+
+    embedding_options = ()
+
+    def embed(self, config: TextConfig, task: "TokenTask", model: "nn.Module", source: str) -> "dict[str, np.ndarray]":
+        """Embed the documents of a corpus."""
+        from r2mae.text.embed import embed_documents
+
+        return embed_documents(config, task, model, source)
+
+
+WING = TextWing()

@@ -1,0 +1,195 @@
+"""Rows are the stream of the chosen documents, without padding; documents held out are in no other row."""
+
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch.utils.data import DataLoader, Dataset
+
+from r2mae.errors import UserError
+from r2mae.masking.keys import Key
+from r2mae.text.batches import TextData, TokenBatches, load_data, split_data
+from r2mae.text.config import TextConfig
+from r2mae.text.store import TokenStore, open_store
+from r2mae.text.tokenizer import TextTokenizer, load_tokenizer, tokenizer_of, train_bpe
+from r2mae.training.order import BatchOrder
+from r2mae.training.task import Batches, Data
+
+TEXTS = [f"{number}: " + " ".join(f"word{number * step % 7}" for step in range(number % 23)) for number in range(60)]
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> TextTokenizer:
+    return train_bpe(TEXTS, 300)
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("corpus") / "corpus.txt"
+    path.write_text("\n\n".join(TEXTS), encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="module")
+def store(corpus: Path, tokenizer: TextTokenizer) -> TokenStore:
+    return open_store(corpus, tokenizer, cache=corpus.parent / "cache")
+
+
+def stream(store: TokenStore, documents: list[int]) -> np.ndarray:
+    offsets = store.offsets()
+    return np.concatenate([store.tokens[offsets[n] : offsets[n + 1]] for n in documents])
+
+
+@given(
+    chosen=st.sets(st.integers(0, len(TEXTS) - 1), min_size=1).map(sorted),
+    length=st.integers(1, 90),
+    data=st.data(),
+)
+def test_rows_are_the_packed_stream(store: TokenStore, chosen: list[int], length: int, data: st.DataObject) -> None:
+    batches = TokenBatches(store, length, np.array(chosen))
+    whole = stream(store, chosen)
+    assert batches.tokens == len(whole) == len(batches) * length + batches.dropped
+    assert 0 <= batches.dropped < length
+    rows = whole[: len(batches) * length].reshape(-1, length)
+    every = batches.__getitems__(np.arange(len(batches)))
+    assert every.dtype == torch.int64
+    assert np.array_equal(every.numpy(), rows)
+    if len(batches):
+        picked = data.draw(st.lists(st.integers(0, len(batches) - 1), max_size=8))
+        assert np.array_equal(batches.__getitems__(picked).numpy(), rows[picked])
+
+
+def test_all_documents_by_default(store: TokenStore) -> None:
+    batches = TokenBatches(store, 16)
+    assert batches.documents == len(TEXTS)
+    every = batches.__getitems__(range(len(batches)))
+    assert np.array_equal(every.numpy().ravel(), store.tokens[: every.numel()])
+    assert isinstance(batches, Batches)
+    for row in (-1, len(batches)):
+        with pytest.raises(IndexError):
+            batches.__getitems__([row])
+
+
+class Whole(Dataset):
+    """Lets a loader fetch whole batches by index, as the training loop does."""
+
+    def __init__(self, batches: TokenBatches) -> None:
+        self.batches = batches
+
+    def __getitems__(self, indices: np.ndarray) -> torch.Tensor:
+        return self.batches.__getitems__(indices)
+
+
+def as_is(batch: torch.Tensor) -> torch.Tensor:
+    return batch
+
+
+def test_loaders_of_any_number_of_processes_agree(store: TokenStore) -> None:
+    batches = TokenBatches(store, 8, np.arange(0, len(TEXTS), 2))
+    order = BatchOrder(len(batches), 4, 6, Key.root(0))
+    loaded = [
+        list(DataLoader(Whole(batches), batch_sampler=order, collate_fn=as_is, num_workers=workers))
+        for workers in (0, 2)
+    ]
+    assert len(loaded[0]) == 6
+    assert all(torch.equal(one, other) for one, other in zip(*loaded, strict=True))
+    state = pickle.dumps(TokenBatches(store, 8))
+    assert len(state) < 3000  # no tokens travel with it
+    assert torch.equal(pickle.loads(state).__getitems__([3]), TokenBatches(store, 8).__getitems__([3]))
+
+
+def config(corpus: Path, **changes: object) -> TextConfig:
+    return TextConfig(data=str(corpus), **{"vocab_size": 300, "sequence_length": 16, "validation": 0.1, **changes})
+
+
+def documents_of(batches: TokenBatches, store: TokenStore) -> set[int]:
+    """Which documents of the store the stream of these batches is made of."""
+    offsets, found = store.offsets(), set()
+    begins = np.concatenate([[0], batches._ends[:-1]])
+    for first, last in zip(batches._shift + begins, batches._shift + batches._ends, strict=True):
+        found |= set(np.flatnonzero((offsets[:-1] >= first) & (offsets[1:] <= last)).tolist())
+    assert len(found) == batches.documents
+    return found
+
+
+def held_out(data: TextData) -> set[int]:
+    """The documents of the validation rows, once it is sure that training has all others."""
+    assert data.validation is not None
+    found, others = documents_of(data.validation, data.store), documents_of(data.train, data.store)
+    assert not found & others
+    assert found | others == set(range(len(data.store)))
+    return found
+
+
+def test_documents_are_held_out_by_the_seed(corpus: Path) -> None:
+    data = load_data(config(corpus))
+    assert isinstance(data, Data)
+    chosen = held_out(data)
+    assert len(chosen) == 6
+    assert held_out(load_data(config(corpus))) == chosen
+    assert held_out(load_data(config(corpus, seed=1))) != chosen
+    assert held_out(load_data(config(corpus, sequence_length=8))) == chosen
+    whole = load_data(config(corpus, validation=0.0))
+    assert whole.validation is None
+    assert whole.train.documents == len(TEXTS)
+
+
+def test_at_least_one_row_is_held_out(corpus: Path) -> None:
+    """A hundredth of these documents would fill no row."""
+    data = load_data(config(corpus, validation=0.01, sequence_length=128))
+    assert data.validation is not None
+    assert len(data.validation) == 1
+    assert held_out(data)
+
+
+def test_the_architecture_holds_the_tokenizer(corpus: Path) -> None:
+    data = load_data(config(corpus, hidden_size=64, layers=2, heads=2, corruption="mask"))
+    built = data.architecture
+    assert built["model"] == "roberta"
+    assert (built["vocab_size"], built["mask_id"], built["pad_id"]) == (data.tokenizer.vocab_size, 4, 1)
+    assert (built["bos_id"], built["eos_id"], built["special_ids"]) == (0, 2, [0, 1, 2, 3, 4])
+    assert (built["hidden_size"], built["layers"], built["heads"], built["length"]) == (64, 2, 2, 16)
+    assert (built["dropout"], built["corruption"], built["intermediate_size"]) == (0.1, "mask", 2048)
+    assert tokenizer_of(built).fingerprint == data.tokenizer.fingerprint
+
+
+def test_a_tokenizer_from_a_file_and_a_store_as_data(corpus: Path, tokenizer: TextTokenizer, tmp_path: Path) -> None:
+    tokenizer.save(tmp_path)
+    data = load_data(config(corpus, tokenizer=str(tmp_path)))
+    assert data.tokenizer.fingerprint == tokenizer.fingerprint
+    of_store = load_data(config(data.store.folder))
+    assert of_store.tokenizer.fingerprint == tokenizer.fingerprint
+    assert held_out(of_store) == held_out(data)
+    other = tmp_path / "other"
+    train_bpe(TEXTS, 262).save(other)
+    with pytest.raises(UserError, match="made with another tokenizer"):
+        load_data(config(data.store.folder, tokenizer=str(other)))
+
+
+def test_too_little_text(tmp_path: Path, tokenizer: TextTokenizer) -> None:
+    path = tmp_path / "small.txt"
+    path.write_text("one document of a few words")
+    store = open_store(path, tokenizer)
+    with pytest.raises(UserError, match=r"tokens, less than one sequence of 128"):
+        split_data(store, tokenizer, config(path, sequence_length=128))
+    with pytest.raises(UserError, match="too few documents to hold some out"):
+        split_data(store, tokenizer, config(path, sequence_length=4))
+    assert len(split_data(store, tokenizer, config(path, sequence_length=4, validation=0.0)).train) > 0
+
+
+def test_real_text(shared_data: Path) -> None:
+    """WikiText-2 with RoBERTa's vocabulary: nothing is lost on the way to the rows."""
+    data = load_data(TextConfig(data="wikitext2", tokenizer=str(shared_data / "bpe"), validation=0.1))
+    assert data.validation is not None
+    assert len(data.store) == 60
+    assert data.validation.documents == 6
+    rows = data.train.__getitems__(np.arange(len(data.train)))
+    assert rows.shape == (len(data.train), 128)
+    assert (rows == 0).sum() == data.train.documents  # no document begins in the few tokens that are dropped
+    assert not torch.isin(rows, torch.tensor([1, 3, 50264])).any()
+    backend = load_tokenizer(shared_data / "bpe").backend
+    assert "the European lobster" in backend.decode(data.store.tokens[:60].tolist())

@@ -1,0 +1,194 @@
+"""The one-line example of the README, against the real ``transformers.Trainer``."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import datasets
+import pytest
+import torch
+from transformers import PreTrainedTokenizerFast, RobertaConfig, RobertaForMaskedLM, Trainer, TrainingArguments
+
+from r2mae.masking import Uniform
+from r2mae.text.callback import MaskCallback
+from r2mae.text.collator import MaskCollator
+from r2mae.text.fast import FastMaskedLM
+from r2mae.text.tokenizer import train_bpe
+
+TEXTS = [f"the {one} fox jumps over the {two} dog and runs" for one in ("red", "old", "big") for two in ("lazy", "sad")]
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> PreTrainedTokenizerFast:
+    return PreTrainedTokenizerFast(
+        tokenizer_object=train_bpe(TEXTS, 300).backend,
+        cls_token="<s>",
+        sep_token="</s>",
+        pad_token="<pad>",
+        unk_token="<unk>",
+        mask_token="<mask>",
+    )
+
+
+@pytest.fixture(scope="module")
+def data(tokenizer: PreTrainedTokenizerFast) -> datasets.Dataset:
+    ids = [tokenizer(text)["input_ids"] for text in TEXTS * 4]
+    return datasets.Dataset.from_dict({"input_ids": ids})
+
+
+def model(tokenizer: PreTrainedTokenizerFast) -> RobertaForMaskedLM:
+    torch.manual_seed(0)
+    return RobertaForMaskedLM(
+        RobertaConfig(
+            vocab_size=len(tokenizer),
+            hidden_size=16,
+            num_hidden_layers=1,
+            num_attention_heads=2,
+            intermediate_size=16,
+            max_position_embeddings=64,
+        )
+    )
+
+
+class Recording(Trainer):
+    """The stock Trainer; what its model sees is written down."""
+
+    def training_step(self, model: Any, inputs: Any, *others: Any) -> Any:
+        self.seen = [*getattr(self, "seen", []), {name: value.clone() for name, value in inputs.items()}]
+        return super().training_step(model, inputs, *others)
+
+
+def arguments(folder: Path, **options: Any) -> TrainingArguments:
+    given = {"per_device_train_batch_size": 4, "num_train_epochs": 2, "logging_steps": 2, "save_steps": 4, **options}
+    return TrainingArguments(
+        output_dir=str(folder), use_cpu=True, report_to=[], disable_tqdm=True, dataloader_pin_memory=False, **given
+    )
+
+
+def test_the_one_line_example(tokenizer: PreTrainedTokenizerFast, data: datasets.Dataset, tmp_path: Path) -> None:
+    args, train_dataset = arguments(tmp_path), data
+    trainer = Trainer(
+        model(tokenizer), args, train_dataset=train_dataset, data_collator=MaskCollator(tokenizer, Uniform(0.15, 0.4))
+    )
+    before = trainer.model.lm_head.dense.weight.clone()
+    trainer.train()
+    losses = [row["loss"] for row in trainer.state.log_history if "loss" in row]
+    assert len(losses) == 6
+    assert not torch.equal(trainer.model.lm_head.dense.weight, before)
+
+
+def run(
+    tokenizer: PreTrainedTokenizerFast, data: datasets.Dataset, folder: Path, *, resume: bool = False, **options: Any
+) -> Recording:
+    collator = MaskCollator(tokenizer, Uniform(0.15, 0.4))
+    trainer = Recording(
+        FastMaskedLM(model(tokenizer)),
+        arguments(folder, **options),
+        train_dataset=data,
+        data_collator=collator,
+        callbacks=[MaskCallback(collator)],
+    )
+    trainer.train(resume_from_checkpoint=str(folder / "checkpoint-8") if resume else None)
+    return trainer
+
+
+def same(one: list[dict[str, Any]], two: list[dict[str, Any]]) -> bool:
+    assert len(one) == len(two)
+    return all(torch.equal(a[name], b[name]) for a, b in zip(one, two, strict=True) for name in ("input_ids", "labels"))
+
+
+def test_a_resumed_run_sees_the_same_masks(
+    tokenizer: PreTrainedTokenizerFast, data: datasets.Dataset, tmp_path: Path
+) -> None:
+    whole = run(tokenizer, data, tmp_path)
+    assert len(whole.seen) == 12
+    # Step 8 is in the middle of the second epoch, whose batches before it Trainer makes again and skips.
+    resumed = run(tokenizer, data, tmp_path, resume=True)
+    assert same(resumed.seen, whole.seen[8:])
+    for name, value in whole.model.state_dict().items():
+        torch.testing.assert_close(resumed.model.state_dict()[name], value)
+    workers = run(tokenizer, data, tmp_path / "workers", dataloader_num_workers=2, dataloader_persistent_workers=True)
+    assert same(workers.seen, whole.seen)
+
+
+def test_each_epoch_has_masks_of_its_own(
+    tokenizer: PreTrainedTokenizerFast, data: datasets.Dataset, tmp_path: Path
+) -> None:
+    trainer = run(tokenizer, data, tmp_path, train_sampling_strategy="sequential")
+    first, second = trainer.seen[:6], trainer.seen[6:]
+    clean = [torch.where(one["labels"] >= 0, one["labels"], one["input_ids"]) for one in trainer.seen]
+    assert all(torch.equal(a, b) for a, b in zip(clean[:6], clean[6:], strict=True)), "the same tokens in both epochs"
+    assert not any(torch.equal(a["labels"], b["labels"]) for a, b in zip(first, second, strict=True))
+
+
+def test_without_the_callback_a_warning_tells(
+    tokenizer: PreTrainedTokenizerFast, data: datasets.Dataset, tmp_path: Path
+) -> None:
+    trainer = Recording(
+        model(tokenizer),
+        arguments(tmp_path, train_sampling_strategy="sequential"),
+        train_dataset=data,
+        data_collator=MaskCollator(tokenizer, 0.15),
+    )
+    with pytest.warns(UserWarning, match="sees a batch again and was not told that the epoch changed"):
+        trainer.train()
+    assert same(trainer.seen[:6], trainer.seen[6:])
+
+
+def test_the_mean_ratio_is_logged(tokenizer: PreTrainedTokenizerFast, data: datasets.Dataset, tmp_path: Path) -> None:
+    trainer = run(tokenizer, data, tmp_path)
+    logged = [row["mask_ratio"] for row in trainer.state.log_history if "loss" in row]
+    assert len(logged) == 6
+    assert all(0.15 < ratio < 0.4 for ratio in logged)
+    state = json.loads((tmp_path / "checkpoint-12" / "trainer_state.json").read_text(encoding="utf-8"))
+    assert state["log_history"][0]["mask_ratio"] == logged[0]
+
+
+def test_accumulation_equals_a_large_batch_where_stock_does_not(
+    tokenizer: PreTrainedTokenizerFast, data: datasets.Dataset, tmp_path: Path
+) -> None:
+    class Fixed(MaskCollator):
+        """Masks by the row alone, so that large and small batches hide the same tokens."""
+
+        def __call__(self, examples: Any) -> dict[str, torch.Tensor]:
+            made = [super(Fixed, self).__call__([one]) for one in examples]
+            length = max(one["labels"].shape[1] for one in made)
+            pads = {"input_ids": 1, "labels": -100, "attention_mask": 0}
+            return {
+                name: torch.cat(
+                    [torch.nn.functional.pad(one[name], (0, length - one[name].shape[1]), value=pad) for one in made]
+                )
+                for name, pad in pads.items()
+            }
+
+    def trained(kind: Any, name: str, size: int, parts: int) -> Any:
+        fresh = model(tokenizer)
+        for module in fresh.modules():
+            if isinstance(module, torch.nn.Dropout):
+                module.p = 0.0
+        collator = Fixed(tokenizer, Uniform(0.1, 0.6))
+        collator.set_epoch(0)  # some rows come twice, and each is masked by itself
+        trainer = Trainer(
+            kind(fresh),
+            arguments(
+                tmp_path / name,
+                per_device_train_batch_size=size,
+                gradient_accumulation_steps=parts,
+                max_steps=1,
+                optim="sgd",
+                learning_rate=0.5,
+                lr_scheduler_type="constant",
+                max_grad_norm=0.0,
+                train_sampling_strategy="sequential",
+            ),
+            train_dataset=data,
+            data_collator=collator,
+        )
+        trainer.train()
+        return trainer.model.lm_head.dense.weight.detach() - model(tokenizer).lm_head.dense.weight.detach()
+
+    large = trained(FastMaskedLM, "large", 12, 1)
+    torch.testing.assert_close(trained(FastMaskedLM, "parts", 3, 4), large, rtol=1e-3, atol=1e-6)
+    torch.testing.assert_close(trained(lambda stock: stock, "stock", 12, 1), large, rtol=1e-3, atol=1e-6)
+    too_large = trained(lambda stock: stock, "stock parts", 3, 4)
+    assert too_large.norm() > 3 * large.norm()

@@ -1,0 +1,211 @@
+import multiprocessing
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch.utils.data import DataLoader
+from transformers import PreTrainedTokenizerFast
+
+from r2mae.errors import UserError
+from r2mae.masking import Fixed, Grid, LinearDecay, Uniform, UniformAbove
+from r2mae.text.collator import MaskCollator
+from r2mae.text.tokenizer import train_bpe
+
+WORDS = 300
+SPECIAL = {0, 1, 2, 3, 4}
+TOKENIZER = PreTrainedTokenizerFast(
+    tokenizer_object=train_bpe(["one two three four five six"] * 3, WORDS).backend,
+    bos_token="<s>",
+    eos_token="</s>",
+    cls_token="<s>",
+    sep_token="</s>",
+    pad_token="<pad>",
+    unk_token="<unk>",
+    mask_token="<mask>",
+)
+
+
+def rows(count: int = 8, length: int = 24, seed: int = 0) -> list[dict[str, Any]]:
+    generator = torch.Generator().manual_seed(seed)
+    ids = torch.randint(5, len(TOKENIZER), (count, length), generator=generator)
+    return [{"input_ids": [0, *one, 2]} for one in ids.tolist()]
+
+
+tokens = st.lists(st.integers(0, len(TOKENIZER) - 1), min_size=1, max_size=30)
+
+
+@given(
+    st.lists(tokens, min_size=1, max_size=6),
+    st.floats(0.01, 0.99),
+    st.booleans(),
+    st.sampled_from(["80-10-10", "mask"]),
+    st.integers(0, 2**32),
+)
+def test_special_tokens_and_padding_are_never_hidden_nor_put_in(
+    batch: list[list[int]], ratio: float, exact: bool, corruption: Any, seed: int
+) -> None:
+    collator = MaskCollator(TOKENIZER, ratio, seed=seed, corruption=corruption, exact=exact)
+    made = collator([{"input_ids": row} for row in batch])
+    length = max(map(len, batch))
+    clean = torch.tensor([row + [1] * (length - len(row)) for row in batch])
+    assert made["input_ids"].shape == made["labels"].shape == made["attention_mask"].shape == clean.shape
+    hidden = made["labels"] != -100
+    special = torch.isin(clean, torch.tensor(sorted(SPECIAL)))
+    assert not (hidden & special).any()
+    assert torch.equal(made["labels"][hidden], clean[hidden])
+    assert torch.equal(made["input_ids"][~hidden], clean[~hidden])
+    put_in = made["input_ids"][hidden]
+    assert not torch.isin(put_in, torch.tensor(sorted(SPECIAL - {4}))).any()
+    if corruption == "mask":
+        assert (put_in == 4).all()
+    # A row with two or more ordinary tokens has at least one hidden and one kept.
+    ordinary = (~special).sum(1)
+    assert (hidden.sum(1)[ordinary > 1] >= 1).all()
+    assert (hidden.sum(1) < ordinary.clamp(min=2)).all()
+    if exact:
+        wanted = (ordinary * ratio + 0.5 + 1e-9).floor()
+        assert (hidden.sum(1) == wanted.clamp(min=1).minimum((ordinary - 1).clamp(min=1)).minimum(ordinary)).all()
+
+
+def test_shares_of_the_corruption() -> None:
+    collator = MaskCollator(TOKENIZER, 0.5)
+    made = collator(rows(200, 100))
+    hidden = made["labels"] != -100
+    put_in, clean = made["input_ids"][hidden], made["labels"][hidden]
+    assert (put_in == 4).float().mean().item() == pytest.approx(0.8, abs=0.02)
+    assert (put_in == clean).float().mean().item() == pytest.approx(0.1, abs=0.02)
+
+
+def test_the_ratio_is_drawn_for_each_batch() -> None:
+    collator = MaskCollator(TOKENIZER, Uniform(0.1, 0.6))
+    shares = [(collator(rows(4, 100, seed))["labels"] != -100).sum().item() / 400 for seed in range(60)]
+    assert 0.09 < min(shares) < 0.16
+    assert 0.54 < max(shares) < 0.61
+    mean = collator.take_mean_ratio()
+    assert mean == pytest.approx(sum(shares) / 60, abs=0.005)
+    assert collator.take_mean_ratio() is None
+
+
+def test_one_ratio_for_every_sample() -> None:
+    made = MaskCollator(TOKENIZER, Uniform(0.1, 0.9, per="sample"))(rows(20, 100))
+    assert len(set((made["labels"] != -100).sum(1).tolist())) > 10
+
+
+def test_ratios_by_number_pair_and_grid() -> None:
+    assert MaskCollator(TOKENIZER, 0.15).ratio == Fixed(0.15)
+    assert MaskCollator(TOKENIZER, (0.15, 0.4)).ratio == Uniform(0.15, 0.4)
+    made = MaskCollator(TOKENIZER, Grid((0.2, 0.5)))(rows(2, 100))
+    assert (made["labels"] != -100).sum(1).tolist() in ([20, 20], [50, 50])
+
+
+def test_masks_depend_on_seed_epoch_and_tokens_alone() -> None:
+    collator = MaskCollator(TOKENIZER, Uniform(0.15, 0.4), seed=3)
+    first = collator(rows())
+    collator(rows(seed=1))
+    again = MaskCollator(TOKENIZER, Uniform(0.15, 0.4), seed=3)(rows())
+    assert all(torch.equal(first[name], again[name]) for name in first)
+    collator.set_epoch(1)
+    assert collator.epoch == 1
+    later = collator(rows())
+    assert not torch.equal(later["labels"], first["labels"])
+    collator.set_epoch(0)
+    assert torch.equal(collator(rows())["labels"], first["labels"])
+    assert not torch.equal(MaskCollator(TOKENIZER, (0.15, 0.4), seed=4)(rows())["labels"], first["labels"])
+
+
+class Rows(torch.utils.data.Dataset[dict[str, Any]]):
+    def __len__(self) -> int:
+        return 40
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        return rows(1, 12, index)[0]
+
+
+def epochs(collator: MaskCollator, workers: int, **options: Any) -> Iterator[list[torch.Tensor]]:
+    loader = DataLoader(Rows(), batch_size=4, collate_fn=collator, num_workers=workers, **options)
+    for epoch in range(3):
+        collator.set_epoch(epoch)
+        yield [batch["labels"].clone() for batch in loader]
+
+
+@pytest.mark.parametrize("context", ["fork", "spawn"])
+def test_the_same_masks_for_any_number_of_workers(context: str) -> None:
+    if context not in multiprocessing.get_all_start_methods():
+        pytest.skip(f"no {context} here")
+    alone = list(epochs(MaskCollator(TOKENIZER, Uniform(0.15, 0.4)), 0))
+    collator = MaskCollator(TOKENIZER, Uniform(0.15, 0.4))
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*use of fork.*", category=DeprecationWarning)
+        # Persistent workers were started before the epochs changed.
+        many = list(epochs(collator, 2, persistent_workers=True, multiprocessing_context=context))
+    for one, two in zip(alone, many, strict=True):
+        assert all(torch.equal(a, b) for a, b in zip(one, two, strict=True))
+    assert not torch.equal(alone[0][0], alone[1][0])
+    mean = collator.take_mean_ratio()
+    assert mean is not None
+    assert 0.15 < mean < 0.4
+
+
+def test_repeated_masks_are_warned_of_once() -> None:
+    collator = MaskCollator(TOKENIZER, 0.15)
+    for _ in range(2):
+        if _ == 0:
+            collator(rows())
+            collator(rows(seed=1))
+        else:
+            with pytest.warns(UserWarning, match="MaskCallback"):
+                collator(rows())
+    collator(rows())  # once is enough, and warnings are errors here
+    told = MaskCollator(TOKENIZER, 0.15)
+    told.set_epoch(0)
+    told(rows())
+    told(rows())
+
+
+def test_rows_of_ids_other_columns_and_labels() -> None:
+    collator = MaskCollator(TOKENIZER, 0.3, pad_to_multiple_of=8)
+    made = collator([[0, 7, 8, 9, 2], torch.tensor([0, 7, 8, 9, 10, 11, 2])])
+    assert made["input_ids"].shape == (2, 8)
+    given = [
+        {"input_ids": [0, 7, 8, 9, 10, 2], "labels": [1, 2], "token_type_ids": [0] * 6, "attention_mask": [1] * 6},
+        {"input_ids": [0, 7, 8, 2], "labels": [5], "token_type_ids": [0] * 4, "attention_mask": [1] * 4},
+    ]
+    made = collator(given)
+    assert set(made) == {"input_ids", "labels", "token_type_ids", "attention_mask"}
+    assert given[0]["labels"] == [1, 2], "the examples stay as they were"
+
+
+def test_a_mask_of_special_tokens_is_heeded() -> None:
+    examples = [{"input_ids": [7, 8, 9, 10], "special_tokens_mask": [1, 1, 0, 0]}]
+    for seed in range(20):
+        made = MaskCollator(TOKENIZER, 0.9, seed=seed)(examples)
+        assert (made["labels"][0, :2] == -100).all()
+        assert "special_tokens_mask" not in made
+
+
+def test_mistakes_are_one_line() -> None:
+    bare = PreTrainedTokenizerFast(tokenizer_object=TOKENIZER.backend_tokenizer)
+    with pytest.raises(UserError, match="has no mask token: add one"):
+        MaskCollator(bare, 0.15)
+    bare.mask_token = "<mask>"
+    with pytest.raises(UserError, match="no padding token and the rows differ in length"):
+        MaskCollator(bare, 0.15)([[5, 6, 7], [5, 6]])
+    assert MaskCollator(bare, 0.15)([[5, 6, 7], [5, 6, 7]])["input_ids"].shape == (2, 3)
+    for ratio in (LinearDecay(0.4, 0.15), UniformAbove(LinearDecay(0.4, 0.15), 0.4), Uniform(0.1, 0.2, "stratified")):
+        with pytest.raises(UserError, match="does not know the step"):
+            MaskCollator(TOKENIZER, ratio)
+    with pytest.raises(UserError, match="between 0 and 1"):
+        MaskCollator(TOKENIZER, 15.0)
+    with pytest.raises(UserError, match="two numbers"):
+        MaskCollator(TOKENIZER, (0.1, 0.2, 0.3))
+    with pytest.raises(UserError, match="no input_ids but text"):
+        MaskCollator(TOKENIZER, 0.15)([{"text": "one"}])
+
+
+def test_an_unknown_corruption_is_named(unchecked: None) -> None:
+    with pytest.raises(UserError, match="unknown corruption 'masc': did you mean 'mask'"):
+        MaskCollator(TOKENIZER, 0.15, corruption="masc")  # type: ignore[arg-type]

@@ -1,0 +1,203 @@
+"""The curve of loss against ratio is the stock model's, on masks that nothing moves; GLUE joins it."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from r2mae.errors import UserError
+from r2mae.masking.keys import Key
+from r2mae.text import evaluate as module
+from r2mae.text.batches import TextData, load_data
+from r2mae.text.config import TextConfig
+from r2mae.text.evaluate import RATIOS, evaluate, ratio_curve
+from r2mae.text.finetune import finetune
+from r2mae.text.model import MaskedLanguageModel
+from r2mae.text.task import TokenTask
+
+WORDS = ["the", "film", "is", "a", "long", "quiet", "story", "of", "some", "people", "at", "sea", "good", "bad"]
+
+
+@pytest.fixture(scope="module")
+def config(tmp_path_factory: pytest.TempPathFactory) -> TextConfig:
+    """Documents of eleven words each."""
+    rng = np.random.default_rng(0)
+    path = tmp_path_factory.mktemp("corpus") / "films.txt"
+    path.write_text("\n\n".join(" ".join(rng.choice(WORDS, size=11)) for _ in range(400)))
+    sizes = {"hidden_size": 32, "layers": 2, "heads": 2, "intermediate_size": 64}
+    return TextConfig(data=str(path), vocab_size=320, sequence_length=24, validation=0.3, **sizes)
+
+
+@pytest.fixture(scope="module")
+def data(config: TextConfig, tmp_path_factory: pytest.TempPathFactory) -> TextData:
+    return load_data(config, cache=tmp_path_factory.mktemp("cache"))
+
+
+@pytest.fixture(scope="module")
+def glue(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("glue")
+    for folder, head, row in (
+        ("SST-2", "sentence\tlabel", "a {} film\t{}"),
+        ("QNLI", "index\tquestion\tsentence\tlabel", "0\tis it {}\tthe film is {}\t{}"),
+    ):
+        (root / folder).mkdir()
+        for name in ("train.tsv", "dev.tsv"):
+            labels = ("not_entailment", "entailment") if folder == "QNLI" else ("0", "1")
+            words = [("bad", labels[0]), ("good", labels[1])] * 6
+            lines = [row.format(*[word] * (row.count("{}") - 1), label) for word, label in words]
+            (root / folder / name).write_text("\n".join([head, *lines]) + "\n")
+    return root
+
+
+def built(data: TextData) -> tuple[TokenTask, MaskedLanguageModel]:
+    torch.manual_seed(0)
+    return TokenTask.from_architecture(data.architecture), MaskedLanguageModel.from_architecture(data.architecture)
+
+
+def rows(data: TextData) -> Tensor:
+    assert data.validation is not None
+    return data.validation.__getitems__(np.arange(len(data.validation)))
+
+
+def test_curve(config: TextConfig, data: TextData) -> None:
+    task, model = built(data)
+    model.train()
+    scores = evaluate(config, task, model, data)
+    assert model.training
+    assert list(scores) == [
+        *("loss", *(f"loss_{ratio:g}" for ratio in RATIOS)),
+        *("accuracy", *(f"accuracy_{ratio:g}" for ratio in RATIOS)),
+    ]
+    for title in ("loss", "accuracy"):
+        assert scores[title] == pytest.approx(np.mean([scores[f"{title}_{ratio:g}"] for ratio in RATIOS]))
+    assert scores["loss"] == pytest.approx(np.log(data.tokenizer.vocab_size), rel=0.05)
+    assert evaluate(config, task, model, data) == scores
+
+
+@pytest.mark.parametrize("corruption", ["mask", "80-10-10"])
+def test_the_numbers_are_those_of_the_stock_model(corruption: str, data: TextData) -> None:
+    task, model = built(data)
+    task = replace(task, corruption=corruption)
+    with torch.no_grad():
+        for parameter in model.parameters():  # far from where all logits are alike
+            parameter.add_(torch.randn_like(parameter), alpha=0.3)
+    assert data.validation is not None
+    losses, accuracies = ratio_curve(task, model, data.validation, (0.2, 0.7))
+    clean = rows(data)
+    for place, ratio in enumerate((0.2, 0.7)):
+        hidden = task.corrupt(clean, ratio, Key.root(0).fold("ratio curve").fold(round(ratio * 10_000)))
+        with torch.no_grad():
+            stock = model.eval().stock()(hidden.inputs, labels=clean.masked_fill(~hidden.hidden, -100))
+        right = stock.logits.argmax(-1) == clean
+        assert losses[place] == pytest.approx(float(stock.loss), rel=1e-5)
+        assert accuracies[place] == pytest.approx(float(right[hidden.hidden].double().mean()))
+    assert losses[0] != losses[1]
+
+
+def test_masks_depend_on_place_and_ratio_alone(data: TextData, monkeypatch: pytest.MonkeyPatch) -> None:
+    task, model = built(data)
+    assert data.validation is not None
+    whole = ratio_curve(task, model, data.validation)
+    some = ratio_curve(task, model, data.validation, RATIOS[2:])
+    monkeypatch.setattr(module, "_ROWS", 7)
+    monkeypatch.setattr(module, "_LOGITS", 5 * data.tokenizer.vocab_size)
+    small = ratio_curve(task, model, data.validation)
+    for all_ratios, fewer, pieces in zip(whole, some, small, strict=True):
+        np.testing.assert_allclose(all_ratios[2:], fewer, rtol=1e-12)
+        np.testing.assert_allclose(all_ratios, pieces, rtol=1e-5)
+
+
+def test_a_model_that_knows_the_answer(data: TextData) -> None:
+    task, model = built(data)
+
+    class Same:
+        def __len__(self) -> int:
+            return 5
+
+        def __getitems__(self, indices: np.ndarray) -> Tensor:
+            return torch.full((len(indices), 24), 300)
+
+    with torch.no_grad():
+        model.lm_head.bias[300] = 50.0
+    losses, accuracies = ratio_curve(task, model, Same())
+    np.testing.assert_allclose(losses, 0, atol=1e-6)
+    np.testing.assert_array_equal(accuracies, 1)
+    with torch.no_grad():
+        model.lm_head.bias[300] = -50.0
+    np.testing.assert_array_equal(ratio_curve(task, model, Same())[1], 0)
+
+
+def test_at_most_so_many_sequences_spread_evenly(data: TextData) -> None:
+    task, model = built(data)
+    asked: list[int] = []
+
+    class Spy:
+        def __len__(self) -> int:
+            return 1001
+
+        def __getitems__(self, indices: np.ndarray) -> Tensor:
+            asked.extend(indices.tolist())
+            return rows(data)[: len(indices)]
+
+    ratio_curve(task, model, Spy(), (0.5,), sequences=11)
+    assert asked == list(range(0, 1001, 100))
+
+
+def test_nothing_to_measure_on(data: TextData) -> None:
+    task, model = built(data)
+    assert data.validation is not None
+    with pytest.raises(UserError, match="no held-out sequence to measure on"):
+        ratio_curve(task, model, data.validation, sequences=0)
+
+    class Specials:
+        def __len__(self) -> int:
+            return 2
+
+        def __getitems__(self, indices: np.ndarray) -> Tensor:
+            return torch.full((len(indices), 24), data.tokenizer.eos_id)
+
+    with pytest.raises(UserError, match="hold no token that can be hidden"):
+        ratio_curve(task, model, Specials())
+
+
+def test_glue(config: TextConfig, data: TextData, glue: Path) -> None:
+    task, model = built(data)
+    seen: list[tuple[int, int]] = []
+    options = {"folder": glue, "seeds": (0, 1), "epochs": 4.0, "lr": 1e-3}
+    scores = evaluate(
+        config, task, model, data, curve=False, glue=("SST-2", "qnli"), **options,
+        progress=lambda *counts: seen.append(counts),
+    )  # fmt: skip
+    assert set(scores) == {"sst2_accuracy", "sst2_accuracy_sd", "qnli_accuracy", "qnli_accuracy_sd", "glue"}
+    assert scores["glue"] == pytest.approx((scores["sst2_accuracy"] + scores["qnli_accuracy"]) / 2)
+    one = finetune(model, data.tokenizer, "sst2", length=24, **options)
+    assert scores["sst2_accuracy"] == one.score
+    assert seen[-1][0] == seen[-1][1]
+    assert [done for done, _ in seen] == sorted(done for done, _ in seen)
+
+
+def test_glue_beside_the_curve_and_without_held_out_text(config: TextConfig, data: TextData, glue: Path) -> None:
+    task, model = built(data)
+    options = {"glue": ("sst2",), "folder": glue, "seeds": (0,), "epochs": 1.0}
+    both = evaluate(config, task, model, data, sequences=4, **options)
+    alone = evaluate(config, task, model, replace(data, validation=None), **options)
+    assert both == {**evaluate(config, task, model, data, sequences=4), **alone}
+    assert set(alone) == {"sst2_accuracy"}
+
+
+def test_a_task_that_does_not_exist_is_found_first(config: TextConfig, data: TextData, glue: Path) -> None:
+    task, _ = built(data)
+    with pytest.raises(UserError, match="unknown GLUE task 'nli'"):
+        evaluate(config, task, nn.Identity(), data, glue=("nli",), folder=glue)
+
+
+def test_glue_lies_in_the_data_folder(
+    config: TextConfig, data: TextData, glue: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("R2MAE_DATA", str(glue.parent / "nothing"))
+    task, model = built(data)
+    with pytest.raises(UserError, match=r"nothing.glue is not a folder: give the folder of GLUE"):
+        evaluate(config, task, model, data, curve=False, glue=("sst2",))

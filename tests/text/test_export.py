@@ -1,0 +1,107 @@
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from transformers import (
+    AutoModelForMaskedLM,
+    AutoModelForSequenceClassification,
+    AutoTokenizer,
+    RobertaForMaskedLM,
+    RobertaForSequenceClassification,
+)
+
+from r2mae.errors import UserError
+from r2mae.text.export import save_pretrained, write_folder
+from r2mae.text.model import MaskedLanguageModel
+from r2mae.text.tokenizer import TextTokenizer, train_bpe
+from r2mae.training.folder import RunFolder
+from r2mae.training.saving import save_model
+
+TOKENIZER = train_bpe(["the quick brown fox jumps over the lazy dog"] * 3, 300)
+
+
+def architecture(tokenizer: TextTokenizer = TOKENIZER) -> dict[str, Any]:
+    return {
+        "model": "roberta",
+        "vocab_size": tokenizer.vocab_size,
+        "special_ids": list(tokenizer.special_ids),
+        "mask_id": tokenizer.mask_id,
+        "pad_id": tokenizer.pad_id,
+        "bos_id": tokenizer.bos_id,
+        "eos_id": tokenizer.eos_id,
+        "length": 16,
+        "hidden_size": 16,
+        "layers": 2,
+        "heads": 2,
+        "intermediate_size": 24,
+        "dropout": 0.1,
+        "corruption": "mask",
+        "roles": tokenizer.roles,
+        "tokenizer": tokenizer.to_json(),
+    }
+
+
+def model() -> MaskedLanguageModel:
+    torch.manual_seed(0)
+    return MaskedLanguageModel.from_architecture(architecture()).eval()
+
+
+def ids() -> torch.Tensor:
+    return torch.randint(5, TOKENIZER.vocab_size, (3, 16), generator=torch.Generator().manual_seed(0))
+
+
+def test_the_folder_opens_as_stock_roberta(tmp_path: Path) -> None:
+    ours = model()
+    assert write_folder(ours, architecture(), tmp_path / "hf") == tmp_path / "hf"
+    assert [path.name for path in tmp_path.iterdir()] == ["hf"], "nothing is left beside it"
+    stock = AutoModelForMaskedLM.from_pretrained(tmp_path / "hf")
+    assert type(stock) is RobertaForMaskedLM
+    assert stock.lm_head.decoder.weight is stock.roberta.embeddings.word_embeddings.weight
+    assert stock.lm_head.decoder.bias is stock.lm_head.bias
+    torch.testing.assert_close(stock.eval()(ids()).logits, ours.head(ours.encode(ids())), rtol=1e-5, atol=1e-6)
+    classifier = AutoModelForSequenceClassification.from_pretrained(tmp_path / "hf", num_labels=3)
+    assert type(classifier) is RobertaForSequenceClassification
+    for name, one in classifier.roberta.named_parameters():
+        assert torch.equal(one, ours.get_parameter(f"roberta.{name}"))
+
+
+def test_the_tokenizer_comes_along(tmp_path: Path) -> None:
+    write_folder(model(), architecture(), tmp_path / "hf")
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "hf")
+    text = "the quick lazy dog"
+    assert tokenizer(text)["input_ids"] == [0, *TOKENIZER.backend.encode(text, add_special_tokens=False).ids, 2]
+    assert (tokenizer.mask_token_id, tokenizer.pad_token_id) == (TOKENIZER.mask_id, TOKENIZER.pad_id)
+    assert tokenizer.model_max_length == 512
+    longest = torch.full((1, tokenizer.model_max_length), 7)
+    assert AutoModelForMaskedLM.from_pretrained(tmp_path / "hf")(longest).logits.shape[1] == 512
+
+
+def test_a_finished_run_is_saved(tmp_path: Path) -> None:
+    from r2mae.text.config import TextConfig
+
+    run, ours = RunFolder(tmp_path / "run"), model()
+    run.claim(TextConfig(data="corpus.txt"), "fingerprint")
+    with pytest.raises(UserError, match="is not finished"):
+        save_pretrained(run.path, tmp_path / "hf")
+    assert not (tmp_path / "hf").exists()
+    save_model(run, architecture(), ours, {"wing": "text", "steps": 1, "seconds": 1.0})
+    stock = RobertaForMaskedLM.from_pretrained(save_pretrained(run.path, tmp_path / "hf")).eval()
+    torch.testing.assert_close(stock(ids()).logits, ours.head(ours.encode(ids())), rtol=1e-5, atol=1e-6)
+
+
+def test_an_existing_folder_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("mine", encoding="utf-8")
+    with pytest.raises(UserError, match="exists already: name a new folder"):
+        write_folder(model(), architecture(), tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
+    (tmp_path / "empty").mkdir()
+    write_folder(model(), architecture(), tmp_path / "empty")
+    assert (tmp_path / "empty" / "config.json").exists()
+
+
+def test_nothing_is_left_of_what_fails(tmp_path: Path) -> None:
+    broken = {**architecture(), "tokenizer": "{}"}
+    with pytest.raises(UserError, match=r"no tokenizer\.json"):
+        write_folder(model(), broken, tmp_path / "hf")
+    assert not list(tmp_path.iterdir())

@@ -1,0 +1,195 @@
+"""Fine-tuning is what a plain loop over the stock model does, and it learns."""
+
+import copy
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from r2mae.errors import UserError
+from r2mae.masking.keys import Key
+from r2mae.text import finetune as module
+from r2mae.text.classifier import build_classifier
+from r2mae.text.finetune import GlueScores, finetune
+from r2mae.text.glue import TASKS, read_glue
+from r2mae.text.model import MaskedLanguageModel
+from r2mae.text.sentences import encode
+from r2mae.text.tokenizer import TextTokenizer, train_bpe
+from r2mae.training.order import BatchOrder
+from r2mae.training.schedule import learning_rate_factor
+
+WORDS = ["the", "film", "is", "a", "very", "long", "and", "quiet", "story", "of", "some", "people", "at", "sea"]
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> TextTokenizer:
+    return train_bpe([f"{' '.join(WORDS)} good bad"] * 3, 320)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Films that are called good or bad, among other words; and similarities that say the same."""
+    root, rng = tmp_path_factory.mktemp("glue"), np.random.default_rng(0)
+    heads = {"SST-2": "sentence\tlabel", "STS-B": "sentence1\tsentence2\tscore"}
+    for name, head in heads.items():
+        for file, rows in (("train.tsv", 192), ("dev.tsv", 64)):
+            lines = [head]
+            for _ in range(rows):
+                label = int(rng.integers(2))
+                words = rng.choice(WORDS, size=rng.integers(1, 12)).tolist()
+                words.insert(int(rng.integers(len(words) + 1)), ("bad", "good")[label])
+                text = " ".join(words)
+                lines.append(f"{text}\t{label}" if name == "SST-2" else f"{text}\tthe film\t{4.5 * label:g}")
+            (root / name).mkdir(exist_ok=True)
+            (root / name / file).write_text("".join(f"{line}\n" for line in lines))
+    return root
+
+
+def tiny(dropout: float = 0.1) -> MaskedLanguageModel:
+    torch.manual_seed(0)
+    return MaskedLanguageModel(
+        vocab_size=320, hidden_size=32, layers=2, heads=2, intermediate_size=64, length=64, dropout=dropout
+    )
+
+
+def test_it_learns_and_leaves_everything_as_it_was(tokenizer: TextTokenizer, folder: Path) -> None:
+    model = tiny()
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    state, threads, seen = torch.get_rng_state(), torch.get_num_threads(), []
+    found = finetune(
+        model, tokenizer, "sst2", folder, seeds=(0, 1), epochs=12, lr=2e-3, threads=1,
+        progress=lambda *counts: seen.append(counts),
+    )  # fmt: skip
+    assert min(found.scores["accuracy"]) > 0.95
+    assert found.score == found.mean["accuracy"] == pytest.approx(np.mean(found.scores["accuracy"]))
+    assert (found.train, found.test, found.files, found.broken) == (192, 64, ("train.tsv", "dev.tsv"), 0)
+    assert seen == [(step, 144) for step in range(1, 145)]
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    assert torch.equal(torch.get_rng_state(), state)
+    assert torch.get_num_threads() == threads
+
+
+def test_similarities(tokenizer: TextTokenizer, folder: Path) -> None:
+    found = finetune(tiny(), tokenizer, "stsb", folder, seeds=(0,), epochs=12, lr=2e-3)
+    assert found.scores["spearman"][0] > 0.8  # the truth has ties: 1 is out of reach
+    assert found.named() == {"stsb_spearman": found.scores["spearman"][0]}
+
+
+def outputs(monkeypatch: pytest.MonkeyPatch, *given: object, **options: object) -> list[np.ndarray]:
+    """What the classifiers say of the test examples, one array a seed."""
+    found: list[np.ndarray] = []
+    whole = module.score
+    monkeypatch.setattr(module, "score", lambda task, truth, made: (found.append(made), whole(task, truth, made))[1])
+    finetune(*given, **options)  # type: ignore[arg-type]
+    monkeypatch.undo()
+    return found
+
+
+def test_seeds_decide_everything(tokenizer: TextTokenizer, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    given = (tiny(), tokenizer, "sst2", folder)
+    first, second = outputs(monkeypatch, *given, seeds=(3, 4), epochs=1)
+    torch.manual_seed(99)
+    (again,) = outputs(monkeypatch, *given, seeds=(4,), epochs=1)
+    np.testing.assert_array_equal(second, again)
+    assert np.abs(first - second).max() > 1e-4
+
+
+@pytest.mark.parametrize("stock", [False, True])
+def test_equal_to_a_plain_loop_over_the_stock_model(
+    stock: bool, tokenizer: TextTokenizer, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    encoder, lr, steps = tiny(dropout=0.0), 1e-3, 12
+    torch.manual_seed(7)
+    start = build_classifier(encoder.stock().base_model, 2)
+    ours = build_classifier(encoder, 2)
+    ours.classifier.load_state_dict(start.classifier.state_dict())
+    mine = copy.deepcopy(start) if stock else ours
+    monkeypatch.setattr(module, "build_classifier", lambda *_: mine)
+    # So strong that the outputs would show it if either were left out.
+    monkeypatch.setattr(module, "WEIGHT_DECAY", 30.0)
+    monkeypatch.setattr(module, "CLIP", 0.05)
+    (found,) = outputs(monkeypatch, encoder, tokenizer, "sst2", folder, seeds=(5,), epochs=2, lr=lr)
+
+    train, test = (encode(tokenizer, part, 128) for part in read_glue("sst2", folder))
+    decayed = [p for p in start.parameters() if p.ndim > 1]
+    plain = [p for p in start.parameters() if p.ndim == 1]
+    optimizer = torch.optim.AdamW([{"params": decayed, "weight_decay": 30.0}, {"params": plain, "weight_decay": 0.0}])
+    start.train()
+    for step, rows in enumerate(BatchOrder(192, 32, steps, Key.root(5).fold("glue", "sst2"))):
+        for group in optimizer.param_groups:
+            group["lr"] = lr * learning_rate_factor(step, steps, "linear", 0.06)
+        batch = train.batch(rows, torch.device("cpu"))
+        optimizer.zero_grad()
+        start(**batch, labels=train.labels[torch.from_numpy(rows)]).loss.backward()
+        nn.utils.clip_grad_norm_(start.parameters(), 0.05)
+        optimizer.step()
+    start.eval()
+    with torch.no_grad():
+        expected = start(**test.batch(np.arange(64), torch.device("cpu"))).logits
+    np.testing.assert_allclose(found, expected.numpy(), atol=2e-4)
+    assert expected.std() > 1e-3
+
+
+def test_the_limit_takes_the_same_examples_for_every_seed(
+    tokenizer: TextTokenizer, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken: list[list[tuple[int, ...]]] = []
+    whole = module.encode
+
+    def spy(*given: object) -> object:
+        made = whole(*given)  # type: ignore[arg-type]
+        taken.append([tuple(ids) for ids in made.ids])
+        return made
+
+    monkeypatch.setattr(module, "encode", spy)
+    for seed in (0, 1):
+        found = finetune(tiny(), tokenizer, "sst2", folder, seeds=(seed,), epochs=0.1, limit=40)
+        assert (found.train, found.test) == (40, 64)
+    assert taken[0] == taken[2]
+    assert finetune(tiny(), tokenizer, "sst2", folder, seeds=(0,), epochs=0.1, limit=10**6).train == 192
+
+
+def test_long_examples_are_cut(tokenizer: TextTokenizer, folder: Path) -> None:
+    assert finetune(tiny(), tokenizer, "sst2", folder, seeds=(0,), epochs=0.1, length=8).test == 64
+    with pytest.raises(UserError, match="length 513 is outside 8 to 512, the positions of the encoder"):
+        finetune(tiny(), tokenizer, "sst2", folder, length=513)
+
+
+def test_wrong_options(tokenizer: TextTokenizer, folder: Path) -> None:
+    for options, message in (
+        ({"epochs": 0}, "epochs must be above 0, not 0"),
+        ({"lr": -1.0}, "lr must be above 0"),
+        ({"batch_size": 0}, "batch_size must be above 0"),
+        ({"limit": 1}, "limit must be 2 or more examples, not 1"),
+        ({"seeds": ()}, "needs one seed at least"),
+    ):
+        with pytest.raises(UserError, match=message):
+            finetune(tiny(), tokenizer, "sst2", folder, **options)
+    with pytest.raises(UserError, match=r"unknown GLUE task 'sst3': did you mean 'sst2'\?"):
+        finetune(tiny(), tokenizer, "sst3", folder)
+
+
+def test_one_class_only(tokenizer: TextTokenizer, tmp_path: Path) -> None:
+    for name in ("train.tsv", "dev.tsv"):
+        (tmp_path / name).write_text("sentence\tlabel\na\t1\nb\t1\n")
+    with pytest.raises(UserError, match="all 2 examples have the same 'label': nothing to learn"):
+        finetune(tiny(), tokenizer, "sst2", tmp_path)
+
+
+def test_divergence_is_said(tokenizer: TextTokenizer, folder: Path) -> None:
+    model = tiny()
+    with torch.no_grad():
+        model.roberta.encoder.layer[0].output.dense.bias[0] = torch.nan
+    with pytest.raises(UserError, match=r"fine-tuning on SST-2 diverged \(seed 2\): lower lr 2e-05"):
+        finetune(model, tokenizer, "sst2", folder, seeds=(2,), epochs=0.1)
+
+
+def test_names_of_scores() -> None:
+    scores = GlueScores("qqp", (0, 1), {"accuracy": (0.5, 0.7), "f1": (0.2, 0.2)}, 9, 9, ("a", "b"), 0, 1.0)
+    assert scores.score == 0.6
+    assert scores.named() == pytest.approx(
+        {"qqp_accuracy": 0.6, "qqp_f1": 0.2, "qqp_accuracy_sd": 0.2 / 2**0.5, "qqp_f1_sd": 0.0}
+    )
+    assert list(TASKS["qqp"].scores) == list(scores.scores)

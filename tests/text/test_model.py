@@ -1,0 +1,220 @@
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from safetensors.torch import load_file
+from torch.nn.functional import cross_entropy, linear
+from transformers import RobertaForMaskedLM
+
+from r2mae.text.model import MaskedLanguageModel, _look_up, attend, drop, vocabulary_losses
+from r2mae.training.saving import load_weights, save_weights
+
+WORDS, LENGTH = 83, 16
+
+
+def small(**options: Any) -> MaskedLanguageModel:
+    torch.manual_seed(0)
+    sizes = {"vocab_size": WORDS, "hidden_size": 32, "layers": 3, "heads": 4, "intermediate_size": 48, "length": LENGTH}
+    return MaskedLanguageModel(**{**sizes, **options})
+
+
+def tokens(rows: int = 5, length: int = LENGTH) -> torch.Tensor:
+    return torch.randint(5, WORDS, (rows, length), generator=torch.Generator().manual_seed(1))
+
+
+def twin(model: MaskedLanguageModel) -> RobertaForMaskedLM:
+    """Make a stock model with weights of its own that equal the model's."""
+    stock = RobertaForMaskedLM(model.config)
+    stock.load_state_dict(model.stock().state_dict())
+    return stock.train(model.training)
+
+
+def hidden_tokens(rows: int = 5) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Choose tokens unequally often in the rows: the mask, and columns, targets and units for the model."""
+    hidden = torch.rand(rows, LENGTH, generator=torch.Generator().manual_seed(2)) < 0.3
+    hidden[0] = False
+    most = int(hidden.sum(1).max())
+    columns = torch.sort(hidden.byte(), dim=1, stable=True, descending=True).indices[:, :most]
+    units = hidden.gather(1, columns).flatten().nonzero()[:, 0]
+    return hidden, columns, tokens(rows).gather(1, columns).flatten()[units], units
+
+
+def test_loss_and_all_gradients_are_those_of_stock_roberta() -> None:
+    model = small().eval()  # without dropout
+    stock = twin(model)
+    inputs = tokens().flip(1)
+    hidden, columns, targets, units = hidden_tokens()
+    losses, states = model(inputs, columns, targets, units)
+    losses.mean().backward()
+    labels = tokens().masked_fill(~hidden, -100)
+    expected = stock(input_ids=inputs, labels=labels, attention_mask=torch.ones_like(inputs), output_hidden_states=True)
+    expected.loss.backward()
+    torch.testing.assert_close(losses.mean(), expected.loss, rtol=1e-6, atol=1e-6)
+    each = cross_entropy(expected.logits[hidden], tokens()[hidden], reduction="none")
+    torch.testing.assert_close(losses, each, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(states, expected.hidden_states[-1][hidden], rtol=1e-5, atol=1e-5)
+    theirs = dict(stock.named_parameters())
+    ours = dict(model.named_parameters())
+    assert ours.keys() == theirs.keys()
+    for name, one in ours.items():
+        assert one.grad is not None, name
+        torch.testing.assert_close(one.grad, theirs[name].grad, rtol=1e-4, atol=1e-6)
+
+
+def test_weighted_losses_have_the_gradients_of_weighted_stock_losses() -> None:
+    model = small().eval()
+    stock = twin(model)
+    hidden, columns, targets, units = hidden_tokens()
+    weights = torch.linspace(-1, 2, len(units))
+    (model(tokens(), columns, targets, units)[0] * weights).sum().backward()
+    logits = stock(tokens()).logits[hidden]
+    (cross_entropy(logits, tokens()[hidden], reduction="none") * weights).sum().backward()
+    for name, one in stock.named_parameters():
+        torch.testing.assert_close(model.get_parameter(name).grad, one.grad, rtol=1e-4, atol=1e-6)
+
+
+def test_states_at_columns_are_those_of_all_tokens() -> None:
+    model = small().eval()
+    columns = torch.tensor([[3, 0, 3, 9], [1, 2, 15, 4]])
+    expected = model.encode(tokens(2)).gather(1, columns[..., None].expand(-1, -1, 32))
+    torch.testing.assert_close(model.encode(tokens(2), columns=columns), expected, rtol=1e-5, atol=1e-6)
+
+
+def test_padding_is_not_attended_to() -> None:
+    model = small().eval()
+    seen = torch.ones(2, LENGTH, dtype=torch.bool)
+    seen[0, 10:] = False
+    padded = tokens(2).masked_fill(~seen, 1)
+    found = model.encode(padded, attention_mask=seen)
+    torch.testing.assert_close(found[0, :10], model.encode(tokens(2)[:1, :10])[0], rtol=1e-5, atol=1e-6)
+    theirs = twin(model).roberta(padded, attention_mask=seen.long()).last_hidden_state
+    torch.testing.assert_close(found[seen], theirs[seen], rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(model.train(False).head(found)[seen], twin(model)(padded, seen.long()).logits[seen])
+
+
+def test_training_differs_by_dropout_alone() -> None:
+    model = small(dropout=0.0)
+    _, columns, targets, units = hidden_tokens()
+    torch.testing.assert_close(
+        model.train()(tokens(), columns, targets, units)[0], model.eval()(tokens(), columns, targets, units)[0]
+    )
+    model = small(dropout=0.1).train()
+    first, second = (model(tokens(), columns, targets, units)[0] for _ in range(2))
+    assert not torch.equal(first, second)
+    torch.manual_seed(5)
+    first = model(tokens(), columns, targets, units)[0]
+    torch.manual_seed(5)
+    assert torch.equal(first, model(tokens(), columns, targets, units)[0]), "torch's generator is all there is"
+
+
+@pytest.mark.parametrize("rate", [0.0, 0.1, 0.5])
+def test_dropout_keeps_its_share_and_the_mean(rate: float) -> None:
+    torch.manual_seed(0)
+    ones = torch.ones(301, 999, requires_grad=True)
+    dropped = drop(ones, rate)
+    assert (dropped == 0).float().mean().item() == pytest.approx(rate, abs=0.005)
+    kept = dropped.detach()[dropped != 0]
+    torch.testing.assert_close(kept, torch.full_like(kept, 1 / (1 - rate)), rtol=1e-4, atol=0)
+    dropped.sum().backward()
+    assert ones.grad is not None
+    assert torch.equal(ones.grad, dropped.detach()), "what is dropped has no gradient"
+
+
+def test_dropout_in_attention_keeps_its_mean() -> None:
+    torch.manual_seed(0)
+    query, key, value = torch.randn(3, 2, 2, 6, 8).unbind(0)
+    exact = attend(query, key, value, None, 0.0)
+    mean = torch.stack([attend(query, key, value, None, 0.2) for _ in range(4000)]).mean(0)
+    torch.testing.assert_close(mean, exact, rtol=0, atol=0.05)
+    mask = torch.ones(2, 1, 1, 6, dtype=torch.bool)
+    mask[0, ..., 4:] = False
+    exact = attend(query, key, value, mask, 0.0)
+    mean = torch.stack([attend(query, key, value, mask, 0.2) for _ in range(4000)]).mean(0)
+    torch.testing.assert_close(mean, exact, rtol=0, atol=0.05)
+
+
+@settings(max_examples=30)
+@given(st.integers(0, 40), st.integers(2, 50), st.floats(0, 60), st.integers(0, 2**31))
+def test_vocabulary_losses_are_cross_entropies(units: int, words: int, scale: float, seed: int) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    features = (torch.randn(units, 8, generator=generator) * scale).requires_grad_()
+    weight = torch.randn(words, 8, generator=generator, requires_grad=True)
+    bias = torch.randn(words, generator=generator, requires_grad=True)
+    targets = torch.randint(0, words, (units,), generator=generator)
+    parts = (features, weight, bias)
+    losses = vocabulary_losses(features, weight, bias, targets)
+    expected = cross_entropy(linear(features, weight, bias), targets, reduction="none")
+    assert losses.isfinite().all(), "however improbable the target"
+    torch.testing.assert_close(losses, expected, rtol=1e-5, atol=1e-3 if scale > 10 else 1e-5)
+    upstream = torch.randn(units, generator=generator)
+    ours = torch.autograd.grad(losses, parts, upstream)
+    theirs = torch.autograd.grad(expected, parts, upstream)
+    for one, other in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4)
+    with torch.no_grad():
+        torch.testing.assert_close(vocabulary_losses(features, weight, bias, targets), expected.detach())
+
+
+def test_padding_learns_nothing_from_being_looked_up() -> None:
+    ids, table = torch.tensor([[3, 1, 3], [0, 1, 2]]), torch.randn(5, 4, requires_grad=True)
+    upstream, head = torch.randn(2, 3, 4), torch.randn(5, 4)
+    words, same = _look_up(ids, table, 1)
+    assert torch.equal(same, table)
+    found = torch.autograd.grad((words * upstream).sum() + (same * head).sum(), table)[0]
+    words = torch.nn.functional.embedding(ids, table, padding_idx=1)
+    expected = torch.autograd.grad((words * upstream).sum() + (table * head).sum(), table)[0]
+    torch.testing.assert_close(found, expected)
+
+
+def test_blocks_of_logits_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("r2mae.text.model._BLOCK", 3 * WORDS)
+    model = small().eval()
+    _, columns, targets, units = hidden_tokens()
+    with torch.no_grad():
+        blocks = model(tokens(), columns, targets, units)[0]
+    torch.testing.assert_close(blocks, model(tokens(), columns, targets, units)[0])
+
+
+def test_saved_weights_have_stock_names_and_none_twice(tmp_path: Path) -> None:
+    model = small()
+    save_weights(tmp_path / "model.safetensors", model)
+    names = set(load_file(tmp_path / "model.safetensors"))
+    assert names == {name for name, _ in RobertaForMaskedLM(model.config).named_parameters()}
+    other = small()
+    with torch.no_grad():
+        for one in other.parameters():
+            one.add_(1)
+    load_weights(tmp_path / "model.safetensors", other)
+    assert torch.equal(other.eval().encode(tokens()), model.eval().encode(tokens()))
+    assert other.lm_head.decoder.weight is other.roberta.embeddings.word_embeddings.weight
+    assert other.lm_head.decoder.bias is other.lm_head.bias
+    # A stock state, with the tied tensors under both names, is read as well.
+    other.load_state_dict(twin(model).state_dict())
+
+
+def test_it_begins_as_hugging_face_does() -> None:
+    model = small()
+    torch.manual_seed(0)
+    stock = RobertaForMaskedLM(model.config)
+    for name, one in stock.named_parameters():
+        assert torch.equal(one, model.get_parameter(name)), name
+
+
+def test_the_stock_model_shares_the_parameters() -> None:
+    model = small().eval()
+    stock = model.stock()
+    assert {id(one) for one in stock.parameters()} == {id(one) for one in model.parameters()}
+    torch.testing.assert_close(stock(tokens()).logits, model.head(model.encode(tokens())))
+
+
+def test_tokenizers_whose_padding_comes_late_and_long_sequences() -> None:
+    model = small(vocab_size=700, pad_id=650, length=600).eval()
+    ids = torch.randint(5, 600, (2, 600), generator=torch.Generator().manual_seed(0))
+    torch.testing.assert_close(model.head(model.encode(ids)), twin(model)(ids).logits, rtol=1e-4, atol=1e-5)
+    with pytest.raises(ValueError, match="sequences of 601 tokens, and the model has 600 positions"):
+        model.encode(torch.zeros(1, 601, dtype=torch.long))
+    with pytest.raises(ValueError, match="multiple of the 3 heads"):
+        small(heads=3)

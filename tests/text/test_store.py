@@ -1,0 +1,304 @@
+"""A store holds every document between <s> and </s>, is made once, and is whole or not there."""
+
+import json
+import pickle
+import signal
+import subprocess
+import sys
+import textwrap
+from itertools import pairwise
+from pathlib import Path
+
+import datasets
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from tokenizers import Tokenizer, models, pre_tokenizers
+
+from r2mae.errors import UserError
+from r2mae.text import encoding
+from r2mae.text.encoding import Tokenised, cores, encoded
+from r2mae.text.store import (
+    META,
+    OFFSETS,
+    TOKENS,
+    TokenStore,
+    cache_folder,
+    corpus_tokenizer,
+    open_store,
+    source_fingerprint,
+)
+from r2mae.text.tokenizer import TextTokenizer, train_bpe
+
+TEXTS = [f"document {number}: the cat sat on the mat\nand <mask> on the </s> log" for number in range(40)]
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> TextTokenizer:
+    return train_bpe(TEXTS, 300)
+
+
+@pytest.fixture
+def corpus(tmp_path: Path) -> Path:
+    path = tmp_path / "corpus.txt"
+    path.write_text("\n\n".join(TEXTS), encoding="utf-8")
+    return path
+
+
+def decoded(store: TokenStore, tokenizer: TextTokenizer) -> list[str]:
+    """The documents of a store, once their frame is checked."""
+    tokens, offsets, documents = store.tokens, store.offsets(), []
+    for first, last in pairwise(offsets):
+        ids = tokens[first:last]
+        assert (ids[0], ids[-1]) == (tokenizer.bos_id, tokenizer.eos_id)
+        assert not set(ids[1:-1].tolist()) & set(tokenizer.special_ids)
+        documents.append(tokenizer.backend.decode(ids[1:-1].tolist(), skip_special_tokens=False))
+    return documents
+
+
+def test_documents_come_back_in_order(corpus: Path, tokenizer: TextTokenizer) -> None:
+    store = open_store(corpus, tokenizer)
+    assert len(store) == len(TEXTS)
+    assert store.tokens.dtype == np.uint16
+    assert decoded(store, tokenizer) == TEXTS
+    assert store.tokenizer().fingerprint == tokenizer.fingerprint
+    store.verify()
+
+
+@given(
+    texts=st.lists(
+        st.text(st.characters(codec="utf-8", exclude_characters="\r\n"), max_size=40)
+        | st.lists(st.sampled_from(["<s>", "</s>", "<mask>", " ", "a", "<pad>", "<unk>"])).map("".join),
+        min_size=1,
+        max_size=12,
+    ),
+    threads=st.integers(1, 4),
+    block=st.integers(1, 60),
+)
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_any_text_in_any_blocks(tokenizer: TextTokenizer, texts: list[str], threads: int, block: int) -> None:
+    """Order and content are kept however the work is divided; text never becomes a special token."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(encoding, "_BLOCK", block)
+        parts = list(encoded(iter(texts), tokenizer, np.dtype(np.uint16), threads))
+    tokens = np.concatenate([part for part, _ in parts])
+    ends = np.cumsum(np.concatenate([lengths for _, lengths in parts]))
+    for text, first, last in zip(texts, [0, *ends[:-1]], ends, strict=True):
+        inner = tokens[first + 1 : last - 1].tolist()
+        assert (tokens[first], tokens[last - 1]) == (0, 2)
+        assert not set(inner) & set(tokenizer.special_ids)
+        assert tokenizer.backend.decode(inner, skip_special_tokens=False) == text
+
+
+def test_large_vocabularies_take_four_bytes(corpus: Path) -> None:
+    words = {"<s>": 0, "</s>": 1, "<pad>": 2, "<mask>": 3, "<unk>": 4, "cat": 70_000}
+    backend = Tokenizer(models.WordLevel(words, unk_token="<unk>"))
+    backend.pre_tokenizer = pre_tokenizers.Whitespace()
+    store = open_store(corpus, TextTokenizer.of(backend, {}, "test"))
+    assert store.tokens.dtype == np.uint32
+    assert (store.tokens == 70_000).sum() == len(TEXTS)
+
+
+def test_a_corpus_is_tokenised_once(corpus: Path, tokenizer: TextTokenizer, tmp_path: Path) -> None:
+    stages: list[Tokenised] = []
+    first = open_store(corpus, tokenizer, progress=stages.append)
+    assert (stages[-1].documents, stages[-1].tokens) == (first.meta.documents, first.meta.tokens)
+    assert stages[-1].fraction == pytest.approx(1)
+    assert stages[-1].seconds_left == pytest.approx(0)
+    stages.clear()
+    moved = tmp_path / "moved.txt"
+    corpus.rename(moved)
+    assert open_store(moved, tokenizer, progress=stages.append).folder == first.folder
+    assert not stages
+    assert open_store(first.folder, tokenizer).folder == first.folder  # a store by its own path
+    assert source_fingerprint(first.folder) == first.meta.content
+    assert source_fingerprint(moved) == first.meta.fingerprint
+    moved.write_text("other text")
+    assert open_store(moved, tokenizer, progress=stages.append).folder != first.folder
+    assert stages
+
+
+def test_data_set_objects_are_found_again(tokenizer: TextTokenizer) -> None:
+    rows = datasets.Dataset.from_dict({"text": TEXTS})
+    store = open_store(rows, tokenizer)
+    assert decoded(store, tokenizer) == TEXTS
+    assert open_store(rows.to_iterable_dataset(), tokenizer).folder == store.folder
+
+
+def test_the_cache_is_where_the_user_wants_it(
+    corpus: Path, tokenizer: TextTokenizer, tmp_path: Path, own_cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert open_store(corpus, tokenizer).folder.parent == own_cache / "tokens"
+    assert open_store(corpus, tokenizer, cache=tmp_path / "here").folder.parent == tmp_path / "here" / "tokens"
+    monkeypatch.setenv("R2MAE_CACHE", "")
+    assert cache_folder() == Path.home() / ".cache" / "r2mae"
+
+
+def test_the_tokenizer_of_a_corpus_is_trained_once(corpus: Path, own_cache: Path) -> None:
+    first = corpus_tokenizer(corpus, 300)
+    assert first.fingerprint == train_bpe(TEXTS, 300).fingerprint
+    (file,) = (own_cache / "tokenizers").glob("*/tokenizer.json")
+    before = file.stat().st_mtime_ns
+    assert corpus_tokenizer(corpus, 300).fingerprint == first.fingerprint
+    assert file.stat().st_mtime_ns == before
+    assert corpus_tokenizer(corpus, 290).vocab_size == 290
+    limited = corpus_tokenizer(corpus, 300, limit=sum(map(len, TEXTS[:5])))
+    assert limited.fingerprint == train_bpe(TEXTS[:5], 300).fingerprint
+    assert corpus_tokenizer(open_store(corpus, limited).folder, 8000).fingerprint == limited.fingerprint
+
+
+def test_a_store_travels_to_other_processes_as_a_path(corpus: Path, tokenizer: TextTokenizer) -> None:
+    store = open_store(corpus, tokenizer)
+    mapped = store.tokens
+    sent = pickle.loads(pickle.dumps(store))
+    assert not [value for value in vars(sent).values() if isinstance(value, np.ndarray)]
+    assert np.array_equal(sent.tokens, mapped)
+
+
+def test_threads_of_the_library_stay_unused(corpus: Path, tokenizer: TextTokenizer) -> None:
+    """Else each process that is forked afterwards is told of them on standard error."""
+    tokenizer_file = corpus.with_name("tokenizer.json")
+    tokenizer_file.write_text(tokenizer.to_json(), encoding="utf-8")
+    code = f"""
+        import os
+        from r2mae.text.store import open_store
+        from r2mae.text.tokenizer import load_tokenizer
+        open_store({str(corpus)!r}, load_tokenizer({str(tokenizer_file)!r}))
+        assert "TOKENIZERS_PARALLELISM" not in os.environ
+        if os.fork() == 0:
+            os._exit(0)
+        os.wait()
+    """
+    done = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def refused(folder: Path, *parts: str) -> None:
+    with pytest.raises(UserError) as caught:
+        TokenStore(folder).verify()
+    message = str(caught.value)
+    assert "\n" not in message
+    for part in (str(folder), *parts):
+        assert part in message
+
+
+def test_a_store_of_another_tokenizer(corpus: Path, tokenizer: TextTokenizer) -> None:
+    folder = open_store(corpus, tokenizer).folder
+    other = train_bpe(TEXTS, 280)
+    with pytest.raises(UserError, match="made with another tokenizer: leave the tokenizer out"):
+        open_store(folder, other)
+    assert open_store(corpus, other).folder != folder  # from the corpus, it is tokenised anew
+
+
+def test_damaged_stores(corpus: Path, tokenizer: TextTokenizer) -> None:
+    folder = open_store(corpus, tokenizer).folder
+    whole = {name: (folder / name).read_bytes() for name in (TOKENS, OFFSETS, META)}
+
+    def with_file(name: str, data: bytes | None) -> None:
+        for other, kept in whole.items():
+            (folder / other).write_bytes(kept)
+        (folder / name).unlink() if data is None else (folder / name).write_bytes(data)
+
+    meta = json.loads(whole[META])
+    with_file(TOKENS, whole[TOKENS][:-2])
+    refused(folder, "is damaged", TOKENS, "delete the folder")
+    with_file(TOKENS, None)
+    refused(folder, "is damaged", TOKENS)
+    with_file(TOKENS, bytes([whole[TOKENS][0] ^ 4]) + whole[TOKENS][1:])
+    refused(folder, "has changed")
+    with_file(OFFSETS, whole[OFFSETS][:-4])
+    refused(folder, "is damaged")
+    with_file(OFFSETS, whole[OFFSETS][:-8] + bytes(8))
+    refused(folder, "does not fit")
+    with_file(META, None)
+    refused(folder, "no token store")
+    for values in ("{", "[]", "{}", json.dumps(meta | {"format": 99}), json.dumps(meta | {"tokens": "many"})):
+        with_file(META, values.encode())
+        refused(folder, "is damaged", META)
+    for values in (meta | {"dtype": "O"}, meta | {"documents": -1}, meta | {"more": 1}):
+        with_file(META, json.dumps(values).encode())
+        refused(folder, META, "wrong entries")
+    with_file(META, whole[META])
+    TokenStore(folder).verify()
+
+
+def test_bad_text_leaves_nothing_behind(tmp_path: Path, tokenizer: TextTokenizer, own_cache: Path) -> None:
+    bad = tmp_path / "bad.txt"
+    bad.write_bytes(b"good\n\n" * 100 + b"\xff\n")
+    with pytest.raises(UserError, match="line 201: is not UTF-8"):
+        open_store(bad, tokenizer)
+    assert not [entry for entry in (own_cache / "tokens").iterdir() if not entry.name.endswith(".lock")]
+    bad.write_bytes(b"\n\n")
+    with pytest.raises(UserError, match="holds no text"):
+        open_store(bad, tokenizer)
+
+
+def test_a_place_that_cannot_be_written(corpus: Path, tokenizer: TextTokenizer, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(UserError, match=r"cannot be written .*: point R2MAE_CACHE at a folder with room"):
+        open_store(corpus, tokenizer, cache=tmp_path / "file")
+
+
+def test_an_error_of_the_disk_is_told(corpus: Path, tokenizer: TextTokenizer, own_cache: Path) -> None:
+    def full(stage: Tokenised) -> None:
+        raise OSError(28, "No space left on device")
+
+    with pytest.raises(UserError, match=r"cannot be written \(No space left on device\)"):
+        open_store(corpus, tokenizer, progress=full)
+    assert not [entry for entry in (own_cache / "tokens").iterdir() if not entry.name.endswith(".lock")]
+
+
+SLOW = """
+    import sys, time
+    from r2mae.text import encoding
+    from r2mae.text.store import open_store
+    from r2mae.text.tokenizer import load_tokenizer
+    encoding._BLOCK = 200
+    blocks = 0
+    def slow(stage):
+        global blocks
+        blocks += 1
+        print("block", flush=True)
+        time.sleep(float(sys.argv[3]))
+    store = open_store(sys.argv[1], load_tokenizer(sys.argv[2]), progress=slow)
+    store.verify()
+    print("done", blocks, store.folder)
+"""
+
+
+def start(corpus: Path, tokenizer: TextTokenizer, pause: float) -> "subprocess.Popen[str]":
+    file = corpus.with_name("tokenizer.json")
+    if not file.exists():
+        file.write_text(tokenizer.to_json(), encoding="utf-8")
+    command = [sys.executable, "-c", textwrap.dedent(SLOW), str(corpus), str(file), str(pause)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+
+
+def test_a_killed_process_leaves_no_half_store(corpus: Path, tokenizer: TextTokenizer, own_cache: Path) -> None:
+    process = start(corpus, tokenizer, 60)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "block\n"
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    process.stdout.close()
+    assert [entry.suffix for entry in (own_cache / "tokens").glob(".*") if entry.is_dir()] == [".tmp"]
+    store = open_store(corpus, tokenizer)
+    assert decoded(store, tokenizer) == TEXTS
+    assert not [entry for entry in store.folder.parent.glob(".*") if entry.is_dir()]
+
+
+def test_a_second_process_waits_for_the_first(corpus: Path, tokenizer: TextTokenizer) -> None:
+    first = start(corpus, tokenizer, 0.1)
+    assert first.stdout is not None
+    assert first.stdout.readline() == "block\n"
+    second = start(corpus, tokenizer, 0)
+    ends = [process.communicate()[0].splitlines()[-1].split() for process in (first, second)]
+    assert [end[0] for end in ends] == ["done", "done"]
+    assert int(ends[0][1]) > 1
+    assert int(ends[1][1]) == 0
+    assert ends[0][2] == ends[1][2]
+
+
+def test_cores_are_those_of_this_process() -> None:
+    assert cores() >= 1
