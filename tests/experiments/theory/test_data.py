@@ -207,3 +207,11 @@ def test_a_missing_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr(builtins, "__import__", without)
     refused(tmp_path / "a.h5ad", r"pip install 'r2mae\[cells\]'")
+
+
+def test_named_sets_of_cells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("R2MAE_DATA", str(tmp_path))
+    with pytest.raises(UserError, match="csle"):
+        load_matrix("csle")  # known, and not there
+    with pytest.raises(UserError, match="did you mean 'csle'"):
+        load_matrix("cslee")

@@ -6,6 +6,8 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Float
 
+from r2mae.catalogue import locate
+from r2mae.cells.sets import SETS as CELLS
 from r2mae.errors import UserError, nearest
 from r2mae.images.formats import check_memory, reading
 from r2mae.images.sets import SETS
@@ -43,8 +45,9 @@ def load_matrix(source: str | Path, *, max_features: int = MAX_FEATURES) -> Matr
     Parameters
     ----------
     source : str or Path
-        ``digits``, ``mnist``, or the path of a .npy (two axes, or images), a table (.csv, .tsv; a header is optional),
-        a .h5ad (counts become log1p of counts scaled to the median total), or images.
+        ``digits``, ``mnist``, a set of cells such as ``csle``, or the path of a .npy (two axes, or images), a table
+        (.csv, .tsv; a header is optional), a .h5ad (counts become log1p of counts scaled to the median total), or
+        images.
     max_features : int
         With more, those of the largest variance are kept.
 
@@ -56,6 +59,8 @@ def load_matrix(source: str | Path, *, max_features: int = MAX_FEATURES) -> Matr
     if max_features < 2:
         raise UserError(f"max_features must be 2 or more, not {max_features}")
     name, path = str(source), Path(source).expanduser()
+    if name in CELLS:
+        (path,) = locate(CELLS[name]).values()
     suffix = path.suffix.lower()
     if name not in SETS and not (name and path.exists()):
         raise _not_there(name, path)
@@ -183,5 +188,5 @@ def _is_count_up(values: np.ndarray) -> bool:
 
 def _not_there(name: str, path: Path) -> UserError:
     if path.suffix or len(path.parts) > 1:
-        return UserError(f"{path}: no such file or folder: give a named set ({', '.join(SETS)}), {_PATHS}")
-    return UserError(f"unknown data {name!r}: {nearest(name, SETS)} (or give the path of {_PATHS})")
+        return UserError(f"{path}: no such file or folder: give a named set ({', '.join((*SETS, *CELLS))}), {_PATHS}")
+    return UserError(f"unknown data {name!r}: {nearest(name, (*SETS, *CELLS))} (or give the path of {_PATHS})")
