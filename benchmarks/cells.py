@@ -20,6 +20,7 @@ from scipy import sparse
 
 from benchmarks.timing import alternate, ratio_of
 from r2mae.cells.config import CellsConfig
+from r2mae.cells.wing import WING, CellsWing
 from r2mae.masking import Key
 from r2mae.masking.masks import hidden_count
 from r2mae.masking.schemes import make_scheme
@@ -63,22 +64,17 @@ class Data:
         self.architecture: dict[str, Any] = {"model": "mlp", "genes": genes, "batches": ["all"]}
 
 
-class Wing:
-    """The wing `cells` without files."""
+class Wing(CellsWing):
+    """The wing `cells` with counts in place of a file."""
 
-    name = "cells"
-    config = CellsConfig
-
-    def __init__(self) -> None:
-        from r2mae.cells.wing import WING
-
-        self.ratios, self.build = WING.ratios, WING.build
+    def __init__(self, data: Data) -> None:
+        self.data = data
 
     def fingerprint(self, config: CellsConfig) -> str:
         return "synthetic"
 
-    def load(self, config: CellsConfig) -> Data:
-        raise NotImplementedError
+    def load(self, config: CellsConfig) -> Any:
+        return self.data
 
 
 def synthetic(cells: int, genes: int, density: float) -> sparse.csr_matrix:
@@ -101,7 +97,7 @@ def ours(config: CellsConfig, counts: sparse.csr_matrix) -> float:
     data = Data(counts)
     data.architecture |= {"n_hidden": config.n_hidden, "n_latent": config.n_latent}
     with tempfile.TemporaryDirectory() as folder:
-        fit(config, Wing(), Path(folder) / "run", data=data)  # type: ignore[arg-type]
+        fit(config, Wing(data), Path(folder) / "run")
     return data.train.seconds_a_step
 
 
@@ -180,7 +176,7 @@ def matrix_rate() -> float:
 
 def bound(config: CellsConfig, genes: int) -> float:
     """Measure the rate, and return the seconds that the products of a step take at it, on average over the ratios."""
-    ratio = make_scheme(config.scheme, Wing().ratios).bind(config.steps or 1).ratio
+    ratio = make_scheme(config.scheme, WING.ratios).bind(config.steps or 1).ratio
     key = Key.root(config.seed).fold("ratio")
     work = [
         sum(m * k * n for m, k, n in products(config, genes, ratio(step, key))) for step in range(config.steps or 1)

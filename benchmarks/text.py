@@ -84,15 +84,18 @@ class Data:
 
 
 class Wing:
-    """The wing `text` without files."""
+    """The wing `text` with random tokens in place of a corpus, and so without a tokenizer."""
 
     name, config, ratios = "text", TextConfig, RatioDefaults(fixed=LOW, low=LOW, high=HIGH)
+
+    def __init__(self, data: Data) -> None:
+        self.data = data
 
     def fingerprint(self, config: Any) -> str:
         return "random"
 
     def load(self, config: Any) -> Any:
-        raise NotImplementedError
+        return self.data
 
     def build(self, values: Mapping[str, Any]) -> tuple[Task, nn.Module]:
         return TokenTask.from_architecture(values), MaskedLanguageModel.from_architecture(values)
@@ -132,7 +135,7 @@ def ours(options: argparse.Namespace) -> float:
         lr=1e-4,
     )
     with tempfile.TemporaryDirectory() as folder:
-        fit(config, Wing(), Path(folder) / "run", data=data)  # type: ignore[arg-type]
+        fit(config, Wing(data), Path(folder) / "run")
     return data.train.seconds_a_step
 
 
@@ -224,8 +227,7 @@ def bound(options: argparse.Namespace) -> float:
 
 def difference(options: argparse.Namespace) -> float:
     """Return how far our loss is from that of the stock model, on the same weights and masks without dropout."""
-    task, model = Wing().build(architecture(options))
-    assert isinstance(model, MaskedLanguageModel)
+    task, model = (kind.from_architecture(architecture(options)) for kind in (TokenTask, MaskedLanguageModel))
     rows = torch.from_numpy(Rows(options).tokens[: min(options.rows, 8)])
     corrupted = task.corrupt(rows, 0.275, Key.root(0))
     with torch.no_grad():

@@ -1,6 +1,5 @@
 """What the README tells people to type works."""
 
-import os
 import re
 from pathlib import Path
 
@@ -19,15 +18,12 @@ BLOCKS = re.findall(r"```python\n(.*?)```", TEXT, flags=re.DOTALL)
 @pytest.mark.parametrize("block", BLOCKS, ids=lambda block: block.splitlines()[0])
 @pytest.mark.filterwarnings("ignore:.*does not have many workers.*")
 @pytest.mark.filterwarnings("ignore:.*`isinstance.treespec, LeafSpec.` is deprecated.*")
-def test_python_blocks_run(block: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_python_blocks_run(
+    block: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
     monkeypatch.chdir(tmp_path)
     if CELLS in block:
-        beside = Path(__file__).resolve().parents[2] / "shared" / "data"
-        there = Path(os.environ.get("R2MAE_DATA") or beside).expanduser() / "cells" / CELLS
-        if not there.exists():
-            assert os.environ.get("CI") != "true", f"no real cells at {there}"
-            pytest.skip(f"no real cells at {there}")
-        (tmp_path / CELLS).symlink_to(there)
+        (tmp_path / CELLS).symlink_to(request.getfixturevalue("shared_data") / "cells" / CELLS)
     exec(compile(block, "README.md", "exec"), {})
 
 

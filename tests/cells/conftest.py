@@ -1,6 +1,5 @@
-"""Cells of one's own making, and where the real ones are."""
+"""Cells of one's own making."""
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -51,17 +50,3 @@ def own_data_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder.mkdir()
     monkeypatch.setenv("R2MAE_DATA", str(folder))
     return folder
-
-
-@pytest.fixture
-def shared_data(monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder of real data: $R2MAE_DATA, else ../shared/data beside the repository; skips without, but not in CI."""
-    beside = Path(__file__).resolve().parents[3] / "shared" / "data"
-    root = Path(os.environ.get("R2MAE_DATA") or beside).expanduser()
-    if not (root / "cells").is_dir():
-        reason = f"no real cells: {root / 'cells'} is not a folder (set R2MAE_DATA)"
-        if os.environ.get("CI") == "true":
-            pytest.fail(reason)
-        pytest.skip(reason)
-    monkeypatch.setenv("R2MAE_DATA", str(root))
-    return root

@@ -1,10 +1,6 @@
 """scVI, trained for real by scvi-tools, as something to compare with."""
 
-import logging
 import math
-import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +13,7 @@ from r2mae.cells.batches import split_data
 from r2mae.cells.config import CellsConfig
 from r2mae.cells.task import CSR, dense
 from r2mae.errors import UserError, unknown
+from r2mae.training.quiet import quiet_lightning
 
 if TYPE_CHECKING:
     from anndata import AnnData
@@ -40,7 +37,7 @@ class TrainedScvi:
 
     def embedding(self) -> Float32[np.ndarray, "cells latent"]:
         """Return the means of the posteriors of its cells."""
-        with _quietly():
+        with quiet_lightning([""]):
             return np.asarray(self.model.get_latent_representation(batch_size=_CHUNK), dtype=np.float32)
 
     @torch.no_grad()
@@ -103,7 +100,7 @@ def train_scvi(table: "CellTable", config: CellsConfig, **options: Any) -> Train
         if name not in values:
             raise unknown("option of scVI", name, values)
     values.update(options)
-    with _quietly():
+    with quiet_lightning([""]):
         scvi.settings.seed = config.seed
         adata = _adata_of(table)
         scvi.model.SCVI.setup_anndata(adata, batch_key="batch" if len(table.batches) > 1 else None)
@@ -147,19 +144,3 @@ def _adata_of(table: "CellTable") -> "AnnData":
     names = pd.Categorical.from_codes(table.batch, categories=pd.Index([str(name) for name in table.batches]))
     obs = pd.DataFrame({"batch": names}, index=table.obs.index.astype(str))
     return AnnData(vstack(parts, format="csr").astype(np.float32), obs=obs)
-
-
-@contextmanager
-def _quietly() -> Iterator[None]:
-    """Keep Lightning's advice and its warnings of its own deprecated calls out of a comparison's output."""
-    loggers = [logging.getLogger(name) for name in ("lightning.pytorch", "lightning.fabric")]
-    levels = [logger.level for logger in loggers]
-    for logger in loggers:
-        logger.setLevel(logging.ERROR)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        for logger, level in zip(loggers, levels, strict=True):
-            logger.setLevel(level)

@@ -21,7 +21,7 @@ def run(words: Sequence[str]) -> int:
         f"r2mae compare {subject.wing.name} DATA",
         "Pretrain under several masking schemes and seeds, and say which wins. The same command goes on where it was "
         f"cut off; finished runs are never repeated. {describe(subject)}",
-        "r2mae compare digits --schemes fixed r2mae mdlm --seeds 3 --out runs/digits",
+        f"r2mae compare {next(iter(subject.wing.sets))} --schemes fixed r2mae mdlm --seeds 3 --out runs/mine",
     )
     add_config(parser, subject, skip=("scheme", "seed"), more=_OWN)
     parser.add_argument(

@@ -40,8 +40,9 @@ class Parser(jsonargparse.ArgumentParser):
         )
 
     def format_help(self, formatter: argparse.HelpFormatter | None = None) -> str:
-        """Return the help, with `--batch_size` written as people type it."""
-        return re.sub(r"--[a-z_]+", lambda match: match[0].replace("_", "-"), super().format_help(formatter))
+        """Return the help, with `--batch_size` and `--labels a b` written as people type them."""
+        dashed = re.sub(r"--[a-z_]+", lambda match: match[0].replace("_", "-"), super().format_help(formatter))
+        return dashed.replace("[ITEM,...]", "NAME ...")
 
     def read(self, words: Sequence[str]) -> dict[str, Any]:
         """Parse, or raise a :class:`UserError`."""

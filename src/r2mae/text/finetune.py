@@ -7,8 +7,7 @@ examples would favour whoever fluctuates more.
 """
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,7 +23,7 @@ from r2mae.masking.keys import Key, permutation
 from r2mae.text.classifier import Pretrained, build_classifier, load_pretrained
 from r2mae.text.glue import GlueTask, glue_task, read_glue, score
 from r2mae.text.sentences import Encoded, encode
-from r2mae.training.devices import torch_device
+from r2mae.training.devices import cpu_threads, torch_device
 from r2mae.training.order import BatchOrder
 from r2mae.training.schedule import learning_rate_factor
 
@@ -170,7 +169,7 @@ def finetune(
         raise UserError(f"{train.file}: all {len(train)} examples have the same {glue.label!r}: nothing to learn")
     where, given = torch_device(device), load_pretrained(encoder, tokenizer)
     length = _longest(given, length)
-    with _threads(threads):
+    with cpu_threads(threads):
         began = time.perf_counter()
         parts = [encode(given.tokenizer, part, length) for part in (train, test)]
         steps = recipe.steps(len(train))
@@ -270,14 +269,3 @@ def _some(limit: int) -> int:
     if limit < 2:
         raise UserError(f"fine-tuning: limit must be 2 or more examples, not {limit}")
     return limit
-
-
-@contextmanager
-def _threads(count: int | None) -> Iterator[None]:
-    before = torch.get_num_threads()
-    if count is not None:
-        torch.set_num_threads(count)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)

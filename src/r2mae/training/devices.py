@@ -1,4 +1,7 @@
-"""Devices by name."""
+"""Devices by name, and threads by number."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import torch
 
@@ -27,3 +30,15 @@ def lightning_device(name: str) -> tuple[str, int | list[int]]:
     """Return the same for Lightning: accelerator, and number or list of devices."""
     device = torch_device(name)
     return device.type, 1 if device.index is None else [device.index]
+
+
+@contextmanager
+def cpu_threads(count: int | None) -> Iterator[None]:
+    """Compute with so many threads of torch (None: as many as there are), and with as many as before afterwards."""
+    before = torch.get_num_threads()
+    if count is not None:
+        torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

@@ -1,8 +1,6 @@
 """``fit``: from a configuration to a trained model in a run folder, resuming by itself where a run was cut off."""
 
-import logging
 import signal
-import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
@@ -21,7 +19,7 @@ from r2mae.errors import UserError
 from r2mae.masking.keys import Key
 from r2mae.training.checkpoint import EARLY, SECONDS, STEP, AtomicCheckpointIO, read_checkpoint
 from r2mae.training.config import RunConfig, scheme_of
-from r2mae.training.devices import lightning_device
+from r2mae.training.devices import cpu_threads, lightning_device
 from r2mae.training.folder import FolderLock, RunFolder, read_json
 from r2mae.training.interrupt import Stopped, StopRequest
 from r2mae.training.keeper import EarlyStopping, Keeper
@@ -31,6 +29,7 @@ from r2mae.training.metrics import MetricsFile
 from r2mae.training.module import Pretraining
 from r2mae.training.order import BatchOrder
 from r2mae.training.progress import Reporter, Silent
+from r2mae.training.quiet import quiet_lightning
 from r2mae.training.ranks import process_rank
 from r2mae.training.saving import load_weights, save_model
 from r2mae.training.task import Batches, Data, MovableBatches, Trainable
@@ -100,7 +99,7 @@ def fit(
     scheme = scheme_of(config, wing.ratios)  # mistakes are found before anything is written
     lightning_device(config.device)
     folder, rank = RunFolder(out), process_rank(config.devices)
-    with FolderLock(folder.path) if rank == 0 else nullcontext(), _threads(config.threads):
+    with FolderLock(folder.path) if rank == 0 else nullcontext(), cpu_threads(config.threads):
         known = folder.config_file.exists() or rank > 0
         if folder.config_file.exists():
             folder.claim(config, wing.fingerprint(config))
@@ -182,7 +181,7 @@ def _train(
             keeper.reporter = reporter = Silent()
         reporter.start(first, total)
         try:
-            with _quiet(), stop, freed_memory_kept():
+            with quiet_lightning(_KNOWN_WARNINGS), stop, freed_memory_kept():
                 trainer = _trainer(config, keeper, module)
                 path = folder.checkpoint if checkpoint is not None else None
                 trainer.fit(module, _loader(data.train, order, config, trainer), ckpt_path=path, weights_only=True)
@@ -284,17 +283,6 @@ def _loader(data: Batches, order: BatchOrder, config: RunConfig, trainer: Traine
 
 
 @contextmanager
-def _threads(count: int | None) -> Iterator[None]:
-    before = torch.get_num_threads()
-    if count is not None:
-        torch.set_num_threads(count)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
-
-
-@contextmanager
 def _keyed_torch(seed: int) -> Iterator[None]:
     """Key weight initialisation, and leave the caller's generator as it was."""
     state = torch.get_rng_state()
@@ -303,20 +291,3 @@ def _keyed_torch(seed: int) -> Iterator[None]:
         yield
     finally:
         torch.set_rng_state(state)
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Silence Lightning's announcements: this package has its own."""
-    loggers = [logging.getLogger(name) for name in ("lightning.pytorch", "lightning.fabric")]
-    levels = [logger.level for logger in loggers]
-    for logger in loggers:
-        logger.setLevel(logging.ERROR)
-    try:
-        with warnings.catch_warnings():
-            for message in _KNOWN_WARNINGS:
-                warnings.filterwarnings("ignore", message=message)
-            yield
-    finally:
-        for logger, level in zip(loggers, levels, strict=True):
-            logger.setLevel(level)
