@@ -32,6 +32,7 @@ from benchmarks.timing import alternate, ratio_of
 from r2mae.masking import Key, Uniform
 from r2mae.masking.masks import hidden_count
 from r2mae.masking.schemes import RatioDefaults
+from r2mae.text.callback import MaskCallback
 from r2mae.text.collator import MaskCollator
 from r2mae.text.config import TextConfig
 from r2mae.text.fast import FastMaskedLM
@@ -189,7 +190,8 @@ def trainer(options: argparse.Namespace, words: PreTrainedTokenizerFast, *, fast
             dataloader_pin_memory=False,
         )
         rows = [{"input_ids": row} for row in data.tokens.tolist()]
-        run = Timed(model, arguments, train_dataset=rows, data_collator=collate)
+        callbacks = [MaskCallback(collate)] if isinstance(collate, MaskCollator) else None
+        run = Timed(model, arguments, train_dataset=rows, data_collator=collate, callbacks=callbacks)
         run.train()
     return float(np.mean(np.diff(run.times)[WARM_UP:]))
 

@@ -35,10 +35,13 @@ KINDS: dict[str, dict[str, Any]] = {
 }
 
 
-def stock(kind: str = "Roberta") -> Any:
+FIVE = ("Roberta", "XLMRoberta", "Camembert", "Bert", "Electra")
+
+
+def stock(kind: str = "Roberta", attention: str = "eager", **options: Any) -> Any:
     sizes = SIZES if kind != "DistilBert" else {"vocab_size": 61, "max_position_embeddings": 40}
-    config = getattr(transformers, f"{kind}Config")(**sizes, **KINDS[kind])
-    config.attn_implementation = "eager"
+    config = getattr(transformers, f"{kind}Config")(**sizes, **KINDS[kind], **options)
+    config._attn_implementation = attention
     for name in ("hidden_dropout_prob", "attention_probs_dropout_prob", "dropout", "attention_dropout"):
         if hasattr(config, name):
             setattr(config, name, 0.0)
@@ -61,9 +64,11 @@ def gradients(model: Any) -> dict[str, torch.Tensor]:
     return {name: one.grad.clone() for name, one in model.named_parameters() if one.grad is not None}
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_loss_and_gradients_are_the_stock_ones(kind: str) -> None:
-    model, inputs = stock(kind), batch()
+@pytest.mark.parametrize(
+    ("kind", "attention"), [*((kind, "eager") for kind in KINDS), *((kind, "sdpa") for kind in FIVE)]
+)
+def test_loss_and_gradients_are_the_stock_ones(kind: str, attention: str) -> None:
+    model, inputs = stock(kind, attention), batch()
     expected = model(**inputs)
     expected.loss.backward()
     before = gradients(model)
@@ -186,3 +191,138 @@ def test_a_head_that_is_not_on_the_last_hidden_states_is_refused() -> None:
     inputs = batch()
     with pytest.raises(UserError, match="a head that FastMaskedLM does not know"):
         FastMaskedLM(Odd(RobertaConfig(**SIZES)))(inputs["input_ids"], labels=inputs["labels"])
+
+
+def of_the_last_layer(model: Any, inputs: dict[str, Any]) -> int:
+    """Return how many tokens the feed-forward part of the last layer was computed for."""
+    seen: list[int] = []
+    dense = model.base_model.encoder.layer[-1].intermediate.dense
+    handle = dense.register_forward_hook(lambda module, given, made: seen.append(made[..., 0].numel()))
+    model(**inputs)
+    handle.remove()
+    return seen[0]
+
+
+@pytest.mark.parametrize("kind", FIVE)
+def test_the_last_layer_is_computed_at_labels(kind: str) -> None:
+    inputs = batch()
+    most = int((inputs["labels"] != -100).sum(1).max())
+    assert of_the_last_layer(FastMaskedLM(stock(kind, "sdpa")), inputs) == 4 * most < 4 * 12
+    # All tokens without labels, in evaluation, and with attention that is not torch's own.
+    model = FastMaskedLM(stock(kind, "sdpa"))
+    assert of_the_last_layer(model, {**inputs, "labels": None}) == 48
+    assert of_the_last_layer(model.eval(), inputs) == 48
+    assert of_the_last_layer(FastMaskedLM(stock(kind, "eager")), inputs) == 48
+
+
+def same_as_stock(model: Any, inputs: dict[str, Any]) -> Any:
+    """Compare loss and gradients of a model with those it has when fast; return the fast output."""
+    torch.manual_seed(0)
+    expected = model(**inputs)
+    expected.loss.backward()
+    before = gradients(model)
+    model.zero_grad()
+    torch.manual_seed(0)
+    found = FastMaskedLM(model)(**inputs)
+    found.loss.backward()
+    torch.testing.assert_close(found.loss, expected.loss, rtol=1e-6, atol=1e-6)
+    after = gradients(model)
+    assert after.keys() == before.keys()
+    for name, grad in before.items():
+        torch.testing.assert_close(after[name], grad, rtol=1e-4, atol=1e-7)
+    return found
+
+
+def test_attention_within_documents_stays_within_them() -> None:
+    # Packed rows: a mask of its own for each token, as flash attention's users give it.
+    inputs = batch()
+    document = torch.tensor([0] * 5 + [1] * 7).expand(4, -1)
+    inputs["attention_mask"] = (document[:, :, None] == document[:, None, :])[:, None]
+    model = stock("Roberta", "sdpa")
+    same_as_stock(model, inputs)
+    assert of_the_last_layer(model, inputs) < 48
+
+
+def test_checkpointed_layers_are_run_again() -> None:
+    model = stock("Roberta", "sdpa")
+    model.activation_checkpointing_enable()
+    same_as_stock(model, batch())
+
+
+def test_hidden_states_that_are_asked_for_are_whole() -> None:
+    found = same_as_stock(stock("Bert", "sdpa"), {**batch(), "output_hidden_states": True})
+    assert [one.shape for one in found.hidden_states] == [(4, 12, 16)] * 3
+
+
+def test_adapters_are_not_passed_by() -> None:
+    class Adapted(torch.nn.Module):
+        def __init__(self, base: torch.nn.Linear) -> None:
+            super().__init__()
+            self.base, self.added = base, torch.nn.Linear(16, 16)
+
+        @property
+        def weight(self) -> torch.Tensor:
+            return self.base.weight
+
+        @property
+        def bias(self) -> torch.Tensor:
+            return self.base.bias
+
+        def forward(self, states: torch.Tensor) -> torch.Tensor:
+            return self.base(states) + self.added(states)
+
+    model = stock("Roberta", "sdpa")
+    for layer in model.roberta.encoder.layer:
+        layer.attention.self.value = Adapted(layer.attention.self.value)
+    same_as_stock(model, batch())
+    assert model.roberta.encoder.layer[0].attention.self.value.added.weight.grad.abs().sum() > 0
+
+
+def test_a_head_of_its_own_and_a_frozen_table_learn_as_before() -> None:
+    same_as_stock(stock("Roberta", "sdpa", tie_word_embeddings=False), batch())
+    model = stock("Roberta", "sdpa")
+    model.roberta.embeddings.word_embeddings.weight.requires_grad_(False)
+    same_as_stock(model, batch())
+
+
+def test_a_head_that_is_untied_later_has_its_own_weights() -> None:
+    model, inputs = FastMaskedLM(stock("Roberta", "sdpa")), batch()
+    model.lm_head.decoder.weight = torch.nn.Parameter(torch.zeros(61, 16))
+    assert torch.equal(model(**inputs).logits[0], model.lm_head.bias.expand(model(**inputs).logits.shape)[0])
+
+
+def test_one_of_several_models_in_a_process_is_fast() -> None:
+    fast, plain, inputs = FastMaskedLM(stock("Roberta", "sdpa")), stock("Roberta", "sdpa"), batch()
+    assert plain(**inputs).logits.shape == (4, 12, 61)
+    torch.testing.assert_close(plain(**inputs).loss, fast(**inputs).loss)
+
+
+def test_dropout_stays_dropout() -> None:
+    model, inputs = stock("Roberta", "sdpa"), batch()
+    for module in model.modules():
+        if isinstance(module, torch.nn.Dropout):
+            module.p = 0.5
+    FastMaskedLM(model)
+    torch.manual_seed(1)
+    first, second = model(**inputs).loss, model(**inputs).loss
+    assert first != second
+    torch.manual_seed(1)
+    assert model(**inputs).loss == first, "torch's generator is all there is"
+    model.eval()
+    assert model(**inputs).loss == model(**inputs).loss
+    assert all(type(module) is not torch.nn.Dropout for module in model.modules() if hasattr(module, "inplace"))
+    stock_again(model)
+    kinds = {type(module).__module__.split(".")[0] for module in model.modules()}
+    assert kinds == {"torch", "transformers"}
+    assert all("selection" not in vars(module) for module in model.modules())
+
+
+def test_a_second_backward_pass_is_possible() -> None:
+    model, inputs = FastMaskedLM(stock("Roberta", "sdpa")), batch()
+    loss = model(**inputs).loss
+    (loss * 3).backward(retain_graph=True)
+    first = gradients(model)
+    model.zero_grad()
+    loss.backward()
+    for name, grad in gradients(model).items():
+        torch.testing.assert_close(grad * 3, first[name], rtol=1e-4, atol=1e-7)

@@ -3,13 +3,11 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from safetensors.torch import load_file
-from torch.nn.functional import cross_entropy, linear
+from torch.nn.functional import cross_entropy
 from transformers import RobertaForMaskedLM
 
-from r2mae.text.model import MaskedLanguageModel, _look_up, attend, drop, vocabulary_losses
+from r2mae.text.model import MaskedLanguageModel
 from r2mae.training.saving import load_weights, save_weights
 
 WORDS, LENGTH = 83, 16
@@ -110,67 +108,8 @@ def test_training_differs_by_dropout_alone() -> None:
     assert torch.equal(first, model(tokens(), columns, targets, units)[0]), "torch's generator is all there is"
 
 
-@pytest.mark.parametrize("rate", [0.0, 0.1, 0.5])
-def test_dropout_keeps_its_share_and_the_mean(rate: float) -> None:
-    torch.manual_seed(0)
-    ones = torch.ones(301, 999, requires_grad=True)
-    dropped = drop(ones, rate)
-    assert (dropped == 0).float().mean().item() == pytest.approx(rate, abs=0.005)
-    kept = dropped.detach()[dropped != 0]
-    torch.testing.assert_close(kept, torch.full_like(kept, 1 / (1 - rate)), rtol=1e-4, atol=0)
-    dropped.sum().backward()
-    assert ones.grad is not None
-    assert torch.equal(ones.grad, dropped.detach()), "what is dropped has no gradient"
-
-
-def test_dropout_in_attention_keeps_its_mean() -> None:
-    torch.manual_seed(0)
-    query, key, value = torch.randn(3, 2, 2, 6, 8).unbind(0)
-    exact = attend(query, key, value, None, 0.0)
-    mean = torch.stack([attend(query, key, value, None, 0.2) for _ in range(4000)]).mean(0)
-    torch.testing.assert_close(mean, exact, rtol=0, atol=0.05)
-    mask = torch.ones(2, 1, 1, 6, dtype=torch.bool)
-    mask[0, ..., 4:] = False
-    exact = attend(query, key, value, mask, 0.0)
-    mean = torch.stack([attend(query, key, value, mask, 0.2) for _ in range(4000)]).mean(0)
-    torch.testing.assert_close(mean, exact, rtol=0, atol=0.05)
-
-
-@settings(max_examples=30)
-@given(st.integers(0, 40), st.integers(2, 50), st.floats(0, 60), st.integers(0, 2**31))
-def test_vocabulary_losses_are_cross_entropies(units: int, words: int, scale: float, seed: int) -> None:
-    generator = torch.Generator().manual_seed(seed)
-    features = (torch.randn(units, 8, generator=generator) * scale).requires_grad_()
-    weight = torch.randn(words, 8, generator=generator, requires_grad=True)
-    bias = torch.randn(words, generator=generator, requires_grad=True)
-    targets = torch.randint(0, words, (units,), generator=generator)
-    parts = (features, weight, bias)
-    losses = vocabulary_losses(features, weight, bias, targets)
-    expected = cross_entropy(linear(features, weight, bias), targets, reduction="none")
-    assert losses.isfinite().all(), "however improbable the target"
-    torch.testing.assert_close(losses, expected, rtol=1e-5, atol=1e-3 if scale > 10 else 1e-5)
-    upstream = torch.randn(units, generator=generator)
-    ours = torch.autograd.grad(losses, parts, upstream)
-    theirs = torch.autograd.grad(expected, parts, upstream)
-    for one, other in zip(ours, theirs, strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4)
-    with torch.no_grad():
-        torch.testing.assert_close(vocabulary_losses(features, weight, bias, targets), expected.detach())
-
-
-def test_padding_learns_nothing_from_being_looked_up() -> None:
-    ids, table = torch.tensor([[3, 1, 3], [0, 1, 2]]), torch.randn(5, 4, requires_grad=True)
-    upstream, head = torch.randn(2, 3, 4), torch.randn(5, 4)
-    words, same = _look_up(ids, table, 1)
-    assert torch.equal(same, table)
-    found = torch.autograd.grad((words * upstream).sum() + (same * head).sum(), table)[0]
-    words = torch.nn.functional.embedding(ids, table, padding_idx=1)
-    expected = torch.autograd.grad((words * upstream).sum() + (table * head).sum(), table)[0]
-    torch.testing.assert_close(found, expected)
-
-
 def test_blocks_of_logits_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("r2mae.text.model._BLOCK", 3 * WORDS)
+    monkeypatch.setattr("r2mae.text.kernels._BLOCK", 3 * WORDS)
     model = small().eval()
     _, columns, targets, units = hidden_tokens()
     with torch.no_grad():

@@ -1,11 +1,13 @@
 """What ``transformers.Trainer`` tells a :class:`~r2mae.text.collator.MaskCollator`, and what it logs of it."""
 
 import math
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 from transformers import TrainerCallback
 
 from r2mae.text.collator import MaskCollator
+from r2mae.training.memory import freed_memory_kept
 
 if TYPE_CHECKING:
     from transformers import TrainerControl, TrainerState, TrainingArguments
@@ -13,6 +15,9 @@ if TYPE_CHECKING:
 
 class MaskCallback(TrainerCallback):
     """Tells the collator each epoch, so that masks are new in every one, and logs the mean ratio as ``mask_ratio``.
+
+    While a CPU trains, the process keeps the memory that it frees (:func:`~r2mae.training.memory.freed_memory_kept`):
+    a vocabulary's logits are too large to be asked for anew in every step.
 
     Parameters
     ----------
@@ -27,6 +32,21 @@ class MaskCallback(TrainerCallback):
 
     def __init__(self, collator: MaskCollator) -> None:
         self.collator = collator
+        self._training = ExitStack()
+
+    def on_train_begin(
+        self, args: "TrainingArguments", state: "TrainerState", control: "TrainerControl", **kwargs: Any
+    ) -> None:
+        """Keep freed memory."""
+        self._training.close()
+        if args.device.type == "cpu":
+            self._training.enter_context(freed_memory_kept())
+
+    def on_train_end(
+        self, args: "TrainingArguments", state: "TrainerState", control: "TrainerControl", **kwargs: Any
+    ) -> None:
+        """Give it back."""
+        self._training.close()
 
     def on_epoch_begin(
         self, args: "TrainingArguments", state: "TrainerState", control: "TrainerControl", **kwargs: Any

@@ -11,7 +11,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
-from torch.nn.functional import cross_entropy, dropout, embedding, gelu, linear, scaled_dot_product_attention
+from torch.nn.functional import embedding, gelu
+
+from r2mae.text.kernels import add_dropped, drop, look_up, vocabulary_losses
+from r2mae.text.layers import attend_at
 
 if TYPE_CHECKING:
     from transformers import RobertaForMaskedLM
@@ -19,7 +22,6 @@ if TYPE_CHECKING:
     from r2mae.text.tokenizer import TextTokenizer
 
 _POSITIONS = 512  # of stock RoBERTa, so that a model pretrained on short sequences can be fine-tuned on longer ones
-_BLOCK = 1 << 25  # logits at a time where no gradients are kept, 128 MiB
 # What a tied tensor is called a second time in `RobertaForMaskedLM`, and its first name.
 _TIED = {
     "lm_head.decoder.weight": "roberta.embeddings.word_embeddings.weight",
@@ -128,7 +130,7 @@ class MaskedLanguageModel(nn.Module):
         states : Float tensor, shape (units, width)
         """
         module = self.roberta.embeddings
-        words, table = _look_up(input_ids, module.word_embeddings.weight, module.padding_idx)
+        words, table = look_up(input_ids, module.word_embeddings.weight, module.padding_idx)
         states = self._layers(self._embed(words), None, columns).flatten(0, 1)
         if units is not None:
             states = states.index_select(0, units)
@@ -185,142 +187,22 @@ class MaskedLanguageModel(nn.Module):
         if length > len(positions) - first:
             raise ValueError(f"sequences of {length} tokens, and the model has {len(positions) - first} positions")
         place = positions[first : first + length] + module.token_type_embeddings.weight[0]
-        return self._drop(module.LayerNorm(words + place))
+        rate = self.config.hidden_dropout_prob if self.training else 0.0
+        return drop(module.LayerNorm(words + place), rate)
 
     def _layer(self, layer: nn.Module, states: Tensor, mask: Tensor | None, columns: Tensor | None) -> Tensor:
         """Apply one layer; with `columns`, at these tokens alone (which attend to all)."""
         attention: Any = layer.attention
         own, out = attention.self, attention.output
-        batch, length, width = states.shape
-        heads = own.num_attention_heads
-        if columns is None:
-            projected = _joint(states, own.query, own.key, own.value).view(batch, length, 3, heads, -1)
-            query, key, value = projected.permute(2, 0, 3, 1, 4)
-        else:
-            projected = _joint(states, own.key, own.value).view(batch, length, 2, heads, -1)
-            key, value = projected.permute(2, 0, 3, 1, 4)
-            rows = torch.arange(0, batch * length, length, device=columns.device)[:, None] + columns
-            states = states.flatten(0, 1).index_select(0, rows.flatten()).view(batch, -1, width)
-            query = own.query(states).view(batch, -1, heads, width // heads).transpose(1, 2)
         rate = self.config.attention_probs_dropout_prob if self.training else 0.0
-        context = attend(query, key, value, mask, rate).transpose(1, 2).reshape(batch, -1, width)
-        states = out.LayerNorm(self._drop(out.dense(context)) + states)
+        context, states = attend_at(states, own, columns, mask, rate)
+        states = out.LayerNorm(self._add_dropped(states, out.dense(context)))
         inner: Any = layer.intermediate
         outer: Any = layer.output
-        return outer.LayerNorm(self._drop(outer.dense(gelu(inner.dense(states)))) + states)  # type: ignore[no-any-return]
+        return outer.LayerNorm(self._add_dropped(states, outer.dense(gelu(inner.dense(states)))))  # type: ignore[no-any-return]
 
-    def _drop(self, states: Tensor) -> Tensor:
-        return drop(states, self.config.hidden_dropout_prob) if self.training else states
-
-
-def attend(
-    query: Float[Tensor, "batch heads places width"],
-    key: Float[Tensor, "batch heads length width"],
-    value: Float[Tensor, "batch heads length width"],
-    mask: Bool[Tensor, "batch 1 1 length"] | None,
-    rate: float,
-) -> Float[Tensor, "batch heads places width"]:
-    """Return softmax(QKᵀ/√d)V with dropout of the probabilities; False in `mask` is not attended to."""
-    if rate == 0 or not _plain_cpu(query):
-        return scaled_dot_product_attention(query, key, value, attn_mask=mask, dropout_p=rate)
-    scores = (query * query.shape[-1] ** -0.5) @ key.transpose(-1, -2)
-    if mask is not None:
-        scores = scores.masked_fill(~mask, -torch.inf)
-    return drop(torch.softmax(scores, -1), rate) @ value
-
-
-def drop(states: Float[Tensor, "*shape"], rate: float) -> Float[Tensor, "*shape"]:
-    """Apply dropout; on a CPU from 16 random bits an entry, which takes a fifth of the time of torch's own.
-
-    The rate is then a multiple of 2⁻¹⁶ (0.1 becomes 0.100006), and the scale its exact counterpart.
-    """
-    if rate == 0 or not _plain_cpu(states):
-        return dropout(states, rate)
-    count, dropped = states.numel(), round(rate * 65536)
-    bits = torch.empty(-(-count // 4), dtype=torch.int64).random_(-(2**63), None).view(torch.int16)[:count]
-    kept = bits.ge(dropped - 32768).to(states.dtype).mul_(65536 / (65536 - dropped))
-    return states * kept.view(states.shape)
-
-
-def vocabulary_losses(
-    features: Float[Tensor, "units width"],
-    weight: Float[Tensor, "words width"],
-    bias: Float[Tensor, " words"],
-    targets: Int[Tensor, " units"],
-) -> Float[Tensor, " units"]:
-    """Return the cross entropy of each unit over the whole vocabulary, in nats.
-
-    Without gradients the logits are made and dropped in blocks. With gradients, on a CPU, they are turned in place into
-    what the backward pass needs: the memory of one array of logits, where the stock way takes four.
-    """
-    if not torch.is_grad_enabled():
-        block = max(1, _BLOCK // len(weight))
-        parts = [slice(first, first + block) for first in range(0, max(1, len(features)), block)]
-        return torch.cat([_cross_entropies(features[part], weight, bias, targets[part]) for part in parts])
-    if _plain_cpu(features):
-        return _VocabularyLoss.apply(features, weight, bias, targets.long())  # type: ignore[no-any-return, no-untyped-call]
-    return _cross_entropies(features, weight, bias, targets)
-
-
-def _cross_entropies(features: Tensor, weight: Tensor, bias: Tensor, targets: Tensor) -> Tensor:
-    return cross_entropy(linear(features, weight, bias).float(), targets.long(), reduction="none")
-
-
-class _VocabularyLoss(torch.autograd.Function):
-    """Cross entropies whose logits become the softmax minus one-hot targets where they lie."""
-
-    @staticmethod
-    def forward(ctx: Any, features: Tensor, weight: Tensor, bias: Tensor, targets: Tensor) -> Tensor:
-        logits = torch.addmm(bias, features, weight.t())
-        at = targets[:, None]
-        chosen = logits.gather(1, at)
-        highest = logits.amax(1, keepdim=True)
-        torch.softmax(logits, 1, out=logits)  # row by row, so that it may write where it reads
-        # The logarithm of the sum of exponentials, from the largest probability: it is never rounded to 0.
-        losses = (highest - logits.amax(1, keepdim=True).log() - chosen)[:, 0]
-        logits.scatter_add_(1, at, torch.full_like(chosen, -1.0))
-        ctx.save_for_backward(features, weight, logits)
-        return losses
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, Tensor, None]:
-        features, weight, errors = ctx.saved_tensors
-        each = grads[0][:, None]
-        return (errors @ weight).mul_(each), errors.t() @ (features * each), errors.t().mv(grads[0]), None
-
-
-def _look_up(ids: Tensor, table: Tensor, padding: int) -> tuple[Tensor, Tensor]:
-    """Embed tokens, and return the table for the head that is tied to it."""
-    if torch.is_grad_enabled() and _plain_cpu(table):
-        return _TiedLookup.apply(ids, table, padding)  # type: ignore[no-any-return, no-untyped-call]
-    return embedding(ids, table, padding_idx=padding), table
-
-
-class _TiedLookup(torch.autograd.Function):
-    """Adds the gradient of the tokens' embeddings to that of the head where it lies: one table, not three."""
-
-    @staticmethod
-    def forward(ctx: Any, ids: Tensor, table: Tensor, padding: int) -> tuple[Tensor, Tensor]:
-        ctx.save_for_backward(ids)
-        ctx.padding = padding
-        return embedding(ids, table), table.view_as(table)
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[None, Tensor, None]:
-        (ids,), (words, table) = ctx.saved_tensors, grads
-        words = words.masked_fill((ids == ctx.padding)[..., None], 0.0).flatten(0, 1)
-        # The head's gradient was made for this pass, and nothing else holds it.
-        return None, table.index_add_(0, ids.flatten(), words), None
-
-
-def _plain_cpu(tensor: Tensor) -> bool:
-    """Whether the hand-written kernels apply: not on other devices, in compiled code (which fuses) or autocast."""
-    return not (torch.compiler.is_compiling() or tensor.device.type != "cpu" or torch.is_autocast_enabled("cpu"))
-
-
-def _joint(states: Tensor, *layers: nn.Linear) -> Tensor:
-    """Apply several linear layers as one product."""
-    return linear(states, torch.cat([one.weight for one in layers]), torch.cat([one.bias for one in layers]))
+    def _add_dropped(self, residual: Tensor, states: Tensor) -> Tensor:
+        return add_dropped(residual, states, self.config.hidden_dropout_prob if self.training else 0.0)
 
 
 def _leave_out_tied(module: nn.Module, state: dict[str, Any], prefix: str, metadata: object) -> None:
