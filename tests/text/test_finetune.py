@@ -2,6 +2,7 @@
 
 import copy
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -184,6 +185,43 @@ def test_divergence_is_said(tokenizer: TextTokenizer, folder: Path) -> None:
         model.roberta.encoder.layer[0].output.dense.bias[0] = torch.nan
     with pytest.raises(UserError, match=r"fine-tuning on SST-2 diverged \(seed 2\): lower lr 2e-05"):
         finetune(model, tokenizer, "sst2", folder, seeds=(2,), epochs=0.1)
+
+
+def test_finished_runs_are_not_done_again(
+    tokenizer: TextTokenizer, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done: list[int] = []
+    genuine = module._run
+
+    def again(encoder: MaskedLanguageModel, **options: Any) -> GlueScores:
+        given: dict[str, Any] = {"seeds": (0, 1), "epochs": 1, "kept": tmp_path / "kept.json", **options}
+        return finetune(encoder, tokenizer, "sst2", folder, **given)
+
+    encoder = tiny()
+    expected = finetune(encoder, tokenizer, "sst2", folder, seeds=(0, 1), epochs=1).scores
+    monkeypatch.setattr(module, "_run", lambda *given: (done.append(given[5]), genuine(*given))[1])
+    again(encoder, seeds=(0,))
+    assert done == [0]
+    steps: list[tuple[int, int]] = []
+    assert again(encoder, progress=lambda step, total: steps.append((step, total))).scores == expected
+    assert done == [0, 1]
+    assert steps[0][0] == steps[0][1] // 2, "the bar begins behind what was done"
+    assert again(encoder).scores == expected
+    assert done == [0, 1]
+    # Another recipe, other examples, other weights and a damaged file.
+    for options in ({"lr": 1e-3}, {"limit": 8}, {"epochs": 2}):
+        again(encoder, seeds=(0,), **options)
+    assert done == [0, 1, 0, 0, 0]
+    other = tiny()
+    with torch.no_grad():
+        other.roberta.embeddings.LayerNorm.bias.add_(1)
+    again(other, seeds=(0,))
+    assert done[5:] == [0]
+    again(tiny(dropout=0.3), seeds=(0,))
+    assert done[6:] == [0]
+    (tmp_path / "kept.json").write_text("{", encoding="utf-8")
+    assert again(encoder).scores == expected
+    assert done[7:] == [0, 1]
 
 
 def test_names_of_scores() -> None:

@@ -1,3 +1,4 @@
+import copy
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -277,3 +278,22 @@ def test_the_vocabulary_of_replacements_is_made_once() -> None:
 def test_outputs_are_outputs() -> None:
     one = task()
     assert isinstance(one.forward(model().eval(), one.corrupt(batch(), 0.3, KEY)), Output)
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_however_the_ratio_varies_it_is_compiled_twice_at_most() -> None:
+    counters: Any = torch._dynamo.utils.counters
+    torch._dynamo.reset()
+    counters.clear()
+    task = TokenTask.from_architecture(ARCHITECTURE)
+    model = MaskedLanguageModel.from_architecture({**ARCHITECTURE, "dropout": 0.0})
+    plain = copy.deepcopy(model)
+    model.compile(backend="eager")  # what is counted is graphs, and these are traced alike for any backend
+    batch = torch.randint(5, WORDS - 1, (6, LENGTH), generator=torch.Generator().manual_seed(0))
+    for step, ratio in enumerate((0.2, 0.35, 0.15, 0.4, 0.27, 0.9, 0.3, 0.18)):
+        corrupted = task.corrupt(batch, ratio, Key.root(0).fold(step))
+        found = task.losses(task.forward(model, corrupted), corrupted).mean()
+        torch.testing.assert_close(found, task.losses(task.forward(plain, corrupted), corrupted).mean())
+        found.backward()
+    assert 1 <= counters["stats"]["unique_graphs"] <= 2
+    torch._dynamo.reset()

@@ -44,7 +44,7 @@ def run(words: Sequence[str]) -> int:
     values = parser.read(words)
     path = Path(values["run"])
 
-    from r2mae.cli.show import print_json, scores_table
+    from r2mae.cli.show import counting_bar, print_json, scores_table
     from r2mae.experiments.cell import evaluate
     from r2mae.experiments.plan import words_of
     from r2mae.experiments.wings import wing_of_run
@@ -65,7 +65,10 @@ def run(words: Sequence[str]) -> int:
     for name in options:
         if name not in wing.evaluation_options:
             raise UserError(f"{path} is a run of the wing {wing.name}, which has no --{name}: leave it out")
-    found = evaluate(path, baselines=words_of(values["baselines"]), device=values["device"], **options)
+    with counting_bar("measuring", counted=False, transient=True) as progress:
+        found = evaluate(
+            path, baselines=words_of(values["baselines"]), device=values["device"], progress=progress, **options
+        )
     if values["json"]:
         print_json({"run": str(path), "scores": found.scores, "baselines": found.baselines, "seconds": found.seconds})
         return 0

@@ -1,21 +1,13 @@
 """``r2mae reproduce NAME...``: compute, write and draw figures and tables of the paper."""
 
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from r2mae.cli.parsing import Parser
 from r2mae.errors import UserError, unknown
 
-if TYPE_CHECKING:
-    from rich.console import Console
-
-    from r2mae.experiments.reproduce.artefact import Progress
-
 _OUT = Path("runs") / "reproduce"
-_PAUSE = 10.0  # seconds between lines where there is no terminal for a bar
 
 
 def run(words: Sequence[str]) -> int:
@@ -48,13 +40,12 @@ def run(words: Sequence[str]) -> int:
     if values["jobs"] < 1:
         raise UserError(f"--jobs must be 1 or more, not {values['jobs']}")
 
-    from rich.console import Console
+    from r2mae.cli.show import counting_bar
 
-    console = Console(stderr=True)
     for name in dict.fromkeys(values["names"]):
         artefact = get_artefact(name)
         begun = time.monotonic()
-        with _progress(name, console) as progress:
+        with counting_bar(name, counted=False) as progress:
             files = artefact.run(
                 Path(values["out"] or _OUT) / name, scale=values["scale"], jobs=values["jobs"], progress=progress
             )
@@ -70,24 +61,3 @@ def _listing() -> str:
 
     width = max(map(len, ARTEFACTS)) + 2
     return "NAME is one of:\n" + "\n".join(f"  {name:<{width}}{get_artefact(name).TITLE}" for name in ARTEFACTS)
-
-
-@contextmanager
-def _progress(name: str, console: "Console") -> "Iterator[Progress]":
-    """Show a bar with a time to finish, or a line now and then in a file or pipe."""
-    from rich.progress import Progress as Bar
-
-    from r2mae.training.progress import time_columns
-
-    told = time.monotonic()
-    with Bar(*time_columns(counted=False), console=console, disable=not console.is_terminal) as bar:
-        task = bar.add_task(name, total=None)
-
-        def update(done: int, total: int) -> None:
-            nonlocal told
-            bar.update(task, completed=done, total=total)
-            if bar.disable and time.monotonic() - told > _PAUSE:
-                told = time.monotonic()
-                console.print(f"{name}: {done / total:.0%}", soft_wrap=True, highlight=False)
-
-        yield update

@@ -1,7 +1,9 @@
 """Scores on the terminal."""
 
 import json
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from rich.console import Console
@@ -10,6 +12,7 @@ from rich.table import Table
 from r2mae.evaluation.metrics import Metric
 from r2mae.files import jsonable
 
+_PAUSE = 10.0  # seconds between lines where there is no terminal for a bar
 _ENDS = ("_donors_low", "_donors_high")
 
 
@@ -27,6 +30,47 @@ class Terminal(Console):
 def print_json(value: Any) -> None:
     """Print plain types as JSON, for scripts; NaN becomes null."""
     print(json.dumps(jsonable(value), indent=2, allow_nan=False))
+
+
+@contextmanager
+def counting_bar(label: str, *, counted: bool = True, transient: bool = False) -> Iterator[Callable[[int, int], None]]:
+    """Show a bar with a time to finish, or a line now and then in a file or pipe.
+
+    Parameters
+    ----------
+    label : str
+        What is done.
+    counted : bool
+        Whether the numbers mean something to people; otherwise their ratio is shown.
+    transient : bool
+        Whether the bar goes away in the end.
+
+    Yields
+    ------
+    callable
+        To be told what is done, and what there is to do.
+    """
+    from rich.progress import Progress
+
+    from r2mae.training.progress import time_columns
+
+    console, told = Console(stderr=True), time.monotonic()
+    columns = time_columns(counted=counted)
+    with Progress(*columns, console=console, disable=not console.is_terminal, transient=transient) as bar:
+        task = bar.add_task(label, total=None)
+
+        def update(done: int, total: int) -> None:
+            nonlocal told
+            bar.update(task, completed=done, total=total)
+            if bar.disable and time.monotonic() - told > _PAUSE:
+                told = time.monotonic()
+                console.print(
+                    f"{label}: {done}/{total}" if counted else f"{label}: {done / total:.0%}",
+                    soft_wrap=True,
+                    highlight=False,
+                )
+
+        yield update
 
 
 def scores_table(columns: Mapping[str, Mapping[str, float]], metrics: Sequence[Metric]) -> None:

@@ -1,8 +1,6 @@
 """``r2mae theory simulate``: the risk measured on random rows and masks, beside the formula."""
 
-import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -38,11 +36,11 @@ def run(words: Sequence[str]) -> int:
     out = folder(values["out"])
     problem = read_problem(values)
 
-    from r2mae.cli.show import print_json
+    from r2mae.cli.show import counting_bar, print_json
     from r2mae.theory import simulate
 
     formula = problem.formula()
-    with user_errors(), _bar(values["repetitions"]) as progress:
+    with user_errors(), counting_bar("simulating", transient=True) as progress:
         measured = simulate(
             problem.cov,
             problem.beta,
@@ -95,28 +93,6 @@ def _table(problem: Problem, formula: "Risk", measured: "Simulation") -> list[di
         {"ratio": label, **{name: float(part[place]) for name, part in parts.items()}}
         for place, label in enumerate(problem.labels())
     ]
-
-
-@contextmanager
-def _bar(repetitions: int) -> Iterator[Callable[[int, int], None]]:
-    """Show a bar with a time to finish; in a file or pipe, a line every ten seconds."""
-    from rich.console import Console
-    from rich.progress import Progress
-
-    from r2mae.training.progress import time_columns
-
-    console, told = Console(stderr=True), time.monotonic()
-    with Progress(*time_columns(), console=console, disable=not console.is_terminal, transient=True) as bar:
-        task = bar.add_task("simulating", total=max(repetitions, 0))
-
-        def advance(done: int, total: int) -> None:
-            nonlocal told
-            bar.update(task, completed=done, total=total)
-            if bar.disable and time.monotonic() - told > 10:
-                told = time.monotonic()
-                console.print(f"simulating: {done}/{total}", highlight=False)
-
-        yield advance
 
 
 def _write(

@@ -3,7 +3,7 @@
 import logging
 import multiprocessing
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -78,7 +78,13 @@ def measure(folder: RunFolder, wing: Wing, *, data: Data | None = None, device: 
     """Measure a finished run with its wing's usual evaluation."""
     config, task, model = load_model(folder.path, wing, device=device)
     folder.check_data(config.data, wing.fingerprint(config))
-    return wing.evaluate(config, task, model, data or wing.load(config))
+    return wing.evaluate(config, task, model, data or wing.load(config), **_working(folder, wing))
+
+
+def _working(folder: RunFolder, wing: Wing, progress: Callable[[int, int], None] | None = None) -> dict[str, Any]:
+    """Return what lets a long evaluation show itself, and go on where it was cut off."""
+    offered = {"kept": folder.evaluation_file, "progress": progress}
+    return {name: value for name, value in offered.items() if name in wing.evaluation_options}
 
 
 @dataclass(frozen=True)
@@ -90,7 +96,14 @@ class Evaluated:
     seconds: float
 
 
-def evaluate(path: Path, *, baselines: Sequence[str] = (), device: str = "auto", **options: Any) -> Evaluated:
+def evaluate(
+    path: Path,
+    *,
+    baselines: Sequence[str] = (),
+    device: str = "auto",
+    progress: Callable[[int, int], None] | None = None,
+    **options: Any,
+) -> Evaluated:
     """Measure a finished run by its folder alone.
 
     Parameters
@@ -100,6 +113,8 @@ def evaluate(path: Path, *, baselines: Sequence[str] = (), device: str = "auto",
     baselines : sequence of str
         To be measured on the same data.
     device : str
+    progress : callable, optional
+        Called with what is done and what there is to do, by evaluations that take long.
     **options
         Of the wing's evaluation.
 
@@ -115,7 +130,7 @@ def evaluate(path: Path, *, baselines: Sequence[str] = (), device: str = "auto",
     folder.check_data(config.data, wing.fingerprint(config))
     check_baselines(config, wing, baselines)
     data = wing.load(config)
-    scores = wing.evaluate(config, task, model, data, **options)
+    scores = wing.evaluate(config, task, model, data, **options, **_working(folder, wing, progress))
     beside = {}
     if isinstance(wing, HasBaselines):
         beside = {name: wing.score_baseline(config, name, data, **options) for name in baselines}

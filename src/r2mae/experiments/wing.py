@@ -41,7 +41,11 @@ class Wing(Trainable, Protocol):
 
     @property
     def evaluation_options(self) -> tuple[str, ...]:
-        """Names of what :meth:`evaluate` can be asked for."""
+        """Names of what :meth:`evaluate` can be asked for.
+
+        One that takes long may take `kept`, a file for what it has finished, and `progress`, which it calls with what
+        is done and what there is to do.
+        """
 
     def evaluate(self, config: Any, task: Any, model: nn.Module, data: Any, **options: Any) -> dict[str, float]:
         """Measure a pretrained model: a number for each of `metrics`, and more if the wing likes."""

@@ -46,6 +46,7 @@ def evaluate(
     lr: float = 2e-5,
     limit: int | None = None,
     threads: int | None = None,
+    kept: str | Path | None = None,
     progress: Progress | None = None,
 ) -> dict[str, float]:
     """Measure a pretrained model.
@@ -62,7 +63,7 @@ def evaluate(
         Tasks of GLUE to be fine-tuned on.
     folder : path, optional
         Where GLUE lies; by default ``glue`` in the data folder.
-    seeds, epochs, lr, limit, threads, progress
+    seeds, epochs, lr, limit, threads, kept, progress
         See :func:`r2mae.text.finetune.finetune`; `progress` counts the steps of all tasks.
 
     Returns
@@ -99,6 +100,7 @@ def evaluate(
                 length=min(LENGTH, config.sequence_length),
                 device=str(next(model.parameters()).device),
                 threads=threads,
+                kept=kept,
                 progress=_shifted(progress, place, len(names)),
             )
         )

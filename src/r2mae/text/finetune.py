@@ -21,6 +21,7 @@ from torch.nn.functional import cross_entropy, mse_loss
 from r2mae.errors import UserError
 from r2mae.masking.keys import Key, permutation
 from r2mae.text.classifier import Pretrained, build_classifier, load_pretrained
+from r2mae.text.finished import FinishedRuns
 from r2mae.text.glue import GlueTask, glue_task, read_glue, score
 from r2mae.text.sentences import Encoded, encode
 from r2mae.training.devices import cpu_threads, torch_device
@@ -118,6 +119,7 @@ def finetune(
     length: int | None = None,
     device: str = "auto",
     threads: int | None = None,
+    kept: str | Path | None = None,
     progress: Progress | None = None,
 ) -> GlueScores:
     """Fine-tune an encoder on a task of GLUE once for each seed, and measure on the held-out examples.
@@ -145,6 +147,9 @@ def finetune(
         "auto", "cpu", "cuda" or "cuda:N"; on a GPU numbers are bf16 where autocast makes them so.
     threads : int, optional
         CPU threads while this runs.
+    kept : path, optional
+        A file in which the scores of finished runs are kept: the same run (weights, examples, recipe and seed) is not
+        done again.
     progress : callable, optional
         Called with steps done and steps in all.
 
@@ -173,16 +178,24 @@ def finetune(
         began = time.perf_counter()
         parts = [encode(given.tokenizer, part, length) for part in (train, test)]
         steps = recipe.steps(len(train))
-        found = []
-        for run, seed in enumerate(seeds):
+        found: list[dict[str, float]] = []
+        book = FinishedRuns(kept, given.model, parts, [glue.name, vars(recipe), where.type]) if kept else None
+        for run, seed in enumerate(map(int, seeds)):
             done = run * steps
             report = (lambda step, done=done: progress(done + step, steps * len(seeds))) if progress else None
-            predicted = _run(given, glue, parts[0], parts[1], recipe, int(seed), where, report)
-            found.append(score(glue, test.labels, predicted))
+            known = book.scores(seed) if book else None
+            if known is None:
+                predicted = _run(given, glue, parts[0], parts[1], recipe, seed, where, report)
+                known = {str(name): value for name, value in score(glue, test.labels, predicted).items()}
+                if book:
+                    book.keep(seed, glue.name, known)
+            elif report:
+                report(steps)
+            found.append(known)
         seconds = time.perf_counter() - began
-    scores = {str(name): tuple(one[name] for one in found) for name in glue.scores}
+    by_name = {str(name): tuple(one[name] for one in found) for name in glue.scores}
     files, broken = (train.file.name, test.file.name), train.broken + test.broken
-    return GlueScores(glue.name, tuple(map(int, seeds)), scores, len(train), len(test), files, broken, seconds)
+    return GlueScores(glue.name, tuple(map(int, seeds)), by_name, len(train), len(test), files, broken, seconds)
 
 
 def _run(

@@ -35,13 +35,18 @@ class TextWing:
     set_defaults = SET_DEFAULTS
 
     def metrics_of(self, config: TextConfig) -> tuple[Metric, ...]:
-        """Return loss and accuracy over the mask ratios, then the own score of each task of GLUE."""
+        """Return loss and accuracy over the mask ratios, then the own score of each task of GLUE.
+
+        With tasks of GLUE the rank is over these alone, as in the paper's Table 2.
+        """
         from r2mae.text.glue import glue_task
 
         tasks = [glue_task(name) for name in config.glue]
         return (
-            Metric("loss", "masked loss, nats a token", higher_is_better=False, bounds=(0, float("inf"))),
-            Metric("accuracy", "masked token accuracy", bounds=(0, 1)),
+            Metric(
+                "loss", "masked loss, nats a token", higher_is_better=False, bounds=(0, float("inf")), ranked=not tasks
+            ),
+            Metric("accuracy", "masked token accuracy", bounds=(0, 1), ranked=not tasks),
             *(Metric(f"{task.name}_{task.scores[0]}", f"{task.title} {task.scores[0]}") for task in tasks),
         )
 
@@ -72,7 +77,7 @@ class TextWing:
         model.tokenizer = tokenizer_of(architecture)
         return TokenTask.from_architecture(architecture), model
 
-    evaluation_options = ("glue", "folder", "limit", "curve")
+    evaluation_options = ("glue", "folder", "limit", "curve", "kept", "progress")
 
     def evaluate(
         self, config: TextConfig, task: "TokenTask", model: "nn.Module", data: "TextData", **options: Any

@@ -44,6 +44,7 @@ class RunFolder:
         self.weights = self.path / "model.safetensors"
         self.model_file = self.path / "model.json"
         self.results_file = self.path / "results.json"
+        self.evaluation_file = self.path / "evaluation.json"  # parts of an evaluation that are finished
         self.data_file = self.path / "data.json"
 
     @property

@@ -1,0 +1,62 @@
+"""Scores of fine-tuning runs that are finished, so that a long evaluation goes on where it was cut off."""
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from torch import nn
+from transformers import PreTrainedConfig
+
+from r2mae.files import write_json
+from r2mae.text.sentences import Encoded
+
+_FORM = 1  # counts changes of the recipe's code that alter scores
+
+
+class FinishedRuns:
+    """Scores by seed, for one encoder, one task and one recipe, in a file that others share.
+
+    Parameters
+    ----------
+    file : path
+        JSON; what cannot be read counts as empty.
+    encoder : nn.Module
+        Of transformers or ours: its weights and settings decide which runs are the same,
+    parts : sequence of Encoded
+        as do the examples to learn from and those to measure on,
+    recipe : sequence
+        and plain values that say how.
+    """
+
+    def __init__(self, file: str | Path, encoder: nn.Module, parts: Sequence[Encoded], recipe: Sequence[Any]) -> None:
+        self.file = Path(file)
+        settings = encoder.config.to_dict() if isinstance(encoder.config, PreTrainedConfig) else {}
+        values = json.dumps([_FORM, *recipe, settings], sort_keys=True, default=str)
+        digest = hashlib.blake2b(values.encode(), digest_size=16)
+        for name, tensor in sorted(encoder.state_dict().items()):
+            digest.update(f"{name}{tuple(tensor.shape)}".encode())
+            digest.update(np.ascontiguousarray(tensor.detach().float().cpu().numpy()).tobytes())
+        for part in parts:
+            digest.update(part.labels.numpy().tobytes())
+            for ids in part.ids:
+                digest.update(np.int64(len(ids)).tobytes() + ids.tobytes())
+        self.name = digest.hexdigest()
+
+    def scores(self, seed: int) -> dict[str, float] | None:
+        """Return what a finished run gave, or None."""
+        found = self._read().get(f"{self.name}-{seed}")
+        return None if found is None else {str(name): float(value) for name, value in found["scores"].items()}
+
+    def keep(self, seed: int, task: str, scores: Mapping[str, float]) -> None:
+        """Add a run."""
+        write_json(self.file, {**self._read(), f"{self.name}-{seed}": {"task": task, "seed": seed, "scores": scores}})
+
+    def _read(self) -> dict[str, Any]:
+        try:
+            found = json.loads(self.file.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return {}
+        return found if isinstance(found, dict) else {}
