@@ -18,6 +18,7 @@ from PIL import Image
 
 from r2mae.errors import UserError
 from r2mae.experiments.analysis import analyse
+from r2mae.experiments.charts import ratio_charts
 from r2mae.experiments.drawing import (
     COLOURS,
     colours_of,
@@ -28,6 +29,7 @@ from r2mae.experiments.drawing import (
     score_by_scheme,
 )
 from r2mae.experiments.figures import comparison_figures, inline_svg, save_figures
+from r2mae.experiments.ratio_figure import scores_by_ratio
 from r2mae.experiments.results import Comparison
 from r2mae.experiments.style import png, svg
 from r2mae.masking.schemes import scheme_names
@@ -222,6 +224,21 @@ def test_saved_files_are_complete_and_the_same_every_time(make_comparison: Make,
         assert image.size[0] == 1024
     text = written[1].read_text()
     assert ">fixed 0.70</text>" in text  # text stays text
+
+
+def test_scores_at_several_ratios_are_drawn(comparison: Comparison, tmp_path: Path) -> None:
+    table = comparison.table.assign(**{"masked_mse_0.5": 0.02, "masked_mse_0.9": 0.03})
+    table["masked_mse_0.5"] += 0.001 * table["seed"]
+    table.loc[table["label"] == "cl", "masked_mse_0.9"] = np.nan
+    with_ratios = replace(comparison, table=table)
+    analysis = analyse(with_ratios)
+    figure = scores_by_ratio(with_ratios, ratio_charts(with_ratios, analysis))
+    (axes,) = figure.axes
+    lines = dict(zip(comparison.labels, axes.lines, strict=True))
+    np.testing.assert_allclose(lines["r2mae"].get_xydata(), [[0.1, 0.01], [0.5, 0.021], [0.9, 0.03]])
+    assert np.isnan(np.asarray(lines["cl"].get_ydata())[2])
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == comparison.labels
+    assert "scores_by_ratio.svg" in [path.name for path in save_figures(with_ratios, analysis, tmp_path)]
 
 
 def test_drawing_leaves_global_settings_and_pyplot_alone(comparison: Comparison) -> None:

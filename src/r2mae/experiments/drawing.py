@@ -37,7 +37,7 @@ COLOURS = {
 _OTHER = "#999933"
 _BASELINES = ("#8c510a", "#bf9058", "#5a3a1a", "#d9c3a0")  # browns
 _DASHES = ("-", "--", ":", "-.")
-_WIDTH = 6.4
+WIDTH = 6.4
 
 
 def colours_of(comparison: Comparison) -> dict[str, tuple[float, float, float]]:
@@ -65,7 +65,7 @@ def score_by_scheme(comparison: Comparison, analysis: Analysis, metric: Metric |
     scores = scores_by_seed(comparison, metric.name)
     colours, places = colours_of(comparison), analysis.decimals[metric.name]
     with figure_style():
-        figure = Figure(figsize=(_WIDTH, 1.5 + 0.36 * len(comparison.labels)), layout="constrained")
+        figure = Figure(figsize=(WIDTH, 1.5 + 0.36 * len(comparison.labels)), layout="constrained")
         axes = figure.add_subplot()
         for y, label in enumerate(comparison.labels):
             row = analysis.interval(label, metric.name)
@@ -108,9 +108,9 @@ def score_against_ratio(comparison: Comparison, analysis: Analysis, metric: Metr
     others = [label for label in comparison.labels if label not in {*fixed, *bare} and rows[label]["n"] > 0]
     ends = {label: part[["low", "high"]].iloc[0].tolist() for label, part in comparison.table.groupby("label")}
     with figure_style():
-        figure = Figure(figsize=(_WIDTH, 4.2 + 0.22 * ((len(others) + len(bare) + 4) // 4)), layout="constrained")
+        figure = Figure(figsize=(WIDTH, 4.2 + 0.22 * ((len(others) + len(bare) + 4) // 4)), layout="constrained")
         axes = figure.add_subplot()
-        dashes = _dashes_of(comparison)
+        dashes = dashes_of(comparison)
         for label in bare:
             axes.axhline(rows[label]["mean"], color=colours[label], ls=dashes[label], lw=1.2, zorder=1)
         curve = [(ratio, rows[label]) for label, ratio in fixed.items() if rows[label]["n"] > 0]
@@ -151,10 +151,10 @@ def loss_curves(comparison: Comparison) -> Figure:
         if column in comparison.curves and comparison.curves[column].notna().any()
     ]
     labels = [label for label in comparison.labels if label in set(comparison.curves["label"])]
-    colours, dashes = colours_of(comparison), _dashes_of(comparison)
+    colours, dashes = colours_of(comparison), dashes_of(comparison)
     with figure_style():
         height = 2.6 * len(panels) + 0.5 + 0.2 * ((len(labels) + 3) // 4)
-        figure = Figure(figsize=(_WIDTH, height), layout="constrained")
+        figure = Figure(figsize=(WIDTH, height), layout="constrained")
         all_axes = figure.subplots(len(panels), squeeze=False, sharex=True)[:, 0]
         for axes, (column, title) in zip(all_axes, panels, strict=True):
             seen = []
@@ -195,7 +195,7 @@ def reconstructions(comparison: Comparison) -> Figure:
     mosaic, step = _mosaic(list(rows.values()))
     tall, wide = mosaic.shape[:2]
     with figure_style():
-        scale = min((_WIDTH - 1.3) / wide, 0.75 / step)
+        scale = min((WIDTH - 1.3) / wide, 0.75 / step)
         figure = Figure(figsize=(1.3 + wide * scale, 0.4 + tall * scale), layout="constrained")
         axes = figure.add_subplot()
         axes.imshow(mosaic, interpolation="none", aspect="equal")
@@ -219,7 +219,7 @@ def drawn_ratios(comparison: Comparison) -> Figure:
     labels = [label for label in comparison.labels if len(comparison.ratios.get(label, ()))]
     lines = (len(labels) + columns - 1) // columns
     with figure_style():
-        figure = Figure(figsize=(_WIDTH, 0.7 + 1.25 * lines), layout="constrained")
+        figure = Figure(figsize=(WIDTH, 0.7 + 1.25 * lines), layout="constrained")
         grid = figure.subplots(lines, columns, squeeze=False, sharex=True)
         for place, axes in enumerate(grid.flat):
             axes.set_yticks([])
@@ -248,7 +248,7 @@ def _ratios_of(comparison: Comparison) -> dict[str, float]:
     return dict(sorted(((label, float(first[label])) for label in fixed_labels(comparison)), key=lambda pair: pair[1]))
 
 
-def _dashes_of(comparison: Comparison) -> dict[str, str]:
+def dashes_of(comparison: Comparison) -> dict[str, str]:
     """Return a line style per label: greys need one to be told apart, and so do two labels of one scheme."""
     schemes = dict(zip(comparison.table["label"], comparison.table["scheme"], strict=True))
     turns = {scheme: cycle(_DASHES) for scheme in schemes.values()}

@@ -8,6 +8,7 @@ from matplotlib.figure import Figure
 
 from r2mae.evaluation.metrics import Metric
 from r2mae.experiments.analysis import Analysis
+from r2mae.experiments.charts import ratio_charts
 from r2mae.experiments.drawing import (
     drawn_ratios,
     loss_curves,
@@ -15,6 +16,7 @@ from r2mae.experiments.drawing import (
     score_against_ratio,
     score_by_scheme,
 )
+from r2mae.experiments.ratio_figure import scores_by_ratio
 from r2mae.experiments.results import Comparison
 from r2mae.experiments.style import save_figure, svg
 from r2mae.experiments.wording import CONFIDENCE
@@ -93,6 +95,8 @@ def _suffix(analysis: Analysis, metric: Metric) -> str:
 def save_figures(comparison: Comparison, analysis: Analysis, folder: str | Path) -> list[Path]:
     """Write every figure as PNG and SVG, each file atomically; equal comparisons give equal files.
 
+    Scores by ratio are among them, which the report shows as charts.
+
     Parameters
     ----------
     comparison, analysis
@@ -108,6 +112,8 @@ def save_figures(comparison: Comparison, analysis: Analysis, folder: str | Path)
     paths: list[Path] = []
     for named in comparison_figures(comparison, analysis):
         paths += save_figure(named.figure, folder, named.name)
+    if charts := ratio_charts(comparison, analysis):
+        paths += save_figure(scores_by_ratio(comparison, charts), folder, "scores_by_ratio")
     return paths
 
 
