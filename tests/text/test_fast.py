@@ -173,7 +173,7 @@ def test_saved_it_opens_as_the_stock_model(tmp_path: Path) -> None:
 
 
 def test_models_without_labels_or_head_are_refused() -> None:
-    with pytest.raises(UserError, match="RobertaModel takes no labels"):
+    with pytest.raises(UserError, match="RobertaModel is no masked language model"):
         FastMaskedLM(RobertaModel(RobertaConfig(**SIZES)))
     model = stock()
     model.base_model_prefix = ""
@@ -326,3 +326,24 @@ def test_a_second_backward_pass_is_possible() -> None:
     loss.backward()
     for name, grad in gradients(model).items():
         torch.testing.assert_close(grad * 3, first[name], rtol=1e-4, atol=1e-7)
+
+
+def test_causal_attention_stays_causal() -> None:
+    model = stock("Roberta", "sdpa", is_decoder=True)
+    inputs = batch()
+    del inputs["attention_mask"]
+    same_as_stock(model, inputs)
+    assert of_the_last_layer(model, inputs) == 48
+
+
+def test_rows_that_attend_to_nothing_do_no_harm() -> None:
+    inputs = batch()
+    seen = inputs["attention_mask"].bool()
+    inputs["attention_mask"] = (seen[:, :, None] & seen[:, None, :])[:, None]  # padding does not attend to itself
+    found = same_as_stock(stock("Roberta", "sdpa"), inputs)
+    assert found.loss.isfinite()
+    model = stock("Roberta", "sdpa")
+    for module in model.modules():
+        if isinstance(module, torch.nn.Dropout):
+            module.p = 0.1
+    assert FastMaskedLM(model)(**inputs).loss.isfinite(), "with dropout the kernels are at work"

@@ -85,6 +85,18 @@ def test_the_weight_network_has_its_own_group_without_decay(wing: ToyWing) -> No
     assert len(model["params"]) + len(weights["params"]) == len(list(module.parameters()))
 
 
+def test_adamw_decays_neither_biases_nor_norms(wing: ToyWing) -> None:
+    module = module_for(wing, optimizer="adamw", weight_decay=0.1)
+    decayed, spared = module.configure_optimizers().param_groups
+    assert (decayed["weight_decay"], spared["weight_decay"]) == (0.1, 0.0)
+    assert {one.ndim for one in decayed["params"]} == {2}
+    assert {one.ndim for one in spared["params"]} == {1}
+    assert len(decayed["params"]) + len(spared["params"]) == len(list(module.model.parameters()))
+    # As in Adam, whose weight decay is a penalty on all: nothing to spare, one group.
+    for options in ({"optimizer": "adam", "weight_decay": 0.1}, {"optimizer": "adamw", "weight_decay": 0.0}):
+        assert len(module_for(wing, **options).configure_optimizers().param_groups) == 1
+
+
 def test_the_weight_network_is_frozen_during_warm_up(
     tmp_path: Path, wing: ToyWing, monkeypatch: pytest.MonkeyPatch
 ) -> None:

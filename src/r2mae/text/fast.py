@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from r2mae.errors import UserError
-from r2mae.text.kernels import summed_cross_entropy
+from r2mae.text.kernels import hooked, summed_cross_entropy
 from r2mae.text.layers import (
     ATTENTIONS,
     NarrowAttention,
@@ -21,6 +21,7 @@ from r2mae.text.swapping import Swapped, swap, unswap
 
 Model = TypeVar("Model", bound=nn.Module)
 IGNORED = -100
+_NAMES = ("ForMaskedLM", "FlaubertWithLMHeadModel", "XLMWithLMHeadModel")  # of masked language models
 # Models whose loss is the mean cross entropy over labels of what their head makes of the last hidden states.
 _PLAIN = (
     "BertForMaskedLM",
@@ -31,7 +32,7 @@ _PLAIN = (
 )
 
 
-def FastMaskedLM(model: Model, *, evaluation: bool = False) -> Model:  # noqa: N802  (named as what it makes)
+def FastMaskedLM(model: Model, *, evaluation: bool | None = None) -> Model:  # noqa: N802  (named as what it makes)
     """Let a stock ``*ForMaskedLM`` compute logits where labels are, alone.
 
     The model itself is changed and returned: it stays of its class, trains under ``transformers.Trainer``, and is saved
@@ -47,9 +48,9 @@ def FastMaskedLM(model: Model, *, evaluation: bool = False) -> Model:  # noqa: N
     model : transformers.PreTrainedModel
         RoBERTa, BERT, DistilBERT, ELECTRA, DeBERTa, ALBERT, MPNet, ModernBERT and others that are made of an encoder
         (``model.base_model``) and a head on its last hidden states.
-    evaluation : bool
-        In evaluation mode, too. ``logits`` then have the shape (1, labels, vocabulary), which ``Trainer`` bears only
-        without ``compute_metrics``.
+    evaluation : bool, optional
+        In evaluation mode, too; by default not, or as it was. ``logits`` then have the shape (1, labels, vocabulary),
+        which ``Trainer`` bears only without ``compute_metrics``.
 
     Returns
     -------
@@ -59,17 +60,19 @@ def FastMaskedLM(model: Model, *, evaluation: bool = False) -> Model:  # noqa: N
     Raises
     ------
     UserError
-        If the model has no labels or no encoder of its own.
+        If it is no masked language model, or has no encoder of its own.
     """
     changed: Any = model
     if not isinstance(changed, _LabelsOnly):
         kind: Any = type(model)
-        if "labels" not in inspect.signature(kind.forward).parameters:
-            raise UserError(f"{kind.__name__} takes no labels: give a model such as RobertaForMaskedLM")
+        if not any(base.__name__.endswith(_NAMES) for base in kind.__mro__):
+            raise UserError(f"{kind.__name__} is no masked language model: give a model such as RobertaForMaskedLM")
         if model.base_model is model:
             raise UserError(f"{kind.__name__} is an encoder without a head: give a model such as RobertaForMaskedLM")
         _quicken(changed)
-    changed._fast_evaluation = evaluation
+        changed._fast_evaluation = False
+    if evaluation is not None:
+        changed._fast_evaluation = evaluation
     return model
 
 
@@ -90,18 +93,19 @@ def stock_again(model: Model) -> Model:
 
 def _quicken(model: Any) -> None:
     selection = Selection()
-    attentions = [one for one in model.base_model.modules() if type(one).__name__ in ATTENTIONS and _stock(type(one))]
     for module in list(model.modules()):
         if type(module) is nn.Dropout:
             swap(module, QuickDropout)
-    for attention in attentions:
-        swap(attention, NarrowAttention)
-        attention.selection, attention.last = selection, attention is attentions[-1]
-    table, head = model.get_input_embeddings(), model.get_output_embeddings()
-    if _is_plain(type(model)) and (type(table), type(head)) == (nn.Embedding, nn.Linear) and _tied(table, head):
-        swap(table, TiedEmbedding)
-        swap(head, TiedHead)
-        table.selection = head.selection = selection
+    if _is_known(model):
+        attentions = [one for one in model.base_model.modules() if type(one).__name__ in ATTENTIONS]
+        for attention in attentions:
+            swap(attention, NarrowAttention)
+            attention.selection, attention.last = selection, attention is attentions[-1]
+        table, head = model.get_input_embeddings(), model.get_output_embeddings()
+        if (type(table), type(head)) == (nn.Embedding, nn.Linear) and _tied(table, head):
+            swap(table, TiedEmbedding)
+            swap(head, TiedHead)
+            table.selection = head.selection = selection
     model.base_model.register_forward_hook(selection)
     swap(model, _LabelsOnly)
     model._selection = selection
@@ -111,11 +115,20 @@ def _tied(table: nn.Embedding, head: nn.Linear) -> bool:
     return table.weight is head.weight and not (table.sparse or table.scale_grad_by_freq or table.max_norm)
 
 
+def _is_known(model: Any) -> bool:
+    """Whether a plain model's encoder is a stock one as well, so that its last layer is the end of it."""
+    encoder = model.base_model
+    if not _is_plain(type(model)) or hooked(encoder):
+        return False
+    parts = (encoder, encoder.embeddings, encoder.encoder, *encoder.encoder.layer)
+    return all(_is_stock(type(one)) and not hooked(one) for one in parts)
+
+
 def _is_plain(kind: type) -> bool:
-    return kind.__name__ in _PLAIN and _stock(kind)
+    return kind.__name__ in _PLAIN and _is_stock(kind)
 
 
-def _stock(kind: type) -> bool:
+def _is_stock(kind: type) -> bool:
     return kind.__module__.startswith("transformers.models.")
 
 
@@ -141,9 +154,9 @@ class _LabelsOnly(Swapped):
             return super().forward(**kwargs)  # type: ignore[misc]
         if not (self.training or self._fast_evaluation):
             return _scaled(super().forward(**kwargs), int((labels != IGNORED).sum()), items)  # type: ignore[misc]
-        wanted = Wanted.of(labels != IGNORED, narrow=self._may_narrow(kwargs))
-        targets = labels.flatten()[wanted.places]
         plain = _is_plain(self.stock_class)
+        wanted = Wanted.of(labels != IGNORED, narrow=plain and self._may_narrow(kwargs))
+        targets = labels.flatten()[wanted.places]
         kwargs["labels"] = None if plain else targets[None]
         with self._selection.wanting(wanted):
             output = super().forward(**kwargs)  # type: ignore[misc]
@@ -156,8 +169,12 @@ class _LabelsOnly(Swapped):
         """Whether the labelled tokens' last states are all that is asked for, and layers are not run a second time."""
         asked = [options.get(f"output_{name}") for name in ("hidden_states", "attentions")]
         asked += [self.config.output_hidden_states, self.config.output_attentions]
-        again = (getattr(module, "gradient_checkpointing", False) for module in self.base_model.modules())
-        return not any(asked) and not any(again)
+        return not any(asked) and not any(_is_run_again(module) for module in self.base_model.modules())
+
+
+def _is_run_again(module: nn.Module) -> bool:
+    """Whether a module is a checkpoint, of transformers or torch: in the backward pass nothing is known of labels."""
+    return bool(getattr(module, "gradient_checkpointing", False)) or type(module).__name__ == "CheckpointWrapper"
 
 
 def _logits(output: Any, *, with_loss: bool = True) -> Tensor:
@@ -167,8 +184,12 @@ def _logits(output: Any, *, with_loss: bool = True) -> Tensor:
 
 def _with_loss(output: Any, targets: Tensor, items: Tensor | int | None) -> Any:
     """Add the sum of the cross entropies over `items`, by default their mean, to an output that has no loss."""
-    count = max(1, len(targets)) if items is None else _number(items, targets.device)
-    loss = summed_cross_entropy(_logits(output, with_loss=False).flatten(0, 1), targets, 1 / count)
+    logits = _logits(output, with_loss=False)
+    if not len(targets):
+        loss = logits.sum() * 0.0
+    else:
+        count = len(targets) if items is None else _number(items, targets.device)
+        loss = summed_cross_entropy(logits.flatten(0, 1), targets, 1 / count)
     if isinstance(output, tuple):
         return (loss, *output)
     output["loss"] = loss

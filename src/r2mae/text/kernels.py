@@ -1,7 +1,7 @@
 """What a CPU spends a masked language model's time on besides matrix products: dropout, attention, the vocabulary loss.
 
 Each is written out with its gradient, so that fewer arrays are made and read. On other devices, in compiled code and
-under autocast torch's own operations take their place.
+under autocast torch's own operations take their place. Second derivatives are refused, not made wrongly.
 """
 
 from typing import Any
@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 from torch.nn.functional import cross_entropy, dropout, embedding, linear, scaled_dot_product_attention
 
 _BLOCK = 1 << 25  # logits at a time where no gradients are kept, 128 MiB
@@ -53,6 +54,7 @@ class _AddDropped(torch.autograd.Function):
         return torch.addcmul(residual, states, kept)
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None]:
         (kept,) = ctx.saved_tensors
         return grads[0], grads[0] * kept, None
@@ -63,19 +65,25 @@ def keep_factors(shape: torch.Size, rate: float) -> Float[Tensor, "*shape"]:
 
     Torch's generator gives the seed of numpy's fastest one, which makes the bits in half the time.
     """
-    count, dropped = shape.numel(), round(rate * 65536)
-    seed = int(torch.empty((), dtype=torch.int64).random_())
+    count, dropped = shape.numel(), min(round(rate * 65536), 65535)
+    seed = int(torch.empty((), dtype=torch.int64, device="cpu").random_())
     bits = torch.from_numpy(np.random.SFC64(seed).random_raw(-(-count // 4)).view(np.int16))[:count]
-    kept = torch.ge(bits, dropped - 32768, out=torch.empty(count))
+    kept = torch.ge(bits, dropped - 32768, out=torch.empty(count, dtype=torch.float32, device="cpu"))
     return kept.mul_(65536 / (65536 - dropped)).view(shape)
 
 
 def joint_linear(states: Float[Tensor, "*shape width"], *layers: nn.Module) -> Float[Tensor, "*shape parts"]:
     """Apply several linear layers; their results lie side by side, of plain layers as one product."""
-    plain = [one for one in layers if type(one) is nn.Linear and one.bias is not None and not one._forward_hooks]
+    plain = [one for one in layers if type(one) is nn.Linear and one.bias is not None and not hooked(one)]
     if len(plain) < len(layers):
         return torch.cat([one(states) for one in layers], -1)  # adapters and the like have their own way
     return linear(states, torch.cat([one.weight for one in plain]), torch.cat([one.bias for one in plain]))
+
+
+def hooked(module: nn.Module) -> bool:
+    """Whether somebody listens to a module, or changes what it does (pruning, adapters, sharding)."""
+    kinds = (module._forward_hooks, module._forward_pre_hooks, module._backward_hooks, module._backward_pre_hooks)
+    return any(kinds)
 
 
 def self_attention(
@@ -83,7 +91,7 @@ def self_attention(
     heads: int,
     *,
     query: Float[Tensor, "batch places width"] | None = None,
-    mask: Bool[Tensor, "#batch 1 #places length"] | None = None,
+    mask: Bool[Tensor, "#batch #heads #places length"] | None = None,
     rate: float = 0.0,
 ) -> Float[Tensor, "batch places width"]:
     """Return softmax(QKᵀ/√d)V of all heads, with dropout of the probabilities.
@@ -96,7 +104,7 @@ def self_attention(
         Heads that the width is divided among.
     query : Float tensor, shape (batch, places, width), optional
         Queries at some places alone, in any order.
-    mask : Bool tensor, shape (batch or 1, 1, places or 1, length), optional
+    mask : Bool tensor, shape (batch or 1, heads or 1, places or 1, length), optional
         False where a token is not attended to.
     rate : float
         Of the dropout.
@@ -123,9 +131,12 @@ class _Attention(torch.autograd.Function):
         key, value = parts[-2], parts[-1]
         scale = value.shape[-1] ** -0.5
         scores = torch.baddbmm(asked.new_empty(1, 1, 1), asked, key.transpose(1, 2), beta=0, alpha=scale)
+        by_row = scores.view(len(projected), heads, *scores.shape[1:])
         if mask is not None:
-            scores.view(len(projected), heads, *scores.shape[1:]).masked_fill_(~mask, -torch.inf)
+            by_row.masked_fill_(~mask, -torch.inf)
         torch.softmax(scores, -1, out=scores)  # row by row, so that it may write where it reads
+        if mask is not None and not bool((some := mask.any(-1, keepdim=True)).all()):
+            by_row.masked_fill_(~some, 0.0)  # what attends to nothing gets nothing, as in torch's own
         kept = keep_factors(scores.shape, rate)
         dropped = scores * kept
         ctx.save_for_backward(asked, key, value, scores, kept, dropped)
@@ -133,6 +144,7 @@ class _Attention(torch.autograd.Function):
         return _side_by_side(torch.bmm(dropped, value)[None], heads)
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor | None, None, None, None]:
         asked, key, value, probabilities, kept, dropped = ctx.saved_tensors
         above = _by_heads(grads[0], ctx.heads, 1)[0]
@@ -182,10 +194,11 @@ class _TiedLookup(torch.autograd.Function):
         return embedding(ids, table), table.view_as(table)
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[None, Tensor, None]:
         (ids,), (words, table) = ctx.saved_tensors, grads
         words = words.masked_fill((ids == ctx.padding)[..., None], 0.0).flatten(0, 1)
-        # The head's gradient was made for this pass, and nothing else holds it.
+        # The head's gradient was made for this pass, and nothing else holds it: the head is one product with the table.
         return None, table.index_add_(0, ids.flatten(), words), None
 
 
@@ -226,10 +239,13 @@ class _VocabularyLoss(torch.autograd.Function):
         return losses
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, Tensor, None]:
+    @once_differentiable
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None, None]:
         features, weight, errors = ctx.saved_tensors
-        each = grads[0][:, None]
-        return (errors @ weight).mul_(each), errors.t() @ (features * each), errors.t().mv(grads[0]), None
+        each, asked = grads[0][:, None], ctx.needs_input_grad
+        of_features = (errors @ weight).mul_(each) if asked[0] else None
+        of_weight = errors.t() @ (features * each) if asked[1] else None
+        return of_features, of_weight, errors.t().mv(grads[0]) if asked[2] else None, None
 
 
 def summed_cross_entropy(
@@ -254,6 +270,7 @@ class _SummedLoss(torch.autograd.Function):
         return losses.sum() * factor
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
         (errors,) = ctx.saved_tensors
         return errors if grads[0] == 1 else errors * grads[0], None, None

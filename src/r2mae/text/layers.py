@@ -11,7 +11,7 @@ from jaxtyping import Bool, Float, Int64
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
-from r2mae.text.kernels import drop, joint_linear, look_up, plain_cpu, self_attention
+from r2mae.text.kernels import drop, hooked, joint_linear, look_up, plain_cpu, self_attention
 from r2mae.text.swapping import Swapped
 
 # Attention modules of transformers that are written alike: query, key and value of `self`, then `output`.
@@ -22,7 +22,7 @@ def attend_at(
     states: Float[Tensor, "batch length width"],
     attention: Any,
     columns: Int64[Tensor, "batch most"] | None,
-    mask: Bool[Tensor, "#batch 1 #length length"] | None,
+    mask: Bool[Tensor, "#batch #heads #length length"] | None,
     rate: float,
 ) -> tuple[Float[Tensor, "batch places width"], Float[Tensor, "batch places width"]]:
     """Return what tokens attend to, and the states of these tokens: of all, or of those in `columns` alone.
@@ -35,7 +35,7 @@ def attend_at(
         Self-attention of transformers, with `query`, `key`, `value` and `num_attention_heads`.
     columns : int64 tensor, shape (batch, most), optional
         Some tokens of each row; they attend to all tokens.
-    mask : Bool tensor, shape (batch or 1, 1, length or 1, length), optional
+    mask : Bool tensor, shape (batch or 1, heads or 1, length or 1, length), optional
         False where a token (third axis) does not attend to another (fourth).
     rate : float
         Dropout of the probabilities.
@@ -48,7 +48,7 @@ def attend_at(
     rows = torch.arange(0, batch * length, length, device=columns.device)[:, None] + columns
     states = states.flatten(0, 1).index_select(0, rows.flatten()).view(batch, -1, width)
     if mask is not None and mask.shape[2] > 1:
-        at = columns[:, None, :, None].expand(-1, 1, -1, length)
+        at = columns[:, None, :, None].expand(-1, mask.shape[1], -1, length)
         mask = mask.expand(batch, -1, -1, -1).gather(2, at)
     return self_attention(projected, heads, query=attention.query(states), mask=mask, rate=rate), states
 
@@ -140,7 +140,8 @@ class NarrowAttention(Swapped):
         wanted, own = this.selection.current, this.self
         known = attention_mask is None or (attention_mask.ndim == 4 and attention_mask.dtype == torch.bool)
         stock = wanted is None or wanted.columns is None or not known or own.config._attn_implementation != "sdpa"
-        if stock or any(others.get(name) is not None for name in ("encoder_hidden_states", "past_key_values")):
+        more = any(others.get(name) is not None for name in ("encoder_hidden_states", "past_key_values"))
+        if stock or more or own.is_causal or hooked(own):
             return super().forward(hidden_states, attention_mask, **others)  # type: ignore[misc, no-any-return]
         assert wanted is not None
         columns = wanted.columns if this.last else None

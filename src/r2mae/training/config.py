@@ -71,7 +71,7 @@ class RunConfig:
     ema : float, optional
         Decay of an exponential moving average of the weights; the average is what is validated, saved and measured.
     weight_decay : float
-        Weight decay (never on learned loss weights).
+        Weight decay (never on learned loss weights; with AdamW not on biases and norms either).
     clip : float, optional
         Largest gradient norm.
     validation : float

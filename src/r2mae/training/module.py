@@ -64,9 +64,13 @@ class Pretraining(LightningModule):
             super().__setattr__(name, value)
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
-        """Give the model its optimiser, and the weight network a group of its own without decay."""
+        """Give the model its optimiser; AdamW's decay spares biases and norms, and the weight network."""
         config = self.config
         groups: list[dict[str, Any]] = [{"params": list(self.model.parameters())}]
+        if config.optimizer == "adamw" and config.weight_decay > 0:
+            vectors = [one for one in self.model.parameters() if one.ndim < 2]
+            groups[0]["params"] = [one for one in self.model.parameters() if one.ndim >= 2]
+            groups.append({"params": vectors, "weight_decay": 0.0})
         if self.weights is not None:
             groups.append({"params": list(self.weights.parameters()), "weight_decay": 0.0})
         kind = torch.optim.Adam if config.optimizer == "adam" else torch.optim.AdamW
