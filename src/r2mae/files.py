@@ -39,7 +39,7 @@ def atomic_write(path: str | Path, mode: str = "w") -> Iterator[IO[Any]]:
             os.fsync(file.fileno())
         Path(name).chmod(0o666 & ~_umask())
         Path(name).replace(path)
-        _sync_folder(path.parent)
+        sync(path.parent)
     except OSError as error:
         Path(name).unlink(missing_ok=True)
         # A full disk is noticed in the middle of a file, without its name.
@@ -60,7 +60,7 @@ def atomic_path(path: str | Path) -> Iterator[Path]:
         with place.open("rb") as file:
             os.fsync(file.fileno())
         place.replace(path)
-        _sync_folder(path.parent)
+        sync(path.parent)
     finally:
         place.unlink(missing_ok=True)
 
@@ -109,11 +109,11 @@ def _umask() -> int:
     return mask
 
 
-def _sync_folder(folder: Path) -> None:
-    """Make the new name itself durable (POSIX; elsewhere folders cannot be opened)."""
+def sync(path: Path) -> None:
+    """Make a file's content durable, or a folder's names (POSIX; elsewhere folders cannot be opened)."""
     if os.name != "posix":
         return
-    handle = os.open(folder, os.O_RDONLY)
+    handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
     finally:

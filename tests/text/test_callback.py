@@ -192,3 +192,53 @@ def test_accumulation_equals_a_large_batch_where_stock_does_not(
     torch.testing.assert_close(trained(lambda stock: stock, "stock", 12, 1), large, rtol=1e-3, atol=1e-6)
     too_large = trained(lambda stock: stock, "stock parts", 3, 4)
     assert too_large.norm() > 3 * large.norm()
+
+
+class Streamed(torch.utils.data.IterableDataset[Any]):
+    """Rows without a length, as they are streamed."""
+
+    def __init__(self, rows: datasets.Dataset) -> None:
+        self.rows = rows
+
+    def __iter__(self) -> Any:
+        return iter(self.rows)
+
+
+def test_each_pass_over_a_stream_has_masks_of_its_own(
+    tokenizer: PreTrainedTokenizerFast, data: datasets.Dataset, tmp_path: Path
+) -> None:
+    trainer = run(tokenizer, Streamed(data), tmp_path, max_steps=14, save_steps=100)  # type: ignore[arg-type]
+    passes = [trainer.seen[:6], trainer.seen[6:12]]
+    clean = [[torch.where(one["labels"] >= 0, one["labels"], one["input_ids"]) for one in part] for part in passes]
+    assert all(torch.equal(a, b) for a, b in zip(*clean, strict=True)), "the same tokens in both passes"
+    assert not any(torch.equal(a["labels"], b["labels"]) for a, b in zip(*passes, strict=True))
+    assert trainer.data_collator.epoch == 2
+
+
+def test_frozen_masks_are_those_of_every_evaluation(
+    tokenizer: PreTrainedTokenizerFast, data: datasets.Dataset, tmp_path: Path
+) -> None:
+    class Evaluating(Trainer):
+        def get_eval_dataloader(self, *given: Any) -> Any:
+            training, self.data_collator = self.data_collator, frozen
+            try:
+                return super().get_eval_dataloader(*given)
+            finally:
+                self.data_collator = training
+
+    collator = MaskCollator(tokenizer, Uniform(0.15, 0.4))
+    frozen = collator.frozen(0.15)
+    args = arguments(tmp_path, eval_strategy="epoch", learning_rate=0.0, per_device_eval_batch_size=4)
+    trainer = Evaluating(
+        FastMaskedLM(model(tokenizer)),
+        args,
+        train_dataset=data,
+        eval_dataset=data.select(range(8)),
+        data_collator=collator,
+        callbacks=[MaskCallback(collator)],
+    )
+    trainer.train()
+    losses = [row["eval_loss"] for row in trainer.state.log_history if "eval_loss" in row]
+    assert len(losses) == 2
+    assert losses[0] == losses[1], "the same masks, and nothing was learned"
+    assert collator.epoch == 1 and frozen.epoch == 0

@@ -1,14 +1,17 @@
 import copy
 import pickle
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+import torch.nn.utils.prune
 import transformers
 from transformers import RobertaConfig, RobertaForMaskedLM, RobertaModel
 
 from r2mae.errors import UserError
+from r2mae.text import kernels
 from r2mae.text.fast import FastMaskedLM, stock_again
 
 SIZES = {
@@ -317,6 +320,149 @@ def test_dropout_stays_dropout() -> None:
     assert all("selection" not in vars(module) for module in model.modules())
 
 
+def by_column(states: torch.Tensor, rate: float) -> torch.Tensor:
+    """Drop by the last axis alone, so that all tokens, of a whole layer or a narrowed one, are treated alike."""
+    generator = torch.Generator().manual_seed(states.shape[-1])
+    return states * torch.rand(states.shape[-1], generator=generator).ge(rate).float() / (1 - rate)
+
+
+def with_dropout(monkeypatch: pytest.MonkeyPatch, kind: str = "Roberta", attention: str = "sdpa") -> Any:
+    """Make a model with dropout that does not depend on chance, stock or fast."""
+    monkeypatch.setattr(kernels, "keep_factors", lambda shape, rate: by_column(torch.ones(shape), rate))
+    monkeypatch.setattr(
+        torch.nn.functional,
+        "dropout",
+        lambda x, p=0.5, training=True, inplace=False: by_column(x, p if training else 0),
+    )
+    model = stock(kind, attention)
+    for module in model.modules():
+        if isinstance(module, torch.nn.Dropout):
+            module.p = 0.4
+    return model
+
+
+@pytest.mark.parametrize("kind", FIVE)
+def test_dropout_is_where_the_stock_model_has_it(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, inputs = with_dropout(monkeypatch, kind, "eager"), batch()
+    expected = model(**inputs)
+    expected.loss.backward()
+    before = gradients(model)
+    fast = with_dropout(monkeypatch, kind)
+    fast.load_state_dict(model.state_dict())
+    found = FastMaskedLM(fast)(**inputs)
+    found.loss.backward()
+    torch.testing.assert_close(found.loss, expected.loss, rtol=1e-5, atol=1e-6)
+    for name, grad in gradients(fast).items():
+        torch.testing.assert_close(grad, before[name], rtol=1e-3, atol=1e-6)
+    # In evaluation there is none, even where it is as narrow.
+    FastMaskedLM(fast.eval(), evaluation=True)
+    few = fast(**inputs)
+    assert few.logits.shape[0] == 1
+    torch.testing.assert_close(few.loss, model.eval()(**inputs).loss, rtol=1e-5, atol=1e-6)
+
+
+def test_hooks_are_heard() -> None:
+    def doubled(module: Any, given: Any, made: Any) -> Any:
+        return (made[0] * 2, *made[1:]) if isinstance(made, tuple) else made * 2
+
+    for place in ("attention.self", "attention.self.query", "attention.self.value"):
+        model = stock("Roberta", "sdpa")
+        for layer in model.roberta.encoder.layer:
+            layer.get_submodule(place).register_forward_hook(doubled)
+        same_as_stock(model, batch())
+    model = stock("Roberta", "sdpa")
+    for layer in model.roberta.encoder.layer:
+        layer.attention.self.query.register_forward_pre_hook(lambda module, given: (given[0] * 2,))
+    same_as_stock(model, batch())
+    model = stock("Roberta", "sdpa")
+    torch.nn.utils.prune.random_unstructured(model.roberta.encoder.layer[1].attention.self.key, "weight", 0.5)
+    same_as_stock(model, batch())
+
+
+def test_encoders_with_more_than_layers_are_not_narrowed() -> None:
+    class Convolved(transformers.RobertaModel):
+        def forward(self, *given: Any, **options: Any) -> Any:
+            made = super().forward(*given, **options)
+            made["last_hidden_state"] = made.last_hidden_state + made.last_hidden_state.roll(1, 1)
+            return made
+
+    model = stock("Roberta", "sdpa")
+    model.roberta.__class__ = Convolved
+    same_as_stock(model, batch())
+
+
+@pytest.mark.parametrize("kind", ["RobertaForCausalLM", "BertForPreTraining", "BartForConditionalGeneration"])
+def test_other_models_with_labels_are_refused(kind: str) -> None:
+    with torch.device("meta"), pytest.raises(UserError, match="no masked language model"):
+        made = getattr(transformers, kind)
+        FastMaskedLM(made(made.config_class()))
+
+
+def test_masks_may_differ_between_heads() -> None:
+    inputs = batch()
+    generator = torch.Generator().manual_seed(3)
+    inputs["attention_mask"] = torch.rand(4, 2, 12, 12, generator=generator).lt(0.6) | torch.eye(12, dtype=torch.bool)
+    same_as_stock(stock("Roberta", "sdpa"), inputs)
+
+
+def test_hidden_states_that_the_configuration_asks_for_are_whole() -> None:
+    model = stock("Bert", "sdpa")
+    model.config.output_hidden_states = True
+    found = same_as_stock(model, batch())
+    assert [one.shape for one in found.hidden_states] == [(4, 12, 16)] * 3
+
+
+def test_checkpoints_of_torch_are_run_again() -> None:
+    from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import apply_activation_checkpointing
+
+    model = stock("Roberta", "sdpa")
+    layers = tuple(model.roberta.encoder.layer)
+    apply_activation_checkpointing(model, check_fn=lambda module: module in layers)
+    found = FastMaskedLM(model)(**batch())
+    found.loss.backward()
+    torch.testing.assert_close(found.loss, stock("Roberta", "sdpa")(**batch()).loss)
+
+
+def test_the_number_of_items_may_come_once_for_each_device() -> None:
+    model, inputs = FastMaskedLM(stock("Roberta", "sdpa")), batch()
+    expected = model(**inputs, num_items_in_batch=7).loss
+    torch.testing.assert_close(model(**inputs, num_items_in_batch=torch.tensor([7, 7])).loss, expected)
+    nothing = {**inputs, "labels": torch.full_like(inputs["labels"], -100)}
+    for items in (None, 0, torch.tensor(0)):
+        assert model(**nothing, num_items_in_batch=items).loss.item() == 0
+
+
+def test_threads_do_not_mix_their_labels() -> None:
+    model = FastMaskedLM(stock("Roberta", "sdpa"))
+    parts = [{name: value[row : row + 2] for name, value in batch().items()} for row in (0, 2)]
+    expected = [model(**part).loss.item() for part in parts]
+    with ThreadPoolExecutor(2) as pool:
+        for found in pool.map(lambda turn: model(**parts[turn % 2]).loss.item(), range(40)):
+            assert found == pytest.approx(expected[0]) or found == pytest.approx(expected[1])
+        found = list(pool.map(lambda turn: model(**parts[turn % 2]).loss.item(), range(40)))
+    assert found == pytest.approx(expected * 20)
+
+
+def test_tables_that_are_more_than_weights_are_left_alone() -> None:
+    for option, value in (("sparse", True), ("max_norm", 1.0), ("scale_grad_by_freq", True)):
+        model = stock("Roberta", "sdpa")
+        setattr(model.roberta.embeddings.word_embeddings, option, value)
+        assert type(FastMaskedLM(model).roberta.embeddings.word_embeddings) is torch.nn.Embedding
+
+
+def test_second_derivatives_are_refused() -> None:
+    model = FastMaskedLM(stock("Roberta", "sdpa"))
+    weight = model.lm_head.dense.weight
+    with pytest.raises(RuntimeError, match="take the stock model"):
+        torch.autograd.grad(model(**batch()).loss, weight, create_graph=True)
+
+
+def test_evaluation_stays_as_it_was_chosen() -> None:
+    model = FastMaskedLM(stock(), evaluation=True).eval()
+    assert FastMaskedLM(model)(**batch()).logits.shape[0] == 1
+    assert FastMaskedLM(model, evaluation=False)(**batch()).logits.shape[0] == 4
+
+
 def test_a_second_backward_pass_is_possible() -> None:
     model, inputs = FastMaskedLM(stock("Roberta", "sdpa")), batch()
     loss = model(**inputs).loss
@@ -346,4 +492,7 @@ def test_rows_that_attend_to_nothing_do_no_harm() -> None:
     for module in model.modules():
         if isinstance(module, torch.nn.Dropout):
             module.p = 0.1
-    assert FastMaskedLM(model)(**inputs).loss.isfinite(), "with dropout the kernels are at work"
+    loss = FastMaskedLM(model)(**inputs).loss
+    loss.backward()
+    assert loss.isfinite(), "with dropout the kernels are at work"
+    assert all(bool(grad.isfinite().all()) for grad in gradients(model).values())

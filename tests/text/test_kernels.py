@@ -136,6 +136,15 @@ def test_rates_of_none_and_all() -> None:
     assert torch.equal(add_dropped(states, states, 1.0), states)
 
 
+def test_rates_close_to_all_and_other_defaults() -> None:
+    assert not drop(torch.ones(50), 0.999999).isnan().any()
+    torch.set_default_dtype(torch.float64)
+    try:
+        assert drop(torch.ones(5, dtype=torch.float32), 0.1).dtype == torch.float32
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
 def test_joint_layers_are_the_single_ones() -> None:
     layers = [nn.Linear(6, width) for width in (4, 2, 3)]
     states = torch.randn(2, 5, 6)

@@ -7,6 +7,7 @@ from safetensors.torch import load_file
 from torch.nn.functional import cross_entropy
 from transformers import RobertaForMaskedLM
 
+from r2mae.text import kernels
 from r2mae.text.model import MaskedLanguageModel
 from r2mae.training.saving import load_weights, save_weights
 
@@ -115,6 +116,26 @@ def test_blocks_of_logits_change_nothing(monkeypatch: pytest.MonkeyPatch) -> Non
     with torch.no_grad():
         blocks = model(tokens(), columns, targets, units)[0]
     torch.testing.assert_close(blocks, model(tokens(), columns, targets, units)[0])
+
+
+def test_dropout_is_in_embeddings_attention_and_both_ends_of_layers(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[tuple[int, ...]] = []
+    genuine = kernels.keep_factors
+
+    def counted(shape: torch.Size, rate: float) -> torch.Tensor:
+        assert rate == 0.1
+        seen.append(tuple(shape))
+        return genuine(shape, rate)
+
+    monkeypatch.setattr(kernels, "keep_factors", counted)
+    model = small(dropout=0.1).train()
+    _, columns, targets, units = hidden_tokens()
+    model(tokens(), columns, targets, units)
+    rows, most, heads = len(columns), columns.shape[1], model.config.num_attention_heads
+    whole, few = (rows, LENGTH, 32), (rows, most, 32)
+    layers = model.config.num_hidden_layers
+    one = [(rows * heads, LENGTH, LENGTH), whole, whole]
+    assert seen == [whole, *one * (layers - 1), (rows * heads, most, LENGTH), few, few]
 
 
 def test_saved_weights_have_stock_names_and_none_twice(tmp_path: Path) -> None:

@@ -152,8 +152,7 @@ def test_a_killed_process_goes_on_to_the_same_bytes(corpus: Path, tmp_path: Path
     with subprocess.Popen(line, **quiet, start_new_session=True, env=dict(os.environ)) as run:
         while not checkpoint.exists():
             assert run.poll() is None
-            time.sleep(0.005)
-        time.sleep(0.1)
+            time.sleep(0.002)
         os.killpg(run.pid, signal.SIGKILL)
     assert not RunFolder(cut).trained
     step = read_checkpoint(checkpoint)["r2mae_step"]

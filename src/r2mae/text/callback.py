@@ -1,13 +1,13 @@
 """What ``transformers.Trainer`` tells a :class:`~r2mae.text.collator.MaskCollator`, and what it logs of it."""
 
 import math
-from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 from transformers import TrainerCallback
+from transformers.trainer_utils import has_length
 
 from r2mae.text.collator import MaskCollator
-from r2mae.training.memory import freed_memory_kept
+from r2mae.training.memory import keep_freed_memory, release_freed_memory
 
 if TYPE_CHECKING:
     from transformers import TrainerControl, TrainerState, TrainingArguments
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 class MaskCallback(TrainerCallback):
     """Tells the collator each epoch, so that masks are new in every one, and logs the mean ratio as ``mask_ratio``.
 
-    While a CPU trains, the process keeps the memory that it frees (:func:`~r2mae.training.memory.freed_memory_kept`):
-    a vocabulary's logits are too large to be asked for anew in every step.
+    While a CPU trains, the process keeps the memory that it frees (:func:`~r2mae.training.memory.keep_freed_memory`):
+    a vocabulary's logits are too large to be asked for anew in every step. After an error it goes on to do so.
 
     Parameters
     ----------
@@ -32,27 +32,37 @@ class MaskCallback(TrainerCallback):
 
     def __init__(self, collator: MaskCollator) -> None:
         self.collator = collator
-        self._training = ExitStack()
+        self._epoch: int | None = None
 
     def on_train_begin(
         self, args: "TrainingArguments", state: "TrainerState", control: "TrainerControl", **kwargs: Any
     ) -> None:
-        """Keep freed memory."""
-        self._training.close()
+        """Keep freed memory, and begin to count epochs."""
+        self._epoch = None
         if args.device.type == "cpu":
-            self._training.enter_context(freed_memory_kept())
+            keep_freed_memory()
 
     def on_train_end(
         self, args: "TrainingArguments", state: "TrainerState", control: "TrainerControl", **kwargs: Any
     ) -> None:
-        """Give it back."""
-        self._training.close()
+        """Give the memory back."""
+        if args.device.type == "cpu":
+            release_freed_memory()
 
     def on_epoch_begin(
         self, args: "TrainingArguments", state: "TrainerState", control: "TrainerControl", **kwargs: Any
     ) -> None:
-        """Tell the epoch, before its first batch is made; that of a resumed run is one with a fraction."""
-        self.collator.set_epoch(math.floor((state.epoch or 0.0) + 1e-6))
+        """Tell the epoch, before its first batch is made.
+
+        A resumed run begins with the epoch that it was cut off in. Over data without a length ``Trainer`` begins again
+        from the first pass, and its own count of epochs lags behind the passes: they are counted here.
+        """
+        if self._epoch is not None:
+            self._epoch += 1
+        else:
+            loader = kwargs.get("train_dataloader")
+            self._epoch = 0 if loader is not None and not has_length(loader) else math.floor((state.epoch or 0) + 1e-6)
+        self.collator.set_epoch(self._epoch)
 
     def on_log(
         self,

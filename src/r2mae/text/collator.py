@@ -107,6 +107,25 @@ class MaskCollator:
         """Draw the masks of another epoch, in worker processes too."""
         self._shared[0], self._shared[1] = epoch, 1
 
+    def frozen(self, ratio: float | Sequence[float] | Ratio | None = None) -> "MaskCollator":
+        """Return a collator for evaluation: in every epoch a batch has the same masks.
+
+        Parameters
+        ----------
+        ratio : float, pair of floats, or ratio, optional
+            By default the ratio of training; losses are those of one task where it is a number.
+        """
+        made = MaskCollator(
+            self.tokenizer,
+            self.ratio if ratio is None else ratio,
+            seed=self.seed,
+            corruption=self.corruption,
+            exact=self.exact,
+            pad_to_multiple_of=self.pad_to_multiple_of,
+        )
+        made.set_epoch(0)  # nobody tells it another
+        return made
+
     def take_mean_ratio(self) -> float | None:
         """Return the mean of the ratios drawn since the last call, over all workers, or None if there were none."""
         total, count = self._ratios.sum(0).tolist()

@@ -4,13 +4,14 @@ Each is written out with its gradient, so that fewer arrays are made and read. O
 under autocast torch's own operations take their place. Second derivatives are refused, not made wrongly.
 """
 
+from collections.abc import Callable
+from functools import wraps
 from typing import Any
 
 import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 from torch.nn.functional import cross_entropy, dropout, embedding, linear, scaled_dot_product_attention
 
 _BLOCK = 1 << 25  # logits at a time where no gradients are kept, 128 MiB
@@ -25,6 +26,18 @@ def plain_cpu(tensor: Tensor) -> bool:
         or tensor.dtype != torch.float32
         or torch.is_autocast_enabled("cpu")
     )
+
+
+def _first_derivatives(backward: Callable[..., Any]) -> Callable[..., Any]:
+    """Refuse to be differentiated again: what is saved counts as constant, and the result would be wrong."""
+
+    @wraps(backward)
+    def once(ctx: Any, *grads: Tensor) -> Any:
+        if torch.is_grad_enabled():
+            raise RuntimeError("second derivatives (create_graph=True) are not made here: take the stock model")
+        return backward(ctx, *grads)
+
+    return once
 
 
 def drop(states: Float[Tensor, "*shape"], rate: float) -> Float[Tensor, "*shape"]:
@@ -54,7 +67,7 @@ class _AddDropped(torch.autograd.Function):
         return torch.addcmul(residual, states, kept)
 
     @staticmethod
-    @once_differentiable
+    @_first_derivatives
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None]:
         (kept,) = ctx.saved_tensors
         return grads[0], grads[0] * kept, None
@@ -144,7 +157,7 @@ class _Attention(torch.autograd.Function):
         return _side_by_side(torch.bmm(dropped, value)[None], heads)
 
     @staticmethod
-    @once_differentiable
+    @_first_derivatives
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor | None, None, None, None]:
         asked, key, value, probabilities, kept, dropped = ctx.saved_tensors
         above = _by_heads(grads[0], ctx.heads, 1)[0]
@@ -194,7 +207,7 @@ class _TiedLookup(torch.autograd.Function):
         return embedding(ids, table), table.view_as(table)
 
     @staticmethod
-    @once_differentiable
+    @_first_derivatives
     def backward(ctx: Any, *grads: Tensor) -> tuple[None, Tensor, None]:
         (ids,), (words, table) = ctx.saved_tensors, grads
         words = words.masked_fill((ids == ctx.padding)[..., None], 0.0).flatten(0, 1)
@@ -239,7 +252,7 @@ class _VocabularyLoss(torch.autograd.Function):
         return losses
 
     @staticmethod
-    @once_differentiable
+    @_first_derivatives
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None, None]:
         features, weight, errors = ctx.saved_tensors
         each, asked = grads[0][:, None], ctx.needs_input_grad
@@ -270,7 +283,7 @@ class _SummedLoss(torch.autograd.Function):
         return losses.sum() * factor
 
     @staticmethod
-    @once_differentiable
+    @_first_derivatives
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
         (errors,) = ctx.saved_tensors
         return errors if grads[0] == 1 else errors * grads[0], None, None

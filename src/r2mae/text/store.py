@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import Int64, UInt16, UInt32
 
 from r2mae.errors import UserError
-from r2mae.files import write_json
+from r2mae.files import sync, write_json
 from r2mae.text.documents import Corpus, Source, corpus_of
 from r2mae.text.encoding import Progress, Tokenised, cores, encoded
 from r2mae.text.formats import Position
@@ -209,6 +209,8 @@ def open_store(
     with _made_once(folder) as unfinished:
         if unfinished is not None:
             _tokenise(corpus, found, column, tokenizer, unfinished, progress, threads or cores())
+            if corpus.fingerprint() != found:
+                raise UserError(f"{corpus.name} changed while it was read: run the same command again")
     return TokenStore(folder, tokenizer)
 
 
@@ -246,7 +248,7 @@ def corpus_tokenizer(
 
 def _beginning(corpus: Corpus, limit: int, progress: Progress | None) -> Iterator[str]:
     position, read, start = Position(), 0, time.monotonic()
-    for number, document in enumerate(corpus.documents(position), 1):
+    for number, document in enumerate(_documents(corpus, position), 1):
         yield document
         read += len(document)
         if progress is not None and number % 256 == 0:
@@ -254,6 +256,15 @@ def _beginning(corpus: Corpus, limit: int, progress: Progress | None) -> Iterato
             progress(Tokenised.after(start, number, 0, fraction))
         if read >= limit:
             return
+
+
+def _documents(corpus: Corpus, position: Position) -> Iterator[str]:
+    """Read a corpus; that its files fail is not the cache's fault."""
+    try:
+        yield from corpus.documents(position)
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise UserError(f"{error.filename or corpus.name} cannot be read ({reason}): is it still there?") from error
 
 
 @contextmanager
@@ -275,7 +286,10 @@ def _made_once(folder: Path) -> Iterator[Path | None]:
             unfinished.mkdir()
             try:
                 yield unfinished
+                for file in unfinished.iterdir():
+                    sync(file)
                 unfinished.rename(folder)
+                sync(folder.parent)
             finally:
                 shutil.rmtree(unfinished, ignore_errors=True)
     except OSError as error:
@@ -299,7 +313,7 @@ def _tokenise(
     documents = total = 0
     digest, position, start = hashlib.blake2b(digest_size=16), Position(), time.monotonic()
     with (folder / TOKENS).open("wb") as file:
-        for tokens, counts in encoded(corpus.documents(position), tokenizer, dtype, threads):
+        for tokens, counts in encoded(_documents(corpus, position), tokenizer, dtype, threads):
             data = tokens.astype(dtype.newbyteorder("<"), copy=False).tobytes()
             digest.update(data)
             file.write(data)
@@ -307,8 +321,6 @@ def _tokenise(
             documents, total = documents + len(counts), total + len(tokens)
             if progress is not None:
                 progress(Tokenised.after(start, documents, total, position.fraction))
-        file.flush()
-        os.fsync(file.fileno())
     offsets = np.zeros(documents + 1, np.int64)
     np.cumsum(np.concatenate(lengths), out=offsets[1:])
     np.save(folder / OFFSETS, offsets, allow_pickle=False)

@@ -57,7 +57,7 @@ class TextWing:
 
         own = config.data in SETS and config.data not in HUB
         corpus = config.data if own else source_fingerprint(config.data, column=config.text_column)
-        return corpus if config.tokenizer is None else f"{corpus}-{fingerprint(config.tokenizer)}"
+        return corpus if config.tokenizer is None else f"{corpus}-{fingerprint(config.tokenizer, contents=True)}"
 
     def load(self, config: TextConfig) -> "TextData":
         """Tokenise what a run reads, unless that was done already."""

@@ -6,13 +6,15 @@ from pathlib import Path
 _WHOLE = 1 << 30  # larger files are told apart by size and time
 
 
-def fingerprint(*sources: str | Path) -> str:
+def fingerprint(*sources: str | Path, contents: bool = False) -> str:
     """Return a short hash of files (content), folders (names and sizes) and names of sets.
 
     Parameters
     ----------
     *sources : str or Path
         What a run reads; a source that is no path counts by its name.
+    contents : bool
+        Read the files of folders, too: for folders of few files, which may change at equal size.
     """
     digest = hashlib.blake2b(digest_size=16)
     for source in sources:
@@ -23,6 +25,8 @@ def fingerprint(*sources: str | Path) -> str:
             for entry in sorted(path.rglob("*")):
                 size = entry.stat().st_size if entry.is_file() else 0
                 digest.update(f"{entry.relative_to(path)}\0{size}\0".encode())
+                if contents and entry.is_file():
+                    _add_file(digest, entry)
         else:
             digest.update(str(source).encode())
     return digest.hexdigest()

@@ -10,23 +10,36 @@ _KEEP = {_TRIM_THRESHOLD: 2**31 - 1, _MMAP_THRESHOLD: 2**30}
 _USUAL = {_TRIM_THRESHOLD: 128 * 1024, _MMAP_THRESHOLD: 32 * 1024 * 1024}
 
 
-@contextmanager
-def freed_memory_kept() -> Iterator[None]:
-    """Let glibc reuse large blocks instead of returning them to the kernel.
+def keep_freed_memory() -> None:
+    """Let glibc reuse large blocks instead of returning them to the kernel, from now on; elsewhere do nothing.
 
     Blocks above 32 MB are usually mapped anew whenever they are asked for, and the kernel fills them with zeros page by
     page. The gradients of wide layers are such blocks, of every step: at 5,000 genes this took a sixth of the step's
-    time. What was kept is returned at the end. Elsewhere than with glibc this does nothing.
+    time.
     """
-    libc = ctypes.CDLL(None) if sys.platform == "linux" else None
-    if libc is None or not hasattr(libc, "mallopt") or not hasattr(libc, "malloc_trim"):
-        yield
-        return
-    for option, value in _KEEP.items():
-        libc.mallopt(option, value)
-    try:
-        yield
-    finally:
+    if libc := _libc():
+        for option, value in _KEEP.items():
+            libc.mallopt(option, value)
+
+
+def release_freed_memory() -> None:
+    """Undo :func:`keep_freed_memory`, and return what was kept."""
+    if libc := _libc():
         for option, value in _USUAL.items():
             libc.mallopt(option, value)
         libc.malloc_trim(0)
+
+
+@contextmanager
+def freed_memory_kept() -> Iterator[None]:
+    """Keep freed memory meanwhile."""
+    keep_freed_memory()
+    try:
+        yield
+    finally:
+        release_freed_memory()
+
+
+def _libc() -> ctypes.CDLL | None:
+    libc = ctypes.CDLL(None) if sys.platform == "linux" else None
+    return libc if hasattr(libc, "mallopt") and hasattr(libc, "malloc_trim") else None
