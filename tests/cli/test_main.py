@@ -1,5 +1,6 @@
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -15,6 +16,7 @@ import yaml
 from r2mae.cli.main import COMMANDS, main
 from r2mae.experiments.runs import find_runs
 from r2mae.images.wing import WING
+from r2mae.registry import WINGS
 from r2mae.training.checkpoint import read_checkpoint
 
 Run = Callable[..., tuple[int, str, str]]
@@ -48,7 +50,7 @@ def test_help_names_every_command(run: Run) -> None:
 def test_every_command_has_help_with_an_example(run: Run, command: str) -> None:
     code, out, _ = run(f"{command} --help")
     assert code == 0
-    assert "example:\n  r2mae " in out
+    assert re.search(r"examples?:\n  r2mae ", out)
     assert "_" not in " ".join(word for word in out.split() if word.startswith("--")).replace("_config", "")
 
 
@@ -56,6 +58,41 @@ def test_the_examples_of_the_help_parse(run: Run) -> None:
     for command in ("pretrain", "compare"):
         example = run(f"{command} --help")[1].split("example:\n  r2mae ")[1].strip()
         assert run(f"{example} --print_config")[0] == 0
+    for command in ("evaluate", "embed"):
+        examples = run(f"{command} --help")[1].split("examples:\n")[1].strip().splitlines()
+        assert len(examples) >= 3
+        for example in examples:  # nothing but the run is missing
+            code, _, err = run(example.split("r2mae ", 1)[1])
+            assert (code, "no run folder runs/" in err) == (2, True)
+
+
+def test_help_serves_every_wing(run: Run) -> None:
+    for command in ("evaluate", "embed"):
+        out = run(f"{command} --help")[1]
+        assert all(f"\n  {wing} " in out for wing in WINGS)
+        assert all(f" runs/{name}" in out for name in ("digits", "cells", "text"))
+    told = " ".join(run("evaluate --help")[1].split())
+    assert "5 epochs each, mean of three seeds" in told
+    assert "kept in RUN/evaluation.json and not repeated" in told
+    assert "`documents` (their first 80 characters) and `tokens`" in run("embed --help")[1]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_no_help_speaks_of_null_as_a_default(run: Run, command: str) -> None:
+    assert "default: null" not in " ".join(run(f"{command} --help")[1].split())
+
+
+def test_the_help_of_presets_names_the_default(run: Run) -> None:
+    told = " ".join(run("pretrain text --help")[1].split())
+    assert "By default the wing's own settings. (type: str | null) --scheme" in told
+    told = " ".join(run("pretrain text --preset mini --help")[1].split())
+    assert "settings. (type: str | null, default: mini) --scheme" in told
+
+
+def test_lists_in_the_help_stand_in_their_column(run: Run) -> None:
+    lines = run("embed --help")[1].splitlines()
+    rows = [next(line for line in lines if line.startswith(f"  {name} ")) for name in ("--color", "--figure")]
+    assert rows[0].index("Columns to") == rows[1].index("Also draw")
 
 
 MISTAKES = {
@@ -65,7 +102,15 @@ MISTAKES = {
     "pretrain images": "name the data",
     "pretrain digit": "did you mean 'digits'?",
     "pretrain images minst": "did you mean 'mnist'?",
-    "pretrain images digits more": "takes one data set, not 2",
+    "pretrain images digits more": "takes one data set, not 2 (digits more): give a folder that holds them all",
+    "pretrain digits more": "takes one data set, not 2 (digits more); for example: r2mae pretrain images digits",
+    "pretrain cells a.h5ad b.h5ad": "join the files first (anndata.concat), for example: r2mae pretrain cells all.h5ad",
+    "pretrain text in/a.txt in/b.txt": "or a pattern in quotes, for example: r2mae pretrain text 'in/*.txt'",
+    "pretrain text in/a.txt b.txt": "for example: r2mae pretrain text 'folder/*.txt'",
+    "compare text a.gz b.gz c.gz d.gz e.gz": "not 5 (a.gz b.gz … e.gz): give a folder",
+    "pretrain txt in/a.txt": "unknown wing 'txt': did you mean 'text'?",
+    "compare image a.npy b.npy": "unknown wing 'image': did you mean 'images'?",
+    "pretrain a.txt b.txt": "not 2 (a.txt b.txt); for example",
     "pretrain digits --ration 0.3": "did you mean '--ratio'?",
     "pretrain digits --scheme fixed --ratio 1.5": "ratio must be a number between 0 and 1, not 1.5",
     "pretrain digits --scheme fixed --ratio 0": "nothing to learn from",
@@ -257,6 +302,25 @@ def test_runs_tells_running_from_stopped(tmp_path: Path) -> None:
     state = find_runs(tmp_path)[0]
     assert state.state == "stopped"
     assert state.step == read_checkpoint(out / "checkpoints" / "last.ckpt")["r2mae_step"]
+
+
+def test_ctrl_c_twice_ends_a_comparison_and_its_processes(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "r2mae", "compare", "digits", "--schemes", "r2mae", "--seeds", "2", "--jobs", "1"]
+    out = tmp_path / "a"
+    options = ["--steps", "100000", "--save-every", "5", "--hidden", "16", "--out", str(out)]
+    with subprocess.Popen([*command, *options], stderr=subprocess.PIPE, start_new_session=True, text=True) as process:
+        while not list(out.glob("runs/*/*/checkpoints/last.ckpt")):
+            time.sleep(0.05)
+            assert process.poll() is None
+        for _ in range(2):  # as `timeout` does, to the process and to its group
+            os.killpg(process.pid, signal.SIGINT)
+        assert process.wait(timeout=60) == 128 + signal.SIGINT
+        assert process.stderr is not None
+        assert "Traceback" not in process.stderr.read()
+    with pytest.raises(ProcessLookupError):
+        while True:  # the group ends with its last process
+            os.killpg(process.pid, 0)
+            time.sleep(0.05)
 
 
 def test_comparisons_speak_json(run: Run) -> None:

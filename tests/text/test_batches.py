@@ -2,6 +2,7 @@
 
 import pickle
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -193,3 +194,16 @@ def test_real_text(shared_data: Path) -> None:
     assert not torch.isin(rows, torch.tensor([1, 3, 50264])).any()
     backend = load_tokenizer(shared_data / "bpe").backend
     assert "the European lobster" in backend.decode(data.store.tokens[:60].tolist())
+
+
+def test_notes_say_what_is_held_out_and_what_is_odd(store: TokenStore, tokenizer: TextTokenizer) -> None:
+    def notes(**options: Any) -> tuple[str, ...]:
+        given: dict[str, Any] = {"data": "x", "sequence_length": 8, "batch_size": 4, "validation": 0.1, **options}
+        return split_data(store, tokenizer, TextConfig(**given)).notes
+
+    (plain,) = notes()
+    held = len(split_data(store, tokenizer, TextConfig(data="x", sequence_length=8, validation=0.1)).validation or ())
+    assert plain.endswith(f"; {held:,} are held out")
+    assert notes(validation=0.0)[0].endswith("none are held out, and no loss is measured")
+    assert "each is seen several times" in notes(batch_size=10_000)[1]
+    assert "documents are few and long" in notes(validation=1e-6, sequence_length=128)[1]

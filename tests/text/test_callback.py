@@ -107,6 +107,8 @@ def test_a_resumed_run_sees_the_same_masks(
     assert same(resumed.seen, whole.seen[8:])
     for name, value in whole.model.state_dict().items():
         torch.testing.assert_close(resumed.model.state_dict()[name], value)
+    ratios = [[row["mask_ratio"] for row in one.state.log_history if "loss" in row] for one in (whole, resumed)]
+    assert ratios[0][-2:] == pytest.approx(ratios[1][-2:]), "without the batches that were skipped"
     workers = run(tokenizer, data, tmp_path / "workers", dataloader_num_workers=2, dataloader_persistent_workers=True)
     assert same(workers.seen, whole.seen)
 

@@ -56,6 +56,28 @@ def test_line_ends_of_windows_and_byte_order_marks_are_left_out(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("packed", PACK)
+def test_lines_of_old_macs(tmp_path: Path, packed: str) -> None:
+    """Line ends of carriage returns alone, also beyond what one read of a stream gives, and mixed with others."""
+    texts = DOCUMENTS * 2000
+    path = write(tmp_path / f"a.txt{packed}", "\r\r".join(text.replace("\n", "\r") for text in texts) + "\r")
+    assert list(read_documents(path)) == texts
+    rows = "\r".join(json.dumps({"text": text}) for text in texts)
+    assert list(read_documents(write(tmp_path / f"a.jsonl{packed}", rows))) == texts
+    for shift in range(3):
+        mixed = "a\rb\r\r" + "-" * 20_000 + "\r\r" + "." * shift + "c\r\nd\r\n" * 20_000
+        read = list(read_documents(write(tmp_path / f"b.txt{packed}", mixed)))
+        assert read == ["a\nb", "-" * 20_000, "." * shift + ("c\nd\n" * 20_000).strip()]
+
+
+def test_carriage_returns_inside_lines_are_kept(tmp_path: Path) -> None:
+    text = "one\rtwo\n" + "x\r" * 10_000
+    assert list(read_documents(write(tmp_path / "a.txt", text))) == [text.rstrip("\r")]
+    windows = ["x" * size for size in range(8180, 8200)] + ["x" * 4095, "x" * 65_535]
+    for line in windows:
+        assert list(read_documents(write(tmp_path / "b.txt", f"{line}\r\n.\r\n\r\nend"))) == [f"{line}\n.", "end"]
+
+
+@pytest.mark.parametrize("packed", PACK)
 def test_json_lines(tmp_path: Path, packed: str) -> None:
     rows = "\n".join(json.dumps({"id": n, "body": text}) for n, text in enumerate([*DOCUMENTS, "", None]))
     path = write(tmp_path / f"a.jsonl{packed}", rows + "\n\n")
@@ -94,9 +116,22 @@ def test_data_sets_of_hugging_face(tmp_path: Path) -> None:
     assert list(read_documents(rows.to_iterable_dataset(), column="body")) == DOCUMENTS
     rows.save_to_disk(tmp_path / "saved")
     assert list(read_documents(tmp_path / "saved", column="body")) == DOCUMENTS
-    refused(rows, "row 1", "unknown column 'text'", "body")
-    datasets.DatasetDict(train=rows).save_to_disk(tmp_path / "splits")
-    refused(tmp_path / "splits", "several splits")
+    refused(rows, "row 1", "unknown column 'text'", "--text-column body")
+    refused(f"hf:{tmp_path / 'saved'}", f"give {tmp_path / 'saved'}")
+
+
+def test_the_splits_of_a_saved_folder_are_listed(tmp_path: Path) -> None:
+    rows = datasets.Dataset.from_dict({"text": DOCUMENTS})
+    both, one = tmp_path / "both", tmp_path / "one"
+    datasets.DatasetDict(train=rows, test=rows).save_to_disk(both)
+    datasets.DatasetDict(train=rows).save_to_disk(one)
+    refused(both, f"give one of them: {both / 'test'}, {both / 'train'}")
+    refused(one, f"give one of them: {one / 'train'}")
+    refused(f"hf:{both}", f"give {both}")
+    assert list(read_documents(one / "train")) == DOCUMENTS
+    (tmp_path / "none").mkdir()
+    (tmp_path / "none" / "dataset_dict.json").write_text("{}")
+    refused(tmp_path / "none", "without its splits")
 
 
 def test_splits_are_no_data_set(unchecked: None) -> None:
@@ -120,8 +155,27 @@ def test_names_of_the_hub_are_taken_apart() -> None:
     fixed = HubRows.of("hf:a/b@v1:c:test", "body")
     assert (fixed.path, fixed.revision, fixed.config, fixed.split) == ("a/b", "v1", "c", "test")
     assert fixed.fingerprint() != HubRows.of("hf:a/b@v2:c:test", "body").fingerprint()
+    home = HubRows.of("hf:~/corpus", "text")
+    assert home.path == str(Path.home() / "corpus")
     refused("hf:", "hf:NAME")
     refused("hf:a:b:c:d", "hf:NAME")
+
+
+def test_paths_that_are_not_there_are_not_sought_on_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def ask(*args: object, **options: object) -> None:
+        raise ConnectionError("the Hub was asked")
+
+    monkeypatch.setattr(datasets, "load_dataset", ask)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "in").mkdir()
+    (tmp_path / "HuggingFaceFW").mkdir()
+    write(tmp_path / "in" / "a.jsonl", '{"text": "a"}')
+    for name in ("./set", "../set", "in/a/b", "~/no-such-set", "b.jsonl", "other/b.parquet", str(tmp_path / "set")):
+        refused(f"hf:{name}", str(Path(name).expanduser()).removeprefix("./"), "on this machine", "check the path")
+    refused("hf:in/set:default:train", "the folder in holds no set", "hf:in/set@main")
+    refused("hf:in/a.jsonl", "give in/a.jsonl")
+    for name in ("hf:in/set@main", "hf:owner/set", "hf:set", "fineweb", "hf:in"):
+        refused(name, "the Hub was asked")
 
 
 def test_the_hub_out_of_reach(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -142,7 +196,7 @@ def test_a_network_that_breaks_off_is_told(tmp_path: Path) -> None:
 @given(st.lists(st.text(st.characters(codec="utf-8", exclude_characters="\r"), max_size=30), max_size=8))
 @settings(max_examples=60)
 def test_whatever_is_written_comes_back(tmp_path_factory: pytest.TempPathFactory, texts: list[str]) -> None:
-    """In JSON lines all; in plain text whatever has no blank line of its own."""
+    """In JSON lines all; in plain text whatever has no blank line of its own, nor NUL, the sign of binary files."""
     folder = tmp_path_factory.mktemp("any")
     kept = [text.strip("\n") for text in texts if text.strip("\n") and not text.strip("\n").isspace()]
     if not kept:
@@ -150,7 +204,8 @@ def test_whatever_is_written_comes_back(tmp_path_factory: pytest.TempPathFactory
     path = write(folder / "a.jsonl", "\n".join(json.dumps({"text": text}) for text in texts))
     assert list(read_documents(path)) == kept
     solid = ["\n".join(line for line in text.split("\n") if line and not line.isspace()) for text in kept]
-    assert list(read_documents(write(folder / "a.txt", "\n\n".join(solid)))) == solid
+    if "\0" not in "".join(solid):
+        assert list(read_documents(write(folder / "a.txt", "\n\n".join(solid)))) == solid
 
 
 @given(st.text(string.ascii_letters + "é🙂\n ", min_size=1, max_size=300), st.integers(4, 40))
@@ -215,11 +270,37 @@ def test_files_that_are_no_text(tmp_path: Path) -> None:
     refused(tmp_path / "a.parquet", "a.parquet", "is damaged")
 
 
+@pytest.mark.parametrize("packed", PACK)
+@pytest.mark.parametrize("name", ["a.txt", "a.jsonl"])
+def test_other_encodings_and_binary_files_are_recognised(tmp_path: Path, name: str, packed: str) -> None:
+    path, text = tmp_path / f"{name}{packed}", "\ufeff" + "text " * 5000
+    for encoding in ("utf-16-le", "utf-16-be", "utf-32-le", "utf-32-be"):
+        known = encoding[:6].upper()
+        refused(write(path, text.encode(encoding)), str(path), f"is {known}, not UTF-8", f"iconv -f {known} -t UTF-8")
+    for data in (bytes(50_000), b"some text\0" + b"text" * 9000, bytes(range(256))):
+        refused(write(path, data), str(path), "looks binary", ".txt", ".jsonl", ".parquet", "tr -d")
+    without_nul = bytes(n % 255 + 1 for n in range(7, 7 * 300, 7))
+    refused(write(path, without_nul), "looks binary")
+
+
+def test_nul_bytes_further_on_are_text(tmp_path: Path) -> None:
+    text = "text " * 50_000 + "\0"
+    assert list(read_documents(write(tmp_path / "a.txt", text))) == [text]
+
+
+def test_control_characters_are_no_sign_where_they_are_rare(tmp_path: Path) -> None:
+    text = "\f" * 50 + "\x01" + "fa\u00e7ade " * 50
+    refused(write(tmp_path / "a.txt", text.encode("latin-1")), "line 1", "not UTF-8", "iconv -f LATIN1")
+
+
 def test_empty_corpora(tmp_path: Path) -> None:
     empty = write(tmp_path / "empty.txt", "")
-    refused(empty, str(empty), "holds no text")
-    refused(write(tmp_path / "blank.txt", "\n \n\t\n"), "holds no text")
-    refused(datasets.Dataset.from_dict({"text": ["", None]}), "holds no text")
+    refused(empty, str(empty), "holds no text", "is empty: write or fetch it anew")
+    refused(write(tmp_path / "blank.txt", "\n \n\t\n"), "holds no text", "blank lines: give files with text")
+    column = ("holds no text", "the column 'text' is empty in every row", "--text-column")
+    refused(write(tmp_path / "nulls.jsonl", '{"text": null}\n{"text": " "}\n'), *column)
+    refused(parquet(tmp_path / "nulls.parquet", text=["", None]), *column)
+    refused(datasets.Dataset.from_dict({"text": ["", None]}), *column, "another split")
     folder = tmp_path / "folder"
     folder.mkdir()
     refused(folder, str(folder), "expected files named")
@@ -229,11 +310,33 @@ def test_bad_rows_are_named(tmp_path: Path) -> None:
     good = '{"text": "a"}\n\n'
     refused(write(tmp_path / "a.jsonl", good + '{"text": '), "a.jsonl, line 3", "is not JSON")
     refused(write(tmp_path / "b.jsonl", good + "[1, 2]"), "b.jsonl, line 3", "expected an object", "list")
-    refused(write(tmp_path / "c.jsonl", good + '{"txt": "a"}'), "c.jsonl, line 3", "did you mean 'txt'?")
+    refused(
+        write(tmp_path / "c.jsonl", good + '{"txt": "a"}'), "c.jsonl, line 3", "did you mean 'txt'? (--text-column txt)"
+    )
     refused(write(tmp_path / "d.jsonl", good + '{"text": 3}'), "d.jsonl, line 3", "'text' holds int, expected text")
-    refused(write(tmp_path / "e.jsonl", "[" * 100_000), "e.jsonl, line 1", "is not JSON")
-    refused(parquet(tmp_path / "a.parquet", body=["a"]), "a.parquet", "unknown column 'text'")
-    refused(parquet(tmp_path / "b.parquet", text=[1, 2]), "b.parquet, row 1", "holds int")
+    refused(write(tmp_path / "e.jsonl", good + "[" * 100_000), "e.jsonl, line 3", "is not JSON")
+    refused(parquet(tmp_path / "b.parquet", text=[1, 2]), "b.parquet, row 1", "holds int", "--text-column")
+    refused(write(tmp_path / "f.jsonl", '{\n  "text": "a"\n}'), "f.jsonl, line 1", "is not JSON", "jq -c .")
+
+
+@pytest.mark.parametrize("start", ["", "\ufeff", "\n\n"])
+@pytest.mark.parametrize("indent", [None, 2])
+def test_json_arrays_are_told_from_json_lines(tmp_path: Path, indent: int | None, start: str) -> None:
+    array = json.dumps([{"text": text} for text in DOCUMENTS], indent=indent)
+    refused(write(tmp_path / "a.jsonl.gz", start + array), "a.jsonl.gz: begins with a JSON array", "jq -c '.[]'")
+    path = write(tmp_path / "a.txt", array)
+    assert list(read_documents(path)) == [array]
+
+
+def test_the_column_with_the_text_is_named(tmp_path: Path) -> None:
+    said = "unknown column 'text': choose from: "
+    refused(parquet(tmp_path / "a.parquet", content=["a"]), "a.parquet", f"{said}content (--text-column content)")
+    mixed: dict[str, list[object]] = {"n": [1], "my words": ["a"], "words": [["a"]]}
+    refused(parquet(tmp_path / "b.parquet", **mixed), f"{said}my words (--text-column 'my words')")
+    refused(parquet(tmp_path / "c.parquet", title=["a"], body=["b"]), f"{said}title, body (--text-column NAME)")
+    refused(parquet(tmp_path / "d.parquet", ids=[[1]]), f"{said}ids")
+    refused(write(tmp_path / "a.jsonl", '{"n": 1, "content": null}'), f"{said}content (--text-column content)")
+    refused(write(tmp_path / "b.jsonl", "{}"), "b.jsonl, line 1", "unknown column 'text': there is none")
 
 
 def test_sources_that_are_not_there(tmp_path: Path) -> None:

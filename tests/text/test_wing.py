@@ -103,7 +103,7 @@ def test_pretrain_evaluate_embed_and_export(
         ("pretrain text corpus.txt --tokenizer nowhere.json", "nowhere.json"),
         ("pretrain text corpus.txt --corruption masked", "--corruption"),
         ("pretrain text corpus.txt --hidden-size 10 --heads 3", "does not divide among 3 heads"),
-        ("pretrain text corpus.txt --sequence-length 4000", "smaller --sequence-length"),
+        ("pretrain text corpus.txt --preset tiny --sequence-length 4000", "smaller --sequence-length"),
         ("pretrain text corpus.txt --presett tiny", "did you mean '--preset'"),
         ("pretrain text rows.jsonl --text-column txt", "txt"),
     ],
@@ -115,7 +115,7 @@ def test_mistakes_are_told_in_one_line(
     Path("empty.txt").write_text("\n\n")
     Path("latin.txt").write_bytes("gr\u00fc\u00dfe".encode("latin-1"))
     Path("rows.jsonl").write_text('{"text": "one"}\n')
-    assert main([*line.split(), "--out", "run"]) == 2
+    assert main([*line.split(), "--batch-size", "8", "--out", "run"]) == 2
     told = capsys.readouterr().err.strip()
     assert message in told
     assert "\n" not in told
@@ -169,3 +169,39 @@ def test_other_data_are_not_measured(corpus: Path, tmp_path: Path, capsys: pytes
     corpus.write_text(corpus.read_text() + "\n\nanother document of a few words")
     assert main(["evaluate", str(run)]) == 2
     assert "has changed since" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--glue", "sst3"], "unknown GLUE task 'sst3'"),
+        (["--glue", "sst2", "SST-2"], "names the task sst2 twice"),
+        (["--glue", "sst2", "--glue-limit", "1"], "2 or more examples"),
+        (["--glue", "sst2"], "is not a folder: put GLUE there"),
+    ],
+)
+def test_mistakes_about_glue_are_told_before_anything_is_trained(
+    words: list[str],
+    told: str,
+    corpus: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("R2MAE_DATA", str(tmp_path / "nowhere"))
+    for command in ("pretrain", "compare"):
+        assert main([command, "text", str(corpus), "--preset", "tiny", *words, "--out", str(tmp_path / "out")]) == 2
+        assert told in capsys.readouterr().err
+        assert not (tmp_path / "out").exists()
+
+
+def test_another_folder_is_told_before_text_is_read(
+    corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "notes.txt").write_text("mine")
+    line = ["pretrain", "text", str(corpus), *words_of({**SIZES, "steps": 1})]
+    assert main([*line, "--out", str(tmp_path / "mine")]) == 2
+    error = capsys.readouterr().err
+    assert "holds other files (notes.txt)" in error
+    assert "to learn from" not in error

@@ -22,13 +22,17 @@ def test_the_count_stays_whole_on_a_narrow_terminal() -> None:
     assert "12,346 samples/s" in terminal(140)
 
 
-def test_a_pipe_gets_lines() -> None:
-    file = StringIO()
-    bar = ProgressBar("mnist, r2mae", Console(file=file))
-    bar.start(3, 100)
-    bar.update(Pace(50, 100, 0.05, 0.7, 10.0))
+def test_a_pipe_gets_lines_with_the_time_to_finish() -> None:
+    file, now = StringIO(), [1000.0]
+    bar = ProgressBar("mnist, r2mae", Console(file=file), clock=lambda: now[0])
+    bar.start(20, 100)
+    for seconds, step in ((1015, 30), (1020, 40), (1030, 60), (1050, 100)):
+        now[0] = seconds
+        bar.update(Pace(step, 100, 0.05, 0.7, 10.0))
     bar.stop()
-    assert file.getvalue().split("\n")[:2] == [
-        "mnist, r2mae: goes on at step 3 of 100",
-        "mnist, r2mae: step 50/100  loss 0.05  ratio 0.70  10 samples/s",
+    assert file.getvalue().splitlines() == [
+        "mnist, r2mae: goes on at step 20 of 100",
+        "mnist, r2mae: step 30/100  loss 0.05  ratio 0.70  10 samples/s  0:01:45 left",  # 1.5 s a step since the start
+        "mnist, r2mae: step 60/100  loss 0.05  ratio 0.70  10 samples/s  0:00:30 left",
+        "mnist, r2mae: step 100/100  loss 0.05  ratio 0.70  10 samples/s",
     ]

@@ -52,6 +52,8 @@ def run(words: Sequence[str]) -> int:
     schemes, seeds = words_of(values["schemes"]), parse_seeds(words_of(values["seeds"]))
     ratios = None if values["ratios"] is None else parse_ratios(words_of(values["ratios"]))
     plan_rows(config, subject.wing.ratios, schemes, ratios)  # mistakes are told before torch is loaded
+    if hasattr(subject.wing, "check"):
+        subject.wing.check(config)
     out = Path(values["out"] or f"runs/compare-{Path(config.data).stem}")
 
     from r2mae.experiments.compare import compare

@@ -15,6 +15,15 @@ if TYPE_CHECKING:
 
 _OPTIONS = ("resize", "transform_batch", "layer")
 
+_DESCRIPTION = """Embed data, without masks, with a pretrained model of any wing.
+
+The output holds `embedding`, a row for each sample, and beside it:
+
+  images  `split` (0 training, 1 test: the run's own division for the run's data, else an official one), `labels`, and
+          the names of their `classes`, where the data have them
+  cells   `cells` and columns of the run; as .h5ad the file itself, with the embedding in .obsm["X_r2mae"]
+  text    `documents` (their first 80 characters) and `tokens` (how many each has)"""
+
 
 def run(words: Sequence[str]) -> int:
     """Run the command."""
@@ -53,21 +62,24 @@ def run(words: Sequence[str]) -> int:
 def _parser() -> Parser:
     parser = Parser(
         "r2mae embed",
-        "Embed data, unmasked, with a pretrained model. The output holds `embedding`; `split` (0 training, 1 test: the "
-        "run's own division for the run's data, else an official one); `labels`, and the names of their `classes`.",
-        "r2mae embed runs/a digits -o digits.npz --figure umap.svg",
+        _DESCRIPTION,
+        "r2mae embed runs/digits digits -o digits.npz --figure umap.svg",
+        "r2mae embed runs/cells new.h5ad -o new-embedded.h5ad --layer counts",
+        "r2mae embed runs/text notes.txt -o notes.npz",
     )
     parser.add_argument("run", metavar="RUN", type=str, help="A run folder.")
     parser.add_argument("data", metavar="DATA", type=str, help="A named set or a path.")
     parser.add_argument(
-        "-o", "--output", type=str, help="File to write (.npz; of cells also .h5ad); by default in RUN."
-    )
-    parser.add_argument("--resize", type=int, help="Bring images to this many pixels a side; by default as in the run.")
-    parser.add_argument(
-        "--transform_batch", type=str, help="Of cells: the training batch to take for cells whose own is new."
+        "-o", "--output", type=str, help="File to write (.npz; for cells also .h5ad); by default in RUN."
     )
     parser.add_argument(
-        "--layer", type=str, help="Of cells: where this file's raw counts are (X for X); by default as in the run."
+        "--resize", type=int, help="For images: bring them to this many pixels a side; by default as in the run."
+    )
+    parser.add_argument(
+        "--transform_batch", type=str, help="For cells: the training batch to take for cells whose own is new."
+    )
+    parser.add_argument(
+        "--layer", type=str, help="For cells: where this file's raw counts are (X for X); by default as in the run."
     )
     parser.add_argument("--device", type=str, default="auto", help="auto, cpu, cuda or cuda:N.")
     parser.add_argument("--figure", type=str, help="Also draw a UMAP: .svg, .png or .pdf.")
@@ -75,7 +87,7 @@ def _parser() -> Parser:
         "--color",
         type=tuple[str, ...],
         default=(),
-        help="Columns to colour it by, of cells any of obs; by default the run's labels and numbers.",
+        help="Columns to colour the figure by, for cells any of obs; by default the run's labels and numbers.",
     )
     parser.add_argument("--max_points", type=int, default=20_000, help="Draw this many points, chosen at random.")
     return parser
@@ -112,7 +124,7 @@ def _draw(
         if names:
             _known(names, list(columns), values["data"])
         # A figure of every donor, or of names, tells nothing unless it is asked for.
-        hidden = ("cells", "split", getattr(config, "donor_key", None))
+        hidden = ("cells", "documents", "split", getattr(config, "donor_key", None))
         columns = {name: columns[name] for name in names or columns if names or name not in hidden}
     title = f"{Path(values['data']).stem}: UMAP of the embedding by {config.scheme}"
     figure = embedding_figure(arrays["embedding"], columns, title=title, max_points=values["max_points"])

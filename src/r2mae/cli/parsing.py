@@ -22,18 +22,27 @@ if TYPE_CHECKING:
     from r2mae.experiments.wing import Wing
 
 
+_FEW = 4  # words that an error repeats
+
+
 class _Formatter(jsonargparse.DefaultHelpFormatter, argparse.RawDescriptionHelpFormatter):
-    """Keeps examples as they are written."""
+    """Keeps examples as they are written, and leaves out that a default is null: the help says what happens then."""
+
+    def _get_help_string(self, action: argparse.Action) -> str:
+        told = super()._get_help_string(action)
+        if action.default is not None:
+            return told
+        return re.sub(r" \(default: %\(default\)s\)|, default: %\(default\)s(?=\))", "", told)
 
 
 class Parser(jsonargparse.ArgumentParser):
     """A parser whose options are written with dashes, and whose errors are single lines."""
 
-    def __init__(self, prog: str, description: str, example: str) -> None:
+    def __init__(self, prog: str, description: str, *examples: str) -> None:
         super().__init__(
             prog=prog,
             description=description,
-            epilog=f"example:\n  {example}",
+            epilog="\n  ".join(["examples:" if len(examples) > 1 else "example:", *examples]),
             formatter_class=_Formatter,
             exit_on_error=False,
             allow_abbrev=False,
@@ -42,7 +51,11 @@ class Parser(jsonargparse.ArgumentParser):
     def format_help(self, formatter: argparse.HelpFormatter | None = None) -> str:
         """Return the help, with `--batch_size` and `--labels a b` written as people type them."""
         dashed = re.sub(r"--[a-z_]+", lambda match: match[0].replace("_", "-"), super().format_help(formatter))
-        return dashed.replace("[ITEM,...]", "NAME ...")
+        return dashed.replace("[ITEM,...]", "NAME [...]")  # of one length, so that columns stay
+
+    def describe(self, name: str, told: str) -> None:
+        """Say in the help of an option what holds here."""
+        self._option_string_actions[f"--{name}"].help = told
 
     def read(self, words: Sequence[str]) -> dict[str, Any]:
         """Parse, or raise a :class:`UserError`."""
@@ -130,7 +143,7 @@ def read_subject(command: str, words: Sequence[str]) -> Subject:
     if leading and leading[0] in WINGS:
         wing_name = leading.pop(0)
     if len(leading) > 1:
-        raise UserError(f"{command} takes one data set, not {len(leading)} ({' '.join(leading)}); {_usage(command)}")
+        raise _several(command, wing_name if isinstance(wing_name, str) else None, leading)
     data = leading[0] if leading else given.get("data")
     if wing_name is None and data is not None:
         wing_name = wing_of(data)
@@ -147,7 +160,37 @@ def read_subject(command: str, words: Sequence[str]) -> Subject:
 
 
 def _usage(command: str) -> str:
-    return f"for example: r2mae {command} images digits, or r2mae {command} images data.npz"
+    return f"for example: r2mae {command} images digits, or r2mae {command} text notes.txt"
+
+
+def _several(command: str, wing: str | None, words: Sequence[str]) -> UserError:
+    """Build the error for several words where one data set is wanted."""
+    first = words[0]
+    if wing is None and wing_of(first) is None and not Path(first).suffix and not Path(first).exists():
+        hint = nearest(first, WINGS)
+        if hint.startswith("did you mean"):
+            return UserError(f"unknown wing {first!r}: {hint}")
+    some = " ".join(words) if len(words) <= _FEW else f"{' '.join(words[:2])} … {words[-1]}"
+    example = {"images": "images folder/", "cells": "cells all.h5ad", "text": f"text {_pattern(words)!r}"}
+    remedy = {
+        "images": "give a folder that holds them all",
+        "cells": "join the files first (anndata.concat)",
+        "text": "give a folder, or a pattern in quotes",
+    }
+    if wing not in remedy:
+        return UserError(f"{command} takes one data set, not {len(words)} ({some}); {_usage(command)}")
+    return UserError(
+        f"{command} takes one data set, not {len(words)} ({some}): {remedy[wing]}, for example: "
+        f"r2mae {command} {example[wing]}"
+    )
+
+
+def _pattern(words: Sequence[str]) -> str:
+    """Return the pattern that a shell may have spread, or an example of one."""
+    places = {(str(Path(word).parent), Path(word).suffix) for word in words}
+    if len(places) > 1 or not (only := places.pop())[1]:
+        return "folder/*.txt"
+    return str(Path(only[0]) / f"*{only[1]}")
 
 
 def _cannot_tell(command: str, data: str) -> str:
@@ -201,10 +244,11 @@ def add_config(parser: Parser, subject: Subject, *, skip: tuple[str, ...] = (), 
     """
     kind = subject.wing.config
     parser.add_class_arguments(kind, None, skip={"data", *skip})
+    parser.describe("preset", "Name of a preset; options given beside it win. By default the wing's own settings.")
     parser.add_argument(
         "--config",
         type=str,
-        help="YAML file with any of these options, such as a run's config.yaml; --print_config prints one.",
+        help="YAML file with any of these options, such as a run's config.yaml; --print-config prints one.",
     )
     own = {name: value for name, value in subject.given.items() if name not in more}
     given = kind.from_dict({"data": "", **own}, source="--config").to_dict()  # names unknown fields

@@ -24,13 +24,18 @@ def run(words: Sequence[str]) -> int:
         print_config(config)
         return 0
     scheme_of(config, subject.wing.ratios)  # mistakes are told before torch is loaded
+    if hasattr(subject.wing, "check"):
+        subject.wing.check(config)
     out = Path(values["out"] or f"runs/{Path(config.data).stem}-{config.scheme}-seed{config.seed}")
 
-    from r2mae.cli.show import print_json, scores_table
+    from r2mae.cli.show import counting_bar, print_json, scores_table
     from r2mae.experiments.cell import pretrain
     from r2mae.training.progress import ProgressBar
 
-    fitted, results = pretrain(config, subject.wing, out, reporter=ProgressBar(f"{config.data}, {config.scheme}"))
+    with counting_bar("measuring", counted=False, transient=True) as progress:
+        fitted, results = pretrain(
+            config, subject.wing, out, reporter=ProgressBar(f"{config.data}, {config.scheme}"), progress=progress
+        )
     if values["json"]:
         print_json({"run": str(out), "worked": fitted.worked, **results})
         return 0

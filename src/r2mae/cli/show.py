@@ -1,19 +1,22 @@
 """Scores on the terminal."""
 
 import json
+import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Literal
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
-from r2mae.evaluation.metrics import Metric
+from r2mae.evaluation.metrics import Metric, by_ratio
 from r2mae.files import jsonable
 
 _PAUSE = 10.0  # seconds between lines where there is no terminal for a bar
 _ENDS = ("_donors_low", "_donors_high")
+_SPREAD = "_sd"
 
 
 class Terminal(Console):
@@ -56,41 +59,110 @@ def counting_bar(label: str, *, counted: bool = True, transient: bool = False) -
 
     console, told = Console(stderr=True), time.monotonic()
     columns = time_columns(counted=counted)
-    with Progress(*columns, console=console, disable=not console.is_terminal, transient=transient) as bar:
-        task = bar.add_task(label, total=None)
+    bar = Progress(*columns, console=console, disable=not console.is_terminal, transient=transient)
+    task = bar.add_task(label, total=None)
 
-        def update(done: int, total: int) -> None:
-            nonlocal told
-            bar.update(task, completed=done, total=total)
-            if bar.disable and time.monotonic() - told > _PAUSE:
-                told = time.monotonic()
-                console.print(
-                    f"{label}: {done}/{total}" if counted else f"{label}: {done / total:.0%}",
-                    soft_wrap=True,
-                    highlight=False,
-                )
+    def update(done: int, total: int) -> None:
+        nonlocal told
+        if not bar.live.is_started:  # what comes before may have a bar of its own
+            bar.start()
+        bar.update(task, completed=done, total=total)
+        if bar.disable and time.monotonic() - told > _PAUSE:
+            told = time.monotonic()
+            console.print(
+                f"{label}: {done}/{total}" if counted else f"{label}: {done / total:.0%}",
+                soft_wrap=True,
+                highlight=False,
+            )
 
+    try:
         yield update
+    finally:
+        bar.stop()
 
 
 def scores_table(columns: Mapping[str, Mapping[str, float]], metrics: Sequence[Metric]) -> None:
     """Print scores, a column for each model, the wing's headline metrics first and in words.
 
-    Where ``name_donors_low`` and ``name_donors_high`` stand beside ``name``, they are shown as its interval.
+    Where ``name_donors_low`` and ``name_donors_high`` stand beside ``name``, they are shown as its interval, and
+    ``name_sd`` behind ±. Scores at several mask ratios, ``name_0.15`` and so on, have a table of their own.
     """
-    table = Table(show_header=len(columns) > 1, box=None, pad_edge=False)
     labels = {metric.name: metric.label for metric in metrics}
-    table.add_column("")
-    for column in columns:
-        table.add_column(column)
     every = dict.fromkeys(name for scores in columns.values() for name in scores)
-    shown = [name for name in every if not name.endswith(_ENDS)]
+    ratios = by_ratio(name for name in every if name not in labels)
+    apart = {name for names in ratios.values() for name in names.values()}
+    shown = [name for name in every if name not in apart and not _belongs(name, every)]
+    table = _table("", columns if len(columns) > 1 else [""] * len(columns), justify="left")
     for name in [*(n for n in labels if n in shown), *(n for n in shown if n not in labels)]:
-        table.add_row(labels.get(name, name), *(_estimate(scores, name) for scores in columns.values()))
-    Terminal().print(table)
+        table.add_row(escape(labels.get(name, name)), *_estimates(columns.values(), name))
+    tables = [table] if shown else []
+    if ratios:
+        tables.append(_ratio_table(columns, ratios))
+    for place, one in enumerate(tables):
+        _print(one, gap=place > 0)
+
+
+def _table(first: str, headings: Iterable[str], *, justify: Literal["left", "right"]) -> Table:
+    names = [escape(heading) for heading in headings]
+    table = Table(first, show_header=any([first, *names]), box=None, pad_edge=False)
+    for name in names:
+        table.add_column(name, justify=justify)
+    return table
+
+
+def _ratio_table(columns: Mapping[str, Mapping[str, float]], ratios: Mapping[str, Mapping[float, str]]) -> Table:
+    """Lay out a row for each ratio, and a column of equal decimals for each metric of each model."""
+    pairs = [(metric, model) for metric in ratios for model in columns]
+    several = len(columns) > 1
+    table = _table("mask ratio", [f"{m}, {model}" if several else m for m, model in pairs], justify="right")
+    written = {
+        (metric, model): _alike([columns[model].get(name) for name in ratios[metric].values()])
+        for metric, model in pairs
+    }
+    for ratio in sorted({ratio for names in ratios.values() for ratio in names}):
+        table.add_row(
+            f"{ratio:g}", *(dict(zip(ratios[pair[0]], written[pair], strict=True)).get(ratio, "") for pair in pairs)
+        )
+    return table
+
+
+def _print(table: Table, *, gap: bool) -> None:
+    """Print a table without the blanks that fill its last column."""
+    console = Terminal()
+    with console.capture() as shown:
+        console.print(table)
+    print("\n" * gap + "\n".join(line.rstrip() for line in shown.get().splitlines()))
+
+
+def _belongs(name: str, every: Iterable[str]) -> bool:
+    return name.endswith(_ENDS) or (name.endswith(_SPREAD) and name.removesuffix(_SPREAD) in every)
+
+
+def _estimates(models: Iterable[Mapping[str, float]], name: str) -> list[str]:
+    """Write a score of every model: with its interval or deviation, or else with equal decimals."""
+    several = list(models)
+    plain = _alike([scores.get(name) for scores in several])
+    return [_estimate(scores, name) or text for scores, text in zip(several, plain, strict=True)]
 
 
 def _estimate(scores: Mapping[str, float], name: str) -> str:
-    low, high = (scores.get(name + end) for end in _ENDS)
-    ends = "" if low is None or high is None else f" ({low:.3f} to {high:.3f})"
-    return f"{scores[name]:.5g}{ends}" if name in scores else ""
+    from r2mae.experiments.wording import decimals, interval, number
+
+    value, spread = scores.get(name), scores.get(name + _SPREAD)
+    if value is None:
+        return ""
+    if spread is not None:
+        places = decimals([value], [spread])
+        return f"{number(value, places)} ± {number(spread, places)}"
+    low, high = (scores.get(name + end, math.nan) for end in _ENDS)
+    ends = interval(low, high, 3)
+    return f"{number(value, 3)} ({ends})" if ends else ""
+
+
+def _alike(values: Sequence[float | None]) -> list[str]:
+    """Write numbers with the decimals that give the largest four digits."""
+    from r2mae.experiments.wording import decimals, number
+
+    sizes = [abs(value) for value in values if value is not None and math.isfinite(value)]
+    places = decimals([max(sizes, default=0.0)], [])
+    return ["" if value is None else number(value, places) for value in values]

@@ -1,6 +1,7 @@
 """The one display of a comparison's progress."""
 
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from types import TracebackType
 
 from rich.console import Console
@@ -11,12 +12,15 @@ from r2mae.experiments.plan import Cell
 from r2mae.training.progress import time_columns
 
 _MEASURING = 0.15  # share of a cell's work
+_PAUSE = 60.0  # seconds between lines where there is no terminal for bars
+_FEW = 4  # running cells that a line names
 
 
 class Board:
     """A bar for the whole comparison with a time to finish, and one for each cell that runs.
 
-    In a file or pipe there are no bars, only the line that each finished cell leaves.
+    In a file or pipe there are no bars, only the line that each finished cell leaves, and now and then one with the
+    time to finish.
 
     Parameters
     ----------
@@ -26,11 +30,23 @@ class Board:
         Where to show it.
     metric : Metric
         What a finished cell's line tells.
+    clock : callable
+        Tells seconds.
     """
 
-    def __init__(self, cells: Sequence[Cell], waiting: Sequence[Cell], console: Console, metric: Metric) -> None:
+    def __init__(
+        self,
+        cells: Sequence[Cell],
+        waiting: Sequence[Cell],
+        console: Console,
+        metric: Metric,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self.cells, self.waiting, self.console, self.metric = cells, list(waiting), console, metric
+        self.clock = clock
         self._done = len(cells) - len(waiting)
+        self._first: dict[int, int] = {}  # the step at which each cell goes on
         self._progress = Progress(
             *time_columns(counted=False),
             TextColumn("{task.fields[note]}"),
@@ -39,11 +55,13 @@ class Board:
         )
         self._bars: dict[int, TaskID] = {}
         self._ended: set[int] = set()
+        self._failed: set[int] = set()
 
     def __enter__(self) -> "Board":
         """Open the display."""
         if self._done:
             self.console.print(f"{self._done} of {len(self.cells)} cells are finished already", soft_wrap=True)
+        self._began = self._told = self.clock()
         self._progress.start()
         self._all = self._progress.add_task("all cells", total=None, note=self._note(), visible=bool(self.waiting))
         return self
@@ -56,6 +74,11 @@ class Board:
 
     def update(self, steps: Sequence[tuple[int, int]]) -> None:
         """Show steps done and planned of every waiting cell (0 planned: not begun)."""
+        for place, (done, planned) in enumerate(steps):
+            if planned:
+                self._first.setdefault(place, done)
+        if self._progress.disable:
+            self._tell(steps)
         known = [planned for _, planned in steps if planned]
         if not known:
             return
@@ -74,6 +97,41 @@ class Board:
             note = "" if done < planned else "measuring"
             self._progress.update(self._bars[place], completed=done, visible=place not in self._ended, note=note)
 
+    def _tell(self, steps: Sequence[tuple[int, int]]) -> None:
+        """Leave a line now and then: the time to finish, or before anything is finished how far the cells are."""
+        now = self.clock()
+        if now - self._told < _PAUSE or len(self._ended) == len(self.waiting):
+            return
+        self._told = now
+        left = self._seconds_left(steps, now - self._began)
+        more = _in_words(left) if left is not None else self._running(steps)
+        text = f"all cells: {self._done} of {len(self.cells)} done{more}"
+        self.console.print(text, soft_wrap=True, markup=False, highlight=False)
+
+    def _seconds_left(self, steps: Sequence[tuple[int, int]], seconds: float) -> float | None:
+        """Return how long the rest takes at the pace since the start, None before a cell has shown what one takes."""
+        if not self._ended - self._failed:
+            return None
+        known = [planned for _, planned in steps if planned]
+        usual = sum(known) / len(known) if known else 1.0
+        work = rest = 0.0
+        for place, (done, planned) in enumerate(steps):
+            whole = (1 + _MEASURING) * (planned or usual)
+            reached = whole if place in self._ended - self._failed else done
+            work += reached - self._first.get(place, 0)
+            rest += 0 if place in self._ended else whole - reached
+        return seconds * rest / work if work > 0 else None
+
+    def _running(self, steps: Sequence[tuple[int, int]]) -> str:
+        told = []
+        for place, (done, planned) in enumerate(steps):
+            if planned and place not in self._ended:
+                cell = self.waiting[place]
+                how_far = f"at {done / planned:.0%}" if done < planned else "measuring"
+                told.append(f"{cell.row.label} (seed {cell.seed}) {how_far}")
+        more = f" and {len(told) - _FEW} more" if len(told) > _FEW else ""
+        return f"; {', '.join(told[:_FEW])}{more}" if told else ""
+
     def finished(self, cell: Cell, seconds: float, scores: dict[str, float]) -> None:
         """Leave a line about a finished cell."""
         self._done += 1
@@ -89,10 +147,19 @@ class Board:
 
     def failed(self, cell: Cell, error: Exception) -> None:
         """Leave a line about a failed cell."""
-        self._ended.add(self.waiting.index(cell))
+        place = self.waiting.index(cell)
+        self._ended.add(place)
+        self._failed.add(place)
         self.console.print(
             f"failed: {cell.row.label}, seed {cell.seed}: {error}", soft_wrap=True, markup=False, highlight=False
         )
 
     def _note(self) -> str:
         return f"{self._done} of {len(self.cells)} finished"
+
+
+def _in_words(seconds: float) -> str:
+    if seconds < 60:
+        return ", less than a minute left"
+    minutes = round(seconds / 60)
+    return f", about {minutes} min left" if minutes < 120 else f", about {seconds / 3600:.1f} h left"

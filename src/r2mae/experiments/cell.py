@@ -13,6 +13,7 @@ from r2mae.experiments.wing import HasBaselines, Wing
 from r2mae.experiments.wings import wing_of_run
 from r2mae.files import write_json
 from r2mae.training.config import RunConfig, scheme_of
+from r2mae.training.devices import torch_device
 from r2mae.training.folder import FolderLock, RunFolder
 from r2mae.training.loop import Fitted, fit
 from r2mae.training.progress import Reporter
@@ -22,7 +23,13 @@ from r2mae.training.task import Data
 
 
 def pretrain(
-    config: RunConfig, wing: Wing, out: Path, *, reporter: Reporter | None = None, data: Data | None = None
+    config: RunConfig,
+    wing: Wing,
+    out: Path,
+    *,
+    reporter: Reporter | None = None,
+    data: Data | None = None,
+    progress: Callable[[int, int], None] | None = None,
 ) -> tuple[Fitted, dict[str, Any]]:
     """Pretrain into a run folder and write ``results.json``; what is done already is not done again.
 
@@ -34,7 +41,10 @@ def pretrain(
         ``scores`` by name, ``steps``, ``seconds`` of training and ``samples_per_second``.
     """
     folder = RunFolder(out)
-    scheme_of(config, wing.ratios)  # a mistake here is found before any data are read
+    # Mistakes here are found before any data are read.
+    scheme_of(config, wing.ratios)
+    torch_device(config.device)
+    folder.check(config)
     if data is None and not (folder.trained and folder.results is not None):
         data = tell(wing.load(config))
     fitted = fit(config, wing, out, data=data, reporter=reporter)
@@ -43,7 +53,7 @@ def pretrain(
     results = folder.results
     if results is None:
         results = {
-            "scores": measure(folder, wing, data=data, device=config.device),
+            "scores": measure(folder, wing, data=data, device=config.device, progress=progress),
             "steps": fitted.steps,
             "seconds": fitted.seconds,
             "samples_per_second": fitted.steps * config.batch_size / max(fitted.seconds, 1e-9),
@@ -74,14 +84,21 @@ def measure_baseline(config: RunConfig, wing: HasBaselines, name: str, data: Dat
         write_json(RunFolder(out).results_file, results)
 
 
-def measure(folder: RunFolder, wing: Wing, *, data: Data | None = None, device: str = "auto") -> dict[str, float]:
+def measure(
+    folder: RunFolder,
+    wing: Wing,
+    *,
+    data: Data | None = None,
+    device: str = "auto",
+    progress: Callable[[int, int], None] | None = None,
+) -> dict[str, float]:
     """Measure a finished run with its wing's usual evaluation."""
     config, task, model = load_model(folder.path, wing, device=device)
     folder.check_data(config.data, wing.fingerprint(config))
-    return wing.evaluate(config, task, model, data or wing.load(config), **_working(folder, wing))
+    return wing.evaluate(config, task, model, data or wing.load(config), **_working(folder, wing, progress))
 
 
-def _working(folder: RunFolder, wing: Wing, progress: Callable[[int, int], None] | None = None) -> dict[str, Any]:
+def _working(folder: RunFolder, wing: Wing, progress: Callable[[int, int], None] | None) -> dict[str, Any]:
     """Return what lets a long evaluation show itself, and go on where it was cut off."""
     offered = {"kept": folder.evaluation_file, "progress": progress}
     return {name: value for name, value in offered.items() if name in wing.evaluation_options}

@@ -17,6 +17,7 @@ from jaxtyping import Float
 from matplotlib.colors import to_hex, to_rgb
 from matplotlib.ticker import LogLocator, MaxNLocator
 
+from r2mae.evaluation.metrics import by_ratio
 from r2mae.evaluation.statistics import mean_interval
 from r2mae.experiments.analysis import Analysis, scores_by_seed
 from r2mae.experiments.drawing import colours_of
@@ -28,7 +29,6 @@ _POINTS = 400
 _FEW = 30  # so few points are marked with dots
 _DASHES = ("", "7 4", "2 3", "9 3 2 3")
 _DEPTH = 30
-_RATIO = re.compile(r"(?P<metric>.+)_(?P<ratio>0|1|[01]?\.\d+)")
 
 
 @dataclass(frozen=True)
@@ -227,25 +227,19 @@ def ratio_charts(comparison: Comparison, analysis: Analysis) -> list[Chart]:
     comparison, analysis
         What to draw.
     """
-    found: dict[str, dict[float, str]] = {}
-    for column in comparison.table.columns:
-        if (match := _RATIO.fullmatch(str(column))) and float(match["ratio"]) <= 1:
-            found.setdefault(match["metric"], {})[float(match["ratio"])] = str(column)
     charts: list[Chart] = []
-    for name, columns in found.items():
-        # Names such as top_1 end in a number, too: a ratio between 0 and 1 tells.
-        if len(columns) > 1 and any(0 < ratio < 1 for ratio in columns):
-            metric = next((metric for metric in comparison.metrics if metric.name == name), None)
-            words = metric.label if metric else name.replace("_", " ")
-            bounds = metric.bounds if metric else (-math.inf, math.inf)
-            panel = _ratio_panel(comparison, f"panel-ratio-{len(charts)}", words, dict(sorted(columns.items())), bounds)
-            if panel is not None:
-                band = f", bands their {CONFIDENCE:.0%} intervals" if analysis.summary["n"].max() > 1 else ""
-                caption = (
-                    f"Lines are means of {words} over seeds{band}. At every ratio all models see the same frozen "
-                    "masks, so that one ratio is one task for all."
-                )
-                charts.append(Chart(f"by_ratio_{len(charts)}", f"{_sentence(words)} by mask ratio", caption, (panel,)))
+    for name, columns in by_ratio(map(str, comparison.table.columns)).items():
+        metric = next((metric for metric in comparison.metrics if metric.name == name), None)
+        words = metric.label if metric else name.replace("_", " ")
+        bounds = metric.bounds if metric else (-math.inf, math.inf)
+        panel = _ratio_panel(comparison, f"panel-ratio-{len(charts)}", words, columns, bounds)
+        if panel is not None:
+            band = f", bands their {CONFIDENCE:.0%} intervals" if analysis.summary["n"].max() > 1 else ""
+            caption = (
+                f"Lines are means of {words} over seeds{band}. At every ratio all models see the same frozen "
+                "masks, so that one ratio is one task for all."
+            )
+            charts.append(Chart(f"by_ratio_{len(charts)}", f"{_sentence(words)} by mask ratio", caption, (panel,)))
     return charts
 
 

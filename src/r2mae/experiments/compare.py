@@ -6,9 +6,10 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from ctypes import c_longlong
 from dataclasses import replace
 from pathlib import Path
@@ -180,9 +181,10 @@ def _run(waiting: Sequence[Cell], wing: Wing, board: Board, jobs: int) -> None:
                     board.failed(cell, error)
         pool.shutdown()
     except BaseException as reason:
-        for process in set(multiprocessing.active_children()) - others:
-            process.terminate()
-        pool.shutdown(wait=False, cancel_futures=True)
+        with _undisturbed():
+            for process in set(multiprocessing.active_children()) - others:
+                process.terminate()
+            pool.shutdown(wait=False, cancel_futures=True)
         if isinstance(reason, BrokenProcessPool):
             raise UserError(
                 "a process of the comparison ended unexpectedly (out of memory?): run the same command again to go on, "
@@ -195,6 +197,19 @@ def _run(waiting: Sequence[Cell], wing: Wing, board: Board, jobs: int) -> None:
             raise first
         more = f" ({len(failed) - 1} more failed)" if len(failed) > 1 else ""
         raise UserError(f"{cell.row.label}, seed {cell.seed}: {first}{more}; the other cells are kept")
+
+
+@contextmanager
+def _undisturbed() -> Iterator[None]:
+    """Let no second Ctrl-C break off what ends the processes."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 _shared: Any = None
@@ -237,7 +252,10 @@ def _run_cell(place: int, wing_name: str, fields: dict[str, Any], folder: str, b
     wing = get_wing(wing_name)
     config = wing.config.from_dict(fields)
     if baseline is None:
-        pretrain(config, wing, Path(folder), reporter=_SharedProgress(place))
+        try:
+            pretrain(config, wing, Path(folder), reporter=_SharedProgress(place))
+        except SystemExit:  # stopped by a signal, and saved; the pool would catch this, and go on to the next cell
+            os._exit(1)
     else:
         assert isinstance(wing, HasBaselines)
         measure_baseline(config, wing, baseline, wing.load(config), Path(folder), wing.fingerprint(config))

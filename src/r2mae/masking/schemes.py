@@ -202,6 +202,11 @@ def make_scheme(
     numbers = defaults if ratio is None else replace(defaults, fixed=ratio)
     if low is not None or high is not None:
         bottom, top = defaults.low if low is None else low, defaults.high if high is None else high
+        if 0 <= top < bottom <= 1 and (low is None or high is None):
+            lacking = "low" if low is None else "high"
+            raise ValueError(
+                f"low ({bottom:g}) is above high ({top:g}), and {lacking} is the default: give {lacking}, too"
+            )
         Uniform(bottom, top)  # refuses bad ranges in the user's own words
         numbers = replace(numbers, low=bottom, high=top, dynamic=None, above=None)
     return entry.build(numbers)

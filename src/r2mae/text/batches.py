@@ -163,11 +163,29 @@ def split_data(store: TokenStore, tokenizer: TextTokenizer, config: TextConfig) 
     validation = None if held_out is None else TokenBatches(store, length, held_out)
     if not len(train):
         raise UserError(f"{config.data}: {_TOO_LITTLE}")
-    note = (
-        f"{store.meta.tokens:,} tokens in {len(store):,} documents make {len(train):,} sequences of {length} to learn "
-        f"from ({train.dropped} tokens at the end are left out)"
+    return TextData(
+        store, tokenizer, train, validation, architecture(config, tokenizer), _notes(store, train, validation, config)
     )
-    return TextData(store, tokenizer, train, validation, architecture(config, tokenizer), (note,))
+
+
+def _notes(
+    store: TokenStore, train: TokenBatches, validation: TokenBatches | None, config: TextConfig
+) -> tuple[str, ...]:
+    """Say what there is to learn from and to measure on."""
+    held = "none are held out, and no loss is measured" if validation is None else f"{len(validation):,} are held out"
+    notes = [
+        f"{store.meta.tokens:,} tokens in {len(store):,} documents make {len(train):,} sequences of {train.length} to "
+        f"learn from ({train.dropped} tokens at the end are left out); {held}"
+    ]
+    share = 0.0 if validation is None else validation.tokens / store.meta.tokens
+    if share > max(2 * config.validation, config.validation + 0.05):
+        notes.append(f"{share:.0%} of the tokens are held out: documents are few and long, and are held out whole")
+    if config.batch_size > len(train):
+        notes.append(
+            f"a step takes {config.batch_size:,} sequences and there are {len(train):,}: each is seen several times in "
+            "a step (--batch-size)"
+        )
+    return tuple(notes)
 
 
 _TOO_LITTLE = (

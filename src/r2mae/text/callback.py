@@ -33,12 +33,13 @@ class MaskCallback(TrainerCallback):
     def __init__(self, collator: MaskCollator) -> None:
         self.collator = collator
         self._epoch: int | None = None
+        self._resumed = False
 
     def on_train_begin(
         self, args: "TrainingArguments", state: "TrainerState", control: "TrainerControl", **kwargs: Any
     ) -> None:
         """Keep freed memory, and begin to count epochs."""
-        self._epoch = None
+        self._epoch, self._resumed = None, state.global_step > 0
         if args.device.type == "cpu":
             keep_freed_memory()
 
@@ -63,6 +64,14 @@ class MaskCallback(TrainerCallback):
             loader = kwargs.get("train_dataloader")
             self._epoch = 0 if loader is not None and not has_length(loader) else math.floor((state.epoch or 0) + 1e-6)
         self.collator.set_epoch(self._epoch)
+
+    def on_step_begin(
+        self, args: "TrainingArguments", state: "TrainerState", control: "TrainerControl", **kwargs: Any
+    ) -> None:
+        """Leave what a resumed run has skipped out of the mean ratio."""
+        if self._resumed:
+            self.collator.forget_skipped()
+        self._resumed = False
 
     def on_log(
         self,

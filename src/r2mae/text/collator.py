@@ -95,7 +95,7 @@ class MaskCollator:
         # Workers, persistent ones too, see what is written here: epoch; whether it was told; the first batch, and
         # whether there was one; whether a repetition was warned of.
         self._shared = torch.zeros(5, dtype=torch.int64).share_memory_()  # type: ignore[no-untyped-call]
-        ratios = torch.zeros(_SLOTS, 2, dtype=torch.float64)  # sum and count of each process
+        ratios = torch.zeros(_SLOTS, 3, dtype=torch.float64)  # sum, count and last of each process
         self._ratios = ratios.share_memory_()  # type: ignore[no-untyped-call]
 
     @property
@@ -128,9 +128,16 @@ class MaskCollator:
 
     def take_mean_ratio(self) -> float | None:
         """Return the mean of the ratios drawn since the last call, over all workers, or None if there were none."""
-        total, count = self._ratios.sum(0).tolist()
+        total, count, _ = self._ratios.sum(0).tolist()
         self._ratios.zero_()
         return total / count if count else None
+
+    def forget_skipped(self) -> None:
+        """Leave the batches that a resumed run makes and skips out of the mean; of workers' batches, all so far."""
+        last = float(self._ratios[0, 2]) if self._ratios[0, 1] else None
+        self._ratios.zero_()
+        if last is not None:
+            self._ratios[0] = torch.tensor([last, 1, last], dtype=torch.float64)
 
     def __call__(self, examples: Sequence[Any]) -> dict[str, Tensor]:
         """Return padded `input_ids` with tokens hidden, `labels` (−100 elsewhere), and what else the examples have.
@@ -209,3 +216,4 @@ class MaskCollator:
         slot = self._ratios[0 if worker is None else 1 + worker.id % (_SLOTS - 1)]
         slot[0] += ratio
         slot[1] += 1
+        slot[2] = ratio

@@ -68,7 +68,18 @@ class TextConfig(RunConfig):
             raise UserError(f"sequence_length must be 4 or more, not {self.sequence_length}")
         if self.vocab_size < 300:
             raise UserError(f"vocab_size must be 300 or more (256 bytes, 5 special tokens), not {self.vocab_size}")
-        if self.glue_limit is not None and self.glue_limit < 1:
-            raise UserError(f"glue_limit must be 1 or more, not {self.glue_limit}")
+        if self.glue_limit is not None and self.glue_limit < 2:
+            raise UserError(f"glue_limit must be 2 or more examples, not {self.glue_limit}")
+        self._check_glue()
         if not 0 <= self.dropout < 1:
             raise UserError(f"dropout must be a fraction in [0, 1), not {self.dropout}")
+
+    def _check_glue(self) -> None:
+        if not self.glue:
+            return
+        from r2mae.text.glue import glue_task
+
+        names = [glue_task(name).name for name in self.glue]
+        twice = next((name for name in names if names.count(name) > 1), None)
+        if twice:
+            raise UserError(f"glue names the task {twice} twice: once is enough")

@@ -90,8 +90,12 @@ def corpus_of(source: Source, *, column: str = "text") -> Corpus:
             return Files.of([Path(entry).expanduser() for entry in source], f"a list of {len(source)} files", column)
         return _rows(source, column)
     name = str(source)
-    if name in HUB or name.startswith("hf:"):
-        return HubRows.of(HUB.get(name, name), column)
+    if name in HUB:
+        return HubRows.of(HUB[name], column)
+    if name.startswith("hf:"):
+        named = HubRows.of(name, column)
+        _check_hub(named)
+        return named
     if name in SETS:
         return Files.of(list(locate(SETS[name]).values()), name, column, HEADINGS.get(name))
     path = Path(source).expanduser()
@@ -103,7 +107,10 @@ def _from_folder(path: Path, column: str) -> Corpus:
     if (path / "dataset_info.json").is_file() and (path / "state.json").is_file():
         return _saved(path, column)
     if (path / "dataset_dict.json").is_file():
-        raise UserError(f"{path} holds several splits: name the folder of one of them")
+        splits = [str(entry) for entry in sorted(path.iterdir()) if (entry / "state.json").is_file()]
+        if not splits:
+            raise UserError(f"{path} is a data set without its splits: save it anew")
+        raise UserError(f"{path} holds the splits of a data set: give one of them: {', '.join(splits)}")
     found = [entry for entry in sorted(path.rglob("*")) if entry.is_file() and kind_of(entry)]
     if not found:
         raise UserError(f"{path}: holds no text: expected files named {KINDS}")
@@ -163,7 +170,14 @@ class Files:
                 yield document
             before += size
         if empty:
-            raise UserError(f"{self.name}: holds no text")
+            raise UserError(f"{self.name}: {self._no_text(total)}")
+
+    def _no_text(self, size: int) -> str:
+        if size == 0:
+            return "holds no text, it is empty: write or fetch it anew"
+        if all(kind_of(path) == "text" for path in self.paths):
+            return "holds no text, nothing but blank lines: give files with text"
+        return f"holds no text, the column {self.column!r} is empty in every row: name another, --text-column NAME"
 
     def _read(self, path: Path, position: Position, span: tuple[float, float]) -> Iterator[str]:
         kind = kind_of(path)
@@ -210,7 +224,10 @@ class Rows:
             empty = False
             yield document
         if empty:
-            raise UserError(f"{self.name}: holds no text in the column {self.column!r}")
+            raise UserError(
+                f"{self.name}: holds no text, the column {self.column!r} is empty in every row: name another, "
+                "--text-column NAME, or give another split"
+            )
 
     def _texts(self, position: Position, total: int | None) -> Iterator[str]:
         number = 0
@@ -253,6 +270,8 @@ class HubRows:
         path, _, revision = words[0].partition("@")
         if not path or len(words) > 3:
             raise UserError(f"{name}: expected hf:NAME, hf:NAME:CONFIG or hf:NAME:CONFIG:SPLIT")
+        if path.startswith("~/"):
+            path = str(Path(path).expanduser())
         config, split = (*words[1:], "", "")[:2]
         return cls(name, path, revision or None, config or None, split or "train", column)
 
@@ -271,6 +290,25 @@ class HubRows:
         except Exception as error:  # of many kinds, from four libraries
             raise UserError(f"{self.name}: Hugging Face datasets cannot open it ({reason(error)})") from error
         yield from Rows(self.name, self.column, rows).documents(position)
+
+
+def _check_hub(named: HubRows) -> None:
+    """Refuse what means a place on this machine and is no data set there, before the Hub is asked for it."""
+    name, path = named.path, Path(named.path)
+    if path.is_file() or any((path / file).is_file() for file in ("state.json", "dataset_dict.json")):
+        raise UserError(f"{named.name}: {name} is read without hf: give {name}")
+    if path.exists() or named.revision is not None:
+        return
+    if name[0] in "./~\\" or name.count("/") > 1 or kind_of(path) is not None:
+        raise UserError(
+            f"{named.name}: there is no {name} on this machine: check the path, or name a data set of the Hub, "
+            "hf:OWNER/NAME"
+        )
+    if Path(path.parts[0]).is_dir():
+        raise UserError(
+            f"{named.name}: the folder {path.parts[0]} holds no {path.name}: check the path, or give "
+            f"hf:{name}@main for the data set of the Hub"
+        )
 
 
 def _library() -> Any:

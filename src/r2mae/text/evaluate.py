@@ -1,5 +1,7 @@
 """What a masked language model is worth: loss and accuracy against the mask ratio on held-out text, and GLUE."""
 
+import logging
+import multiprocessing
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -64,7 +66,7 @@ def evaluate(
     folder : path, optional
         Where GLUE lies; by default ``glue`` in the data folder.
     seeds, epochs, lr, limit, threads, kept, progress
-        See :func:`r2mae.text.finetune.finetune`; `progress` counts the steps of all tasks.
+        See :func:`r2mae.text.finetune.finetune`; `progress` counts held-out sequences, then the steps of all tasks.
 
     Returns
     -------
@@ -81,7 +83,7 @@ def evaluate(
     scores: dict[str, float] = {}
     names = [glue_task(name).name for name in glue]  # a mistake here is found before anything is computed
     if curve and data.validation is not None and len(data.validation):
-        losses, accuracies = ratio_curve(task, model, data.validation, sequences=sequences)
+        losses, accuracies = ratio_curve(task, model, data.validation, sequences=sequences, progress=progress)
         for title, values in (("loss", losses), ("accuracy", accuracies)):
             scores[title] = float(np.mean(values))
             scores |= {f"{title}_{ratio:g}": float(value) for ratio, value in zip(RATIOS, values, strict=True)}
@@ -105,6 +107,7 @@ def evaluate(
             )
         )
         scores |= found[-1].named()
+        _tell(found[-1])
     if len(found) > 1:
         scores["glue"] = float(np.mean([one.score for one in found]))
     return scores
@@ -118,6 +121,7 @@ def ratio_curve(
     ratios: Sequence[float] = RATIOS,
     *,
     sequences: int = SEQUENCES,
+    progress: Progress | None = None,
 ) -> tuple[Float64[np.ndarray, " ratios"], Float64[np.ndarray, " ratios"]]:
     """Measure a model at each mask ratio, on masks that are the same for every model.
 
@@ -133,6 +137,8 @@ def ratio_curve(
     ratios : sequence of float
     sequences : int
         At most this many, spread evenly over `rows`.
+    progress : callable, optional
+        Called with sequences done and sequences in all.
 
     Returns
     -------
@@ -157,6 +163,8 @@ def ratio_curve(
             for place, ratio in enumerate(ratios):
                 own = key.fold(round(ratio * 10_000)).rows(first)
                 sums[place] += _tally(model, task.corrupt(batch, ratio, own))
+            if progress is not None:
+                progress(min(first + _ROWS, len(chosen)), len(chosen))
     losses, hits, counts = sums.cpu().numpy().T
     if not counts.all():
         raise UserError("the held-out sequences hold no token that can be hidden: give more text")
@@ -194,3 +202,9 @@ def _shifted(progress: Progress | None, place: int, tasks: int) -> Progress | No
     if progress is None:
         return None
     return lambda done, total: progress(place * total + done, tasks * total)
+
+
+def _tell(found: GlueScores) -> None:
+    """Say on the logger ``r2mae`` what a score of GLUE stands on; processes of a comparison keep silent."""
+    if multiprocessing.parent_process() is None:
+        logging.getLogger("r2mae").warning("%s", found)

@@ -76,6 +76,8 @@ class GlueScores:
         Rows of the files that were left out, see :class:`r2mae.text.glue.GlueTask`.
     seconds : float
         Of all runs together.
+    commonest : float, optional
+        Share of the commonest class among the held-out examples.
     """
 
     task: str
@@ -86,6 +88,13 @@ class GlueScores:
     files: tuple[str, str]
     broken: int
     seconds: float
+    commonest: float | None = None
+
+    def __str__(self) -> str:
+        """Say what was learned from, and measured on."""
+        seeds = f"{len(self.seeds)} seed" + "s" * (len(self.seeds) > 1)
+        found = f"{self.task}: {self.train:,} examples of {self.files[0]}, {self.test:,} of {self.files[1]}, {seeds}"
+        return found if self.commonest is None else f"{found}; the commonest label is right in {self.commonest:.3f}"
 
     @property
     def mean(self) -> dict[str, float]:
@@ -195,7 +204,10 @@ def finetune(
         seconds = time.perf_counter() - began
     by_name = {str(name): tuple(one[name] for one in found) for name in glue.scores}
     files, broken = (train.file.name, test.file.name), train.broken + test.broken
-    return GlueScores(glue.name, tuple(map(int, seeds)), by_name, len(train), len(test), files, broken, seconds)
+    commonest = float(np.bincount(test.labels).max() / len(test)) if glue.classes else None
+    return GlueScores(
+        glue.name, tuple(map(int, seeds)), by_name, len(train), len(test), files, broken, seconds, commonest
+    )
 
 
 def _run(

@@ -6,13 +6,15 @@ import lzma
 import re
 import zlib
 from codecs import getincrementaldecoder
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from io import BufferedReader, RawIOBase
 from pathlib import Path
-from typing import IO, Any, cast
+from shlex import quote
+from typing import Any
 
-from r2mae.errors import UserError, unknown
+from r2mae.errors import UserError, nearest
 
 LONGEST = 1 << 20
 """Characters after which a document is cut, at the end of a line where there is one: memory stays bounded."""
@@ -20,6 +22,14 @@ KINDS = ".txt, .jsonl (both also .gz or .xz) or .parquet"
 _SUFFIXES = {".txt": "text", ".jsonl": "json", ".ndjson": "json", ".parquet": "parquet"}
 _HALVES = re.compile("[\ud800-\udfff]")  # of surrogate pairs, which JSON can write and UTF-8 cannot
 _DAMAGED = (EOFError, OSError, zlib.error, lzma.LZMAError)
+_MARKS = {  # the first that fits: the mark of UTF-16 begins that of UTF-32
+    b"\xff\xfe\0\0": "UTF-32",
+    b"\0\0\xfe\xff": "UTF-32",
+    b"\xff\xfe": "UTF-16",
+    b"\xfe\xff": "UTF-16",
+}
+_CONTROLS = re.compile(rb"[\0-\x06\x0e-\x1a\x1c-\x1f]")  # which no encoding of one byte uses in text
+_Stream = BufferedReader | gzip.GzipFile | lzma.LZMAFile
 
 
 @dataclass
@@ -46,7 +56,7 @@ def kind_of(path: Path) -> str | None:
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[tuple[IO[bytes], IO[bytes]]]:
+def _opened(path: Path) -> Iterator[tuple[_Stream, BufferedReader]]:
     """Open a file for its bytes; the second stream is the one on the disk, which knows how far reading has come."""
     try:
         raw = path.open("rb")
@@ -57,17 +67,68 @@ def _opened(path: Path) -> Iterator[tuple[IO[bytes], IO[bytes]]]:
         if suffix not in (".gz", ".xz"):
             yield raw, raw
             return
-        with cast(IO[bytes], gzip.open(raw) if suffix == ".gz" else lzma.open(raw)) as unpacked:
+        with gzip.GzipFile(fileobj=raw) if suffix == ".gz" else lzma.LZMAFile(raw) as unpacked:
             yield unpacked, raw
+
+
+class _LineFeeds(RawIOBase):
+    """A stream with every carriage return, alone or before a line feed, made a line feed."""
+
+    def __init__(self, stream: _Stream) -> None:
+        self._stream = stream
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any, /) -> int:
+        data = self._stream.read(len(buffer))
+        if data.endswith(b"\r") and self._stream.peek(1)[:1] == b"\n":
+            data = data[:-1]
+        data = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+        buffer[: len(data)] = data
+        return len(data)
+
+
+def _check(path: Path, block: bytes) -> None:
+    """Refuse a file whose first block is no text in UTF-8, or no JSON lines."""
+    for mark, encoding in _MARKS.items():
+        if block.startswith(mark):
+            raise UserError(
+                f"{path}: is {encoding}, not UTF-8: convert the text: iconv -f {encoding} -t UTF-8 OLD > NEW"
+            )
+    if b"\0" in block:
+        raise UserError(f"{_binary(path)}; from a text, take NUL bytes out: tr -d '\\000' < OLD > NEW")
+    if kind_of(path) == "json" and block.removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"["):
+        raise UserError(
+            f"{path}: begins with a JSON array, expected one object a line: jq -c '.[]' OLD.json > NEW.jsonl"
+        )
+
+
+def _binary(path: Path) -> str:
+    return f"{path}: looks binary, expected text: .txt and .jsonl in UTF-8, and .parquet, are read"
+
+
+def _not_utf8(path: Path, number: int, block: bytes) -> UserError:
+    """Tell other encodings, in whose texts control characters are rare, from what is no text."""
+    if 50 * len(_CONTROLS.findall(block)) > len(block):
+        return UserError(_binary(path))
+    return UserError(
+        f"{path}, line {number}: is not UTF-8: convert the file, such as with iconv -f LATIN1 -t UTF-8 OLD > NEW"
+    )
 
 
 def _lines(path: Path, limit: int, position: Position, span: tuple[float, float]) -> Iterator[tuple[int, str]]:
     """Yield line numbers and lines, in pieces of at most `limit` bytes (-1: whole)."""
-    number = 1
+    number, block = 1, b""
     decoder = getincrementaldecoder("utf-8")()
     size = max(path.stat().st_size, 1)
-    with _opened(path) as (stream, raw):
+    with _opened(path) as (opened, raw):
         try:
+            stream: _Stream = opened
+            block = stream.peek(1)
+            _check(path, block)
+            if b"\r" in block[:-1] and b"\n" not in block:  # the last may be half a line end of Windows
+                stream = BufferedReader(_LineFeeds(opened))
             while piece := stream.readline(limit):
                 ended = piece.endswith(b"\n")
                 text = decoder.decode(piece, final=ended)
@@ -78,9 +139,7 @@ def _lines(path: Path, limit: int, position: Position, span: tuple[float, float]
             decoder.decode(b"", final=True)
             position.fraction = span[0] + span[1]
         except UnicodeDecodeError:
-            raise UserError(
-                f"{path}, line {number}: is not UTF-8: convert the file, such as with iconv -f LATIN1 -t UTF-8"
-            ) from None
+            raise _not_utf8(path, number, block) from None
         except _DAMAGED as error:
             raise UserError(f"{path}: is damaged at line {number} ({reason(error)}): fetch or write it anew") from None
 
@@ -91,7 +150,8 @@ def read_plain(path: Path, heading: str | None, position: Position, span: tuple[
     Parameters
     ----------
     path : Path
-        UTF-8, plain or .gz or .xz.
+        UTF-8, plain or .gz or .xz. Lines end as on Unix or Windows; as on old Macs where no other line end is near
+        the beginning.
     heading : str or None
         Pattern of the line that begins a document; None: documents are set apart by blank lines.
     position : Position
@@ -125,21 +185,24 @@ def read_json_lines(path: Path, column: str, position: Position, span: tuple[flo
         try:
             row = json.loads(line)
         except (ValueError, RecursionError) as error:
-            raise UserError(f"{where}: is not JSON ({reason(error)}): expected an object a line") from None
+            raise UserError(
+                f"{where}: is not JSON ({reason(error)}): expected an object a line, as jq -c . writes it"
+            ) from None
         yield text_of(row, column, where)
 
 
 def read_parquet(path: Path, column: str, position: Position, span: tuple[float, float]) -> Iterator[str]:
     """Read one column of a Parquet file; the rest as :func:`read_plain`."""
     try:
-        from pyarrow import ArrowException, parquet
+        from pyarrow import ArrowException, parquet, types
     except ImportError:
         raise UserError(f"{path}: Parquet needs the library pyarrow: pip install 'r2mae[text]'") from None
     number = 0
     try:
         with parquet.ParquetFile(path) as file:
             if column not in file.schema_arrow.names:
-                raise UserError(f"{path}: {unknown('column', column, file.schema_arrow.names)}")
+                texts = [f.name for f in file.schema_arrow if "string" in str(f.type) and not types.is_nested(f.type)]
+                raise UserError(f"{path}: {_no_column(column, texts or file.schema_arrow.names)}")
             total = max(file.metadata.num_rows, 1)
             for batch in file.iter_batches(batch_size=256, columns=[column]):
                 for text in batch.column(0).to_pylist():
@@ -161,15 +224,26 @@ def text_of(row: Any, column: str, where: str) -> str:
     if not isinstance(row, Mapping):
         raise UserError(f"{where}: expected an object with the column {column!r}, not {type(row).__name__}")
     if column not in row:
-        raise UserError(f"{where}: {unknown('column', column, map(str, row))}")
+        texts = [str(name) for name, entry in row.items() if entry is None or isinstance(entry, str)]
+        raise UserError(f"{where}: {_no_column(column, texts or [str(name) for name in row])}")
     text = row[column]
     if text is None:
         return ""
     if not isinstance(text, str):
-        raise UserError(f"{where}: the column {column!r} holds {type(text).__name__}, expected text")
+        kind = type(text).__name__
+        raise UserError(f"{where}: the column {column!r} holds {kind}, expected text: name another, --text-column NAME")
     if _HALVES.search(text):
         text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     return text
+
+
+def _no_column(column: str, known: Sequence[str]) -> str:
+    if not known:
+        return f"unknown column {column!r}: there is none at all"
+    meant = nearest(column, known)
+    near = [name for name in known if meant == f"did you mean {name!r}?"]
+    option = quote((near or known)[0]) if near or len(known) == 1 else "NAME"
+    return f"unknown column {column!r}: {meant} (--text-column {option})"
 
 
 def cut(texts: Iterable[str]) -> Iterator[str]:

@@ -217,11 +217,20 @@ def read_glue(task: str | GlueTask, folder: str | Path) -> tuple[GlueExamples, G
     UserError
         A file that is not there, or that :func:`read_examples` cannot read.
     """
+    train, test = find_glue(task, folder)
+    return read_examples(train, task), read_examples(test, task)
+
+
+def find_glue(task: str | GlueTask, folder: str | Path) -> tuple[Path, Path]:
+    """Find the files of training and held-out examples, as :func:`read_glue` reads them.
+
+    Raises
+    ------
+    UserError
+        A folder or file that is not there.
+    """
     task = glue_task(task) if isinstance(task, str) else task
-    return (
-        read_examples(_find(task, Path(folder), task.train), task),
-        read_examples(_find(task, Path(folder), task.test), task),
-    )
+    return _find(task, Path(folder), task.train), _find(task, Path(folder), task.test)
 
 
 def read_examples(path: str | Path, task: str | GlueTask) -> GlueExamples:
@@ -291,7 +300,10 @@ def score(
 
 def _find(task: GlueTask, folder: Path, names: tuple[str, ...]) -> Path:
     if not folder.is_dir():
-        raise UserError(f"{folder} is not a folder: give the folder of GLUE, which holds {task.title}/{names[0]}")
+        raise UserError(
+            f"{folder} is not a folder: put GLUE there, or set R2MAE_DATA (evaluate: --folder) to one that holds "
+            f"glue/{task.title}/{names[0]}"
+        )
     inner = {place.name.lower().replace("-", ""): place for place in sorted(folder.iterdir()) if place.is_dir()}
     own = inner.get(task.title.lower().replace("-", ""), folder)
     for name in names:

@@ -77,6 +77,25 @@ class RunFolder:
         UserError
             If the folder belongs to another configuration or other data, or holds something else than a run.
         """
+        self.check(config)
+        if self.config_file.exists():
+            known = read_json(self.data_file).get("fingerprint") if self.data_file.exists() else fingerprint
+            if known != fingerprint:
+                raise UserError(f"{config.data} has changed since {self.path} was begun: choose another --out")
+            return
+        write_json(self.environment_file, environment())
+        write_json(self.data_file, {"data": config.data, "fingerprint": fingerprint})
+        with atomic_write(self.config_file) as file:
+            yaml.safe_dump(config.to_dict(), file, sort_keys=False)
+
+    def check(self, config: RunConfig) -> None:
+        """Refuse a folder of another configuration, or with something else than a run in it; data are not looked at.
+
+        Raises
+        ------
+        UserError
+            With the first difference, or the first other file.
+        """
         if self.config_file.exists():
             there = type(config).from_dict(self._own(config), source=str(self.config_file))
             different = config.differences(there)
@@ -86,19 +105,12 @@ class RunFolder:
                     f"{self.path} belongs to another configuration ({name} is {getattr(there, name)!r} there and "
                     f"{getattr(config, name)!r} here): choose another --out, or repeat the options of that run"
                 )
-            known = read_json(self.data_file).get("fingerprint") if self.data_file.exists() else fingerprint
-            if known != fingerprint:
-                raise UserError(f"{config.data} has changed since {self.path} was begun: choose another --out")
             return
         own = {self.environment_file.name, self.data_file.name}  # all that a crash can leave before config.yaml
-        names = [entry.name for entry in self.path.iterdir()] if self.path.exists() else []
+        names = [entry.name for entry in self.path.iterdir()] if self.path.is_dir() else []
         foreign = [name for name in names if not name.startswith(".") and name not in own]
         if foreign:
             raise UserError(f"{self.path} holds other files ({foreign[0]}) and no run: choose another --out")
-        write_json(self.environment_file, environment())
-        write_json(self.data_file, {"data": config.data, "fingerprint": fingerprint})
-        with atomic_write(self.config_file) as file:
-            yaml.safe_dump(config.to_dict(), file, sort_keys=False)
 
     def check_data(self, data: str, fingerprint: str) -> None:
         """Refuse data that are no longer those that the run was trained on.

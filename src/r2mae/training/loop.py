@@ -36,6 +36,7 @@ from r2mae.training.task import Batches, Data, MovableBatches, Trainable
 
 # Third-party warnings that are no news to a user of this loop, one by one.
 _KNOWN_WARNINGS = (
+    ".*number of training batches .* is smaller than the logging interval.*",  # of a short run with a tracker
     ".*does not have many workers.*",  # batches are indexed in memory: a worker would only copy them
     ".*Consider setting `persistent_workers=True`.*",  # a run is one epoch: its workers start once as it is
     ".*your dataloader is not resumable.*",  # it is: the batch sampler starts at the restored step

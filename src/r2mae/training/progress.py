@@ -1,6 +1,8 @@
 """How a run shows itself while it works."""
 
+import math
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Protocol, runtime_checkable
@@ -18,6 +20,8 @@ from rich.progress import (
 )
 from rich.table import Column
 from rich.text import Text
+
+_PAUSE = 10.0  # seconds between lines where there is no terminal for a bar
 
 
 @dataclass(frozen=True)
@@ -72,10 +76,14 @@ class _Left(ProgressColumn):
     """Time to finish, in words."""
 
     def render(self, task: Task) -> Text:
-        """Return "0:07 left", or nothing before it is known."""
+        """Return "0:00:07 left", or nothing before it is known."""
         if task.time_remaining is None or task.finished:
             return Text("")
-        return Text(f"{timedelta(seconds=round(task.time_remaining))} left", style="progress.remaining")
+        return Text(_left(task.time_remaining), style="progress.remaining")
+
+
+def _left(seconds: float) -> str:
+    return f"{timedelta(seconds=round(seconds))} left"
 
 
 def time_columns(counted: bool = True) -> list[ProgressColumn]:
@@ -86,7 +94,7 @@ def time_columns(counted: bool = True) -> list[ProgressColumn]:
 
 
 class ProgressBar:
-    """One bar with loss, ratio, throughput and a time to finish; in a file or pipe, a line every ten seconds.
+    """One bar with loss, ratio, throughput and a time to finish; in a file or pipe, a line of these every ten seconds.
 
     Parameters
     ----------
@@ -94,12 +102,16 @@ class ProgressBar:
         What is trained.
     console : Console, optional
         Where to show it; standard error by default.
+    clock : callable
+        Tells seconds.
     """
 
-    def __init__(self, label: str, console: Console | None = None) -> None:
+    def __init__(
+        self, label: str, console: Console | None = None, *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self.console = console or Console(stderr=True)
-        self.label = label
-        self._told = 0.0
+        self.label, self.clock = label, clock
+        self._told = -math.inf
         self._bar = Progress(
             *time_columns(),
             TextColumn("{task.fields[note]}", table_column=Column(no_wrap=True, overflow="ellipsis", ratio=1)),
@@ -112,6 +124,7 @@ class ProgressBar:
         """Open the bar."""
         self._task = self._bar.add_task(self.label, total=total, completed=step, note="")
         self._bar.start()
+        self._first, self._began = step, self.clock()
         if step and self._bar.disable:
             self.console.print(f"{self.label}: goes on at step {step} of {total}", soft_wrap=True)
 
@@ -119,9 +132,16 @@ class ProgressBar:
         """Move the bar."""
         note = f"loss {pace.loss:.4g}  ratio {pace.ratio:.2f}  {pace.samples_per_second:,.0f} samples/s"
         self._bar.update(self._task, completed=pace.step, note=note)
-        if self._bar.disable and time.monotonic() - self._told > 10:
-            self._told = time.monotonic()
-            self.console.print(f"{self.label}: step {pace.step}/{pace.total}  {note}", soft_wrap=True)
+        now = self.clock()
+        if self._bar.disable and now - self._told > _PAUSE:
+            self._told = now
+            left = self._time_left(pace, now)
+            self.console.print(f"{self.label}: step {pace.step}/{pace.total}  {note}{left}", soft_wrap=True)
+
+    def _time_left(self, pace: Pace, now: float) -> str:
+        """Say how long the rest takes at the pace since the start."""
+        done, rest = pace.step - self._first, pace.total - pace.step
+        return f"  {_left((now - self._began) / done * rest)}" if done > 0 and rest > 0 else ""
 
     def stop(self) -> None:
         """Close the bar."""
