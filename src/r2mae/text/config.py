@@ -20,8 +20,14 @@ class TextConfig(RunConfig):
         Of a tokenizer that is trained.
     sequence_length : int
         Tokens of a sequence (paper: 128).
-    hidden_size, layers, heads, intermediate_size : int
-        Of the encoder (paper, RoBERTa-medium: 512, 8, 8, 2048).
+    hidden_size : int
+        Width of the encoder (RoBERTa-medium: 512).
+    layers : int
+        Of the encoder (RoBERTa-medium: 8).
+    heads : int
+        Of attention (RoBERTa-medium: 8).
+    intermediate_size : int
+        Inner width of a layer (RoBERTa-medium: 2048).
     dropout : float
         In hidden states and attention.
     corruption : {"80-10-10", "mask"}
