@@ -107,7 +107,7 @@ def test_a_run_is_evaluated_beside_baselines(
     assert main(["evaluate", str(run), "cells", "--baselines", "X_truth"]) == 0
     shown = capsys.readouterr().out
     assert "kind balanced accuracy" in shown
-    assert "1 (1.000 to 1.000)" in shown
+    assert "1.000 (1.000 to 1.000)" in shown
     assert "donors_low" not in shown
     assert main(["evaluate", str(run), "--json", "--baselines", "pca"]) == 0
     assert json.loads(capsys.readouterr().out)["baselines"]["pca"]["kind_bacc"] > 0.5

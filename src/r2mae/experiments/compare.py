@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from ctypes import c_longlong
 from dataclasses import replace
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import torch
@@ -32,6 +33,7 @@ from r2mae.training.config import RunConfig
 from r2mae.training.folder import FolderLock, RunFolder, read_json
 from r2mae.training.progress import Pace
 
+_PATIENCE = 600.0  # seconds that a process may take for a step, once it is told to stop
 _POLL = 0.2
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
@@ -97,7 +99,8 @@ def compare(
         waiting = [cell for cell in cells if not _finished(cell)]
         with Board(cells, waiting, console or Console(stderr=True), wing.metrics_of(base)[0]) as board:
             if waiting:
-                _run(waiting, wing, board, min(_jobs(jobs, base.device), len(waiting)))
+                with _one_interrupt():
+                    _run(waiting, wing, board, min(_jobs(jobs, base.device), len(waiting)))
         labels = {"default_fixed_label": fixed_label(wing.ratios.fixed if base.ratio is None else base.ratio)}
         return gather(cells, wing, base, extra=labels)
 
@@ -181,10 +184,13 @@ def _run(waiting: Sequence[Cell], wing: Wing, board: Board, jobs: int) -> None:
                     board.failed(cell, error)
         pool.shutdown()
     except BaseException as reason:
-        with _undisturbed():
-            for process in set(multiprocessing.active_children()) - others:
-                process.terminate()
-            pool.shutdown(wait=False, cancel_futures=True)
+        ours = set(multiprocessing.active_children()) - others
+        for process in ours:
+            process.terminate()
+        pool.shutdown(wait=False, cancel_futures=True)
+        for process in ours:  # each finishes its step, to save it
+            process.join(_PATIENCE)
+            process.kill()
         if isinstance(reason, BrokenProcessPool):
             raise UserError(
                 "a process of the comparison ended unexpectedly (out of memory?): run the same command again to go on, "
@@ -200,16 +206,21 @@ def _run(waiting: Sequence[Cell], wing: Wing, board: Board, jobs: int) -> None:
 
 
 @contextmanager
-def _undisturbed() -> Iterator[None]:
-    """Let no second Ctrl-C break off what ends the processes."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+def _one_interrupt() -> Iterator[None]:
+    """Answer the first Ctrl-C alone: a second must not break off what ends the processes."""
+
+    def first(number: int, frame: FrameType | None) -> None:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        raise KeyboardInterrupt
+
+    usual = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    if usual and threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, first)
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before)
+        if usual and threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 _shared: Any = None
