@@ -68,7 +68,7 @@ def test_pretrain_evaluate_embed_and_export(
     scores = json.loads(capsys.readouterr().out)["scores"]
     assert scores["accuracy_0.15"] > 0.8  # by chance a tenth
     assert main(["evaluate", "run", "text"]) == 0
-    assert "masked loss, nats a token" in capsys.readouterr().out
+    assert "masked loss in nats" in capsys.readouterr().out
 
     assert main(["embed", "run", str(corpus), "-o", "e.npz"]) == 0
     with np.load("e.npz", allow_pickle=False) as made:

@@ -43,9 +43,7 @@ class TextWing:
 
         tasks = [glue_task(name) for name in config.glue]
         return (
-            Metric(
-                "loss", "masked loss, nats a token", higher_is_better=False, bounds=(0, float("inf")), ranked=not tasks
-            ),
+            Metric("loss", "masked loss in nats", higher_is_better=False, bounds=(0, float("inf")), ranked=not tasks),
             Metric("accuracy", "masked token accuracy", bounds=(0, 1), ranked=not tasks),
             *(Metric(f"{task.name}_{task.scores[0]}", f"{task.title} {task.scores[0]}") for task in tasks),
         )
