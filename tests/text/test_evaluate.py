@@ -199,5 +199,5 @@ def test_glue_lies_in_the_data_folder(
 ) -> None:
     monkeypatch.setenv("R2MAE_DATA", str(glue.parent / "nothing"))
     task, model = built(data)
-    with pytest.raises(UserError, match=r"nothing.glue is not a folder: give the folder of GLUE"):
+    with pytest.raises(UserError, match=r"nothing.glue is not a folder: put GLUE there, or set R2MAE_DATA"):
         evaluate(config, task, model, data, curve=False, glue=("sst2",))
