@@ -47,8 +47,10 @@ class FinishedRuns:
 
     def scores(self, seed: int) -> dict[str, float] | None:
         """Return what a finished run gave, or None."""
-        found = self._read().get(f"{self.name}-{seed}")
-        return None if found is None else {str(name): float(value) for name, value in found["scores"].items()}
+        try:
+            return {str(name): float(value) for name, value in self._read()[f"{self.name}-{seed}"]["scores"].items()}
+        except (KeyError, TypeError, ValueError, AttributeError):  # not there, or damaged
+            return None
 
     def keep(self, seed: int, task: str, scores: Mapping[str, float]) -> None:
         """Add a run."""

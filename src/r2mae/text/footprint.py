@@ -7,7 +7,6 @@ from r2mae.text.config import TextConfig
 from r2mae.training.memory import available_memory
 
 _SURE = 0.85  # the estimate was 0 to 25 % above what steps of five shapes took
-
 _USUAL = 50_265  # words of a tokenizer that is not opened yet
 _GPU = Path("/dev/nvidiactl")  # tells of a driver without torch
 
