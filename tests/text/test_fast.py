@@ -1,6 +1,7 @@
+"""FastMaskedLM: the stock losses and gradients, copies, files, what is refused."""
+
 import copy
 import pickle
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -11,60 +12,8 @@ import transformers
 from transformers import RobertaConfig, RobertaForMaskedLM, RobertaModel
 
 from r2mae.errors import UserError
-from r2mae.text import kernels
 from r2mae.text.fast import FastMaskedLM, stock_again
-
-SIZES = {
-    "vocab_size": 61,
-    "hidden_size": 16,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 2,
-    "intermediate_size": 24,
-    "max_position_embeddings": 40,
-}
-KINDS: dict[str, dict[str, Any]] = {
-    "Roberta": {},
-    "XLMRoberta": {},
-    "Camembert": {},
-    "Bert": {},
-    "Electra": {"embedding_size": 16},
-    "Albert": {"embedding_size": 16},
-    "MPNet": {},
-    "Deberta": {},
-    "DebertaV2": {},
-    "ModernBert": {"pad_token_id": 1, "cls_token_id": 0, "sep_token_id": 2, "bos_token_id": 0, "eos_token_id": 2},
-    "Esm": {"pad_token_id": 1, "mask_token_id": 4},
-    "DistilBert": {"dim": 16, "n_layers": 2, "n_heads": 2, "hidden_dim": 24},
-}
-
-
-FIVE = ("Roberta", "XLMRoberta", "Camembert", "Bert", "Electra")
-
-
-def stock(kind: str = "Roberta", attention: str = "eager", **options: Any) -> Any:
-    sizes = SIZES if kind != "DistilBert" else {"vocab_size": 61, "max_position_embeddings": 40}
-    config = getattr(transformers, f"{kind}Config")(**sizes, **KINDS[kind], **options)
-    config._attn_implementation = attention
-    for name in ("hidden_dropout_prob", "attention_probs_dropout_prob", "dropout", "attention_dropout"):
-        if hasattr(config, name):
-            setattr(config, name, 0.0)
-    torch.manual_seed(0)
-    return getattr(transformers, f"{kind}ForMaskedLM")(config).train()
-
-
-def batch(rows: int = 4, length: int = 12) -> dict[str, torch.Tensor]:
-    generator = torch.Generator().manual_seed(1)
-    ids = torch.randint(5, 61, (rows, length), generator=generator)
-    attention = torch.ones_like(ids)
-    attention[0, -3:] = 0
-    ids[0, -3:] = 1
-    labels = ids.masked_fill(torch.rand(ids.shape, generator=generator) > 0.3, -100)
-    labels[0, -3:] = -100
-    return {"input_ids": ids, "attention_mask": attention, "labels": labels}
-
-
-def gradients(model: Any) -> dict[str, torch.Tensor]:
-    return {name: one.grad.clone() for name, one in model.named_parameters() if one.grad is not None}
+from stock_models import FIVE, KINDS, SIZES, batch, gradients, stock
 
 
 @pytest.mark.parametrize(
@@ -72,22 +21,12 @@ def gradients(model: Any) -> dict[str, torch.Tensor]:
 )
 def test_loss_and_gradients_are_the_stock_ones(kind: str, attention: str) -> None:
     model, inputs = stock(kind, attention), batch()
-    expected = model(**inputs)
-    expected.loss.backward()
-    before = gradients(model)
-    model.zero_grad()
+    expected = model(**inputs).logits
+    found = same_as_stock(model, inputs)
     assert FastMaskedLM(model) is model
     assert isinstance(model, getattr(transformers, f"{kind}ForMaskedLM"))
-    found = model(**inputs)
-    found.loss.backward()
-    torch.testing.assert_close(found.loss, expected.loss, rtol=1e-6, atol=1e-6)
-    after = gradients(model)
-    assert after.keys() == before.keys()
-    for name, grad in before.items():
-        torch.testing.assert_close(after[name], grad, rtol=1e-4, atol=1e-7)
     # What is computed is as many logits as there are labels, in their order.
-    places = inputs["labels"] != -100
-    torch.testing.assert_close(found.logits[0], expected.logits[places], rtol=1e-4, atol=1e-6)
+    torch.testing.assert_close(found.logits[0], expected[inputs["labels"] != -100], rtol=1e-4, atol=1e-6)
 
 
 def test_accumulated_gradients_equal_those_of_one_large_batch() -> None:
@@ -196,199 +135,10 @@ def test_a_head_that_is_not_on_the_last_hidden_states_is_refused() -> None:
         FastMaskedLM(Odd(RobertaConfig(**SIZES)))(inputs["input_ids"], labels=inputs["labels"])
 
 
-def of_the_last_layer(model: Any, inputs: dict[str, Any]) -> int:
-    """Return how many tokens the feed-forward part of the last layer was computed for."""
-    seen: list[int] = []
-    dense = model.base_model.encoder.layer[-1].intermediate.dense
-    handle = dense.register_forward_hook(lambda module, given, made: seen.append(made[..., 0].numel()))
-    model(**inputs)
-    handle.remove()
-    return seen[0]
-
-
-@pytest.mark.parametrize("kind", FIVE)
-def test_the_last_layer_is_computed_at_labels(kind: str) -> None:
-    inputs = batch()
-    most = int((inputs["labels"] != -100).sum(1).max())
-    assert of_the_last_layer(FastMaskedLM(stock(kind, "sdpa")), inputs) == 4 * most < 4 * 12
-    # All tokens without labels, in evaluation, and with attention that is not torch's own.
-    model = FastMaskedLM(stock(kind, "sdpa"))
-    assert of_the_last_layer(model, {**inputs, "labels": None}) == 48
-    assert of_the_last_layer(model.eval(), inputs) == 48
-    assert of_the_last_layer(FastMaskedLM(stock(kind, "eager")), inputs) == 48
-
-
-def same_as_stock(model: Any, inputs: dict[str, Any]) -> Any:
-    """Compare loss and gradients of a model with those it has when fast; return the fast output."""
-    torch.manual_seed(0)
-    expected = model(**inputs)
-    expected.loss.backward()
-    before = gradients(model)
-    model.zero_grad()
-    torch.manual_seed(0)
-    found = FastMaskedLM(model)(**inputs)
-    found.loss.backward()
-    torch.testing.assert_close(found.loss, expected.loss, rtol=1e-6, atol=1e-6)
-    after = gradients(model)
-    assert after.keys() == before.keys()
-    for name, grad in before.items():
-        torch.testing.assert_close(after[name], grad, rtol=1e-4, atol=1e-7)
-    return found
-
-
-def test_attention_within_documents_stays_within_them() -> None:
-    # Packed rows: a mask of its own for each token, as flash attention's users give it.
-    inputs = batch()
-    document = torch.tensor([0] * 5 + [1] * 7).expand(4, -1)
-    inputs["attention_mask"] = (document[:, :, None] == document[:, None, :])[:, None]
-    model = stock("Roberta", "sdpa")
-    same_as_stock(model, inputs)
-    assert of_the_last_layer(model, inputs) < 48
-
-
-def test_checkpointed_layers_are_run_again() -> None:
-    model = stock("Roberta", "sdpa")
-    model.activation_checkpointing_enable()
-    same_as_stock(model, batch())
-
-
-def test_hidden_states_that_are_asked_for_are_whole() -> None:
-    found = same_as_stock(stock("Bert", "sdpa"), {**batch(), "output_hidden_states": True})
-    assert [one.shape for one in found.hidden_states] == [(4, 12, 16)] * 3
-
-
-def test_adapters_are_not_passed_by() -> None:
-    class Adapted(torch.nn.Module):
-        def __init__(self, base: torch.nn.Linear) -> None:
-            super().__init__()
-            self.base, self.added = base, torch.nn.Linear(16, 16)
-
-        @property
-        def weight(self) -> torch.Tensor:
-            return self.base.weight
-
-        @property
-        def bias(self) -> torch.Tensor:
-            return self.base.bias
-
-        def forward(self, states: torch.Tensor) -> torch.Tensor:
-            return self.base(states) + self.added(states)
-
-    model = stock("Roberta", "sdpa")
-    for layer in model.roberta.encoder.layer:
-        layer.attention.self.value = Adapted(layer.attention.self.value)
-    same_as_stock(model, batch())
-    assert model.roberta.encoder.layer[0].attention.self.value.added.weight.grad.abs().sum() > 0
-
-
-def test_a_head_of_its_own_and_a_frozen_table_learn_as_before() -> None:
-    same_as_stock(stock("Roberta", "sdpa", tie_word_embeddings=False), batch())
-    model = stock("Roberta", "sdpa")
-    model.roberta.embeddings.word_embeddings.weight.requires_grad_(False)
-    same_as_stock(model, batch())
-
-
-def test_a_head_that_is_untied_later_has_its_own_weights() -> None:
-    model, inputs = FastMaskedLM(stock("Roberta", "sdpa")), batch()
-    model.lm_head.decoder.weight = torch.nn.Parameter(torch.zeros(61, 16))
-    assert torch.equal(model(**inputs).logits[0], model.lm_head.bias.expand(model(**inputs).logits.shape)[0])
-
-
 def test_one_of_several_models_in_a_process_is_fast() -> None:
     fast, plain, inputs = FastMaskedLM(stock("Roberta", "sdpa")), stock("Roberta", "sdpa"), batch()
     assert plain(**inputs).logits.shape == (4, 12, 61)
     torch.testing.assert_close(plain(**inputs).loss, fast(**inputs).loss)
-
-
-def test_dropout_stays_dropout() -> None:
-    model, inputs = stock("Roberta", "sdpa"), batch()
-    for module in model.modules():
-        if isinstance(module, torch.nn.Dropout):
-            module.p = 0.5
-    FastMaskedLM(model)
-    torch.manual_seed(1)
-    first, second = model(**inputs).loss, model(**inputs).loss
-    assert first != second
-    torch.manual_seed(1)
-    assert model(**inputs).loss == first, "torch's generator is all there is"
-    model.eval()
-    assert model(**inputs).loss == model(**inputs).loss
-    assert all(type(module) is not torch.nn.Dropout for module in model.modules() if hasattr(module, "inplace"))
-    stock_again(model)
-    kinds = {type(module).__module__.split(".")[0] for module in model.modules()}
-    assert kinds == {"torch", "transformers"}
-    assert all("selection" not in vars(module) for module in model.modules())
-
-
-def by_column(states: torch.Tensor, rate: float) -> torch.Tensor:
-    """Drop by the last axis alone, so that all tokens, of a whole layer or a narrowed one, are treated alike."""
-    generator = torch.Generator().manual_seed(states.shape[-1])
-    return states * torch.rand(states.shape[-1], generator=generator).ge(rate).float() / (1 - rate)
-
-
-def with_dropout(monkeypatch: pytest.MonkeyPatch, kind: str = "Roberta", attention: str = "sdpa") -> Any:
-    """Make a model with dropout that does not depend on chance, stock or fast."""
-    monkeypatch.setattr(kernels, "keep_factors", lambda shape, rate: by_column(torch.ones(shape), rate))
-    monkeypatch.setattr(
-        torch.nn.functional,
-        "dropout",
-        lambda x, p=0.5, training=True, inplace=False: by_column(x, p if training else 0),
-    )
-    model = stock(kind, attention)
-    for module in model.modules():
-        if isinstance(module, torch.nn.Dropout):
-            module.p = 0.4
-    return model
-
-
-@pytest.mark.parametrize("kind", FIVE)
-def test_dropout_is_where_the_stock_model_has_it(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    model, inputs = with_dropout(monkeypatch, kind, "eager"), batch()
-    expected = model(**inputs)
-    expected.loss.backward()
-    before = gradients(model)
-    fast = with_dropout(monkeypatch, kind)
-    fast.load_state_dict(model.state_dict())
-    found = FastMaskedLM(fast)(**inputs)
-    found.loss.backward()
-    torch.testing.assert_close(found.loss, expected.loss, rtol=1e-5, atol=1e-6)
-    for name, grad in gradients(fast).items():
-        torch.testing.assert_close(grad, before[name], rtol=1e-3, atol=1e-6)
-    # In evaluation there is none, even where it is as narrow.
-    FastMaskedLM(fast.eval(), evaluation=True)
-    few = fast(**inputs)
-    assert few.logits.shape[0] == 1
-    torch.testing.assert_close(few.loss, model.eval()(**inputs).loss, rtol=1e-5, atol=1e-6)
-
-
-def test_hooks_are_heard() -> None:
-    def doubled(module: Any, given: Any, made: Any) -> Any:
-        return (made[0] * 2, *made[1:]) if isinstance(made, tuple) else made * 2
-
-    for place in ("attention.self", "attention.self.query", "attention.self.value"):
-        model = stock("Roberta", "sdpa")
-        for layer in model.roberta.encoder.layer:
-            layer.get_submodule(place).register_forward_hook(doubled)
-        same_as_stock(model, batch())
-    model = stock("Roberta", "sdpa")
-    for layer in model.roberta.encoder.layer:
-        layer.attention.self.query.register_forward_pre_hook(lambda module, given: (given[0] * 2,))
-    same_as_stock(model, batch())
-    model = stock("Roberta", "sdpa")
-    torch.nn.utils.prune.random_unstructured(model.roberta.encoder.layer[1].attention.self.key, "weight", 0.5)
-    same_as_stock(model, batch())
-
-
-def test_encoders_with_more_than_layers_are_not_narrowed() -> None:
-    class Convolved(transformers.RobertaModel):
-        def forward(self, *given: Any, **options: Any) -> Any:
-            made = super().forward(*given, **options)
-            made["last_hidden_state"] = made.last_hidden_state + made.last_hidden_state.roll(1, 1)
-            return made
-
-    model = stock("Roberta", "sdpa")
-    model.roberta.__class__ = Convolved
-    same_as_stock(model, batch())
 
 
 @pytest.mark.parametrize("kind", ["RobertaForCausalLM", "BertForPreTraining", "BartForConditionalGeneration"])
@@ -398,31 +148,6 @@ def test_other_models_with_labels_are_refused(kind: str) -> None:
         FastMaskedLM(made(made.config_class()))
 
 
-def test_masks_may_differ_between_heads() -> None:
-    inputs = batch()
-    generator = torch.Generator().manual_seed(3)
-    inputs["attention_mask"] = torch.rand(4, 2, 12, 12, generator=generator).lt(0.6) | torch.eye(12, dtype=torch.bool)
-    same_as_stock(stock("Roberta", "sdpa"), inputs)
-
-
-def test_hidden_states_that_the_configuration_asks_for_are_whole() -> None:
-    model = stock("Bert", "sdpa")
-    model.config.output_hidden_states = True
-    found = same_as_stock(model, batch())
-    assert [one.shape for one in found.hidden_states] == [(4, 12, 16)] * 3
-
-
-def test_checkpoints_of_torch_are_run_again() -> None:
-    from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import apply_activation_checkpointing
-
-    model = stock("Roberta", "sdpa")
-    layers = tuple(model.roberta.encoder.layer)
-    apply_activation_checkpointing(model, check_fn=lambda module: module in layers)
-    found = FastMaskedLM(model)(**batch())
-    found.loss.backward()
-    torch.testing.assert_close(found.loss, stock("Roberta", "sdpa")(**batch()).loss)
-
-
 def test_the_number_of_items_may_come_once_for_each_device() -> None:
     model, inputs = FastMaskedLM(stock("Roberta", "sdpa")), batch()
     expected = model(**inputs, num_items_in_batch=7).loss
@@ -430,24 +155,6 @@ def test_the_number_of_items_may_come_once_for_each_device() -> None:
     nothing = {**inputs, "labels": torch.full_like(inputs["labels"], -100)}
     for items in (None, 0, torch.tensor(0)):
         assert model(**nothing, num_items_in_batch=items).loss.item() == 0
-
-
-def test_threads_do_not_mix_their_labels() -> None:
-    model = FastMaskedLM(stock("Roberta", "sdpa"))
-    parts = [{name: value[row : row + 2] for name, value in batch().items()} for row in (0, 2)]
-    expected = [model(**part).loss.item() for part in parts]
-    with ThreadPoolExecutor(2) as pool:
-        for found in pool.map(lambda turn: model(**parts[turn % 2]).loss.item(), range(40)):
-            assert found == pytest.approx(expected[0]) or found == pytest.approx(expected[1])
-        found = list(pool.map(lambda turn: model(**parts[turn % 2]).loss.item(), range(40)))
-    assert found == pytest.approx(expected * 20)
-
-
-def test_tables_that_are_more_than_weights_are_left_alone() -> None:
-    for option, value in (("sparse", True), ("max_norm", 1.0), ("scale_grad_by_freq", True)):
-        model = stock("Roberta", "sdpa")
-        setattr(model.roberta.embeddings.word_embeddings, option, value)
-        assert type(FastMaskedLM(model).roberta.embeddings.word_embeddings) is torch.nn.Embedding
 
 
 def test_second_derivatives_are_refused() -> None:
@@ -472,27 +179,3 @@ def test_a_second_backward_pass_is_possible() -> None:
     loss.backward()
     for name, grad in gradients(model).items():
         torch.testing.assert_close(grad * 3, first[name], rtol=1e-4, atol=1e-7)
-
-
-def test_causal_attention_stays_causal() -> None:
-    model = stock("Roberta", "sdpa", is_decoder=True)
-    inputs = batch()
-    del inputs["attention_mask"]
-    same_as_stock(model, inputs)
-    assert of_the_last_layer(model, inputs) == 48
-
-
-def test_rows_that_attend_to_nothing_do_no_harm() -> None:
-    inputs = batch()
-    seen = inputs["attention_mask"].bool()
-    inputs["attention_mask"] = (seen[:, :, None] & seen[:, None, :])[:, None]  # padding does not attend to itself
-    found = same_as_stock(stock("Roberta", "sdpa"), inputs)
-    assert found.loss.isfinite()
-    model = stock("Roberta", "sdpa")
-    for module in model.modules():
-        if isinstance(module, torch.nn.Dropout):
-            module.p = 0.1
-    loss = FastMaskedLM(model)(**inputs).loss
-    loss.backward()
-    assert loss.isfinite(), "with dropout the kernels are at work"
-    assert all(bool(grad.isfinite().all()) for grad in gradients(model).values())

@@ -41,7 +41,7 @@ def FastMaskedLM(model: Model, *, evaluation: bool | None = None) -> Model:  # n
     divided by it, so that accumulated micro-batches equal one large batch. Without labels nothing changes.
 
     RoBERTa, XLM-RoBERTa, CamemBERT, BERT and ELECTRA also compute their last layer at labels alone. On a CPU dropout
-    takes a half of its usual time (a tenth becomes 0.100006), in these five within attention, too.
+    takes a fraction of its usual time (a tenth becomes 0.100006), in these five within attention, too.
 
     Parameters
     ----------
