@@ -13,7 +13,7 @@ from transformers import RobertaConfig, RobertaForMaskedLM, RobertaModel
 
 from r2mae.errors import UserError
 from r2mae.text.fast import FastMaskedLM, stock_again
-from stock_models import FIVE, KINDS, SIZES, batch, gradients, stock
+from stock_models import FIVE, KINDS, SIZES, batch, gradients, same_as_stock, stock
 
 
 @pytest.mark.parametrize(
