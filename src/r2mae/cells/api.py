@@ -4,7 +4,7 @@ import tempfile
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -40,6 +40,9 @@ class MaskedAutoencoder:
         Mask ratio of the schemes with one; range of the others.
     seed : int
         Of weights, order and masks.
+    representation : {"latent", "hidden"}
+        What :meth:`get_latent_representation` returns and :meth:`evaluate` probes: the latent layer, or the last hidden
+        layer before it.
 
     Attributes
     ----------
@@ -60,12 +63,13 @@ class MaskedAutoencoder:
         low: float | None = None,
         high: float | None = None,
         seed: int = 0,
+        representation: Literal["latent", "hidden"] = "latent",
     ) -> None:
         self.adata = adata
         self._setup = read_setup(adata)
         self._table = tell(from_anndata(adata, layer=self._setup["layer"], batch_key=self._setup["batch_key"]))
         options = {"n_hidden": n_hidden, "n_latent": n_latent, "ratio": ratio, "low": low, "high": high}
-        self._config = configured({**options, "scheme": scheme, "seed": seed})
+        self._config = configured({**options, "scheme": scheme, "seed": seed, "representation": representation})
         self._trained: TrainedModel | None = None
 
     @staticmethod
@@ -389,4 +393,4 @@ class MaskedAutoencoder:
         return replace(table, batch=batch, batches=known)
 
 
-_OPTIONS = ("n_hidden", "n_latent", "scheme", "ratio", "low", "high", "seed")
+_OPTIONS = ("n_hidden", "n_latent", "scheme", "ratio", "low", "high", "seed", "representation")

@@ -177,4 +177,5 @@ def architecture_of(genes: Sequence[str], batches: Sequence[str], config: CellsC
         "batches": list(batches),
         "n_hidden": config.n_hidden,
         "n_latent": config.n_latent,
+        "representation": config.representation,
     }

@@ -2,9 +2,10 @@
 
 import re
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from r2mae.errors import UserError
+from r2mae.evaluation.recalibration import measured_in_words
 from r2mae.training.config import RunConfig
 
 
@@ -36,11 +37,18 @@ class CellsConfig(RunConfig):
         Leave cells out that express fewer genes, after the choice of genes (paper: 20).
     test_donors : float
         Fraction of the donors whose cells test the probes (paper: 0.4).
+    representation : {"latent", "hidden"}
+        What embeddings and probes take: the latent layer, or the last hidden layer before it.
+    recalibrate : {"yes", "no", "both"}
+        Re-estimate the statistics of batch normalisation on whole cells for embeddings and probes, and at each mask
+        ratio for reconstruction (yes), or take those of training, as in the paper (no); with both, scores are measured
+        in both ways.
     max_cells : list of str
         Most cells of a side of a probe, as column=number; by default 200,000 (paper; cell_type=100000 on SEA-AD).
     """
 
     wing: ClassVar[str] = "cells"
+    measured_with: ClassVar[tuple[str, ...]] = ("representation", "recalibrate")
 
     n_hidden: int = 2000
     n_latent: int = 1000
@@ -53,6 +61,8 @@ class CellsConfig(RunConfig):
     n_top_genes: int | None = None
     min_genes: int = 0
     test_donors: float = 0.4
+    representation: Literal["latent", "hidden"] = "latent"
+    recalibrate: Literal["yes", "no", "both"] = "yes"
     max_cells: tuple[str, ...] = ()
     epochs: float = 50
     batch_size: int = 400
@@ -79,3 +89,12 @@ class CellsConfig(RunConfig):
             raise UserError("genes are hidden once per mini-batch, for all cells alike: leave per at 'batch'")
         if self.batch_size // (self.accumulate * self.devices) < 2:
             raise UserError("batch normalisation needs two cells in a micro-batch: raise batch_size")
+
+    @property
+    def recalibrates(self) -> bool:
+        """Whether embeddings take re-estimated batch statistics."""
+        return self.recalibrate != "no"
+
+    def measured_in_words(self) -> str:
+        """Say which layer scores are of, and which batch statistics they were measured with."""
+        return f"Representation: the {self.representation} layer. {measured_in_words(self.recalibrate)}"

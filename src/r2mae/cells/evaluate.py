@@ -5,8 +5,9 @@ The paper's evaluation (appendix "Single-cell gene expression models").
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import torch
@@ -22,9 +23,11 @@ from r2mae.cells.predictions import ClassPredictions, NumberPredictions, Predict
 from r2mae.cells.task import GeneTask, dense
 from r2mae.errors import UserError
 from r2mae.evaluation.probes import LinearProbe, RidgeProbe
+from r2mae.evaluation.recalibration import Recalibrate, in_both_ways
 from r2mae.evaluation.spectrum import effective_rank
 from r2mae.masking.keys import Key, permutation
 from r2mae.masking.masks import column_mask
+from r2mae.training.recalibrate import at_ratios, recalibrated
 from r2mae.training.task import Batches
 from r2mae.training.validation import evaluating, to_device
 
@@ -52,6 +55,8 @@ def evaluate(
     *,
     intervals: bool = True,
     max_cells: int = MAX_CELLS,
+    recalibrate: Recalibrate | None = None,
+    representation: Literal["latent", "hidden"] | None = None,
 ) -> dict[str, float]:
     """Measure a pretrained autoencoder.
 
@@ -64,28 +69,45 @@ def evaluate(
         ``<score>_donors_low`` and ``<score>_donors_high``.
     max_cells : int
         At most this many training and as many test cells for each probe.
+    recalibrate : {"yes", "no", "both"}, optional
+        Whether batch statistics are re-estimated on training cells: whole ones for the probes, masked ones at each
+        ratio for reconstruction. By default as in the configuration.
+    representation : {"latent", "hidden"}, optional
+        Which layer is probed; by default as in the configuration.
 
     Returns
     -------
     dict
         What :func:`evaluate_embedding` returns, and where there are validation cells ``reconstruction_r`` (mean over
         :data:`RATIOS`) and ``reconstruction_r_0.1`` and so on. A score that the data do not define is left out;
-        :func:`r2mae.cells.donors.check_probes` says why.
+        :func:`r2mae.cells.donors.check_probes` says why. With "both", also each of them ``as_trained_…``.
     """
+    task = replace(task, representation=representation or config.representation)
 
     def lookup(rows: np.ndarray) -> np.ndarray:
         return embed_rows(task, model, data.table, rows)
 
-    scores = evaluate_embedding(data.table, lookup, config, intervals=intervals, max_cells=max_cells)
-    if data.validation is not None and len(data.validation):
-        with evaluating(model):
-            scores |= reconstruction_scores(
-                lambda batch, hidden: task.expected(model, batch, hidden=hidden)[0],
-                task.genes,
-                data.validation,
-                next(model.parameters()).device,
-            )
-    return scores
+    def measure(wanted: bool) -> dict[str, float]:
+        with recalibrated(task, model, data.train, wanted=wanted):
+            scores = evaluate_embedding(data.table, lookup, config, intervals=intervals, max_cells=max_cells)
+        if data.validation is not None and len(data.validation):
+            scores |= _reconstruction_of(task, model, data, wanted)
+        return scores
+
+    return in_both_ways(recalibrate or config.recalibrate, measure)
+
+
+def _reconstruction_of(task: GeneTask, model: nn.Module, data: "CellData", recalibrate: bool) -> dict[str, float]:
+    """Let a model reconstruct the hidden genes of validation cells."""
+    assert data.validation is not None
+    with evaluating(model), at_ratios(task, model, data.train, RATIOS, wanted=recalibrate) as prepare:
+        return reconstruction_scores(
+            lambda batch, hidden: task.expected(model, batch, hidden=hidden)[0],
+            task.genes,
+            data.validation,
+            next(model.parameters()).device,
+            prepare,
+        )
 
 
 def evaluate_embedding(
@@ -174,10 +196,14 @@ def predict(
 
 
 def reconstruction_scores(
-    expected: Expected, genes: int, cells: Batches, device: torch.device | None = None
+    expected: Expected,
+    genes: int,
+    cells: Batches,
+    device: torch.device | None = None,
+    prepare: Callable[[int], None] | None = None,
 ) -> dict[str, float]:
     """Return :func:`reconstruction` at :data:`RATIOS`, by name, and its mean; without what is not defined."""
-    found = reconstruction(expected, genes, cells, device=device)
+    found = reconstruction(expected, genes, cells, device=device, prepare=prepare)
     named = {f"reconstruction_r_{ratio:g}": value for ratio, value in zip(RATIOS, found, strict=True)}
     return _finite({"reconstruction_r": float(np.mean(found)), **named})
 
@@ -189,6 +215,7 @@ def reconstruction(
     cells: Batches,
     ratios: Sequence[float] = RATIOS,
     device: torch.device | None = None,
+    prepare: Callable[[int], None] | None = None,
 ) -> list[float]:
     """Correlate expected with measured expression of hidden genes, on masks that are the same for every model.
 
@@ -210,6 +237,8 @@ def reconstruction(
         Mask ratios.
     device : torch.device, optional
         Where `expected` wants the batch; by default the CPU.
+    prepare : callable, optional
+        Called with the place of a ratio before `expected` is asked at it.
 
     Returns
     -------
@@ -224,6 +253,8 @@ def reconstruction(
         batch = to_device(cells.__getitems__(rows), device)
         measured = log_normalized(batch, genes)
         for place, ratio in enumerate(ratios):
+            if prepare is not None:
+                prepare(place)
             hidden = column_mask(genes, ratio, key.fold(place, first), device=device).nonzero()[:, 0]
             r = pearson(expected(batch, hidden)[:, hidden], measured[:, hidden])
             known = r.isfinite()

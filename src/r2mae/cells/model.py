@@ -109,6 +109,12 @@ class CountAutoencoder(nn.Module):
         """
         return self.encoder(self.first(log_counts, batch, columns))  # type: ignore[no-any-return]
 
+    def last_hidden(
+        self, log_counts: Float[Tensor, "cells genes"], batch: Int64[Tensor, " cells"]
+    ) -> Float[Tensor, "cells hidden"]:
+        """Return the layer before the representation, after its batch normalisation and ReLU."""
+        return self.encoder[:-1](self.first(log_counts, batch))  # type: ignore[no-any-return]
+
     def decode(
         self, latent: Float[Tensor, "cells latent"], batch: Int64[Tensor, " cells"]
     ) -> Float[Tensor, "cells genes"]:

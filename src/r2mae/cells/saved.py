@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -130,8 +130,9 @@ def load_run(path: Path, wing: "Trainable", *, device: str = "cpu") -> TrainedMo
     if name != wing.name:
         raise UserError(f"{path} is a run of the wing {name!r}, not {wing.name!r}: name a run on cells")
     with _kept(folder.model_file):
-        config, task, model = load_model(path, wing, device=device)
+        config, task, model = load_model(path, wing, device=device, whole=True)
     assert isinstance(task, GeneTask)
+    task = replace(task, representation=_cells(config).representation)
     own = _cells(config)
     label = own.labels[0] if own.labels else None
     setup = {**EMPTY, "layer": own.layer, "batch_key": own.batch_key, "labels_key": label}

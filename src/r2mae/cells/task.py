@@ -6,6 +6,7 @@ zero, no gene twice in a cell), and `batch` (the cells' batch numbers).
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from jaxtyping import Float, Int64
@@ -89,10 +90,13 @@ class GeneTask:
     n_hidden : int
         Width of the model, to which that of a curriculum's weight network is in proportion (paper: 2000, and a
         network of 128, 256 and 64 numbers per gene).
+    representation : {"latent", "hidden"}
+        What :meth:`embed` returns: the latent layer, or the last hidden layer before it.
     """
 
     genes: int
     n_hidden: int = _PAPER_WIDTH
+    representation: Literal["latent", "hidden"] = "latent"
 
     def corrupt(self, batch: CSR, ratio: RatioLike, key: Key) -> MaskedGenes:
         """Hide a fraction of the genes.
@@ -143,10 +147,11 @@ class GeneTask:
         )
 
     @torch.no_grad()
-    def embed(self, model: nn.Module, batch: CSR) -> Float[Tensor, "cells latent"]:
-        """Return the latent representation of whole cells."""
+    def embed(self, model: nn.Module, batch: CSR) -> Float[Tensor, "cells width"]:
+        """Return the representation of whole cells."""
         assert isinstance(model, CountAutoencoder)
-        return model.encode(dense(batch, self.genes).log1p_(), batch["batch"])
+        layer = model.encode if self.representation == "latent" else model.last_hidden
+        return layer(dense(batch, self.genes).log1p_(), batch["batch"])
 
     @torch.no_grad()
     def expected(

@@ -1,15 +1,17 @@
 """The wing `cells`, as the floors above see it. Neither torch nor anndata until data or models are asked for."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from importlib.util import find_spec
 from math import inf
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from r2mae.cells.config import CellsConfig
 from r2mae.cells.sets import SET_DEFAULTS, SETS
 from r2mae.errors import UserError
 from r2mae.evaluation.metrics import Metric
+from r2mae.evaluation.recalibration import with_as_trained
 from r2mae.masking.schemes import HLCA_CURRICULUM, RatioDefaults
 
 if TYPE_CHECKING:
@@ -39,7 +41,7 @@ class CellsWing:
     set_defaults = SET_DEFAULTS
 
     def metrics_of(self, config: CellsConfig) -> tuple[Metric, ...]:
-        """Return the scores of the label columns, then reconstruction."""
+        """Return the scores of the label columns, then reconstruction; for "both" also those as trained."""
         some = config.labels or config.regress
         found = [Metric("score", "average score", bounds=(-1, 1), ranked=False)] if some else []
         for column in config.labels:
@@ -57,7 +59,8 @@ class CellsWing:
                 Metric(f"{column}_spearman_donor", f"{column} Spearman, donors", bounds=(-1, 1)),
             ]
         found.append(Metric("reconstruction_r", "reconstruction Pearson r", bounds=(-1, 1), ranked=not some))
-        return (*found, Metric("effective_rank", "effective rank", higher_is_better=None, bounds=(1, inf)))
+        found.append(Metric("effective_rank", "effective rank", higher_is_better=None, bounds=(1, inf)))
+        return with_as_trained(found, config.recalibrate)
 
     def fingerprint(self, config: CellsConfig) -> str:
         """Return a hash of the file; a named set with a checksum is its name."""
@@ -84,9 +87,9 @@ class CellsWing:
         n_hidden, n_latent = int(architecture["n_hidden"]), int(architecture["n_latent"])
         model = CountAutoencoder(genes, batches, n_hidden, n_latent)
         model.gene_names, model.batch_names = tuple(architecture["genes"]), tuple(architecture["batches"])
-        return GeneTask(genes, n_hidden), model
+        return GeneTask(genes, n_hidden, architecture.get("representation", "latent")), model
 
-    evaluation_options = ()
+    evaluation_options = ("recalibrate", "representation")
 
     def evaluate(
         self, config: CellsConfig, task: "GeneTask", model: "nn.Module", data: "CellData", **options: Any
@@ -149,7 +152,7 @@ class CellsWing:
 
         return read_obs(source)
 
-    embedding_options = ("transform_batch", "layer")
+    embedding_options = ("transform_batch", "layer", "representation")
 
     def embed(
         self,
@@ -160,14 +163,17 @@ class CellsWing:
         *,
         transform_batch: str | None = None,
         layer: str | None = None,
+        representation: Literal["latent", "hidden"] | None = None,
     ) -> "dict[str, np.ndarray]":
         """Embed the cells of a file, mapped onto the training genes and batches.
 
         Cells of batches that are new to the model count as of `transform_batch`; `layer` says where the counts of this
-        file are, if not where those of the run were ("X" for X).
+        file are, if not where those of the run were ("X" for X); `representation` chooses the layer, by default the
+        run's own.
         """
         from r2mae.cells.embed import embed_source
 
+        task = replace(task, representation=representation or config.representation)
         return embed_source(config, task, model, source, transform_batch=transform_batch, layer=layer)
 
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from r2mae.experiments.wing import Wing
 
-_OPTIONS = ("resize", "transform_batch", "layer")
+_OPTIONS = ("resize", "transform_batch", "layer", "representation")
 
 _DESCRIPTION = """Embed data, without masks, with a pretrained model of any wing.
 
@@ -49,7 +49,10 @@ def run(words: Sequence[str]) -> int:
             dashed = name.replace("_", "-")
             raise UserError(f"{path} is a run of the wing {wing.name}, which has no --{dashed}: leave it out")
     table = _check_figure(wing, values)
-    config, task, model = load_model(path, wing, device=values["device"])
+    wanted = None if values["recalibrate"] is None else values["recalibrate"] == "yes"
+    if wanted is not None and "recalibrate" not in wing.config.measured_with:
+        raise UserError(f"{path} is a run of the wing {wing.name}, which has no --recalibrate: leave it out")
+    config, task, model = load_model(path, wing, device=values["device"], whole=True, recalibrate=wanted)
     arrays = wing.embed(config, task, model, values["data"], **options)
     wing.write_embedding(output, arrays, values["data"])
     rows, width = arrays["embedding"].shape
@@ -80,6 +83,17 @@ def _parser() -> Parser:
     )
     parser.add_argument(
         "--layer", type=str, help="For cells: where this file's raw counts are (X for X); by default as in the run."
+    )
+    parser.add_argument(
+        "--representation",
+        choices=["latent", "hidden"],
+        help="For cells: the latent layer, or the last hidden layer before it; by default as in the run.",
+    )
+    parser.add_argument(
+        "--recalibrate",
+        choices=["yes", "no"],
+        help="For models with batch normalisation: take the statistics that the run re-estimated on whole inputs "
+        "(yes), or those of training (no); by default as in the run.",
     )
     parser.add_argument("--device", type=str, default="auto", help="auto, cpu, cuda or cuda:N.")
     parser.add_argument("--figure", type=str, help="Also draw a UMAP: .svg, .png or .pdf.")

@@ -1,12 +1,13 @@
 """``r2mae evaluate RUN``: measure a pretrained model."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from r2mae.cli.parsing import Parser
 from r2mae.errors import UserError, unknown
 
-_OPTIONS = ("probe", "folder", "limit")
+_OPTIONS = ("probe", "folder", "limit", "recalibrate", "representation")
 
 _DESCRIPTION = """Measure a pretrained model of any wing on test data that it has not learned from.
 
@@ -41,6 +42,17 @@ def run(words: Sequence[str]) -> int:
         "--probe",
         choices=["head", "logistic"],
         help="For images: the paper's probe (head, the default), or logistic regression with cross-validated strength.",
+    )
+    parser.add_argument(
+        "--recalibrate",
+        choices=["yes", "no", "both"],
+        help="For models with batch normalisation: statistics re-estimated on the inputs of each evaluation, those of "
+        "training (as in the paper), or scores with either; by default as in the run.",
+    )
+    parser.add_argument(
+        "--representation",
+        choices=["latent", "hidden"],
+        help="For cells: the latent layer, or the last hidden layer before it; by default as in the run.",
     )
     parser.add_argument(
         "--baselines",
@@ -83,6 +95,10 @@ def run(words: Sequence[str]) -> int:
         print_json({"run": str(path), "scores": found.scores, "baselines": found.baselines, "seconds": found.seconds})
         return 0
     columns = {path.name: found.scores, **found.baselines}
-    scores_table(columns, wing.metrics_of(wing.config.from_dict(written, source=str(path))))
+    config = wing.config.from_dict(written, source=str(path))
+    config = replace(config, **{name: options[name] for name in config.measured_with if name in options})
+    scores_table(columns, wing.metrics_of(config))
+    if said := config.measured_in_words():
+        print(said)
     print(f"measured in {found.seconds:.1f} s")
     return 0

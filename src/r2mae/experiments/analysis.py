@@ -315,7 +315,7 @@ def _notes(
     scores: Mapping[str, pd.DataFrame],
     chosen: Mapping[str, BestFixedChoice],
 ) -> list[str]:
-    notes = []
+    notes = [comparison.measured] if comparison.measured else []
     primary = metrics[0]
     absent = [metric.label for metric in comparison.metrics if metric not in metrics and not metric.optional]
     if absent:

@@ -45,15 +45,16 @@ def pretrain(
     scheme_of(config, wing.ratios)
     torch_device(config.device)
     folder.check(config)
-    if data is None and not (folder.trained and folder.results is not None):
+    if data is None and not (folder.trained and folder.results_for(config) is not None):
         data = tell(wing.load(config))
     fitted = fit(config, wing, out, data=data, reporter=reporter)
     if process_rank(config.devices) > 0:
         raise SystemExit(0)  # the first process measures and reports
-    results = folder.results
+    results = folder.results_for(config)
     if results is None:
         results = {
-            "scores": measure(folder, wing, data=data, device=config.device, progress=progress),
+            "scores": measure(folder, wing, config, data=data, device=config.device, progress=progress),
+            "measured": config.measured_as(),
             "steps": fitted.steps,
             "seconds": fitted.seconds,
             "samples_per_second": fitted.steps * config.batch_size / max(fitted.seconds, 1e-9),
@@ -87,13 +88,14 @@ def measure_baseline(config: RunConfig, wing: HasBaselines, name: str, data: Dat
 def measure(
     folder: RunFolder,
     wing: Wing,
+    config: RunConfig,
     *,
     data: Data | None = None,
     device: str = "auto",
     progress: Callable[[int, int], None] | None = None,
 ) -> dict[str, float]:
-    """Measure a finished run with its wing's usual evaluation."""
-    config, task, model = load_model(folder.path, wing, device=device)
+    """Measure a finished run with its wing's usual evaluation, as `config` says."""
+    _, task, model = load_model(folder.path, wing, device=device)
     folder.check_data(config.data, wing.fingerprint(config))
     return wing.evaluate(config, task, model, data or wing.load(config), **_working(folder, wing, progress))
 
@@ -150,7 +152,9 @@ def evaluate(
     scores = wing.evaluate(config, task, model, data, **options, **_working(folder, wing, progress))
     beside = {}
     if isinstance(wing, HasBaselines):
-        beside = {name: wing.score_baseline(config, name, data, **options) for name in baselines}
+        # How a model of ours is measured does not concern them.
+        theirs = {name: value for name, value in options.items() if name not in config.measured_with}
+        beside = {name: wing.score_baseline(config, name, data, **theirs) for name in baselines}
     return Evaluated(scores, beside, time.perf_counter() - began)
 
 

@@ -90,7 +90,7 @@ def compare(
     cells = plan_cells(rows, seeds, out)
     with FolderLock(out):
         shared = shared_fields(base)
-        _claim(out, shared)
+        _claim(out, shared, base.measured_with)
         tell(wing.load(cells[0].config))  # data that cannot be read are found before any process starts
         print_of_data = wing.fingerprint(base)
         for cell in cells:
@@ -108,7 +108,7 @@ def compare(
 _OURS = {"runs", "figures", "compare.json", "results.csv", "results.json", "report.html"}
 
 
-def _claim(out: Path, shared: dict[str, Any]) -> None:
+def _claim(out: Path, shared: dict[str, Any], measured_with: Sequence[str]) -> None:
     """Refuse a folder that belongs to something else, or to a comparison under another configuration."""
     foreign = [entry.name for entry in out.iterdir() if not entry.name.startswith(".") and entry.name not in _OURS]
     file = out / "compare.json"
@@ -116,7 +116,7 @@ def _claim(out: Path, shared: dict[str, Any]) -> None:
         raise UserError(f"{out} holds other files ({foreign[0]}) and no comparison: choose another --out")
     there = read_json(file) if file.exists() else shared
     for name, value in shared.items():
-        if there.get(name, value) != value:
+        if name not in measured_with and there.get(name, value) != value:
             raise UserError(
                 f"{out} belongs to a comparison under another configuration ({name} is {there[name]!r} there and "
                 f"{value!r} here): choose another --out, or repeat its options"
@@ -137,7 +137,9 @@ def _check(cell: Cell, fingerprint: str) -> None:
 
 def _finished(cell: Cell) -> bool:
     folder = RunFolder(cell.folder)
-    return (folder.trained or cell.row.baseline) and folder.results is not None
+    if cell.row.baseline:
+        return folder.results is not None
+    return folder.trained and folder.results_for(cell.config) is not None
 
 
 def _jobs(jobs: int | None, device: str) -> int:

@@ -1,6 +1,7 @@
 """From the run folders of a comparison to one :class:`Comparison`."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +45,7 @@ def gather(cells: Sequence[Cell], wing: Wing, base: RunConfig, extra: Mapping[st
         reconstructions=_examples([cell for cell in trained if cell.seed == first], wing),
         config={**shared_fields(base), "schemes": list(order), "seeds": seeds, **extra},
         environment=environment(),
+        measured=base.measured_in_words(),
     )
 
 
@@ -90,7 +92,7 @@ def _examples(cells: Sequence[Cell], wing: Wing) -> Reconstructions | None:
     made = {}
     for cell in cells:
         config, task, model = load_model(cell.folder, wing)
-        examples = wing.examples(config, task, model, data)
+        examples = wing.examples(replace(config, **cell.config.measured_as()), task, model, data)
         if examples is None:
             return None
         made[cell.row.label] = examples

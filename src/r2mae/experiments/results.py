@@ -56,6 +56,8 @@ class Comparison:
         Where the wing offers them.
     config, environment : mapping
         What was run, and where.
+    measured : str
+        How its scores were measured, where that is a choice.
     """
 
     title: str
@@ -66,6 +68,7 @@ class Comparison:
     reconstructions: Reconstructions | None = None
     config: Mapping[str, Any] = field(default_factory=dict)
     environment: Mapping[str, Any] = field(default_factory=dict)
+    measured: str = ""
 
     @property
     def labels(self) -> list[str]:

@@ -76,10 +76,17 @@ def load_data(config: ImagesConfig) -> ImageData:
 
 def architecture(config: ImagesConfig, images: ImageSet) -> dict[str, Any]:
     """Return what the model is built from."""
-    return {
+    made = {
         "model": "mlp",
         "shape": list(images.shape),
         "hidden": config.hidden,
         "latent": config.latent,
         "exact": config.exact,
     }
+    return {**made, "fill": mean_colour(images.images)} if config.fill == "mean" else made
+
+
+def mean_colour(images: np.ndarray) -> list[float]:
+    """Return the mean pixel of images for each channel, 0 to 1."""
+    scale = 255.0 if images.dtype == np.uint8 else 1.0
+    return [float(value) / scale for value in images.mean(axis=(0, 1, 2), dtype=np.float64)]

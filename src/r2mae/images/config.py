@@ -1,9 +1,10 @@
 """The configuration of a run on images. No torch."""
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from r2mae.errors import UserError
+from r2mae.evaluation.recalibration import measured_in_words
 from r2mae.training.config import RunConfig
 
 
@@ -21,16 +22,24 @@ class ImagesConfig(RunConfig):
         Hide exactly the rounded count of pixels in each image, instead of each pixel independently.
     resize : int, optional
         Bring images to this many pixels a side; needed where a folder holds several sizes.
+    fill : {"zero", "mean"}
+        What hidden pixels become: black, or the mean of the training images' pixels, for each colour.
+    recalibrate : {"yes", "no", "both"}
+        Re-estimate the statistics of batch normalisation on the inputs of each evaluation and of embeddings (yes), or
+        take those of training, as in the paper (no); with both, scores are measured in both ways.
     test_fraction : float
         Fraction of a set without an official test part that is kept for evaluation.
     """
 
     wing: ClassVar[str] = "images"
+    measured_with: ClassVar[tuple[str, ...]] = ("recalibrate",)
 
     hidden: int = 512
     latent: int = 256
     exact: bool = False
     resize: int | None = None
+    fill: Literal["zero", "mean"] = "zero"
+    recalibrate: Literal["yes", "no", "both"] = "yes"
     test_fraction: float = 0.2
     lr: float = 3e-3
 
@@ -44,3 +53,12 @@ class ImagesConfig(RunConfig):
             raise UserError("batch normalisation needs two images in a micro-batch: raise batch_size")
         if not 0 < self.test_fraction < 1:
             raise UserError(f"test_fraction must lie between 0 and 1, not {self.test_fraction}")
+
+    @property
+    def recalibrates(self) -> bool:
+        """Whether embeddings take re-estimated batch statistics."""
+        return self.recalibrate != "no"
+
+    def measured_in_words(self) -> str:
+        """Say which batch statistics scores were measured with."""
+        return measured_in_words(self.recalibrate)

@@ -11,12 +11,14 @@ from r2mae.errors import UserError
 from r2mae.evaluation.examples import Examples
 from r2mae.evaluation.head import fit_head
 from r2mae.evaluation.probes import LinearProbe
+from r2mae.evaluation.recalibration import Recalibrate, in_both_ways
 from r2mae.evaluation.spectrum import effective_rank
 from r2mae.images.batches import ImageBatches, ImageData
 from r2mae.images.config import ImagesConfig
 from r2mae.images.data import ImageSet
 from r2mae.images.task import PixelTask, scaled
 from r2mae.masking.keys import Key
+from r2mae.training.recalibrate import at_ratios, recalibrated
 from r2mae.training.validation import evaluating, masked_losses, to_device
 
 RATIOS = (0.1, 0.3, 0.5, 0.7, 0.9)
@@ -27,7 +29,13 @@ Probe = Literal["head", "logistic"]
 
 
 def evaluate(
-    config: ImagesConfig, task: PixelTask, model: nn.Module, data: ImageData, *, probe: Probe = "head"
+    config: ImagesConfig,
+    task: PixelTask,
+    model: nn.Module,
+    data: ImageData,
+    *,
+    probe: Probe = "head",
+    recalibrate: Recalibrate | None = None,
 ) -> dict[str, float]:
     """Measure a pretrained autoencoder on the test images.
 
@@ -37,15 +45,42 @@ def evaluate(
         Of the run.
     probe : {"head", "logistic"}
         The paper's probe (a new layer, Adam, 15 epochs), or logistic regression with cross-validated strength.
+    recalibrate : {"yes", "no", "both"}, optional
+        Whether batch statistics are re-estimated on training images: whole ones for the probe and the unmasked error,
+        masked ones at each ratio for the masked error. By default as in the configuration.
 
     Returns
     -------
     dict
         ``probe_accuracy`` (where there are two classes or more), ``masked_mse`` (mean over the ratios of
         :data:`RATIOS`, on frozen masks) and each of them, ``clean_mse``, ``effective_rank`` and ``spectral_entropy``
-        of the test embeddings.
+        of the test embeddings. With "both", also each of them ``as_trained_…``.
     """
-    device = next(model.parameters()).device
+    return in_both_ways(
+        recalibrate or config.recalibrate,
+        lambda wanted: _measure(config, task, model, data, probe=probe, recalibrate=wanted),
+    )
+
+
+def _measure(
+    config: ImagesConfig, task: PixelTask, model: nn.Module, data: ImageData, *, probe: Probe, recalibrate: bool
+) -> dict[str, float]:
+    batches = ImageBatches(data.splits.test.images)
+    with recalibrated(task, model, data.train, wanted=recalibrate):
+        scores = _whole_scores(config, task, model, data, probe)
+        scores["clean_mse"] = clean_mse(task, model, batches)
+    with at_ratios(task, model, data.train, RATIOS, wanted=recalibrate) as prepare:
+        device = str(next(model.parameters()).device)
+        masked = masked_losses(task, model, batches, RATIOS, device=device, prepare=prepare)
+    scores["masked_mse"] = float(np.mean(masked))
+    scores.update({f"masked_mse_{ratio:g}": loss for ratio, loss in zip(RATIOS, masked, strict=True)})
+    return scores
+
+
+def _whole_scores(
+    config: ImagesConfig, task: PixelTask, model: nn.Module, data: ImageData, probe: Probe
+) -> dict[str, float]:
+    """Probe and spectrum of the embeddings of whole images."""
     test = embed_set(task, model, data.splits.test)
     scores: dict[str, float] = {}
     classes = data.splits.train.classes
@@ -54,11 +89,6 @@ def evaluate(
         scores["probe_accuracy"] = _probe(
             probe, train, data.splits.train.labels, test, data.splits.test.labels, config.seed
         )
-    batches = ImageBatches(data.splits.test.images)
-    masked = masked_losses(task, model, batches, RATIOS, device=str(device))
-    scores["masked_mse"] = float(np.mean(masked))
-    scores.update({f"masked_mse_{ratio:g}": loss for ratio, loss in zip(RATIOS, masked, strict=True)})
-    scores["clean_mse"] = clean_mse(task, model, batches)
     spectrum = effective_rank(test)
     scores["effective_rank"], scores["spectral_entropy"] = spectrum.rank, spectrum.entropy
     return scores
@@ -96,7 +126,9 @@ def clean_mse(task: PixelTask, model: nn.Module, batches: ImageBatches) -> float
 
 
 @torch.no_grad()
-def complete(task: PixelTask, model: nn.Module, data: ImageData, ratio: float) -> Examples:
+def complete(
+    task: PixelTask, model: nn.Module, data: ImageData, ratio: float, *, recalibrate: bool = False
+) -> Examples:
     """Let a model complete masked test images, one of each class (the first eight), on frozen masks."""
     test = data.splits.test
     rows = np.arange(min(_EXAMPLES, len(test)))
@@ -105,7 +137,7 @@ def complete(task: PixelTask, model: nn.Module, data: ImageData, ratio: float) -
     device = next(model.parameters()).device
     batch = to_device(ImageBatches(test.images).__getitems__(rows), device)
     corrupted = task.corrupt(batch, ratio, Key.root(0).fold("example masks"))
-    with evaluating(model):
+    with recalibrated(task, model, data.train, ratio, wanted=recalibrate), evaluating(model):
         prediction = task.forward(model, corrupted).prediction
     shape = (len(rows), *test.shape)
     tensors = (corrupted.targets, corrupted.inputs, prediction)

@@ -1,4 +1,4 @@
-"""Masked reconstruction of pixels: hidden pixels become zero, and the squared error is taken at them alone."""
+"""Masked reconstruction of pixels: hidden pixels are filled, and the squared error is taken at them alone."""
 
 from dataclasses import dataclass
 
@@ -28,13 +28,16 @@ class PixelTask:
         Numbers of an image.
     exact : bool
         Hide exactly the rounded count in every image, instead of each pixel independently.
+    fill : tuple of float
+        What hidden pixels become, for each colour channel (0 to 1); without one, zero.
     """
 
     pixels: int
     exact: bool = False
+    fill: tuple[float, ...] = ()
 
     def corrupt(self, batch: Tensor, ratio: RatioLike, key: Key) -> Corrupted:
-        """Set hidden pixels to zero.
+        """Fill hidden pixels with zero, or with :attr:`fill`.
 
         Parameters
         ----------
@@ -45,7 +48,11 @@ class PixelTask:
         """
         clean = scaled(batch)
         hidden = element_mask(tuple(clean.shape), ratio, key, exact=self.exact, device=clean.device)
-        return Corrupted(clean * ~hidden, hidden, clean, entries=clean.numel())
+        if self.fill:  # colours are the last axis of a flattened image
+            filled = torch.where(hidden, clean.new_tensor(self.fill).repeat(self.pixels // len(self.fill)), clean)
+        else:
+            filled = clean * ~hidden
+        return Corrupted(filled, hidden, clean, entries=clean.numel())
 
     def forward(self, model: nn.Module, corrupted: Corrupted) -> Output:
         """Reconstruct all pixels."""

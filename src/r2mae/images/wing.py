@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from r2mae.evaluation.metrics import Metric
+from r2mae.evaluation.recalibration import with_as_trained
 from r2mae.files import write_arrays
 from r2mae.images.config import ImagesConfig
 from r2mae.images.sets import SETS
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from r2mae.evaluation.examples import Examples
+    from r2mae.evaluation.recalibration import Recalibrate
     from r2mae.images.batches import ImageData
     from r2mae.images.evaluate import Probe
     from r2mae.images.task import PixelTask
@@ -47,8 +49,8 @@ class ImagesWing:
     set_defaults: Mapping[str, Mapping[str, Any]] = {"digits": {"epochs": 100.0}}
 
     def metrics_of(self, config: ImagesConfig) -> tuple[Metric, ...]:
-        """Return :attr:`metrics`, whatever the images."""
-        return self.metrics
+        """Return :attr:`metrics`, and where both are measured also those with the batch statistics of training."""
+        return with_as_trained(self.metrics, config.recalibrate)
 
     def fingerprint(self, config: ImagesConfig) -> str:
         """Return a hash of the file, or of the folder's names and sizes; a named set is its name."""
@@ -71,9 +73,10 @@ class ImagesWing:
             raise ValueError(f"unknown model {architecture['model']!r}")
         pixels = int(np.prod([int(side) for side in architecture["shape"]]))
         model = MLPAutoencoder(pixels, int(architecture["hidden"]), int(architecture["latent"]))
-        return PixelTask(pixels, exact=bool(architecture["exact"])), model
+        fill = tuple(float(value) for value in architecture.get("fill", ()))
+        return PixelTask(pixels, exact=bool(architecture["exact"]), fill=fill), model
 
-    evaluation_options = ("probe",)
+    evaluation_options = ("probe", "recalibrate")
 
     def evaluate(
         self,
@@ -83,11 +86,12 @@ class ImagesWing:
         data: "ImageData",
         *,
         probe: "Probe" = "head",
+        recalibrate: "Recalibrate | None" = None,
     ) -> dict[str, float]:
         """Measure a pretrained model on the test images."""
         from r2mae.images.evaluate import evaluate
 
-        return evaluate(config, task, model, data, probe=probe)
+        return evaluate(config, task, model, data, probe=probe, recalibrate=recalibrate)
 
     has_examples = True
 
@@ -95,7 +99,7 @@ class ImagesWing:
         """Complete a few masked test images."""
         from r2mae.images.evaluate import complete
 
-        return complete(task, model, data, self.ratios.fixed)
+        return complete(task, model, data, self.ratios.fixed, recalibrate=config.recalibrates)
 
     embedding_files = (".npz",)
 

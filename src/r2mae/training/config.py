@@ -105,6 +105,8 @@ class RunConfig:
     """
 
     wing: ClassVar[str] = ""
+    measured_with: ClassVar[tuple[str, ...]] = ()
+    """Fields that say how a finished model is measured and used: a run may be measured again with others."""
 
     data: str
     preset: str | None = None
@@ -186,6 +188,19 @@ class RunConfig:
         if self.validate_every is not None and self.validation == 0:
             raise UserError("validate_every needs held-out data: add --validation 0.1")
 
+    @property
+    def recalibrates(self) -> bool:
+        """Whether the model is used with batch statistics that were re-estimated on whole inputs."""
+        return False
+
+    def measured_as(self) -> dict[str, Any]:
+        """Return the fields of :attr:`measured_with`, which belong to every result."""
+        return {name: getattr(self, name) for name in self.measured_with}
+
+    def measured_in_words(self) -> str:
+        """Say for tables how scores are measured, where that is a choice."""
+        return ""
+
     def total_steps(self, samples: int) -> int:
         """Return the optimiser steps of the run on `samples` training samples."""
         return self.steps or max(1, round(self.epochs * samples / self.batch_size))
@@ -215,9 +230,10 @@ class RunConfig:
         return cls(**exact)
 
     def differences(self, other: "RunConfig") -> list[str]:
-        """Return the fields, apart from those of the machine, in which two configurations differ."""
+        """Return the fields, apart from those of the machine and of measuring, in which two configurations differ."""
         mine, theirs = self.to_dict(), other.to_dict()
-        return [key for key in mine if key not in MACHINE_FIELDS and mine[key] != theirs.get(key)]
+        free = MACHINE_FIELDS.union(self.measured_with)
+        return [key for key in mine if key not in free and mine[key] != theirs.get(key)]
 
 
 def scheme_of(config: RunConfig, defaults: RatioDefaults) -> Scheme:

@@ -3,7 +3,7 @@
 config.yaml         reruns it            checkpoints/last.ckpt   goes on from here
 environment.json    where it ran         model.safetensors       the finished model, with model.json beside it
 data.json           what it reads        results.json            what it scored
-metrics.csv         one row a step
+metrics.csv         one row a step          statistics.safetensors  batch normalisation's, for whole inputs
 """
 
 import fcntl
@@ -42,6 +42,7 @@ class RunFolder:
         self.checkpoint = self.path / "checkpoints" / "last.ckpt"
         self.best = self.path / "checkpoints" / "best.safetensors"
         self.weights = self.path / "model.safetensors"
+        self.statistics = self.path / "statistics.safetensors"  # of batch normalisation, for whole inputs
         self.model_file = self.path / "model.json"
         self.results_file = self.path / "results.json"
         self.evaluation_file = self.path / "evaluation.json"  # parts of an evaluation that are finished
@@ -60,6 +61,11 @@ class RunFolder:
         except UserError:
             return None
         return results if isinstance(results.get("scores"), dict) else None
+
+    def results_for(self, config: RunConfig) -> dict[str, Any] | None:
+        """Return what the run scored, unless it was measured in another way than `config` says."""
+        results = self.results
+        return results if results is not None and results.get("measured", {}) == config.measured_as() else None
 
     def read_config(self) -> dict[str, Any]:
         """Return the configuration as plain types."""

@@ -31,6 +31,7 @@ from r2mae.training.order import BatchOrder
 from r2mae.training.progress import Reporter, Silent
 from r2mae.training.quiet import quiet_lightning
 from r2mae.training.ranks import process_rank
+from r2mae.training.recalibrate import estimate_statistics
 from r2mae.training.saving import load_weights, save_model
 from r2mae.training.task import Batches, Data, MovableBatches, Trainable
 
@@ -128,7 +129,8 @@ def fit(
         if rank == 0:
             if config.keep == "best" and keeper.early.best < float("inf"):
                 load_weights(folder.best, module.kept_model)
-            save_model(folder, data.architecture, module.kept_model, description)
+            statistics = estimate_statistics(task, module.kept_model, data.train)
+            save_model(folder, data.architecture, module.kept_model, description, statistics)
         return Fitted(folder, keeper.step, first, True, seconds)
 
 

@@ -1,5 +1,6 @@
 """Finished models: ``model.safetensors`` with ``model.json`` beside it, readable anywhere and never unpickled."""
 
+import logging
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -19,16 +20,24 @@ from r2mae.registry import WINGS
 from r2mae.training.config import RunConfig
 from r2mae.training.devices import torch_device
 from r2mae.training.folder import RunFolder, read_json, remedy_for
+from r2mae.training.recalibrate import Statistics, batch_norms, set_statistics
 from r2mae.training.task import Task, Trainable
 
 FORMAT = 1  # of model.json; a newer one is refused, so that no model is ever half understood
 
 
 def save_model(
-    folder: RunFolder, architecture: Mapping[str, Any], model: nn.Module, description: Mapping[str, Any]
+    folder: RunFolder,
+    architecture: Mapping[str, Any],
+    model: nn.Module,
+    description: Mapping[str, Any],
+    statistics: Statistics | None = None,
 ) -> None:
-    """Write weights, then the description (wing, steps, seconds) that vouches for them."""
+    """Write weights and re-estimated statistics, then the description (wing, steps, seconds) that vouches for them."""
     save_weights(folder.weights, model)
+    if statistics:
+        with atomic_write(folder.statistics, "wb") as file:
+            file.write(save_bytes({name: value.cpu().contiguous() for name, value in statistics.items()}))
     write_json(
         folder.model_file,
         {"format": FORMAT, "r2mae": r2mae.__version__, **description, "architecture": dict(architecture)},
@@ -77,7 +86,7 @@ class LoadedRun:
     task : Task
         How it hides, predicts and embeds.
     model : nn.Module
-        In evaluation mode.
+        In evaluation mode, with the batch statistics of whole inputs (as far as the run re-estimated them).
     """
 
     config: RunConfig
@@ -100,11 +109,22 @@ def load(path: str | Path, *, device: str = "cpu") -> LoadedRun:
     name = RunFolder(path).read_config().get("wing")
     if not isinstance(name, str) or name not in WINGS:
         raise UserError(f"{path}: config.yaml names no wing of this version (wing: {name!r})")
-    return LoadedRun(*load_model(path, import_module(WINGS[name]).WING, device=device))
+    return LoadedRun(*load_model(path, import_module(WINGS[name]).WING, device=device, whole=True))
 
 
-def load_model(path: str | Path, wing: Trainable, *, device: str = "cpu") -> tuple[RunConfig, Task, nn.Module]:
+def load_model(
+    path: str | Path, wing: Trainable, *, device: str = "cpu", whole: bool = False, recalibrate: bool | None = None
+) -> tuple[RunConfig, Task, nn.Module]:
     """Load a finished run: configuration, task, and the model in evaluation mode on `device`.
+
+    Parameters
+    ----------
+    path, wing, device
+        Of the run.
+    whole : bool
+        The model is going to see whole inputs: give it the batch statistics that the run re-estimated on them.
+    recalibrate : bool, optional
+        With `whole`, whether to do so; by default as the run's configuration says.
 
     Raises
     ------
@@ -133,4 +153,24 @@ def load_model(path: str | Path, wing: Trainable, *, device: str = "cpu") -> tup
         remedy = remedy_for(folder.model_file)
         raise UserError(f"{folder.model_file} describes no model that can be built ({error}): {remedy}") from None
     load_weights(folder.weights, model)
+    if whole and (config.recalibrates if recalibrate is None else recalibrate):
+        _load_statistics(folder, model)
     return config, task, model.to(where).eval()
+
+
+def _load_statistics(folder: RunFolder, model: nn.Module) -> None:
+    if not batch_norms(model):
+        return
+    if not folder.statistics.is_file():
+        logging.getLogger("r2mae").warning(
+            "%s holds no batch statistics of whole inputs (an older version made it): those of training are used",
+            folder.path,
+        )
+        return
+    try:
+        set_statistics(model, load_bytes(folder.statistics.read_bytes()))
+    except (SafetensorError, KeyError, RuntimeError, OSError, ValueError) as error:
+        reason = " ".join(str(error).split())[:120]
+        raise UserError(
+            f"{folder.statistics} is damaged or belongs to another model ({reason}): {remedy_for(folder.statistics)}"
+        ) from None

@@ -1,6 +1,6 @@
 """The validation loss: frozen masks at three ratios, the same for all schemes, without learned weights."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,14 @@ BATCH = 512
 
 @torch.no_grad()
 def masked_losses(
-    task: Task, model: nn.Module, data: Batches, ratios: Sequence[float], *, seed: int = 0, device: str = "cpu"
+    task: Task,
+    model: nn.Module,
+    data: Batches,
+    ratios: Sequence[float],
+    *,
+    seed: int = 0,
+    device: str = "cpu",
+    prepare: Callable[[int], None] | None = None,
 ) -> list[float]:
     """Return the mean loss over hidden entries at each ratio, on evaluation masks that are always the same.
 
@@ -31,6 +38,8 @@ def masked_losses(
         Of the evaluation masks; independent of the training seed.
     device : str
         Where the model lies.
+    prepare : callable, optional
+        Called with the place of a ratio before the model runs at it, such as to change batch statistics.
 
     Returns
     -------
@@ -43,6 +52,8 @@ def masked_losses(
         for first in range(0, len(data), BATCH):
             batch = to_device(data.__getitems__(np.arange(first, min(first + BATCH, len(data)))), device)
             for place, ratio in enumerate(ratios):
+                if prepare is not None:
+                    prepare(place)
                 corrupted = task.corrupt(batch, ratio, key.fold(place).rows(first))
                 losses = task.losses(task.forward(model, corrupted), corrupted)
                 weights = corrupted.weights

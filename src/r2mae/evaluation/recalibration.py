@@ -1,0 +1,48 @@
+"""Scores with re-estimated batch statistics, with those of training, or both: their names, and how tables say it.
+
+Masked inputs have other means and variances than whole ones, so that a model with batch normalisation is judged with
+the wrong statistics unless they are re-estimated (:mod:`r2mae.training.recalibrate`). The paper does not do so.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import Literal
+
+from r2mae.evaluation.metrics import Metric
+
+Recalibrate = Literal["yes", "no", "both"]
+"""Statistics re-estimated on the inputs of each evaluation, those of training, or scores with either."""
+
+AS_TRAINED = "as_trained_"
+"""Beginning of the names of scores with the statistics of training, where both are measured."""
+
+_WORDS = {
+    "yes": "Batch statistics: re-estimated on the inputs of each evaluation.",
+    "no": "Batch statistics: those of training, as in the paper.",
+    "both": "Batch statistics: re-estimated on the inputs of each evaluation; “as trained”: those of training.",
+}
+
+
+def measured_in_words(recalibrate: Recalibrate) -> str:
+    """Say for a table how its scores were measured."""
+    return _WORDS[recalibrate]
+
+
+def with_as_trained(metrics: Iterable[Metric], recalibrate: Recalibrate) -> tuple[Metric, ...]:
+    """Add to metrics those with the statistics of training, where both are measured; they count in no rank."""
+    known = tuple(metrics)
+    if recalibrate != "both":
+        return known
+    twins = (
+        replace(metric, name=AS_TRAINED + metric.name, label=f"{metric.label}, as trained", ranked=False)
+        for metric in known
+    )
+    return (*known, *twins)
+
+
+def in_both_ways(recalibrate: Recalibrate, measure: Callable[[bool], dict[str, float]]) -> dict[str, float]:
+    """Call `measure` with whether to re-estimate: once, or for "both" twice, and name the scores accordingly."""
+    scores = measure(recalibrate != "no")
+    if recalibrate == "both":
+        scores |= {AS_TRAINED + name: value for name, value in measure(False).items()}
+    return scores
