@@ -21,6 +21,7 @@ from r2mae.training.validation import evaluating, to_device
 
 SAMPLES = 8192  # training samples that are looked at: their means are known to about a hundredth of a deviation
 _BATCH = 256
+_MASKS = 32  # at least: where a mini-batch shares its mask, as genes do, statistics hang on the masks drawn
 
 Statistics = Mapping[str, Tensor]
 """Running means and variances by the name of their buffer; empty for a model without batch normalisation."""
@@ -103,7 +104,9 @@ def estimate_statistics(
                 layer.reset_running_stats()
                 layer.momentum = None  # which makes a plain mean over batches of the running one
                 layer.train()
-            for place, part in enumerate(np.array_split(rows, max(1, len(rows) // _BATCH))):
+            parts = np.array_split(rows, max(1, len(rows) // _BATCH))
+            times = 1 if ratio is None else -(-_MASKS // len(parts))
+            for place, part in enumerate(parts * times):
                 batch = to_device(data.__getitems__(part), device)
                 if ratio is None:
                     task.reconstruct(model, batch)
