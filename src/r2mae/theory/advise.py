@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Bool, Float
 
-from r2mae.theory.covariance import Covariance
+from r2mae.theory.covariance import CovarianceLike, as_covariance
 from r2mae.theory.ranges import Range
 from r2mae.theory.risk import direction_risk, feature_risk
 from r2mae.theory.rows import RatioLike, check_rows
@@ -155,7 +155,7 @@ class Advice:
 
 
 def advise(
-    cov: Covariance,
+    cov: CovarianceLike,
     n: int,
     *,
     directions: int = 20,
@@ -171,7 +171,7 @@ def advise(
 
     Parameters
     ----------
-    cov : Covariance
+    cov : Covariance or array (d, d)
         Σ. Without a common diagonal each ratio costs some d × d factorisations; with it, O(d²).
     n : int
         Rows before masking.
@@ -190,6 +190,7 @@ def advise(
     ValueError
         If an argument is out of range, or no ratio is usable.
     """
+    cov = as_covariance(cov)
     grid = _check(n, directions, tolerance, ratios)
     peak = cov.d / n if cov.d < n and ridge == 0 else None
     rows = n * grid

@@ -6,7 +6,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 from scipy.linalg import cho_factor, cho_solve
 
-from r2mae.theory.covariance import Covariance
+from r2mae.theory.covariance import Covariance, CovarianceLike, as_covariance
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class ConditionalRisk:
 
 
 def conditional_risk(
-    cov: Covariance,
+    cov: CovarianceLike,
     beta: Float[np.ndarray, " d"],
     masked: Float[np.ndarray, "rows d"],
     kept: Bool[np.ndarray, "rows d"],
@@ -41,7 +41,7 @@ def conditional_risk(
 
     Parameters
     ----------
-    cov : Covariance
+    cov : Covariance or array (d, d)
     beta : array (d,)
     masked : array (rows, d)
         X̃: hidden entries are zero.
@@ -55,6 +55,7 @@ def conditional_risk(
     ValueError
         If shapes do not fit, a number is not finite, or a hidden entry is not zero.
     """
+    cov = as_covariance(cov)
     _check(cov, beta, masked, kept, noise)
     sigma = cov.matrix()
     u, w = np.empty(len(masked)), np.empty(len(masked))
@@ -72,7 +73,7 @@ def conditional_risk(
 
 
 def eigenvector_risk(
-    cov: Covariance,
+    cov: CovarianceLike,
     place: int,
     masked: Float[np.ndarray, "rows d"],
     kept: Bool[np.ndarray, "rows d"],
@@ -83,6 +84,7 @@ def eigenvector_risk(
     E[b̂ | X̃] = X̃⁺X̃'β with X̃'_{a,Z} = η X̃_{a,Z} Σ_ZZ⁻¹: masking replaces the projection of ordinary ridgeless regression
     by one that undoes the shrinkage of strong directions. Parameters and errors as in :func:`conditional_risk`.
     """
+    cov = as_covariance(cov)
     beta = cov.eigenvectors(np.array([place]))[:, 0]
     eta = float(cov.eigenvalues[place])
     _check(cov, beta, masked, kept, noise)
