@@ -9,7 +9,7 @@ from jaxtyping import Float, Int
 from scipy.linalg import eigh
 
 from r2mae.theory.checks import CHECKED, SINGULAR, check_matrix, check_spectrum, rounding_of
-from r2mae.theory.resolvent import EigenResolvent, LowRankResolvent, Resolvent, of_matrix
+from r2mae.theory.resolvent import EigenResolvent, FactoredResolvent, LowRankResolvent, Resolvent, of_matrix
 
 Columns: TypeAlias = Float[np.ndarray, "d *m"]
 _CHEAP = 500  # size up to which eigenvalues are computed for a warning's sake
@@ -40,8 +40,8 @@ class Covariance(ABC):
         """Draw rows from N(0, Σ)."""
 
     @abstractmethod
-    def resolvent(self, a: float, b: float, c: float) -> Resolvent:
-        """Return (aΣ + b·diag Σ + cI)⁻¹ in the cheapest form."""
+    def resolvent(self, a: float, b: float, c: float, *, exact: bool = False) -> Resolvent:
+        """Return (aΣ + b·diag Σ + cI)⁻¹ in the cheapest form, or the one that keeps most digits."""
 
     @abstractmethod
     def eigenvectors(self, which: Int[np.ndarray, " m"]) -> Float[np.ndarray, "d m"]:
@@ -141,7 +141,7 @@ class Rotated(Covariance):
         ) @ self.basis.T
         return drawn
 
-    def resolvent(self, a: float, b: float, c: float) -> Resolvent:
+    def resolvent(self, a: float, b: float, c: float, *, exact: bool = False) -> Resolvent:
         """Return the resolvent in the eigenbasis, O(d)."""
         return EigenResolvent(self._eigenvalues, self.common_diagonal, a, b, c, lambda: self.basis)
 
@@ -211,10 +211,12 @@ class LowRank(Covariance):
             drawn += rng.standard_normal((rows, q)) @ self.factor.T
         return drawn
 
-    def resolvent(self, a: float, b: float, c: float) -> Resolvent:
+    def resolvent(self, a: float, b: float, c: float, *, exact: bool = False) -> Resolvent:
         """Return the resolvent by Woodbury's identity where W is thin, else by a factorisation."""
         if self.common_diagonal is not None:
             return EigenResolvent(self.own, self.common_diagonal, a, b, c, lambda: np.eye(self.d))
+        if exact:
+            return FactoredResolvent(self._root(), self.diagonal, a, b, c)
         if self.factor.shape[1] * 3 > self.d:
             return of_matrix(self._matrix, self._root, a, b, c)
         return LowRankResolvent(self.diagonal, self.own, self.factor, a, b, c)
@@ -340,10 +342,12 @@ class Dense(Covariance):
         drawn: Float[np.ndarray, "rows d"] = (rng.standard_normal((rows, self.d)) * np.sqrt(values)) @ vectors.T
         return drawn
 
-    def resolvent(self, a: float, b: float, c: float) -> Resolvent:
+    def resolvent(self, a: float, b: float, c: float, *, exact: bool = False) -> Resolvent:
         """Return the resolvent in the eigenbasis where diag Σ is constant, else by a factorisation."""
         if self.common_diagonal is not None:
             return EigenResolvent(self.eigenvalues, self.common_diagonal, a, b, c, lambda: self._eigen[1])
+        if exact:
+            return FactoredResolvent(self._root, self.diagonal, a, b, c)
         return of_matrix(self._matrix, lambda: self._root, a, b, c)
 
 

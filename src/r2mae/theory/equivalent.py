@@ -19,8 +19,9 @@ from r2mae.theory.resolvent import Resolvent, Traces
 from r2mae.theory.rows import KeptRows
 
 _TOLERANCE = 1e-12  # relative change of x
-_STALLED = 1e-6  # good enough where rounding allows no better: away from it each step is the square of the last
-_ITERATIONS = 200
+_GOOD, _WORST = 1e-10, 1e-6  # where rounding allows no better, of the cheap resolvents and of the exact ones
+_NEAR = 0.1  # change below which steps shrink fast
+_ITERATIONS, _PATIENCE = 200, 40
 _RAISE, _FALL = 4.0, 1000.0
 
 
@@ -89,10 +90,10 @@ def solve(cov: Covariance, rows: KeptRows, ridge: float) -> FixedPoint:
     """
     size = dimensions(cov, rows) if ridge == 0 else cov.d
     c, e = _form(rows, size, ridge)
-    x, last = _start(cov, rows, size, (c, e)), np.inf
-    for _ in range(_ITERATIONS):
+    x, last, exact = _start(cov, rows, size, (c, e)), np.inf, False
+    for iteration in range(_ITERATIONS):
         kappa, a, b = _coefficients(rows, e, x)
-        resolvent = cov.resolvent(a, b, c)
+        resolvent = cov.resolvent(a, b, c, exact=exact)
         traces = resolvent.traces()
         matrix = np.eye(2) - _jacobian(rows, traces, kappa)
         if not (matrix[0, 0] > 0 and np.linalg.det(matrix) > 0):
@@ -100,8 +101,10 @@ def solve(cov: Covariance, rows: KeptRows, ridge: float) -> FixedPoint:
             continue
         step = np.linalg.solve(matrix, np.array([traces.s, traces.d]) / rows.count - x)
         change = float(np.abs(step / x).max())
-        if change <= _TOLERANCE or last / 2 <= change <= _STALLED:
+        stalled = last / 2 <= change < _NEAR  # rounding rules: nearby, each step is about the square of the last
+        if change <= _TOLERANCE or (stalled and change <= (_WORST if exact else _GOOD)):
             return _differentiate(rows, resolvent, traces, kappa, (a, b, c))
+        exact = exact or stalled or iteration > _PATIENCE
         last = change
         x = np.maximum(x + step, x / _FALL)
     raise ArithmeticError(_remedy(cov, rows, size, ridge))
