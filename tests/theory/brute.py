@@ -76,7 +76,7 @@ def root_of_trace(eigenvalues: np.ndarray, rows: float) -> float:
 
 
 def whole_rows_risk(eigenvalues: np.ndarray, along: np.ndarray, rows: float, noise: float, ridge: float) -> float:
-    """Return the classical ridge(less) risk with nothing hidden, from the nonzero eigenvalues and β's parts along them."""
+    """Return the classical ridge(less) risk with nothing hidden, from eigenvalues and β's parts along them."""
 
     def gap(log: float) -> float:
         return rows - ridge / np.exp(log) - float((eigenvalues / (eigenvalues + np.exp(log))).sum())

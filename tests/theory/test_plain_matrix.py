@@ -88,7 +88,7 @@ def test_rounding_is_forgiven() -> None:
     matrix = factor @ factor.T
     matrix[0, 1] *= 1 + 1e-12
     assert np.linalg.eigvalsh(matrix)[0] < 1e-12
-    assert np.isfinite(risk(matrix, BETA, 40, 0.3, 0.1).risk)
+    assert np.isfinite(risk(matrix, BETA, 60, 0.3, 0.1).risk)
 
 
 @pytest.mark.parametrize("place", [0, 2])
@@ -103,7 +103,7 @@ def test_hidden_entries_of_a_singular_covariance(place: int) -> None:
     other_bits = sigma * np.where(np.eye(12), 1 + 1e-15, 1)
     one, limit, two = (conditional_risk(m, BETA, masked, kept, 0.1) for m in (sigma, near, other_bits))
     assert (one.bias, one.variance) == pytest.approx((limit.bias, limit.variance), rel=2e-3)
-    assert (one.bias, one.variance) == pytest.approx((two.bias, two.variance), rel=1e-9)
+    assert (one.bias, one.variance) == pytest.approx((two.bias, two.variance), rel=1e-6)
     at, lemma = (
         eigenvector_risk(sigma, place, masked, kept, 0.1),
         conditional_risk(sigma, Dense(sigma).eigenvectors(np.array([place]))[:, 0], masked, kept, 0.1),

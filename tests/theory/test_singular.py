@@ -102,7 +102,7 @@ def test_single_precision_has_its_own_rounding() -> None:
 
 def test_whole_rows_diverge_at_the_rank() -> None:
     covs: list[Covariance] = [
-        Rotated(np.append(np.ones(10), np.zeros(30))),
+        Rotated(np.repeat([1.0, 0.0], [10, 30])),
         Dense(np.kron(np.eye(10), np.ones((4, 4)))),
     ]
     for cov in covs:

@@ -41,8 +41,8 @@ def warn_near(counts: Sequence[tuple[float, int]], stacklevel: int) -> None:
     if near:
         count, size = near[0]
         warnings.warn(
-            f"n·E[p] = {count:.6g} kept rows are within {_NEAR:.0%} of the {size} dimensions: the ridgeless risk diverges "
-            "where they are equal, and finite samples blur that peak; use a ridge, or stay away from it",
+            f"n·E[p] = {count:.6g} kept rows are within {_NEAR:.0%} of the {size} dimensions: the ridgeless risk "
+            "diverges where they are equal, and finite samples blur that peak; use a ridge, or stay away from it",
             InterpolationWarning,
             stacklevel=stacklevel + 1,
         )

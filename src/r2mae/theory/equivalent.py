@@ -5,8 +5,8 @@ A row of ratio p_k, masked, has the covariance C_k = (1 − p_k)²Σ + p_k(1 −
     M = Σ_k π_k C_k/κ_k + cI,      κ_k = e + tr(C_k M⁻¹)/ñ,
 
 (c, e) = (1, ℓ) and (ℓ, 1) are the same for a ridge penalty ℓ > 0 (κ and M in other units). For ℓ → 0 the former stays
-finite where ñ < d, the latter where ñ > d. Both traces in tr C_k M⁻¹ depend on M's two coefficients only, so whatever the number of ratios, the fixed point
-is a system of two equations, x = (tr ΣM⁻¹, tr DM⁻¹)/ñ.
+finite where ñ < d, the latter where ñ > d. Both traces in tr C_k M⁻¹ depend on M's two coefficients only, so whatever
+the number of ratios, the fixed point is a system of two equations, x = (tr ΣM⁻¹, tr DM⁻¹)/ñ.
 """
 
 from dataclasses import dataclass
@@ -73,7 +73,7 @@ def solve(cov: Covariance, rows: KeptRows, ridge: float) -> FixedPoint:
     """Solve the fixed point by Newton's method in two unknowns, and differentiate it.
 
     The map is increasing and concave (M⁻¹ is a parallel sum), so Newton's method cannot miss: where I − J is an
-    M-matrix a step leads to the solution or above it, and from there on steps only fall; where it is none, x is too small.
+    M-matrix, a step leads to the solution or above it, and from there on steps only fall; elsewhere x is too small.
 
     Parameters
     ----------
@@ -139,10 +139,7 @@ def _start(cov: Covariance, rows: KeptRows, size: int, form: tuple[float, float]
     # κ = e + ratio·qκ/(q + cκ), that is cκ² = half·κ + eq
     half = ratio * q - q - e * c
     root = np.sqrt(half * half + 4 * c * e * q)
-    if half > 0 and c > 0:
-        kappa = (half + root) / (2 * c)
-    else:
-        kappa = 2 * e * q / max(root - half, 1e-9 * q)
+    kappa = (half + root) / (2 * c) if half > 0 and c > 0 else 2 * e * q / max(root - half, 1e-9 * q)
     t = ratio * mean * kappa / (q + c * kappa)
     return np.array([t, t])
 
