@@ -85,7 +85,7 @@ def test_the_peak_is_a_note_and_not_a_warning(run: Run) -> None:
     code, out, err = run("risk --model identity --d 100 --n 200 --ratios 0.3,0.5 --json")
     assert code == 0
     assert json.loads(out)["rows"][1]["risk"] is None  # infinite
-    assert err.startswith("note: n·E[p] = 100 kept rows are within 5% of the 100 features")
+    assert err.startswith("note: n·E[p] = 100 kept rows are within 5% of the 100 dimensions")
     assert err.count("\n") == 1
     assert "Warning" not in err
 

@@ -1,4 +1,5 @@
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -35,19 +36,28 @@ def test_help_has_an_example(capsys: pytest.CaptureFixture[str]) -> None:
 def test_digits(call: Call, tmp_path: Path) -> None:
     out = call("digits --samples 40 --max-features 40")
     assert "note: the 40 most variable of 61 features are used" in out
-    assert "Suggested range for R²MAE" in " ".join(out.split())
-    assert "drawn for every row (R²MAE)" in out
+    first, told = out.splitlines()[0], " ".join(out.split())
+    assert first.startswith("Answer: no ratio for pretraining.") and "MNIST" in first and "all 16 linear fits" in first
+    assert re.search(r"for linear regression 0\.\d\d to 0\.\d\d\.$", first)
+    assert "each row is masked once" in told and "r2mae compare DATA --schemes fixed r2mae" in told
+    assert "Range for masked linear regression" in told and "Suggested" not in told
+    assert "drawn for every row" in out
     assert out.rstrip().endswith("figure and tables are in runs/advise-digits")
     names = {path.name for path in (tmp_path / "runs" / "advise-digits").iterdir()}
     assert names == {"advice.json", "curves.csv", "targets.csv", "advice.png", "advice.svg"}
 
 
 def test_json_is_all_that_is_printed(call: Call, tmp_path: Path) -> None:
-    found = json.loads(call("digits --samples 40 --json --out here --tolerance 0.1 --directions 5"))
+    found = json.loads(call("digits --samples 40 --max-features 45 --json --out here --tolerance 0.1 --directions 5"))
     assert found == json.loads((tmp_path / "here" / "advice.json").read_text())
-    assert (found["n"], found["d"], found["tolerance"], found["directions"]) == (40, 61, 0.1, 5)
+    assert (found["n"], found["d"], found["tolerance"], found["directions"]) == (40, 45, 0.1, 5)
     assert found["standardised"] is True
-    assert 0 < found["suggested"]["low"] < found["suggested"]["high"] < 1
+    assert found["suggested_for_pretraining"] is None
+    assert 0 < found["suggested_for_linear_regression"]["low"] < found["suggested_for_linear_regression"]["high"] < 1
+    assert found["answer"].startswith("Answer: no ratio for pretraining.")
+    assert found["held"] == {"pretraining": False, "linear_regression": True}
+    assert found["evidence"]["autoencoder"]["source"] == "results/mnist"
+    assert found["caveat"] and found["what_to_do"]
     assert found["paragraph"] and found["cautions"]
 
 

@@ -73,3 +73,16 @@ def root_of_trace(eigenvalues: np.ndarray, rows: float) -> float:
     return float(
         brentq(lambda at: (eigenvalues / (eigenvalues + at)).sum() - rows, 1e-12, 1e12, xtol=1e-14, rtol=1e-14)
     )
+
+
+def whole_rows_risk(eigenvalues: np.ndarray, along: np.ndarray, rows: float, noise: float, ridge: float) -> float:
+    """Return the classical ridge(less) risk with nothing hidden, from eigenvalues and β's parts along them."""
+
+    def gap(log: float) -> float:
+        return rows - ridge / np.exp(log) - float((eigenvalues / (eigenvalues + np.exp(log))).sum())
+
+    top = np.log(eigenvalues.sum() + ridge) + 1
+    kappa = 0.0 if gap(-60.0) > 0 else float(np.exp(brentq(gap, -60.0, top, xtol=1e-15, rtol=1e-15)))
+    second = float(((eigenvalues / (eigenvalues + kappa)) ** 2).sum())
+    bias = float((eigenvalues * along**2 * (kappa / (eigenvalues + kappa)) ** 2).sum())
+    return (bias + noise * second / rows) / (1 - second / rows)

@@ -1,4 +1,4 @@
-"""``r2mae theory advise DATA``: which mask ratios suit the data, by the closed formula."""
+"""``r2mae theory advise DATA``: which mask ratios suit masked linear regression on the data, by the closed formula."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,8 +18,9 @@ def run(words: Sequence[str]) -> int:
     """Run the command."""
     parser = Parser(
         "r2mae theory advise",
-        "Say which mask ratios suit data: the risk of masked linear regression along their leading directions and over "
-        "their features, as a function of the ratio, by a closed formula; nothing is trained. DATA is a named set "
+        "Say which mask ratios suit masked linear regression on data: its risk along their leading directions and over "
+        "their features, as a function of the ratio, by a closed formula; nothing is trained. It names no ratio for "
+        "pretraining, as such advice has not held where a deep model was trained. DATA is a named set "
         "(digits, mnist), a .npy of samples x features, a .csv, a .h5ad of single-cell counts, or images.",
         "r2mae theory advise digits --samples 200",
     )
@@ -87,17 +88,25 @@ def _print(report: "Report") -> None:
     from rich.table import Table
 
     from r2mae.cli.show import Terminal
-    from r2mae.experiments.theory.advice import cautions, choices, paragraph
+    from r2mae.experiments.theory.advice import cautions, choices, opening, paragraph
 
     console = Terminal()
     width = min(console.width, 100)
+    line, *rest = opening(report)
+    print(line)
+    for words in rest:
+        print(textwrap.fill(words, width, break_on_hyphens=False))
+    print()
     for note in report.data.notes:
         print(f"note: {note}")
     print(textwrap.fill(paragraph(report), width, break_on_hyphens=False))
     for caution in cautions(report):
         print(textwrap.fill(f"Caution: {caution}", width, break_on_hyphens=False))
+    rows = choices(report)
+    if not rows:
+        return
     table = Table("choice of the ratio", "ratio", "directions", "features", "worst excess", box=None, pad_edge=False)
-    for row in choices(report):
+    for row in rows:
         worst = "" if row["worst_excess"] is None else f"{row['worst_excess']:.3f}"
         table.add_row(row["choice"], row["ratio"], f"{row['directions']:.3f}", f"{row['features']:.3f}", worst)
     print()

@@ -10,7 +10,7 @@ from r2mae.theory.advise import Advice, advise
 from r2mae.theory.assumptions import DominantWarning, InterpolationWarning, LocalisedWarning, dominant_share
 from r2mae.theory.closed import ClosedRisk, fixed_point, isotropic_risk, spiked_risk
 from r2mae.theory.conditional import ConditionalRisk, conditional_risk, eigenvector_risk
-from r2mae.theory.covariance import Covariance, Dense, LowRank, Rotated, from_data
+from r2mae.theory.covariance import Covariance, CovarianceLike, Dense, LowRank, Rotated, as_covariance, from_data
 from r2mae.theory.models import (
     beta_spectrum,
     identity,
@@ -34,6 +34,7 @@ __all__ = [
     "ClosedRisk",
     "ConditionalRisk",
     "Covariance",
+    "CovarianceLike",
     "Dense",
     "DominantWarning",
     "InterpolationWarning",
@@ -47,6 +48,7 @@ __all__ = [
     "Rotated",
     "Simulation",
     "advise",
+    "as_covariance",
     "beta_spectrum",
     "conditional_risk",
     "direction_risk",

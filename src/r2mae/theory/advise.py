@@ -1,11 +1,11 @@
-"""Advice on the mask ratio of given data: risk curves over directions and features, and what follows from them."""
+"""Advice on the mask ratio of masked linear regression: risk curves over directions and features, and what follows."""
 
 from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Bool, Float
 
-from r2mae.theory.covariance import Covariance
+from r2mae.theory.covariance import CovarianceLike, as_covariance
 from r2mae.theory.ranges import Range
 from r2mae.theory.risk import direction_risk, feature_risk
 from r2mae.theory.rows import RatioLike, check_rows
@@ -130,7 +130,7 @@ class Advice:
     allowed : float
         Worst excess that the suggested range allows: max(tolerance, minimax + tolerance/2).
     suggested : Range or None
-        The ratios around `minimax_ratio` whose worst excess is at most `allowed`; None if no direction is learnable.
+        For linear regression: the ratios around `minimax_ratio` whose worst excess is at most `allowed`; None if no direction is learnable.
     direction_stakes, feature_stakes : Stakes or None
         Plain mean over the leading directions, and variance-weighted mean over the features.
     """
@@ -155,7 +155,7 @@ class Advice:
 
 
 def advise(
-    cov: Covariance,
+    cov: CovarianceLike,
     n: int,
     *,
     directions: int = 20,
@@ -163,7 +163,9 @@ def advise(
     ratios: Float[np.ndarray, " P"] | None = None,
     ridge: float = 0.0,
 ) -> Advice:
-    """Say which mask ratios suit a covariance, by the deterministic equivalent of :func:`~r2mae.theory.risk`.
+    """Say which mask ratios suit masked linear regression, by the deterministic equivalent of :func:`~r2mae.theory.risk`.
+
+    It is no advice for pretraining: where a deep model was trained at many ratios, it did not hold (docs/theory/advice.md).
 
     By that formula the best range for one direction, or for one weighted average, collapses onto the best fixed ratio:
     a range is insurance against not knowing it. So the suggested range is judged against a fixed ratio picked blindly
@@ -171,7 +173,7 @@ def advise(
 
     Parameters
     ----------
-    cov : Covariance
+    cov : Covariance or array (d, d)
         Σ. Without a common diagonal each ratio costs some d × d factorisations; with it, O(d²).
     n : int
         Rows before masking.
@@ -190,6 +192,7 @@ def advise(
     ValueError
         If an argument is out of range, or no ratio is usable.
     """
+    cov = as_covariance(cov)
     grid = _check(n, directions, tolerance, ratios)
     peak = cov.d / n if cov.d < n and ridge == 0 else None
     rows = n * grid

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 from jaxtyping import Float
 
-from r2mae.theory.covariance import Covariance, LowRank
+from r2mae.theory.covariance import Covariance, CovarianceLike, LowRank, as_covariance
 
 _NEAR = 0.05  # relative distance of ñ from d within which finite sizes blur the peak
 _SPREAD = 10.0  # entries that a direction must at least be spread over, or a tenth of all
@@ -27,25 +27,22 @@ class DominantWarning(UserWarning):
     """One direction holds much of the variance: rows differ in size, and masking noise with them."""
 
 
-def warn_near(d: int, counts: Sequence[float], ridge: float, stacklevel: int) -> None:
-    """Warn once where ñ is within 5 % of d without a ridge.
+def warn_near(counts: Sequence[tuple[float, int]], stacklevel: int) -> None:
+    """Warn once where ñ is within 5 % of the dimensions; to be called where there is no ridge.
 
     Parameters
     ----------
-    d : int
-        Features.
-    counts : sequence of float
-        ñ, of each ratio.
-    ridge : float
-        λ.
+    counts : sequence of (float, int)
+        ñ of each ratio, and the dimensions that its rows have: d, or where nothing is hidden the rank of Σ.
     stacklevel : int
         Of the user's call, as seen from the caller of this function.
     """
-    near = [count for count in counts if abs(count / d - 1) < _NEAR]
-    if near and ridge == 0:
+    near = [(count, size) for count, size in counts if abs(count / size - 1) < _NEAR]
+    if near:
+        count, size = near[0]
         warnings.warn(
-            f"n·E[p] = {near[0]:.6g} kept rows are within {_NEAR:.0%} of the {d} features: the ridgeless risk diverges "
-            "where they are equal, and finite samples blur that peak; use a ridge, or stay away from it",
+            f"n·E[p] = {count:.6g} kept rows are within {_NEAR:.0%} of the {size} dimensions: the ridgeless risk "
+            "diverges where they are equal, and finite samples blur that peak; use a ridge, or stay away from it",
             InterpolationWarning,
             stacklevel=stacklevel + 1,
         )
@@ -87,8 +84,9 @@ def warn_shape(cov: Covariance, beta: Float[np.ndarray, "d m"], stacklevel: int)
         )
 
 
-def dominant_share(cov: Covariance) -> float | None:
+def dominant_share(cov: CovarianceLike) -> float | None:
     """Return the part of the variance that Σ's leading direction holds, or None where it is not cheap to know."""
+    cov = as_covariance(cov)
     leading = cov.leading
     return None if leading is None else leading / float(cov.diagonal.sum())
 

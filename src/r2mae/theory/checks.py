@@ -2,8 +2,10 @@
 
 import numpy as np
 from jaxtyping import Float
+from numpy.typing import ArrayLike
 from scipy.linalg import cholesky, eigvalsh
 
+SINGULAR = 1e-12  # of the largest eigenvalue, up to which one counts as zero
 CHECKED = 5000  # features up to which a matrix is checked to be definite at once, by a Cholesky factorisation
 
 
@@ -19,16 +21,38 @@ def check_spectrum(eigenvalues: Float[np.ndarray, " d"]) -> Float[np.ndarray, " 
     return values
 
 
-def check_matrix(matrix: Float[np.ndarray, "d d2"]) -> Float[np.ndarray, "d d"]:
+def rounding_of(matrix: ArrayLike) -> float:
+    """Return the part of the largest eigenvalue up to which one is rounding, in the type that a matrix comes in."""
+    given = np.asarray(matrix)
+    return max(SINGULAR, 4 * float(np.sqrt(len(given))) * _epsilon(given))
+
+
+def _epsilon(given: np.ndarray) -> float:
+    return float(np.finfo(given.dtype if given.dtype.kind == "f" else np.float64).eps)
+
+
+def _named(matrix: object) -> str:
+    return f"an array of type {matrix.dtype}" if isinstance(matrix, np.ndarray) else type(matrix).__name__
+
+
+def check_matrix(matrix: ArrayLike) -> Float[np.ndarray, "d d"]:
     """Return the matrix, or raise a ValueError that says why it is no covariance."""
-    values = np.asarray(matrix, dtype=np.float64)
+    given = np.asarray(matrix)
+    if given.dtype.kind not in "fiub":
+        raise ValueError(f"covariance must be a square matrix of real numbers, not {_named(matrix)}")
+    values = given.astype(np.float64)
+    if values.ndim != 2:
+        raise ValueError(
+            f"covariance must be a square matrix, not an array of shape {values.shape}; of eigenvalues alone make one "
+            "with Rotated(eigenvalues)"
+        )
     if values.shape[0] != values.shape[1]:
         raise ValueError(f"covariance must be square, not {values.shape[0]} by {values.shape[1]}")
     if len(values) < 2:
         raise ValueError(f"covariance must be of at least 2 features, not {len(values)}")
     if not np.isfinite(values).all():
         raise ValueError("covariance holds a number that is not finite")
-    rounding = float(np.sqrt(np.finfo(matrix.dtype).eps))
+    rounding = float(np.sqrt(_epsilon(given)))
     gap = float(np.abs(values - values.T).max())
     if gap > rounding * float(np.abs(values).max()):
         raise ValueError(f"covariance is not symmetric: entries differ from their mirror image by up to {gap:.3g}")

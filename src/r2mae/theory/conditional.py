@@ -6,7 +6,8 @@ import numpy as np
 from jaxtyping import Bool, Float
 from scipy.linalg import cho_factor, cho_solve
 
-from r2mae.theory.covariance import Covariance
+from r2mae.theory.checks import SINGULAR
+from r2mae.theory.covariance import Covariance, CovarianceLike, as_covariance
 
 
 @dataclass(frozen=True)
@@ -31,7 +32,7 @@ class ConditionalRisk:
 
 
 def conditional_risk(
-    cov: Covariance,
+    cov: CovarianceLike,
     beta: Float[np.ndarray, " d"],
     masked: Float[np.ndarray, "rows d"],
     kept: Bool[np.ndarray, "rows d"],
@@ -41,7 +42,7 @@ def conditional_risk(
 
     Parameters
     ----------
-    cov : Covariance
+    cov : Covariance or array (d, d)
     beta : array (d,)
     masked : array (rows, d)
         X̃: hidden entries are zero.
@@ -55,15 +56,16 @@ def conditional_risk(
     ValueError
         If shapes do not fit, a number is not finite, or a hidden entry is not zero.
     """
+    cov = as_covariance(cov)
     _check(cov, beta, masked, kept, noise)
-    sigma = cov.matrix()
+    sigma, known = cov.matrix(), _regular if cov.rank == cov.d else _singular
     u, w = np.empty(len(masked)), np.empty(len(masked))
     for row, (x, z) in enumerate(zip(masked, kept, strict=True)):
         hidden = sigma[:, ~z] @ beta[~z]  # Σ_{·,Z^c} β_{Z^c}
         w[row] = beta[~z] @ hidden[~z]
         u[row] = 0.0
         if z.any():
-            solved = cho_solve(cho_factor(sigma[np.ix_(z, z)], lower=True), hidden[z])
+            solved = known(sigma[np.ix_(z, z)], hidden[z])
             u[row] = x[z] @ solved
             w[row] -= hidden[z] @ solved
     inverse = np.linalg.pinv(masked)  # (d, rows)
@@ -72,7 +74,7 @@ def conditional_risk(
 
 
 def eigenvector_risk(
-    cov: Covariance,
+    cov: CovarianceLike,
     place: int,
     masked: Float[np.ndarray, "rows d"],
     kept: Bool[np.ndarray, "rows d"],
@@ -83,22 +85,34 @@ def eigenvector_risk(
     E[b̂ | X̃] = X̃⁺X̃'β with X̃'_{a,Z} = η X̃_{a,Z} Σ_ZZ⁻¹: masking replaces the projection of ordinary ridgeless regression
     by one that undoes the shrinkage of strong directions. Parameters and errors as in :func:`conditional_risk`.
     """
+    cov = as_covariance(cov)
     beta = cov.eigenvectors(np.array([place]))[:, 0]
     eta = float(cov.eigenvalues[place])
     _check(cov, beta, masked, kept, noise)
-    sigma = cov.matrix()
+    sigma, known = cov.matrix(), _regular if cov.rank == cov.d else _singular
     replaced, w = np.zeros_like(masked), np.empty(len(masked))
     for row, (x, z) in enumerate(zip(masked, kept, strict=True)):
         w[row] = eta * beta[~z] @ beta[~z]
         if z.any():
-            factor = cho_factor(sigma[np.ix_(z, z)], lower=True)
-            replaced[row, z] = eta * cho_solve(factor, x[z])
             # Σ_ZZᶜ β_Zᶜ = (η − Σ_ZZ) β_Z, since Σβ = ηβ
             across = eta * beta[z] - sigma[np.ix_(z, z)] @ beta[z]
+            both = known(sigma[np.ix_(z, z)], np.column_stack([x[z], across]))
+            replaced[row, z] = eta * both[:, 0]
             # β_Zᶜᵀ Σ_ZᶜZᶜ β_Zᶜ = η‖β_Zᶜ‖² − β_Zᶜᵀ Σ_ZᶜZ β_Z
-            w[row] += -across @ beta[z] - across @ cho_solve(factor, across)
+            w[row] += -across @ beta[z] - across @ both[:, 1]
     inverse = np.linalg.pinv(masked)
     return _split(cov, beta, inverse @ (replaced @ beta), inverse, w + noise)
+
+
+def _regular(block: Float[np.ndarray, "z z"], right: Float[np.ndarray, "z *m"]) -> Float[np.ndarray, "z *m"]:
+    """Solve with Σ_ZZ."""
+    solved: Float[np.ndarray, "z *m"] = cho_solve(cho_factor(block, lower=True), right)
+    return solved
+
+
+def _singular(block: Float[np.ndarray, "z z"], right: Float[np.ndarray, "z *m"]) -> Float[np.ndarray, "z *m"]:
+    """Solve in the dimensions that Σ_ZZ has; which of many solutions does not matter, as rows lie in them too."""
+    return np.asarray(np.linalg.pinv(block, rcond=SINGULAR, hermitian=True) @ right)
 
 
 def _split(

@@ -8,8 +8,8 @@ import numpy as np
 from jaxtyping import Float, Int
 from scipy.linalg import eigh
 
-from r2mae.theory.checks import CHECKED, check_matrix, check_spectrum
-from r2mae.theory.resolvent import DenseResolvent, EigenResolvent, LowRankResolvent, Resolvent
+from r2mae.theory.checks import CHECKED, SINGULAR, check_matrix, check_spectrum, rounding_of
+from r2mae.theory.resolvent import EigenResolvent, FactoredResolvent, LowRankResolvent, Resolvent, of_matrix
 
 Columns: TypeAlias = Float[np.ndarray, "d *m"]
 _CHEAP = 500  # size up to which eigenvalues are computed for a warning's sake
@@ -40,8 +40,8 @@ class Covariance(ABC):
         """Draw rows from N(0, Σ)."""
 
     @abstractmethod
-    def resolvent(self, a: float, b: float, c: float) -> Resolvent:
-        """Return (aΣ + b·diag Σ + cI)⁻¹ in the cheapest form."""
+    def resolvent(self, a: float, b: float, c: float, *, exact: bool = False) -> Resolvent:
+        """Return (aΣ + b·diag Σ + cI)⁻¹ in the cheapest form, or the one that keeps most digits."""
 
     @abstractmethod
     def eigenvectors(self, which: Int[np.ndarray, " m"]) -> Float[np.ndarray, "d m"]:
@@ -62,6 +62,11 @@ class Covariance(ABC):
         """The largest eigenvalue where it is cheap to know (for LowRank with varying α, a lower bound), or None."""
         return None
 
+    @property
+    def rank(self) -> int:
+        """Dimensions that Σ has, up to rounding."""
+        return int((self.eigenvalues > SINGULAR * self.eigenvalues[0]).sum())
+
     def matrix(self) -> Float[np.ndarray, "d d"]:
         """Return Σ itself, O(d²) numbers."""
         return self.apply(np.eye(self.d))
@@ -75,6 +80,9 @@ class Covariance(ABC):
         if not 0 <= quantile <= 1:
             raise ValueError(f"quantile must be between 0 and 1, not {quantile}")
         return min(int(quantile * self.d), self.d - 1)
+
+
+CovarianceLike: TypeAlias = Covariance | Float[np.ndarray, "_ _"]
 
 
 class Rotated(Covariance):
@@ -133,7 +141,7 @@ class Rotated(Covariance):
         ) @ self.basis.T
         return drawn
 
-    def resolvent(self, a: float, b: float, c: float) -> Resolvent:
+    def resolvent(self, a: float, b: float, c: float, *, exact: bool = False) -> Resolvent:
         """Return the resolvent in the eigenbasis, O(d)."""
         return EigenResolvent(self._eigenvalues, self.common_diagonal, a, b, c, lambda: self.basis)
 
@@ -170,6 +178,11 @@ class LowRank(Covariance):
         self.diagonal = self.own + (self.factor**2).sum(axis=1)
 
     @property
+    def rank(self) -> int:
+        """All of them, as α is positive."""
+        return self.d
+
+    @property
     def common_diagonal(self) -> float | None:
         """The diagonal of a multiple of the identity."""
         flat = self.factor.shape[1] == 0 and np.ptp(self.own) == 0
@@ -198,13 +211,19 @@ class LowRank(Covariance):
             drawn += rng.standard_normal((rows, q)) @ self.factor.T
         return drawn
 
-    def resolvent(self, a: float, b: float, c: float) -> Resolvent:
+    def resolvent(self, a: float, b: float, c: float, *, exact: bool = False) -> Resolvent:
         """Return the resolvent by Woodbury's identity where W is thin, else by a factorisation."""
         if self.common_diagonal is not None:
             return EigenResolvent(self.own, self.common_diagonal, a, b, c, lambda: np.eye(self.d))
+        if exact:
+            return FactoredResolvent(self._root(), self.diagonal, a, b, c)
         if self.factor.shape[1] * 3 > self.d:
-            return DenseResolvent(self._matrix, a, b, c)
+            return of_matrix(self._matrix, self._root, a, b, c)
         return LowRankResolvent(self.diagonal, self.own, self.factor, a, b, c)
+
+    def _root(self) -> Float[np.ndarray, "d dq"]:
+        """F of Σ = FFᵀ."""
+        return np.hstack([np.diag(np.sqrt(self.own)), self.factor])
 
     @cached_property
     def _matrix(self) -> Float[np.ndarray, "d d"]:
@@ -264,9 +283,10 @@ class Dense(Covariance):
         If it is not.
     """
 
-    def __init__(self, matrix: Float[np.ndarray, "d d2"]) -> None:
+    def __init__(self, matrix: Float[np.ndarray, "_ _"]) -> None:
         self._matrix = check_matrix(matrix)
         self.diagonal = np.diagonal(self._matrix).copy()
+        self._zero = rounding_of(matrix)  # of the largest eigenvalue
 
     @property
     def common_diagonal(self) -> float | None:
@@ -284,7 +304,20 @@ class Dense(Covariance):
         values, vectors = descending(self._matrix)
         if self.d > CHECKED and values[-1] < -1e-8 * values[0]:
             raise ValueError(f"covariance is indefinite: its smallest eigenvalue is {values[-1]:.3g}")
-        return np.maximum(values, 0.0), vectors
+        return np.where(values > self._zero * values[0], values, 0.0), vectors
+
+    @cached_property
+    def _root(self) -> Float[np.ndarray, "d r"]:
+        """F of Σ = FFᵀ with as many columns as Σ has dimensions, each feature on its own scale."""
+        scale = np.sqrt(self.diagonal)
+        values, vectors = descending(self._matrix / scale[:, None] / scale)
+        r = int((values > self._zero * values[0]).sum())
+        return np.asarray(scale[:, None] * vectors[:, :r] * np.sqrt(values[:r]))
+
+    @property
+    def rank(self) -> int:
+        """Dimensions that Σ has, up to the rounding of the type that it came in."""
+        return int((self.eigenvalues > 0).sum()) if self.common_diagonal is not None else self._root.shape[1]
 
     @property
     def eigenvalues(self) -> Float[np.ndarray, " d"]:
@@ -309,11 +342,13 @@ class Dense(Covariance):
         drawn: Float[np.ndarray, "rows d"] = (rng.standard_normal((rows, self.d)) * np.sqrt(values)) @ vectors.T
         return drawn
 
-    def resolvent(self, a: float, b: float, c: float) -> Resolvent:
+    def resolvent(self, a: float, b: float, c: float, *, exact: bool = False) -> Resolvent:
         """Return the resolvent in the eigenbasis where diag Σ is constant, else by a factorisation."""
         if self.common_diagonal is not None:
             return EigenResolvent(self.eigenvalues, self.common_diagonal, a, b, c, lambda: self._eigen[1])
-        return DenseResolvent(self._matrix, a, b, c)
+        if exact:
+            return FactoredResolvent(self._root, self.diagonal, a, b, c)
+        return of_matrix(self._matrix, lambda: self._root, a, b, c)
 
 
 def from_data(
@@ -360,6 +395,17 @@ def from_data(
         matrix = matrix / root[:, None] / root
         np.fill_diagonal(matrix, 1.0)
     return Dense((matrix + matrix.T) / 2)
+
+
+def as_covariance(cov: CovarianceLike) -> Covariance:
+    """Return a covariance as it is, and a plain matrix as a :class:`Dense`.
+
+    Raises
+    ------
+    ValueError
+        If a matrix is not square, finite, symmetric and positive semidefinite, up to rounding.
+    """
+    return cov if isinstance(cov, Covariance) else Dense(cov)
 
 
 def haar(d: int, columns: int, rng: np.random.Generator) -> Float[np.ndarray, "d columns"]:

@@ -4,9 +4,9 @@ A row of ratio p_k, masked, has the covariance C_k = (1 − p_k)²Σ + p_k(1 −
 
     M = Σ_k π_k C_k/κ_k + cI,      κ_k = e + tr(C_k M⁻¹)/ñ,
 
-(c, e) = (1, ℓ) covers ridge penalties ℓ ≥ 0 as long as ñ < d (ridgeless: ℓ = 0), and (0, 1) the ridgeless case of
-ñ > d. Both traces in tr C_k M⁻¹ depend on M's two coefficients only, so whatever the number of ratios, the fixed point
-is a system of two equations, x = (tr ΣM⁻¹, tr DM⁻¹)/ñ.
+(c, e) = (1, ℓ) and (ℓ, 1) are the same for a ridge penalty ℓ > 0 (κ and M in other units). For ℓ → 0 the former stays
+finite where ñ < d, the latter where ñ > d. Both traces in tr C_k M⁻¹ depend on M's two coefficients only, so whatever
+the number of ratios, the fixed point is a system of two equations, x = (tr ΣM⁻¹, tr DM⁻¹)/ñ.
 """
 
 from dataclasses import dataclass
@@ -18,10 +18,11 @@ from r2mae.theory.covariance import Covariance
 from r2mae.theory.resolvent import Resolvent, Traces
 from r2mae.theory.rows import KeptRows
 
-_TOLERANCE = 1e-12
-_STALLED = 1e-9  # good enough where rounding allows no better
-_ITERATIONS = 500
-_PLAIN = 5  # plain steps after one of Newton's that did not help
+_TOLERANCE = 1e-12  # relative change of x
+_GOOD, _WORST = 1e-10, 1e-6  # where rounding allows no better, of the cheap resolvents and of the exact ones
+_NEAR = 0.1  # change below which steps shrink fast
+_ITERATIONS, _PATIENCE = 200, 40
+_RAISE, _FALL = 4.0, 1000.0
 
 
 @dataclass(frozen=True)
@@ -71,8 +72,8 @@ class FixedPoint:
 def solve(cov: Covariance, rows: KeptRows, ridge: float) -> FixedPoint:
     """Solve the fixed point by Newton's method in two unknowns, and differentiate it.
 
-    Where Newton's steps do not help, plain iteration takes over for a while: it converges from anywhere, since its map
-    is positive and increasing, and grows slower than its argument.
+    The map is increasing and concave (M⁻¹ is a parallel sum), so Newton's method cannot miss: where I − J is an
+    M-matrix, a step leads to the solution or above it, and from there on steps only fall; elsewhere x is too small.
 
     Parameters
     ----------
@@ -85,39 +86,60 @@ def solve(cov: Covariance, rows: KeptRows, ridge: float) -> FixedPoint:
     Raises
     ------
     ArithmeticError
-        If the iteration does not settle, which means that ñ is too close to d without a ridge.
+        If double precision cannot tell the solution: ñ is too close to the number of dimensions for such a ridge.
     """
-    c, e = (1.0, ridge / rows.count) if ridge > 0 or rows.count < cov.d else (0.0, 1.0)
-    x = _start(cov, rows, c, e)
-    last, plain = np.inf, 0
-    for _ in range(_ITERATIONS):
+    size = dimensions(cov, rows) if ridge == 0 else cov.d
+    c, e = _form(rows, size, ridge)
+    x, last, exact = _start(cov, rows, size, (c, e)), np.inf, False
+    for iteration in range(_ITERATIONS):
         kappa, a, b = _coefficients(rows, e, x)
-        resolvent = cov.resolvent(a, b, c)
+        resolvent = cov.resolvent(a, b, c, exact=exact)
         traces = resolvent.traces()
-        gap = np.array([traces.s, traces.d]) / rows.count - x
-        error = float(np.abs(gap / x).max())
-        if error <= _TOLERANCE or last <= error <= _STALLED:
+        matrix = np.eye(2) - _jacobian(rows, traces, kappa)
+        if not (matrix[0, 0] > 0 and np.linalg.det(matrix) > 0):
+            x = _RAISE * x
+            continue
+        step = np.linalg.solve(matrix, np.array([traces.s, traces.d]) / rows.count - x)
+        change = float(np.abs(step / x).max())
+        stalled = last / 2 <= change < _NEAR  # rounding rules: nearby, each step is about the square of the last
+        if change <= _TOLERANCE or (stalled and change <= (_WORST if exact else _GOOD)):
             return _differentiate(rows, resolvent, traces, kappa, (a, b, c))
-        plain = _PLAIN if error >= last and not plain else max(plain - 1, 0)
-        last = error
-        x = x + gap if plain else _newton(x, np.eye(2) - _jacobian(rows, traces, kappa), gap)
-    raise ArithmeticError(
-        f"no solution after {_ITERATIONS} steps: the {rows.count:.6g} kept rows are too close to the {cov.d} features; "
-        "use a ridge"
+        exact = exact or stalled or iteration > _PATIENCE
+        last = change
+        x = np.maximum(x + step, x / _FALL)
+    raise ArithmeticError(_remedy(cov, rows, size, ridge))
+
+
+def dimensions(cov: Covariance, rows: KeptRows) -> int:
+    """Return the dimensions that masked rows have: masking adds diag Σ, so only whole rows can have fewer than d."""
+    return cov.d if rows.p.any() else cov.rank
+
+
+def _form(rows: KeptRows, size: int, ridge: float) -> tuple[float, float]:
+    """Return (c, e) of the form whose numbers stay of order one as the ridge goes to zero."""
+    ell = ridge / rows.count
+    return (1.0, ell) if rows.count < size else (ell, 1.0)
+
+
+def _remedy(cov: Covariance, rows: KeptRows, size: int, ridge: float) -> str:
+    enough = max(1e-6 * rows.count * float(cov.diagonal.mean()), 100 * ridge)
+    what = f"with a ridge of {ridge:.3g}" if ridge else "without a ridge"
+    return (
+        f"the risk cannot be told {what}: the {rows.count:.6g} kept rows are too close to the {size} dimensions of the "
+        f"data; use ridge={enough:.1g} or more, or another number of rows"
     )
 
 
-def _start(cov: Covariance, rows: KeptRows, c: float, e: float) -> Float[np.ndarray, " 2"]:
+def _start(cov: Covariance, rows: KeptRows, size: int, form: tuple[float, float]) -> Float[np.ndarray, " 2"]:
     """Solve the isotropic model of the same trace, whose answer has the right size."""
-    mean = float(cov.diagonal.mean())
+    c, e = form
+    mean = float(cov.diagonal.sum()) / size
     q = float((rows.weight * (1 - rows.p)).sum()) * mean  # variance of a masked entry
-    ratio = cov.d / rows.count
-    # κ = e + ratio·qκ/(q + cκ)
-    if c == 0:
-        kappa = e / max(1 - ratio, 1e-9)
-    else:
-        half = e * c + ratio * q - q
-        kappa = (half + np.sqrt(half * half + 4 * c * e * q)) / (2 * c) if e > 0 else max(half / c, 1e-9 * q)
+    ratio = size / rows.count
+    # κ = e + ratio·qκ/(q + cκ), that is cκ² = half·κ + eq
+    half = ratio * q - q - e * c
+    root = np.sqrt(half * half + 4 * c * e * q)
+    kappa = (half + root) / (2 * c) if half > 0 and c > 0 else 2 * e * q / max(root - half, 1e-9 * q)
     t = ratio * mean * kappa / (q + c * kappa)
     return np.array([t, t])
 
@@ -138,17 +160,6 @@ def _jacobian(rows: KeptRows, traces: Traces, kappa: Float[np.ndarray, " k"]) ->
 def _by_coefficients(traces: Traces) -> Float[np.ndarray, "2 2"]:
     """d(tr ΣN, tr DN)/d(a, b)."""
     return -np.array([[traces.ss, traces.sd], [traces.sd, traces.dd]])
-
-
-def _newton(
-    x: Float[np.ndarray, " 2"], matrix: Float[np.ndarray, "2 2"], gap: Float[np.ndarray, " 2"]
-) -> Float[np.ndarray, " 2"]:
-    """Take Newton's step, or where it leaves the positive numbers the plain iteration's."""
-    try:
-        new = x + np.linalg.solve(matrix, gap)
-    except np.linalg.LinAlgError:
-        return np.asarray(x + gap)
-    return np.asarray(new if (new > 0).all() and np.isfinite(new).all() else x + gap)
 
 
 def _differentiate(

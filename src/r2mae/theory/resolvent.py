@@ -1,18 +1,23 @@
-"""The inverse of M = aΣ + b·diag Σ + cI, in the three forms in which it is cheap.
+"""The inverse of M = aΣ + b·diag Σ + cI, in the three forms in which it is cheap, and one that keeps its digits.
 
 Every closed form of this room is made of M⁻¹ alone: five traces and its products with a few vectors. Each covariance
 knows the cheapest form for its structure (:meth:`r2mae.theory.Covariance.resolvent`).
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Float
-from scipy.linalg import cho_factor, cho_solve, solve_triangular
-from scipy.linalg.lapack import dpotri
+from scipy.linalg import cho_factor, cho_solve, solve_triangular, svd
+from scipy.linalg.lapack import dpocon, dpotri
 
+from r2mae.theory.checks import SINGULAR
+
+Vector = Float[np.ndarray, " d"]
 Vectors = Float[np.ndarray, "d m"]
+_ILL = 1e-7  # reciprocal condition of M below which its own rounding would show in the traces
 _SMALL = 1e-2  # part of I that aΣN must hold on average, so that I − bDN − cN gives it to ten digits
 
 
@@ -66,7 +71,7 @@ class EigenResolvent:
     ) -> None:
         self.eigenvalues = eigenvalues
         self.diagonal = diagonal
-        self.values = 1.0 / (a * eigenvalues + (b * diagonal + c))  # of N
+        self.values = _inverse(a * eigenvalues, b * diagonal + c)  # of N
         self._basis = basis
 
     def traces(self) -> Traces:
@@ -169,8 +174,17 @@ class DenseResolvent:
         self._d = np.diagonal(matrix).copy()
         m = a * matrix
         m.flat[:: len(m) + 1] += b * self._d + c
+        self._scale = 1.0 / np.sqrt(np.diagonal(m))
         self._factor = cho_factor(m, lower=True, overwrite_a=True, check_finite=False)
         self._inverse: Float[np.ndarray, "d d"] | None = None
+
+    def is_ill(self) -> bool:
+        """Return whether M, each feature on its own scale, is so near singular that rounding shows, O(d²)."""
+        a, b, c = self._coefficients
+        scale = self._scale
+        rows = a * (np.abs(self._matrix) @ scale) + (b * self._d + c) * scale  # at most twice M's own
+        reciprocal, info = dpocon(scale[:, None] * self._factor[0], float((scale * rows).max()), uplo="L")
+        return bool(info or not reciprocal >= _ILL)
 
     @property
     def inverse(self) -> Float[np.ndarray, "d d"]:
@@ -222,6 +236,87 @@ class DenseResolvent:
         """Return diag N, diag NDN and diag N²."""
         squares = self.inverse**2
         return np.diagonal(self.inverse).copy(), squares @ self._d, squares.sum(axis=1)
+
+
+class FactoredResolvent:
+    """N for any Σ = FFᵀ with its digits kept where M is near singular: by singular values, some 20 times the price.
+
+    With G = bD + cI, N = G^-½ (I + aTTᵀ)⁻¹ G^-½ for T = G^-½F; every trace is then a sum of squares. Where Σ stands
+    alone (G = 0), N is the pseudo-inverse.
+
+    Parameters
+    ----------
+    factor : array (d, r)
+        F; r is Σ's rank, or more.
+    diagonal : array (d,)
+        D = diag Σ.
+    a, b, c : float
+        Coefficients of M.
+    """
+
+    def __init__(self, factor: Float[np.ndarray, "d r"], diagonal: Vector, a: float, b: float, c: float) -> None:
+        size, rank = factor.shape
+        rest = b * diagonal + c
+        alone = not rest.any()
+        scale = np.ones(size) if alone else 1.0 / np.sqrt(rest)
+        u, values, _ = svd(scale[:, None] * factor, full_matrices=rank < size, check_finite=False)
+        self._squares = np.zeros(size)
+        self._squares[: len(values)] = values**2
+        self._values = _inverse(a * self._squares, 0.0 if alone else 1.0)
+        self._basis = scale[:, None] * u
+        self._d = diagonal
+
+    def traces(self) -> Traces:
+        """Return the five traces."""
+        v, sn = self._values, self._squares * self._values
+        e = self._basis.T @ (self._d[:, None] * self._basis)
+        dn = np.diagonal(e) * v
+        return Traces(
+            s=float(sn.sum()), d=float(dn.sum()), ss=float(sn @ sn), sd=float(sn @ dn), dd=float(v @ (e * e @ v))
+        )
+
+    def solve(self, g: Vectors) -> Vectors:
+        """Return N g, O(d²) a column."""
+        return np.asarray(self._basis @ (self._values[:, None] * (self._basis.T @ g)))
+
+    def square_diagonals(self) -> tuple[Vector, Vector, Vector]:
+        """Return diag N, diag NDN and diag N²."""
+        inverse = (self._basis * self._values) @ self._basis.T
+        squares = inverse**2
+        return np.diagonal(inverse).copy(), squares @ self._d, squares.sum(axis=1)
+
+
+def of_matrix(
+    matrix: Float[np.ndarray, "d d"], factor: Callable[[], Float[np.ndarray, "d r"]], a: float, b: float, c: float
+) -> DenseResolvent | FactoredResolvent:
+    """Return N for a Σ without structure, by the cheap form where it keeps enough digits.
+
+    Parameters
+    ----------
+    matrix : array (d, d)
+        Σ.
+    factor : callable
+        Returns F with Σ = FFᵀ; asked for only where it is needed.
+    a, b, c : float
+        Coefficients of M.
+    """
+    if b > 0 or c > 0:
+        try:
+            found = DenseResolvent(matrix, a, b, c)
+        except np.linalg.LinAlgError:  # rounding has made M indefinite
+            pass
+        else:
+            if not found.is_ill():
+                return found
+    return FactoredResolvent(factor(), np.diagonal(matrix).copy(), a, b, c)
+
+
+def _inverse(values: Float[np.ndarray, " d"], rest: float) -> Float[np.ndarray, " d"]:
+    """Return 1/(values + rest), or where there is no rest the pseudo-inverse."""
+    if rest > 0:
+        return np.asarray(1.0 / (values + rest))
+    there = values > SINGULAR * values.max()
+    return np.divide(1.0, values, out=np.zeros_like(values), where=there)
 
 
 def _with_sigma(

@@ -14,8 +14,8 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from r2mae.theory.assumptions import warn_near, warn_shape
-from r2mae.theory.covariance import Covariance
-from r2mae.theory.equivalent import FixedPoint, solve
+from r2mae.theory.covariance import Covariance, CovarianceLike, as_covariance
+from r2mae.theory.equivalent import FixedPoint, dimensions, solve
 from r2mae.theory.rows import Keep, KeptRows, RatioLike, kept_rows, ratios_of
 from r2mae.theory.targets import Directions, Features, Signals, Target
 
@@ -23,7 +23,6 @@ Array = Float[np.ndarray, "..."]
 Ratios = float | RatioLike | Sequence[float | RatioLike] | Float[np.ndarray, " p"]
 _LOWEST, _HIGHEST = float(np.log(1e-9)), float(np.log(1e9))  # of log t
 _STEPS, _EXACT = 60, 1e-13
-_SINGULAR = 1e-12  # of the largest eigenvalue, below which one counts as zero (masking adds diag Σ to it)
 
 
 @dataclass(frozen=True)
@@ -85,7 +84,7 @@ class Risk:
 
 
 def risk(
-    cov: Covariance,
+    cov: CovarianceLike,
     beta: Float[np.ndarray, "d *m"],
     n: int,
     ratio: Ratios,
@@ -98,8 +97,8 @@ def risk(
 
     Parameters
     ----------
-    cov : Covariance
-        Σ of the d features.
+    cov : Covariance or array (d, d)
+        Σ of the d features; a plain matrix is checked and taken as :class:`Dense`.
     beta : array (d,) or (d, m)
         Signal, or several as columns.
     n : int
@@ -122,7 +121,9 @@ def risk(
     Raises
     ------
     ValueError
-        If an argument is out of range, lengths do not fit, or fewer than one row is kept.
+        If an argument is out of range, lengths do not fit, a matrix is no covariance, or fewer than one row is kept.
+    ArithmeticError
+        If double precision cannot tell the risk: the ridge is tiny, and ñ equals the dimensions of the data.
 
     Warns
     -----
@@ -133,6 +134,7 @@ def risk(
     DominantWarning
         If one direction is known to hold more than 5 % of Σ's variance (and five times the mean).
     """
+    cov = as_covariance(cov)
     columns = _columns(cov, beta)
     warn_shape(cov, columns, 2)
     length = (columns**2).sum(axis=0)
@@ -140,7 +142,7 @@ def risk(
 
 
 def direction_risk(
-    cov: Covariance,
+    cov: CovarianceLike,
     n: int,
     ratio: Ratios,
     noise: float = 0.0,
@@ -154,6 +156,7 @@ def direction_risk(
     Where diag Σ is constant this costs O(d) for a ratio; otherwise one factorisation and the products with the
     eigenvectors. Parameters and result are those of :func:`risk`, with m directions.
     """
+    cov = as_covariance(cov)
     places = np.arange(cov.d) if which is None else which
     if ((places < -cov.d) | (places >= cov.d)).any():
         raise ValueError(f"which must hold places below {cov.d}, as cov has features, not {places.max()}")
@@ -165,12 +168,13 @@ def direction_risk(
     return _curve(cov, target, np.ones(len(places)), True, n, ratio, noise, ridge, keep)
 
 
-def feature_risk(cov: Covariance, n: int, ratio: Ratios, *, ridge: float = 0.0, keep: Keep = "ratio") -> Risk:
+def feature_risk(cov: CovarianceLike, n: int, ratio: Ratios, *, ridge: float = 0.0, keep: Keep = "ratio") -> Risk:
     """Return the expected squared error of predicting each unmasked-but-absent feature from all the others.
 
     This is the regression that a linear masked autoencoder solves for every feature (the paper's Eq. 1 and "Reduced
     linear model"). Parameters and result are those of :func:`risk`, with m = d.
     """
+    cov = as_covariance(cov)
     return _curve(cov, Features(cov), cov.diagonal, True, n, ratio, 0.0, ridge, keep)
 
 
@@ -229,7 +233,8 @@ def _curve(
     ratios = ratios_of(ratio)
     single = cast("float | RatioLike", ratio)
     rows = [kept_rows(n, entry, keep) for entry in ([single] if ratios is None else ratios)]
-    warn_near(cov.d, [entry.count for entry in rows], ridge, 3)
+    if ridge == 0:
+        warn_near([(entry.count, dimensions(cov, entry)) for entry in rows if entry.count > 0], 3)
     points = [_point(cov, target, entry, noise, ridge) for entry in rows]
 
     def shaped(values: Float[np.ndarray, "p m"]) -> Array:
@@ -255,13 +260,16 @@ def _point(cov: Covariance, target: Target, rows: KeptRows, noise: float, ridge:
     null = target.null
     if rows.count == 0:
         return _Point(null.copy(), np.zeros_like(null), 0.0, 0.0, lambda: np.zeros_like(null))
-    if ridge == 0 and abs(rows.count - cov.d) <= 1e-6 * cov.d:
-        infinite = np.full_like(null, np.inf)
-        return _Point(infinite, infinite, rows.count, float("inf"), lambda: infinite)
-    if ridge == 0 and not rows.p.any():
-        rank = int((cov.eigenvalues > _SINGULAR * cov.eigenvalues[0]).sum())
-        if rank < cov.d and rank <= rows.count:
-            raise ValueError(f"cov is singular (of rank {rank}) and nothing is hidden: give a small ridge")
+    if ridge == 0:
+        size = dimensions(cov, rows)
+        if abs(rows.count - size) <= 1e-6 * size:
+            infinite = np.full_like(null, np.inf)
+            return _Point(infinite, infinite, rows.count, float("inf"), lambda: infinite)
+        if isinstance(target, Features) and size < cov.d and size < rows.count:
+            raise ValueError(
+                f"cov is singular (of rank {size}) and nothing is hidden: features are then exact sums of others; "
+                "give a small ridge"
+            )
     found = solve(cov, rows, ridge)
     first, sigma, diagonal = target.forms(found.resolvent, found.a, found.b, found.c)
     s = found.shrink

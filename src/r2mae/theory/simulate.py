@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Float, Int
 from threadpoolctl import threadpool_limits
 
-from r2mae.theory.covariance import Covariance
+from r2mae.theory.covariance import Covariance, CovarianceLike, as_covariance
 from r2mae.theory.masked import Stream, Uniforms, bits_of, masked_rows, minimum_norm, rows_kept
 from r2mae.theory.rows import Keep, RatioLike, kept_rows, ratios_of, ratios_of_rows
 
@@ -102,7 +102,7 @@ class _Protocol:
 
 
 def simulate(
-    cov: Covariance,
+    cov: CovarianceLike,
     beta: Float[np.ndarray, "p *m"],
     n: int,
     ratios: Sequence[float | RatioLike] | Float[np.ndarray, " P"],
@@ -125,7 +125,7 @@ def simulate(
 
     Parameters
     ----------
-    cov : Covariance
+    cov : Covariance or array (d, d)
         Σ.
     beta : array (d,) or (d, m)
         One signal, or one per column; all share X, ε and the masks.
@@ -163,6 +163,7 @@ def simulate(
     ValueError
         If an argument is out of range; the message names it.
     """
+    cov = as_covariance(cov)
     columns = _check_beta(cov, beta)
     values = _check_ratios(n, ratios, keep)
     _check_numbers(noise, ridge, repetitions, test_rows, seed, jobs)

@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from r2mae.theory.covariance import Covariance
-from r2mae.theory.resolvent import DenseResolvent, EigenResolvent, Resolvent
+from r2mae.theory.resolvent import DenseResolvent, EigenResolvent, FactoredResolvent, Resolvent
 
 Forms = tuple[Float[np.ndarray, " m"], Float[np.ndarray, " m"], Float[np.ndarray, " m"]]
 
@@ -105,7 +105,7 @@ class Features:
 
     def forms(self, resolvent: Resolvent, a: float, b: float, c: float) -> Forms:
         """Return the three forms, O(d²) once N is known."""
-        if not isinstance(resolvent, EigenResolvent | DenseResolvent):
+        if not isinstance(resolvent, EigenResolvent | DenseResolvent | FactoredResolvent):
             resolvent = DenseResolvent(self.cov.matrix(), a, b, c)
         n, ndn, nn = resolvent.square_diagonals()
         dia = self.cov.diagonal

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from r2mae.experiments.theory.advice import Report, cautions, choices, make_report, paragraph, to_json, write
+from r2mae.experiments.theory.advice import Report, cautions, choices, make_report, opening, paragraph, to_json, write
 from r2mae.experiments.theory.advice_figure import draw
 from r2mae.experiments.theory.data import Matrix, load_matrix
 from r2mae.experiments.theory.trust import shape_of
@@ -18,8 +18,14 @@ def digits() -> Matrix:
 
 
 @pytest.fixture(scope="module")
-def report(digits: Matrix) -> Report:
-    return make_report(digits, n=40)
+def bright() -> Matrix:
+    """Without the pixels that hardly ever vary."""
+    return load_matrix("digits", max_features=40)
+
+
+@pytest.fixture(scope="module")
+def report(bright: Matrix) -> Report:
+    return make_report(bright, n=30)
 
 
 def gaussian(rows: int, d: int, seed: int = 0) -> Matrix:
@@ -31,26 +37,26 @@ def gaussian(rows: int, d: int, seed: int = 0) -> Matrix:
 def test_the_paragraph_says_what_the_numbers_are(report: Report) -> None:
     words, advice = paragraph(report), report.advice
     assert "\n" not in words and "  " not in words
-    assert words.startswith("digits: masked ridgeless regression on n = 40 rows of d = 61 standardised features")
+    assert words.startswith("digits: masked ridgeless regression on n = 30 rows of d = 40 standardised features")
     found, stakes = advice.suggested, advice.direction_stakes
     assert found is not None and stakes is not None
-    assert f"Suggested range for R²MAE: {found.low:.2f} to {found.high:.2f}" in words
+    assert f"Range for masked linear regression: {found.low:.2f} to {found.high:.2f}" in words
     assert f"mean risk is {stakes.drawn:.3f}" in words
     assert f"the best fixed ratio, {stakes.best:.3f}" in words
-    assert f"{int(advice.directions.learnable.sum())} of 20 leading directions" in words
+    assert f"{int(advice.directions.learnable.sum())} of 20 leading directions" in words or "all 20 leading" in words
     assert "diverges" not in words  # n < d
 
 
-def test_the_paragraph_of_every_case(digits: Matrix) -> None:
+def test_the_paragraph_of_every_case(digits: Matrix, bright: Matrix) -> None:
     nothing = paragraph(make_report(gaussian(400, 300), n=4))
     assert "no range to suggest" in nothing
     peaked = paragraph(make_report(digits, n=183))
     assert "diverges at ratio d/n = 0.333" in peaked
-    strict = make_report(digits, n=40, tolerance=0.001)
+    strict = make_report(bright, n=30, tolerance=0.001)
     assert strict.advice.minimax > 0.001
     assert "No ratio is within 0.001 of every learnable direction's best" in paragraph(strict)
-    narrow = make_report(digits, n=40, ratios=np.array([0.1, 0.4, 0.9]))
-    assert "take the fixed ratio 0.40" in paragraph(narrow)
+    narrow = make_report(bright, n=30, ratios=np.array([0.1, 0.4, 0.9]))
+    assert "linear regression does best at 0.40" in paragraph(narrow)
 
 
 def test_cautions_know_gaussian_rows_from_rare_pixels(digits: Matrix) -> None:
@@ -84,7 +90,7 @@ def test_choices_hold_the_curves_values(report: Report) -> None:
     rows, advice = choices(report), report.advice
     assert [row["choice"] for row in rows] == [
         "best fixed, directions", "best fixed, features", "least worst excess",
-        "one fixed, picked blindly", "drawn for every row (R²MAE)",
+        "one fixed, picked blindly", "drawn for every row",
     ]  # fmt: skip
     assert rows[0]["directions"] == pytest.approx(np.nanmin(advice.directions.mean))
     assert rows[1]["features"] == pytest.approx(np.nanmin(advice.features.weighted))
@@ -100,9 +106,9 @@ def test_files(report: Report, tmp_path: Path) -> None:
     assert curves[0]["directions_mean"] == ""  # less than one kept row
     assert float(curves[20]["direction_1"]) == pytest.approx(report.advice.directions.normalised[20, 0], rel=1e-5)
     targets = list(csv.DictReader((tmp_path / "targets.csv").read_text().splitlines()))
-    assert len(targets) == 20 + 61
+    assert len(targets) == 20 + 40
     assert targets[20]["target"] == report.data.features[0]
-    assert json.loads((tmp_path / "advice.json").read_text())["n"] == 40
+    assert json.loads((tmp_path / "advice.json").read_text())["n"] == 30
 
 
 def test_json_needs_no_nan(report: Report) -> None:
@@ -123,4 +129,32 @@ def test_the_figure_shows_the_curves_and_breaks_at_the_peak(digits: Matrix, n: i
     assert middle.get_legend_handles_labels()[1] == [
         "middle 80 %", "middle half", "median feature", "mean feature", "best fixed ratio for the mean",
     ]  # fmt: skip
-    assert ("suggested range" in " ".join(bottom.get_legend_handles_labels()[1])) == (advice.suggested is not None)
+    assert ("within the tolerance" in " ".join(bottom.get_legend_handles_labels()[1])) == (advice.suggested is not None)
+
+
+def test_nothing_is_suggested_where_advice_has_not_held(digits: Matrix, tmp_path: Path) -> None:
+    """Pixels that hardly ever vary: with n > d, and with n < d."""
+    for n in (183, 20):
+        report = make_report(digits, n=n)
+        assert report.advice.suggested is not None and not report.holds
+        line, words, found = opening(report)[0], paragraph(report), to_json(report)
+        assert line.endswith("these data have such features: no ratio for linear regression either.")
+        assert "No ratio is given" in words and cautions(report)
+        assert not any(told in words for told in ("best fixed ratio", "Range for", "own best"))
+        assert choices(report) == [] == found["choices"] == found["within_tolerance"]
+        for key in ("suggested_for_pretraining", "suggested_for_linear_regression", "minimax", "risk_of_directions"):
+            assert found[key] is None
+        write(report, tmp_path / str(n))
+        labels = draw(report.advice, "digits", holds=False).axes[2].get_legend_handles_labels()[1]
+        assert not any("within the tolerance" in label for label in labels)
+
+
+def test_the_answer_comes_in_one_line(report: Report) -> None:
+    line, caveat, remedy = opening(report)
+    found = report.advice.suggested
+    assert found is not None
+    assert "\n" not in line and line.startswith("Answer: no ratio for pretraining.")
+    assert line.endswith(f"for linear regression {found.low:.2f} to {found.high:.2f}.")
+    assert "masked once" in caveat and "r2mae compare DATA" in remedy
+    nothing = make_report(gaussian(400, 300), n=4)
+    assert opening(nothing)[0].endswith("no direction can be learned: no ratio for linear regression either.")

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
+from r2mae.experiments.theory import held
 from r2mae.experiments.theory.data import Matrix
 from r2mae.experiments.theory.trust import SEEN, Shape, shape_of
 from r2mae.files import write_json, write_rows
@@ -33,6 +34,11 @@ class Report:
     standardised: bool
     advice: Advice
     shape: Shape
+
+    @property
+    def holds(self) -> bool:
+        """Whether advice for masked linear regression has held on data like these; for pretraining it never has."""
+        return held.holds_for_regression(self.advice, self.shape)
 
 
 def make_report(
@@ -67,8 +73,13 @@ def make_report(
     return Report(data, standardise, advice, shape_of(data.values, cov, rows, standardised=standardise))
 
 
+def opening(report: Report) -> list[str]:
+    """Say first what is suggested and how far such advice has held, in one line; then the caveat and what to do."""
+    return [held.answer(report.advice, report.shape), held.caveat(), held.what_to_do()]
+
+
 def paragraph(report: Report) -> str:
-    """Say in words what the formula advises."""
+    """Say in words what the formula tells of masked linear regression."""
     advice = report.advice
     kind = "standardised" if report.standardised else "raw"
     lead = advice.directions
@@ -78,7 +89,9 @@ def paragraph(report: Report) -> str:
         f"can learn {_of(learnable, count)} leading directions ({100 * advice.share:.0f} % of the variance)"
         f" and {_of(int(advice.features.learnable.sum()), advice.d)} features from the others."
     ]
-    if learnable == 0:
+    if not report.holds:
+        words.append("No ratio is given, as advice has not held on data like these; the caution below says why.")
+    elif learnable == 0:
         words.append(
             "Predicting zero is about as good as any ratio, so there is no range to suggest: it takes more rows."
         )
@@ -121,8 +134,13 @@ def cautions(report: Report) -> list[str]:
 
 
 def choices(report: Report) -> list[dict[str, Any]]:
-    """Return a row for each way of choosing the ratio: its risks and, for a fixed one, what it costs at worst."""
+    """Return a row for each way of choosing the ratio: its risks and, for a fixed one, what it costs at worst.
+
+    All are of masked linear regression; there are none where advice has not held on data like these.
+    """
     advice = report.advice
+    if not report.holds:
+        return []
     lead, features = advice.directions, advice.features
     fixed = [
         ("best fixed, directions", lead.ratio_of_lowest(lead.mean)),
@@ -139,7 +157,7 @@ def choices(report: Report) -> list[dict[str, Any]]:
     if advice.suggested is not None and one is not None and other is not None:
         span = f"{_ratio(advice.suggested.low)} to {_ratio(advice.suggested.high)}"
         rows.append(_choice("one fixed, picked blindly", span, one.blind, other.blind, None))
-        rows.append(_choice("drawn for every row (R²MAE)", span, one.drawn, other.drawn, None))
+        rows.append(_choice("drawn for every row", span, one.drawn, other.drawn, None))
     return rows
 
 
@@ -154,16 +172,22 @@ def write(report: Report, out: Path) -> list[Path]:
     targets = _target_rows(report)
     write_rows(out / "targets.csv", targets, list(targets[0]))
     write_json(out / "advice.json", to_json(report))
-    figure = draw(advice, _short(report.data.name))
+    figure = draw(advice, _short(report.data.name), holds=report.holds)
     return [out / "advice.json", out / "curves.csv", out / "targets.csv", *save_figure(figure, out, "advice")]
 
 
 def to_json(report: Report) -> dict[str, Any]:
     """Return the advice in plain types."""
     advice = report.advice
-    suggested = advice.suggested
-    within = advice.ratios[advice.within]
+    suggested = advice.suggested if report.holds else None
+    within = advice.ratios[advice.within] if report.holds else []
+    line, caveat, remedy = opening(report)
     return {
+        "answer": line,
+        "caveat": caveat,
+        "what_to_do": remedy,
+        "held": {"pretraining": False, "linear_regression": report.holds},
+        "evidence": held.evidence(),
         "data": report.data.name,
         "n": advice.n,
         "d": advice.d,
@@ -175,12 +199,13 @@ def to_json(report: Report) -> dict[str, Any]:
         "learnable_features": int(advice.features.learnable.sum()),
         "share_of_variance": advice.share,
         "within_tolerance": [float(ratio) for ratio in within],
-        "minimax": {"excess": advice.minimax, "ratio": advice.minimax_ratio},
-        "suggested": None
+        "minimax": {"excess": advice.minimax, "ratio": advice.minimax_ratio} if report.holds else None,
+        "suggested_for_pretraining": None,
+        "suggested_for_linear_regression": None
         if suggested is None
         else {"low": suggested.low, "high": suggested.high, "excess": advice.allowed},
-        "risk_of_directions": _stakes(advice.direction_stakes),
-        "risk_of_features": _stakes(advice.feature_stakes),
+        "risk_of_directions": _stakes(advice.direction_stakes) if report.holds else None,
+        "risk_of_features": _stakes(advice.feature_stakes) if report.holds else None,
         "choices": choices(report),
         "shape": vars(report.shape),
         "notes": list(report.data.notes),
@@ -238,10 +263,10 @@ def _range(advice: Advice) -> list[str]:
     found, stakes = advice.suggested, advice.direction_stakes
     assert found is not None and stakes is not None
     if found.high - found.low < 0.015:
-        return [f"That leaves no room for a range: take the fixed ratio {_ratio(found.low)}, or more rows."]
+        return [f"That leaves no room for a range: linear regression does best at {_ratio(found.low)}."]
     return [
-        f"Suggested range for R²MAE: {_ratio(found.low)} to {_ratio(found.high)}, all of whose ratios cost every "
-        f"learnable direction at most {_risk(advice.allowed)}. With a ratio drawn from it for every row the "
+        f"Range for masked linear regression: {_ratio(found.low)} to {_ratio(found.high)}, all of whose ratios cost "
+        f"every learnable direction at most {_risk(advice.allowed)}. With a ratio drawn from it for every row the "
         f"directions' mean risk is {_risk(stakes.drawn)}; with one fixed ratio picked blindly from it, "
         f"{_risk(stakes.blind)} on average and {_risk(stakes.blind_worst)} at worst; with the best fixed ratio, "
         f"{_risk(stakes.best)}.",

@@ -20,7 +20,7 @@ _TOP = 1.3  # of the risk axes: what is worse than predicting zero matters only 
 _SIZE = (6.4, 8.6)
 
 
-def draw(advice: Advice, title: str) -> Figure:
+def draw(advice: Advice, title: str, *, holds: bool = True) -> Figure:
     """Draw three panels over the mask ratio: directions, features, regret.
 
     Parameters
@@ -28,18 +28,21 @@ def draw(advice: Advice, title: str) -> Figure:
     advice : Advice
     title : str
         What the data are.
+    holds : bool
+        Whether such advice has held on data like these: without, no range and no best ratio are marked.
     """
     lead, features = advice.directions, advice.features
     with figure_style():
         figure = Figure(figsize=_SIZE, layout="constrained")
         top, middle, bottom = figure.subplots(3, 1, sharex=True)
-        figure.suptitle(f"{title}: n = {advice.n:,}, d = {advice.d:,}", fontsize=11, x=0.02, ha="left")
+        heading = f"{title}: masked linear regression, n = {advice.n:,}, d = {advice.d:,}"
+        figure.suptitle(heading, fontsize=11, x=0.02, ha="left")
         count = len(lead.variance)
         rank = Normalize(1, max(count, 2))
         for place in range(count):
             colour = _RANKS(rank(place + 1))
             top.plot(*_line(advice, lead.normalised[:, place]), color=colour, lw=1.2)
-            if lead.learnable[place]:
+            if lead.learnable[place] and holds:
                 top.plot(
                     lead.best_ratio[place], lead.lowest[place], "o", ms=4, color=colour, mec="white", mew=0.6, zorder=3
                 )
@@ -47,16 +50,17 @@ def draw(advice: Advice, title: str) -> Figure:
             inset = top.inset_axes((0.74, 0.14, 0.22, 0.04))
             figure.colorbar(ScalarMappable(rank, _RANKS), cax=inset, orientation="horizontal", ticks=[1, count])
             inset.set_xticks([1, count], ["rank 1", f"{count}"], fontsize=8)
-        _risk_axis(top, advice, lead.ratio_of_lowest(lead.mean), lead.normalised)
-        top.set_title("risk along the leading directions (dots: each one's best ratio)", fontsize=10)
+        _risk_axis(top, advice, lead.ratio_of_lowest(lead.mean) if holds else None, lead.normalised)
+        dots = " (dots: each one's best ratio)" if holds else ""
+        top.set_title(f"risk along the leading directions{dots}", fontsize=10)
         levels = features.quantiles(np.array([0.1, 0.25, 0.5, 0.75, 0.9]))
         middle.fill_between(*_band(advice, levels[0], levels[4]), color=_FEATURE, alpha=0.15, lw=0, label="middle 80 %")
         middle.fill_between(*_band(advice, levels[1], levels[3]), color=_FEATURE, alpha=0.25, lw=0, label="middle half")
         middle.plot(*_line(advice, levels[2]), color=_FEATURE, lw=1, ls=":", label="median feature")
         middle.plot(*_line(advice, features.weighted), color=_FEATURE, lw=1.8, label="mean feature")
-        _risk_axis(middle, advice, features.ratio_of_lowest(features.weighted), levels[4])
+        _risk_axis(middle, advice, features.ratio_of_lowest(features.weighted) if holds else None, levels[4])
         middle.set_title("risk of predicting each feature from the others", fontsize=10)
-        _regret(bottom, advice)
+        _regret(bottom, advice, holds)
         bottom.set_xlim(0, 1)
         bottom.set_xticks(np.arange(0, 1.01, 0.1))
         bottom.set_xlabel("mask ratio")
@@ -66,7 +70,7 @@ def draw(advice: Advice, title: str) -> Figure:
     return figure
 
 
-def _regret(axes: "Axes", advice: Advice) -> None:
+def _regret(axes: "Axes", advice: Advice, holds: bool) -> None:
     lead = advice.directions
     axes.plot(*_line(advice, lead.worst_excess), color="#333333", lw=1.8, label="worst direction")
     axes.plot(*_line(advice, lead.mean_excess), color="#333333", lw=1.2, ls="--", label="mean direction")
@@ -75,23 +79,24 @@ def _regret(axes: "Axes", advice: Advice) -> None:
             *_line(advice, advice.features.mean_excess), color=_FEATURE, lw=1.2, ls="--", label="mean learnable feature"
         )
     axes.axhline(advice.tolerance, color="#999999", lw=0.8, ls=":", label=f"tolerance {advice.tolerance:g}")
-    if advice.suggested is not None:
+    if advice.suggested is not None and holds:
         low, high = advice.suggested.low, advice.suggested.high
-        axes.axvspan(low, high, color=_RANGE, alpha=0.25, lw=0, label=f"suggested range {low:.2f} to {high:.2f}")
+        axes.axvspan(low, high, color=_RANGE, alpha=0.25, lw=0, label=f"within the tolerance: {low:.2f} to {high:.2f}")
     axes.set_ylim(0, 1)
     axes.grid()
     axes.set_ylabel("excess normalised risk")
     axes.set_title("what a mistuned ratio costs, above each learnable target's own best", fontsize=10)
 
 
-def _risk_axis(axes: "Axes", advice: Advice, best: float, values: np.ndarray) -> None:
-    """Mark the range, the best fixed ratio and the level of predicting zero."""
-    if advice.suggested is not None:
-        axes.axvspan(advice.suggested.low, advice.suggested.high, color=_RANGE, alpha=0.25, lw=0, zorder=0)
-    axes.axvline(best, color=_BEST, lw=1.2, ls="--", zorder=1, label="best fixed ratio for the mean")
-    box = {"facecolor": "white", "alpha": 0.8, "lw": 0, "pad": 1}
-    at: dict[str, Any] = {"transform": axes.get_xaxis_transform(), "ha": "center", "va": "top", "zorder": 5}
-    axes.text(max(best, 0.025), 0.98, f"{best:.2f}", fontsize=8, color=_BEST, bbox=box, **at)
+def _risk_axis(axes: "Axes", advice: Advice, best: float | None, values: np.ndarray) -> None:
+    """Mark the level of predicting zero and, with a best fixed ratio, that and the range."""
+    if best is not None:
+        if advice.suggested is not None:
+            axes.axvspan(advice.suggested.low, advice.suggested.high, color=_RANGE, alpha=0.25, lw=0, zorder=0)
+        axes.axvline(best, color=_BEST, lw=1.2, ls="--", zorder=1, label="best fixed ratio for the mean")
+        box = {"facecolor": "white", "alpha": 0.8, "lw": 0, "pad": 1}
+        at: dict[str, Any] = {"transform": axes.get_xaxis_transform(), "ha": "center", "va": "top", "zorder": 5}
+        axes.text(max(best, 0.025), 0.98, f"{best:.2f}", fontsize=8, color=_BEST, bbox=box, **at)
     axes.axhline(1, color="#777777", lw=0.8, ls="-", zorder=1)
     axes.set_ylim(0, _TOP if np.nanmax(values) > 1 else 1.1)
     axes.grid()
