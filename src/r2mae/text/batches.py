@@ -16,8 +16,9 @@ from r2mae.errors import UserError
 from r2mae.masking.keys import Key, permutation
 from r2mae.text.config import TextConfig
 from r2mae.text.encoding import Progress, Tokenised
-from r2mae.text.store import TokenStore, corpus_tokenizer, open_store
+from r2mae.text.store import TokenStore, corpus_tokenizer, is_store, open_store
 from r2mae.text.tokenizer import TextTokenizer, load_tokenizer
+from r2mae.text.vocabulary import vocabulary_note
 
 
 class TokenBatches:
@@ -163,9 +164,9 @@ def split_data(store: TokenStore, tokenizer: TextTokenizer, config: TextConfig) 
     validation = None if held_out is None else TokenBatches(store, length, held_out)
     if not len(train):
         raise UserError(f"{config.data}: {_TOO_LITTLE}")
-    return TextData(
-        store, tokenizer, train, validation, architecture(config, tokenizer), _notes(store, train, validation, config)
-    )
+    built = architecture(config, tokenizer)
+    told = (vocabulary_note(config, built, store=is_store(config.data)), *_notes(store, train, validation, config))
+    return TextData(store, tokenizer, train, validation, built, tuple(note for note in told if note is not None))
 
 
 def _notes(
@@ -221,6 +222,7 @@ def architecture(config: TextConfig, tokenizer: TextTokenizer) -> dict[str, Any]
         "intermediate_size": config.intermediate_size,
         "dropout": config.dropout,
         "corruption": config.corruption,
+        "exact": config.exact,
         "roles": tokenizer.roles,
         "tokenizer": tokenizer.to_json(),
     }

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from r2mae.errors import UserError
 from r2mae.files import atomic_write, write_json
+from r2mae.text.config import PAPER_VOCABULARY, ROBERTA
+from r2mae.text.vocabulary import roberta_here
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -227,13 +229,15 @@ def load_tokenizer(source: str | Path) -> TextTokenizer:
         A tokenizer.json; a folder with one, or with the BPE of GPT-2 and RoBERTa (encoder.json and vocab.bpe, or
         vocab.json and merges.txt, plain or .gz), or any of these files; or a name on the Hugging Face Hub. A dict.txt
         (.gz) beside the BPE gives the numbers that fairseq's RoBERTa has; without one, special tokens that the
-        vocabulary lacks get the numbers after GPT-2's.
+        vocabulary lacks get the numbers after GPT-2's. "roberta-50265" is RoBERTa's own, wherever it lies here.
 
     Raises
     ------
     UserError
         No such thing, damaged files, or a tokenizer without a mask token.
     """
+    if str(source) == ROBERTA:
+        return _roberta()
     path = Path(source).expanduser()
     if path.is_dir():
         if (path / "tokenizer.json").is_file():
@@ -257,6 +261,17 @@ def load_tokenizer(source: str | Path) -> TextTokenizer:
     if path.suffix in (".json", ".gz") or path.is_absolute() or name.startswith((".", "~")):
         raise UserError(f"tokenizer {path} does not exist: name {_WHERE}")
     return _from_hugging_face(name)
+
+
+def _roberta() -> TextTokenizer:
+    where = roberta_here()
+    found = load_tokenizer(where)
+    if found.vocab_size != PAPER_VOCABULARY:
+        raise UserError(
+            f"tokenizer {ROBERTA}: {where} has {found.vocab_size:,} tokens, expected RoBERTa's {PAPER_VOCABULARY:,}: "
+            "fetch it anew"
+        )
+    return found
 
 
 def tokenizer_of(architecture: Mapping[str, Any]) -> TextTokenizer:
