@@ -121,7 +121,7 @@ def test_one_line_says_which_it_was(shared_data: Path, corpus: Path, tmp_path: P
         assert part in told
     told = note_of(TextConfig(**medium, tokenizer=ROBERTA, vocab_size=300))
     assert "--vocab-size 300" in told
-    assert "300 tokens, 25.9 M weights; not the paper's model, which has 50,265 tokens and 51.5 M weights" in told
+    assert "293 tokens, 25.9 M weights; not the paper's model, which has 50,265 tokens and 51.5 M weights" in told
     train_bpe(TEXTS, 300).save(tmp_path / "mine")
     assert f"the tokenizer {tmp_path / 'mine'}" in note_of(TextConfig(**medium, tokenizer=str(tmp_path / "mine")))
     thin = TextConfig(**medium, tokenizer=ROBERTA, vocab_size=PAPER_VOCABULARY, layers=2)
@@ -157,7 +157,7 @@ def test_where_it_is_looked_for(shared_data: Path, here: Path, monkeypatch: pyte
     assert roberta_files() == fetched / "tokenizer.json"
     assert load_tokenizer(ROBERTA).vocab_size == PAPER_VOCABULARY
     train_bpe(TEXTS, 300).save(fetched)
-    with pytest.raises(UserError, match="300 tokens, expected RoBERTa's 50,265"):
+    with pytest.raises(UserError, match="293 tokens, expected RoBERTa's 50,265"):
         load_tokenizer(ROBERTA)
     (here / "data" / "bpe").mkdir(parents=True)
     for name in ("encoder.json.gz", "vocab.bpe.gz"):  # GPT-2's, with other numbers

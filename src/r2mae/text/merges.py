@@ -23,16 +23,21 @@ class Hearing:
 
     def __init__(self, told: Callable[[int, int], None]) -> None:
         self._told = told
+        self._over = False
         self._saved: int | None = None
         self._thread: threading.Thread | None = None
 
     def after(self, documents: Iterable[str]) -> Iterator[str]:
-        """Yield documents, then begin to hear."""
-        yield from documents
-        with suppress(OSError):  # without a standard error there is nobody to be told
-            self._begin()
+        """Yield documents, then begin to hear; the library goes on to the merges where documents fail, too."""
+        try:
+            yield from documents
+        finally:
+            with suppress(OSError):  # without a standard error there is nobody to be told
+                self._begin()
 
     def _begin(self) -> None:
+        if self._over:
+            return
         self._saved = os.dup(2)
         reading, writing = os.pipe()
         self._thread = threading.Thread(target=self._hear, args=(reading, self._saved), daemon=True)
@@ -42,6 +47,7 @@ class Hearing:
 
     def end(self) -> None:
         """Give standard error back."""
+        self._over = True
         if self._saved is not None and self._thread is not None:
             os.dup2(self._saved, 2)  # which closes the pipe, so that the thread ends
             self._thread.join()

@@ -4,7 +4,7 @@ import gzip
 import hashlib
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 from r2mae.errors import UserError
 from r2mae.files import atomic_write, write_json
 from r2mae.text.config import PAPER_VOCABULARY, ROBERTA
+from r2mae.text.merges import heard
+from r2mae.text.pretokens import cut_words
 from r2mae.text.vocabulary import roberta_here
 
 if TYPE_CHECKING:
@@ -38,6 +40,7 @@ _ROLES = {
     "mask": ("mask_token",),
 }
 _PAIRS = (("encoder.json", "vocab.bpe"), ("vocab.json", "merges.txt"))
+_LARGEST = 1 << 28  # bytes of a tokenizer's file; those in use have up to 40 MB
 _WHERE = "a tokenizer.json, a folder with a tokenizer's files, or a Hugging Face name"
 
 
@@ -176,16 +179,22 @@ class TextTokenizer:
         write_json(folder / "special_tokens_map.json", tokens)
 
 
-def train_bpe(documents: Iterable[str], vocab_size: int) -> TextTokenizer:
+def train_bpe(
+    documents: Iterable[str], vocab_size: int, *, merging: Callable[[int, int], None] | None = None
+) -> TextTokenizer:
     """Train a byte-level BPE, as GPT-2 and RoBERTa have it, on documents.
 
-    Every text can be encoded and comes back exactly, as the 256 bytes are part of the vocabulary.
+    Every text can be encoded and comes back exactly, as the 256 bytes are part of the vocabulary. A word of more than
+    :data:`r2mae.text.pretokens.LONGEST_WORD` characters is trained on in pieces.
 
     Parameters
     ----------
     documents : iterable of str
     vocab_size : int
         With the 5 special tokens and the 256 bytes; a small corpus may give fewer.
+    merging : callable, optional
+        Called, in another thread, with merges done and merges in all, after the documents have been read. What is
+        written to standard error meanwhile passes through.
 
     Returns
     -------
@@ -206,14 +215,19 @@ def train_bpe(documents: Iterable[str], vocab_size: int) -> TextTokenizer:
     backend = Tokenizer(models.BPE())
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     backend.decoder = decoders.ByteLevel()
+    # Older versions of the library cannot tell how far they are.
+    tells = merging is not None and hasattr(trainers.BpeTrainer, "progress_format")
     trainer = trainers.BpeTrainer(
         vocab_size=vocab_size,
         min_frequency=2,
         special_tokens=[_special(name, AddedToken) for name in SPECIALS],
         initial_alphabet=alphabet,
-        show_progress=False,
+        show_progress=tells,
+        **({"progress_format": "json"} if tells else {}),
     )
-    backend.train_from_iterator(iter(documents), trainer)
+    words = cut_words(documents)
+    with heard(merging if tells else None) as hearing:
+        backend.train_from_iterator(hearing.after(words) if hearing else words, trainer)
     backend.post_processor = processors.RobertaProcessing(
         ("</s>", SPECIALS.index("</s>")), ("<s>", SPECIALS.index("<s>")), trim_offsets=True, add_prefix_space=False
     )
@@ -374,8 +388,11 @@ def _either(folder: Path, name: str) -> Path | None:
 
 def _read(path: Path) -> str:
     try:
-        data = path.read_bytes()
-        return (gzip.decompress(data) if path.suffix == ".gz" else data).decode("utf-8")
+        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+            data = file.read(_LARGEST + 1)
+        if len(data) > _LARGEST:
+            raise ValueError(f"longer than {_LARGEST >> 20} MiB")
+        return data.decode("utf-8")
     except (OSError, EOFError, UnicodeDecodeError, ValueError) as error:
         raise UserError(f"tokenizer {path}: cannot be read ({_reason(error)}): fetch it anew") from None
 
