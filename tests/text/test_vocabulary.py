@@ -126,8 +126,10 @@ def test_one_line_says_which_it_was(shared_data: Path, corpus: Path, tmp_path: P
     assert f"the tokenizer {tmp_path / 'mine'}" in note_of(TextConfig(**medium, tokenizer=str(tmp_path / "mine")))
     thin = TextConfig(**medium, tokenizer=ROBERTA, vocab_size=PAPER_VOCABULARY, layers=2)
     assert "with --layers 2 not the paper's model" in note_of(thin)
-    store = open_store(corpus, train_bpe(TEXTS, 320))
-    assert "the token store's own tokenizer" in note_of(TextConfig(**{**medium, "data": str(store.folder)}))
+    store = {**medium, "data": str(open_store(corpus, train_bpe(TEXTS, 300)).folder)}
+    assert "the token store's own tokenizer" in note_of(TextConfig(**store))
+    with pytest.raises(UserError, match="which roberta-medium brings: give --vocab-size 293 to use its own"):
+        load_data(TextConfig(**store, tokenizer=ROBERTA, vocab_size=PAPER_VOCABULARY))
     assert "learn from" in note_of(TextConfig(data=str(corpus), sequence_length=16, vocab_size=300, preset="tiny"))
 
 

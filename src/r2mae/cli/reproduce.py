@@ -58,7 +58,11 @@ def run(words: Sequence[str]) -> int:
         begun = time.monotonic()
         with counting_bar(name, counted=False) as progress:
             files = artefact.run(
-                Path(values["out"] or _OUT) / name, scale=values["scale"], jobs=values["jobs"], progress=progress, **own.get(name, {})
+                Path(values["out"] or _OUT) / name,
+                scale=values["scale"],
+                jobs=values["jobs"],
+                progress=progress,
+                **own.get(name, {}),
             )
         print(f"{artefact.TITLE} ({time.monotonic() - begun:.0f} s)")
         for file in files:

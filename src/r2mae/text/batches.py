@@ -14,7 +14,7 @@ from torch import Tensor
 from r2mae.errors import UserError
 from r2mae.masking.keys import Key, permutation
 from r2mae.text.bar import tokenising_bar
-from r2mae.text.config import TextConfig
+from r2mae.text.config import ROBERTA, TextConfig
 from r2mae.text.encoding import Progress
 from r2mae.text.store import TokenStore, corpus_tokenizer, is_store, open_store
 from r2mae.text.tokenizer import TextTokenizer, load_tokenizer
@@ -138,9 +138,22 @@ def load_data(config: TextConfig, *, cache: str | Path | None = None, progress: 
             )
     else:
         tokenizer = load_tokenizer(config.tokenizer)
+        _check_store(config, tokenizer)
     with tokenising_bar(f"{data}: tokens") as shown:
         store = open_store(data, tokenizer, column=column, cache=cache, progress=progress or shown)
     return split_data(store, tokenizer, config)
+
+
+def _check_store(config: TextConfig, tokenizer: TextTokenizer) -> None:
+    """Refuse a preset's vocabulary for a token store that has another; the store itself knows of no presets."""
+    if config.tokenizer != ROBERTA or config.preset is None or not is_store(config.data):
+        return
+    own = TokenStore(Path(config.data).expanduser()).tokenizer()
+    if own.fingerprint != tokenizer.fingerprint:
+        raise UserError(
+            f"{config.data}: was made with another tokenizer than RoBERTa's, which {config.preset} brings: give "
+            f"--vocab-size {own.vocab_size} to use its own, or name the corpus to tokenise it anew"
+        )
 
 
 def split_data(store: TokenStore, tokenizer: TextTokenizer, config: TextConfig) -> TextData:

@@ -47,7 +47,8 @@ class TextConfig(RunConfig):
     text_column : str
         Column of JSON lines, Parquet and Hugging Face data sets that holds the text.
     glue : list of str
-        Tasks of GLUE on which a finished model is fine-tuned and measured, such as sst2 and qnli.
+        Tasks of GLUE on which a finished model is fine-tuned and measured, such as sst2 and qnli: with the paper's epochs,
+        learning rate, batch and seeds; warm-up (6 %) and weight decay (0.01) are ours.
     glue_limit : int, optional
         Most training examples of a task; by default all.
     """

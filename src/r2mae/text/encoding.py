@@ -42,9 +42,7 @@ class Tokenised:
     stage: str = ""
 
     @classmethod
-    def after(
-        cls, start: float, documents: int, tokens: int, fraction: float | None, stage: str = ""
-    ) -> "Tokenised":
+    def after(cls, start: float, documents: int, tokens: int, fraction: float | None, stage: str = "") -> "Tokenised":
         """Take the time since `start`, as of ``time.monotonic``."""
         seconds = time.monotonic() - start
         return cls(documents, tokens, fraction, seconds, seconds * (1 / fraction - 1) if fraction else None, stage)

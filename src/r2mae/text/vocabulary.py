@@ -95,9 +95,7 @@ def weights(architecture: Mapping[str, Any]) -> int:
     return total
 
 
-def vocabulary_note(
-    config: TextConfig, architecture: Mapping[str, Any], *, store: bool = False
-) -> str | None:
+def vocabulary_note(config: TextConfig, architecture: Mapping[str, Any], *, store: bool = False) -> str | None:
     """Say in a line which vocabulary a preset of the paper got, and whether the model is the paper's.
 
     Parameters
