@@ -4,6 +4,7 @@ import gzip
 import json
 import lzma
 import string
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 
@@ -75,6 +76,77 @@ def test_carriage_returns_inside_lines_are_kept(tmp_path: Path) -> None:
     windows = ["x" * size for size in range(8180, 8200)] + ["x" * 4095, "x" * 65_535]
     for line in windows:
         assert list(read_documents(write(tmp_path / "b.txt", f"{line}\r\n.\r\n\r\nend"))) == [f"{line}\n.", "end"]
+
+
+@pytest.mark.parametrize("packed", PACK)
+def test_a_line_of_json_without_end_is_refused(tmp_path: Path, packed: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What lies behind the bound is never unpacked."""
+    monkeypatch.setattr(formats, "LONGEST_LINE", 1 << 20)
+    row = json.dumps({"text": "x" * ((1 << 20) - 20)})
+    assert [len(text) for text in read_documents(write(tmp_path / f"a.jsonl{packed}", row + "\n" + row))] == [
+        (1 << 20) - 20
+    ] * 2
+    refused(
+        write(tmp_path / f"b.jsonl{packed}", '{"text": "ok"}\n{"text": "' + "x" * (1 << 22)),
+        f"b.jsonl{packed}, line 2: is longer than 1 MiB: cut the document up, or fetch the file anew",
+    )
+    refused(write(tmp_path / f"c.jsonl{packed}", " " * (1 << 22)), "line 1: is longer than 1 MiB")
+
+
+def test_only_the_bound_of_a_line_is_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file of a few kilobytes that unpacks to 200 MB: the line is refused within memory for its bound."""
+    monkeypatch.setattr(formats, "LONGEST_LINE", 1 << 20)
+    block, packer = b"x" * (1 << 20), lzma.LZMACompressor()
+    packed = packer.compress(b'{"text": "') + b"".join(packer.compress(block) for _ in range(200)) + packer.flush()
+    path = tmp_path / "a.jsonl.xz"
+    path.write_bytes(packed)
+    tracemalloc.start()
+    try:
+        refused(path, "line 1: is longer than 1 MiB")
+        assert tracemalloc.get_traced_memory()[1] < 50 << 20
+    finally:
+        tracemalloc.stop()
+
+
+def test_memory_that_runs_out_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Greedy(lzma.LZMAFile):
+        def peek(self, size: int = -1) -> bytes:
+            raise MemoryError
+
+    monkeypatch.setattr(formats.lzma, "LZMAFile", Greedy)
+    refused(write(tmp_path / "a.txt.xz", "text"), "a.txt.xz, line 1: needs more memory than there is")
+
+
+def test_long_texts_of_parquet_are_refused_by_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(formats, "LONGEST_LINE", 1000)
+    path = parquet(tmp_path / "a.parquet", text=["ok", None, "x" * 1000])
+    assert [len(text) for text in read_documents(path)] == [2, 1000]
+    refused(parquet(tmp_path / "b.parquet", text=["ok", None, "\u00fc" * 501]), "b.parquet, row 3: is longer than")
+
+
+def test_a_text_that_many_rows_share_is_in_memory_once(tmp_path: Path) -> None:
+    """Two thousand rows of one text of a megabyte are 2 GB, if each is unpacked by itself."""
+    rows = pyarrow.DictionaryArray.from_arrays(pyarrow.array([0] * 2000, pyarrow.int32()), ["x" * (1 << 20)])
+    pyarrow.parquet.write_table(pyarrow.table({"text": rows}), tmp_path / "a.parquet", store_schema=False)
+    before, highest = pyarrow.total_allocated_bytes(), 0
+    for number, text in enumerate(read_documents(tmp_path / "a.parquet")):
+        assert len(text) == 1 << 20
+        highest = max(highest, pyarrow.total_allocated_bytes() - before)
+        if number == 300:
+            break
+    assert 0 < highest < 100 << 20
+
+
+def test_groups_of_rows_that_do_not_fit_into_memory_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = parquet(tmp_path / "a.parquet", text=[f"{n} {'x' * 100}" for n in range(100)], other=["y" * 9000] * 100)
+    monkeypatch.setattr(formats, "available_memory", lambda: 100_000)
+    assert len(list(read_documents(path))) == 100
+    monkeypatch.setattr(formats, "available_memory", lambda: 10_000)
+    refused(path, "row group 1", "write it with smaller row groups")
+    monkeypatch.setattr(formats, "available_memory", lambda: None)
+    assert len(list(read_documents(path))) == 100
 
 
 @pytest.mark.parametrize("packed", PACK)

@@ -14,7 +14,8 @@ _DESCRIPTION = """Measure a pretrained model of any wing on test data that it ha
   images  linear probe, reconstruction on frozen masks, effective rank
   cells   probes of the run's labels and numbers across donors, reconstruction, effective rank
   text    loss and accuracy of hidden tokens in held-out text at six mask ratios
-  glue    for text: fine-tuning on the tasks of --task, 5 epochs each, mean of three seeds (and its standard deviation);
+  glue    for text: fine-tuning on the tasks of --task, 5 epochs each, mean of three seeds (and its standard deviation),
+          rate 2e-5, batches of 32, as in the paper; warm-up over 6 % and weight decay 0.01 are ours;
           finished fine-tunings are kept in RUN/evaluation.json and not repeated"""
 
 

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from r2mae.cli.parsing import Parser
 from r2mae.errors import UserError, unknown
@@ -18,6 +19,7 @@ def run(words: Sequence[str]) -> int:
         "Compute figures and tables of the paper, and write each one's numbers (CSV) and figure (PNG, SVG) to a folder."
         + (f"\n\n{_listing()}" if asked else ""),
         "r2mae reproduce fig1b table5 --scale small",
+        "r2mae reproduce fig1f --curve accuracies.csv",
     )
     parser.add_argument("names", metavar="NAME", nargs="*", type=str, help="Which ones.")
     parser.add_argument(
@@ -26,6 +28,14 @@ def run(words: Sequence[str]) -> int:
     parser.add_argument("--out", type=str, help=f"Folder, in which each has its own; by default {_OUT}.")
     parser.add_argument(
         "--jobs", type=int, default=1, help="Threads of the simulations; the numbers do not depend on it."
+    )
+    parser.add_argument(
+        "--curve",
+        metavar="FILE.csv",
+        nargs="+",
+        type=str,
+        default=[],
+        help="For fig1f: tables with the columns task, ratio (of pretraining) and accuracy (fractions).",
     )
     values = parser.read(words)
     if not values["names"]:
@@ -39,6 +49,7 @@ def run(words: Sequence[str]) -> int:
             raise unknown("artefact", name, ARTEFACTS)
     if values["jobs"] < 1:
         raise UserError(f"--jobs must be 1 or more, not {values['jobs']}")
+    own = _options(values["names"], values["curve"])
 
     from r2mae.cli.show import counting_bar
 
@@ -47,12 +58,29 @@ def run(words: Sequence[str]) -> int:
         begun = time.monotonic()
         with counting_bar(name, counted=False) as progress:
             files = artefact.run(
-                Path(values["out"] or _OUT) / name, scale=values["scale"], jobs=values["jobs"], progress=progress
+                Path(values["out"] or _OUT) / name,
+                scale=values["scale"],
+                jobs=values["jobs"],
+                progress=progress,
+                **own.get(name, {}),
             )
         print(f"{artefact.TITLE} ({time.monotonic() - begun:.0f} s)")
         for file in files:
             print(f"  {file}")
     return 0
+
+
+def _options(names: Sequence[str], curve: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """Return what single artefacts are given besides, once it is sure that it is right."""
+    if "fig1f" not in names:
+        if curve:
+            raise UserError("--curve is of fig1f: r2mae reproduce fig1f --curve FILE.csv")
+        return {}
+    from r2mae.experiments.reproduce.fig1f import scaled
+
+    paths = [Path(word) for word in curve]
+    scaled(paths)
+    return {"fig1f": {"curve": paths}}
 
 
 def _listing() -> str:

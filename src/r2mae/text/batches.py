@@ -1,7 +1,6 @@
 """Tokens as the loop wants them: a packed stream, cut into rows of one length."""
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,10 +13,12 @@ from torch import Tensor
 
 from r2mae.errors import UserError
 from r2mae.masking.keys import Key, permutation
-from r2mae.text.config import TextConfig
-from r2mae.text.encoding import Progress, Tokenised
-from r2mae.text.store import TokenStore, corpus_tokenizer, open_store
+from r2mae.text.bar import tokenising_bar
+from r2mae.text.config import ROBERTA, TextConfig
+from r2mae.text.encoding import Progress
+from r2mae.text.store import TokenStore, corpus_tokenizer, is_store, open_store
 from r2mae.text.tokenizer import TextTokenizer, load_tokenizer
+from r2mae.text.vocabulary import vocabulary_note
 
 
 class TokenBatches:
@@ -122,7 +123,7 @@ def load_data(config: TextConfig, *, cache: str | Path | None = None, progress: 
     cache : path, optional
         Where tokenised corpora are kept, by default :func:`r2mae.text.store.cache_folder`.
     progress : callable, optional
-        Hears of the tokenising; by default a bar on a terminal.
+        Hears of the tokenising; by default a bar on a terminal, or lines in a file or pipe.
 
     Raises
     ------
@@ -131,15 +132,28 @@ def load_data(config: TextConfig, *, cache: str | Path | None = None, progress: 
     """
     data, column = config.data, config.text_column
     if config.tokenizer is None:
-        with _bar(f"{data}: tokenizer") as shown:
+        with tokenising_bar(f"{data}: tokenizer") as shown:
             tokenizer = corpus_tokenizer(
                 data, config.vocab_size, column=column, cache=cache, progress=progress or shown
             )
     else:
         tokenizer = load_tokenizer(config.tokenizer)
-    with _bar(f"{data}: tokens") as shown:
+        _check_store(config, tokenizer)
+    with tokenising_bar(f"{data}: tokens") as shown:
         store = open_store(data, tokenizer, column=column, cache=cache, progress=progress or shown)
     return split_data(store, tokenizer, config)
+
+
+def _check_store(config: TextConfig, tokenizer: TextTokenizer) -> None:
+    """Refuse a preset's vocabulary for a token store that has another; the store itself knows of no presets."""
+    if config.tokenizer != ROBERTA or config.preset is None or not is_store(config.data):
+        return
+    own = TokenStore(Path(config.data).expanduser()).tokenizer()
+    if own.fingerprint != tokenizer.fingerprint:
+        raise UserError(
+            f"{config.data}: was made with another tokenizer than RoBERTa's, which {config.preset} brings: give "
+            f"--vocab-size {own.vocab_size} to use its own, or name the corpus to tokenise it anew"
+        )
 
 
 def split_data(store: TokenStore, tokenizer: TextTokenizer, config: TextConfig) -> TextData:
@@ -163,9 +177,9 @@ def split_data(store: TokenStore, tokenizer: TextTokenizer, config: TextConfig) 
     validation = None if held_out is None else TokenBatches(store, length, held_out)
     if not len(train):
         raise UserError(f"{config.data}: {_TOO_LITTLE}")
-    return TextData(
-        store, tokenizer, train, validation, architecture(config, tokenizer), _notes(store, train, validation, config)
-    )
+    built = architecture(config, tokenizer)
+    told = (vocabulary_note(config, built, store=is_store(config.data)), *_notes(store, train, validation, config))
+    return TextData(store, tokenizer, train, validation, built, tuple(note for note in told if note is not None))
 
 
 def _notes(
@@ -221,29 +235,7 @@ def architecture(config: TextConfig, tokenizer: TextTokenizer) -> dict[str, Any]
         "intermediate_size": config.intermediate_size,
         "dropout": config.dropout,
         "corruption": config.corruption,
+        "exact": config.exact,
         "roles": tokenizer.roles,
         "tokenizer": tokenizer.to_json(),
     }
-
-
-@contextmanager
-def _bar(label: str) -> Iterator[Progress]:
-    """Show on a terminal how far tokenising has come; nothing if there is nothing to do."""
-    from rich.console import Console
-    from rich.progress import Progress as Bar
-
-    from r2mae.training.progress import time_columns
-
-    console = Console(stderr=True)
-    bar = Bar(*time_columns(counted=False), console=console, disable=not console.is_terminal, transient=True)
-    task = bar.add_task(label, total=1.0)
-
-    def update(stage: Tokenised) -> None:
-        if not bar.live.is_started:
-            bar.start()
-        bar.update(task, completed=stage.fraction, total=None if stage.fraction is None else 1.0)
-
-    try:
-        yield update
-    finally:
-        bar.stop()

@@ -6,18 +6,27 @@ from typing import ClassVar, Literal
 from r2mae.errors import UserError
 from r2mae.training.config import RunConfig
 
+PAPER_PRESETS = ("roberta-medium", "roberta-base")
+"""Presets that are models of the paper, and bring its vocabulary."""
+PAPER_VOCABULARY = 50_265
+ROBERTA = "roberta-50265"
+"""What `tokenizer` calls RoBERTa's own byte-level BPE, wherever its files lie on a machine."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class TextConfig(RunConfig):
-    """A masked language model; the defaults are the paper's RoBERTa-medium.
+    """A masked language model, by default of RoBERTa-medium's size with a vocabulary of 8,000; docs/text.md has a table of
+    what is the paper's and what is ours.
 
     Parameters
     ----------
     tokenizer : str, optional
-        A tokenizer.json, a folder with a tokenizer's files, or a Hugging Face name; by default a byte-level BPE that is
-        trained on the corpus.
+        A tokenizer.json, a folder with a tokenizer's files, a Hugging Face name, or roberta-50265, which is RoBERTa's own
+        (the presets roberta-medium and roberta-base bring it where it is on this machine); by default a byte-level BPE
+        that is trained on the corpus.
     vocab_size : int
-        Of a tokenizer that is trained.
+        Of a tokenizer that is trained (50,265 with roberta-medium and roberta-base); beside these two presets another
+        size has one trained.
     sequence_length : int
         Tokens of a sequence (paper: 128).
     hidden_size : int
@@ -32,10 +41,14 @@ class TextConfig(RunConfig):
         In hidden states and attention.
     corruption : {"80-10-10", "mask"}
         What becomes of hidden tokens: 80 % <mask>, 10 % a random token, 10 % as they are; or all <mask>.
+    exact : bool
+        Hide exactly the rounded count of every sequence's tokens (true, the default), or each token by itself with the
+        ratio as its probability (false).
     text_column : str
         Column of JSON lines, Parquet and Hugging Face data sets that holds the text.
     glue : list of str
-        Tasks of GLUE on which a finished model is fine-tuned and measured, such as sst2 and qnli.
+        Tasks of GLUE on which a finished model is fine-tuned and measured, such as sst2 and qnli: with the paper's epochs,
+        learning rate, batch and seeds; warm-up (6 %) and weight decay (0.01) are ours.
     glue_limit : int, optional
         Most training examples of a task; by default all.
     """
@@ -51,6 +64,7 @@ class TextConfig(RunConfig):
     intermediate_size: int = 2048
     dropout: float = 0.1
     corruption: Literal["80-10-10", "mask"] = "80-10-10"
+    exact: bool = True
     text_column: str = "text"
     glue: tuple[str, ...] = ()
     glue_limit: int | None = None
@@ -65,6 +79,9 @@ class TextConfig(RunConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.preset in PAPER_PRESETS and self.tokenizer == ROBERTA and self.vocab_size != PAPER_VOCABULARY:
+            # Whoever names a size beside the preset wants a vocabulary of this size.
+            object.__setattr__(self, "tokenizer", None)
         for name in ("hidden_size", "layers", "heads", "intermediate_size"):
             if getattr(self, name) < 1:
                 raise UserError(f"{name} must be 1 or more, not {getattr(self, name)}")

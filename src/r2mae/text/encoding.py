@@ -20,16 +20,18 @@ _BLOCK = 1 << 18  # characters that one thread tokenises at a time
 
 @dataclass(frozen=True)
 class Tokenised:
-    """How far tokenising has come.
+    """How far tokenising, or the training of a tokenizer, has come.
 
     Parameters
     ----------
     documents, tokens : int
         Done.
     fraction : float, optional
-        Of the corpus; None where its size is unknown.
+        Of the corpus, or of the merges; None where its size is unknown.
     seconds, seconds_left : float
         Passed; and to the finish, None where unknown.
+    stage : {"", "reading", "merging"}
+        Part of the training of a tokenizer, whose times are its own.
     """
 
     documents: int
@@ -37,12 +39,13 @@ class Tokenised:
     fraction: float | None
     seconds: float
     seconds_left: float | None
+    stage: str = ""
 
     @classmethod
-    def after(cls, start: float, documents: int, tokens: int, fraction: float | None) -> "Tokenised":
+    def after(cls, start: float, documents: int, tokens: int, fraction: float | None, stage: str = "") -> "Tokenised":
         """Take the time since `start`, as of ``time.monotonic``."""
         seconds = time.monotonic() - start
-        return cls(documents, tokens, fraction, seconds, seconds * (1 / fraction - 1) if fraction else None)
+        return cls(documents, tokens, fraction, seconds, seconds * (1 / fraction - 1) if fraction else None, stage)
 
 
 Progress = Callable[[Tokenised], None]

@@ -3,6 +3,7 @@
 import logging
 import multiprocessing
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -125,7 +126,7 @@ def ratio_curve(
 ) -> tuple[Float64[np.ndarray, " ratios"], Float64[np.ndarray, " ratios"]]:
     """Measure a model at each mask ratio, on masks that are the same for every model.
 
-    Hidden tokens are corrupted as in pretraining. The mask of a sequence depends on its place and on the ratio alone,
+    Hidden tokens are corrupted as in pretraining; of each sequence the rounded count is hidden. The mask of a sequence depends on its place and on the ratio alone,
     not on the other ratios, the size of batches, or the device.
 
     Parameters
@@ -153,6 +154,7 @@ def ratio_curve(
         No sequences, or none with a token that can be hidden.
     """
     assert isinstance(model, MaskedLanguageModel)
+    task = replace(task, exact=True)  # whatever the run was trained with
     chosen = _spread(len(rows), sequences)
     device = next(model.parameters()).device
     key = Key.root(0).fold("ratio curve")

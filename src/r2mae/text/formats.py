@@ -15,12 +15,16 @@ from shlex import quote
 from typing import Any
 
 from r2mae.errors import UserError, nearest
+from r2mae.training.memory import available_memory
 
 LONGEST = 1 << 20
 """Characters after which a document is cut, at the end of a line where there is one: memory stays bounded."""
+LONGEST_LINE = 1 << 26
+"""Bytes of a line of JSON, and of a text in Parquet: what is longer is refused, since it has to be read whole."""
 KINDS = ".txt, .jsonl (both also .gz or .xz) or .parquet"
 _SUFFIXES = {".txt": "text", ".jsonl": "json", ".ndjson": "json", ".parquet": "parquet"}
 _HALVES = re.compile("[\ud800-\udfff]")  # of surrogate pairs, which JSON can write and UTF-8 cannot
+_TOO_LONG = "cut the document up, or fetch the file anew if it should be smaller"
 _DAMAGED = (EOFError, OSError, zlib.error, lzma.LZMAError)
 _MARKS = {  # the first that fits: the mark of UTF-16 begins that of UTF-32
     b"\xff\xfe\0\0": "UTF-32",
@@ -117,8 +121,10 @@ def _not_utf8(path: Path, number: int, block: bytes) -> UserError:
     )
 
 
-def _lines(path: Path, limit: int, position: Position, span: tuple[float, float]) -> Iterator[tuple[int, str]]:
-    """Yield line numbers and lines, in pieces of at most `limit` bytes (-1: whole)."""
+def _lines(
+    path: Path, limit: int, position: Position, span: tuple[float, float], *, whole: bool = False
+) -> Iterator[tuple[int, str]]:
+    """Yield line numbers and lines, in pieces of at most `limit` bytes; `whole`: longer lines are refused."""
     number, block = 1, b""
     decoder = getincrementaldecoder("utf-8")()
     size = max(path.stat().st_size, 1)
@@ -131,6 +137,8 @@ def _lines(path: Path, limit: int, position: Position, span: tuple[float, float]
                 stream = BufferedReader(_LineFeeds(opened))
             while piece := stream.readline(limit):
                 ended = piece.endswith(b"\n")
+                if whole and len(piece) >= limit:
+                    raise UserError(f"{path}, line {number}: is longer than {limit >> 20} MiB: {_TOO_LONG}")
                 text = decoder.decode(piece, final=ended)
                 yield number, text.removeprefix("\ufeff") if number == 1 else text
                 number += ended
@@ -142,6 +150,8 @@ def _lines(path: Path, limit: int, position: Position, span: tuple[float, float]
             raise _not_utf8(path, number, block) from None
         except _DAMAGED as error:
             raise UserError(f"{path}: is damaged at line {number} ({reason(error)}): fetch or write it anew") from None
+        except MemoryError:
+            raise UserError(f"{path}, line {number}: needs more memory than there is: {_TOO_LONG}") from None
 
 
 def read_plain(path: Path, heading: str | None, position: Position, span: tuple[float, float]) -> Iterator[str]:
@@ -178,7 +188,7 @@ def read_plain(path: Path, heading: str | None, position: Position, span: tuple[
 
 def read_json_lines(path: Path, column: str, position: Position, span: tuple[float, float]) -> Iterator[str]:
     """Read JSON lines, objects with the text in `column`; the rest as :func:`read_plain`."""
-    for number, line in _lines(path, -1, position, span):
+    for number, line in _lines(path, LONGEST_LINE, position, span, whole=True):
         if line.isspace():
             continue
         where = f"{path}, line {number}"
@@ -199,18 +209,51 @@ def read_parquet(path: Path, column: str, position: Position, span: tuple[float,
         raise UserError(f"{path}: Parquet needs the library pyarrow: pip install 'r2mae[text]'") from None
     number = 0
     try:
-        with parquet.ParquetFile(path) as file:
-            if column not in file.schema_arrow.names:
-                texts = [f.name for f in file.schema_arrow if "string" in str(f.type) and not types.is_nested(f.type)]
-                raise UserError(f"{path}: {_no_column(column, texts or file.schema_arrow.names)}")
+        schema = parquet.read_schema(path)
+        if column not in schema.names:
+            texts = [field.name for field in schema if "string" in str(field.type) and not types.is_nested(field.type)]
+            raise UserError(f"{path}: {_no_column(column, texts or schema.names)}")
+        # As a dictionary, a text that stands in many rows is in memory once.
+        alone = [] if types.is_nested(schema.field(column).type) else [column]
+        with parquet.ParquetFile(path, read_dictionary=alone) as file:
+            _check_groups(path, file.metadata, column)
             total = max(file.metadata.num_rows, 1)
             for batch in file.iter_batches(batch_size=256, columns=[column]):
-                for text in batch.column(0).to_pylist():
+                for value in batch.column(0):
                     number += 1
-                    yield text_of({column: text}, column, f"{path}, row {number}")
+                    where = f"{path}, row {number}"
+                    if _bytes_of(value) > LONGEST_LINE:
+                        raise UserError(f"{where}: is longer than {LONGEST_LINE >> 20} MiB: {_TOO_LONG}")
+                    yield text_of({column: value.as_py()}, column, where)
                 position.fraction = span[0] + span[1] * number / total
+    except MemoryError:  # pyarrow's own is both this and an ArrowException
+        raise UserError(f"{path}: needs more memory than there is after row {number}: {_TOO_LONG}") from None
     except (ArrowException, *_DAMAGED) as error:
         raise UserError(f"{path}: is damaged after row {number} ({reason(error)}): write it anew") from None
+
+
+def _check_groups(path: Path, metadata: Any, column: str) -> None:
+    """Refuse a group of rows that does not unpack into free memory, where that is known."""
+    free = available_memory()
+    for place in range(metadata.num_row_groups):
+        group = metadata.row_group(place)
+        sizes = [
+            group.column(at).total_uncompressed_size
+            for at in range(group.num_columns)
+            if group.column(at).path_in_schema.split(".")[0] == column
+        ]
+        if free is not None and sum(sizes) > free / 2:
+            raise UserError(
+                f"{path}: unpacks to {sum(sizes) / 1e9:,.0f} GB in row group {place + 1}, and {free / 1e9:,.1f} GB are "
+                "free: write it with smaller row groups, or fetch it anew if it should be smaller"
+            )
+
+
+def _bytes_of(value: Any) -> int:
+    """Return the size of a text in bytes without making it; 0 for what is none."""
+    value = getattr(value, "value", value) if hasattr(value, "dictionary") else value
+    buffer = value.as_buffer() if value is not None and hasattr(value, "as_buffer") else None
+    return 0 if buffer is None else int(buffer.size)
 
 
 def text_of(row: Any, column: str, where: str) -> str:

@@ -5,7 +5,7 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -242,7 +242,8 @@ def corpus_tokenizer(
     folder = root / "tokenizers" / hashlib.blake2b(parts.encode(), digest_size=16).hexdigest()
     with _made_once(folder) as unfinished:
         if unfinished is not None:
-            train_bpe(_beginning(corpus, limit, progress), vocab_size).save(unfinished)
+            merging = None if progress is None else _merging(progress)
+            train_bpe(_beginning(corpus, limit, progress), vocab_size, merging=merging).save(unfinished)
     return load_tokenizer(folder)
 
 
@@ -253,9 +254,21 @@ def _beginning(corpus: Corpus, limit: int, progress: Progress | None) -> Iterato
         read += len(document)
         if progress is not None and number % 256 == 0:
             fraction = max(position.fraction or 0, read / limit)
-            progress(Tokenised.after(start, number, 0, fraction))
+            progress(Tokenised.after(start, number, 0, fraction, "reading"))
         if read >= limit:
             return
+
+
+def _merging(progress: Progress) -> Callable[[int, int], None]:
+    """Tell of merges, counting time from the first that is heard of."""
+    start: float | None = None
+
+    def told(done: int, total: int) -> None:
+        nonlocal start
+        start = start or time.monotonic()
+        progress(Tokenised.after(start, 0, 0, done / total, "merging"))
+
+    return told
 
 
 def _documents(corpus: Corpus, position: Position) -> Iterator[str]:

@@ -143,7 +143,7 @@ class TokenTask:
             pad_id=int(architecture["pad_id"]),
             width=int(architecture["hidden_size"]),
             corruption=architecture["corruption"],
-            exact=bool(architecture.get("exact", True)),
+            exact=bool(architecture.get("exact", True)),  # older run folders do not say so
         )
 
     def special(self, ids: Int[Tensor, "batch length"]) -> Bool[Tensor, "batch length"]:

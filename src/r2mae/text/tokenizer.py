@@ -4,7 +4,7 @@ import gzip
 import hashlib
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -13,6 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 from r2mae.errors import UserError
 from r2mae.files import atomic_write, write_json
+from r2mae.text.config import PAPER_VOCABULARY, ROBERTA
+from r2mae.text.merges import heard
+from r2mae.text.pretokens import cut_words
+from r2mae.text.vocabulary import roberta_here
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -36,6 +40,7 @@ _ROLES = {
     "mask": ("mask_token",),
 }
 _PAIRS = (("encoder.json", "vocab.bpe"), ("vocab.json", "merges.txt"))
+_LARGEST = 1 << 28  # bytes of a tokenizer's file; those in use have up to 40 MB
 _WHERE = "a tokenizer.json, a folder with a tokenizer's files, or a Hugging Face name"
 
 
@@ -174,16 +179,22 @@ class TextTokenizer:
         write_json(folder / "special_tokens_map.json", tokens)
 
 
-def train_bpe(documents: Iterable[str], vocab_size: int) -> TextTokenizer:
+def train_bpe(
+    documents: Iterable[str], vocab_size: int, *, merging: Callable[[int, int], None] | None = None
+) -> TextTokenizer:
     """Train a byte-level BPE, as GPT-2 and RoBERTa have it, on documents.
 
-    Every text can be encoded and comes back exactly, as the 256 bytes are part of the vocabulary.
+    Every text can be encoded and comes back exactly, as the 256 bytes are part of the vocabulary. A word of more than
+    :data:`r2mae.text.pretokens.LONGEST_WORD` characters is trained on in pieces.
 
     Parameters
     ----------
     documents : iterable of str
     vocab_size : int
         With the 5 special tokens and the 256 bytes; a small corpus may give fewer.
+    merging : callable, optional
+        Called, in another thread, with merges done and merges in all, after the documents have been read. What is
+        written to standard error meanwhile passes through.
 
     Returns
     -------
@@ -204,14 +215,19 @@ def train_bpe(documents: Iterable[str], vocab_size: int) -> TextTokenizer:
     backend = Tokenizer(models.BPE())
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     backend.decoder = decoders.ByteLevel()
+    # Older versions of the library cannot tell how far they are.
+    tells = merging is not None and hasattr(trainers.BpeTrainer, "progress_format")
     trainer = trainers.BpeTrainer(
         vocab_size=vocab_size,
         min_frequency=2,
         special_tokens=[_special(name, AddedToken) for name in SPECIALS],
         initial_alphabet=alphabet,
-        show_progress=False,
+        show_progress=tells,
+        **({"progress_format": "json"} if tells else {}),
     )
-    backend.train_from_iterator(iter(documents), trainer)
+    words = cut_words(documents)
+    with heard(merging if tells else None) as hearing:
+        backend.train_from_iterator(hearing.after(words) if hearing else words, trainer)
     backend.post_processor = processors.RobertaProcessing(
         ("</s>", SPECIALS.index("</s>")), ("<s>", SPECIALS.index("<s>")), trim_offsets=True, add_prefix_space=False
     )
@@ -227,13 +243,15 @@ def load_tokenizer(source: str | Path) -> TextTokenizer:
         A tokenizer.json; a folder with one, or with the BPE of GPT-2 and RoBERTa (encoder.json and vocab.bpe, or
         vocab.json and merges.txt, plain or .gz), or any of these files; or a name on the Hugging Face Hub. A dict.txt
         (.gz) beside the BPE gives the numbers that fairseq's RoBERTa has; without one, special tokens that the
-        vocabulary lacks get the numbers after GPT-2's.
+        vocabulary lacks get the numbers after GPT-2's. "roberta-50265" is RoBERTa's own, wherever it lies here.
 
     Raises
     ------
     UserError
         No such thing, damaged files, or a tokenizer without a mask token.
     """
+    if str(source) == ROBERTA:
+        return _roberta()
     path = Path(source).expanduser()
     if path.is_dir():
         if (path / "tokenizer.json").is_file():
@@ -257,6 +275,17 @@ def load_tokenizer(source: str | Path) -> TextTokenizer:
     if path.suffix in (".json", ".gz") or path.is_absolute() or name.startswith((".", "~")):
         raise UserError(f"tokenizer {path} does not exist: name {_WHERE}")
     return _from_hugging_face(name)
+
+
+def _roberta() -> TextTokenizer:
+    where = roberta_here()
+    found = load_tokenizer(where)
+    if found.vocab_size != PAPER_VOCABULARY:
+        raise UserError(
+            f"tokenizer {ROBERTA}: {where} has {found.vocab_size:,} tokens, expected RoBERTa's {PAPER_VOCABULARY:,}: "
+            "fetch it anew"
+        )
+    return found
 
 
 def tokenizer_of(architecture: Mapping[str, Any]) -> TextTokenizer:
@@ -359,8 +388,11 @@ def _either(folder: Path, name: str) -> Path | None:
 
 def _read(path: Path) -> str:
     try:
-        data = path.read_bytes()
-        return (gzip.decompress(data) if path.suffix == ".gz" else data).decode("utf-8")
+        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+            data = file.read(_LARGEST + 1)
+        if len(data) > _LARGEST:
+            raise ValueError(f"longer than {_LARGEST >> 20} MiB")
+        return data.decode("utf-8")
     except (OSError, EOFError, UnicodeDecodeError, ValueError) as error:
         raise UserError(f"tokenizer {path}: cannot be read ({_reason(error)}): fetch it anew") from None
 

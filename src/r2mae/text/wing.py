@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from r2mae.evaluation.metrics import Metric
 from r2mae.masking.schemes import DNA_CURRICULUM, RatioDefaults
-from r2mae.text.config import TextConfig
+from r2mae.text.config import ROBERTA, TextConfig
 from r2mae.text.sets import HUB, SET_DEFAULTS, SETS
+from r2mae.text.vocabulary import PLAIN_PRESETS, Presets, roberta_here
 
 if TYPE_CHECKING:
     import numpy as np
@@ -27,12 +28,7 @@ class TextWing:
     config = TextConfig
     # The paper has no curricula for text: tokens take the numbers of its other token models, those of DNA.
     ratios = RatioDefaults(fixed=0.15, low=0.15, high=0.4, curriculum=replace(DNA_CURRICULUM, ours=True))
-    presets: Mapping[str, Mapping[str, Any]] = {
-        "roberta-medium": {"hidden_size": 512, "layers": 8, "heads": 8, "intermediate_size": 2048, "lr": 7e-4},
-        "roberta-base": {"hidden_size": 768, "layers": 12, "heads": 12, "intermediate_size": 3072, "lr": 3e-4},
-        "mini": {"hidden_size": 256, "layers": 4, "heads": 4, "intermediate_size": 1024, "batch_size": 256},
-        "tiny": {"hidden_size": 128, "layers": 2, "heads": 2, "intermediate_size": 512, "batch_size": 64},
-    }
+    presets: Mapping[str, Mapping[str, Any]] = Presets(PLAIN_PRESETS)
     sets = SETS
     set_defaults = SET_DEFAULTS
 
@@ -67,6 +63,8 @@ class TextWing:
         from r2mae.text.glue import find_glue
         from r2mae.text.store import is_store
 
+        if config.tokenizer == ROBERTA:
+            roberta_here()
         for name in config.glue:
             find_glue(name, data_root() / "glue")
         if config.data not in HUB and not is_store(config.data):

@@ -29,6 +29,7 @@ ARTEFACTS = {
         "fig1c": "fig1c",
         "fig1d": "fig1d",
         "fig1e": "fig1e",
+        "fig1f": "fig1f",
         "fig1g": "fig1g",
         "fig3": "fig3",
         "fig4": "fig4",

@@ -1,0 +1,184 @@
+"""The paper's presets bring its vocabulary, say which of the two it became, and leave older runs as they were."""
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import yaml
+
+from r2mae.cli.main import main
+from r2mae.errors import UserError
+from r2mae.text.batches import load_data
+from r2mae.text.config import PAPER_PRESETS, PAPER_VOCABULARY, ROBERTA, TextConfig
+from r2mae.text.model import MaskedLanguageModel
+from r2mae.text.store import open_store
+from r2mae.text.tokenizer import load_tokenizer, train_bpe
+from r2mae.text.vocabulary import PLAIN_PRESETS, roberta_files, vocabulary_note, weights
+from r2mae.text.wing import WING
+from r2mae.training.config import RunConfig
+
+TEXTS = [f"document {number}: the cat sat on the mat and the dog on the log" for number in range(60)]
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty folder, and a machine to which nothing has been fetched."""
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def corpus(tmp_path: Path) -> Path:
+    path = tmp_path / "corpus.txt"
+    path.write_text("\n\n".join(TEXTS), encoding="utf-8")
+    return path
+
+
+def printed(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:
+    capsys.readouterr()
+    assert main(["pretrain", *words, "--print-config"]) == 0
+    found: dict[str, Any] = yaml.safe_load(capsys.readouterr().out)
+    return found
+
+
+def architecture(preset: str, **changes: Any) -> dict[str, Any]:
+    sizes = {name: value for name, value in PLAIN_PRESETS[preset].items() if name not in ("lr", "batch_size")}
+    ids = {"pad_id": 1, "bos_id": 0, "eos_id": 2, "dropout": 0.1, "length": 128}
+    return {"vocab_size": PAPER_VOCABULARY, **ids, **sizes, **changes}
+
+
+@pytest.mark.parametrize(
+    ("preset", "millions"), [("roberta-medium", 51.5), ("roberta-base", 124.7), ("mini", None), ("tiny", None)]
+)
+def test_the_number_of_weights(preset: str, millions: float | None) -> None:
+    for changes in ({}, {"length": 600, "pad_id": 3}):
+        built = architecture(preset, **changes)
+        with torch.device("meta"):
+            model = MaskedLanguageModel.from_architecture(built)
+        assert weights(built) == sum(one.numel() for one in model.parameters())
+    if millions is not None:
+        assert round(weights(architecture(preset)) / 1e6, 1) == millions  # the paper: 52 and 125
+
+
+def test_presets_bring_the_vocabulary_of_the_paper(
+    shared_data: Path, corpus: Path, here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ("text", str(corpus), "--preset")
+    for preset in PAPER_PRESETS:
+        values = printed(capsys, *words, preset)
+        assert (values["tokenizer"], values["vocab_size"]) == (ROBERTA, PAPER_VOCABULARY)
+        assert load_tokenizer(values["tokenizer"]).vocab_size == PAPER_VOCABULARY
+    assert printed(capsys, *words, "tiny")["vocab_size"] == 8000
+    assert printed(capsys, "text", str(corpus))["vocab_size"] == 8000
+    assert printed(capsys, "fineweb", "--preset", "roberta-medium")["tokenizer"] == ROBERTA
+    monkeypatch.setenv("R2MAE_DATA", str(here / "nothing"))
+    values = printed(capsys, *words, "roberta-medium")
+    assert (values["tokenizer"], values["vocab_size"]) == (None, PAPER_VOCABULARY)
+    assert printed(capsys, "fineweb", "--preset", "roberta-medium")["tokenizer"] == "FacebookAI/roberta-base"
+
+
+def test_explicit_options_win(shared_data: Path, corpus: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("text", str(corpus), "--preset", "roberta-medium")
+    values = printed(capsys, *words, "--vocab-size", "8000")
+    assert (values["tokenizer"], values["vocab_size"]) == (None, 8000)
+    assert printed(capsys, *words, "--tokenizer", "mine.json")["tokenizer"] == "mine.json"
+
+
+def test_runs_from_before_mean_what_they_meant(shared_data: Path) -> None:
+    old = {"wing": "text", "data": "wiki", "preset": "roberta-medium", "tokenizer": None, "vocab_size": 8000}
+    read = TextConfig.from_dict(old)
+    assert isinstance(read, TextConfig)
+    assert (read.tokenizer, read.vocab_size, read.exact) == (None, 8000, True)
+
+
+def test_a_file_of_an_older_run_keeps_its_vocabulary(
+    shared_data: Path, corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    values = TextConfig(data=str(corpus), preset="roberta-medium").to_dict()
+    del values["exact"], values["glue"]
+    (tmp_path / "old.yaml").write_text(yaml.safe_dump(values))
+    found = printed(capsys, "--config", str(tmp_path / "old.yaml"))
+    assert (found["tokenizer"], found["vocab_size"]) == (None, 8000)
+
+
+def note_of(config: RunConfig) -> str:
+    """The first note of a run's data, where it is about the vocabulary."""
+    assert isinstance(config, TextConfig)
+    told = load_data(config).notes[0]
+    assert "\n" not in told
+    return told
+
+
+def test_one_line_says_which_it_was(shared_data: Path, corpus: Path, tmp_path: Path) -> None:
+    medium: dict[str, Any] = {"data": str(corpus), "preset": "roberta-medium", "sequence_length": 16}
+    told = note_of(TextConfig(**medium, tokenizer=ROBERTA, vocab_size=PAPER_VOCABULARY))
+    assert told == "roberta-medium with RoBERTa's own BPE: 50,265 tokens, 51.5 M weights; the paper's model"
+    told = note_of(TextConfig(**medium, vocab_size=PAPER_VOCABULARY))
+    for part in ("trained on the corpus, too small for 50,265", "not on this machine", "not the paper's model"):
+        assert part in told
+    told = note_of(TextConfig(**medium, tokenizer=ROBERTA, vocab_size=300))
+    assert "--vocab-size 300" in told
+    assert "293 tokens, 25.9 M weights; not the paper's model, which has 50,265 tokens and 51.5 M weights" in told
+    train_bpe(TEXTS, 300).save(tmp_path / "mine")
+    assert f"the tokenizer {tmp_path / 'mine'}" in note_of(TextConfig(**medium, tokenizer=str(tmp_path / "mine")))
+    thin = TextConfig(**medium, tokenizer=ROBERTA, vocab_size=PAPER_VOCABULARY, layers=2)
+    assert "with --layers 2 not the paper's model" in note_of(thin)
+    store = {**medium, "data": str(open_store(corpus, train_bpe(TEXTS, 300)).folder)}
+    assert "the token store's own tokenizer" in note_of(TextConfig(**store))
+    with pytest.raises(UserError, match="which roberta-medium brings: give --vocab-size 293 to use its own"):
+        load_data(TextConfig(**store, tokenizer=ROBERTA, vocab_size=PAPER_VOCABULARY))
+    assert "learn from" in note_of(TextConfig(data=str(corpus), sequence_length=16, vocab_size=300, preset="tiny"))
+
+
+def test_a_tokenizer_of_the_same_size_is_another_vocabulary() -> None:
+    config = TextConfig(data="x", preset="roberta-medium", tokenizer="other/one", vocab_size=PAPER_VOCABULARY)
+    told = vocabulary_note(config, architecture("roberta-medium"))
+    assert told is not None
+    assert told.endswith("51.5 M weights; of the paper's size, with another vocabulary than the paper's")
+
+
+def test_a_vocabulary_is_trained_at_the_size_of_the_paper() -> None:
+    """Special tokens and bytes are among them."""
+    words = [f"{a}{b}{c}{d}" for a in "abcdefghijkl" for b in "mnopqrstuv" for c in "aeiouy" for d in "bcdfgh"]
+    made = train_bpe([" ".join(words)] * 2, 1500)
+    assert made.vocab_size == 1500
+    assert made.special_ids == (0, 1, 2, 3, 4)
+
+
+def test_where_it_is_looked_for(shared_data: Path, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert roberta_files() == shared_data / "bpe"
+    monkeypatch.setenv("R2MAE_DATA", str(here / "data"))
+    assert roberta_files() is None
+    with pytest.raises(UserError, match=r"not on this machine: put its encoder\.json.*FacebookAI/roberta-base"):
+        load_tokenizer(ROBERTA)
+    fetched = here / "hub" / "models--FacebookAI--roberta-base" / "snapshots" / "abc"
+    load_tokenizer(shared_data / "bpe").save(fetched)
+    assert roberta_files() == fetched / "tokenizer.json"
+    assert load_tokenizer(ROBERTA).vocab_size == PAPER_VOCABULARY
+    train_bpe(TEXTS, 300).save(fetched)
+    with pytest.raises(UserError, match="293 tokens, expected RoBERTa's 50,265"):
+        load_tokenizer(ROBERTA)
+    (here / "data" / "bpe").mkdir(parents=True)
+    for name in ("encoder.json.gz", "vocab.bpe.gz"):  # GPT-2's, with other numbers
+        shutil.copy(shared_data / "bpe" / name, here / "data" / "bpe")
+    assert roberta_files() == fetched / "tokenizer.json"
+
+
+def test_a_vocabulary_that_is_gone_is_told_before_anything_is_read(
+    corpus: Path, here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("R2MAE_DATA", str(here / "data"))
+    assert main(["pretrain", "text", str(corpus), "--tokenizer", ROBERTA, "--batch-size", "8", "--out", "run"]) == 2
+    told = capsys.readouterr().err.strip()
+    assert "is not on this machine" in told
+    assert "\n" not in told
+    assert not Path("run").exists()
+
+
+def test_runs_of_either_vocabulary_are_told_apart(shared_data: Path, corpus: Path) -> None:
+    base = {"data": str(corpus), "preset": "roberta-medium", "vocab_size": PAPER_VOCABULARY}
+    assert WING.fingerprint(TextConfig(**base, tokenizer=ROBERTA)) != WING.fingerprint(TextConfig(**base))
+    assert WING.fingerprint(TextConfig(**base)) == WING.fingerprint(TextConfig(data=str(corpus)))
