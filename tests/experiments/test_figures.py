@@ -281,3 +281,16 @@ def test_unfinished_rows_are_drawn_without_their_values(comparison: Comparison) 
     assert len(lines(figure, marker="D")) == len(comparison.labels) - 1
     assert "cl" not in legend(score_against_ratio(comparison, analyse(comparison)))
     assert "cl" not in legend(loss_curves(comparison))
+
+
+def test_a_baseline_without_the_score_is_left_out_of_its_figure(make_comparison: Make) -> None:
+    comparison = make_comparison()
+    mean = comparison.table[comparison.table["label"] == "r2mae"].assign(
+        label="mean", scheme="baseline", ratio=np.nan, low=np.nan, high=np.nan, probe_accuracy=np.nan
+    )
+    comparison = replace(comparison, table=pd.concat([comparison.table, mean], ignore_index=True))
+    analysis = analyse(comparison)
+    for metric in analysis.metrics[:2]:
+        rows = [tick.get_text() for tick in score_by_scheme(comparison, analysis, metric).axes[0].get_yticklabels()]
+        assert ("mean" in rows) == (metric.name == "masked_mse")
+        assert ("mean" in legend(score_against_ratio(comparison, analysis, metric))) == (metric.name == "masked_mse")

@@ -3,7 +3,14 @@ from pathlib import Path
 import pytest
 
 from r2mae.errors import UserError
-from r2mae.experiments.plan import parse_ratios, parse_seeds, plan_cells, plan_rows, words_of
+from r2mae.experiments.plan import (
+    parse_baselines,
+    parse_ratios,
+    parse_seeds,
+    plan_cells,
+    plan_rows,
+    words_of,
+)
 from r2mae.experiments.wings import defaults_of, get_wing, public_sets, wing_of
 from r2mae.images.config import ImagesConfig
 from r2mae.images.wing import WING
@@ -70,6 +77,14 @@ def test_lists_as_people_type_them() -> None:
     assert parse_ratios(["0.1", "0.5"]) == [0.1, 0.5]
     with pytest.raises(UserError, match="ratios must be numbers"):
         parse_ratios(["half"])
+
+
+def test_baselines_as_people_type_them() -> None:
+    assert parse_baselines(None, ("pixels", "pca")) == ["pixels", "pca"]
+    assert parse_baselines(["none"], ("pixels", "pca")) == []
+    assert parse_baselines(["pca", "mean"], ()) == ["pca", "mean"]
+    with pytest.raises(UserError, match="name either none or pca"):
+        parse_baselines(["none", "pca"], ())
 
 
 def test_seeds_as_people_type_them() -> None:

@@ -23,7 +23,15 @@ from r2mae.evaluation.statistics import (
     rank_table,
 )
 from r2mae.experiments.results import Comparison
-from r2mae.experiments.wording import BEST_FIXED, CONFIDENCE, decimals, headline, listing, standings
+from r2mae.experiments.wording import (
+    BEST_FIXED,
+    CONFIDENCE,
+    beyond_the_edge,
+    decimals,
+    headline,
+    listing,
+    standings,
+)
 
 SCHEMA_VERSION = 1
 SUMMARY_COLUMNS = ("label", "metric", "mean", "low", "high", "n", "method")
@@ -117,6 +125,11 @@ class Analysis:
             return set()
         best = rows["mean"].max() if up else rows["mean"].min()
         return set(rows.loc[rows["mean"] == best, "label"])
+
+    def seeds(self, label: str) -> int:
+        """Return how many seeds a label's primary score is a mean of, or any score where it has no such score."""
+        first, *others = (int(self.interval(label, metric.name)["n"] or 0) for metric in self.metrics)
+        return first or max(others, default=0)
 
     def average_rank(self, label: str) -> float:
         """Return a label's average rank, NaN where it lacks a metric."""
@@ -322,6 +335,8 @@ def _notes(
         notes.append(f"No cell has a value of {listing(absent)}; the headline speaks of {primary.label}.")
     table = scores[primary.name]
     for label in table:
+        if label in comparison.baselines and table[label].isna().all():
+            continue  # the mean image has no embedding to probe: nothing is missing
         missing = [str(seed) for seed in table.index[table[label].isna()]]
         if missing:
             word = "seed" if len(missing) == 1 else "seeds"
@@ -331,6 +346,10 @@ def _notes(
     choice = chosen.get(primary.name)
     if choice and not choice.held_out:
         notes.append("With one seed the best fixed ratio is the one that is best on that very seed.")
+    ratios = comparison.table.drop_duplicates("label").set_index("label")["ratio"].dropna().to_dict()
+    means = {float(ratio): float(table[label].mean()) for label, ratio in ratios.items()}
+    if primary.higher_is_better is not None and (edge := beyond_the_edge(means, up=primary.higher_is_better)):
+        notes.append(edge)
     return notes
 
 

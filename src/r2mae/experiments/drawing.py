@@ -63,11 +63,14 @@ def score_by_scheme(comparison: Comparison, analysis: Analysis, metric: Metric |
     """
     metric = metric or analysis.primary
     scores = scores_by_seed(comparison, metric.name)
+    # The mean image has no embedding to probe: a baseline without such a score is left out, not missing.
+    bare = {label for label in comparison.baselines if not analysis.interval(label, metric.name)["n"]}
+    labels = [label for label in comparison.labels if label not in bare]
     colours, places = colours_of(comparison), analysis.decimals[metric.name]
     with figure_style():
-        figure = Figure(figsize=(WIDTH, 1.5 + 0.36 * len(comparison.labels)), layout="constrained")
+        figure = Figure(figsize=(WIDTH, 1.5 + 0.36 * len(labels)), layout="constrained")
         axes = figure.add_subplot()
-        for y, label in enumerate(comparison.labels):
+        for y, label in enumerate(labels):
             row = analysis.interval(label, metric.name)
             values = scores[label].dropna().to_numpy()
             if len(values) > 1:
@@ -80,8 +83,8 @@ def score_by_scheme(comparison: Comparison, analysis: Analysis, metric: Metric |
             best = float(np.mean(choice.scores))
             axes.axvline(best, color="#333333", ls="--", lw=1, zorder=1)
             _text(axes, best, 1.01, "best fixed", transform=axes.get_xaxis_transform(), ha="center", fontsize=9)
-        axes.set_yticks(range(len(comparison.labels)), comparison.labels)
-        axes.set_ylim(len(comparison.labels) - 0.4, -0.6)
+        axes.set_yticks(range(len(labels)), labels)
+        axes.set_ylim(len(labels) - 0.4, -0.6)
         axes.tick_params(axis="y", length=0)
         axes.grid(axis="x")
         axes.spines["left"].set_visible(False)

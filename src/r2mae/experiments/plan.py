@@ -114,6 +114,16 @@ def baseline_rows(base: RunConfig, names: Sequence[str], rows: Sequence[Row]) ->
     return [Row(name, BASELINE, None, math.nan, math.nan, base) for name in names]
 
 
+def parse_baselines(words: Sequence[str] | None, usual: Sequence[str]) -> list[str]:
+    """Read ``--baselines pca mean`` and ``--baselines none``; without the option those that are usual for the wing."""
+    if words is None:
+        return list(usual)
+    others = [word for word in words if word != "none"]
+    if len(others) not in (0, len(words)):
+        raise UserError(f"--baselines none leaves all of them out: name either none or {' '.join(others)}")
+    return others
+
+
 def plan_cells(rows: Sequence[Row], seeds: Sequence[int], out: Path) -> list[Cell]:
     """Return the cells, seed by seed, so that a first comparison of all rows is there early."""
     return [
