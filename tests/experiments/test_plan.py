@@ -67,7 +67,7 @@ def test_cells_have_folders_and_seeds_of_their_own(tmp_path: Path) -> None:
 
 
 def test_numbers_that_no_scheme_takes_are_refused() -> None:
-    with pytest.raises(UserError, match="none of the schemes mdlm takes 'low'"):
+    with pytest.raises(UserError, match="the scheme 'mdlm' does not take 'low'"):
         plan_rows(ImagesConfig(data="digits", low=0.2), WING.ratios, ["mdlm"])
 
 

@@ -61,8 +61,12 @@ def test_own_numbers_win() -> None:
     [
         ("r2mea", {}, "did you mean 'r2mae'"),
         ("nonsense", {}, "choose from: fixed, dynamic"),
-        ("r2mae", {"ratio": 0.5}, "does not take 'ratio': it takes low and high"),
-        ("mdlm", {"low": 0.1}, "it takes no numbers"),
+        (
+            "r2mae",
+            {"ratio": 0.5},
+            r"does not take 'ratio': leave it out, or choose a scheme that does \(fixed, cl, cl-k0\)",
+        ),
+        ("mdlm", {"low": 0.1}, "the scheme 'mdlm' does not take 'low'"),
         ("r2mae", {"low": 0.9}, r"low \(0.9\) is above high \(0.5\), and high is the default: give high, too"),
         ("r2mae", {"high": 0.01}, r"and low is the default: give low, too"),
         ("r2mae", {"low": 0.9, "high": 0.5}, "exchange them"),

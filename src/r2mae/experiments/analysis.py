@@ -330,6 +330,7 @@ def _notes(
 ) -> list[str]:
     notes = []
     primary = metrics[0]
+    notes += _given(comparison.config.get("rows") or {})
     absent = [metric.label for metric in comparison.metrics if metric not in metrics and not metric.optional]
     if absent:
         notes.append(f"No cell has a value of {listing(absent)}; the headline speaks of {primary.label}.")
@@ -351,6 +352,19 @@ def _notes(
     if primary.higher_is_better is not None and (edge := beyond_the_edge(means, up=primary.higher_is_better)):
         notes.append(edge)
     return notes
+
+
+def _given(rows: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Say which rows took the options that somebody gave: not every scheme takes them."""
+    takers: dict[str, list[str]] = {}
+    for label, row in rows.items():
+        for option in row.get("given", ()):
+            takers.setdefault(f"{option} {row[option]}", []).append(label)
+    if not takers:
+        return []
+    return [
+        f"Given options, and the rows that took them: {'; '.join(f'{o} ({listing(r)})' for o, r in takers.items())}."
+    ]
 
 
 def _line(table: pd.DataFrame, **where: str) -> dict[str, Any] | None:
