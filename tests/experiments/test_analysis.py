@@ -137,7 +137,7 @@ def test_a_metric_without_values_gives_way(comparison: Comparison) -> None:
     for found in (analyse(without), analyse(dropped)):
         assert found.primary.name == "masked_mse"
         assert "probe_accuracy" not in set(found.summary["metric"])
-        assert any("No cell has a value of linear probe accuracy" in note for note in found.notes)
+        assert any("No run has a value of linear probe accuracy" in note for note in found.notes)
         assert "masked reconstruction error" in found.headline
 
 

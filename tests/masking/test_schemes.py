@@ -83,6 +83,9 @@ def test_a_name_is_taken_once() -> None:
     with pytest.raises(ValueError, match="already"):
         register("fixed", takes=[])(lambda numbers: make_scheme("fixed", numbers))
     assert scheme_takes("fixed") == ("ratio",)
+    with pytest.raises(ValueError, match="no scheme takes 'hihg': choose from ratio, low, high"):
+        register("strange", takes=["low", "hihg"])(lambda numbers: make_scheme("fixed", numbers))
+    assert "strange" not in scheme_names()
 
 
 def test_gradient_multiplier_falls_from_one_to_minus_one() -> None:

@@ -1,6 +1,6 @@
 """What a comparison says: intervals, paired differences from the best fixed ratio, ranks, a headline.
 
-Seeds are paired, since cells of one seed share data split, order and masks. "Best fixed" is chosen for every seed by
+Seeds are paired, since runs of one seed share data split, order and masks. "Best fixed" is chosen for every seed by
 the mean over the other seeds, so that choosing the best of many ratios is not itself mistaken for skill.
 """
 
@@ -137,7 +137,7 @@ class Analysis:
 
 
 def scores_by_seed(comparison: Comparison, metric: str) -> pd.DataFrame:
-    """Return a metric as a table of seeds × labels, in the order of display; NaN where a cell has no value."""
+    """Return a metric as a table of seeds × labels, in the order of display; NaN where a run has no value."""
     table = comparison.table
     if metric not in table:
         return pd.DataFrame(np.nan, index=sorted(set(table["seed"])), columns=comparison.labels)
@@ -158,18 +158,18 @@ def analyse(comparison: Comparison) -> Analysis:
     Parameters
     ----------
     comparison : Comparison
-        Finished cells; missing cells and missing values are left out of means and pairs.
+        Finished runs; missing runs and missing values are left out of means and pairs.
 
     Raises
     ------
     UserError
-        If no cell has a score.
+        If no run has a score.
     """
     scores = {metric.name: scores_by_seed(comparison, metric.name) for metric in comparison.metrics}
     metrics = tuple(metric for metric in comparison.metrics if scores[metric.name].notna().to_numpy().any())
     if not metrics:
         names = listing([metric.name for metric in comparison.metrics])
-        raise UserError(f"the comparison {comparison.title!r} has no value of {names}: run its cells first")
+        raise UserError(f"the comparison {comparison.title!r} has no value of {names}: finish its runs first")
     scores = {metric.name: scores[metric.name] for metric in metrics}
     fixed = fixed_labels(comparison)
     summary = _summary(metrics, scores)
@@ -333,7 +333,7 @@ def _notes(
     notes += _given(comparison.config.get("rows") or {})
     absent = [metric.label for metric in comparison.metrics if metric not in metrics and not metric.optional]
     if absent:
-        notes.append(f"No cell has a value of {listing(absent)}; the headline speaks of {primary.label}.")
+        notes.append(f"No run has a value of {listing(absent)}; the headline speaks of {primary.label}.")
     table = scores[primary.name]
     for label in table:
         if label in comparison.baselines and table[label].isna().all():

@@ -53,13 +53,13 @@ def compare(
 ) -> Comparison:
     """Run what is missing of a comparison, and gather everything that is finished in its folder.
 
-    Cells that are finished are never repeated, half-finished ones go on. Every cell computes with one thread, so that
+    Runs that are finished are never repeated, half-finished ones go on. Every one computes with one thread, so that
     its result does not depend on how many run beside it.
 
     Parameters
     ----------
     base : RunConfig
-        What all cells share.
+        What all runs share.
     wing : Wing
         Of the data.
     schemes, ratios
@@ -78,10 +78,10 @@ def compare(
     Raises
     ------
     UserError
-        If a cell fails (the others are kept), or the folder belongs to other configurations.
+        If a run fails (the others are kept), or the folder belongs to other configurations.
     """
     if base.devices > 1:
-        raise UserError("a comparison trains each cell on one device: leave --devices out, and use --jobs")
+        raise UserError("a comparison trains each run on one device: leave --devices out, and use --jobs")
     if jobs is not None and jobs < 1:
         raise UserError(f"jobs must be 1 or more, not {jobs}")
     base = replace(base, threads=base.threads or 1)
@@ -197,7 +197,7 @@ def _run(waiting: Sequence[Cell], wing: Wing, board: Board, jobs: int) -> None:
         if isinstance(reason, BrokenProcessPool):
             raise UserError(
                 "a process of the comparison ended unexpectedly (out of memory?): run the same command again to go on, "
-                "with --jobs 1 if memory is short; finished cells are kept"
+                "with --jobs 1 if memory is short; finished runs are kept"
             ) from None
         raise
     if failed:
@@ -205,7 +205,7 @@ def _run(waiting: Sequence[Cell], wing: Wing, board: Board, jobs: int) -> None:
         if not isinstance(first, UserError):
             raise first
         more = f" ({len(failed) - 1} more failed)" if len(failed) > 1 else ""
-        raise UserError(f"{cell.row.label}, seed {cell.seed}: {first}{more}; the other cells are kept")
+        raise UserError(f"{cell.row.label}, seed {cell.seed}: {first}{more}; the other runs are kept")
 
 
 @contextmanager

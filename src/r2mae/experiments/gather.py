@@ -140,6 +140,6 @@ def _examples(cells: Sequence[Cell], wing: Wing) -> Reconstructions | None:
 
 
 def write_table(comparison: Comparison, path: Path) -> None:
-    """Write ``results.csv``: one line a cell."""
+    """Write ``results.csv``: one line a run."""
     with atomic_write(path) as file:
         comparison.table.to_csv(file, index=False, lineterminator="\n", float_format="%.10g")

@@ -1,4 +1,4 @@
-"""What a comparison runs: its rows (schemes, with every fixed ratio a row of its own) and cells (rows × seeds)."""
+"""What a comparison runs: its rows (schemes, with every fixed ratio a row of its own) under every seed."""
 
 import math
 from collections.abc import Sequence

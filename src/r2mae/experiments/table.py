@@ -52,7 +52,9 @@ def comparison_table(comparison: Comparison, analysis: Analysis, *, short: bool 
         columns.append(_Column("verdict", [verdict for _, verdict in gaps]))
     others = () if short else analysis.metrics[1:]
     columns += [_Column(_heading(m), _means(analysis, m, list(rows)), right=True) for m in others]
-    columns.append(_Column("mean rank", [Text(number(analysis.average_rank(label), 1)) for label in rows], right=True))
+    columns.append(
+        _Column("average rank", [Text(number(analysis.average_rank(label), 1)) for label in rows], right=True)
+    )
     for column in columns:
         table.add_column(column.wrapped, justify="right" if column.right else "left", no_wrap=True)
     for cells in zip(*(column.cells for column in columns), strict=True):
