@@ -56,7 +56,7 @@ def schemes_table() -> str:
     """List every registered scheme."""
     rows = ["| scheme | what it does | listens to |", "|---|---|---|"]
     for name in scheme_names():
-        takes = ", ".join(f"`--{number}`" for number in scheme_takes(name))
+        takes = ", ".join(f"`--{number.replace('_', '-')}`" for number in scheme_takes(name))
         rows.append(f"| `{name}` | {scheme_summary(name)} | {takes} |")
     return "\n".join(rows)
 

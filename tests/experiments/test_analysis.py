@@ -15,7 +15,7 @@ from r2mae.errors import UserError
 from r2mae.evaluation.metrics import Metric
 from r2mae.experiments.analysis import _choose, analyse, scores_by_seed, to_json
 from r2mae.experiments.results import Comparison
-from r2mae.experiments.wording import decimals, difference_places, interval, listing, number
+from r2mae.experiments.wording import beyond_the_edge, decimals, difference_places, interval, listing, number
 from r2mae.files import write_json
 
 Make = Callable[..., Comparison]
@@ -137,7 +137,7 @@ def test_a_metric_without_values_gives_way(comparison: Comparison) -> None:
     for found in (analyse(without), analyse(dropped)):
         assert found.primary.name == "masked_mse"
         assert "probe_accuracy" not in set(found.summary["metric"])
-        assert any("No cell has a value of linear probe accuracy" in note for note in found.notes)
+        assert any("No run has a value of linear probe accuracy" in note for note in found.notes)
         assert "masked reconstruction error" in found.headline
 
 
@@ -227,3 +227,48 @@ def test_a_metric_that_describes_is_shown_and_not_judged(comparison: Comparison)
     assert "effective_rank" not in analysis.best_fixed
     assert "effective_rank" not in set(analysis.differences["metric"])
     assert "effective_rank" not in analysis.ranks
+
+
+@pytest.mark.parametrize(
+    ("scores", "up", "said"),
+    [
+        ((0.9, 0.8, 0.7), True, ("0.5, is the lowest that ran", "--ratios 0.1 0.3 0.5 0.7 0.9")),
+        ((0.7, 0.8, 0.9), True, ("0.9, is the highest that ran", "--ratios 0.5 0.7 0.9 0.94 0.98")),
+        ((0.7, 0.8, 0.9), False, ("0.5, is the lowest that ran", "--ratios 0.1 0.3 0.5 0.7 0.9")),
+        ((0.8, 0.9, 0.7), True, ()),
+        ((0.9, 0.9, 0.9), True, ()),
+    ],
+)
+def test_a_best_fixed_ratio_at_the_edge_is_told(
+    tiny: Make, scores: tuple[float, ...], up: bool, said: tuple[str, ...]
+) -> None:
+    rows = {f"fixed {ratio:.2f}": [score] * 2 for ratio, score in zip((0.5, 0.7, 0.9), scores, strict=True)}
+    comparison = tiny({**rows, "r2mae": [0.5, 0.6]}, higher_is_better=up)
+    notes = [note for note in analyse(comparison).notes if "--ratios" in note]
+    assert len(notes) == bool(said)
+    for words in said:
+        assert words in notes[0]
+
+
+def test_one_fixed_ratio_has_no_edge(tiny: Make) -> None:
+    assert not any("--ratios" in note for note in analyse(tiny({"fixed 0.50": [1.0], "r2mae": [2.0]})).notes)
+
+
+def test_a_grid_can_be_refined_towards_its_end() -> None:
+    assert "--ratios 0.02 0.06 0.1 0.5" in str(beyond_the_edge({0.1: 2.0, 0.5: 1.0}, up=True))
+    assert beyond_the_edge({0.1: np.nan, 0.5: 1.0}, up=True) is None
+
+
+def test_a_baseline_without_a_score_is_blank(comparison: Comparison, make_comparison: Make) -> None:
+    table = make_comparison().table
+    beside = table[table["label"] == "r2mae"].assign(label="mean", scheme="baseline", probe_accuracy=np.nan)
+    pixels = table[table["label"] == "mdlm"].assign(label="pixels", scheme="baseline", masked_mse=np.nan)
+    pixels["probe_accuracy"] += 0.5
+    table = pd.concat([table, pixels, beside], ignore_index=True)
+    table.loc[table["scheme"] == "baseline", ["ratio", "low", "high"]] = np.nan
+    found = analyse(replace(comparison, table=table))
+    assert not any("mean has no" in note for note in found.notes)
+    assert "the baseline pixels (1.4" in found.headline
+    assert "is ahead" in found.headline
+    assert np.isnan(found.average_rank("mean"))
+    assert found.seeds("mean") == found.seeds("r2mae") == 3

@@ -1,6 +1,7 @@
 """Rows of a comparison that are measured, not pretrained; and the same beside one run."""
 
 import json
+import re
 from dataclasses import replace
 from io import StringIO
 from pathlib import Path
@@ -16,11 +17,13 @@ from r2mae.cells.wing import WING
 from r2mae.cli.main import main
 from r2mae.errors import UserError
 from r2mae.experiments.analysis import analyse
-from r2mae.experiments.cell import evaluate
+from r2mae.experiments.cell import check_baselines, evaluate
 from r2mae.experiments.compare import compare
 from r2mae.experiments.publish import publish
+from r2mae.experiments.wings import get_wing
 from r2mae.images.config import ImagesConfig
 from r2mae.images.wing import WING as IMAGES
+from r2mae.text.config import TextConfig
 
 TYPES, DONORS, CELLS, GENES = 3, 8, 240, 40
 
@@ -89,10 +92,29 @@ def test_unknown_baselines_are_refused_before_anything_runs(base: CellsConfig, t
     for names, message in ((["X_truht"], "X_truth"), (["pca", "pca"], "name each baseline once")):
         with pytest.raises(UserError, match=message):
             compare(base, WING, schemes=["r2mae"], seeds=[0], out=tmp_path / "c", baselines=names)
-    with pytest.raises(UserError, match="images has no baselines"):
-        images = ImagesConfig(data="digits", epochs=1.0)
-        compare(images, IMAGES, schemes=["r2mae"], seeds=[0], out=tmp_path / "d", baselines=["pca"])
+    with pytest.raises(UserError, match="text has no baselines"):
+        check_baselines(TextConfig(data="notes.txt"), get_wing("text"), ["pca"])
+    with pytest.raises(UserError, match="unknown baseline 'piexls': did you mean 'pixels'"):
+        check_baselines(ImagesConfig(data="digits"), IMAGES, ["piexls"])
     assert not (tmp_path / "c" / "runs").exists()
+
+
+def test_images_are_compared_with_pixels_components_and_the_mean_image(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["compare", "digits", "--schemes", "r2mae", "--seeds", "2", "--jobs", "1", "--steps", "2"]
+    command += ["--hidden", "4", "--latent", "2", "--out", str(tmp_path / "c")]
+    assert main(command) == 0
+    shown = capsys.readouterr().out
+    assert "is averaged and paired without" not in shown  # the mean image lacks nothing
+    found = json.loads((tmp_path / "c" / "results.json").read_text())
+    assert re.search(r"the baselines? pixels \(0.*ahead", found["headline"])  # two steps are no match for raw pixels
+    means = {(line["label"], line["metric"]): line["mean"] for line in found["summary"]}
+    assert means["mean", "probe_accuracy"] is means["pixels", "masked_mse"] is None
+    assert means["pca", "clean_mse"] < means["mean", "clean_mse"] < 0.1
+    assert "mean" in (tmp_path / "c" / "report.html").read_text()
+    assert main([*command[:-1], str(tmp_path / "d"), "--baselines", "none", "--json"]) == 0
+    assert {line["label"] for line in json.loads(capsys.readouterr().out)["cells"]} == {"r2mae"}
 
 
 def test_a_run_is_evaluated_beside_baselines(

@@ -25,7 +25,7 @@ def test_a_comparison_runs_once_grows_and_is_published(tmp_path: Path, capsys: p
     assert len(stamps) == 2
 
     grown = compare(BASE, WING, schemes=["fixed", "r2mae", "r2mae-cl"], seeds=[0, 1], out=out, ratios=[0.5], jobs=2)
-    assert "2 of 6 cells are finished already" in capsys.readouterr().err
+    assert "2 of 6 runs are finished already" in capsys.readouterr().err
     assert {path: path.stat().st_mtime_ns for path in stamps} == stamps
     table = grown.table
     assert table[["label", "seed"]].to_numpy().tolist() == [
@@ -59,7 +59,7 @@ def test_a_failed_cell_is_named_and_the_others_are_kept(tmp_path: Path) -> None:
     checkpoint = tmp_path / "runs" / "r2mae" / "seed-0" / "checkpoints" / "last.ckpt"
     (checkpoint.parents[1] / "model.json").unlink()
     checkpoint.write_bytes(checkpoint.read_bytes()[:1000])
-    with pytest.raises(UserError, match=r"r2mae, seed 0: .*last\.ckpt cannot be read.*the other cells are kept"):
+    with pytest.raises(UserError, match=r"r2mae, seed 0: .*last\.ckpt cannot be read.*the other runs are kept"):
         compare(BASE, WING, schemes=["r2mae", "mdlm"], seeds=[0], out=tmp_path, jobs=1)
     assert (tmp_path / "runs" / "mdlm" / "seed-0" / "results.json").exists()
 

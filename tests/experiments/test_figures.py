@@ -111,8 +111,16 @@ def test_score_against_ratio_has_the_curve_and_the_ranges(make_comparison: Make)
     np.testing.assert_allclose(bars[COLOURS["r2mae"]].get_xdata(), [0.5, 0.9])
     np.testing.assert_allclose(bars[COLOURS["r2mae"]].get_ydata(), found.interval("r2mae", "probe_accuracy")["mean"])
     assert legend(figure) == ["fixed ratio", "dynamic", "mdlm", "r2mae", "cl", "r2mae-cl"]
-    places = [line.get_xdata()[0] for line in lines(figure, marker="D")]
-    assert np.min(np.diff(np.sort(places))) > 0.019  # no interval hides another
+    # Every diamond over the axis of ratios is a fixed ratio's, at its ratio; the others stand beside it, apart.
+    np.testing.assert_allclose([line.get_xdata()[0] for line in lines(figure, marker="D")], ratios)
+    beside = [line for line in figure.axes[1].get_lines() if line.get_marker() == "D"]
+    assert [line.get_xdata()[0] for line in beside] == [0, 1, 2, 3, 4]
+    assert [line.get_ydata()[0] for line in beside] == [
+        found.interval(label, "probe_accuracy")["mean"] for label in legend(figure)[1:]
+    ]
+    assert not [tick.get_text() for tick in figure.axes[1].get_xticklabels()]
+    (single,) = lines(figure, marker="_")
+    assert single.get_xdata()[0] == 0.7  # cl, at its ratio
 
 
 def test_loss_curves_average_over_seeds(comparison: Comparison) -> None:
@@ -281,3 +289,31 @@ def test_unfinished_rows_are_drawn_without_their_values(comparison: Comparison) 
     assert len(lines(figure, marker="D")) == len(comparison.labels) - 1
     assert "cl" not in legend(score_against_ratio(comparison, analyse(comparison)))
     assert "cl" not in legend(loss_curves(comparison))
+
+
+def test_a_baseline_without_the_score_is_left_out_of_its_figure(make_comparison: Make) -> None:
+    comparison = make_comparison()
+    mean = comparison.table[comparison.table["label"] == "r2mae"].assign(
+        label="mean", scheme="baseline", ratio=np.nan, low=np.nan, high=np.nan, probe_accuracy=np.nan
+    )
+    comparison = replace(comparison, table=pd.concat([comparison.table, mean], ignore_index=True))
+    analysis = analyse(comparison)
+    for metric in analysis.metrics[:2]:
+        rows = [tick.get_text() for tick in score_by_scheme(comparison, analysis, metric).axes[0].get_yticklabels()]
+        assert ("mean" in rows) == (metric.name == "masked_mse")
+        assert ("mean" in legend(score_against_ratio(comparison, analysis, metric))) == (metric.name == "masked_mse")
+
+
+@pytest.mark.parametrize("ends", [(0.02, 0.9), (1e-6, 3.0), (0.31, 0.38)])
+def test_logarithmic_axes_read_as_plain_numbers(ends: tuple[float, float]) -> None:
+    figure = Figure()
+    axes = figure.add_subplot()
+    axes.plot([1, 2], ends)
+    axes.set_yscale("log")
+    axes.set_ylim(*ends)
+    drawn = svg(figure)
+    assert "mathdefault" not in drawn
+    assert "$" not in drawn
+    shown = [tick.get_text() for tick in axes.get_yticklabels(which="both") if tick.get_text()]
+    assert shown
+    assert all(float(text) > 0 for text in shown)

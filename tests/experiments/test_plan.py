@@ -1,14 +1,24 @@
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from r2mae.errors import UserError
-from r2mae.experiments.plan import parse_ratios, parse_seeds, plan_cells, plan_rows, words_of
+from r2mae.experiments.plan import (
+    parse_baselines,
+    parse_ratios,
+    parse_seeds,
+    plan_cells,
+    plan_rows,
+    row_of,
+    words_of,
+)
 from r2mae.experiments.wings import defaults_of, get_wing, public_sets, wing_of
 from r2mae.images.config import ImagesConfig
 from r2mae.images.wing import WING
-from r2mae.masking.schemes import scheme_names
+from r2mae.masking.schemes import SCHEME_OPTIONS, scheme_names, scheme_takes
 from r2mae.registry import WINGS
+from r2mae.training.config import SCHEME_DEFAULTS
 
 BASE = ImagesConfig(data="digits")
 
@@ -60,8 +70,42 @@ def test_cells_have_folders_and_seeds_of_their_own(tmp_path: Path) -> None:
 
 
 def test_numbers_that_no_scheme_takes_are_refused() -> None:
-    with pytest.raises(UserError, match="none of the schemes mdlm takes 'low'"):
+    with pytest.raises(UserError, match="the scheme 'mdlm' does not take 'low'"):
         plan_rows(ImagesConfig(data="digits", low=0.2), WING.ratios, ["mdlm"])
+
+
+@pytest.mark.parametrize(
+    ("schemes", "ratios", "fields", "message"),
+    [
+        (["fixed"], [0.5], {"sampling": "stratified"}, r"the scheme 'fixed' does not take 'sampling': leave it out"),
+        (["fixed"], [0.5], {"per": "sample"}, "does not take 'per'"),
+        (["fixed"], [0.5], {"decay": 0.01}, r"does not take 'decay'.*\(dynamic, r2mae-dynamic\)"),
+        (["fixed", "mdlm"], None, {"cl_warmup": 3}, "none of fixed, mdlm takes 'cl_warmup'"),
+        (["fixed", "cl-k0"], None, {"cl_end": 3}, r"takes 'cl_end'.*\(cl, r2mae-cl\)"),
+        (
+            ["fixed", "r2mae"],
+            [0.5],
+            {"ratio": 0.3},
+            "--ratios says which fixed ratios run: --ratio would change nothing",
+        ),
+        (["fixed", "mdlm"], [0.5], {"low": 0.3}, "--low would change nothing"),
+    ],
+)
+def test_options_that_no_row_would_use_are_refused(
+    schemes: list[str], ratios: list[float] | None, fields: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(UserError, match=message):
+        plan_rows(ImagesConfig(data="digits", **fields), WING.ratios, schemes, ratios)
+
+
+def test_a_row_holds_the_options_of_its_scheme_alone() -> None:
+    fields: dict[str, Any] = {"sampling": "stratified", "decay": 0.01, "cl_start": 3, "ratio": 0.6, "low": 0.55}
+    base = ImagesConfig(data="digits", **fields)
+    assert set(SCHEME_DEFAULTS) == set(SCHEME_OPTIONS)
+    for row in plan_rows(base, WING.ratios, scheme_names()):
+        kept = {name for name in SCHEME_OPTIONS if getattr(row.config, name) != SCHEME_DEFAULTS[name]}
+        assert kept == set(fields) & set(scheme_takes(row.scheme)) | ({"ratio"} if row.scheme == "fixed" else set())
+        assert row_of(row.config, WING.ratios) == row
 
 
 def test_lists_as_people_type_them() -> None:
@@ -70,6 +114,14 @@ def test_lists_as_people_type_them() -> None:
     assert parse_ratios(["0.1", "0.5"]) == [0.1, 0.5]
     with pytest.raises(UserError, match="ratios must be numbers"):
         parse_ratios(["half"])
+
+
+def test_baselines_as_people_type_them() -> None:
+    assert parse_baselines(None, ("pixels", "pca")) == ["pixels", "pca"]
+    assert parse_baselines(["none"], ("pixels", "pca")) == []
+    assert parse_baselines(["pca", "mean"], ()) == ["pca", "mean"]
+    with pytest.raises(UserError, match="name either none or pca"):
+        parse_baselines(["none", "pca"], ())
 
 
 def test_seeds_as_people_type_them() -> None:

@@ -68,8 +68,12 @@ def test_own_numbers_win() -> None:
     [
         ("r2mea", {}, "did you mean 'r2mae'"),
         ("nonsense", {}, "choose from: fixed, dynamic"),
-        ("r2mae", {"ratio": 0.5}, "does not take 'ratio': it takes low and high"),
-        ("mdlm", {"low": 0.1}, "it takes no numbers"),
+        (
+            "r2mae",
+            {"ratio": 0.5},
+            r"does not take 'ratio': leave it out, or choose a scheme that does \(fixed, cl, cl-k0\)",
+        ),
+        ("mdlm", {"low": 0.1}, "the scheme 'mdlm' does not take 'low'"),
         ("r2mae", {"low": 0.9}, r"low \(0.9\) is above high \(0.5\), and high is the default: give high, too"),
         ("r2mae", {"high": 0.01}, r"and low is the default: give low, too"),
         ("r2mae", {"low": 0.9, "high": 0.5}, "exchange them"),
@@ -86,6 +90,9 @@ def test_a_name_is_taken_once() -> None:
     with pytest.raises(ValueError, match="already"):
         register("fixed", takes=[])(lambda numbers: make_scheme("fixed", numbers))
     assert scheme_takes("fixed") == ("ratio",)
+    with pytest.raises(ValueError, match="no scheme takes 'hihg': choose from ratio, low, high"):
+        register("strange", takes=["low", "hihg"])(lambda numbers: make_scheme("fixed", numbers))
+    assert "strange" not in scheme_names()
 
 
 def test_gradient_multiplier_falls_from_one_to_minus_one() -> None:

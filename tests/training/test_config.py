@@ -71,7 +71,7 @@ def test_differences_leave_the_machine_out() -> None:
 def test_schemes_from_a_configuration() -> None:
     scheme = scheme_of(ImagesConfig(data="x", sampling="stratified", low=0.3), WING.ratios)
     assert scheme.ratio == Uniform(0.3, 0.9, sampling="stratified")
-    with pytest.raises(UserError, match="choices of the schemes r2mae and mdlm"):
+    with pytest.raises(UserError, match=r"'fixed' does not take 'per': leave it out, .*\(mdlm, r2mae\)"):
         scheme_of(ImagesConfig(data="x", scheme="fixed", per="sample"), WING.ratios)
     with pytest.raises(UserError, match="did you mean 'dynamic'"):
         scheme_of(ImagesConfig(data="x", scheme="dynamc"), WING.ratios)
@@ -88,9 +88,14 @@ def test_own_schedules_reach_the_scheme() -> None:
     assert curriculum.iterations == 7
     assert [curriculum.frozen(step) for step in (4, 5)] == [True, False]
     assert [curriculum.multiplier_at(step) for step in (10, 20, 30, 999)] == [1, 0, -1, -1]
-    for fields in ({"decay": 0.1}, {"cl_warmup": 3}):
-        with pytest.raises(UserError, match=r"decay is for|cl_ options are for"):
-            scheme_of(ImagesConfig(data="x", **fields), WING.ratios)  # type: ignore[arg-type]
+    for name, fields in (
+        ("r2mae", {"decay": 0.1}),
+        ("r2mae", {"cl_warmup": 3}),
+        ("cl-k0", {"cl_start": 3}),  # its multiplier never falls
+        ("r2mae-cl", {"sampling": "stratified"}),
+    ):
+        with pytest.raises(UserError, match=f"the scheme '{name}' does not take '{next(iter(fields))}'"):
+            scheme_of(ImagesConfig(data="x", scheme=name, **fields), WING.ratios)  # type: ignore[arg-type]
 
 
 def test_whole_numbers_of_yaml_are_floats_where_floats_belong() -> None:

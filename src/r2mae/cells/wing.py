@@ -112,6 +112,8 @@ class CellsWing:
             )
         return evaluate(config, task, model, data, **options)
 
+    default_baselines: tuple[str, ...] = ()
+
     def baselines_of(self, config: CellsConfig) -> tuple[str, ...]:
         """Return expression, pca, scvi, and the keys of the file's ``.obsm``."""
         from r2mae.cells.baselines import baselines_of

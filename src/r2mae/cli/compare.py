@@ -13,7 +13,7 @@ _OWN = ("schemes", "seeds", "ratios", "baselines")
 
 def run(words: Sequence[str]) -> int:
     """Run the command."""
-    from r2mae.experiments.plan import DEFAULT_SCHEMES, parse_ratios, parse_seeds, plan_rows, words_of
+    from r2mae.experiments.plan import DEFAULT_SCHEMES, parse_baselines, parse_ratios, parse_seeds, plan_rows, words_of
     from r2mae.masking.schemes import scheme_names
 
     subject = read_subject("compare", words)
@@ -37,8 +37,8 @@ def run(words: Sequence[str]) -> int:
         "--baselines",
         nargs="+",
         type=str,
-        default=[],
-        help="Rows that are measured, not pretrained; of cells expression, pca, scvi, and keys of the file's obsm.",
+        help="Rows that are measured, not pretrained, or none. Of images pixels, pca and mean (by default all three); "
+        "of cells expression, pca, scvi, and keys of the file's obsm (by default none).",
     )
     parser.add_argument("--jobs", type=int, help="Processes; by default one per core.")
     parser.add_argument("--out", type=str, help="Folder of the comparison; by default runs/compare-DATA.")
@@ -46,6 +46,9 @@ def run(words: Sequence[str]) -> int:
     parser.set_defaults(**{name: subject.given[name] for name in _OWN if name in subject.given})
     values = parser.read(subject.words)
     config = make_config(subject, values)
+    named = None if values["baselines"] is None else words_of(values["baselines"])
+    baselines = parse_baselines(named, getattr(subject.wing, "default_baselines", ()))
+    values["baselines"] = baselines or ["none"]
     if values["print_config"]:
         print_config(config, **{name: values[name] for name in _OWN})
         return 0
@@ -66,7 +69,7 @@ def run(words: Sequence[str]) -> int:
         schemes=schemes,
         seeds=seeds,
         ratios=ratios,
-        baselines=words_of(values["baselines"]),
+        baselines=baselines,
         jobs=values["jobs"],
         out=out,
     )

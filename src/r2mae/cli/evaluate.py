@@ -60,7 +60,8 @@ def run(words: Sequence[str]) -> int:
         nargs="+",
         type=str,
         default=[],
-        help="For cells: measure these as well: expression, pca, scvi, and keys of the file's obsm.",
+        help="Measure these as well: of images pixels, pca, mean; of cells expression, pca, scvi, and keys of the "
+        "file's obsm.",
     )
     parser.add_argument("--device", type=str, default="auto", help="auto, cpu, cuda or cuda:N.")
     parser.add_argument("--json", action="store_true", help="Print JSON, for scripts.")

@@ -15,6 +15,7 @@ COMMANDS = {
     "evaluate": "measure a pretrained model",
     "embed": "embed data with a pretrained model",
     "theory": "risk of masked regression: formula, simulation, advice",
+    "report": "make the report of a comparison again",
     "runs": "list run folders with their state",
     "data": "list, fetch and find public data sets",
     "reproduce": "a figure or table of the paper",

@@ -4,12 +4,13 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int, Integer
+from jaxtyping import Float, Int, Integer, UInt8
 from torch import Tensor
 
 from r2mae.errors import UserError
 
-Features = Float[Tensor, "n d"] | Float[np.ndarray, "n d"]
+Features = Float[Tensor, "n d"] | Float[np.ndarray, "n d"] | UInt8[Tensor, "n d"] | UInt8[np.ndarray, "n d"]
+_ROWS = 4096  # of bytes, that are floats at a time
 Labels = Integer[Tensor, " n"] | Integer[np.ndarray, " n"]
 
 
@@ -30,7 +31,9 @@ class LinearHead:
 
     def logits(self, features: Features) -> Float[Tensor, "n classes"]:
         """Logits of every row, on the head's device."""
-        return torch.addmm(self.bias, _features(features, self.weight.device), self.weight.T)
+        x = _features(features, self.weight.device)
+        parts = x.split(_ROWS) if x.dtype == torch.uint8 else (x,)
+        return torch.cat([torch.addmm(self.bias, _floats(part), self.weight.T) for part in parts])
 
     def predict(self, features: Features) -> Int[Tensor, " n"]:
         """Class of every row, on the head's device."""
@@ -57,7 +60,8 @@ def fit_head(
     Parameters
     ----------
     features : Tensor or ndarray, shape (n, d)
-        Features of the frozen model, computed once.
+        Features of the frozen model, computed once; or pixels as bytes (uint8), which count as 0 to 1 and are turned
+        into floats a batch at a time.
     labels : Tensor or ndarray of int, shape (n,)
         Classes 0 … K−1.
     epochs, lr : int, float
@@ -98,7 +102,7 @@ def fit_head(
             order = torch.randperm(len(x), generator=generator).to(x.device)
             for start in range(0, len(x), batch_size):
                 rows = order[start : start + batch_size]
-                weight.grad, bias.grad = _gradients(weight, bias, x[rows], y[rows])
+                weight.grad, bias.grad = _gradients(weight, bias, _floats(x[rows]), y[rows])
                 optimizer.step()
     return LinearHead(weight, bias)
 
@@ -116,14 +120,19 @@ def _gradients(
     return residual.T @ x, residual.sum(dim=0)
 
 
-def _features(features: Features, device: torch.device) -> Float[Tensor, "n d"]:
-    return torch.as_tensor(features).detach().to(device=device, dtype=torch.float32)
+def _features(features: Features, device: torch.device) -> Float[Tensor, "n d"] | UInt8[Tensor, "n d"]:
+    x = torch.as_tensor(features).detach()
+    return x.to(device=device, dtype=torch.uint8 if x.dtype == torch.uint8 else torch.float32)
 
 
-def _check(x: Float[Tensor, "n d"], y: Int[Tensor, " m"]) -> None:
+def _floats(x: Float[Tensor, "batch d"] | UInt8[Tensor, "batch d"]) -> Float[Tensor, "batch d"]:
+    return x.float().mul_(1 / 255) if x.dtype == torch.uint8 else x
+
+
+def _check(x: Float[Tensor, "n d"] | UInt8[Tensor, "n d"], y: Int[Tensor, " m"]) -> None:
     if len(x) == 0 or len(x) != len(y):
         raise UserError(f"linear probe: {len(x)} rows of features and {len(y)} labels; expected as many, one at least")
-    if not bool(torch.isfinite(x).all()):
+    if x.is_floating_point() and not bool(torch.isfinite(x).all()):
         raise UserError("linear probe: the features hold NaN or infinity; check the model's training")
     if int(y.min()) < 0:
         raise UserError(f"linear probe: labels must be 0, 1, …; found {int(y.min())}")

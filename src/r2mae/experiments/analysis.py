@@ -1,6 +1,6 @@
 """What a comparison says: intervals, paired differences from the best fixed ratio, ranks, a headline.
 
-Seeds are paired, since cells of one seed share data split, order and masks. "Best fixed" is chosen for every seed by
+Seeds are paired, since runs of one seed share data split, order and masks. "Best fixed" is chosen for every seed by
 the mean over the other seeds, so that choosing the best of many ratios is not itself mistaken for skill.
 """
 
@@ -23,7 +23,15 @@ from r2mae.evaluation.statistics import (
     rank_table,
 )
 from r2mae.experiments.results import Comparison
-from r2mae.experiments.wording import BEST_FIXED, CONFIDENCE, decimals, headline, listing, standings
+from r2mae.experiments.wording import (
+    BEST_FIXED,
+    CONFIDENCE,
+    beyond_the_edge,
+    decimals,
+    headline,
+    listing,
+    standings,
+)
 
 SCHEMA_VERSION = 1
 SUMMARY_COLUMNS = ("label", "metric", "mean", "low", "high", "n", "method")
@@ -118,13 +126,18 @@ class Analysis:
         best = rows["mean"].max() if up else rows["mean"].min()
         return set(rows.loc[rows["mean"] == best, "label"])
 
+    def seeds(self, label: str) -> int:
+        """Return how many seeds a label's primary score is a mean of, or any score where it has no such score."""
+        first, *others = (int(self.interval(label, metric.name)["n"] or 0) for metric in self.metrics)
+        return first or max(others, default=0)
+
     def average_rank(self, label: str) -> float:
         """Return a label's average rank, NaN where it lacks a metric."""
         return float(self.ranks[AVERAGE_RANK].to_dict().get(label, np.nan))
 
 
 def scores_by_seed(comparison: Comparison, metric: str) -> pd.DataFrame:
-    """Return a metric as a table of seeds × labels, in the order of display; NaN where a cell has no value."""
+    """Return a metric as a table of seeds × labels, in the order of display; NaN where a run has no value."""
     table = comparison.table
     if metric not in table:
         return pd.DataFrame(np.nan, index=sorted(set(table["seed"])), columns=comparison.labels)
@@ -145,18 +158,18 @@ def analyse(comparison: Comparison) -> Analysis:
     Parameters
     ----------
     comparison : Comparison
-        Finished cells; missing cells and missing values are left out of means and pairs.
+        Finished runs; missing runs and missing values are left out of means and pairs.
 
     Raises
     ------
     UserError
-        If no cell has a score.
+        If no run has a score.
     """
     scores = {metric.name: scores_by_seed(comparison, metric.name) for metric in comparison.metrics}
     metrics = tuple(metric for metric in comparison.metrics if scores[metric.name].notna().to_numpy().any())
     if not metrics:
         names = listing([metric.name for metric in comparison.metrics])
-        raise UserError(f"the comparison {comparison.title!r} has no value of {names}: run its cells first")
+        raise UserError(f"the comparison {comparison.title!r} has no value of {names}: finish its runs first")
     scores = {metric.name: scores[metric.name] for metric in metrics}
     fixed = fixed_labels(comparison)
     summary = _summary(metrics, scores)
@@ -317,11 +330,14 @@ def _notes(
 ) -> list[str]:
     notes = [comparison.measured] if comparison.measured else []
     primary = metrics[0]
+    notes += _given(comparison.config.get("rows") or {})
     absent = [metric.label for metric in comparison.metrics if metric not in metrics and not metric.optional]
     if absent:
-        notes.append(f"No cell has a value of {listing(absent)}; the headline speaks of {primary.label}.")
+        notes.append(f"No run has a value of {listing(absent)}; the headline speaks of {primary.label}.")
     table = scores[primary.name]
     for label in table:
+        if label in comparison.baselines and table[label].isna().all():
+            continue  # the mean image has no embedding to probe: nothing is missing
         missing = [str(seed) for seed in table.index[table[label].isna()]]
         if missing:
             word = "seed" if len(missing) == 1 else "seeds"
@@ -331,7 +347,24 @@ def _notes(
     choice = chosen.get(primary.name)
     if choice and not choice.held_out:
         notes.append("With one seed the best fixed ratio is the one that is best on that very seed.")
+    ratios = comparison.table.drop_duplicates("label").set_index("label")["ratio"].dropna().to_dict()
+    means = {float(ratio): float(table[label].mean()) for label, ratio in ratios.items()}
+    if primary.higher_is_better is not None and (edge := beyond_the_edge(means, up=primary.higher_is_better)):
+        notes.append(edge)
     return notes
+
+
+def _given(rows: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Say which rows took the options that somebody gave: not every scheme takes them."""
+    takers: dict[str, list[str]] = {}
+    for label, row in rows.items():
+        for option in row.get("given", ()):
+            takers.setdefault(f"{option} {row[option]}", []).append(label)
+    if not takers:
+        return []
+    return [
+        f"Given options, and the rows that took them: {'; '.join(f'{o} ({listing(r)})' for o, r in takers.items())}."
+    ]
 
 
 def _line(table: pd.DataFrame, **where: str) -> dict[str, Any] | None:

@@ -11,15 +11,15 @@ from r2mae.evaluation.metrics import Metric
 from r2mae.experiments.plan import Cell
 from r2mae.training.progress import time_columns
 
-_MEASURING = 0.15  # share of a cell's work
+_MEASURING = 0.15  # share of a run's work
 _PAUSE = 60.0  # seconds between lines where there is no terminal for bars
-_FEW = 4  # running cells that a line names
+_FEW = 4  # runs that a line names
 
 
 class Board:
-    """A bar for the whole comparison with a time to finish, and one for each cell that runs.
+    """A bar for the whole comparison with a time to finish, and one for each run under way.
 
-    In a file or pipe there are no bars, only the line that each finished cell leaves, and now and then one with the
+    In a file or pipe there are no bars, only the line that each finished run leaves, and now and then one with the
     time to finish.
 
     Parameters
@@ -29,7 +29,7 @@ class Board:
     console : Console
         Where to show it.
     metric : Metric
-        What a finished cell's line tells.
+        What a finished run's line tells.
     clock : callable
         Tells seconds.
     """
@@ -46,7 +46,7 @@ class Board:
         self.cells, self.waiting, self.console, self.metric = cells, list(waiting), console, metric
         self.clock = clock
         self._done = len(cells) - len(waiting)
-        self._first: dict[int, int] = {}  # the step at which each cell goes on
+        self._first: dict[int, int] = {}  # the step at which each run goes on
         self._progress = Progress(
             *time_columns(counted=False),
             TextColumn("{task.fields[note]}"),
@@ -60,10 +60,10 @@ class Board:
     def __enter__(self) -> "Board":
         """Open the display."""
         if self._done:
-            self.console.print(f"{self._done} of {len(self.cells)} cells are finished already", soft_wrap=True)
+            self.console.print(f"{self._done} of {len(self.cells)} runs are finished already", soft_wrap=True)
         self._began = self._told = self.clock()
         self._progress.start()
-        self._all = self._progress.add_task("all cells", total=None, note=self._note(), visible=bool(self.waiting))
+        self._all = self._progress.add_task("all runs", total=None, note=self._note(), visible=bool(self.waiting))
         return self
 
     def __exit__(
@@ -73,7 +73,7 @@ class Board:
         self._progress.stop()
 
     def update(self, steps: Sequence[tuple[int, int]]) -> None:
-        """Show steps done and planned of every waiting cell (0 planned: not begun)."""
+        """Show steps done and planned of every waiting run (0 planned: not begun)."""
         for place, (done, planned) in enumerate(steps):
             if planned:
                 self._first.setdefault(place, done)
@@ -82,7 +82,7 @@ class Board:
         known = [planned for _, planned in steps if planned]
         if not known:
             return
-        # Cells that have not begun are taken to be as long as those that have; measuring counts as some steps more.
+        # Runs that have not begun are taken to be as long as those that have; measuring counts as some steps more.
         total = (1 + _MEASURING) * len(steps) * sum(known) / len(known)
         measured = sum(_MEASURING * steps[place][1] for place in self._ended)
         done_all = sum(done for done, _ in steps) + measured
@@ -98,18 +98,18 @@ class Board:
             self._progress.update(self._bars[place], completed=done, visible=place not in self._ended, note=note)
 
     def _tell(self, steps: Sequence[tuple[int, int]]) -> None:
-        """Leave a line now and then: the time to finish, or before anything is finished how far the cells are."""
+        """Leave a line now and then: the time to finish, or before anything is finished how far the runs are."""
         now = self.clock()
         if now - self._told < _PAUSE or len(self._ended) == len(self.waiting):
             return
         self._told = now
         left = self._seconds_left(steps, now - self._began)
         more = _in_words(left) if left is not None else self._running(steps)
-        text = f"all cells: {self._done} of {len(self.cells)} done{more}"
+        text = f"all runs: {self._done} of {len(self.cells)} done{more}"
         self.console.print(text, soft_wrap=True, markup=False, highlight=False)
 
     def _seconds_left(self, steps: Sequence[tuple[int, int]], seconds: float) -> float | None:
-        """Return how long the rest takes at the pace since the start, None before a cell has shown what one takes."""
+        """Return how long the rest takes at the pace since the start, None before a run has shown what one takes."""
         if not self._ended - self._failed:
             return None
         known = [planned for _, planned in steps if planned]
@@ -133,7 +133,7 @@ class Board:
         return f"; {', '.join(told[:_FEW])}{more}" if told else ""
 
     def finished(self, cell: Cell, seconds: float, scores: dict[str, float]) -> None:
-        """Leave a line about a finished cell."""
+        """Leave a line about a finished run."""
         self._done += 1
         self._ended.add(self.waiting.index(cell))
         score = scores.get(self.metric.name)
@@ -146,7 +146,7 @@ class Board:
         )
 
     def failed(self, cell: Cell, error: Exception) -> None:
-        """Leave a line about a failed cell."""
+        """Leave a line about a failed run."""
         place = self.waiting.index(cell)
         self._ended.add(place)
         self._failed.add(place)

@@ -22,7 +22,8 @@ from rich.console import Console
 from r2mae.errors import UserError
 from r2mae.experiments.board import Board
 from r2mae.experiments.cell import check_baselines, measure_baseline, pretrain, scores_of, tell
-from r2mae.experiments.gather import gather, shared_fields
+from r2mae.experiments.finished import agree, finished_cells, shared_fields
+from r2mae.experiments.gather import gather
 from r2mae.experiments.plan import Cell, baseline_rows, fixed_label, plan_cells, plan_rows
 from r2mae.experiments.results import Comparison
 from r2mae.experiments.wing import HasBaselines, Wing
@@ -50,15 +51,15 @@ def compare(
     jobs: int | None = None,
     console: Console | None = None,
 ) -> Comparison:
-    """Run what is missing of a comparison and gather it.
+    """Run what is missing of a comparison, and gather everything that is finished in its folder.
 
-    Cells that are finished are never repeated, half-finished ones go on. Every cell computes with one thread, so that
+    Runs that are finished are never repeated, half-finished ones go on. Every one computes with one thread, so that
     its result does not depend on how many run beside it.
 
     Parameters
     ----------
     base : RunConfig
-        What all cells share.
+        What all runs share.
     wing : Wing
         Of the data.
     schemes, ratios
@@ -77,10 +78,10 @@ def compare(
     Raises
     ------
     UserError
-        If a cell fails (the others are kept), or the folder belongs to other configurations.
+        If a run fails (the others are kept), or the folder belongs to other configurations.
     """
     if base.devices > 1:
-        raise UserError("a comparison trains each cell on one device: leave --devices out, and use --jobs")
+        raise UserError("a comparison trains each run on one device: leave --devices out, and use --jobs")
     if jobs is not None and jobs < 1:
         raise UserError(f"jobs must be 1 or more, not {jobs}")
     base = replace(base, threads=base.threads or 1)
@@ -95,6 +96,7 @@ def compare(
         print_of_data = wing.fingerprint(base)
         for cell in cells:
             _check(cell, print_of_data)
+        agree([*finished_cells(out, wing, base), *cells])
         write_json(out / "compare.json", shared)
         waiting = [cell for cell in cells if not _finished(cell)]
         with Board(cells, waiting, console or Console(stderr=True), wing.metrics_of(base)[0]) as board:
@@ -102,7 +104,8 @@ def compare(
                 with _one_interrupt():
                     _run(waiting, wing, board, min(_jobs(jobs, base.device), len(waiting)))
         labels = {"default_fixed_label": fixed_label(wing.ratios.fixed if base.ratio is None else base.ratio)}
-        return gather(cells, wing, base, extra=labels)
+        everything = finished_cells(out, wing, base, [row.label for row in rows])
+        return gather(everything, wing, base, extra=labels)
 
 
 _OURS = {"runs", "figures", "compare.json", "results.csv", "results.json", "report.html"}
@@ -196,7 +199,7 @@ def _run(waiting: Sequence[Cell], wing: Wing, board: Board, jobs: int) -> None:
         if isinstance(reason, BrokenProcessPool):
             raise UserError(
                 "a process of the comparison ended unexpectedly (out of memory?): run the same command again to go on, "
-                "with --jobs 1 if memory is short; finished cells are kept"
+                "with --jobs 1 if memory is short; finished runs are kept"
             ) from None
         raise
     if failed:
@@ -204,7 +207,7 @@ def _run(waiting: Sequence[Cell], wing: Wing, board: Board, jobs: int) -> None:
         if not isinstance(first, UserError):
             raise first
         more = f" ({len(failed) - 1} more failed)" if len(failed) > 1 else ""
-        raise UserError(f"{cell.row.label}, seed {cell.seed}: {first}{more}; the other cells are kept")
+        raise UserError(f"{cell.row.label}, seed {cell.seed}: {first}{more}; the other runs are kept")
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from jaxtyping import Float
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
+from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
 
 from r2mae.errors import UserError
 from r2mae.evaluation.metrics import Metric
@@ -63,11 +63,14 @@ def score_by_scheme(comparison: Comparison, analysis: Analysis, metric: Metric |
     """
     metric = metric or analysis.primary
     scores = scores_by_seed(comparison, metric.name)
+    # The mean image has no embedding to probe: a baseline without such a score is left out, not missing.
+    bare = {label for label in comparison.baselines if not analysis.interval(label, metric.name)["n"]}
+    labels = [label for label in comparison.labels if label not in bare]
     colours, places = colours_of(comparison), analysis.decimals[metric.name]
     with figure_style():
-        figure = Figure(figsize=(WIDTH, 1.5 + 0.36 * len(comparison.labels)), layout="constrained")
+        figure = Figure(figsize=(WIDTH, 1.5 + 0.36 * len(labels)), layout="constrained")
         axes = figure.add_subplot()
-        for y, label in enumerate(comparison.labels):
+        for y, label in enumerate(labels):
             row = analysis.interval(label, metric.name)
             values = scores[label].dropna().to_numpy()
             if len(values) > 1:
@@ -80,8 +83,8 @@ def score_by_scheme(comparison: Comparison, analysis: Analysis, metric: Metric |
             best = float(np.mean(choice.scores))
             axes.axvline(best, color="#333333", ls="--", lw=1, zorder=1)
             _text(axes, best, 1.01, "best fixed", transform=axes.get_xaxis_transform(), ha="center", fontsize=9)
-        axes.set_yticks(range(len(comparison.labels)), comparison.labels)
-        axes.set_ylim(len(comparison.labels) - 0.4, -0.6)
+        axes.set_yticks(range(len(labels)), labels)
+        axes.set_ylim(len(labels) - 0.4, -0.6)
         axes.tick_params(axis="y", length=0)
         axes.grid(axis="x")
         axes.spines["left"].set_visible(False)
@@ -92,7 +95,10 @@ def score_by_scheme(comparison: Comparison, analysis: Analysis, metric: Metric |
 
 
 def score_against_ratio(comparison: Comparison, analysis: Analysis, metric: Metric | None = None) -> Figure:
-    """Fixed ratios as a curve over the mask ratio; every other scheme as a bar over its range, at its mean.
+    """Fixed ratios as a curve over the mask ratio; every other scheme as a bar over its range.
+
+    A diamond over the axis of ratios is a fixed ratio's. Schemes of many ratios have theirs in a panel without such an
+    axis, so that nobody reads a ratio from where it stands.
 
     Parameters
     ----------
@@ -109,27 +115,31 @@ def score_against_ratio(comparison: Comparison, analysis: Analysis, metric: Metr
     ends = {label: part[["low", "high"]].iloc[0].tolist() for label, part in comparison.table.groupby("label")}
     with figure_style():
         figure = Figure(figsize=(WIDTH, 4.2 + 0.22 * ((len(others) + len(bare) + 4) // 4)), layout="constrained")
-        axes = figure.add_subplot()
+        axes, beside = _ratio_axes(figure, len(others))
         dashes = dashes_of(comparison)
         for label in bare:
-            axes.axhline(rows[label]["mean"], color=colours[label], ls=dashes[label], lw=1.2, zorder=1)
+            for one in (axes, beside):
+                if one is not None:
+                    one.axhline(rows[label]["mean"], color=colours[label], ls=dashes[label], lw=1.2, zorder=1)
         curve = [(ratio, rows[label]) for label, ratio in fixed.items() if rows[label]["n"] > 0]
         grey = to_rgb(COLOURS["fixed"])
         axes.plot([ratio for ratio, _ in curve], [row["mean"] for _, row in curve], "-", color=grey, lw=1.5)
         for ratio, row in curve:
             _point(axes, row, ratio, grey)
         handles = [Line2D([], [], color=grey, marker="D", ms=5, label="fixed ratio")] if curve else []
-        taken = [ratio for ratio, _ in curve]
-        for label in others:
+        for place, label in enumerate(others):
             low, high = ends[label]
-            taken.append(x := _free_place(low, high, taken))
+            mean, colour = rows[label]["mean"], colours[label]
             if high > low:
-                axes.plot([low, high], [rows[label]["mean"]] * 2, "-", color=colours[label], lw=3, alpha=0.75)
-            _point(axes, rows[label], x, colours[label])
-            handles.append(Line2D([], [], color=colours[label], lw=3, marker="D", ms=5, label=label))
+                axes.plot([low, high], [mean] * 2, "-", color=colour, lw=3, alpha=0.75)
+            else:
+                axes.plot([low], [mean], "_", color=colour, ms=10, mew=3, alpha=0.75, zorder=4)
+            if beside is not None:
+                _point(beside, rows[label], place, colour)
+            handles.append(Line2D([], [], color=colour, lw=3, marker="D", ms=5, label=label))
         handles += [Line2D([], [], color=colours[label], lw=1.2, ls=dashes[label], label=label) for label in bare]
         axes.set_xlim(-0.02, 1.02)
-        axes.set_xticks(np.arange(0, 1.01, 0.1))
+        axes.set_xticks(np.arange(0, 1.01, 0.1 if len(others) < 6 else 0.2))
         axes.grid()
         axes.set_xlabel("mask ratio")
         axes.set_title(f"{_title(comparison)}: {_direction(metric)}")
@@ -248,22 +258,26 @@ def _ratios_of(comparison: Comparison) -> dict[str, float]:
     return dict(sorted(((label, float(first[label])) for label in fixed_labels(comparison)), key=lambda pair: pair[1]))
 
 
+def _ratio_axes(figure: Figure, others: int) -> "tuple[Axes, Axes | None]":
+    """Return axes over the mask ratio, and beside them, on the same height, a panel for the means of other schemes."""
+    if not others:
+        return figure.add_subplot(), None
+    share = 0.06 * others
+    axes, beside = figure.subplots(1, 2, sharey=True, gridspec_kw={"width_ratios": [1 - min(share, 0.5), share]})
+    beside.set_xlim(-0.7, others - 0.3)
+    beside.set_xticks([])
+    beside.set_xlabel("schemes")
+    beside.grid(axis="y")
+    beside.spines["left"].set_visible(False)
+    beside.tick_params(axis="y", length=0)
+    return axes, beside
+
+
 def dashes_of(comparison: Comparison) -> dict[str, str]:
     """Return a line style per label: greys need one to be told apart, and so do two labels of one scheme."""
     schemes = dict(zip(comparison.table["label"], comparison.table["scheme"], strict=True))
     turns = {scheme: cycle(_DASHES) for scheme in schemes.values()}
     return {label: next(turns[scheme]) for label, scheme in schemes.items()}
-
-
-def _free_place(low: float, high: float, taken: Sequence[float]) -> float:
-    """Return where on a scheme's range its interval hides no other; beside the ratio if there is just one."""
-    if low == high:
-        places = np.array([low + 0.02, low - 0.02])
-    else:
-        places = np.linspace(low, high, 21)[1:-1]
-        places = places[np.argsort(np.abs(places - (low + high) / 2), kind="stable")]
-    room = np.min(np.abs(places[:, None] - np.array([*taken, -1.0])), axis=1)
-    return float(places[int(np.argmax(room.clip(max=0.05).round(9)))])
 
 
 def _point(
@@ -302,7 +316,6 @@ def _log_where_sensible(axes: "Axes", values: pd.Series | np.ndarray) -> None:
             axes.set_ylim(bottom=lowest)
         close = values.max() < 100 * lowest
         axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 3.0, 5.0) if close else (1.0, 3.0)))
-        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
         axes.yaxis.set_minor_locator(NullLocator())
 
 

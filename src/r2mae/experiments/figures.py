@@ -64,8 +64,9 @@ def comparison_figures(comparison: Comparison, analysis: Analysis) -> list[Named
         figures.append(NamedFigure(name, f"Score by scheme: {metric.label}", f"{caption}.", drawing))
     for metric in analysis.metrics:
         caption = (
-            f"{metric.label.capitalize()} of fixed ratios (grey) and of the other schemes, drawn as bars over the "
-            f"range of their ratios; diamonds are means{intervals}, set apart where they would hide each other."
+            f"{metric.label.capitalize()} of fixed ratios (grey, each over its ratio) and of the other schemes: bars "
+            f"run over the range of their ratios, at their mean. Diamonds are means{intervals}; those of schemes "
+            "stand beside the axis, since they have no single ratio."
         )
         drawing = score_against_ratio(comparison, analysis, metric)
         name = "score_against_ratio" + _suffix(analysis, metric)

@@ -1,5 +1,6 @@
 """From the run folders of a comparison to one :class:`Comparison`."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -10,43 +11,83 @@ import pandas as pd
 
 from r2mae.errors import UserError
 from r2mae.experiments.cell import scores_of
+from r2mae.experiments.finished import shared_fields
 from r2mae.experiments.plan import Cell
 from r2mae.experiments.results import Comparison, Reconstructions
 from r2mae.experiments.wing import Wing
 from r2mae.files import atomic_write
-from r2mae.training.config import MACHINE_FIELDS, RunConfig
-from r2mae.training.folder import RunFolder, environment, remedy_for
+from r2mae.masking.ratios import LinearDecay, UniformAbove
+from r2mae.masking.schemes import scheme_takes
+from r2mae.training.config import RunConfig, given_options, scheme_of
+from r2mae.training.folder import RunFolder, environment, read_json, remedy_for
 from r2mae.training.saving import load_model
 
 _POINTS = 200
-# These differ between the rows of a comparison, and stand in its table.
-_OF_ROWS = {"scheme", "ratio", "low", "high", "seed", "preset"}
 
 
-def shared_fields(base: RunConfig) -> dict[str, Any]:
-    """Return what all cells of a comparison have in common; the rest stands in its table."""
-    return {key: value for key, value in base.to_dict().items() if key not in _OF_ROWS | MACHINE_FIELDS}
-
-
-def gather(cells: Sequence[Cell], wing: Wing, base: RunConfig, extra: Mapping[str, Any]) -> Comparison:
-    """Read scores, curves, ratios and examples of finished cells."""
+def gather(
+    cells: Sequence[Cell], wing: Wing, base: RunConfig, extra: Mapping[str, Any], *, examples: bool = True
+) -> Comparison:
+    """Read scores, curves, ratios and (unless told not to) examples of finished cells."""
     order = {label: place for place, label in enumerate(dict.fromkeys(cell.row.label for cell in cells))}
     ordered = sorted(cells, key=lambda cell: (order[cell.row.label], cell.seed))
     trained = [cell for cell in ordered if not cell.row.baseline]
-    first = cells[0].seed
+    first = _first_seed(trained)
     table = pd.DataFrame([_line(cell) for cell in ordered])
-    seeds = [int(seed) for seed in dict.fromkeys(cell.seed for cell in cells)]
+    seeds = sorted({int(cell.seed) for cell in cells})
+    shown = [cell for cell in trained if cell.seed == first]
     return Comparison(
         title=Path(base.data).name,
         metrics=wing.metrics_of(base),
         table=table,
         curves=pd.concat([_curve(cell) for cell in trained], ignore_index=True),
-        ratios={cell.row.label: _metrics(cell)["ratio"].to_numpy() for cell in trained if cell.seed == first},
-        reconstructions=_examples([cell for cell in trained if cell.seed == first], wing),
-        config={**shared_fields(base), "schemes": list(order), "seeds": seeds, **extra},
+        ratios={cell.row.label: _metrics(cell)["ratio"].to_numpy() for cell in shown},
+        reconstructions=_examples(shown, wing) if examples else None,
+        config={**_shared(base), "schemes": list(order), "seeds": seeds, "rows": _rows(trained, wing), **extra},
         environment=environment(),
         measured=base.measured_in_words(),
     )
+
+
+def _first_seed(trained: Sequence[Cell]) -> int:
+    """Return the lowest of the seeds under which most rows have run: examples are compared within one seed."""
+    counts = Counter(cell.seed for cell in trained)
+    return min(counts, key=lambda seed: (-counts[seed], seed))
+
+
+def _shared(base: RunConfig) -> dict[str, Any]:
+    """Return what all rows used; epochs say nothing where steps are given."""
+    return {key: value for key, value in shared_fields(base).items() if key != "epochs" or base.steps is None}
+
+
+def _rows(trained: Sequence[Cell], wing: Wing) -> dict[str, dict[str, Any]]:
+    """Return for every row the options that its scheme takes, as they were used, and which of them were given."""
+    first = {cell.row.label: cell for cell in reversed(trained)}
+    return {label: _used(first[label], wing) for label in reversed(first)}
+
+
+def _used(cell: Cell, wing: Wing) -> dict[str, Any]:
+    config, takes = cell.row.config, scheme_takes(cell.row.scheme)
+    steps = read_json(RunFolder(cell.folder).model_file).get("steps")
+    scheme = scheme_of(config, wing.ratios).bind(steps if isinstance(steps, int) else config.steps or 1000)
+    used: dict[str, Any] = {name: getattr(config, name) for name in takes}
+    used |= {name: getattr(wing.ratios, name) for name in ("low", "high") if used.get(name, 0) is None}
+    if "ratio" in takes and config.ratio is None:
+        used["ratio"] = wing.ratios.fixed
+    ratio, curriculum = scheme.ratio, scheme.curriculum
+    falling = ratio.floor if isinstance(ratio, UniformAbove) else ratio
+    if isinstance(falling, LinearDecay):
+        used |= {"low": falling.low, "high": falling.high, "decay": falling.rate}
+    if curriculum is not None and curriculum.total_steps is not None:
+        shares = {"cl_warmup": curriculum.warmup, "cl_start": curriculum.start, "cl_end": curriculum.end}
+        used |= {
+            name: round(share * curriculum.total_steps)
+            for name, share in shares.items()
+            if name in used and used[name] is None
+        }
+        used |= {"cl_iterations": curriculum.iterations}
+    given = [name for name in given_options(config) if (config.scheme, name) != ("fixed", "ratio")]
+    return {"scheme": config.scheme, **used, "given": given}
 
 
 def _line(cell: Cell) -> dict[str, Any]:
@@ -101,6 +142,6 @@ def _examples(cells: Sequence[Cell], wing: Wing) -> Reconstructions | None:
 
 
 def write_table(comparison: Comparison, path: Path) -> None:
-    """Write ``results.csv``: one line a cell."""
+    """Write ``results.csv``: one line a run."""
     with atomic_write(path) as file:
         comparison.table.to_csv(file, index=False, lineterminator="\n", float_format="%.10g")

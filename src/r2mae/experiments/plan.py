@@ -1,4 +1,4 @@
-"""What a comparison runs: its rows (schemes, with every fixed ratio a row of its own) and cells (rows × seeds)."""
+"""What a comparison runs: its rows (schemes, with every fixed ratio a row of its own) under every seed."""
 
 import math
 from collections.abc import Sequence
@@ -7,10 +7,11 @@ from pathlib import Path
 
 from r2mae.errors import UserError
 from r2mae.experiments.results import BASELINE
-from r2mae.masking.schemes import RatioDefaults, scheme_takes
-from r2mae.training.config import RunConfig, scheme_of
+from r2mae.masking.schemes import SCHEME_OPTIONS, RatioDefaults, not_taken, scheme_takes
+from r2mae.training.config import SCHEME_DEFAULTS, RunConfig, given_options, scheme_of
 
 DEFAULT_SCHEMES = ("fixed", "dynamic", "mdlm", "r2mae", "cl", "r2mae-cl")
+_SPREAD = ("ratio", "low", "high")  # the scheme "fixed" stands for a row at each of them
 
 
 @dataclass(frozen=True)
@@ -81,10 +82,12 @@ def plan_rows(
         raise UserError(f"a scheme is named twice: {' '.join(schemes)}")
     if ratios is not None and "fixed" not in schemes:
         raise UserError("ratios are for the scheme 'fixed': add it to --schemes")
-    for number in ("low", "high", "ratio"):
-        takers = [name for name in schemes if number in _takes(name)]
-        if getattr(base, number) is not None and not takers:
-            raise UserError(f"none of the schemes {' '.join(schemes)} takes {number!r}: leave it out")
+    taken = {option for name in schemes for option in _takes(name, ratios)}
+    for option in given_options(base):
+        if option not in taken:
+            if ratios and option in _SPREAD:
+                raise UserError(f"--ratios says which fixed ratios run: --{option} would change nothing, leave it out")
+            raise UserError(not_taken(option, schemes))
     rows = []
     for name in schemes:
         if name == "fixed":
@@ -114,6 +117,16 @@ def baseline_rows(base: RunConfig, names: Sequence[str], rows: Sequence[Row]) ->
     return [Row(name, BASELINE, None, math.nan, math.nan, base) for name in names]
 
 
+def parse_baselines(words: Sequence[str] | None, usual: Sequence[str]) -> list[str]:
+    """Read ``--baselines pca mean`` and ``--baselines none``; without the option those that are usual for the wing."""
+    if words is None:
+        return list(usual)
+    others = [word for word in words if word != "none"]
+    if len(others) not in (0, len(words)):
+        raise UserError(f"--baselines none leaves all of them out: name either none or {' '.join(others)}")
+    return others
+
+
 def plan_cells(rows: Sequence[Row], seeds: Sequence[int], out: Path) -> list[Cell]:
     """Return the cells, seed by seed, so that a first comparison of all rows is there early."""
     return [
@@ -126,6 +139,24 @@ def plan_cells(rows: Sequence[Row], seeds: Sequence[int], out: Path) -> list[Cel
         for seed in seeds
         for row in rows
     ]
+
+
+def check_folder(out: Path) -> Path:
+    """Return the file in which a comparison's folder says what it is.
+
+    Raises
+    ------
+    UserError
+        If there is no such folder, or it is not one of a comparison.
+    """
+    file = out / "compare.json"
+    if not out.is_dir():
+        raise UserError(f"there is no folder {out}: name one that `r2mae compare` made")
+    if not file.is_file():
+        inner = sorted(path.parent for path in out.glob("*/compare.json"))
+        remedy = f"did you mean {inner[0]}?" if inner else "name one that `r2mae compare` made"
+        raise UserError(f"{out} is not the folder of a comparison (it has no compare.json): {remedy}")
+    return file
 
 
 def words_of(values: Sequence[object]) -> list[str]:
@@ -161,23 +192,15 @@ def fixed_label(ratio: float) -> str:
     return f"fixed {ratio:.2f}" if round(ratio, 2) == ratio else f"fixed {ratio:g}"
 
 
+def row_of(config: RunConfig, defaults: RatioDefaults) -> Row:
+    """Return the row that a run belongs to."""
+    return _row(config, defaults, config.scheme, config.ratio)
+
+
 def _row(base: RunConfig, defaults: RatioDefaults, name: str, ratio: float | None) -> Row:
-    takes = _takes(name)
-    random, learned = name in ("r2mae", "mdlm"), "cl" in name.split("-")
-    config = replace(
-        base,
-        scheme=name,
-        ratio=ratio if "ratio" in takes else None,
-        low=base.low if "low" in takes and name != "fixed" else None,
-        high=base.high if "high" in takes and name != "fixed" else None,
-        decay=base.decay if name in ("dynamic", "r2mae-dynamic") else None,
-        cl_warmup=base.cl_warmup if learned else None,
-        cl_start=base.cl_start if learned else None,
-        cl_end=base.cl_end if learned else None,
-        cl_iterations=base.cl_iterations if learned else None,
-        sampling=base.sampling if random else "independent",
-        per=base.per if random else "batch",
-    )
+    takes = scheme_takes(name)
+    own = {option: getattr(base, option) if option in takes else SCHEME_DEFAULTS[option] for option in SCHEME_OPTIONS}
+    config = replace(base, scheme=name, **{**own, "ratio": ratio if "ratio" in takes else None})
     ends = scheme_of(config, defaults).ratio.bind(base.steps or 1000)
     p, _ = ends.nodes()
     low, high = _ends(config, defaults, float(p.min()), float(p.max()))
@@ -192,9 +215,11 @@ def _row(base: RunConfig, defaults: RatioDefaults, name: str, ratio: float | Non
     )
 
 
-def _takes(name: str) -> tuple[str, ...]:
+def _takes(name: str, ratios: Sequence[float] | None) -> tuple[str, ...]:
+    """Return the options that the rows of a scheme depend on; low and high are fixed ratios unless others are named."""
     try:
-        return ("ratio", "low", "high") if name == "fixed" else scheme_takes(name)
+        takes = scheme_takes(name)
+        return takes if name != "fixed" else () if ratios else _SPREAD
     except ValueError as error:
         raise UserError(str(error)) from None
 

@@ -125,8 +125,9 @@ def _rows(comparison: Comparison, analysis: Analysis) -> list[_Row]:
             ends = interval(line["low"], line["high"], places)
             values.append(_Value(number(line["mean"], places), ends, line["mean"], best) if line["n"] else None)
         rank = analysis.average_rank(label)
-        n = analysis.interval(label, analysis.primary.name)["n"]
-        rows.append(_Row(inks[label], n, values, number(rank, 1), rank if math.isfinite(rank) else None))
+        rows.append(
+            _Row(inks[label], analysis.seeds(label), values, number(rank, 1), rank if math.isfinite(rank) else None)
+        )
     return rows
 
 

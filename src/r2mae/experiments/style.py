@@ -7,12 +7,14 @@ from pathlib import Path
 
 import matplotlib as mpl
 from matplotlib.figure import Figure
+from matplotlib.ticker import LogFormatter, LogFormatterMathtext, LogFormatterSciNotation
 
 from r2mae.files import atomic_write
 
 # Okabe and Ito's colours, told apart by colour-blind readers.
 BLUE, ORANGE, GREEN, VERMILION, PURPLE, SKY = "#0072b2", "#e69f00", "#009e73", "#d55e00", "#cc79a7", "#56b4e9"
 _DPI = 160
+_FORMULAS = (LogFormatterMathtext, LogFormatterSciNotation)
 _STYLE = {
     "font.size": 10,
     "axes.titlesize": 11,
@@ -34,6 +36,26 @@ _STYLE = {
 }
 
 
+class PlainLogFormatter(LogFormatter):
+    """Ticks of a logarithmic axis as plain numbers: matplotlib's own write formulas, which are off here."""
+
+    def __call__(self, x: float, pos: int | None = None) -> str:
+        """Return the number where matplotlib would label the tick, else nothing."""
+        return f"{x:g}" if super().__call__(x, pos) else ""
+
+
+def _plain_logs(figure: Figure) -> None:
+    """Replace what writes formulas on logarithmic axes; a formatter of one's own stays."""
+    for axes in figure.axes:
+        for axis in (axes.xaxis, axes.yaxis):
+            if axis.get_scale() != "log":
+                continue
+            if type(axis.get_major_formatter()) in _FORMULAS:
+                axis.set_major_formatter(PlainLogFormatter())
+            if type(axis.get_minor_formatter()) in _FORMULAS:
+                axis.set_minor_formatter(PlainLogFormatter(minor_thresholds=(1.0, 0.4)))
+
+
 @contextmanager
 def figure_style() -> Iterator[None]:
     """Draw and save alike on every machine, whatever its own matplotlib settings."""
@@ -47,6 +69,7 @@ def png(figure: Figure) -> bytes:
     """Return a figure as PNG, 160 dots per inch."""
     buffer = BytesIO()
     with figure_style():
+        _plain_logs(figure)
         figure.savefig(buffer, format="png", dpi=_DPI, metadata={"Software": None})
     return buffer.getvalue()
 
@@ -55,6 +78,7 @@ def svg(figure: Figure) -> str:
     """Return a figure as SVG with its text as text, the same for equal figures."""
     buffer = BytesIO()
     with figure_style():
+        _plain_logs(figure)
         figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
     return buffer.getvalue().decode()
 

@@ -34,13 +34,14 @@ def comparison_table(comparison: Comparison, analysis: Analysis, *, short: bool 
     """
     primary, paired = analysis.primary, not analysis.differences.empty
     rows = {label: analysis.interval(label, primary.name) for label in comparison.labels}
-    counts = sorted({row["n"] for row in rows.values()})
+    numbers = {label: analysis.seeds(label) for label in rows}
+    counts = sorted(set(numbers.values()))
     table = Table(
         title=_title(comparison, counts), box=None, padding=(0, 1, 0, 0), title_justify="left", title_style="bold"
     )
     columns = [_Column("scheme", [Text(label) for label in rows])]
     if len(counts) > 1:
-        columns.append(_Column("seeds", [Text(str(row["n"])) for row in rows.values()], right=True))
+        columns.append(_Column("seeds", [Text(str(n)) for n in numbers.values()], right=True))
     leaders = analysis.leaders(primary.name)
     columns.append(
         _Column(_heading(primary), [_bold(_estimate(row, analysis), label in leaders) for label, row in rows.items()])
@@ -51,7 +52,9 @@ def comparison_table(comparison: Comparison, analysis: Analysis, *, short: bool 
         columns.append(_Column("verdict", [verdict for _, verdict in gaps]))
     others = () if short else analysis.metrics[1:]
     columns += [_Column(_heading(m), _means(analysis, m, list(rows)), right=True) for m in others]
-    columns.append(_Column("mean rank", [Text(number(analysis.average_rank(label), 1)) for label in rows], right=True))
+    columns.append(
+        _Column("average rank", [Text(number(analysis.average_rank(label), 1)) for label in rows], right=True)
+    )
     for column in columns:
         table.add_column(column.wrapped, justify="right" if column.right else "left", no_wrap=True)
     for cells in zip(*(column.cells for column in columns), strict=True):

@@ -84,6 +84,10 @@ class HasAnnotations(Protocol):
 class HasBaselines(Protocol):
     """A wing that can also measure what is no pretrained model of ours: raw features, other packages, given vectors."""
 
+    @property
+    def default_baselines(self) -> tuple[str, ...]:
+        """The names of those that a comparison measures unless it is told otherwise."""
+
     def baselines_of(self, config: Any) -> tuple[str, ...]:
         """Return the names that can be asked for, given such data."""
 

@@ -98,6 +98,8 @@ def headline(
     beside = rows.loc[rows.index.isin(list(baselines)), "mean"]
     rows = rows[~rows.index.isin(list(baselines))]
     means = rows["mean"]
+    if means.empty:
+        return f"No pretrained model has a value of {metric.label}."
     best = means.max() if metric.higher_is_better else means.min()
     leaders = [str(label) for label in means.index[means == best]]
     verb = "has" if len(leaders) == 1 else "share"
@@ -161,6 +163,32 @@ def standings(differences: pd.DataFrame, metric: Metric, labels: Sequence[str], 
         if verdict in groups
     ]
     return f"{lead} the best fixed ratio in {metric.label}: {'; '.join(parts)}."
+
+
+def beyond_the_edge(means: Mapping[float, float], *, up: bool) -> str | None:
+    """Say that the best fixed ratio is the lowest or highest of those that ran, and how to look further; else None.
+
+    Parameters
+    ----------
+    means : mapping of ratio to mean score
+        Of the fixed ratios.
+    up : bool
+        Whether higher is better.
+    """
+    known = {ratio: mean for ratio, mean in sorted(means.items()) if math.isfinite(mean)}
+    ratios = list(known)
+    best = max(known.values(), default=0.0) if up else min(known.values(), default=0.0)
+    leaders = [ratio for ratio, mean in known.items() if mean == best]
+    if len(ratios) < 2 or len(leaders) != 1 or leaders[0] not in (ratios[0], ratios[-1]):
+        return None
+    edge, lowest = leaders[0], leaders[0] == ratios[0]
+    room = edge if lowest else 1 - edge  # two more ratios share what is left of the axis
+    further = [room * share if lowest else 1 - room * share for share in (0.2, 0.6)]
+    grid = " ".join(f"{ratio:g}" for ratio in sorted({*ratios, *(float(f"{ratio:.3g}") for ratio in further)}))
+    return (
+        f"The best fixed ratio, {edge:g}, is the {'lowest' if lowest else 'highest'} that ran: one still "
+        f"{'lower' if lowest else 'higher'} may be better. To look further, repeat the command with --ratios {grid}"
+    )
 
 
 def _against_best_fixed(difference: Mapping[Hashable, Any], places: int) -> str:

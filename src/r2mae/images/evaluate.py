@@ -1,10 +1,11 @@
 """What a model of images is worth: linear probe, reconstruction, effective rank."""
 
+from collections.abc import Callable
 from typing import Literal
 
 import numpy as np
 import torch
-from jaxtyping import Float32, Int64
+from jaxtyping import Float32
 from torch import nn
 
 from r2mae.errors import UserError
@@ -15,7 +16,7 @@ from r2mae.evaluation.recalibration import Recalibrate, in_both_ways
 from r2mae.evaluation.spectrum import effective_rank
 from r2mae.images.batches import ImageBatches, ImageData
 from r2mae.images.config import ImagesConfig
-from r2mae.images.data import ImageSet
+from r2mae.images.data import ImageSet, Splits
 from r2mae.images.task import PixelTask, scaled
 from r2mae.masking.keys import Key
 from r2mae.training.recalibrate import at_ratios, recalibrated
@@ -70,11 +71,7 @@ def _measure(
         scores = _whole_scores(config, task, model, data, probe)
         scores["clean_mse"] = clean_mse(task, model, batches)
     with at_ratios(task, model, data.train, RATIOS, wanted=recalibrate) as prepare:
-        device = str(next(model.parameters()).device)
-        masked = masked_losses(task, model, batches, RATIOS, device=device, prepare=prepare)
-    scores["masked_mse"] = float(np.mean(masked))
-    scores.update({f"masked_mse_{ratio:g}": loss for ratio, loss in zip(RATIOS, masked, strict=True)})
-    return scores
+        return scores | masked_scores(task, model, batches, prepare)
 
 
 def _whole_scores(
@@ -83,12 +80,9 @@ def _whole_scores(
     """Probe and spectrum of the embeddings of whole images."""
     test = embed_set(task, model, data.splits.test)
     scores: dict[str, float] = {}
-    classes = data.splits.train.classes
-    if data.splits.train.labels is not None and data.splits.test.labels is not None and classes and len(classes) > 1:
+    if has_classes(data.splits):
         train = embed_set(task, model, data.splits.train)
-        scores["probe_accuracy"] = _probe(
-            probe, train, data.splits.train.labels, test, data.splits.test.labels, config.seed
-        )
+        scores["probe_accuracy"] = probe_accuracy(probe, train, test, data.splits, config.seed)
     spectrum = effective_rank(test)
     scores["effective_rank"], scores["spectral_entropy"] = spectrum.rank, spectrum.entropy
     return scores
@@ -145,14 +139,20 @@ def complete(
     return Examples(original, masked, made, ratio)
 
 
-def _probe(
-    kind: Probe,
-    train: Float32[np.ndarray, "n d"],
-    train_labels: Int64[np.ndarray, " n"],
-    test: Float32[np.ndarray, "m d"],
-    test_labels: Int64[np.ndarray, " m"],
-    seed: int,
+def has_classes(splits: Splits) -> bool:
+    """Return whether there are labels of two classes or more to probe for."""
+    classes = splits.train.classes
+    labelled = splits.train.labels is not None and splits.test.labels is not None
+    return labelled and classes is not None and len(classes) > 1
+
+
+def probe_accuracy(
+    kind: Probe, train: Float32[np.ndarray, "n d"], test: Float32[np.ndarray, "m d"], splits: Splits, seed: int
 ) -> float:
+    """Return the accuracy on test images of a probe of embeddings; only where :func:`has_classes`."""
+    train_labels, test_labels = splits.train.labels, splits.test.labels
+    assert train_labels is not None
+    assert test_labels is not None
     if kind == "logistic":
         smallest = int(np.bincount(train_labels)[np.unique(train_labels)].min())
         if smallest < 2:
@@ -160,3 +160,16 @@ def _probe(
         probe = LinearProbe(scoring="accuracy", cv=min(5, smallest)).fit(train, train_labels)
         return float((probe.predict(test) == test_labels).mean())
     return fit_head(train, train_labels, seed=seed).accuracy(test, test_labels)
+
+
+def masked_scores(
+    task: PixelTask, model: nn.Module, batches: ImageBatches, prepare: Callable[[int], None] | None = None
+) -> dict[str, float]:
+    """Return the error at hidden pixels on frozen masks: ``masked_mse``, and at each of :data:`RATIOS`.
+
+    `prepare` is called with the place of a ratio before the model runs at it.
+    """
+    device = str(next(model.parameters()).device)
+    losses = masked_losses(task, model, batches, RATIOS, device=device, prepare=prepare)
+    by_ratio = {f"masked_mse_{ratio:g}": loss for ratio, loss in zip(RATIOS, losses, strict=True)}
+    return {"masked_mse": float(np.mean(losses)), **by_ratio}

@@ -1,6 +1,6 @@
 """The wing `images`, as the floors above see it. No torch until data or models are asked for."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import inf
 from pathlib import Path
@@ -92,6 +92,21 @@ class ImagesWing:
         from r2mae.images.evaluate import evaluate
 
         return evaluate(config, task, model, data, probe=probe, recalibrate=recalibrate)
+
+    default_baselines = ("pixels", "pca", "mean")
+
+    def baselines_of(self, config: ImagesConfig) -> tuple[str, ...]:
+        """Return pixels, pca and mean, whatever the images."""
+        return self.default_baselines
+
+    def check_baselines(self, names: Sequence[str]) -> None:
+        """Refuse nothing: none of them needs more than the wing does."""
+
+    def score_baseline(self, config: ImagesConfig, name: str, data: "ImageData", **options: Any) -> dict[str, float]:
+        """Measure a baseline as :meth:`evaluate` does a model."""
+        from r2mae.images.baselines import baseline_scores
+
+        return baseline_scores(config, name, data, **options)
 
     has_examples = True
 

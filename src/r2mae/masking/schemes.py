@@ -4,7 +4,7 @@ A scheme is one function, registered by a decorator, that turns a wing's default
 :class:`Scheme`. No torch: the networks that learn the weights are in :mod:`r2mae.masking.curriculum`.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from typing import Literal
@@ -191,14 +191,25 @@ class _Entry:
 
 _REGISTRY: dict[str, _Entry] = {}
 
+# What a run may say about its scheme. Each scheme takes some of them; what it does not take is refused.
+SCHEME_OPTIONS = (
+    *("ratio", "low", "high", "decay", "sampling", "per"),
+    *("cl_warmup", "cl_start", "cl_end", "cl_iterations"),
+)
+_CURRICULUM_OPTIONS = SCHEME_OPTIONS[-4:]
+_EASY_OPTIONS = ("cl_warmup", "cl_iterations")  # a multiplier that never falls has neither start nor end
+
 
 def register(name: str, takes: Iterable[str]) -> Callable[[Builder], Builder]:
-    """Register a scheme under `name`; `takes` names the numbers ("ratio", "low", "high") it listens to."""
+    """Register a scheme under `name`; `takes` names those of :data:`SCHEME_OPTIONS` that it listens to."""
 
     def add(build: Builder) -> Builder:
         if name in _REGISTRY:
             raise ValueError(f"there is already a scheme called {name!r}")
-        _REGISTRY[name] = _Entry(build, tuple(takes), (build.__doc__ or "").strip().splitlines()[0])
+        options = tuple(takes)
+        if strange := [option for option in options if option not in SCHEME_OPTIONS]:
+            raise ValueError(f"no scheme takes {strange[0]!r}: choose from {', '.join(SCHEME_OPTIONS)}")
+        _REGISTRY[name] = _Entry(build, options, (build.__doc__ or "").strip().splitlines()[0])
         return build
 
     return add
@@ -210,8 +221,15 @@ def scheme_names() -> list[str]:
 
 
 def scheme_takes(name: str) -> tuple[str, ...]:
-    """Return which of "ratio", "low" and "high" the scheme listens to."""
+    """Return which of :data:`SCHEME_OPTIONS` the scheme listens to."""
     return _entry(name).takes
+
+
+def not_taken(option: str, names: Sequence[str]) -> str:
+    """Say that no scheme of these takes an option, and which do."""
+    whose = f"the scheme {names[0]!r} does not take" if len(names) == 1 else f"none of {', '.join(names)} takes"
+    takers = [name for name, entry in _REGISTRY.items() if option in entry.takes]
+    return f"{whose} {option!r}: leave it out, or choose a scheme that does ({', '.join(takers)})"
 
 
 def scheme_summary(name: str) -> str:
@@ -247,8 +265,7 @@ def make_scheme(
     given = {key: value for key, value in (("ratio", ratio), ("low", low), ("high", high)) if value is not None}
     for key in given:
         if key not in entry.takes:
-            takes = " and ".join(entry.takes) or "no numbers"
-            raise ValueError(f"the scheme {name!r} does not take {key!r}: it takes {takes}")
+            raise ValueError(not_taken(key, [name]))
     numbers = defaults if ratio is None else replace(defaults, fixed=ratio)
     if low is not None or high is not None:
         bottom, top = defaults.low if low is None else low, defaults.high if high is None else high
@@ -268,49 +285,49 @@ def _fixed(numbers: RatioDefaults) -> Scheme:
     return Scheme("fixed", Fixed(numbers.fixed))
 
 
-@register("dynamic", takes=["low", "high"])
+@register("dynamic", takes=["low", "high", "decay"])
 def _dynamic(numbers: RatioDefaults) -> Scheme:
     """Ratio falls linearly from high to low over the run."""
     return Scheme("dynamic", _decay(numbers.dynamic, numbers))
 
 
-@register("mdlm", takes=[])
+@register("mdlm", takes=["sampling", "per"])
 def _mdlm(numbers: RatioDefaults) -> Scheme:
     """p ~ U(0, 1) for every mini-batch, as in masked diffusion language models."""
     return Scheme("mdlm", Uniform(0.0, 1.0))
 
 
-@register("r2mae", takes=["low", "high"])
+@register("r2mae", takes=["low", "high", "sampling", "per"])
 def _r2mae(numbers: RatioDefaults) -> Scheme:
     """p ~ U(low, high) for every mini-batch."""
     return Scheme("r2mae", Uniform(numbers.low, numbers.high))
 
 
-@register("r2mae-dynamic", takes=["low", "high"])
+@register("r2mae-dynamic", takes=["low", "high", "decay"])
 def _r2mae_dynamic(numbers: RatioDefaults) -> Scheme:
     """p ~ U(floor, high) for every mini-batch, with a floor that falls over the run."""
     return Scheme("r2mae-dynamic", UniformAbove(_decay(numbers.above or numbers.dynamic, numbers), numbers.high))
 
 
-@register("cl", takes=["ratio", "low", "high"])
+@register("cl", takes=["ratio", "low", "high", *_CURRICULUM_OPTIONS])
 def _cl(numbers: RatioDefaults) -> Scheme:
     """Fixed ratio with loss weights learned from easy to hard."""
     return Scheme("cl", Fixed(numbers.fixed), _curriculum(numbers))
 
 
-@register("cl-k0", takes=["ratio", "low", "high"])
+@register("cl-k0", takes=["ratio", "low", "high", *_EASY_OPTIONS])
 def _cl_k0(numbers: RatioDefaults) -> Scheme:
     """Fixed ratio with loss weights that always learn the easy entries."""
     return Scheme("cl-k0", Fixed(numbers.fixed), _curriculum(numbers, "constant"))
 
 
-@register("r2mae-cl", takes=["low", "high"])
+@register("r2mae-cl", takes=["low", "high", *_CURRICULUM_OPTIONS])
 def _r2mae_cl(numbers: RatioDefaults) -> Scheme:
     """Ratio from a grid on [low, high], with loss weights learned from easy to hard."""
     return Scheme("r2mae-cl", _grid(numbers), _curriculum(numbers))
 
 
-@register("r2mae-cl-k0", takes=["low", "high"])
+@register("r2mae-cl-k0", takes=["low", "high", *_EASY_OPTIONS])
 def _r2mae_cl_k0(numbers: RatioDefaults) -> Scheme:
     """Ratio from a grid on [low, high], with loss weights that always learn the easy entries."""
     return Scheme("r2mae-cl-k0", _grid(numbers), _curriculum(numbers, "constant"))

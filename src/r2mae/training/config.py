@@ -9,8 +9,15 @@ from typing import Any, ClassVar, Literal, get_args, get_origin, get_type_hints
 import yaml
 
 from r2mae.errors import UserError, nearest
-from r2mae.masking.ratios import LinearDecay, Uniform, UniformAbove
-from r2mae.masking.schemes import RatioDefaults, Scheme, make_scheme
+from r2mae.masking.ratios import LinearDecay, Ratio, Uniform, UniformAbove
+from r2mae.masking.schemes import (
+    SCHEME_OPTIONS,
+    RatioDefaults,
+    Scheme,
+    make_scheme,
+    not_taken,
+    scheme_takes,
+)
 
 # These say where and how comfortably a run is computed, not what: a run may be resumed with others.
 MACHINE_FIELDS = frozenset({"device", "devices", "workers", "threads", "save_every", "keep_every", "logger"})
@@ -236,6 +243,10 @@ class RunConfig:
         return [key for key in mine if key not in free and mine[key] != theirs.get(key)]
 
 
+_DRAWN = ("sampling", "per")
+SCHEME_DEFAULTS = {field.name: field.default for field in dataclasses.fields(RunConfig) if field.name in SCHEME_OPTIONS}
+
+
 def scheme_of(config: RunConfig, defaults: RatioDefaults) -> Scheme:
     """Return the scheme that a configuration names, unbound.
 
@@ -245,36 +256,39 @@ def scheme_of(config: RunConfig, defaults: RatioDefaults) -> Scheme:
         For an unknown scheme, impossible ratios, or options that the scheme does not listen to.
     """
     try:
+        takes = scheme_takes(config.scheme)
+        for option in given_options(config):
+            if option not in takes:
+                raise ValueError(not_taken(option, [config.scheme]))
         scheme = make_scheme(config.scheme, defaults, ratio=config.ratio, low=config.low, high=config.high)
-        scheme = _with_schedule(scheme, config)
-        if config.sampling != "independent" or config.per != "batch":
-            if not isinstance(scheme.ratio, Uniform):
-                raise ValueError(
-                    f"sampling and per are choices of the schemes r2mae and mdlm, not of {config.scheme!r}"
-                )
-            ratio = dataclasses.replace(scheme.ratio, sampling=config.sampling, per=config.per)
-            scheme = dataclasses.replace(scheme, ratio=ratio)
+        return _with_curriculum(dataclasses.replace(scheme, ratio=_with_schedule(scheme.ratio, config)), config)
     except ValueError as error:
         raise UserError(str(error)) from None
-    return scheme
 
 
-def _with_schedule(scheme: Scheme, config: RunConfig) -> Scheme:
-    """Put the user's own schedule into a scheme; an option that the scheme does not have is refused."""
-    if config.decay is not None:
-        match scheme.ratio:
-            case LinearDecay():
-                scheme = dataclasses.replace(scheme, ratio=dataclasses.replace(scheme.ratio, decay=config.decay))
-            case UniformAbove():
-                floor = dataclasses.replace(scheme.ratio.floor, decay=config.decay)
-                scheme = dataclasses.replace(scheme, ratio=dataclasses.replace(scheme.ratio, floor=floor))
-            case _:
-                raise ValueError(f"decay is for the schemes dynamic and r2mae-dynamic, not for {config.scheme!r}")
+def given_options(config: RunConfig) -> dict[str, Any]:
+    """Return those options of schemes that are not at their defaults."""
+    values = {name: getattr(config, name) for name in SCHEME_OPTIONS}
+    return {name: value for name, value in values.items() if value != SCHEME_DEFAULTS[name]}
+
+
+def _with_schedule(ratio: Ratio, config: RunConfig) -> Ratio:
+    """Put the user's own decay, sampling and ratios by sample into a ratio that has them."""
+    if isinstance(ratio, Uniform):
+        drawn: dict[str, Any] = {name: value for name, value in given_options(config).items() if name in _DRAWN}
+        ratio = dataclasses.replace(ratio, **drawn)
+    if config.decay is not None and isinstance(ratio, LinearDecay):
+        ratio = dataclasses.replace(ratio, decay=config.decay)
+    if config.decay is not None and isinstance(ratio, UniformAbove):
+        ratio = dataclasses.replace(ratio, floor=dataclasses.replace(ratio.floor, decay=config.decay))
+    return ratio
+
+
+def _with_curriculum(scheme: Scheme, config: RunConfig) -> Scheme:
+    """Put the user's own moments into a curriculum."""
     given = (config.cl_warmup, config.cl_start, config.cl_end, config.cl_iterations)
-    if given == (None, None, None, None):
+    if scheme.curriculum is None or given == (None, None, None, None):
         return scheme
-    if scheme.curriculum is None:
-        raise ValueError(f"the cl_ options are for curricula, not for {config.scheme!r}")
     curriculum = dataclasses.replace(
         scheme.curriculum,
         warmup_steps=config.cl_warmup,

@@ -1,0 +1,202 @@
+"""What models of images are compared with: raw pixels, principal components, the mean image."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float, Float32
+from torch import Tensor, nn
+
+from r2mae.evaluation.head import fit_head
+from r2mae.evaluation.spectrum import effective_rank
+from r2mae.images.batches import ImageBatches, ImageData
+from r2mae.images.config import ImagesConfig
+from r2mae.images.data import ImageSet
+from r2mae.images.evaluate import Probe, clean_mse, embed_set, has_classes, masked_scores, probe_accuracy
+from r2mae.images.task import PixelTask, scaled
+from r2mae.masking.keys import Key, permutation
+from r2mae.training.task import Corrupted, Output
+
+_BATCH = 4096
+_WIDEST = 4096  # numbers of an image up to which the covariance is formed; wider ones take as many images at most
+_SAMPLE_BYTES = 1 << 28  # of the images that wider axes are found on
+_RANK_NUMBERS = 1 << 26  # of the test part, up to which its spectrum is taken: 512 MiB in double precision
+_NOISE = 1e-6  # of the largest variance: below it a direction is rounding
+
+
+def baseline_scores(config: ImagesConfig, name: str, data: ImageData, *, probe: Probe = "head") -> dict[str, float]:
+    """Score a baseline as :func:`r2mae.images.evaluate.evaluate` scores a model, as far as its scores apply.
+
+    Parameters
+    ----------
+    config, data
+        Of the run or comparison.
+    name : {"pixels", "pca", "mean"}
+        ``pixels``: the pixels, from 0 to 1, as an embedding; they reconstruct nothing. ``pca``: as many principal
+        components of the training images as the model has latent numbers; hidden pixels are filled with their means
+        before an image is projected. ``mean``: the mean training image as the prediction of every image; no embedding.
+    probe : {"head", "logistic"}
+        As for a model.
+
+    Returns
+    -------
+    dict
+        Scores under the names of a model's.
+    """
+    if name == "pixels":
+        return _pixel_scores(config, data, probe)
+    components = config.latent if name == "pca" else 0
+    model = fit_components(data.train, components, seed=config.seed)
+    task = _FilledTask(model.pixels, exact=config.exact)
+    test = ImageBatches(data.splits.test.images)
+    scores = masked_scores(task, model, test) | {"clean_mse": clean_mse(task, model, test)}
+    if not model.axes.shape[1]:
+        return scores
+    embedding = embed_set(task, model, data.splits.test)
+    if has_classes(data.splits):
+        scores["probe_accuracy"] = probe_accuracy(
+            probe, embed_set(task, model, data.splits.train), embedding, data.splits, config.seed
+        )
+    return scores | _spectrum(embedding)
+
+
+class Components(nn.Module):
+    """Principal components as an autoencoder; without an axis its output is the mean image.
+
+    Parameters
+    ----------
+    mean : ndarray, shape (pixels,)
+        The mean training image.
+    axes : ndarray, shape (pixels, components)
+        Orthonormal, by falling variance.
+    """
+
+    def __init__(self, mean: Float32[np.ndarray, " pixels"], axes: Float32[np.ndarray, "pixels components"]) -> None:
+        super().__init__()
+        self.pixels = len(mean)
+        self.mean = nn.Parameter(torch.from_numpy(mean), requires_grad=False)
+        self.axes = nn.Parameter(torch.from_numpy(axes), requires_grad=False)
+
+    def encode(self, flat: Float[Tensor, "batch pixels"]) -> Float[Tensor, "batch components"]:
+        """Project images on the axes."""
+        return (flat - self.mean) @ self.axes
+
+    def forward(
+        self, flat: Float[Tensor, "batch pixels"]
+    ) -> tuple[Float[Tensor, "batch pixels"], Float[Tensor, "batch components"]]:
+        """Return the reconstruction and the components."""
+        components = self.encode(flat)
+        return self.mean + components @ self.axes.T, components
+
+
+def fit_components(images: ImageBatches, components: int, *, seed: int = 0) -> Components:
+    """Find mean and principal axes of images, a batch at a time.
+
+    The same images give the same axes, also in sign. Images of more than 4,096 numbers give theirs by a sample of at
+    most 4,096 images.
+
+    Parameters
+    ----------
+    images : ImageBatches
+        Training images.
+    components : int
+        How many axes; fewer where the images vary along fewer. 0: the mean alone.
+    seed : int
+        Of the sample.
+    """
+    everything = np.arange(len(images))
+    total = sum((part.sum(axis=0, dtype=np.float64) for part in _parts(images, everything)), np.float64(0))
+    mean: np.ndarray = np.asarray(total / len(images), dtype=np.float32)
+    pixels = len(mean)
+    if not components:
+        return Components(mean, np.zeros((pixels, 0), np.float32))
+    if pixels <= _WIDEST:
+        covariance = np.zeros((pixels, pixels))
+        for part in _parts(images, everything):
+            centred = part - mean
+            covariance += centred.T @ centred
+        axes = _leading(covariance, components)
+    else:
+        most = min(_WIDEST, max(2, _SAMPLE_BYTES // (4 * pixels)))
+        rows = np.sort(permutation(Key.root(seed).fold("principal axes"), len(images))[:most])
+        sample = np.concatenate(list(_parts(images, rows)))
+        sample -= sample.mean(axis=0)
+        # The shorter side: axes of the images' inner products, brought back to pixels.
+        axes = sample.T @ _leading((sample @ sample.T).astype(np.float64), components)
+        axes /= np.linalg.norm(axes, axis=0)
+    return Components(mean, np.ascontiguousarray(_signed(axes), dtype=np.float32))
+
+
+@dataclass(frozen=True)
+class _FilledTask(PixelTask):
+    """Hidden pixels become their means: to a projection, a zero would be a dark pixel that was seen."""
+
+    def forward(self, model: nn.Module, corrupted: Corrupted) -> Output:
+        """Reconstruct all pixels."""
+        assert isinstance(model, Components)
+        prediction, components = model(torch.where(corrupted.hidden, model.mean, corrupted.targets))
+        return Output(prediction, components)
+
+    @torch.no_grad()
+    def embed(self, model: nn.Module, batch: Tensor) -> Float[Tensor, "batch components"]:
+        """Return the components of whole images."""
+        assert isinstance(model, Components)
+        return model.encode(scaled(batch))
+
+
+def _pixel_scores(config: ImagesConfig, data: ImageData, probe: Probe) -> dict[str, float]:
+    """Probe the pixels; images of bytes stay bytes, which a float copy would be four times as large as."""
+    splits, scores = data.splits, {}
+    if has_classes(splits):
+        assert splits.train.labels is not None
+        assert splits.test.labels is not None
+        if probe == "head":
+            head = fit_head(_flat(splits.train), splits.train.labels, seed=config.seed)
+            scores["probe_accuracy"] = head.accuracy(_flat(splits.test), splits.test.labels)
+        else:
+            train, test = _floats(splits.train), _floats(splits.test)
+            scores["probe_accuracy"] = probe_accuracy(probe, train, test, splits, config.seed)
+    return scores | (_spectrum(_floats(splits.test)) if splits.test.images.size <= _RANK_NUMBERS else {})
+
+
+def _spectrum(embedding: Float32[np.ndarray, "n d"]) -> dict[str, float]:
+    if not embedding.any():
+        return {}
+    found = effective_rank(embedding)
+    return {"effective_rank": found.rank, "spectral_entropy": found.entropy}
+
+
+def _flat(images: ImageSet) -> np.ndarray:
+    return images.images.reshape(len(images), -1)
+
+
+def _floats(images: ImageSet) -> Float32[np.ndarray, "n pixels"]:
+    made: np.ndarray = scaled(ImageBatches(images.images).__getitems__(np.arange(len(images)))).numpy()
+    return made
+
+
+def _parts(images: ImageBatches, rows: np.ndarray) -> Iterator[Float32[np.ndarray, "batch pixels"]]:
+    """Give images as floats, a batch at a time."""
+    for first in range(0, len(rows), _BATCH):
+        yield scaled(images.__getitems__(rows[first : first + _BATCH])).numpy()
+
+
+def _leading(symmetric: Float[np.ndarray, "n n"], count: int) -> Float[np.ndarray, "n count"]:
+    """Return eigenvectors of the largest eigenvalues, the largest first, without those that are rounding."""
+    from scipy.linalg import eigh
+
+    size = len(symmetric)
+    values, vectors = eigh(symmetric, subset_by_index=[max(size - count, 0), size - 1], check_finite=False)
+    kept = (values > _NOISE * values[-1]) & (values > 0)
+    found: np.ndarray = vectors[:, kept][:, ::-1]
+    return found
+
+
+def _signed(axes: Float[np.ndarray, "pixels components"]) -> Any:
+    """Turn every axis so that its largest entry is positive: libraries differ in sign."""
+    if not axes.size:
+        return axes
+    places = np.abs(axes).argmax(axis=0)
+    return axes * np.sign(axes[places, np.arange(axes.shape[1])])
