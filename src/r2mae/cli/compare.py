@@ -7,6 +7,7 @@ from rich.console import Console
 
 from r2mae.cli.parsing import Parser, add_config, describe, make_config, print_config, read_subject
 from r2mae.cli.show import print_json
+from r2mae.training.config import ratios_of
 
 _OWN = ("schemes", "seeds", "ratios", "baselines")
 
@@ -51,7 +52,7 @@ def run(words: Sequence[str]) -> int:
         return 0
     schemes, seeds = words_of(values["schemes"]), parse_seeds(words_of(values["seeds"]))
     ratios = None if values["ratios"] is None else parse_ratios(words_of(values["ratios"]))
-    plan_rows(config, subject.wing.ratios, schemes, ratios)  # mistakes are told before torch is loaded
+    plan_rows(config, ratios_of(subject.wing, config), schemes, ratios)  # mistakes are told before torch is loaded
     if hasattr(subject.wing, "check"):
         subject.wing.check(config)
     out = Path(values["out"] or f"runs/compare-{Path(config.data).stem}")

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from r2mae.cli.parsing import Parser, add_config, describe, make_config, print_config, read_subject
-from r2mae.training.config import scheme_of
+from r2mae.training.config import ratios_of, scheme_of
 
 
 def run(words: Sequence[str]) -> int:
@@ -23,7 +23,7 @@ def run(words: Sequence[str]) -> int:
     if values["print_config"]:
         print_config(config)
         return 0
-    scheme_of(config, subject.wing.ratios)  # mistakes are told before torch is loaded
+    scheme_of(config, ratios_of(subject.wing, config))  # mistakes are told before torch is loaded
     if hasattr(subject.wing, "check"):
         subject.wing.check(config)
     out = Path(values["out"] or f"runs/{Path(config.data).stem}-{config.scheme}-seed{config.seed}")

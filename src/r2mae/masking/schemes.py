@@ -24,6 +24,8 @@ class RatioDefaults:
         Start and end of the dynamic ratio; by default from `high` to `low`.
     above : (float, float), optional
         Start and end of the floor of R²MAE + dynamic; by default as `dynamic`.
+    dynamic_end : float
+        Fraction of the run after which both have fallen to their end.
     spacing : float
         Distance between the ratios of a curriculum's grid.
     iterations : int
@@ -39,6 +41,7 @@ class RatioDefaults:
     high: float
     dynamic: tuple[float, float] | None = None
     above: tuple[float, float] | None = None
+    dynamic_end: float = 1.0
     spacing: float = 0.05
     iterations: int = 4
     floor: float = 1e-9
@@ -268,7 +271,7 @@ def _r2mae_cl_k0(numbers: RatioDefaults) -> Scheme:
 
 def _decay(ends: tuple[float, float] | None, numbers: RatioDefaults) -> LinearDecay:
     high, low = ends or (numbers.high, numbers.low)
-    return LinearDecay(high, low)
+    return LinearDecay(high, low, end=numbers.dynamic_end)
 
 
 def _grid(numbers: RatioDefaults) -> Grid:
