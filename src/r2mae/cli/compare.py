@@ -5,7 +5,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from r2mae.cli.parsing import Parser, add_config, describe, make_config, print_config, read_subject
+from r2mae.cli.parsing import Parser, add_config, describe, example_data, make_config, print_config, read_subject
 from r2mae.cli.show import print_json
 from r2mae.training.config import ratios_of
 
@@ -22,7 +22,7 @@ def run(words: Sequence[str]) -> int:
         f"r2mae compare {subject.wing.name} DATA",
         "Pretrain under several masking schemes and seeds, and say which wins. The same command goes on where it was "
         f"cut off; finished runs are never repeated. {describe(subject)}",
-        f"r2mae compare {next(iter(subject.wing.sets))} --schemes fixed r2mae mdlm --seeds 3 --out runs/mine",
+        f"r2mae compare {example_data(subject)} --schemes fixed r2mae mdlm --seeds 3 --out runs/mine",
     )
     add_config(parser, subject, skip=("scheme", "seed"), more=_OWN)
     parser.add_argument(
