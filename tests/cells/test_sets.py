@@ -59,6 +59,17 @@ def test_schedule_of_sea_ad_is_the_papers(options: dict[str, Any], scheme: str) 
     assert short(774, key) == pytest.approx(0.1)
 
 
+@pytest.mark.parametrize("options", [WING.presets["sea-ad"], SET_DEFAULTS["sea-ad"]])
+def test_curricula_of_sea_ad_keep_the_papers_steps(options: dict[str, Any]) -> None:
+    """Frozen for 5,000 steps; the multiplier falls from step 30,000 to 120,000 of 155,049."""
+    config = CellsConfig(data="x", scheme="cl", **options)
+    curriculum = scheme_of(config, ratios_of(WING, config)).bind(155_049).curriculum
+    assert curriculum is not None
+    assert (curriculum.frozen(4_999), curriculum.frozen(5_001)) == (True, False)
+    moments = [curriculum.multiplier_at(step) for step in (30_000, 75_000, 120_000)]
+    assert moments == pytest.approx([1, 0, -1])
+
+
 def test_schedule_of_other_runs_falls_to_the_last_step() -> None:
     for options in ({}, {"preset": "hlca", **WING.presets["hlca"]}, SET_DEFAULTS["hlca"], SET_DEFAULTS["csle"]):
         config = CellsConfig(data="x", scheme="dynamic", **options)

@@ -1,9 +1,16 @@
+from dataclasses import replace
+
+import numpy as np
 import pytest
 
 from r2mae.masking.keys import Key
 from r2mae.masking.ratios import Fixed, Grid, LinearDecay, Uniform, UniformAbove
 from r2mae.masking.schemes import (
+    DNA_CURRICULUM,
+    HLCA_CURRICULUM,
+    SEA_AD_CURRICULUM,
     Curriculum,
+    CurriculumDefaults,
     RatioDefaults,
     make_scheme,
     register,
@@ -91,10 +98,37 @@ def test_gradient_multiplier_falls_from_one_to_minus_one() -> None:
         Curriculum(Grid((0.1, 0.2))).frozen(0)
 
 
-def test_paper_settings_scale_with_the_run() -> None:
-    curriculum = Curriculum(Grid((0.1, 0.2))).bind(300_000)
+@pytest.mark.parametrize(
+    ("cells", "steps", "numbers"), [(2_161_082, 243_122, HLCA_CURRICULUM), (1_378_211, 155_049, SEA_AD_CURRICULUM)]
+)
+def test_single_cell_curricula_have_the_papers_steps_in_the_papers_run(
+    cells: int, steps: int, numbers: CurriculumDefaults
+) -> None:
+    assert round(50 * 0.9 * cells / 400) == steps
+    curriculum = make_scheme("cl", replace(CELLS, curriculum=numbers)).bind(steps).curriculum
+    assert curriculum is not None
     assert curriculum.frozen(4999)
-    assert not curriculum.frozen(5000)
-    assert curriculum.multiplier_at(30_000) == 1
+    assert not curriculum.frozen(5001)
+    assert curriculum.multiplier_at(30_000) == pytest.approx(1)
     assert curriculum.multiplier_at(75_000) == pytest.approx(0)
-    assert curriculum.multiplier_at(120_000) == -1
+    assert curriculum.multiplier_at(120_000) == pytest.approx(-1)
+
+
+def test_fractions_of_the_single_cell_curricula() -> None:
+    for numbers, fractions in ((HLCA_CURRICULUM, (0.021, 0.123, 0.494)), (SEA_AD_CURRICULUM, (0.032, 0.193, 0.774))):
+        assert (numbers.frozen, numbers.start, numbers.end) == pytest.approx(fractions, abs=5e-4)
+
+
+def test_dna_curriculum_has_ten_ratios_and_falls_throughout() -> None:
+    scheme = make_scheme("r2mae-cl", replace(GENOME, curriculum=DNA_CURRICULUM)).bind(30_000)
+    assert isinstance(scheme.ratio, Grid)
+    assert scheme.ratio.values == pytest.approx(np.linspace(0.05, 0.3, 10))
+    assert scheme.curriculum is not None
+    assert (scheme.curriculum.iterations, scheme.curriculum.floor) == (10, 0.5)
+    assert scheme.curriculum.frozen(4999)
+    assert not scheme.curriculum.frozen(5000)
+    assert [scheme.curriculum.multiplier_at(step) for step in (0, 15_000, 30_000)] == pytest.approx([1, 0, -1])
+
+
+def test_a_grid_of_columns_may_be_a_single_ratio() -> None:
+    assert DNA_CURRICULUM.grid(0.2, 0.2).values == (0.2,)

@@ -11,7 +11,7 @@ from r2mae.cells.config import CellsConfig
 from r2mae.cells.sets import SEA_AD_DYNAMIC_END, SET_DEFAULTS, SETS
 from r2mae.errors import UserError
 from r2mae.evaluation.metrics import Metric
-from r2mae.masking.schemes import RatioDefaults
+from r2mae.masking.schemes import HLCA_CURRICULUM, SEA_AD_CURRICULUM, RatioDefaults
 
 if TYPE_CHECKING:
     import numpy as np
@@ -29,8 +29,11 @@ class CellsWing:
     name = "cells"
     title = "Single cells: raw counts in .h5ad or .zarr"
     config = CellsConfig
-    ratios = RatioDefaults(fixed=0.25, low=0.1, high=0.5)
-    timings: Mapping[str, RatioDefaults] = {"hlca": ratios, "sea-ad": replace(ratios, dynamic_end=SEA_AD_DYNAMIC_END)}
+    ratios = RatioDefaults(fixed=0.25, low=0.1, high=0.5, curriculum=HLCA_CURRICULUM)
+    timings: Mapping[str, RatioDefaults] = {
+        "hlca": ratios,
+        "sea-ad": replace(ratios, dynamic_end=SEA_AD_DYNAMIC_END, curriculum=SEA_AD_CURRICULUM),
+    }
     presets: Mapping[str, Mapping[str, Any]] = {
         "paper": {"n_hidden": 2000, "n_latent": 1000},
         "small": {"n_hidden": 256, "n_latent": 64},

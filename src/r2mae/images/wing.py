@@ -1,6 +1,7 @@
 """The wing `images`, as the floors above see it. No torch until data or models are asked for."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,7 +12,7 @@ from r2mae.evaluation.metrics import Metric
 from r2mae.files import write_arrays
 from r2mae.images.config import ImagesConfig
 from r2mae.images.sets import SETS
-from r2mae.masking.schemes import RatioDefaults
+from r2mae.masking.schemes import HLCA_CURRICULUM, RatioDefaults
 
 if TYPE_CHECKING:
     from torch import nn
@@ -31,7 +32,7 @@ class ImagesWing:
     title = "Images: digits, MNIST, folders of images, .npy, .npz"
     config = ImagesConfig
     # The paper gives no ratios for MNIST apart from the grid 0.1 … 0.9 of fixed ones.
-    ratios = RatioDefaults(fixed=0.7, low=0.5, high=0.9, ours=True)
+    ratios = RatioDefaults(fixed=0.7, low=0.5, high=0.9, curriculum=replace(HLCA_CURRICULUM, ours=True), ours=True)
     metrics = (
         Metric("probe_accuracy", "linear probe accuracy", bounds=(0, 1)),
         Metric("masked_mse", "masked reconstruction error", higher_is_better=False, bounds=(0, 1)),
@@ -121,8 +122,6 @@ class ImagesWing:
             `embedding`; `split` (0 training, 1 test: that of the run for the run's own data, else the official one,
             absent where there is none); `labels` and the names of the `classes` they number, where there are any.
         """
-        from dataclasses import replace
-
         from r2mae.images.data import load_images, load_splits
         from r2mae.images.evaluate import embed_set
 

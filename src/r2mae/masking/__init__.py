@@ -9,7 +9,11 @@ from r2mae.lazy import lazily
 from r2mae.masking.keys import Key, permutation, uniforms
 from r2mae.masking.ratios import Fixed, Grid, LinearDecay, Ratio, Uniform, UniformAbove, as_ratio, draw
 from r2mae.masking.schemes import (
+    DNA_CURRICULUM,
+    HLCA_CURRICULUM,
+    SEA_AD_CURRICULUM,
     Curriculum,
+    CurriculumDefaults,
     RatioDefaults,
     Scheme,
     make_scheme,
@@ -31,7 +35,11 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
+    "DNA_CURRICULUM",
+    "HLCA_CURRICULUM",
+    "SEA_AD_CURRICULUM",
     "Curriculum",
+    "CurriculumDefaults",
     "FeatureWeights",
     "Fixed",
     "Grid",

@@ -13,6 +13,62 @@ from r2mae.masking.ratios import Fixed, Grid, LinearDecay, Ratio, Uniform, Unifo
 
 
 @dataclass(frozen=True)
+class CurriculumDefaults:
+    """A wing's numbers for the curricula (appendix "Implementations of CL and R²MAE + CL").
+
+    The moments are fractions of the whole run, so that a shorter run has the same shape.
+
+    Parameters
+    ----------
+    frozen : float
+        The weight network stands still until then.
+    start, end : float
+        The gradient multiplier falls from 1 to −1 between these moments.
+    spacing : float
+        Distance between the ratios of the grid.
+    columns : int, optional
+        l, the number of ratios of the grid, evenly spaced; it takes the place of `spacing`.
+    iterations : int
+        K, iterations of Sinkhorn's normalisation.
+    floor : float
+        Added to the sigmoid, so that weights stay positive.
+    ours : bool
+        True where the paper gives no numbers, and those of another domain stand in.
+    """
+
+    frozen: float
+    start: float
+    end: float
+    spacing: float = 0.05
+    columns: int | None = None
+    iterations: int = 4
+    floor: float = 1e-9
+    ours: bool = False
+
+    def grid(self, low: float, high: float) -> Grid:
+        """Return the grid of ratios on [low, high]."""
+        if self.columns is None:
+            return Grid.spaced(low, high, self.spacing)
+        return Grid.spaced(low, high, (high - low) / max(self.columns - 1, 1) or 1.0)
+
+
+def _single_cells(steps: int) -> CurriculumDefaults:
+    """Frozen for 5,000 steps; the multiplier falls from step 30,000 to 120,000."""
+    return CurriculumDefaults(frozen=5_000 / steps, start=30_000 / steps, end=120_000 / steps)
+
+
+# A run of the paper is 50 epochs of 90 % of the cells in batches of 400: 2,161,082 cells (HLCA), 1,378,211 (SEA-AD).
+HLCA_CURRICULUM = _single_cells(243_122)
+"""The paper's single-cell curricula on HLCA: fractions 0.021, 0.123 and 0.494 of the run."""
+
+SEA_AD_CURRICULUM = _single_cells(155_049)
+"""The same steps in SEA-AD's shorter run: fractions 0.032, 0.193 and 0.774."""
+
+DNA_CURRICULUM = CurriculumDefaults(frozen=5_000 / 30_000, start=0.0, end=1.0, columns=10, iterations=10, floor=0.5)
+"""The paper's DNA curricula: 10 ratios, 10 iterations, floor 0.5, frozen for a sixth, falling throughout the run."""
+
+
+@dataclass(frozen=True)
 class RatioDefaults:
     """A wing's numbers: those of the paper where it gives them, else ours.
 
@@ -26,14 +82,10 @@ class RatioDefaults:
         Start and end of the floor of R²MAE + dynamic; by default as `dynamic`.
     dynamic_end : float
         Fraction of the run after which both have fallen to their end.
-    spacing : float
-        Distance between the ratios of a curriculum's grid.
-    iterations : int
-        K, iterations of Sinkhorn's normalisation.
-    floor : float
-        Added to the curricula's sigmoid, so that weights stay positive.
+    curriculum : CurriculumDefaults
+        Of the schemes with learned loss weights; by default those of the paper's single cells.
     ours : bool
-        True where the paper gives no numbers.
+        True where the paper gives no ratios.
     """
 
     fixed: float
@@ -42,9 +94,7 @@ class RatioDefaults:
     dynamic: tuple[float, float] | None = None
     above: tuple[float, float] | None = None
     dynamic_end: float = 1.0
-    spacing: float = 0.05
-    iterations: int = 4
-    floor: float = 1e-9
+    curriculum: CurriculumDefaults = HLCA_CURRICULUM
     ours: bool = False
 
 
@@ -52,8 +102,7 @@ class RatioDefaults:
 class Curriculum:
     """How learned loss weights are trained (appendix "Implementations of CL and R²MAE + CL").
 
-    The fractions are of the whole run, so that a shorter run has the same shape. The defaults are the paper's
-    single-cell settings: frozen for 5,000 of 300,000 steps, multiplier from 1 at step 30,000 to −1 at 120,000.
+    The fractions are of the whole run, so that a shorter run has the same shape.
 
     Parameters
     ----------
@@ -62,7 +111,8 @@ class Curriculum:
     multiplier : {"constant", "falling"}
         Gradient multiplier of the weight network: 1 throughout (``k0``: easy), or falling from 1 to −1.
     warmup, start, end : float
-        Fractions of the run: frozen until `warmup`; the multiplier falls between `start` and `end`.
+        Fractions of the run: frozen until `warmup`; the multiplier falls between `start` and `end`. By default those
+        of the paper's single cells (HLCA).
     iterations : int
         K, iterations of Sinkhorn's normalisation.
     floor : float
@@ -73,9 +123,9 @@ class Curriculum:
 
     grid: Grid
     multiplier: Literal["constant", "falling"] = "falling"
-    warmup: float = 5_000 / 300_000
-    start: float = 30_000 / 300_000
-    end: float = 120_000 / 300_000
+    warmup: float = HLCA_CURRICULUM.frozen
+    start: float = HLCA_CURRICULUM.start
+    end: float = HLCA_CURRICULUM.end
     iterations: int = 4
     floor: float = 1e-9
     warmup_steps: int | None = None
@@ -275,11 +325,20 @@ def _decay(ends: tuple[float, float] | None, numbers: RatioDefaults) -> LinearDe
 
 
 def _grid(numbers: RatioDefaults) -> Grid:
-    return Grid.spaced(numbers.low, numbers.high, numbers.spacing)
+    return numbers.curriculum.grid(numbers.low, numbers.high)
 
 
 def _curriculum(numbers: RatioDefaults, multiplier: Literal["constant", "falling"] = "falling") -> Curriculum:
-    return Curriculum(_grid(numbers), multiplier, iterations=numbers.iterations, floor=numbers.floor)
+    given = numbers.curriculum
+    return Curriculum(
+        _grid(numbers),
+        multiplier,
+        warmup=given.frozen,
+        start=given.start,
+        end=given.end,
+        iterations=given.iterations,
+        floor=given.floor,
+    )
 
 
 def _entry(name: str) -> _Entry:

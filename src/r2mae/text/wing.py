@@ -1,11 +1,12 @@
 """The wing `text`, as the floors above see it. Neither torch nor transformers until data or models are asked for."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from r2mae.evaluation.metrics import Metric
-from r2mae.masking.schemes import RatioDefaults
+from r2mae.masking.schemes import DNA_CURRICULUM, RatioDefaults
 from r2mae.text.config import TextConfig
 from r2mae.text.sets import HUB, SET_DEFAULTS, SETS
 
@@ -24,7 +25,8 @@ class TextWing:
     name = "text"
     title = "Text: .txt, .jsonl or .parquet (also compressed), or hf:NAME of the Hugging Face Hub"
     config = TextConfig
-    ratios = RatioDefaults(fixed=0.15, low=0.15, high=0.4)
+    # The paper has no curricula for text: tokens take the numbers of its other token models, those of DNA.
+    ratios = RatioDefaults(fixed=0.15, low=0.15, high=0.4, curriculum=replace(DNA_CURRICULUM, ours=True))
     presets: Mapping[str, Mapping[str, Any]] = {
         "roberta-medium": {"hidden_size": 512, "layers": 8, "heads": 8, "intermediate_size": 2048, "lr": 7e-4},
         "roberta-base": {"hidden_size": 768, "layers": 12, "heads": 12, "intermediate_size": 3072, "lr": 3e-4},
