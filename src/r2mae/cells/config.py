@@ -10,7 +10,7 @@ from r2mae.training.config import RunConfig
 
 @dataclass(frozen=True, kw_only=True)
 class CellsConfig(RunConfig):
-    """A run on single-cell counts; the defaults are the paper's.
+    """A run on single-cell counts; defaults follow the paper, and where it is silent a reading (docs/cells.md).
 
     Parameters
     ----------
