@@ -10,7 +10,7 @@ from r2mae.training.config import RunConfig
 
 @dataclass(frozen=True, kw_only=True)
 class CellsConfig(RunConfig):
-    """A run on single-cell counts; defaults follow the paper, and where it is silent a reading (docs/cells.md).
+    """A run on single-cell counts; defaults follow the paper, or a reading where it is silent (docs/cells.md).
 
     Parameters
     ----------

@@ -9,7 +9,7 @@ from r2mae.training.config import RunConfig
 
 @dataclass(frozen=True, kw_only=True)
 class ImagesConfig(RunConfig):
-    """A run on images; defaults follow the paper's MNIST experiments, and where it is silent a reading (docs/images.md).
+    """A run on images; defaults follow the paper's MNIST experiments, or a reading where it is silent (docs/images.md).
 
     Parameters
     ----------
