@@ -311,3 +311,23 @@ def test_probes_of_columns(adata: anndata.AnnData, model: MaskedAutoencoder) -> 
         model.evaluate()
     with pytest.raises(UserError, match=r"'knd'.*did you mean 'kind'"):
         probed.evaluate(labels="knd")
+
+
+def test_rules_of_probes(adata: anndata.AnnData) -> None:
+    own = adata.copy()
+    own.obs["donor"] = [f"d{i % 6}" for i in range(120)]
+    own.obs["kind"] = np.random.default_rng(1).choice(["x", "y"], 120)
+    own.obs["age"] = np.arange(120) % 6 + 20
+    own.obs["part"] = np.where(np.arange(120) < 60, "early", "late")
+    MaskedAutoencoder.setup_anndata(own, layer="raw", batch_key="batch", labels_key="kind")
+    probed = train(own, 1)
+    usual = probed.evaluate(regress="age", donor_key="donor", intervals=False)
+    ruled = probed.evaluate(
+        regress="age", donor_key="donor", only="kind:part=early", auroc_labels="kind", intervals=False
+    )
+    assert {name for name in usual if usual[name] != ruled[name]} <= {"score", "kind_bacc", "kind_f1", "kind_auroc"}
+    assert usual["kind_auroc"] != ruled["kind_auroc"]
+    averaged = ("kind_auroc", "age_spearman_cell", "age_spearman_donor")  # a donor has both kinds, so no donors' AUROC
+    assert ruled["score"] == pytest.approx(np.mean([ruled[name] for name in averaged]))
+    out = probed.evaluate(regress="age", donor_key="donor", exclude="kind:part=late", intervals=False)
+    assert out["kind_auroc"] == ruled["kind_auroc"]

@@ -291,11 +291,8 @@ class MaskedAutoencoder:
         donor_key : str, optional
             Column with the donor: probes are trained on some donors and tested on others. Without one, cells are
             divided, and scores are too good.
-        exclude : str or iterable of str
-            Cells that the probes leave out, as column=value; as label:column=value, those that the probe of that label
-            leaves out.
-        only : str or iterable of str
-            The only cells for the probes, or for that of one label, written alike.
+        exclude, only : str or iterable of str
+            Cells that the probes leave out, or the only ones they use, as column=value; label:column=value for one.
         auroc_labels : str or iterable of str
             Labels that enter ``score`` by AUROC instead of balanced accuracy and macro F1.
         test_donors : float
