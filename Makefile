@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 export MPLBACKEND := Agg
 
-.PHONY: demo test lint bench docs clean
+.PHONY: demo test lint bench docs dist clean
 
 demo: .venv/.run
 	$(BIN)/r2mae compare digits --out runs/demo
@@ -21,6 +21,11 @@ bench: .venv/.dev
 
 docs: .venv/.dev
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --site-dir site
+
+# What an earlier build left behind would get into the wheel.
+dist: .venv/.dev
+	rm -rf build dist src/r2mae.egg-info
+	$(BIN)/python -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir dist .
 
 # One environment; `.run` is enough to use the package, `.dev` adds the tools to work on it.
 .venv/bin/python:

@@ -96,6 +96,29 @@ def test_every_named_guard_is_a_test(path: str, name: str) -> None:
     assert name in {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
 
 
+def test_every_complaint_links_to_where_it_was_made() -> None:
+    """As owner/repository, the number that the text names; none is left as plain text."""
+    page = PAGES["neighbours.md"]
+    links = re.findall(r"\[([^\]]*)#(\d+)\]\(https://github\.com/[\w.-]+/([\w.-]+)/(issues|pull)/(\d+)\)", page)
+    assert len(links) > 25
+    assert len(re.findall(r"#\d+", page)) == len(links)
+    for told, number, repository, kind, linked in links:
+        assert number == linked
+        assert told.removesuffix("PR").strip().lower() in ("", repository.lower(), repository.split("-")[-1].lower())
+        assert told.endswith("PR") == (kind == "pull")
+
+
+def test_every_page_is_in_the_navigation() -> None:
+    navigation = (ROOT / "mkdocs.yml").read_text(encoding="utf-8").split("\nnav:")[1]
+    assert all(f" {page}\n" in navigation for page in PAGES)
+
+
+def test_the_glossary_is_in_order() -> None:
+    terms = re.findall(r"^\| \*\*(.+?)\*\*", PAGES["glossary.md"], flags=re.MULTILINE)
+    assert len(terms) > 25
+    assert [term.lower() for term in terms] == sorted(term.lower() for term in terms)
+
+
 def test_every_complaint_has_an_answer() -> None:
     rows = [row for row in PAGES["neighbours.md"].splitlines() if row.startswith("| ")][1:]
     for row in rows:

@@ -222,3 +222,80 @@ def test_a_column_can_have_a_limit_of_its_own(obs: pd.DataFrame) -> None:
     assert len(disease.train) + len(disease.test) == 300
     (_, disease, _), _ = probe_cells(make_table(obs), config, max_cells=60)
     assert np.bincount(disease.train_donors).max() == 10
+
+
+def taken(obs: pd.DataFrame, **options: object) -> dict[str, set[int]]:
+    probes, _ = probe_cells(make_table(obs), replace(CONFIG, **options))  # type: ignore[arg-type]
+    return {one.column: {*one.train, *one.test} for one in probes}
+
+
+def test_a_rule_for_one_probe_leaves_the_others_alone(obs: pd.DataFrame) -> None:
+    whole, ruled = taken(obs), taken(obs, exclude=("disease:cell_type=B",))
+    assert ruled["disease"] == set(np.flatnonzero(obs["cell_type"] != "B"))
+    assert (ruled["cell_type"], ruled["age"]) == (whole["cell_type"], whole["age"])
+    same = split_donors(make_table(obs), CONFIG).test
+    with_rule = split_donors(make_table(obs), replace(CONFIG, exclude=("disease:cell_type=B",)))
+    np.testing.assert_array_equal(with_rule.test, same)
+    _, notes = probe_cells(make_table(obs), replace(CONFIG, exclude=("disease:cell_type=B",)))
+    assert notes == ("disease: 100 cells with cell_type=B left out",)
+
+
+def test_only_some_cells_for_all_probes_or_one(obs: pd.DataFrame) -> None:
+    b, t = (set(np.flatnonzero(obs["cell_type"] == name)) for name in "BT")
+    whole, one = taken(obs), taken(obs, only=("age:cell_type=B", "age:cell_type=T"))
+    assert one == {**whole, "age": b | t}
+    every = taken(obs, only=("cell_type=B", "cell_type=T", "disease:cell_type=T"))
+    assert every == {"cell_type": b | t, "disease": t, "age": b | t}
+    ill = set(np.flatnonzero(obs["disease"] == "ill"))
+    both = taken(obs, only=("cell_type:cell_type=B", "cell_type:cell_type=T", "cell_type:disease=ill"))
+    assert both["cell_type"] == (b | t) & ill
+    _, notes = probe_cells(make_table(obs), replace(CONFIG, only=("age:cell_type=B", "age:cell_type=T")))
+    assert notes == ("age: 100 cells without cell_type=B or cell_type=T left out",)
+
+
+def test_colons_in_names_of_columns(obs: pd.DataFrame) -> None:
+    obs["disease:x"] = obs["cell_type"]
+    obs["a:b"] = obs["cell_type"]
+    not_b = set(np.flatnonzero(obs["cell_type"] != "B"))
+    assert all(cells == not_b for cells in taken(obs, exclude=("disease:x=B",)).values())
+    only = taken(obs, exclude=("a:b:cell_type=B",), labels=("a:b", "disease"), regress=())
+    assert only == {"a:b": not_b, "disease": set(range(300))}
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (
+            {"exclude": ("diseas:cell_type=B",)},
+            "some.h5ad: diseas:cell_type=B .exclude. is for the probe of 'diseas', and there is none: "
+            "did you mean 'disease'",
+        ),
+        ({"only": ("donor:cell_type=B",)}, "the probe of 'donor', and there is none: choose from: cell_type, disease"),
+        ({"only": ("disease:cell_typ=B",)}, r"no column 'cell_typ' \(only\): did you mean 'cell_type'"),
+        ({"only": ("disease:cell_type=b",)}, r"no cell has cell_type=b \(only\): did you mean 'B'"),
+        ({"only": ("cell_type=X",)}, r"no cell has cell_type=X \(only\): choose from: B, NK, T"),
+        (
+            {"exclude": ("age:disease=ill", "age:disease=well")},
+            "disease=ill, disease=well.* no cell for the probe of age: drop a rule",
+        ),
+        ({"only": ("cell_type:cell_type=B",)}, "'cell_type' .labels. has one class only, 'B'"),
+        ({"only": ("age:donor=D1",)}, "'age' .regress. has not two different numbers"),
+        ({"labels": (), "regress": (), "exclude": ("age:disease=ill",)}, "none: name it in labels or regress"),
+    ],
+)
+def test_rules_that_mean_nothing_are_refused(obs: pd.DataFrame, options: dict[str, object], message: str) -> None:
+    with pytest.raises(UserError, match=message) as caught:
+        check_probes(make_table(obs), replace(CONFIG, **options))  # type: ignore[arg-type]
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"only": ("cell_type",)}, "only takes column=value, such as condition=control, not 'cell_type'"),
+        ({"auroc_labels": ("diseas",)}, "auroc_labels names 'diseas', which is not in labels: did you mean 'disease'"),
+    ],
+)
+def test_options_that_cannot_be_are_refused_without_data(options: dict[str, object], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        replace(CONFIG, **options)  # type: ignore[arg-type]

@@ -19,6 +19,7 @@ from r2mae.cells.donors import ProbeCells, probe_cells
 from r2mae.cells.evaluate import (
     RATIOS,
     Expected,
+    averaged_scores,
     embed_rows,
     evaluate,
     evaluate_embedding,
@@ -289,3 +290,33 @@ def test_expression_is_normalised_as_by_scanpy(table: CellTable) -> None:
     scanpy.pp.log1p(adata)
     made = log_normalized(CellBatches(table).__getitems__(np.arange(CELLS)), GENES)
     np.testing.assert_allclose(made.numpy(), adata.X.toarray(), rtol=1e-5)
+
+
+def test_a_label_can_enter_the_average_by_auroc(table: CellTable) -> None:
+    """As ADNC in the paper's Table 4, where the others keep balanced accuracy and F1."""
+    noisy = informative(table, 3.0)
+    usual = evaluate_embedding(table, noisy, CONFIG, intervals=False)
+    config = replace(CONFIG, auroc_labels=("disease",))
+    scores = evaluate_embedding(table, noisy, config)
+    six = ["cell_type_bacc", "cell_type_f1", "disease_auroc", "disease_auroc_donor"]
+    six += ["age_spearman_cell", "age_spearman_donor"]
+    assert scores["score"] == pytest.approx(np.mean([usual[name] for name in six]))
+    assert scores["score"] != pytest.approx(usual["score"])
+    assert {name: value for name, value in usual.items() if name != "score"}.items() <= scores.items()
+    assert scores["score_donors_low"] < scores["score_donors_high"]
+    ranked = [metric for metric in WING.metrics_of(config) if metric.ranked and metric.higher_is_better is not None]
+    assert [metric.name for metric in ranked] == six
+
+
+def test_average_score_of_the_papers_table_4() -> None:
+    """R2MAE's row, and that of MAE at 25 %: the six columns and their mean."""
+    config = CellsConfig(data="x", labels=("Supertype", "ADNC"), auroc_labels=("ADNC",), regress=("age",))
+    names = averaged_scores(config)
+    for row, score in (
+        ((0.840, 0.737, 0.687, 0.716, 0.572, 0.628), 0.697),
+        ((0.841, 0.737, 0.667, 0.699, 0.483, 0.575), 0.667),
+    ):
+        columns = ("Supertype_bacc", "Supertype_f1", "ADNC_auroc", "ADNC_auroc_donor")
+        columns += ("age_spearman_cell", "age_spearman_donor")
+        scores = dict(zip(columns, row, strict=True))
+        assert np.mean([scores[name] for name in names]) == pytest.approx(score, abs=0.0005)

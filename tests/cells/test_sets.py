@@ -1,15 +1,24 @@
 """Named sets: their files, and columns that are there and mean something."""
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
+from anndata import AnnData
 
 from r2mae.catalogue import fetch, verify
 from r2mae.cells.batches import load_data
 from r2mae.cells.config import CellsConfig
 from r2mae.cells.sets import SET_DEFAULTS, SETS
+from r2mae.cells.wing import WING
 from r2mae.errors import UserError
+from r2mae.masking.keys import Key
+from r2mae.masking.ratios import LinearDecay
+from r2mae.training import fit
+from r2mae.training.config import ratios_of, scheme_of
 
 SHARED = ("csle", "covid-tcells", "onek1k", "perez-tcells", "combat", "pig-airway")
 SHAPES = {
@@ -27,6 +36,65 @@ def test_all_sets_have_defaults() -> None:
     for name, defaults in SET_DEFAULTS.items():
         CellsConfig(data=name, **defaults)
         assert SETS[name].wing == "cells"
+
+
+@pytest.mark.parametrize("options", [{"preset": "sea-ad", **WING.presets["sea-ad"]}, SET_DEFAULTS["sea-ad"]])
+@pytest.mark.parametrize("scheme", ["dynamic", "r2mae-dynamic"])
+def test_schedule_of_sea_ad_is_the_papers(options: dict[str, Any], scheme: str) -> None:
+    """λ = 1/150,000: the floor is reached at step 120,000 of 155,049, and a run of another length has the shape."""
+    config = CellsConfig(data="x", scheme=scheme, **options)
+    steps = CellsConfig(data="x").total_steps(round(0.9 * 1_378_211))
+    assert steps == 155_049
+
+    def floor(total: int) -> LinearDecay:
+        ratio = scheme_of(config, ratios_of(WING, config)).bind(total).ratio
+        return ratio if isinstance(ratio, LinearDecay) else ratio.floor  # type: ignore[attr-defined, no-any-return]
+
+    key = Key.root(0)
+    paper = floor(steps)
+    for step in (0, 1, 40_000, 119_000, 120_000, 155_048):
+        assert paper(step, key) == pytest.approx(max(0.1, 0.5 - 0.5 * step / 150_000))
+    short = floor(1001)
+    assert short(773, key) > 0.1
+    assert short(774, key) == pytest.approx(0.1)
+
+
+@pytest.mark.parametrize("options", [WING.presets["sea-ad"], SET_DEFAULTS["sea-ad"]])
+def test_curricula_of_sea_ad_keep_the_papers_steps(options: dict[str, Any]) -> None:
+    """Frozen for 5,000 steps; the multiplier falls from step 30,000 to 120,000 of 155,049."""
+    config = CellsConfig(data="x", scheme="cl", **options)
+    curriculum = scheme_of(config, ratios_of(WING, config)).bind(155_049).curriculum
+    assert curriculum is not None
+    assert (curriculum.frozen(4_999), curriculum.frozen(5_001)) == (True, False)
+    moments = [curriculum.multiplier_at(step) for step in (30_000, 75_000, 120_000)]
+    assert moments == pytest.approx([1, 0, -1])
+
+
+def test_schedule_of_other_runs_falls_to_the_last_step() -> None:
+    for options in ({}, {"preset": "hlca", **WING.presets["hlca"]}, SET_DEFAULTS["hlca"], SET_DEFAULTS["csle"]):
+        config = CellsConfig(data="x", scheme="dynamic", **options)
+        assert ratios_of(WING, config) == WING.ratios
+        assert scheme_of(config, ratios_of(WING, config)).ratio == LinearDecay(0.5, 0.1)
+
+
+def test_a_finished_run_used_the_timing_that_its_folder_names(
+    tmp_path: Path, make: Callable[..., AnnData], write: Callable[..., Path]
+) -> None:
+    """The loop asks for the numbers of the configuration, not of the wing."""
+    file = write(make(), tmp_path / "cells.h5ad")
+    config = CellsConfig(
+        data=str(file), scheme="dynamic", timing="sea-ad", n_hidden=8, n_latent=4, steps=101, batch_size=10, threads=1
+    )
+    ratios = pd.read_csv(fit(config, WING, tmp_path / "run").folder.metrics_file)["ratio"]
+    assert ratios.iloc[76] > 0.1
+    np.testing.assert_allclose(ratios.iloc[78:], 0.1)
+    assert "timing: sea-ad" in (tmp_path / "run" / "config.yaml").read_text(encoding="utf-8")
+
+
+def test_sets_name_their_tables_of_the_paper() -> None:
+    """HLCA's are in the appendix (6 and 8), SEA-AD's average scores in the main text (4)."""
+    assert "Tables 6 and 8" in SETS["hlca"].title
+    assert "Tables 4 and 7" in SETS["sea-ad"].title
 
 
 @pytest.mark.parametrize("name", SHARED)

@@ -67,6 +67,22 @@ def test_stratified_means_fluctuate_less() -> None:
     assert spread("stratified") < spread("independent") / 5
 
 
+def test_dynamic_can_reach_its_floor_before_the_end() -> None:
+    """The shape is a part of the run, whatever its length; the floor then stays."""
+    ratio = LinearDecay(0.5, 0.1, end=0.25)
+    for total in (401, 4001):
+        bound = ratio.bind(total)
+        quarter = (total - 1) // 4
+        at = [bound(step, KEY) for step in (0, quarter // 2, quarter, quarter + 1, total - 1)]
+        assert at == pytest.approx([0.5, 0.3, 0.1, 0.1, 0.1])
+        assert bound(quarter - 4, KEY) > 0.1
+    above = UniformAbove(ratio, 0.5).bind(401)
+    assert above.floor(100, KEY) == pytest.approx(0.1)
+    for end in (0.0, 1.5, -1.0, math.nan):
+        with pytest.raises(ValueError, match="end must be a fraction of the run"):
+            LinearDecay(0.5, 0.1, end=end)
+
+
 def test_dynamic_follows_the_formula_of_the_paper() -> None:
     ratio = LinearDecay(0.5, 0.1).bind(1001)
     lam = (0.5 - 0.1) / (0.5 * 1000)
@@ -122,6 +138,7 @@ def test_grid_draws_its_values_alike_and_finds_the_nearest() -> None:
         Uniform(0, 1, sampling="stratified"),
         LinearDecay(0.9, 0.5),
         LinearDecay(0.9, 0.5, decay=1 / 300),
+        LinearDecay(0.9, 0.5, end=0.3),
         LinearDecay(0.9, 0.5, decay=0.0),
         UniformAbove(LinearDecay(0.5, 0.1), 0.6),
         Grid((0.1, 0.4, 0.9)),

@@ -275,6 +275,8 @@ class MaskedAutoencoder:
         regress: str | Iterable[str] = (),
         donor_key: str | None = None,
         exclude: str | Iterable[str] = (),
+        only: str | Iterable[str] = (),
+        auroc_labels: str | Iterable[str] = (),
         test_donors: float = 0.4,
         intervals: bool = True,
         transform_batch: str | None = None,
@@ -293,8 +295,10 @@ class MaskedAutoencoder:
         donor_key : str, optional
             Column with the donor: probes are trained on some donors and tested on others. Without one, cells are
             divided, and scores are too good.
-        exclude : str or iterable of str
-            Cells that the probes leave out, as column=value.
+        exclude, only : str or iterable of str
+            Cells that the probes leave out, or the only ones they use, as column=value; label:column=value for one.
+        auroc_labels : str or iterable of str
+            Labels that enter ``score`` by AUROC instead of balanced accuracy and macro F1.
         test_donors : float
             Fraction of the donors that test.
         intervals : bool
@@ -323,6 +327,8 @@ class MaskedAutoencoder:
             regress=names_of(regress),
             donor_key=donor_key,
             exclude=names_of(exclude),
+            only=names_of(only),
+            auroc_labels=names_of(auroc_labels),
             test_donors=test_donors,
             max_cells=(),
         )

@@ -12,6 +12,7 @@ from torch import Tensor
 from r2mae.cells.config import CellsConfig
 from r2mae.cells.counts import chunks, in_memory
 from r2mae.cells.donors import check_probes
+from r2mae.cells.rules import rule_columns
 from r2mae.cells.sources import ENTRY
 from r2mae.cells.table import CellTable, load_cells
 from r2mae.masking.keys import Key, permutation
@@ -150,7 +151,7 @@ def load_data(config: CellsConfig) -> CellData:
         layer=config.layer,
         batch_key=config.batch_key,
         donor_key=config.donor_key,
-        columns=(*config.labels, *config.regress, *(rule.partition("=")[0] for rule in config.exclude)),
+        columns=(*config.labels, *config.regress, *rule_columns(config)),
         n_top_genes=config.n_top_genes,
         min_genes=config.min_genes,
     )

@@ -4,14 +4,14 @@ import re
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from r2mae.errors import UserError
+from r2mae.errors import UserError, nearest
 from r2mae.evaluation.recalibration import measured_in_words
 from r2mae.training.config import RunConfig
 
 
 @dataclass(frozen=True, kw_only=True)
 class CellsConfig(RunConfig):
-    """A run on single-cell counts; the defaults are the paper's.
+    """A run on single-cell counts; defaults follow the paper, or a reading where it is silent (docs/cells.md).
 
     Parameters
     ----------
@@ -30,7 +30,13 @@ class CellsConfig(RunConfig):
     regress : list of str
         Columns of obs that ridge regression predicts, such as age.
     exclude : list of str
-        Cells left out of the probes, as column=value, such as condition=control.
+        Cells left out of the probes, as column=value, such as condition=control; condition:cell_type=B leaves the B
+        cells out of the probe of condition alone.
+    only : list of str
+        The only cells for the probes, or for that of one column, written alike; one of several values is enough.
+    auroc_labels : list of str
+        Labels that enter average score and ranks by AUROC, over cells and over donors, instead of balanced accuracy and
+        macro F1 (paper: ADNC, on SEA-AD).
     n_top_genes : int, optional
         Take this many highly variable genes (scanpy's default procedure); by default all.
     min_genes : int
@@ -45,6 +51,9 @@ class CellsConfig(RunConfig):
         in both ways.
     max_cells : list of str
         Most cells of a side of a probe, as column=number; by default 200,000 (paper; cell_type=100000 on SEA-AD).
+    timing : {"hlca", "sea-ad"}
+        Whose schedules `dynamic`, `r2mae-dynamic` and the curricula follow, as parts of the run: those of the paper's
+        runs on HLCA or on SEA-AD.
     """
 
     wing: ClassVar[str] = "cells"
@@ -58,12 +67,15 @@ class CellsConfig(RunConfig):
     labels: tuple[str, ...] = ()
     regress: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
+    only: tuple[str, ...] = ()
+    auroc_labels: tuple[str, ...] = ()
     n_top_genes: int | None = None
     min_genes: int = 0
     test_donors: float = 0.4
     representation: Literal["latent", "hidden"] = "latent"
     recalibrate: Literal["yes", "no", "both"] = "yes"
     max_cells: tuple[str, ...] = ()
+    timing: Literal["hlca", "sea-ad"] = "hlca"
     epochs: float = 50
     batch_size: int = 400
     weight_decay: float = 1e-4
@@ -79,9 +91,7 @@ class CellsConfig(RunConfig):
             raise UserError(f"min_genes must be 0 or more, not {self.min_genes}")
         if not 0 < self.test_donors < 1:
             raise UserError(f"test_donors must be a fraction between 0 and 1, not {self.test_donors}")
-        for entry in self.exclude:
-            if not all(entry.partition("=")):
-                raise UserError(f"exclude takes column=value, such as condition=control, not {entry!r}")
+        self._check_rules()
         for entry in self.max_cells:
             if not re.fullmatch(r".+=[1-9]\d*", entry):
                 raise UserError(f"max_cells takes column=number, such as cell_type=100000, not {entry!r}")
@@ -89,6 +99,16 @@ class CellsConfig(RunConfig):
             raise UserError("genes are hidden once per mini-batch, for all cells alike: leave per at 'batch'")
         if self.batch_size // (self.accumulate * self.devices) < 2:
             raise UserError("batch normalisation needs two cells in a micro-batch: raise batch_size")
+
+    def _check_rules(self) -> None:
+        for name in ("exclude", "only"):
+            for entry in getattr(self, name):
+                if not all(entry.partition("=")):
+                    raise UserError(f"{name} takes column=value, such as condition=control, not {entry!r}")
+        for label in self.auroc_labels:
+            if label not in self.labels:
+                hint = nearest(label, self.labels) if self.labels else "name it in labels, too"
+                raise UserError(f"auroc_labels names {label!r}, which is not in labels: {hint}")
 
     @property
     def recalibrates(self) -> bool:

@@ -12,7 +12,8 @@ import pandas as pd
 from jaxtyping import Bool, Float64, Int64
 
 from r2mae.cells.config import CellsConfig
-from r2mae.errors import UserError, nearest, unknown
+from r2mae.cells.rules import Rule, apply_rules, cells_in_words, column_of, rules_of
+from r2mae.errors import UserError, unknown
 from r2mae.evaluation.missing import is_missing
 from r2mae.masking.keys import Key, permutation, uniforms
 
@@ -39,6 +40,8 @@ class DonorSplit:
         False where no donor column is named, so that every cell is a donor of its own.
     notes : tuple of str
         What was done with which cells.
+    rules : tuple of Rule
+        All of them; those for one probe are still to be applied.
     """
 
     names: tuple[str, ...]
@@ -46,6 +49,7 @@ class DonorSplit:
     test: Bool[np.ndarray, " donors"]
     grouped: bool
     notes: tuple[str, ...]
+    rules: tuple[Rule, ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,16 +95,17 @@ def split_donors(table: "CellTable", config: CellsConfig) -> DonorSplit:
     Raises
     ------
     UserError
-        An unknown column, or a rule of `exclude` that excludes nothing or everything.
+        An unknown column, or a rule of `exclude` or `only` that no cell meets, or that leaves none.
     """
-    kept, notes = _kept(table, config.exclude)
+    rules = rules_of(table, config)
+    kept, notes = apply_rules(rules, None, np.ones(len(table.obs), dtype=bool))
     if config.donor_key is None:
         codes = np.where(kept, np.cumsum(kept) - 1, -1).astype(np.int64)
         names = tuple(str(row) for row in np.flatnonzero(kept))
         if config.labels or config.regress:
             notes += ("no donor_key: training and test cells of the probes share donors, and scores are too good",)
     else:
-        column = _column(table, config.donor_key, "donor_key").astype(str).to_numpy()
+        column = column_of(table, config.donor_key, "donor_key").astype(str).to_numpy()
         found, inverse = np.unique(column[kept], return_inverse=True)
         names = tuple(str(name) for name in found)
         codes = np.full(len(kept), -1, dtype=np.int64)
@@ -108,7 +113,7 @@ def split_donors(table: "CellTable", config: CellsConfig) -> DonorSplit:
     strata = _strata(table, config, codes, len(names))
     key = Key.root(config.seed).fold("donor split")
     test = divide(names, strata, config.test_donors, key)
-    return DonorSplit(names, codes, test, config.donor_key is not None, notes)
+    return DonorSplit(names, codes, test, config.donor_key is not None, notes, rules)
 
 
 def divide(names: Sequence[str], strata: Sequence[str], test_fraction: float, key: Key) -> Bool[np.ndarray, " donors"]:
@@ -151,15 +156,16 @@ def probe_cells(
 ) -> tuple[tuple[ProbeCells, ...], tuple[str, ...]]:
     """Choose the cells of every probe.
 
-    Cells without a known value are removed: missing or "Unknown" labels, numbers that are none ("60-69"). So are
-    classes that fewer than two donors have, and test cells of classes that no training donor has. Then no donor keeps
-    more than ``max_cells / donors`` cells of its side. A column of which too little is left has no probe.
+    Rules for one probe leave cells out of it alone; the division of the donors does not hear of them. Cells without a
+    known value are removed: missing or "Unknown" labels, numbers that are none ("60-69"). So are classes that fewer
+    than two donors have, and test cells of classes that no training donor has. Then no donor keeps more than
+    ``max_cells / donors`` cells of its side. A column of which too little is left has no probe.
 
     Parameters
     ----------
     table : CellTable
     config : CellsConfig
-        Its labels, regress, exclude, donor_key, test_donors and seed.
+        Its labels, regress, exclude, only, donor_key, test_donors and seed.
     max_cells : int
         Cells of one side, where the configuration does not say it of a column.
 
@@ -200,6 +206,7 @@ def check_probes(table: "CellTable", config: CellsConfig) -> tuple[str, ...]:
         if column not in (*config.labels, *config.regress):
             raise unknown("column of max_cells", column, (*config.labels, *config.regress))
     if not (config.labels or config.regress):
+        rules_of(table, config)
         return ()
     split = split_donors(table, config)
     if len(split.names) < 2:
@@ -209,12 +216,13 @@ def check_probes(table: "CellTable", config: CellsConfig) -> tuple[str, ...]:
         )
     for column in config.labels:
         values, known = label_values(table, column)
-        classes = np.unique(values[known & (split.codes >= 0)])
+        own, _ = apply_rules(split.rules, column, split.codes >= 0)
+        classes = np.unique(values[known & own])
         if len(classes) < 2:
             what = f"one class only, {str(classes[0])!r}" if len(classes) else "no known label"
             raise UserError(f"{table.name}: column {column!r} (labels) has {what}: leave it out of labels")
     for column in config.regress:
-        numbers = number_values(table, column)[split.codes >= 0]
+        numbers = number_values(table, column)[apply_rules(split.rules, column, split.codes >= 0)[0]]
         if len(np.unique(numbers[np.isfinite(numbers)])) < 2:
             raise UserError(
                 f"{table.name}: column {column!r} (regress) has not two different numbers: name it in labels, or "
@@ -225,14 +233,14 @@ def check_probes(table: "CellTable", config: CellsConfig) -> tuple[str, ...]:
 
 def label_values(table: "CellTable", column: str) -> tuple[np.ndarray, Bool[np.ndarray, " cells"]]:
     """Return a column's labels as text, and which of them are known."""
-    series = _column(table, column, "labels")
+    series = column_of(table, column, "labels")
     values = series.astype(str).to_numpy().astype(str)
     return values, ~(series.isna().to_numpy() | is_missing(values))
 
 
 def number_values(table: "CellTable", column: str) -> Float64[np.ndarray, " cells"]:
     """Return a column's numbers, NaN for what is none, such as a range of ages; ``68-year-old stage`` is 68."""
-    series = _column(table, column, "regress")
+    series = column_of(table, column, "regress")
     if not pd.api.types.is_numeric_dtype(series.dtype):
         words = series.astype(str)
         series = pd.to_numeric(words.str.extract(_AGE, expand=False).fillna(words), errors="coerce")
@@ -300,10 +308,10 @@ def _probe(
         values = number_values(table, column)
         known = np.isfinite(values)
         lack = "no number"
-    kept = split.codes >= 0
-    lost = int((kept & ~known).sum())
-    if lost:
-        notes.append(f"{column}: {_cells(lost)} with {lack} removed")
+    kept, left_out = apply_rules(split.rules, column, split.codes >= 0)
+    notes += left_out
+    if (kept & ~known).any():
+        notes.append(f"{column}: {cells_in_words(int((kept & ~known).sum()))} with {lack} removed")
     kept = kept & known
     if kind == "label" and split.grouped:
         kept &= ~_rare(values, split, kept, column, notes)
@@ -319,9 +327,8 @@ def _probe(
         learned = np.isin(values[test], np.unique(values[train]))
         if not learned.all():
             unlearned = ", ".join(np.unique(values[test][~learned]))
-            notes.append(
-                f"{column}: {_cells(int((~learned).sum()))} removed from the test: no training donor has {unlearned}"
-            )
+            lost = cells_in_words(int((~learned).sum()))
+            notes.append(f"{column}: {lost} removed from the test: no training donor has {unlearned}")
             test = test[learned]
     least = min((len(np.unique(values[rows])) for rows in (train, test)), default=0)
     if least < 2:
@@ -343,9 +350,8 @@ def _rare(
     rare = donors_of.index[donors_of < 2].to_numpy()
     out = kept & np.isin(values, rare)
     if len(rare):
-        notes.append(
-            f"{column}: {_cells(int(out.sum()))} removed of classes in one donor only: {', '.join(sorted(rare))}"
-        )
+        removed = cells_in_words(int(out.sum()))
+        notes.append(f"{column}: {removed} removed of classes in one donor only: {', '.join(sorted(rare))}")
     return out
 
 
@@ -367,34 +373,3 @@ def _strata(table: "CellTable", config: CellsConfig, codes: Int64[np.ndarray, " 
                 strata[codes[kept]] = values[kept]
                 return [str(value) for value in strata]
     return [""] * donors
-
-
-def _kept(table: "CellTable", exclude: Sequence[str]) -> tuple[Bool[np.ndarray, " cells"], tuple[str, ...]]:
-    kept = np.ones(len(table.obs), dtype=bool)
-    notes: list[str] = []
-    for entry in exclude:
-        name, _, value = entry.partition("=")
-        column = _column(table, name, "exclude").astype(str).to_numpy().astype(str)
-        hit = column == value
-        if not hit.any():
-            raise UserError(
-                f"{table.name}: no cell has {entry} (exclude): {nearest(value, [str(v) for v in np.unique(column)])}"
-            )
-        notes.append(f"{_cells(int((kept & hit).sum()))} with {entry} left out of the probes")
-        kept &= ~hit
-    if not kept.any():
-        raise UserError(f"{table.name}: exclude ({', '.join(exclude)}) leaves no cell for the probes: drop a rule")
-    return kept, tuple(notes)
-
-
-def _column(table: "CellTable", name: str, field: str) -> "pd.Series[str]":
-    if name not in table.obs.columns:
-        raise UserError(
-            f"{table.name}: obs has no column {name!r} ({field}): {nearest(name, [str(c) for c in table.obs.columns])}"
-        )
-    column: pd.Series[str] = table.obs[name]
-    return column
-
-
-def _cells(count: int) -> str:
-    return f"{count:,} cell{'' if count == 1 else 's'}"

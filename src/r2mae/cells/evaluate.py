@@ -40,9 +40,6 @@ TARGET_SUM = 1e4  # of log-normalised expression
 _FOLDS = 5
 _BATCH = 512  # part of what freezes the masks: a mini-batch shares its hidden genes
 _RANK_CELLS = 10_000
-# What the paper averages: balanced accuracy and F1 of each class column, both Spearman correlations of each number.
-_AVERAGED = ("bacc", "f1", "spearman_cell", "spearman_donor")
-
 Lookup = Callable[[np.ndarray], np.ndarray]
 Expected = Callable[[Mapping[str, Tensor], Tensor], Tensor]
 
@@ -126,7 +123,7 @@ def evaluate_embedding(
     embedding : ndarray of shape (cells, width), or function
         The function is called once, with the rows that are needed, ascending.
     config : CellsConfig
-        Its labels, regress, exclude, donor_key, test_donors and seed.
+        Its labels, auroc_labels, regress, exclude, only, donor_key, test_donors and seed.
     intervals, max_cells
         As in :func:`evaluate`.
 
@@ -134,7 +131,8 @@ def evaluate_embedding(
     -------
     dict
         ``score``: the mean of balanced accuracy and macro F1 of every label column and of both Spearman correlations of
-        every number column, as far as the test donors define them (the paper's average score). For a label column
+        every number column, as far as the test donors define them (the paper's average score); a label of
+        `auroc_labels` has its two AUROCs there instead. For a label column
         ``_bacc``, ``_f1``, ``_auroc``, and ``_auroc_donor`` if donors have one value each; for a number column
         ``_spearman_cell`` and ``_spearman_donor``; ``effective_rank`` and ``spectral_entropy`` of at most 10,000 cells.
 
@@ -154,8 +152,7 @@ def evaluate_embedding(
         for one in probes
     ]
     scores = {name: value for one in predictions for name, value in one.scores().items()}
-    ends = tuple(f"_{end}" for end in _AVERAGED)
-    averaged = [name for name, value in scores.items() if name.endswith(ends) and np.isfinite(value)]
+    averaged = [name for name in averaged_scores(config) if np.isfinite(scores.get(name, np.nan))]
     if averaged:
         scores = {"score": float(np.mean([scores[name] for name in averaged])), **scores}
     if intervals and config.donor_key is not None:
@@ -166,6 +163,19 @@ def evaluate_embedding(
     spectrum = effective_rank(features[np.searchsorted(wanted, sample)])
     scores["effective_rank"], scores["spectral_entropy"] = spectrum.rank, spectrum.entropy
     return _finite(scores)
+
+
+def averaged_scores(config: CellsConfig) -> list[str]:
+    """Return the names of what the paper averages and ranks.
+
+    Balanced accuracy and macro F1 of each label, but AUROC over cells and over donors of those in `auroc_labels` (its
+    Table 4 does so for ADNC), and both Spearman correlations of each number.
+    """
+    ends = {
+        label: ("auroc", "auroc_donor") if label in config.auroc_labels else ("bacc", "f1") for label in config.labels
+    }
+    names = [f"{label}_{end}" for label in config.labels for end in ends[label]]
+    return names + [f"{number}_{end}" for number in config.regress for end in ("spearman_cell", "spearman_donor")]
 
 
 def predict(

@@ -83,7 +83,8 @@ _ELSEWHERE: Mapping[str, str] = {
     "n_top_genes": "choose genes before the model is made: scanpy.pp.highly_variable_genes(adata, subset=True, ...)",
     "min_genes": "leave cells out before the model is made: scanpy.pp.filter_cells(adata, min_genes=...)",
     **{
-        name: _SCORES.format(name) for name in ("labels", "regress", "donor_key", "exclude", "test_donors", "max_cells")
+        name: _SCORES.format(name)
+        for name in ("labels", "regress", "donor_key", "exclude", "only", "auroc_labels", "test_donors", "max_cells")
     },
 }
 

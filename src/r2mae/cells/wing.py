@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from r2mae.cells.config import CellsConfig
-from r2mae.cells.sets import SET_DEFAULTS, SETS
+from r2mae.cells.sets import SEA_AD_DYNAMIC_END, SET_DEFAULTS, SETS
 from r2mae.errors import UserError
 from r2mae.evaluation.metrics import Metric
 from r2mae.evaluation.recalibration import with_as_trained
-from r2mae.masking.schemes import HLCA_CURRICULUM, RatioDefaults
+from r2mae.masking.schemes import HLCA_CURRICULUM, SEA_AD_CURRICULUM, RatioDefaults
 
 if TYPE_CHECKING:
     import numpy as np
@@ -31,27 +31,35 @@ class CellsWing:
     title = "Single cells: raw counts in .h5ad or .zarr"
     config = CellsConfig
     ratios = RatioDefaults(fixed=0.25, low=0.1, high=0.5, curriculum=HLCA_CURRICULUM)
+    timings: Mapping[str, RatioDefaults] = {
+        "hlca": ratios,
+        "sea-ad": replace(ratios, dynamic_end=SEA_AD_DYNAMIC_END, curriculum=SEA_AD_CURRICULUM),
+    }
     presets: Mapping[str, Mapping[str, Any]] = {
         "paper": {"n_hidden": 2000, "n_latent": 1000},
         "small": {"n_hidden": 256, "n_latent": 64},
-        "hlca": {"n_top_genes": 5000, "min_genes": 20},
-        "sea-ad": {"n_top_genes": 5000},
+        "hlca": {"n_top_genes": 5000, "min_genes": 20, "timing": "hlca"},
+        "sea-ad": {"n_top_genes": 5000, "timing": "sea-ad"},
     }
     sets = SETS
     set_defaults = SET_DEFAULTS
+
+    def ratios_of(self, config: CellsConfig) -> RatioDefaults:
+        """Return the numbers of the schemes, with the schedules of the run that `timing` names."""
+        return self.timings[config.timing]
 
     def metrics_of(self, config: CellsConfig) -> tuple[Metric, ...]:
         """Return the scores of the label columns, then reconstruction; for "both" also those as trained."""
         some = config.labels or config.regress
         found = [Metric("score", "average score", bounds=(-1, 1), ranked=False)] if some else []
         for column in config.labels:
+            by = column in config.auroc_labels
+            donors = f"{column} macro AUROC, donors"
             found += [
-                Metric(f"{column}_bacc", f"{column} balanced accuracy", bounds=(0, 1)),
-                Metric(f"{column}_f1", f"{column} macro F1", bounds=(0, 1)),
-                Metric(f"{column}_auroc", f"{column} macro AUROC", bounds=(0, 1), ranked=False),
-                Metric(
-                    f"{column}_auroc_donor", f"{column} macro AUROC, donors", bounds=(0, 1), ranked=False, optional=True
-                ),
+                Metric(f"{column}_bacc", f"{column} balanced accuracy", bounds=(0, 1), ranked=not by),
+                Metric(f"{column}_f1", f"{column} macro F1", bounds=(0, 1), ranked=not by),
+                Metric(f"{column}_auroc", f"{column} macro AUROC", bounds=(0, 1), ranked=by),
+                Metric(f"{column}_auroc_donor", donors, bounds=(0, 1), ranked=by, optional=True),
             ]
         for column in config.regress:
             found += [

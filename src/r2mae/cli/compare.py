@@ -5,8 +5,9 @@ from pathlib import Path
 
 from rich.console import Console
 
-from r2mae.cli.parsing import Parser, add_config, describe, make_config, print_config, read_subject
+from r2mae.cli.parsing import Parser, add_config, describe, example_data, make_config, print_config, read_subject
 from r2mae.cli.show import print_json
+from r2mae.training.config import ratios_of
 
 _OWN = ("schemes", "seeds", "ratios", "baselines")
 
@@ -21,7 +22,7 @@ def run(words: Sequence[str]) -> int:
         f"r2mae compare {subject.wing.name} DATA",
         "Pretrain under several masking schemes and seeds, and say which wins. The same command goes on where it was "
         f"cut off; finished runs are never repeated. {describe(subject)}",
-        f"r2mae compare {next(iter(subject.wing.sets))} --schemes fixed r2mae mdlm --seeds 3 --out runs/mine",
+        f"r2mae compare {example_data(subject)} --schemes fixed r2mae mdlm --seeds 3 --out runs/mine",
     )
     add_config(parser, subject, skip=("scheme", "seed"), more=_OWN)
     parser.add_argument(
@@ -54,7 +55,7 @@ def run(words: Sequence[str]) -> int:
         return 0
     schemes, seeds = words_of(values["schemes"]), parse_seeds(words_of(values["seeds"]))
     ratios = None if values["ratios"] is None else parse_ratios(words_of(values["ratios"]))
-    plan_rows(config, subject.wing.ratios, schemes, ratios)  # mistakes are told before torch is loaded
+    plan_rows(config, ratios_of(subject.wing, config), schemes, ratios)  # mistakes are told before torch is loaded
     if hasattr(subject.wing, "check"):
         subject.wing.check(config)
     out = Path(values["out"] or f"runs/compare-{Path(config.data).stem}")

@@ -220,12 +220,15 @@ def _preset_of(subject: Subject) -> str | None:
 def describe(subject: Subject) -> str:
     """Say what DATA may be, and which presets there are."""
     wing = subject.wing
-    return (
-        f"{wing.title}.\n\n"
-        f"DATA is a path, or a named set ({', '.join(wing.sets)}), which needs no {wing.name!r} before it.\n"
-        f"Presets: {', '.join(wing.presets)}.\n"
-        f"Schemes: {', '.join(scheme_names())}."
-    )
+    sets = f", or a named set ({', '.join(wing.sets)}), which needs no {wing.name!r} before it" if wing.sets else ""
+    presets = f"Presets: {', '.join(wing.presets)}.\n" if wing.presets else ""
+    return f"{wing.title}.\n\nDATA is a path{sets}.\n{presets}Schemes: {', '.join(scheme_names())}."
+
+
+def example_data(subject: Subject) -> str:
+    """Return what an example may name: a set of the wing, or a path where it has none."""
+    wing = subject.wing
+    return next(iter(wing.sets), f"{wing.name} path/to/data")
 
 
 def add_config(parser: Parser, subject: Subject, *, skip: tuple[str, ...] = (), more: tuple[str, ...] = ()) -> None:

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from r2mae.cli.parsing import Parser, add_config, describe, make_config, print_config, read_subject
-from r2mae.training.config import scheme_of
+from r2mae.cli.parsing import Parser, add_config, describe, example_data, make_config, print_config, read_subject
+from r2mae.training.config import ratios_of, scheme_of
 
 
 def run(words: Sequence[str]) -> int:
@@ -13,7 +13,7 @@ def run(words: Sequence[str]) -> int:
     parser = Parser(
         f"r2mae pretrain {subject.wing.name} DATA",
         f"Pretrain one model; the same command goes on where it was cut off. {describe(subject)}",
-        f"r2mae pretrain {next(iter(subject.wing.sets))} --scheme r2mae --out runs/a",
+        f"r2mae pretrain {example_data(subject)} --scheme r2mae --out runs/a",
     )
     add_config(parser, subject)
     parser.add_argument("--out", type=str, help="Run folder; by default named after data, scheme and seed in runs/.")
@@ -23,7 +23,7 @@ def run(words: Sequence[str]) -> int:
     if values["print_config"]:
         print_config(config)
         return 0
-    scheme_of(config, subject.wing.ratios)  # mistakes are told before torch is loaded
+    scheme_of(config, ratios_of(subject.wing, config))  # mistakes are told before torch is loaded
     if hasattr(subject.wing, "check"):
         subject.wing.check(config)
     out = Path(values["out"] or f"runs/{Path(config.data).stem}-{config.scheme}-seed{config.seed}")

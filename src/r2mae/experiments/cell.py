@@ -12,7 +12,7 @@ from r2mae.errors import UserError, unknown
 from r2mae.experiments.wing import HasBaselines, Wing
 from r2mae.experiments.wings import wing_of_run
 from r2mae.files import write_json
-from r2mae.training.config import RunConfig, scheme_of
+from r2mae.training.config import RunConfig, ratios_of, scheme_of
 from r2mae.training.devices import torch_device
 from r2mae.training.folder import FolderLock, RunFolder
 from r2mae.training.loop import Fitted, fit
@@ -42,7 +42,7 @@ def pretrain(
     """
     folder = RunFolder(out)
     # Mistakes here are found before any data are read.
-    scheme_of(config, wing.ratios)
+    scheme_of(config, ratios_of(wing, config))
     torch_device(config.device)
     folder.check(config)
     if data is None and not (folder.trained and folder.results_for(config) is not None):

@@ -30,7 +30,7 @@ from r2mae.experiments.wing import HasBaselines, Wing
 from r2mae.experiments.wings import get_wing
 from r2mae.files import UNFINISHED, write_json
 from r2mae.registry import JOBS
-from r2mae.training.config import RunConfig
+from r2mae.training.config import RunConfig, ratios_of
 from r2mae.training.folder import FolderLock, RunFolder, read_json
 from r2mae.training.progress import Pace
 
@@ -85,7 +85,7 @@ def compare(
     if jobs is not None and jobs < 1:
         raise UserError(f"jobs must be 1 or more, not {jobs}")
     base = replace(base, threads=base.threads or 1)
-    rows = plan_rows(base, wing.ratios, schemes, ratios)
+    rows = plan_rows(base, ratios_of(wing, base), schemes, ratios)
     check_baselines(base, wing, baselines)
     rows += baseline_rows(base, baselines, rows)
     cells = plan_cells(rows, seeds, out)

@@ -50,6 +50,8 @@ def defaults_of(wing: "Wing", data: str | None, preset: str | None) -> dict[str,
     if data is not None:
         fields |= wing.set_defaults.get(data, {})
     if preset is not None:
+        if not wing.presets:
+            raise UserError(f"the wing {wing.name!r} has no presets: leave --preset out")
         if preset not in wing.presets:
             raise unknown("preset", preset, wing.presets)
         fields |= {**wing.presets[preset], "preset": preset}

@@ -10,7 +10,7 @@ from r2mae.training.config import RunConfig
 
 @dataclass(frozen=True, kw_only=True)
 class ImagesConfig(RunConfig):
-    """A run on images; the defaults are those of the paper's MNIST experiments.
+    """A run on images; defaults follow the paper's MNIST experiments, or a reading where it is silent (docs/images.md).
 
     Parameters
     ----------

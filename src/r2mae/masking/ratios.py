@@ -127,7 +127,9 @@ class LinearDecay:
     high, low : float
         ρ_max and ρ_min.
     decay : float, optional
-        λ. By default the value with which the last step has ρ_min.
+        λ. By default the value with which ρ_min is reached where `end` says.
+    end : float
+        Fraction of the run after which ρ_min is reached, where there is no `decay`; with 1 it is the last step.
     total_steps : int, optional
         Set by :meth:`bind`.
     """
@@ -135,12 +137,15 @@ class LinearDecay:
     high: float
     low: float
     decay: float | None = None
+    end: float = 1.0
     total_steps: int | None = None
 
     def __post_init__(self) -> None:
         _check_range(self.low, self.high)
         if self.decay is not None and not (math.isfinite(self.decay) and self.decay >= 0):
             raise ValueError(f"decay must be a finite number of 0 or more, not {self.decay}")
+        if not 0 < self.end <= 1:
+            raise ValueError(f"end must be a fraction of the run, above 0 and at most 1, not {self.end}")
 
     def bind(self, total_steps: int) -> "LinearDecay":
         """Fix λ for a run of `total_steps` steps."""
@@ -157,20 +162,20 @@ class LinearDecay:
             return self.decay
         if self.total_steps is None:
             raise ValueError("a schedule needs the number of steps: call bind(total_steps) first")
-        return (self.high - self.low) / (self.high * max(self.total_steps - 1, 1))
+        return (self.high - self.low) / (self.high * max(self.end * (self.total_steps - 1), 1))
 
     def nodes(self) -> Nodes:
         """Return the ratios that a run spends its steps at: the falling part, and the floor once reached."""
         if self.decay is None:
-            return _legendre(self.low, self.high)
-        if self.total_steps is None:
+            share, lowest = self.end, self.low
+        elif self.total_steps is None:
             raise ValueError("with a decay of your own, call bind(total_steps) before nodes()")
-        last = self.total_steps - 1
-        fall = self.high * self.decay * last
-        if fall <= 0:
-            return np.array([self.high]), np.array([1.0])
-        share = min(1.0, (self.high - self.low) / fall)
-        p, w = _legendre(max(self.low, self.high - fall), self.high)
+        else:
+            fall = self.high * self.decay * (self.total_steps - 1)
+            if fall <= 0:
+                return np.array([self.high]), np.array([1.0])
+            share, lowest = min(1.0, (self.high - self.low) / fall), max(self.low, self.high - fall)
+        p, w = _legendre(lowest, self.high)
         if share >= 1:
             return p, w
         return np.append(p, self.low), np.append(w * share, 1 - share)

@@ -80,6 +80,8 @@ class RatioDefaults:
         Start and end of the dynamic ratio; by default from `high` to `low`.
     above : (float, float), optional
         Start and end of the floor of R²MAE + dynamic; by default as `dynamic`.
+    dynamic_end : float
+        Fraction of the run after which both have fallen to their end.
     curriculum : CurriculumDefaults
         Of the schemes with learned loss weights; by default those of the paper's single cells.
     ours : bool
@@ -91,6 +93,7 @@ class RatioDefaults:
     high: float
     dynamic: tuple[float, float] | None = None
     above: tuple[float, float] | None = None
+    dynamic_end: float = 1.0
     curriculum: CurriculumDefaults = HLCA_CURRICULUM
     ours: bool = False
 
@@ -335,7 +338,7 @@ def _r2mae_cl_k0(numbers: RatioDefaults) -> Scheme:
 
 def _decay(ends: tuple[float, float] | None, numbers: RatioDefaults) -> LinearDecay:
     high, low = ends or (numbers.high, numbers.low)
-    return LinearDecay(high, low)
+    return LinearDecay(high, low, end=numbers.dynamic_end)
 
 
 def _grid(numbers: RatioDefaults) -> Grid:

@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Literal, get_args, get_origin, get_type_hints
+from typing import Any, ClassVar, Literal, Protocol, get_args, get_origin, get_type_hints, runtime_checkable
 
 import yaml
 
@@ -245,6 +245,28 @@ class RunConfig:
 
 _DRAWN = ("sampling", "per")
 SCHEME_DEFAULTS = {field.name: field.default for field in dataclasses.fields(RunConfig) if field.name in SCHEME_OPTIONS}
+
+
+@runtime_checkable
+class HasRatios(Protocol):
+    """A wing, as far as its numbers for the schemes go."""
+
+    @property
+    def ratios(self) -> RatioDefaults:
+        """The numbers of the wing's own defaults."""
+
+
+@runtime_checkable
+class HasTimings(Protocol):
+    """A wing whose numbers depend on the configuration, such as on whose schedules a run follows."""
+
+    def ratios_of(self, config: Any) -> RatioDefaults:
+        """Return the numbers for such a run."""
+
+
+def ratios_of(wing: HasRatios, config: RunConfig) -> RatioDefaults:
+    """Return a wing's numbers for the schemes of a run."""
+    return wing.ratios_of(config) if isinstance(wing, HasTimings) else wing.ratios
 
 
 def scheme_of(config: RunConfig, defaults: RatioDefaults) -> Scheme:

@@ -18,7 +18,7 @@ from torch.utils.data import DataLoader, Dataset
 from r2mae.errors import UserError
 from r2mae.masking.keys import Key
 from r2mae.training.checkpoint import EARLY, SECONDS, STEP, AtomicCheckpointIO, read_checkpoint
-from r2mae.training.config import RunConfig, scheme_of
+from r2mae.training.config import RunConfig, ratios_of, scheme_of
 from r2mae.training.devices import cpu_threads, lightning_device
 from r2mae.training.folder import FolderLock, RunFolder, read_json
 from r2mae.training.interrupt import Stopped, StopRequest
@@ -98,7 +98,7 @@ def fit(
     UserError
         For a folder of another configuration or in use, a damaged checkpoint, or a non-finite loss.
     """
-    scheme = scheme_of(config, wing.ratios)  # mistakes are found before anything is written
+    scheme = scheme_of(config, ratios_of(wing, config))  # mistakes are found before anything is written
     lightning_device(config.device)
     folder, rank = RunFolder(out), process_rank(config.devices)
     with FolderLock(folder.path) if rank == 0 else nullcontext(), cpu_threads(config.threads):

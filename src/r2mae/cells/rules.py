@@ -1,0 +1,146 @@
+"""Which cells the probes may use: rules such as ``condition=control``, for all probes or for that of one column."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+from jaxtyping import Bool
+
+from r2mae.cells.config import CellsConfig
+from r2mae.errors import UserError, nearest
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from r2mae.cells.table import CellTable
+
+
+@dataclass(frozen=True, eq=False)
+class Rule:
+    """One rule of `exclude` or `only`.
+
+    Attributes
+    ----------
+    field : {"exclude", "only"}
+        Whether cells with the value are left out, or all others.
+    probe : str or None
+        The label or number whose probe it is for; None for all.
+    column, value : str
+    cells : ndarray of bool, shape (cells,)
+        Which cells of the table have the value.
+    """
+
+    field: Literal["exclude", "only"]
+    probe: str | None
+    column: str
+    value: str
+    cells: Bool[np.ndarray, " cells"]
+
+    def __str__(self) -> str:
+        return f"{self.column}={self.value}"
+
+
+def rules_of(table: "CellTable", config: CellsConfig) -> tuple[Rule, ...]:
+    """Read a configuration's rules, and check them against the table.
+
+    What stands before ``=`` is a column of obs, or the label or number of a probe, a colon and a column.
+
+    Raises
+    ------
+    UserError
+        An unknown column, a probe that there is not, or a value that no cell has.
+    """
+    texts: dict[str, np.ndarray] = {}  # a column of millions of cells is made text once
+    rules = [_rule(table, config, "exclude", entry, texts) for entry in config.exclude]
+    rules += [_rule(table, config, "only", entry, texts) for entry in config.only]
+    return tuple(rules)
+
+
+def rule_columns(config: CellsConfig) -> tuple[str, ...]:
+    """Return the columns that rules for all probes name; whose the others are, only the table can tell."""
+    named = [entry.partition("=")[0] for entry in (*config.exclude, *config.only)]
+    return tuple(name for name in named if ":" not in name)
+
+
+def apply_rules(
+    rules: Sequence[Rule], probe: str | None, kept: Bool[np.ndarray, " cells"]
+) -> tuple[Bool[np.ndarray, " cells"], tuple[str, ...]]:
+    """Leave cells out by the rules for one probe, or with None by those for all.
+
+    Of several values in `only` of a column a cell needs one; of several columns it needs each.
+
+    Returns
+    -------
+    kept : ndarray of bool
+        Cells that were kept, and still are.
+    notes : tuple of str
+        How many are not.
+
+    Raises
+    ------
+    UserError
+        If none is.
+    """
+    own = [rule for rule in rules if rule.probe == probe]
+    if not own:
+        return kept, ()
+    start, where = "" if probe is None else f"{probe}: ", " of the probes" if probe is None else ""
+    left, notes = kept.copy(), []
+    for rule in (rule for rule in own if rule.field == "exclude"):
+        notes.append(f"{start}{cells_in_words(int((left & rule.cells).sum()))} with {rule} left out{where}")
+        left &= ~rule.cells
+    for column in dict.fromkeys(rule.column for rule in own if rule.field == "only"):
+        allowed = [rule for rule in own if rule.field == "only" and rule.column == column]
+        hit = np.logical_or.reduce([rule.cells for rule in allowed])
+        wanted = " or ".join(str(rule) for rule in allowed)
+        notes.append(f"{start}{cells_in_words(int((left & ~hit).sum()))} without {wanted} left out{where}")
+        left &= hit
+    if kept.any() and not left.any():
+        fields = " and ".join(dict.fromkeys(rule.field for rule in own))
+        whose = "the probes" if probe is None else f"the probe of {probe}"
+        raise UserError(f"{fields} ({', '.join(str(rule) for rule in own)}) leaves no cell for {whose}: drop a rule")
+    return left, tuple(notes)
+
+
+def column_of(table: "CellTable", name: str, field: str) -> "pd.Series[str]":
+    """Return a column of obs, which a field of the configuration names."""
+    if name not in table.obs.columns:
+        raise UserError(
+            f"{table.name}: obs has no column {name!r} ({field}): {nearest(name, [str(c) for c in table.obs.columns])}"
+        )
+    column: pd.Series[str] = table.obs[name]
+    return column
+
+
+def cells_in_words(count: int) -> str:
+    """Write "1 cell", "2 cells"."""
+    return f"{count:,} cell{'' if count == 1 else 's'}"
+
+
+def _rule(
+    table: "CellTable",
+    config: CellsConfig,
+    field: Literal["exclude", "only"],
+    entry: str,
+    texts: dict[str, np.ndarray],
+) -> Rule:
+    name, _, value = entry.partition("=")
+    probed = (*config.labels, *config.regress)
+    probe, column = None, name
+    if name not in table.obs.columns and ":" in name:
+        # Names may hold colons themselves: the longest that is probed is meant.
+        starts = [one for one in probed if name.startswith(f"{one}:")]
+        if not starts:
+            what = name.partition(":")[0]
+            hint = nearest(what, probed) if probed else "name it in labels or regress"
+            raise UserError(f"{table.name}: {entry} ({field}) is for the probe of {what!r}, and there is none: {hint}")
+        probe = max(starts, key=len)
+        column = name[len(probe) + 1 :]
+    if column not in texts:
+        texts[column] = column_of(table, column, field).astype(str).to_numpy().astype(str)
+    cells = np.asarray(texts[column] == value)
+    if not cells.any():
+        values = [str(known) for known in np.unique(texts[column])]
+        raise UserError(f"{table.name}: no cell has {column}={value} ({field}): {nearest(value, values)}")
+    return Rule(field, probe, column, value, cells)
