@@ -156,6 +156,8 @@ def test_the_architecture_holds_the_tokenizer(corpus: Path) -> None:
     assert (built["hidden_size"], built["layers"], built["heads"], built["length"]) == (64, 2, 2, 16)
     assert (built["dropout"], built["corruption"], built["intermediate_size"]) == (0.1, "mask", 2048)
     assert tokenizer_of(built).fingerprint == data.tokenizer.fingerprint
+    assert built["exact"] is True
+    assert load_data(config(corpus, exact=False)).architecture["exact"] is False
 
 
 def test_a_tokenizer_from_a_file_and_a_store_as_data(corpus: Path, tokenizer: TextTokenizer, tmp_path: Path) -> None:

@@ -201,3 +201,11 @@ def test_glue_lies_in_the_data_folder(
     task, model = built(data)
     with pytest.raises(UserError, match=r"nothing.glue is not a folder: put GLUE there, or set R2MAE_DATA"):
         evaluate(config, task, model, data, curve=False, glue=("sst2",))
+
+
+def test_curves_are_on_the_same_masks_whatever_the_run_was_trained_with(data: TextData) -> None:
+    task, model = built(data)
+    assert data.validation is not None
+    curves = [ratio_curve(replace(task, exact=exact), model, data.validation, (0.3,)) for exact in (True, False)]
+    for one, other in zip(*curves, strict=True):
+        np.testing.assert_array_equal(one, other)

@@ -96,6 +96,13 @@ def test_what_is_hidden(rows: list[list[int]], ratio: float, exact: bool, corrup
     assert corrupted.entries == int((~special).sum())
 
 
+def test_exact_is_read_from_the_run_folder_and_true_where_it_does_not_say() -> None:
+    assert task().exact is True  # of an older version
+    counts = {exact: task(exact=exact).corrupt(batch(40), 0.3, KEY).hidden.sum(1) for exact in (True, False)}
+    assert set(counts[True][2:].tolist()) == {6}
+    assert len(set(counts[False][2:].tolist())) > 2
+
+
 def test_masks_depend_on_the_place_in_the_global_batch_alone() -> None:
     whole = task().corrupt(batch(6), 0.3, KEY)
     part = task().corrupt(batch(6)[2:5], 0.3, KEY.rows(2))

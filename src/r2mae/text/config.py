@@ -15,15 +15,16 @@ ROBERTA = "roberta-50265"
 
 @dataclass(frozen=True, kw_only=True)
 class TextConfig(RunConfig):
-    """A masked language model, by default of RoBERTa-medium's size with a vocabulary of 8,000; docs/text.md has a table of
-    what is the paper's and what is ours.
+    """A masked language model, by default RoBERTa-medium with a vocabulary of 8,000.
+
+    The page on text has a table of what is the paper's and what is ours.
 
     Parameters
     ----------
     tokenizer : str, optional
-        A tokenizer.json, a folder with a tokenizer's files, a Hugging Face name, or roberta-50265, which is RoBERTa's own
-        (the presets roberta-medium and roberta-base bring it where it is on this machine); by default a byte-level BPE
-        that is trained on the corpus.
+        A tokenizer.json, a folder with a tokenizer's files, a Hugging Face name, or roberta-50265, which is RoBERTa's
+        own (the presets roberta-medium and roberta-base bring it where it is on this machine); by default a byte-level
+        BPE that is trained on the corpus.
     vocab_size : int
         Of a tokenizer that is trained (50,265 with roberta-medium and roberta-base); beside these two presets another
         size has one trained.
@@ -47,8 +48,8 @@ class TextConfig(RunConfig):
     text_column : str
         Column of JSON lines, Parquet and Hugging Face data sets that holds the text.
     glue : list of str
-        Tasks of GLUE on which a finished model is fine-tuned and measured, such as sst2 and qnli: with the paper's epochs,
-        learning rate, batch and seeds; warm-up (6 %) and weight decay (0.01) are ours.
+        Tasks of GLUE on which a finished model is fine-tuned and measured, such as sst2 and qnli: with the paper's
+        epochs, learning rate, batch and seeds; warm-up (6 %) and weight decay (0.01) are ours.
     glue_limit : int, optional
         Most training examples of a task; by default all.
     """

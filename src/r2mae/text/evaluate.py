@@ -126,8 +126,8 @@ def ratio_curve(
 ) -> tuple[Float64[np.ndarray, " ratios"], Float64[np.ndarray, " ratios"]]:
     """Measure a model at each mask ratio, on masks that are the same for every model.
 
-    Hidden tokens are corrupted as in pretraining; of each sequence the rounded count is hidden. The mask of a sequence depends on its place and on the ratio alone,
-    not on the other ratios, the size of batches, or the device.
+    Hidden tokens are corrupted as in pretraining; of each sequence the rounded count is hidden. The mask of a sequence
+    depends on its place and on the ratio alone, not on the other ratios, the size of batches, or the device.
 
     Parameters
     ----------

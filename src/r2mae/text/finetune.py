@@ -1,9 +1,9 @@
 """GLUE fine-tuning: a pretrained encoder under a new head.
 
-The paper's (appendix "RoBERTa models"): 5 epochs, learning rate 2e-5, batch size 32, the mean of three runs. Of the rest
-it says nothing, and this is ours: AdamW, linear decay after 6 % of warm-up (as RoBERTa was fine-tuned), weight decay
-0.01, gradients clipped at 1, 128 tokens, and the head of ``AutoModelForSequenceClassification``. The model of the last
-step is measured: to choose among epochs by the held-out examples would favour whoever fluctuates more.
+The paper's (appendix "RoBERTa models"): 5 epochs, learning rate 2e-5, batch size 32, the mean of three runs. Of the
+rest it says nothing, and this is ours: AdamW, linear decay after 6 % of warm-up (as RoBERTa was fine-tuned), weight
+decay 0.01, gradients clipped at 1, 128 tokens, and the head of ``AutoModelForSequenceClassification``. The model of
+the last step is measured: to choose among epochs by the held-out examples would favour whoever fluctuates more.
 """
 
 import time

@@ -1,4 +1,4 @@
-"""Long words, cut before a byte-level BPE is trained on them. They are encoded whole: that takes a second a megabyte."""
+"""Long words, cut before a byte-level BPE is trained on them. Encoding takes them whole, a second a megabyte."""
 
 from collections.abc import Iterable, Iterator
 
@@ -39,7 +39,7 @@ def cut_words(documents: Iterable[str]) -> Iterator[str]:
 
 
 def _may_be_long(document: str) -> bool:
-    """Tell quickly whether a word could be long; a word may begin with one space, and spaces are a word of their own."""
+    """Tell quickly whether a word could be long; one may begin with a space, and spaces are words of their own."""
     lengths = list(map(len, document.split()))
     spaces = len(document) - sum(lengths)
     return (

@@ -217,13 +217,14 @@ def train_bpe(
     backend.decoder = decoders.ByteLevel()
     # Older versions of the library cannot tell how far they are.
     tells = merging is not None and hasattr(trainers.BpeTrainer, "progress_format")
+    form: dict[str, Any] = {"progress_format": "json"} if tells else {}
     trainer = trainers.BpeTrainer(
         vocab_size=vocab_size,
         min_frequency=2,
         special_tokens=[_special(name, AddedToken) for name in SPECIALS],
         initial_alphabet=alphabet,
         show_progress=tells,
-        **({"progress_format": "json"} if tells else {}),
+        **form,
     )
     words = cut_words(documents)
     with heard(merging if tells else None) as hearing:
@@ -250,8 +251,10 @@ def load_tokenizer(source: str | Path) -> TextTokenizer:
     UserError
         No such thing, damaged files, or a tokenizer without a mask token.
     """
-    if str(source) == ROBERTA:
-        return _roberta()
+    return _roberta() if str(source) == ROBERTA else _from_place(source)
+
+
+def _from_place(source: str | Path) -> TextTokenizer:
     path = Path(source).expanduser()
     if path.is_dir():
         if (path / "tokenizer.json").is_file():
@@ -279,7 +282,7 @@ def load_tokenizer(source: str | Path) -> TextTokenizer:
 
 def _roberta() -> TextTokenizer:
     where = roberta_here()
-    found = load_tokenizer(where)
+    found = _from_place(where)
     if found.vocab_size != PAPER_VOCABULARY:
         raise UserError(
             f"tokenizer {ROBERTA}: {where} has {found.vocab_size:,} tokens, expected RoBERTa's {PAPER_VOCABULARY:,}: "

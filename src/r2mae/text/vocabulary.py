@@ -1,4 +1,4 @@
-"""The vocabulary that the paper's presets bring: RoBERTa's where it is at hand, else one trained at its size. No torch."""
+"""The vocabulary of the paper's presets: RoBERTa's where it is at hand, else one trained at its size. No torch."""
 
 import os
 from collections.abc import Iterator, Mapping

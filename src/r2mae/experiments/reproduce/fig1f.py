@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from matplotlib.figure import Figure
 
@@ -86,7 +86,7 @@ def _draw(made: "pd.DataFrame") -> Figure:
     with figure_style():
         figure, (plain, common) = panels(2, width=3.9, height=3.4)
         for number, (task, own) in enumerate(made.groupby("task", sort=False)):
-            look = {
+            look: dict[str, Any] = {
                 "color": COLOURS[number % len(COLOURS)],
                 "linestyle": _LINES[number // len(COLOURS) % len(_LINES)],
                 "marker": "o",
@@ -97,7 +97,7 @@ def _draw(made: "pd.DataFrame") -> Figure:
             plain.plot(ratios, own["error"].to_numpy(), label=str(task), **look)
             common.plot(ratios, own["scaled"].to_numpy(), **look)
         for axes, title, words in (
-            (plain, "As measured", "error rate (1 − accuracy)"),
+            (plain, "As measured", "error rate (1 \N{MINUS SIGN} accuracy)"),
             (common, "On one scale (Fig. 1F)", "scaled error rate"),
         ):
             ratio_axis(axes)
