@@ -129,7 +129,8 @@ def test_the_figure_shows_the_curves_and_breaks_at_the_peak(digits: Matrix, n: i
     assert middle.get_legend_handles_labels()[1] == [
         "middle 80 %", "middle half", "median feature", "mean feature", "best fixed ratio for the mean",
     ]  # fmt: skip
-    assert ("range for linear regression" in " ".join(bottom.get_legend_handles_labels()[1])) == (advice.suggested is not None)
+    labels = " ".join(bottom.get_legend_handles_labels()[1])
+    assert ("range for linear regression" in labels) == (advice.suggested is not None)
 
 
 def test_nothing_is_suggested_where_advice_has_not_held(digits: Matrix, tmp_path: Path) -> None:
