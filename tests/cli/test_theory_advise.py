@@ -58,7 +58,7 @@ def test_json_is_all_that_is_printed(call: Call, tmp_path: Path) -> None:
     assert found["held"] == {"pretraining": False, "linear_regression": True}
     assert found["evidence"]["autoencoder"]["source"] == "results/mnist"
     assert found["caveat"] and found["what_to_do"]
-    assert found["paragraph"] and found["cautions"]
+    assert found["paragraph"] and found["cautions"] == []
 
 
 def test_raw_features_and_a_table_of_ones_own(call: Call, tmp_path: Path) -> None:

@@ -130,7 +130,8 @@ class Advice:
     allowed : float
         Worst excess that the suggested range allows: max(tolerance, minimax + tolerance/2).
     suggested : Range or None
-        For linear regression: the ratios around `minimax_ratio` whose worst excess is at most `allowed`; None if no direction is learnable.
+        For linear regression: the ratios around `minimax_ratio` whose worst excess is at most `allowed`; None if no
+        direction is learnable.
     direction_stakes, feature_stakes : Stakes or None
         Plain mean over the leading directions, and variance-weighted mean over the features.
     """
@@ -163,9 +164,9 @@ def advise(
     ratios: Float[np.ndarray, " P"] | None = None,
     ridge: float = 0.0,
 ) -> Advice:
-    """Say which mask ratios suit masked linear regression, by the deterministic equivalent of :func:`~r2mae.theory.risk`.
+    """Say which mask ratios suit masked linear regression, by the formula of :func:`~r2mae.theory.risk`.
 
-    It is no advice for pretraining: where a deep model was trained at many ratios, it did not hold (docs/theory/advice.md).
+    It is no advice for pretraining: where a deep model was trained, it did not hold (docs/theory/advice.md).
 
     By that formula the best range for one direction, or for one weighted average, collapses onto the best fixed ratio:
     a range is insurance against not knowing it. So the suggested range is judged against a fixed ratio picked blindly

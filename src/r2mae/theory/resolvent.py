@@ -316,7 +316,7 @@ def _inverse(values: Float[np.ndarray, " d"], rest: float) -> Float[np.ndarray, 
     if rest > 0:
         return np.asarray(1.0 / (values + rest))
     there = values > SINGULAR * values.max()
-    return np.divide(1.0, values, out=np.zeros_like(values), where=there)
+    return np.asarray(np.divide(1.0, values, out=np.zeros_like(values), where=there))
 
 
 def _with_sigma(

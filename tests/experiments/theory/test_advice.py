@@ -129,7 +129,8 @@ def test_the_figure_shows_the_curves_and_breaks_at_the_peak(digits: Matrix, n: i
     assert middle.get_legend_handles_labels()[1] == [
         "middle 80 %", "middle half", "median feature", "mean feature", "best fixed ratio for the mean",
     ]  # fmt: skip
-    assert ("within the tolerance" in " ".join(bottom.get_legend_handles_labels()[1])) == (advice.suggested is not None)
+    labels = " ".join(bottom.get_legend_handles_labels()[1])
+    assert ("range for linear regression" in labels) == (advice.suggested is not None)
 
 
 def test_nothing_is_suggested_where_advice_has_not_held(digits: Matrix, tmp_path: Path) -> None:
@@ -146,7 +147,7 @@ def test_nothing_is_suggested_where_advice_has_not_held(digits: Matrix, tmp_path
             assert found[key] is None
         write(report, tmp_path / str(n))
         labels = draw(report.advice, "digits", holds=False).axes[2].get_legend_handles_labels()[1]
-        assert not any("within the tolerance" in label for label in labels)
+        assert not any("range for linear regression" in label for label in labels)
 
 
 def test_the_answer_comes_in_one_line(report: Report) -> None:

@@ -81,7 +81,8 @@ def _regret(axes: "Axes", advice: Advice, holds: bool) -> None:
     axes.axhline(advice.tolerance, color="#999999", lw=0.8, ls=":", label=f"tolerance {advice.tolerance:g}")
     if advice.suggested is not None and holds:
         low, high = advice.suggested.low, advice.suggested.high
-        axes.axvspan(low, high, color=_RANGE, alpha=0.25, lw=0, label=f"within the tolerance: {low:.2f} to {high:.2f}")
+        label = f"range for linear regression: {low:.2f} to {high:.2f}"
+        axes.axvspan(low, high, color=_RANGE, alpha=0.25, lw=0, label=label)
     axes.set_ylim(0, 1)
     axes.grid()
     axes.set_ylabel("excess normalised risk")
