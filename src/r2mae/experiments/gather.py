@@ -7,14 +7,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from r2mae.errors import UserError
 from r2mae.experiments.cell import scores_of
 from r2mae.experiments.plan import Cell
 from r2mae.experiments.results import Comparison, Reconstructions
 from r2mae.experiments.wing import Wing
 from r2mae.files import atomic_write
 from r2mae.training.config import MACHINE_FIELDS, RunConfig
-from r2mae.training.folder import RunFolder, environment, remedy_for
+from r2mae.training.folder import RunFolder, environment
+from r2mae.training.metrics import read_metrics
 from r2mae.training.saving import load_model
 
 _POINTS = 200
@@ -63,12 +63,7 @@ def _line(cell: Cell) -> dict[str, Any]:
 
 
 def _metrics(cell: Cell) -> pd.DataFrame:
-    file = RunFolder(cell.folder).metrics_file
-    try:
-        return pd.read_csv(file)[["step", "ratio", "loss", "validation_loss"]].astype(float)
-    except (OSError, ValueError, KeyError) as error:  # pandas' own errors are ValueErrors
-        reason = " ".join(str(error).split())[:120]
-        raise UserError(f"{file} is not readable ({reason}): {remedy_for(file)}") from None
+    return read_metrics(RunFolder(cell.folder).metrics_file)[["step", "ratio", "loss", "validation_loss"]]
 
 
 def _curve(cell: Cell) -> pd.DataFrame:

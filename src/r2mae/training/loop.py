@@ -20,7 +20,7 @@ from r2mae.masking.keys import Key
 from r2mae.training.checkpoint import EARLY, SECONDS, STEP, AtomicCheckpointIO, read_checkpoint
 from r2mae.training.config import RunConfig, scheme_of
 from r2mae.training.devices import cpu_threads, lightning_device
-from r2mae.training.folder import FolderLock, RunFolder, read_json
+from r2mae.training.folder import FolderLock, RunFolder
 from r2mae.training.interrupt import Stopped, StopRequest
 from r2mae.training.keeper import EarlyStopping, Keeper
 from r2mae.training.loggers import make_logger
@@ -31,6 +31,7 @@ from r2mae.training.order import BatchOrder
 from r2mae.training.progress import Reporter, Silent
 from r2mae.training.quiet import quiet_lightning
 from r2mae.training.ranks import process_rank
+from r2mae.training.room import check_room
 from r2mae.training.saving import load_weights, save_model
 from r2mae.training.task import Batches, Data, MovableBatches, Trainable
 
@@ -99,15 +100,19 @@ def fit(
     """
     scheme = scheme_of(config, wing.ratios)  # mistakes are found before anything is written
     lightning_device(config.device)
+    if data is not None:
+        check_room(config, wing, data)
     folder, rank = RunFolder(out), process_rank(config.devices)
     with FolderLock(folder.path) if rank == 0 else nullcontext(), cpu_threads(config.threads):
         known = folder.config_file.exists() or rank > 0
         if folder.config_file.exists():
             folder.claim(config, wing.fingerprint(config))
         if folder.trained:
-            there = read_json(folder.model_file)
-            return Fitted(folder, int(there.get("steps", 0)), 0, False, float(there.get("seconds", 0)))
-        data = data or wing.load(config)
+            there = folder.description
+            return Fitted(folder, there.steps, 0, False, there.seconds)
+        if data is None:
+            data = wing.load(config)
+            check_room(config, wing, data)
         if not known:
             folder.claim(config, wing.fingerprint(config))
         if rank == 0:
