@@ -4,6 +4,7 @@ import sys
 from collections.abc import Sequence
 from errno import EDQUOT, EFBIG, ENOSPC
 from importlib import import_module
+from io import TextIOWrapper
 
 from r2mae import __version__
 from r2mae.errors import UserError, unknown
@@ -40,7 +41,12 @@ examples:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command and return its exit code: 0, or 2 for a user's mistake."""
     words = list(sys.argv[1:] if argv is None else argv)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):  # names of files may hold bytes that are no UTF-8
+            stream.reconfigure(errors="backslashreplace")
     try:
+        if nul := next((word for word in words if "\0" in word), None):
+            raise UserError(f"{nul!r} holds a NUL character, which no name or path can: leave it out")
         return _dispatch(words)
     except UserError as error:
         print(f"r2mae: {' '.join(str(error).split())}", file=sys.stderr)

@@ -12,6 +12,8 @@ from r2mae.training.config import RunConfig, scheme_of
 
 DEFAULT_SCHEMES = ("fixed", "dynamic", "mdlm", "r2mae", "cl", "r2mae-cl")
 
+_MOST_SEEDS = 10_000
+
 
 @dataclass(frozen=True)
 class Row:
@@ -129,7 +131,10 @@ def plan_cells(rows: Sequence[Row], seeds: Sequence[int], out: Path) -> list[Cel
 
 
 def words_of(values: Sequence[object]) -> list[str]:
-    """Read lists as people type them: words, or one word with commas."""
+    """Read lists as people type them: words, or one word with commas; in a file also a single number or name."""
+    values = [values] if isinstance(values, str | int | float) else values
+    if not isinstance(values, list | tuple) or not all(isinstance(value, str | int | float) for value in values):
+        raise UserError(f"expected names or numbers, or a list of them, not {str(values)[:80]!r}")
     return [word for value in values for word in str(value).split(",") if word]
 
 
@@ -150,6 +155,8 @@ def parse_seeds(words: Sequence[str]) -> list[int]:
     if len(numbers) == 1:
         if numbers[0] < 1:
             raise UserError(f"a comparison needs at least one seed, not {numbers[0]}")
+        if numbers[0] > _MOST_SEEDS:
+            raise UserError(f"a comparison takes at most {_MOST_SEEDS:,} seeds, not {words[0][:30]}")
         return list(range(numbers[0]))
     if min(numbers) < 0 or len(set(numbers)) < len(numbers):
         raise UserError(f"seeds must be different numbers of 0 or more, not {' '.join(words)!r}")

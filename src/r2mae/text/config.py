@@ -6,6 +6,8 @@ from typing import ClassVar, Literal
 from r2mae.errors import UserError
 from r2mae.training.config import RunConfig
 
+MOST_LAYERS = 1000  # a zero too many would build layers for minutes
+
 
 @dataclass(frozen=True, kw_only=True)
 class TextConfig(RunConfig):
@@ -68,6 +70,8 @@ class TextConfig(RunConfig):
         for name in ("hidden_size", "layers", "heads", "intermediate_size"):
             if getattr(self, name) < 1:
                 raise UserError(f"{name} must be 1 or more, not {getattr(self, name)}")
+        if self.layers > MOST_LAYERS:
+            raise UserError(f"layers must be at most {MOST_LAYERS:,}, not {self.layers:,}")
         if self.hidden_size % self.heads:
             raise UserError(f"hidden_size {self.hidden_size} does not divide among {self.heads} heads")
         if self.sequence_length < 4:
