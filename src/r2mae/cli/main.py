@@ -1,5 +1,6 @@
 """``r2mae COMMAND …``: finds the command, and turns a user's mistake into one line and exit code 2."""
 
+import os
 import sys
 from collections.abc import Sequence
 from errno import EDQUOT, EFBIG, ENOSPC
@@ -8,6 +9,7 @@ from io import TextIOWrapper
 
 from r2mae import __version__
 from r2mae.errors import UserError, unknown
+from r2mae.training.ranks import FOLLOWING, LEADER
 
 # Each command is a module with `run(argv) -> int`, imported only when it is called.
 COMMANDS = {
@@ -44,6 +46,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):  # names of files may hold bytes that are no UTF-8
             stream.reconfigure(errors="backslashreplace")
+    if LEADER in os.environ:  # one of several processes: heavy imports come next, and rank 0 may end meanwhile
+        FOLLOWING.start()
     try:
         if nul := next((word for word in words if "\0" in word), None):
             raise UserError(f"{nul!r} holds a NUL character, which no name or path can: leave it out")

@@ -130,7 +130,7 @@ def plan_cells(rows: Sequence[Row], seeds: Sequence[int], out: Path) -> list[Cel
     ]
 
 
-def words_of(values: Sequence[object]) -> list[str]:
+def words_of(values: object) -> list[str]:
     """Read lists as people type them: words, or one word with commas; in a file also a single number or name."""
     values = [values] if isinstance(values, str | int | float) else values
     if not isinstance(values, list | tuple) or not all(isinstance(value, str | int | float) for value in values):
