@@ -184,7 +184,11 @@ def test_values_in_files_of_run_folders(run: Path, name: str, changes: dict[int,
         assert folder.results is None or all(
             value is None or isinstance(value, int | float) for value in folder.results["scores"].values()
         )
-        for read in (lambda: load_model(run, WING), lambda: folder.description, lambda: folder.check_data("digits", "x")):
+        for read in (
+            lambda: load_model(run, WING),
+            lambda: folder.description,
+            lambda: folder.check_data("digits", "x"),
+        ):
             try:
                 read()
             except UserError as error:

@@ -61,7 +61,9 @@ def test_an_honest_file_is_read(tmp_path: Path) -> None:
 def test_counts_that_no_file_of_that_size_can_hold(tmp_path: Path) -> None:
     path = write(tmp_path / "x.h5ad", 300_000, 200_000)  # 447 GiB
     assert path.stat().st_size < 1 << 23
-    with pytest.raises(UserError, match=r"X declares 447 GiB of counts in [\d,]+ bytes, more than counts can be packed"):
+    with pytest.raises(
+        UserError, match=r"X declares 447 GiB of counts in [\d,]+ bytes, more than counts can be packed"
+    ):
         StoredCounts(path)
 
 
@@ -97,7 +99,7 @@ def test_a_chunk_that_unpacks_beyond_its_size(tmp_path: Path) -> None:
         del file["X/data"]
         data = file["X"].create_dataset("data", (MATRIX.nnz,), "float32", chunks=(MATRIX.nnz,), compression="gzip")
         data.id.write_direct_chunk((0,), packed)
-    with pytest.raises(UserError, match="a chunk of /X/data has [0-9,]+ packed bytes and should unpack to"):
+    with pytest.raises(UserError, match=r"a chunk of /X/data has [0-9,]+ packed bytes and should unpack to"):
         StoredCounts(path)
 
 

@@ -43,8 +43,13 @@ def refused(capsys: pytest.CaptureFixture[str], words: list[str], told: str) -> 
     ],
 )
 def test_files(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str, text: str, told: str
-) -> None:  # fmt: skip
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    command: str,
+    text: str,
+    told: str,
+) -> None:
     monkeypatch.chdir(tmp_path)
     Path("c.yaml").write_text(text)
     refused(capsys, [command, "--config", "c.yaml"], told)
@@ -81,7 +86,7 @@ def test_names_that_are_not_utf8(
             pixels = np.random.default_rng(place).integers(0, 255, (6, 6), dtype=np.uint8)
             Image.fromarray(pixels).save(folder / os.fsdecode(b"x\xe9%d.png" % place))
     data, out = os.fsdecode(b"im\xff"), os.fsdecode(b"run\xff")
-    sizes = "--steps 3 --hidden 8 --latent 4 --batch-size 8 --threads 1 --device cpu".split()
+    sizes = ["--steps", "3", "--hidden", "8", "--latent", "4", "--batch-size", "8", "--threads", "1", "--device", "cpu"]
     assert main(["pretrain", "images", data, *sizes, "--out", out, "--json"]) == 0
     assert main(["embed", out, data, "-o", "e.npz"]) == 0
     assert main(["runs", "."]) == 0

@@ -81,7 +81,8 @@ def test_descriptions(tmp_path: Path, change: dict[str, object], told: str) -> N
     "text",
     [
         '{"scores": {"a": "0.5"}}', '{"scores": {"a": 1e400}}', '{"scores": {"a": NaN}}', '{"scores": {"a": [1]}}',
-        '{"scores": {"a": true}}', '{"scores": [1]}', '{"scores": {}, "seconds": "1"}', '{"scores": {}, "seconds": 1e999}',
+        '{"scores": {"a": true}}',
+        '{"scores": [1]}', '{"scores": {}, "seconds": "1"}', '{"scores": {}, "seconds": 1e999}',
         '{"scores": {"a": ' + "9" * 400 + "}}", "[]", "[" * 100_000,
     ],
 )  # fmt: skip
@@ -119,7 +120,7 @@ def test_metrics_with_digits_that_are_none(tmp_path: Path, digit: str) -> None:
 def test_metrics_of_text_cannot_be_read_as_numbers(tmp_path: Path) -> None:
     path = tmp_path / "metrics.csv"
     path.write_text("step,ratio,loss,lr,validation_loss\n²,0.5,1,0.1,\n")
-    with pytest.raises(UserError, match="metrics.csv is not readable"):
+    with pytest.raises(UserError, match=r"metrics\.csv is not readable"):
         read_metrics(path)
 
 

@@ -34,7 +34,7 @@ def test_the_bytes_of_a_model() -> None:
 
 @pytest.mark.parametrize("sizes", [{"hidden": 2**31 - 1}, {"latent": 10**9}, {"hidden": 10**30}, {"hidden": 2**40}])
 def test_a_model_that_does_not_fit(sizes: dict[str, int]) -> None:
-    with pytest.raises(UserError, match="free: make it smaller|no model of these sizes can be made"):
+    with pytest.raises(UserError, match=r"free: make it smaller|no model of these sizes can be made"):
         check_room(ImagesConfig(data="digits", device="cpu"), WING, data(**sizes))
 
 
@@ -62,7 +62,7 @@ def test_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     ("kind", "fields", "told"),
     [
         (ImagesConfig, {"steps": 10**10}, "steps takes numbers up to 1,000,000,000, not 10000000000"),
-        (ImagesConfig, {"hidden": 10**5000}, "hidden takes numbers up to 2,147,483,647, not a number of more than 30 digits"),
+        (ImagesConfig, {"hidden": 10**5000}, "hidden takes numbers up to .* not a number of more than 30 digits"),
         (ImagesConfig, {"latent": 2**31}, "latent takes numbers up to"),
         (ImagesConfig, {"threads": 10**6}, "threads takes numbers up to 4,096"),
         (ImagesConfig, {"workers": 10**6}, "workers takes numbers up to 1,024"),

@@ -126,7 +126,7 @@ def _stored(array: Any) -> int:
 
 
 def _check_pieces(path: Path, array: Any) -> None:
-    """Refuse packed chunks that are larger than what they should unpack to: libraries would unpack them to their end."""
+    """Refuse packed chunks that are larger than what they should unpack to: libraries unpack them to their end."""
     if not array.chunks:
         return
     piece = _piece(array)

@@ -1,4 +1,4 @@
-"""Signs of life of the runs of a comparison: which is silent for how long, and how long to wait for one that must end."""
+"""Signs of life of the runs of a comparison: which is silent, and how long to wait for one that must end."""
 
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -11,7 +11,9 @@ from r2mae.experiments.plan import Cell
 from r2mae.files import UNFINISHED
 from r2mae.training.folder import RunFolder
 
-_SILENT = 600.0  # seconds without a step, or of loading or measuring, before a line says so; then twice as long, and so on
+_SILENT = (
+    600.0  # seconds without a step, or of loading or measuring, before a line says so; then twice as long, and so on
+)
 _SHORT, _LONG = 20.0, 600.0  # seconds that a process may take to end, once it is told to
 _STEPS = 3.0  # how many of its longest steps so far that is
 _POLL = 0.1
@@ -82,8 +84,8 @@ class Watch:
         idle = used is not None and before is not None and used - before < 0.01 * seconds
         works = ", and does nothing" if idle else ""
         return (
-            f"{cell.row.label}, seed {cell.seed}: no sign for {seconds / 60:.0f} min ({doing}; process {process}{works}); "
-            "Ctrl-C ends the comparison, and the same command goes on"
+            f"{cell.row.label}, seed {cell.seed}: no sign for {seconds / 60:.0f} min ({doing}; process {process}{works}"
+            "); Ctrl-C ends the comparison, and the same command goes on"
         )
 
 

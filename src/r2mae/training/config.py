@@ -205,7 +205,9 @@ class RunConfig:
         """Return the optimiser steps of the run on `samples` training samples."""
         steps = self.steps or max(1, round(self.epochs * samples / self.batch_size))
         if steps > _MOST["steps"]:
-            raise UserError(f"{self.epochs:g} epochs are {steps:,} steps, and the most are {_MOST['steps']:,}: ask for fewer")
+            raise UserError(
+                f"{self.epochs:g} epochs are {steps:,} steps, and the most are {_MOST['steps']:,}: ask for fewer"
+            )
         return steps
 
     def to_dict(self) -> dict[str, Any]:

@@ -41,7 +41,9 @@ def cpu_threads(count: int | None) -> Iterator[None]:
     before = torch.get_num_threads()
     cores = os.cpu_count() or 1
     if count is not None and count > max(_THREADS, 4 * cores):
-        raise UserError(f"--threads {count} is far above the {cores} cores of this machine: leave it out, or say {cores}")
+        raise UserError(
+            f"--threads {count} is far above the {cores} cores of this machine: leave it out, or say {cores}"
+        )
     if count is not None:
         torch.set_num_threads(count)
     try:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from r2mae.errors import UserError
 from r2mae.files import atomic_write
 from r2mae.training.folder import remedy_for
+
 if TYPE_CHECKING:
     import pandas as pd
 

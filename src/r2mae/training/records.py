@@ -45,7 +45,7 @@ def read_yaml(path: Path) -> dict[str, Any]:
         If it is not there, too large, no mapping of names to values, or holds anchors or aliases.
     """
     try:
-        values = yaml.load(_text_of(path, _MOST_YAML), _Plain)  # a safe loader  # noqa: S506
+        values = yaml.load(_text_of(path, _MOST_YAML), _Plain)  # a safe loader
     except FileNotFoundError:
         raise UserError(f"there is no configuration {path}") from None
     except (OSError, yaml.YAMLError, RecursionError, ValueError, OverflowError, AttributeError, TypeError) as error:
