@@ -1,5 +1,6 @@
 """Damaged files of every kind: a thousand of each, and never a traceback, a hang, or code that runs."""
 
+import json
 import pickle
 import random
 from pathlib import Path
@@ -142,6 +143,51 @@ def test_run_folders(run: Path, name: str, change: Any) -> None:
         for read in (
             lambda: load_model(run, wing_of_run(RunFolder(run).read_config(), run)),
             lambda: MetricsFile(run / "metrics.csv", keep=6).__exit__(None, None, None),
+        ):
+            try:
+                read()
+            except UserError as error:
+                assert "\n" not in str(error)
+    finally:
+        if whole is None:
+            file.unlink()
+        else:
+            file.write_bytes(whole)
+
+
+RECORDS = {
+    "model.json": ["format", "wing", "steps", "seconds", "architecture", "r2mae"],
+    "results.json": ["scores", "steps", "seconds", "samples_per_second"],
+    "data.json": ["fingerprint", "data"],
+}
+huge = st.sampled_from([10**400, -(10**30), float("inf"), "1e400", "²", [[]], {"probe_accuracy": "1"}])
+
+
+@settings(CASES, max_examples=300)
+@given(
+    name=st.sampled_from(sorted(RECORDS)),
+    changes=st.dictionaries(st.integers(0, 5), values | huge, min_size=1, max_size=3),
+    inner=st.dictionaries(st.sampled_from(["model", "shape", "hidden", "latent", "exact"]), values | huge, max_size=2),
+)
+def test_values_in_files_of_run_folders(run: Path, name: str, changes: dict[int, Any], inner: dict[str, Any]) -> None:
+    file = run / name
+    whole = file.read_bytes() if file.exists() else None
+    content = json.loads(whole or b'{"scores": {"probe_accuracy": 0.5}, "seconds": 1}')
+    if "architecture" in content:
+        content["architecture"] |= inner
+    fields = RECORDS[name]
+    content |= {fields[place % len(fields)]: value for place, value in changes.items()}
+    try:
+        file.write_text(json.dumps(content), encoding="utf-8")
+        assert len(find_runs(run)) == 1
+        folder = RunFolder(run)
+        assert folder.results is None or all(
+            value is None or isinstance(value, int | float) for value in folder.results["scores"].values()
+        )
+        for read in (
+            lambda: load_model(run, WING),
+            lambda: folder.description,
+            lambda: folder.check_data("digits", "x"),
         ):
             try:
                 read()

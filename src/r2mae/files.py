@@ -33,7 +33,9 @@ def atomic_write(path: str | Path, mode: str = "w") -> Iterator[IO[Any]]:
     newline = None if "b" in mode else ""
     handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=UNFINISHED, dir=path.parent)
     try:
-        with os.fdopen(handle, mode, encoding=encoding, newline=newline) as file:
+        # Names of files may hold bytes that are no UTF-8; a table or report shows them escaped.
+        errors = None if "b" in mode else "backslashreplace"
+        with os.fdopen(handle, mode, encoding=encoding, errors=errors, newline=newline) as file:
             yield file
             file.flush()
             os.fsync(file.fileno())

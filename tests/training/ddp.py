@@ -5,15 +5,35 @@ python tests/training/ddp.py OUT '{"devices": 2, "steps": 20}'
 
 import json
 import os
+import signal
 import sys
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from tests.training.conftest import ToyConfig, ToyWing
+from tests.training.conftest import InterruptAt, ToyConfig, ToyWing
 
+from r2mae.errors import UserError
 from r2mae.training.loop import fit
+
+
+class KilledAt(InterruptAt):
+    """A reporter that ends its process, as the kernel does when memory is short."""
+
+    def update(self, pace: Any) -> None:
+        if pace.step >= self.step:
+            os.kill(os.getpid(), signal.SIGKILL)
+
 
 if __name__ == "__main__":
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
-    fit(ToyConfig(threads=1, **json.loads(sys.argv[2])), ToyWing(), sys.argv[1])
+    who, reporter = os.environ.get("R2MAE_TEST_KILL"), None
+    if who == "rank 1 at the start" and os.environ.get("LOCAL_RANK") == "1":
+        os._exit(3)
+    if who == "rank 0 in training" and os.environ.get("LOCAL_RANK", "0") == "0":
+        reporter = KilledAt(10)
+    try:
+        fit(ToyConfig(threads=1, **json.loads(sys.argv[2])), ToyWing(), sys.argv[1], reporter=reporter)
+    except UserError as error:
+        sys.exit(f"r2mae: {error}")

@@ -31,7 +31,7 @@ from r2mae.training.config import read_config, scheme_of
         ({"validate_every": 3}, "add --validation"),
         ({"hidden": 0}, "hidden must be 1 or more"),
         ({"test_fraction": 0.0}, "test_fraction must lie"),
-        ({"seed": 2**63}, "seed must be below"),
+        ({"seed": 2**63}, "seed takes numbers up to"),
         ({"warmup": 1.0}, "warmup must be a fraction"),
         ({"ema": 1.0}, "ema must be a decay"),
         ({"batch_size": 8, "accumulate": 8}, "needs two images"),

@@ -1,4 +1,4 @@
-"""Two processes do what one does."""
+"""Two processes do what one does, and end together."""
 
 import json
 import os
@@ -14,8 +14,11 @@ import torch
 
 from r2mae.errors import UserError
 from r2mae.images.config import ImagesConfig
+from r2mae.training import launcher
 from r2mae.training.folder import RunFolder
+from r2mae.training.launcher import loss_of_a_process
 from r2mae.training.loop import fit
+from r2mae.training.ranks import LEADER
 
 from .conftest import InterruptAt, Interrupted, ToyConfig, ToyWing
 
@@ -114,3 +117,43 @@ def test_tasks_of_slurm_on_one_device_are_runs_of_their_own(
         monkeypatch.setenv(name, value)
     fit(ToyConfig(steps=3), wing, tmp_path)
     assert RunFolder(tmp_path).trained
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("who", "told"),
+    [
+        ("rank 1 at the start", "r2mae: process 2 of 2 (rank 1) ended with exit code 3; the same command goes on"),
+        ("rank 0 in training", "r2mae: process 1 of 2 (rank 0) ended, and with it the run; the same command goes on"),
+    ],
+)
+def test_when_one_process_ends_all_do_with_one_line(tmp_path: Path, who: str, told: str) -> None:
+    """The other process holds the pipe of standard error as long as it lives, so that this would wait for it."""
+    environment = {**os.environ, "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1", "R2MAE_TEST_KILL": who}
+    line = [sys.executable, str(SCRIPT), str(tmp_path), json.dumps({"steps": 100_000, "devices": 2})]
+    done = subprocess.run(line, check=False, capture_output=True, text=True, env=environment, timeout=200)
+    assert done.returncode != 0
+    ours = [line for line in done.stderr.splitlines() if line.startswith("r2mae: ")]
+    assert len(ours) == 1, done.stderr
+    assert ours[0].startswith(told)
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(("rank", "lines"), [("1", 1), ("2", 0)])
+def test_a_process_whose_first_is_gone_before_it_trains(rank: str, lines: int) -> None:
+    code = "import time; from r2mae.training.ranks import FOLLOWING; FOLLOWING.start(); time.sleep(100)"
+    environment = {**os.environ, "LOCAL_RANK": rank, "WORLD_SIZE": "3", LEADER: "1"}
+    done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True, env=environment)
+    assert done.returncode == 1
+    assert done.stderr.count("r2mae: process 1 of 3 (rank 0) ended, and with it the run") == lines
+
+
+def test_errors_that_mean_a_lost_process() -> None:
+    gloo = RuntimeError("[pair.cc:534] Connection closed by peer [127.0.0.1]:4711")
+    told = loss_of_a_process(gloo, None)
+    assert told is not None
+    assert "another process of this run ended" in str(told)
+    assert loss_of_a_process(RuntimeError("mat1 and mat2 shapes cannot be multiplied"), None) is None
+    assert loss_of_a_process(ValueError("connection"), None) is None
+    assert launcher._told(1, 2, -9) == "process 2 of 2 (rank 1) was ended by SIGKILL (out of memory?)"
+    assert launcher._told(1, 2, -15) == "process 2 of 2 (rank 1) was ended by SIGTERM"

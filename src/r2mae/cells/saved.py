@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pandas as pd
 
 from r2mae.cells.batches import architecture_of
@@ -17,7 +18,8 @@ from r2mae.cells.wing import CellsWing
 from r2mae.errors import UserError
 from r2mae.training.devices import torch_device
 from r2mae.training.folder import RunFolder, read_json, remedy_for
-from r2mae.training.saving import load_model, load_weights, save_pair
+from r2mae.training.metrics import read_metrics
+from r2mae.training.saving import build_described, load_model, load_weights, save_pair
 
 if TYPE_CHECKING:
     from r2mae.training.task import Trainable
@@ -100,21 +102,30 @@ def load_trained(folder: Path, *, device: str = "cpu") -> TrainedModel:
             raise UserError(
                 f"{path} is that of a run folder, of which config.yaml is missing: name the whole run folder"
             )
-        try:
-            config = CellsConfig.from_dict(stored["config"], source=str(path))
-            setup = {**EMPTY, **stored["setup"]}
-            task, model = CellsWing().build(stored["architecture"])
-        except (KeyError, TypeError, ValueError) as error:
-            raise UserError(f"{path} describes no model ({error}): {remedy_for(path)}") from None
+        for name in ("config", "setup", "architecture"):
+            if not isinstance(stored.get(name), dict):
+                raise UserError(f"{path} describes no model ({name} is no mapping): {remedy_for(path)}")
+        config = CellsConfig.from_dict(stored["config"], source=str(path))
+        setup = {**EMPTY, **stored["setup"]}
+        if set(setup) != set(EMPTY) or not all(value is None or isinstance(value, str) for value in setup.values()):
+            raise UserError(f"{path} describes no model (setup takes names of columns): {remedy_for(path)}")
+        task, model = build_described(CellsWing(), stored["architecture"], path, folder / _WEIGHTS)
         load_weights(folder / _WEIGHTS, model)
-    history = stored.get("history")
-    return TrainedModel(
-        setup,
-        _cells(config),
-        task,
-        _counts(model.to(torch_device(device)).eval()),
-        None if history is None else pd.DataFrame(history).set_index("step"),
-    )
+        history = _history_of(stored.get("history"), path)
+    assert isinstance(task, GeneTask)
+    return TrainedModel(setup, _cells(config), task, _counts(model.to(torch_device(device)).eval()), history)
+
+
+def _history_of(stored: Any, path: Path) -> pd.DataFrame | None:
+    """Make the table of a stored history: lists of numbers of one length."""
+    if stored is None:
+        return None
+    try:
+        frame = pd.DataFrame(stored).astype(float)
+        return frame.astype({"step": np.int64}).set_index("step")
+    except (ValueError, TypeError, KeyError, AttributeError, OverflowError) as error:
+        reason = " ".join(str(error).split())[:120]
+        raise UserError(f"{path} holds no training history ({reason}): {remedy_for(path)}") from None
 
 
 def load_run(path: Path, wing: "Trainable", *, device: str = "cpu") -> TrainedModel:
@@ -137,7 +148,7 @@ def load_run(path: Path, wing: "Trainable", *, device: str = "cpu") -> TrainedMo
     label = own.labels[0] if own.labels else None
     setup = {**EMPTY, "layer": own.layer, "batch_key": own.batch_key, "labels_key": label}
     there = folder.metrics_file.is_file()
-    history = pd.read_csv(folder.metrics_file).set_index("step") if there else None
+    history = read_metrics(folder.metrics_file).astype({"step": np.int64}).set_index("step") if there else None
     return TrainedModel(setup, own, task, _counts(model), history)
 
 

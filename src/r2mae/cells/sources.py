@@ -12,10 +12,10 @@ from scipy.sparse import csr_matrix, issparse
 
 from r2mae.catalogue import locate
 from r2mae.cells.counts import Counts, MemoryCounts
+from r2mae.cells.declared import check_part, memory_limit
 from r2mae.cells.sets import SETS
 from r2mae.cells.stored import StoredCounts, opened
 from r2mae.errors import UserError, nearest, unknown
-from r2mae.registry import JOBS
 
 if TYPE_CHECKING:
     from anndata import AnnData
@@ -92,8 +92,13 @@ def named_layer(layer: str | None, layers: Iterable[str]) -> str | None:
 def read_adata(source: str | Path) -> "AnnData":
     """Read an .h5ad file or zarr folder whole."""
     path = path_of(source)
-    with opened(path):  # says what is wrong with the file
-        pass
+    with opened(path) as store:  # says what is wrong with the file
+        try:
+            check_part(path, store, "the file", whole=True)
+        except UserError:
+            raise
+        except Exception as error:
+            raise _no_anndata(path, error) from None
     import anndata
 
     try:
@@ -124,8 +129,11 @@ def from_file(source: str | Path, layer: str | None, *, backed: bool | None) -> 
         try:
             from anndata.io import read_elem
 
+            check_part(path, store[var], var)
             names = read_elem(store[var]).index
             kind = str(store[group].attrs.get("encoding-type", ""))
+        except UserError:
+            raise
         except Exception as error:
             raise _no_anndata(path, error) from None
         counts: Counts
@@ -175,21 +183,6 @@ def to_csr(matrix: Any, name: str) -> csr_matrix:
     return csr_matrix(dense.astype(np.float32) if dense.dtype == np.float16 else dense)  # scipy has no half precision
 
 
-def memory_limit() -> int:
-    """Give half of this machine's memory (or of the container's), in bytes: what counts may take.
-
-    The processes of a comparison, which all read them, share it.
-    """
-    try:
-        total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (AttributeError, OSError, ValueError):  # not POSIX
-        total = 8 << 30
-    container = Path("/sys/fs/cgroup/memory.max")
-    if container.is_file() and (text := container.read_text().strip()).isdigit():
-        total = min(total, int(text))
-    return total // (2 * max(1, int(os.environ.get(JOBS, "1"))))
-
-
 def _whole(path: Path, matrix: Any, group: str, kind: str, backed: bool | None) -> csr_matrix:
     """Read a matrix that is not stored by rows."""
     from anndata.io import read_elem
@@ -206,6 +199,7 @@ def _whole(path: Path, matrix: Any, group: str, kind: str, backed: bool | None) 
         raise UserError(f"{path}: {group} is stored as {stored}, and cells on disk are read by rows: {remedy}")
     if size > memory_limit():
         raise UserError(f"{path}: {group} is stored as {stored} and needs {size / 2**30:.3g} GiB of memory: {remedy}")
+    check_part(path, matrix, group)
     try:
         return to_csr(read_elem(matrix), str(path))
     except (OSError, ValueError, KeyError) as error:
@@ -216,7 +210,10 @@ def _obs_of(path: Path, store: Any) -> pd.DataFrame:
     try:
         from anndata.io import read_elem
 
+        check_part(path, store["obs"], "obs")
         obs: pd.DataFrame = read_elem(store["obs"])
+    except UserError:
+        raise
     except Exception as error:
         raise _no_anndata(path, error) from None
     return obs

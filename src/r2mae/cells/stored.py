@@ -19,11 +19,13 @@ from jaxtyping import Int64
 from scipy.sparse import csr_matrix
 
 from r2mae.cells.counts import Counts, Rows, chunks
+from r2mae.cells.declared import check_rows
 from r2mae.cells.hdf5 import atomic_hdf5
 from r2mae.errors import UserError
 
 _GAP = 1 << 14  # entries that are read in vain where that saves a read of a compressed file
 _MOST_CHUNKS = 1 << 20
+_MOST_WORDS = 1 << 26  # bytes of zarr's metadata
 _SPARE = 1 << 26  # bytes that stay free on the disk of a copy
 
 
@@ -55,10 +57,13 @@ class StoredCounts:
         with opened(self.path) as store, _reading(self.path, group):
             matrix = store[group]
             self.shape = (int(matrix.attrs["shape"][0]), int(matrix.attrs["shape"][1]))
+            check_rows(self.path, matrix, group)
             self.indptr = np.asarray(matrix["indptr"][:], dtype=np.int64)
             data, columns = matrix["data"], matrix["indices"]
             ordered = len(self.indptr) == self.shape[0] + 1 and not self.indptr[0] and (np.diff(self.indptr) >= 0).all()
             if not ordered or not data.shape == columns.shape == (self.indptr[-1],):
+                raise _damaged(self.path, group)
+            if np.diff(self.indptr).max(initial=0) > self.shape[1]:  # then a gene is stored twice in a cell
                 raise _damaged(self.path, group)
             # zarr reads a piece that was lost as zeros; counts above zero fill every piece.
             if self.path.is_dir() and data.nchunks_initialized < data.nchunks:
@@ -331,6 +336,8 @@ def _refuse_pickles(folder: Path) -> None:
     for parent, _, names in os.walk(folder):
         for name in {".zarray", "zarr.json", ".zmetadata"} & set(names):
             place = Path(parent) / name
+            if place.stat().st_size > _MOST_WORDS:
+                raise UserError(f"{place} is too large for a description of data: export or fetch it again")
             if '"pickle"' in place.read_text("utf-8", errors="replace"):
                 raise UserError(f"{place} holds pickled objects, which could run anything: write the data without them")
 

@@ -15,8 +15,9 @@ from scipy.sparse import csr_matrix
 
 from r2mae.catalogue import data_root
 from r2mae.cells.counts import ChosenCounts, Counts, MemoryCounts, Totals, check_counts, chunks
+from r2mae.cells.declared import memory_limit
 from r2mae.cells.genes import highly_variable_genes
-from r2mae.cells.sources import ENTRY, Source, from_file, from_object, memory_limit, read_adata
+from r2mae.cells.sources import ENTRY, Source, from_file, from_object, read_adata
 from r2mae.cells.stored import StoredCounts, read_copy, write_copy
 from r2mae.errors import UserError, nearest
 

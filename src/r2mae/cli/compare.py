@@ -1,12 +1,14 @@
 """``r2mae compare DATA``: schemes × seeds, then a table, figures and a report."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 
 from r2mae.cli.parsing import Parser, add_config, describe, example_data, make_config, print_config, read_subject
 from r2mae.cli.show import print_json
+from r2mae.errors import UserError
 from r2mae.training.config import ratios_of
 
 _OWN = ("schemes", "seeds", "ratios", "baselines")
@@ -44,7 +46,7 @@ def run(words: Sequence[str]) -> int:
     parser.add_argument("--jobs", type=int, help="Processes; by default one per core.")
     parser.add_argument("--out", type=str, help="Folder of the comparison; by default runs/compare-DATA.")
     parser.add_argument("--json", action="store_true", help="Print JSON, for scripts.")
-    parser.set_defaults(**{name: subject.given[name] for name in _OWN if name in subject.given})
+    parser.set_defaults(**_own_of(subject.given))
     values = parser.read(subject.words)
     config = make_config(subject, values)
     named = None if values["baselines"] is None else words_of(values["baselines"])
@@ -81,3 +83,17 @@ def run(words: Sequence[str]) -> int:
     publish(comparison, out)
     print(f"table, figures and report.html are in {out}")
     return 0
+
+
+def _own_of(given: Mapping[str, Any]) -> dict[str, list[str]]:
+    """Return the lists of a file that are the command's own; one number or name stands for a list of it."""
+    from r2mae.experiments.plan import words_of
+
+    own = {}
+    for name in _OWN:
+        if given.get(name) is not None:
+            try:
+                own[name] = words_of(given[name])
+            except UserError as error:
+                raise UserError(f"--config: {name}: {error}") from None
+    return own

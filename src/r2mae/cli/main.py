@@ -1,12 +1,15 @@
 """``r2mae COMMAND …``: finds the command, and turns a user's mistake into one line and exit code 2."""
 
+import os
 import sys
 from collections.abc import Sequence
 from errno import EDQUOT, EFBIG, ENOSPC
 from importlib import import_module
+from io import TextIOWrapper
 
 from r2mae import __version__
 from r2mae.errors import UserError, unknown
+from r2mae.training.ranks import FOLLOWING, LEADER
 
 # Each command is a module with `run(argv) -> int`, imported only when it is called.
 COMMANDS = {
@@ -41,7 +44,14 @@ examples:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command and return its exit code: 0, or 2 for a user's mistake."""
     words = list(sys.argv[1:] if argv is None else argv)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):  # names of files may hold bytes that are no UTF-8
+            stream.reconfigure(errors="backslashreplace")
+    if LEADER in os.environ:  # one of several processes: heavy imports come next, and rank 0 may end meanwhile
+        FOLLOWING.start()
     try:
+        if nul := next((word for word in words if "\0" in word), None):
+            raise UserError(f"{nul!r} holds a NUL character, which no name or path can: leave it out")
         return _dispatch(words)
     except UserError as error:
         print(f"r2mae: {' '.join(str(error).split())}", file=sys.stderr)

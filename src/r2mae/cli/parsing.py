@@ -201,10 +201,17 @@ def _cannot_tell(command: str, data: str) -> str:
 
 def _config_of(words: Sequence[str]) -> dict[str, Any]:
     for place, word in enumerate(words):
+        name = None
         if word == "--config" and place + 1 < len(words):
-            return read_config(Path(words[place + 1]))
-        if word.startswith("--config="):
-            return read_config(Path(word.removeprefix("--config=")))
+            name = words[place + 1]
+        elif word.startswith("--config="):
+            name = word.removeprefix("--config=")
+        if name is not None:
+            given = read_config(Path(name))
+            for field in ("wing", "data", "preset"):  # which say what the command is about
+                if not isinstance(given.get(field), str | None):
+                    raise UserError(f"{name}: {field} takes text, not {str(given[field])[:80]!r}")
+            return given
     return {}
 
 

@@ -17,7 +17,7 @@ from r2mae.training.devices import torch_device
 from r2mae.training.folder import FolderLock, RunFolder
 from r2mae.training.loop import Fitted, fit
 from r2mae.training.progress import Reporter
-from r2mae.training.ranks import process_rank
+from r2mae.training.ranks import FOLLOWING, process_rank
 from r2mae.training.saving import load_model
 from r2mae.training.task import Data
 
@@ -40,6 +40,7 @@ def pretrain(
     results : dict
         ``scores`` by name, ``steps``, ``seconds`` of training and ``samples_per_second``.
     """
+    FOLLOWING.start()  # data may take long to read
     folder = RunFolder(out)
     # Mistakes here are found before any data are read.
     scheme_of(config, ratios_of(wing, config))

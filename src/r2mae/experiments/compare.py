@@ -26,6 +26,7 @@ from r2mae.experiments.finished import agree, finished_cells, shared_fields
 from r2mae.experiments.gather import gather
 from r2mae.experiments.plan import Cell, baseline_rows, fixed_label, plan_cells, plan_rows
 from r2mae.experiments.results import Comparison
+from r2mae.experiments.watch import Watch, end
 from r2mae.experiments.wing import HasBaselines, Wing
 from r2mae.experiments.wings import get_wing
 from r2mae.files import UNFINISHED, write_json
@@ -33,9 +34,10 @@ from r2mae.registry import JOBS
 from r2mae.training.config import RunConfig, ratios_of
 from r2mae.training.folder import FolderLock, RunFolder, read_json
 from r2mae.training.progress import Pace
+from r2mae.training.room import check_room
 
-_PATIENCE = 600.0  # seconds that a process may take for a step, once it is told to stop
 _POLL = 0.2
+_NUMBERS = 3  # that a process tells of its cell: steps done and planned, and its own number
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 
@@ -92,7 +94,8 @@ def compare(
     with FolderLock(out):
         shared = shared_fields(base)
         _claim(out, shared, base.measured_with)
-        tell(wing.load(cells[0].config))  # data that cannot be read are found before any process starts
+        # Data that cannot be read, and models that do not fit, are found before any process starts.
+        check_room(cells[0].config, wing, tell(wing.load(cells[0].config)))
         print_of_data = wing.fingerprint(base)
         for cell in cells:
             _check(cell, print_of_data)
@@ -157,8 +160,10 @@ def _run(waiting: Sequence[Cell], wing: Wing, board: Board, jobs: int) -> None:
     os.environ[JOBS] = str(jobs)
     for name in _THREADS:  # read when a library is loaded, so before the processes start
         os.environ.setdefault(name, "1")
-    # Two numbers a cell, steps done and planned, written by one process each: no lock that a crash could leave held.
-    shared = context.RawArray(c_longlong, 2 * len(waiting))
+    # Three numbers a cell, steps done and planned and the process, written by one process each: no lock that a crash
+    # could leave held.
+    shared = context.RawArray(c_longlong, _NUMBERS * len(waiting))
+    watch = Watch(waiting)
     failed: list[tuple[Cell, Exception]] = []
     others = set(multiprocessing.active_children())
     pool = ProcessPoolExecutor(jobs, context, _start_worker, (shared, os.getpid()))
@@ -177,9 +182,13 @@ def _run(waiting: Sequence[Cell], wing: Wing, board: Board, jobs: int) -> None:
         pending: set[Future[float]] = set(futures)
         while pending:
             done, pending = wait(pending, timeout=_POLL, return_when=FIRST_COMPLETED)
-            board.update([(shared[2 * i], shared[2 * i + 1]) for i in range(len(waiting))])
+            states = [tuple(shared[_NUMBERS * i : _NUMBERS * (i + 1)]) for i in range(len(waiting))]
+            board.update([(done_, planned) for done_, planned, _ in states])
+            for line in watch.look(states):
+                board.console.print(line, soft_wrap=True, markup=False, highlight=False)
             for future in done:
                 cell = futures[future]
+                watch.ended(cell)
                 try:
                     board.finished(cell, future.result(), scores_of(RunFolder(cell.folder)))
                 except BrokenProcessPool:
@@ -193,9 +202,7 @@ def _run(waiting: Sequence[Cell], wing: Wing, board: Board, jobs: int) -> None:
         for process in ours:
             process.terminate()
         pool.shutdown(wait=False, cancel_futures=True)
-        for process in ours:  # each finishes its step, to save it
-            process.join(_PATIENCE)
-            process.kill()
+        end(ours, watch, board.console)
         if isinstance(reason, BrokenProcessPool):
             raise UserError(
                 "a process of the comparison ended unexpectedly (out of memory?): run the same command again to go on, "
@@ -253,10 +260,10 @@ class _SharedProgress:
         self.place = place
 
     def start(self, step: int, total: int) -> None:
-        _shared[2 * self.place], _shared[2 * self.place + 1] = step, total
+        _shared[_NUMBERS * self.place], _shared[_NUMBERS * self.place + 1] = step, total
 
     def update(self, pace: Pace) -> None:
-        _shared[2 * self.place] = pace.step
+        _shared[_NUMBERS * self.place] = pace.step
 
     def stop(self) -> None:
         return
@@ -265,6 +272,7 @@ class _SharedProgress:
 def _run_cell(place: int, wing_name: str, fields: dict[str, Any], folder: str, baseline: str | None) -> float:
     """Run a cell in a worker process, and return its seconds."""
     began = time.perf_counter()
+    _shared[_NUMBERS * place + 2] = os.getpid()
     wing = get_wing(wing_name)
     config = wing.config.from_dict(fields)
     if baseline is None:

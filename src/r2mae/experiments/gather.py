@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from r2mae.errors import UserError
 from r2mae.experiments.cell import scores_of
 from r2mae.experiments.finished import shared_fields
 from r2mae.experiments.plan import Cell
@@ -19,7 +18,8 @@ from r2mae.files import atomic_write
 from r2mae.masking.ratios import LinearDecay, UniformAbove
 from r2mae.masking.schemes import scheme_takes
 from r2mae.training.config import RunConfig, given_options, scheme_of
-from r2mae.training.folder import RunFolder, environment, read_json, remedy_for
+from r2mae.training.folder import RunFolder, environment, read_json
+from r2mae.training.metrics import read_metrics
 from r2mae.training.saving import load_model
 
 _POINTS = 200
@@ -106,12 +106,7 @@ def _line(cell: Cell) -> dict[str, Any]:
 
 
 def _metrics(cell: Cell) -> pd.DataFrame:
-    file = RunFolder(cell.folder).metrics_file
-    try:
-        return pd.read_csv(file)[["step", "ratio", "loss", "validation_loss"]].astype(float)
-    except (OSError, ValueError, KeyError) as error:  # pandas' own errors are ValueErrors
-        reason = " ".join(str(error).split())[:120]
-        raise UserError(f"{file} is not readable ({reason}): {remedy_for(file)}") from None
+    return read_metrics(RunFolder(cell.folder).metrics_file)[["step", "ratio", "loss", "validation_loss"]]
 
 
 def _curve(cell: Cell) -> pd.DataFrame:

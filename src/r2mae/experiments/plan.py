@@ -13,6 +13,8 @@ from r2mae.training.config import SCHEME_DEFAULTS, RunConfig, given_options, sch
 DEFAULT_SCHEMES = ("fixed", "dynamic", "mdlm", "r2mae", "cl", "r2mae-cl")
 _SPREAD = ("ratio", "low", "high")  # the scheme "fixed" stands for a row at each of them
 
+_MOST_SEEDS = 10_000
+
 
 @dataclass(frozen=True)
 class Row:
@@ -159,8 +161,11 @@ def check_folder(out: Path) -> Path:
     return file
 
 
-def words_of(values: Sequence[object]) -> list[str]:
-    """Read lists as people type them: words, or one word with commas."""
+def words_of(values: object) -> list[str]:
+    """Read lists as people type them: words, or one word with commas; in a file also a single number or name."""
+    values = [values] if isinstance(values, str | int | float) else values
+    if not isinstance(values, list | tuple) or not all(isinstance(value, str | int | float) for value in values):
+        raise UserError(f"expected names or numbers, or a list of them, not {str(values)[:80]!r}")
     return [word for value in values for word in str(value).split(",") if word]
 
 
@@ -181,6 +186,8 @@ def parse_seeds(words: Sequence[str]) -> list[int]:
     if len(numbers) == 1:
         if numbers[0] < 1:
             raise UserError(f"a comparison needs at least one seed, not {numbers[0]}")
+        if numbers[0] > _MOST_SEEDS:
+            raise UserError(f"a comparison takes at most {_MOST_SEEDS:,} seeds, not {words[0][:30]}")
         return list(range(numbers[0]))
     if min(numbers) < 0 or len(set(numbers)) < len(numbers):
         raise UserError(f"seeds must be different numbers of 0 or more, not {' '.join(words)!r}")

@@ -9,7 +9,9 @@ from typing import Any
 from r2mae.errors import UserError
 from r2mae.experiments.wings import get_wing
 from r2mae.registry import WINGS
-from r2mae.training.folder import RunFolder, read_json
+from r2mae.training.folder import RunFolder
+from r2mae.training.metrics import step_of
+from r2mae.training.records import number
 
 
 @dataclass(frozen=True)
@@ -61,9 +63,7 @@ def find_runs(root: Path) -> list[RunState]:
 def _state(folder: RunFolder) -> RunState:
     try:
         config = folder.read_config()
-        step = read_json(folder.model_file).get("steps", 0) if folder.trained else _last_step(folder)
-        if not isinstance(step, int):
-            raise UserError(f"{folder.model_file} holds no number of steps")
+        step = folder.description.steps if folder.trained else _last_step(folder)
     except UserError as error:
         return RunState(str(folder.path), "", "", "", None, "damaged", 0, None, str(error))
     results = folder.results
@@ -95,8 +95,7 @@ def _score(config: dict[str, Any], results: dict[str, Any] | None) -> float | No
         metrics = wing.metrics_of(wing.config.from_dict(config))
     except UserError:  # of a newer version: the run is listed all the same
         return None
-    value = results["scores"].get(metrics[0].name)
-    return float(value) if isinstance(value, int | float) else None
+    return number(results["scores"].get(metrics[0].name))
 
 
 def _last_step(folder: RunFolder) -> int:
@@ -106,14 +105,13 @@ def _last_step(folder: RunFolder) -> int:
     with folder.metrics_file.open("rb") as file:
         file.seek(max(0, folder.metrics_file.stat().st_size - 400))
         lines = file.read().decode(errors="replace").split("\n")[:-1]
-    last = lines[-1].split(",")[0] if lines else ""
-    return int(last) if last.isdigit() else 0
+    return (step_of(lines[-1]) or 0) if lines else 0
 
 
 def _in_use(folder: RunFolder) -> bool:
     """Ask for a shared lock, which does not come while a run holds its own."""
     try:
-        handle = os.open(folder.path / ".lock", os.O_RDONLY)
+        handle = os.open(folder.path / ".lock", os.O_RDONLY | os.O_NONBLOCK)
     except OSError:
         return False
     try:

@@ -11,6 +11,7 @@ PAPER_PRESETS = ("roberta-medium", "roberta-base")
 PAPER_VOCABULARY = 50_265
 ROBERTA = "roberta-50265"
 """What `tokenizer` calls RoBERTa's own byte-level BPE, wherever its files lie on a machine."""
+MOST_LAYERS = 1000  # a zero too many would build layers for minutes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,6 +87,8 @@ class TextConfig(RunConfig):
         for name in ("hidden_size", "layers", "heads", "intermediate_size"):
             if getattr(self, name) < 1:
                 raise UserError(f"{name} must be 1 or more, not {getattr(self, name)}")
+        if self.layers > MOST_LAYERS:
+            raise UserError(f"layers must be at most {MOST_LAYERS:,}, not {self.layers:,}")
         if self.hidden_size % self.heads:
             raise UserError(f"hidden_size {self.hidden_size} does not divide among {self.heads} heads")
         if self.sequence_length < 4:

@@ -49,7 +49,7 @@ class FinishedRuns:
         """Return what a finished run gave, or None."""
         try:
             return {str(name): float(value) for name, value in self._read()[f"{self.name}-{seed}"]["scores"].items()}
-        except (KeyError, TypeError, ValueError, AttributeError):  # not there, or damaged
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError):  # not there, or damaged
             return None
 
     def keep(self, seed: int, task: str, scores: Mapping[str, float]) -> None:
@@ -59,6 +59,6 @@ class FinishedRuns:
     def _read(self) -> dict[str, Any]:
         try:
             found = json.loads(self.file.read_text(encoding="utf-8"))
-        except (OSError, ValueError):
+        except (OSError, ValueError, RecursionError):
             return {}
         return found if isinstance(found, dict) else {}

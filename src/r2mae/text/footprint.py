@@ -1,5 +1,6 @@
 """The memory that a training step needs on a CPU, told before the kernel ends the process without a word."""
 
+from math import isqrt
 from pathlib import Path
 
 from r2mae.errors import UserError
@@ -45,7 +46,8 @@ def check_memory(config: TextConfig) -> None:
     if free is None or _SURE * needed < free:
         return
     whole = needed * config.accumulate
-    divisors = (parts for parts in range(2, config.batch_size + 1) if config.batch_size % parts == 0)
+    small = [part for part in range(1, isqrt(config.batch_size) + 1) if config.batch_size % part == 0]
+    divisors = sorted({*small, *(config.batch_size // part for part in small)} - {1})
     fits = [parts for parts in divisors if whole < parts * free / 2]
     rows = config.batch_size // config.accumulate
     remedy = "take a smaller --preset, such as mini or tiny, or a shorter --sequence-length"

@@ -13,6 +13,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn.functional import embedding, gelu
 
+from r2mae.text.config import MOST_LAYERS
 from r2mae.text.kernels import add_dropped, drop, look_up, vocabulary_losses
 from r2mae.text.layers import attend_at
 
@@ -91,6 +92,8 @@ class MaskedLanguageModel(nn.Module):
         """Build from the plain values of a run folder."""
         names = ("vocab_size", "hidden_size", "layers", "heads", "intermediate_size", "length")
         sizes = {name: int(architecture[name]) for name in (*names, "pad_id", "bos_id", "eos_id")}
+        if not 1 <= sizes["layers"] <= MOST_LAYERS:
+            raise ValueError(f"layers must be 1 to {MOST_LAYERS:,}, not {sizes['layers']:,}")
         return cls(**sizes, dropout=float(architecture["dropout"]))
 
     def stock(self) -> "RobertaForMaskedLM":

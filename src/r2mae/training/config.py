@@ -3,10 +3,7 @@
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, ClassVar, Literal, Protocol, get_args, get_origin, get_type_hints, runtime_checkable
-
-import yaml
 
 from r2mae.errors import UserError, nearest
 from r2mae.masking.ratios import LinearDecay, Ratio, Uniform, UniformAbove
@@ -18,6 +15,26 @@ from r2mae.masking.schemes import (
     not_taken,
     scheme_takes,
 )
+from r2mae.training.records import read_yaml as read_config
+
+__all__ = [
+    "MACHINE_FIELDS",
+    "SCHEME_DEFAULTS",
+    "HasRatios",
+    "HasTimings",
+    "RunConfig",
+    "given_options",
+    "in_words",
+    "ratios_of",
+    "read_config",
+    "scheme_of",
+]
+
+# Far above what any run needs, and low enough that nothing spins, overflows or starts threads without end.
+_MOST_OF_ALL = 2**31 - 1
+_SEED = 2**63 - 1
+_LINE = 120  # characters of a value that an error repeats
+_MOST = {"steps": 10**9, "threads": 4096, "workers": 1024, "devices": 4096, "cl_iterations": 10_000}
 
 # These say where and how comfortably a run is computed, not what: a run may be resumed with others.
 MACHINE_FIELDS = frozenset({"device", "devices", "workers", "threads", "save_every", "keep_every", "logger"})
@@ -156,6 +173,7 @@ class RunConfig:
     logger: Literal["none", "tensorboard", "wandb", "mlflow"] = "none"
 
     def __post_init__(self) -> None:
+        self._check_sane()
         for name in ("batch_size", "accumulate", "save_every", "devices"):
             _at_least(self, name, 1)
         for name in ("steps", "validate_every", "patience", "threads", "cl_iterations", "keep_every"):
@@ -169,6 +187,16 @@ class RunConfig:
         if self.clip is not None:
             _above_zero(self, "clip")
         self._check_combinations()
+
+    def _check_sane(self) -> None:
+        """Refuse numbers that no run can mean, in the fields of every wing, and text that no path can hold."""
+        for field in dataclasses.fields(self):
+            name, value = field.name, getattr(self, field.name)
+            if isinstance(value, str) and "\0" in value:
+                raise UserError(f"{name} holds a NUL character, which no path or name can: {value!r}")
+            most = _SEED if name == "seed" else _MOST.get(name, _MOST_OF_ALL)
+            if isinstance(value, int) and abs(value) > most:
+                raise UserError(f"{name} takes numbers up to {most:,}, not {_short(value)}")
 
     def _check_combinations(self) -> None:
         if self.batch_size % self.accumulate:
@@ -188,8 +216,6 @@ class RunConfig:
             raise UserError("keep 'best' needs a validation loss: hold data out with --validation 0.1")
         if self.patience is not None and self.validation == 0:
             raise UserError("patience needs a validation loss: hold data out with --validation 0.1")
-        if self.seed >= 1 << 63:
-            raise UserError(f"seed must be below 2**63, not {self.seed}")
         if self.weighting == "inverse-ratio" and self.per == "sample":
             raise UserError("weighting 'inverse-ratio' needs one ratio for the mini-batch: leave per at 'batch'")
         if self.validate_every is not None and self.validation == 0:
@@ -210,7 +236,12 @@ class RunConfig:
 
     def total_steps(self, samples: int) -> int:
         """Return the optimiser steps of the run on `samples` training samples."""
-        return self.steps or max(1, round(self.epochs * samples / self.batch_size))
+        steps = self.steps or max(1, round(self.epochs * samples / self.batch_size))
+        if steps > _MOST["steps"]:
+            raise UserError(
+                f"{self.epochs:g} epochs are {steps:,} steps, and the most are {_MOST['steps']:,}: ask for fewer"
+            )
+        return steps
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain types, the wing's name first."""
@@ -229,10 +260,13 @@ class RunConfig:
             raise UserError(f"{source}: the field 'data' is missing")
         for key, kind in get_type_hints(cls).items():
             if key in given and not _fits(given[key], kind):
-                raise UserError(f"{source}: {key} takes {in_words(kind)}, not {given[key]!r}")
+                raise UserError(f"{source}: {key} takes {in_words(kind)}, not {_short(given[key])}")
         # YAML writes 2 for 2.0; a field that takes numbers holds floats.
         floats = {key for key, kind in get_type_hints(cls).items() if float in (kind, *get_args(kind))}
-        exact: dict[str, Any] = {k: float(v) if k in floats and v is not None else v for k, v in given.items()}
+        try:
+            exact: dict[str, Any] = {k: float(v) if k in floats and v is not None else v for k, v in given.items()}
+        except OverflowError:
+            raise UserError(f"{source}: a number is too large: give one below 1e300") from None
         exact = {k: tuple(v) if isinstance(v, list) else v for k, v in exact.items()}
         return cls(**exact)
 
@@ -321,20 +355,6 @@ def _with_curriculum(scheme: Scheme, config: RunConfig) -> Scheme:
     return dataclasses.replace(scheme, curriculum=curriculum)
 
 
-def read_config(path: Path) -> dict[str, Any]:
-    """Read a configuration file as plain types (``yaml.safe_load``: nothing is ever constructed from it)."""
-    try:
-        values = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise UserError(f"there is no configuration {path}") from None
-    except (OSError, UnicodeDecodeError, yaml.YAMLError, RecursionError, ValueError) as error:
-        reason = " ".join(str(error).split())[:200]
-        raise UserError(f"{path} is not a readable YAML file ({reason}): mend it, or name another") from None
-    if not isinstance(values, dict) or not all(isinstance(key, str) for key in values):
-        raise UserError(f"{path} is not a configuration: expected a mapping of fields to values")
-    return values
-
-
 def in_words(kind: Any) -> str:
     """Say what values a field takes: "a number", "one of adam, adamw" and so on."""
     words = {float: "a number", int: "a whole number", bool: "true or false", str: "text"}
@@ -361,13 +381,24 @@ def _fits(value: Any, kind: Any) -> bool:
     return isinstance(value, int | float) if kind is float else isinstance(value, kind)
 
 
+def _short(value: Any) -> str:
+    """Write a value into a line: Python itself refuses to write whole numbers of thousands of digits."""
+    if isinstance(value, int) and abs(value) >= 10**30:
+        return "a number of more than 30 digits"
+    try:
+        told = repr(value)
+    except ValueError:  # such a number inside a list
+        return f"a {type(value).__name__} with a huge number"
+    return told if len(told) <= _LINE else f"{told[:_LINE]} …"
+
+
 def _at_least(config: RunConfig, name: str, bound: int) -> None:
     value = getattr(config, name)
     if not isinstance(value, int | float) or isinstance(value, bool) or not value >= bound:
-        raise UserError(f"{name} must be {bound} or more, not {value!r}")
+        raise UserError(f"{name} must be {bound} or more, not {_short(value)}")
 
 
 def _above_zero(config: RunConfig, name: str) -> None:
     value = getattr(config, name)
     if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value < float("inf"):
-        raise UserError(f"{name} must be a finite number above 0, not {value!r}")
+        raise UserError(f"{name} must be a finite number above 0, not {_short(value)}")

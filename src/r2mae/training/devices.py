@@ -1,11 +1,14 @@
 """Devices by name, and threads by number."""
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import torch
 
 from r2mae.errors import UserError
+
+_THREADS = 64  # that any machine bears
 
 
 def torch_device(name: str) -> torch.device:
@@ -36,6 +39,11 @@ def lightning_device(name: str) -> tuple[str, int | list[int]]:
 def cpu_threads(count: int | None) -> Iterator[None]:
     """Compute with so many threads of torch (None: as many as there are), and with as many as before afterwards."""
     before = torch.get_num_threads()
+    cores = os.cpu_count() or 1
+    if count is not None and count > max(_THREADS, 4 * cores):
+        raise UserError(
+            f"--threads {count} is far above the {cores} cores of this machine: leave it out, or say {cores}"
+        )
     if count is not None:
         torch.set_num_threads(count)
     try:

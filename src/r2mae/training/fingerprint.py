@@ -1,6 +1,7 @@
 """Telling whether data are still the same, without decoding them."""
 
 import hashlib
+import os
 from pathlib import Path
 
 _WHOLE = 1 << 30  # larger files are told apart by size and time
@@ -24,11 +25,12 @@ def fingerprint(*sources: str | Path, contents: bool = False) -> str:
         elif path.is_dir():
             for entry in sorted(path.rglob("*")):
                 size = entry.stat().st_size if entry.is_file() else 0
-                digest.update(f"{entry.relative_to(path)}\0{size}\0".encode())
+                # Names are bytes to the system; those that are not UTF-8 are hashed as they are.
+                digest.update(os.fsencode(f"{entry.relative_to(path)}\0{size}\0"))
                 if contents and entry.is_file():
                     _add_file(digest, entry)
         else:
-            digest.update(str(source).encode())
+            digest.update(os.fsencode(str(source)))
     return digest.hexdigest()
 
 

@@ -7,7 +7,6 @@ metrics.csv         one row a step          statistics.safetensors  batch normal
 """
 
 import fcntl
-import json
 import os
 import platform
 from importlib.metadata import PackageNotFoundError, version
@@ -20,7 +19,18 @@ import yaml
 
 from r2mae.errors import UserError
 from r2mae.files import UNFINISHED, atomic_write, write_json
-from r2mae.training.config import RunConfig, read_config
+from r2mae.training.config import RunConfig
+from r2mae.training.records import (
+    Description,
+    read_description,
+    read_fingerprint,
+    read_json,
+    read_results,
+    read_yaml,
+    remedy_for,
+)
+
+__all__ = ["FolderLock", "RunFolder", "environment", "read_json", "remedy_for"]
 
 _LIBRARIES = ("r2mae", "torch", "lightning", "numpy", "scipy", "scikit-learn", "pandas", "safetensors")
 
@@ -56,11 +66,12 @@ class RunFolder:
     @property
     def results(self) -> dict[str, Any] | None:
         """What the run scored, or None before evaluation; a damaged file is measured anew."""
-        try:
-            results = read_json(self.results_file)
-        except UserError:
-            return None
-        return results if isinstance(results.get("scores"), dict) else None
+        return read_results(self.results_file)
+
+    @property
+    def description(self) -> Description:
+        """What the weights are of; a :class:`UserError` where that is damaged."""
+        return read_description(self.model_file)
 
     def results_for(self, config: RunConfig) -> dict[str, Any] | None:
         """Return what the run scored, unless it was measured in another way than `config` says."""
@@ -73,7 +84,7 @@ class RunFolder:
             raise UserError(f"there is no run folder {self.path}")
         if not self.config_file.is_file():
             raise UserError(f"{self.path} is not a run folder: it has no config.yaml")
-        return read_config(self.config_file)
+        return read_yaml(self.config_file)
 
     def claim(self, config: RunConfig, fingerprint: str) -> None:
         """Write configuration and data's fingerprint into a new folder, or compare them with those that are there.
@@ -85,7 +96,7 @@ class RunFolder:
         """
         self.check(config)
         if self.config_file.exists():
-            known = read_json(self.data_file).get("fingerprint") if self.data_file.exists() else fingerprint
+            known = read_fingerprint(self.data_file) if self.data_file.exists() else fingerprint
             if known != fingerprint:
                 raise UserError(f"{config.data} has changed since {self.path} was begun: choose another --out")
             return
@@ -126,7 +137,7 @@ class RunFolder:
         UserError
             If they have changed.
         """
-        known = read_json(self.data_file).get("fingerprint") if self.data_file.exists() else fingerprint
+        known = read_fingerprint(self.data_file) if self.data_file.exists() else fingerprint
         if known != fingerprint:
             raise UserError(f"{data} has changed since {self.path} was trained on it: restore it to measure the run")
 
@@ -201,22 +212,3 @@ def environment() -> dict[str, Any]:
         "cuda": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
         "versions": versions,
     }
-
-
-def remedy_for(path: Path) -> str:
-    """Say what to do about a damaged file of a folder of ours."""
-    return f"delete {path.parent} and run the same command again"
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    """Read a JSON object, or say what is wrong with the file."""
-    try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise UserError(f"there is no file {path}") from None
-    except (OSError, ValueError, RecursionError) as error:
-        reason = " ".join(str(error).split())[:120]
-        raise UserError(f"{path} is not readable JSON ({reason}): {remedy_for(path)}") from None
-    if not isinstance(value, dict):
-        raise UserError(f"{path} should hold a JSON object: {remedy_for(path)}")
-    return value

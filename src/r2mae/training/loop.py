@@ -11,7 +11,6 @@ import numpy as np
 import torch
 from lightning.fabric.plugins.environments.lightning import LightningEnvironment
 from lightning.pytorch import Trainer
-from lightning.pytorch.strategies import DDPStrategy
 from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
@@ -20,9 +19,10 @@ from r2mae.masking.keys import Key
 from r2mae.training.checkpoint import EARLY, SECONDS, STEP, AtomicCheckpointIO, read_checkpoint
 from r2mae.training.config import RunConfig, ratios_of, scheme_of
 from r2mae.training.devices import cpu_threads, lightning_device
-from r2mae.training.folder import FolderLock, RunFolder, read_json
+from r2mae.training.folder import FolderLock, RunFolder
 from r2mae.training.interrupt import Stopped, StopRequest
 from r2mae.training.keeper import EarlyStopping, Keeper
+from r2mae.training.launcher import WatchedStrategy, loss_of_a_process
 from r2mae.training.loggers import make_logger
 from r2mae.training.memory import freed_memory_kept
 from r2mae.training.metrics import MetricsFile
@@ -30,8 +30,9 @@ from r2mae.training.module import Pretraining
 from r2mae.training.order import BatchOrder
 from r2mae.training.progress import Reporter, Silent
 from r2mae.training.quiet import quiet_lightning
-from r2mae.training.ranks import process_rank
+from r2mae.training.ranks import FOLLOWING, process_rank
 from r2mae.training.recalibrate import estimate_statistics
+from r2mae.training.room import check_room
 from r2mae.training.saving import load_weights, save_model
 from r2mae.training.task import Batches, Data, MovableBatches, Trainable
 
@@ -98,17 +99,22 @@ def fit(
     UserError
         For a folder of another configuration or in use, a damaged checkpoint, or a non-finite loss.
     """
+    FOLLOWING.start()
     scheme = scheme_of(config, ratios_of(wing, config))  # mistakes are found before anything is written
     lightning_device(config.device)
+    if data is not None:
+        check_room(config, wing, data)
     folder, rank = RunFolder(out), process_rank(config.devices)
     with FolderLock(folder.path) if rank == 0 else nullcontext(), cpu_threads(config.threads):
         known = folder.config_file.exists() or rank > 0
         if folder.config_file.exists():
             folder.claim(config, wing.fingerprint(config))
         if folder.trained:
-            there = read_json(folder.model_file)
-            return Fitted(folder, int(there.get("steps", 0)), 0, False, float(there.get("seconds", 0)))
-        data = data or wing.load(config)
+            there = folder.description
+            return Fitted(folder, there.steps, 0, False, there.seconds)
+        if data is None:
+            data = wing.load(config)
+            check_room(config, wing, data)
         if not known:
             folder.claim(config, wing.fingerprint(config))
         if rank == 0:
@@ -187,7 +193,8 @@ def _train(
             with quiet_lightning(_KNOWN_WARNINGS), stop, freed_memory_kept():
                 trainer = _trainer(config, keeper, module)
                 path = folder.checkpoint if checkpoint is not None else None
-                trainer.fit(module, _loader(data.train, order, config, trainer), ckpt_path=path, weights_only=True)
+                with _together(trainer):
+                    trainer.fit(module, _loader(data.train, order, config, trainer), ckpt_path=path, weights_only=True)
         except Stopped as stopped:
             if stopped.number == signal.SIGINT:
                 raise KeyboardInterrupt from None
@@ -201,6 +208,27 @@ def _train(
     return keeper
 
 
+@contextmanager
+def _together(trainer: Trainer) -> Iterator[None]:
+    """Let all processes of a run end where one of them does, with the one line of rank 0."""
+    watched = trainer.strategy.watched if isinstance(trainer.strategy, WatchedStrategy) else None
+    try:
+        yield
+    except BaseException as error:
+        told = loss_of_a_process(error, watched) if trainer.world_size > 1 else None
+        if watched is not None:
+            watched.end_others()
+        if trainer.world_size > 1 and not isinstance(error, Stopped):
+            FOLLOWING.await_end()
+        if told is not None:
+            raise told from None
+        raise
+    finally:
+        FOLLOWING.stop()
+        if watched is not None:
+            watched.over()
+
+
 def load_state(module: nn.Module, checkpoint: dict[str, Any], folder: RunFolder) -> None:
     """Put a checkpoint's weights into the module."""
     try:
@@ -211,7 +239,7 @@ def load_state(module: nn.Module, checkpoint: dict[str, Any], folder: RunFolder)
 
 def _trainer(config: RunConfig, keeper: Keeper, module: Pretraining) -> Trainer:
     accelerator, devices = lightning_device(config.device)
-    strategy: DDPStrategy | str = "auto"
+    strategy: WatchedStrategy | str = "auto"
     plugins: list[Any] = [AtomicCheckpointIO()]
     if config.devices == 1:
         plugins.append(LightningEnvironment())  # a single process, whatever SLURM's variables say
@@ -222,7 +250,7 @@ def _trainer(config: RunConfig, keeper: Keeper, module: Pretraining) -> Trainer:
             raise UserError(f"this machine has {torch.cuda.device_count()} CUDA devices, not {config.devices}")
         devices = config.devices
         # A frozen weight network has parameters without gradients, which DDP has to be told.
-        strategy = DDPStrategy(
+        strategy = WatchedStrategy(
             process_group_backend="gloo" if accelerator == "cpu" else None,
             find_unused_parameters=module.weights is not None,
         )

@@ -4,11 +4,16 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
+from typing import TYPE_CHECKING
 
 from r2mae.errors import UserError
 from r2mae.files import atomic_write
 from r2mae.training.folder import remedy_for
 
+if TYPE_CHECKING:
+    import pandas as pd
+
+_DIGITS = 15  # of a step
 COLUMNS = ("step", "ratio", "loss", "lr", "validation_loss")
 
 
@@ -35,22 +40,13 @@ class MetricsFile:
         self._silent = rank > 0
         if self._silent:
             return
-        rows = [row for row in self._rows(path) if int(row.split(",", 1)[0]) <= keep]
+        rows = [row for row in complete_rows(path) if int(row.split(",", 1)[0]) <= keep]
         if [int(row.split(",", 1)[0]) for row in rows] != list(range(1, keep + 1)):
             raise UserError(f"{path} lacks steps before the checkpoint's step {keep}: {remedy_for(path)}")
         with atomic_write(path) as file:
             file.write(",".join(COLUMNS) + "\n")
             file.writelines(f"{row}\n" for row in rows)
         self._file = path.open("a", encoding="utf-8", newline="")
-
-    @staticmethod
-    def _rows(path: Path) -> list[str]:
-        """Return the complete rows; a crash may have cut the last one short."""
-        if not path.exists():
-            return []
-        text = path.read_text(encoding="utf-8", errors="replace")
-        lines = text[: text.rfind("\n") + 1].splitlines()[1:]
-        return [line for line in lines if line.count(",") == len(COLUMNS) - 1 and line.split(",", 1)[0].isdigit()]
 
     def write(self, rows: Sequence[Sequence[float | None]]) -> None:
         """Append rows in the order of :data:`COLUMNS`; None is an empty cell."""
@@ -74,6 +70,38 @@ class MetricsFile:
         """Close the file."""
         if not self._silent:
             self._file.close()
+
+
+def complete_rows(path: Path) -> list[str]:
+    """Return the complete rows; a crash may have cut the last one short."""
+    if not path.exists():
+        return []
+    text = path.read_text(encoding="utf-8", errors="replace")
+    lines = text[: text.rfind("\n") + 1].split("\n")[1:-1]
+    return [line for line in lines if line.count(",") == len(COLUMNS) - 1 and step_of(line) is not None]
+
+
+def step_of(row: str) -> int | None:
+    """Return the step that a row begins with, None where it begins with anything else."""
+    first = row.split(",", 1)[0]
+    return int(first) if first.isascii() and first.isdecimal() and len(first) <= _DIGITS else None
+
+
+def read_metrics(path: Path) -> "pd.DataFrame":
+    """Read ``metrics.csv``: the columns :data:`COLUMNS` as numbers, a row a step.
+
+    Raises
+    ------
+    UserError
+        If it is damaged.
+    """
+    import pandas as pd
+
+    try:
+        return pd.read_csv(path)[list(COLUMNS)].astype(float)
+    except (OSError, ValueError, KeyError, OverflowError) as error:  # pandas' own errors are ValueErrors
+        reason = " ".join(str(error).split())[:120]
+        raise UserError(f"{path} is not readable ({reason}): {remedy_for(path)}") from None
 
 
 def _number(value: float) -> str:

@@ -1,8 +1,16 @@
-"""Which of several processes this is, also before any process group exists."""
+"""Which of several processes this is, also before any process group exists; and that none outlives the first."""
 
 import os
+import sys
+import threading
+import time
 
 from r2mae.errors import UserError
+
+LEADER = "R2MAE_LEADER"  # process id of rank 0, in the environment of the processes that it starts
+GOES_ON = "the same command goes on from the last checkpoint"
+_POLL = 0.5  # seconds between looks at rank 0
+_PATIENCE = 5.0  # seconds that rank 0 has to end the others, when all meet the same error
 
 
 def process_rank(devices: int) -> int:
@@ -31,3 +39,49 @@ def process_rank(devices: int) -> int:
             raise UserError(f"{count} processes were started for {devices} device(s): say --devices {count}")
         return int(os.environ[rank])
     return int(os.environ.get("LOCAL_RANK", "0")) if devices > 1 else 0
+
+
+class Following:
+    """Ends this process soon after the one that started it: rank 0, or torchrun.
+
+    A rank that waits for another in a collective, or at the rendezvous, would wait for half an hour.
+    """
+
+    def __init__(self) -> None:
+        self.leader: int | None = None
+        self._over = False
+
+    def start(self) -> None:
+        """Begin to look, in a process of several that another one started; elsewhere, and a second time, do nothing."""
+        self._over = False
+        if self.leader is not None:
+            return
+        named = os.environ.get(LEADER, "")
+        if named.isascii() and named.isdecimal() and os.environ.get("LOCAL_RANK", "0") != "0":
+            self.leader = int(named)
+        elif "TORCHELASTIC_RUN_ID" in os.environ:
+            self.leader = os.getppid()
+        if self.leader is not None:
+            threading.Thread(target=self._look, daemon=True, name="r2mae leader").start()
+
+    def stop(self) -> None:
+        """Stop looking: the run has ended, and rank 0 may, too."""
+        self._over = True
+
+    def await_end(self) -> None:
+        """Wait a moment for rank 0 to end this process: it tells of errors that all of them meet."""
+        if self.leader is not None and LEADER in os.environ:
+            time.sleep(_PATIENCE)
+
+    def _look(self) -> None:
+        while True:
+            if os.getppid() != self.leader and not self._over:
+                if os.environ.get("RANK", os.environ.get("LOCAL_RANK")) in ("0", "1"):  # one tells for all
+                    size = os.environ.get("WORLD_SIZE", "2")
+                    who = "torchrun" if "TORCHELASTIC_RUN_ID" in os.environ else f"process 1 of {size} (rank 0)"
+                    print(f"r2mae: {who} ended, and with it the run; {GOES_ON}", file=sys.stderr, flush=True)
+                os._exit(1)
+            time.sleep(_POLL)
+
+
+FOLLOWING = Following()

@@ -19,10 +19,12 @@ from r2mae.files import atomic_write, write_json
 from r2mae.registry import WINGS
 from r2mae.training.config import RunConfig
 from r2mae.training.devices import torch_device
-from r2mae.training.folder import RunFolder, read_json, remedy_for
+from r2mae.training.folder import RunFolder, remedy_for
 from r2mae.training.recalibrate import Statistics, batch_norms, set_statistics
+from r2mae.training.room import model_bytes
 from r2mae.training.task import Task, Trainable
 
+_HEADER = 1 << 16  # bytes of slack for a model of few weights
 FORMAT = 1  # of model.json; a newer one is refused, so that no model is ever half understood
 
 
@@ -64,6 +66,28 @@ def _bytes_of(model: nn.Module) -> bytes:
     # Copies: safetensors refuses tensors that share memory, and so tied weights would be lost.
     state = {name: value.detach().cpu().contiguous().clone() for name, value in model.state_dict().items()}
     return save_bytes(state)
+
+
+def build_described(
+    wing: Trainable, architecture: Mapping[str, Any], file: Path, weights: Path
+) -> tuple[Task, nn.Module]:
+    """Build the model that a file describes, once it is known to be of the size of its weights.
+
+    Raises
+    ------
+    UserError
+        If values have the wrong types, or would make a model that is larger than the file of weights beside it.
+    """
+    try:
+        least = model_bytes(wing, architecture)
+        if weights.is_file() and least > 2 * weights.stat().st_size + _HEADER:
+            raise ValueError(f"its weights would take {least:,} bytes, {weights.name} has {weights.stat().st_size:,}")
+        return wing.build(architecture)
+    except UserError:
+        raise
+    except Exception as error:  # a wing's constructors raise many kinds on values of wrong types
+        reason = " ".join(str(error).split())[:120]
+        raise UserError(f"{file} describes no model that can be built ({reason}): {remedy_for(file)}") from None
 
 
 def load_weights(path: Path, model: nn.Module) -> None:
@@ -136,22 +160,17 @@ def load_model(
     config = wing.config.from_dict(folder.read_config(), source=str(folder.config_file))
     if not folder.trained:
         raise UserError(f"{folder.path} is not finished: run its `r2mae pretrain` command again to go on")
-    description = read_json(folder.model_file)
-    architecture = description.get("architecture")
-    if description.get("format") != FORMAT:
+    described = folder.description
+    if described.format != FORMAT:
         raise UserError(
-            f"{folder.model_file} has format {description.get('format')!r}, and this version reads {FORMAT}: "
-            f"it was written by r2mae {description.get('r2mae')}, take that version"
+            f"{folder.model_file} has format {described.format!r}, and this version reads {FORMAT}: "
+            f"it was written by r2mae {described.version}, take that version"
         )
-    if description.get("wing") != wing.name or not isinstance(architecture, dict):
+    if described.wing != wing.name:
         raise UserError(
             f"{folder.model_file} does not describe a model of the wing {wing.name!r}: {remedy_for(folder.model_file)}"
         )
-    try:
-        task, model = wing.build(architecture)
-    except (TypeError, ValueError, KeyError, RuntimeError) as error:
-        remedy = remedy_for(folder.model_file)
-        raise UserError(f"{folder.model_file} describes no model that can be built ({error}): {remedy}") from None
+    task, model = build_described(wing, described.architecture, folder.model_file, folder.weights)
     load_weights(folder.weights, model)
     if whole and (config.recalibrates if recalibrate is None else recalibrate):
         _load_statistics(folder, model)

@@ -1,0 +1,106 @@
+"""The processes that rank 0 starts for a run: when one of them ends, all do, and one line says which.
+
+Lightning starts them, and ends everything without a word when one is lost; a collective that waits for it would raise a
+traceback on each of the others, or wait for half an hour.
+"""
+
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from lightning.pytorch.strategies import DDPStrategy
+from lightning.pytorch.strategies.launchers.subprocess_script import (
+    _set_num_threads_if_needed,
+    _SubprocessScriptLauncher,
+)
+
+from r2mae.errors import UserError
+from r2mae.training.ranks import GOES_ON, LEADER
+
+_POLL = 0.25  # seconds between looks at the others
+_GRACE = 5.0  # seconds in which rank 0 should notice by itself, and end in good order
+_LOST = ("gloo", "nccl", "connection", "broken pipe", "store", "socket", "timed out", "process group")  # of torch
+
+
+class WatchedLauncher(_SubprocessScriptLauncher):
+    """Starts the other processes of a run, and watches them.
+
+    Attributes
+    ----------
+    ended : str or None
+        What became of the first process that was lost.
+    """
+
+    ended: str | None = None
+    _over = threading.Event()
+
+    def launch(self, function: Callable[..., Any], *args: Any, trainer: Any = None, **kwargs: Any) -> Any:
+        """Start them unless torchrun or SLURM did, then train."""
+        self._over, self._known = threading.Event(), threading.Event()
+        self.cluster_environment.validate_settings(num_devices=self.num_processes, num_nodes=self.num_nodes)
+        if not self.cluster_environment.creates_processes_externally:
+            os.environ[LEADER] = str(os.getpid())
+            self._call_children_scripts()
+            threading.Thread(target=self._watch, daemon=True, name="r2mae ranks").start()
+        _set_num_threads_if_needed(num_processes=self.num_processes)
+        return function(*args, **kwargs)
+
+    def over(self) -> None:
+        """Stop watching: the run has ended, well or badly."""
+        self._over.set()
+
+    def end_others(self) -> None:
+        """End the processes that this one started; they have nothing to save, since rank 0 alone writes."""
+        for process in self.procs:
+            if process.poll() is None:
+                process.kill()
+
+    def lost(self) -> str | None:
+        """Say which process was lost; a connection breaks some moments before its process is seen to have ended."""
+        if self.procs:
+            self._known.wait(_GRACE)
+        return self.ended
+
+    def _watch(self) -> None:
+        while not self._over.wait(_POLL):
+            for rank, process in enumerate(self.procs, 1):
+                if process.poll():
+                    self.ended = _told(rank, self.num_processes, process.returncode)
+                    self._known.set()
+                    if not self._over.wait(_GRACE):  # rank 0 is held by a collective, or by the rendezvous before it
+                        self.end_others()
+                        print(f"r2mae: {self.ended}; {GOES_ON}", file=sys.stderr, flush=True)
+                        os._exit(1)
+                    return
+
+
+class WatchedStrategy(DDPStrategy):
+    """Distributed data parallelism over processes that end together."""
+
+    def _configure_launcher(self) -> None:
+        assert self.cluster_environment is not None
+        self._launcher = WatchedLauncher(self.cluster_environment, self.num_processes, self.num_nodes)
+
+    @property
+    def watched(self) -> WatchedLauncher | None:
+        """Who starts and watches the others; None before the trainer is made."""
+        return self._launcher if isinstance(self._launcher, WatchedLauncher) else None
+
+
+def loss_of_a_process(error: BaseException, launcher: WatchedLauncher | None) -> UserError | None:
+    """Return what to say where an error only means that another process of the run has ended, else None."""
+    if not isinstance(error, RuntimeError) or not any(word in str(error).lower() for word in _LOST):
+        return None
+    ended = None if launcher is None else launcher.lost()
+    return UserError(f"{ended or 'another process of this run ended, and none trains alone'}; {GOES_ON}")
+
+
+def _told(rank: int, ranks: int, code: int) -> str:
+    who = f"process {rank + 1} of {ranks} (rank {rank})"
+    if code >= 0:
+        return f"{who} ended with exit code {code}"
+    name = signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
+    return f"{who} was ended by {name}" + (" (out of memory?)" if name == "SIGKILL" else "")

@@ -1,0 +1,171 @@
+"""What the small files of a run folder must hold, and one reader for each: whatever is wrong becomes one line.
+
+A run folder may come from anywhere: its files are bounded before they are read, nothing in them refers to other parts
+(YAML's aliases), and every value has the type that the code relies on.
+"""
+
+import json
+import math
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from r2mae.errors import UserError
+
+_MOST_YAML = 1 << 18  # bytes; a configuration has some hundred lines
+_MOST_JSON = 1 << 28  # a model of cells names its genes, and its training history has a line a step
+_MOST_STEPS = 10**15  # of any counter in a file
+
+
+class _Plain(yaml.SafeLoader):
+    """YAML without references: a few lines of nested aliases would stand for more values than any memory holds."""
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        event = self.peek_event()  # type: ignore[no-untyped-call]
+        if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None) is not None:
+            raise yaml.YAMLError(f"anchors and aliases are not read: write out {event.anchor!r} in full")
+        return super().compose_node(parent, index)
+
+    def construct_mapping(self, node: Any, deep: bool = False) -> dict[Hashable, Any]:
+        made = super().construct_mapping(node, deep=deep)
+        if len(made) < len(node.value):
+            raise yaml.YAMLError("a key occurs twice")
+        return made
+
+
+def read_yaml(path: Path) -> dict[str, Any]:
+    """Read a YAML file of fields as plain types; nothing is ever constructed from it.
+
+    Raises
+    ------
+    UserError
+        If it is not there, too large, no mapping of names to values, or holds anchors or aliases.
+    """
+    try:
+        values = yaml.load(_text_of(path, _MOST_YAML), _Plain)  # a safe loader
+    except FileNotFoundError:
+        raise UserError(f"there is no configuration {path}") from None
+    except (OSError, yaml.YAMLError, RecursionError, ValueError, OverflowError, AttributeError, TypeError) as error:
+        reason = " ".join(str(error).split())[:200]
+        raise UserError(f"{path} is not a readable YAML file ({reason}): mend it, or name another") from None
+    if not isinstance(values, dict) or not all(isinstance(key, str) for key in values):
+        raise UserError(f"{path} is not a configuration: expected a mapping of fields to values")
+    return values
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Read a JSON object, or say what is wrong with the file."""
+    try:
+        value = json.loads(_text_of(path, _MOST_JSON))
+    except FileNotFoundError:
+        raise UserError(f"there is no file {path}") from None
+    except (OSError, ValueError, RecursionError) as error:
+        reason = " ".join(str(error).split())[:120]
+        raise UserError(f"{path} is not readable JSON ({reason}): {remedy_for(path)}") from None
+    if not isinstance(value, dict):
+        raise UserError(f"{path} should hold a JSON object: {remedy_for(path)}")
+    return value
+
+
+def remedy_for(path: Path) -> str:
+    """Say what to do about a damaged file of a folder of ours."""
+    return f"delete {path.parent} and run the same command again"
+
+
+@dataclass(frozen=True)
+class Description:
+    """``model.json``: what the weights are of.
+
+    Parameters
+    ----------
+    format : Any
+        Of the file; only the reader of this version says whether it knows it.
+    version : str
+        Of r2mae that wrote it.
+    wing : str
+    steps : int
+    seconds : float
+    architecture : mapping
+    """
+
+    format: Any
+    version: str
+    wing: str
+    steps: int
+    seconds: float
+    architecture: Mapping[str, Any]
+
+
+def read_description(path: Path) -> Description:
+    """Read ``model.json`` of a run folder.
+
+    Raises
+    ------
+    UserError
+        If a field is not of its type.
+    """
+    found = read_json(path)
+    steps, seconds = found.get("steps", 0), number(found.get("seconds", 0.0))
+    if not isinstance(steps, int) or isinstance(steps, bool) or not 0 <= steps <= _MOST_STEPS:
+        raise UserError(f"{path} holds no number of steps: {remedy_for(path)}")
+    if seconds is None or seconds < 0:
+        raise UserError(f"{path} holds no number of seconds: {remedy_for(path)}")
+    wing, architecture = found.get("wing"), found.get("architecture", {})
+    if not isinstance(wing, str) or not isinstance(architecture, dict):
+        raise UserError(f"{path} does not describe a model: {remedy_for(path)}")
+    return Description(found.get("format"), str(found.get("r2mae")), wing, steps, seconds, architecture)
+
+
+def read_results(path: Path) -> dict[str, Any] | None:
+    """Read ``results.json`` of a run folder; None where it is not there or damaged, so that the run is measured anew.
+
+    Scores are finite numbers or None, by name; so are `seconds` and the other numbers where they are there.
+    """
+    try:
+        found = read_json(path)
+    except UserError:
+        return None
+    scores = found.get("scores")
+    if not isinstance(scores, dict) or not all(value is None or number(value) is not None for value in scores.values()):
+        return None
+    times = (found.get(name) for name in ("steps", "seconds", "samples_per_second", "measuring_seconds"))
+    return found if all(value is None or number(value) is not None for value in times) else None
+
+
+def read_fingerprint(path: Path) -> str:
+    """Read the data's fingerprint from ``data.json`` of a run folder.
+
+    Raises
+    ------
+    UserError
+        If there is none in it.
+    """
+    found = read_json(path).get("fingerprint")
+    if not isinstance(found, str):
+        raise UserError(f"{path} holds no fingerprint of the data: {remedy_for(path)}")
+    return found
+
+
+def number(value: Any) -> float | None:
+    """Return a finite number as a float, None for anything else (text, true, 1e400, a thousand digits)."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    try:
+        made = float(value)
+    except OverflowError:
+        return None
+    return made if math.isfinite(made) else None
+
+
+def _text_of(path: Path, most: int) -> str:
+    """Read a file of bounded size; a pipe or device in its place, which may never end, is refused."""
+    if path.exists() and not path.is_dir() and not path.is_file():
+        raise ValueError("it is no regular file")
+    with path.open("rb") as file:
+        content = file.read(most + 1)
+    if len(content) > most:
+        raise ValueError(f"it has more than {most:,} bytes")
+    return content.decode("utf-8")

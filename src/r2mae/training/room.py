@@ -1,0 +1,115 @@
+"""Whether model and batch of a run fit into memory, told before anything of that size is made.
+
+Without it a width with a zero too many ends in a kernel that kills the process, and a batch of a hundred million in
+hours without a step. The bounds are what a run takes *at least*: what passes may still be too large.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+
+from r2mae.errors import UserError
+from r2mae.training.config import RunConfig
+from r2mae.training.devices import torch_device
+from r2mae.training.memory import available_memory
+from r2mae.training.task import Data, Trainable
+
+_COPIES = 4  # of each weight while it is trained: itself, its gradient, and two moments of Adam
+_PASSES = 100  # over all data in one optimiser step; more is a mistake
+_FEW = 1 << 16  # samples of a step that are borne however small the data are
+_ORDER = 16  # bytes for the place of a sample in the order of the data, and a copy
+_BATCH_COPIES = 3  # of a sample's numbers: as read, as targets, and as hidden or predicted
+
+
+def model_bytes(wing: Trainable, architecture: Mapping[str, Any]) -> int:
+    """Return the bytes of a model's parameters and buffers, without making them.
+
+    Raises
+    ------
+    Exception
+        Whatever the wing's constructors raise on values that make no model.
+    """
+    with torch.device("meta"):
+        _, model = wing.build(architecture)
+    return sum(part.numel() * part.element_size() for part in (*model.parameters(), *model.buffers()))
+
+
+def check_room(config: RunConfig, wing: Trainable, data: Data) -> None:
+    """Refuse a run whose model or batch cannot fit, or whose steps could never end.
+
+    Raises
+    ------
+    UserError
+        With what it takes at least, and the options that make it smaller.
+    """
+    config.total_steps(len(data.train))
+    _check_batch(config, data)
+    try:
+        size = model_bytes(wing, data.architecture)
+    except UserError:
+        raise
+    except Exception as error:
+        # Sizes whose product overflows; torch tells of it in its own ways.
+        reason = " ".join(str(error).split())[:120]
+        raise UserError(f"no model of these sizes can be made ({reason}): ask for smaller ones") from None
+    free = _free(config)
+    if free is not None and _COPIES * size * _here(config) > free:
+        raise UserError(
+            f"the model takes at least {_gigabytes(_COPIES * size)} while it is trained, and {_gigabytes(free)} are "
+            f"free: make it smaller ({_largest(data.architecture)})"
+        )
+
+
+def _check_batch(config: RunConfig, data: Data) -> None:
+    samples = len(data.train)
+    most = max(_FEW, _PASSES * samples)
+    if config.batch_size > most:
+        raise UserError(
+            f"batch_size {config.batch_size:,} goes over the {samples:,} training samples "
+            f"{config.batch_size // max(samples, 1):,} times in every step: {most:,} is the most, and "
+            "a few hundred are usual"
+        )
+    share = config.batch_size // (config.accumulate * config.devices)
+    free = _free(config)
+    if share * config.devices < _FEW or free is None:
+        return
+    needed = _here(config) * (share * _BATCH_COPIES * _sample_bytes(data) + config.batch_size * _ORDER)
+    if needed > free:
+        raise UserError(
+            f"{share:,} samples at a time take at least {_gigabytes(needed)}, and {_gigabytes(free)} are free: "
+            "lower --batch-size, or split it with --accumulate"
+        )
+
+
+def _sample_bytes(data: Data) -> int:
+    """Return the bytes of a sample as it is read; of sparse counts what the few first store."""
+    rows = min(16, len(data.train))
+    batch = data.train.__getitems__(np.arange(rows))
+    parts = batch.values() if isinstance(batch, Mapping) else (batch,)
+    return sum(part.numel() * part.element_size() for part in parts if isinstance(part, torch.Tensor)) // max(rows, 1)
+
+
+def _free(config: RunConfig) -> int | None:
+    """Return the free memory of the device, None where it cannot be known."""
+    device = torch_device(config.device)
+    if device.type == "cuda":
+        return int(torch.cuda.mem_get_info(device)[0])
+    return available_memory()
+
+
+def _here(config: RunConfig) -> int:
+    """Return how many processes of the run share that memory."""
+    return config.devices if torch_device(config.device).type == "cpu" else 1
+
+
+def _largest(architecture: Mapping[str, Any]) -> str:
+    """Name the field that makes the model large."""
+    sizes = {name: value for name, value in architecture.items() if type(value) is int and not name.endswith("_id")}
+    name = max(sizes, key=lambda one: sizes[one], default="")
+    return f"--{name.replace('_', '-')} is {sizes[name]:,}" if name else "see its options in --help"
+
+
+def _gigabytes(size: int) -> str:
+    return f"{size / 1e9:,.3g} GB"

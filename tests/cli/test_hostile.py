@@ -1,0 +1,93 @@
+"""Command lines and files that no run means: one line, exit code 2, nothing written."""
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from r2mae.cli.main import main
+
+LAUGHS = "a0: &a0 [x, x, x, x, x, x, x, x, x]\n" + "".join(
+    f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]\n" for i in range(1, 12)
+)
+
+
+def refused(capsys: pytest.CaptureFixture[str], words: list[str], told: str) -> None:
+    before = sorted(Path().rglob("*"))
+    assert main(words) == 2
+    err = capsys.readouterr().err
+    assert err.startswith("r2mae: ")
+    assert len(err.splitlines()) == 1, err
+    assert told in err
+    assert sorted(Path().rglob("*")) == before
+
+
+@pytest.mark.parametrize(
+    ("command", "text", "told"),
+    [
+        ("pretrain", LAUGHS, "anchors and aliases are not read"),
+        ("pretrain", "wing: [a]\ndata: digits\n", "wing takes text"),
+        ("pretrain", "wing: images\ndata: {a: 1}\n", "data takes text"),
+        ("pretrain", "data: digits\npreset: [a]\n", "preset takes text"),
+        ("pretrain", "data: digits\nhidden: [1]\n", "hidden takes a whole number"),
+        ("pretrain", "data: digits\nlr: " + "9" * 400 + "\n", "too large"),
+        ("pretrain", "data: digits\nsteps: 0x" + "f" * 5000 + "\n", "steps takes numbers up to"),
+        ("pretrain", 'wing: images\ndata: "a\\0b"\n', "NUL"),
+        ("compare", "data: digits\nseeds: {a: 1}\n", "--config: seeds: expected names or numbers"),
+        ("compare", "data: digits\nseeds: [[1]]\n", "--config: seeds: expected names or numbers"),
+        ("compare", "data: digits\nseeds: 100000000\n", "at most 10,000 seeds"),
+        ("compare", "data: digits\nschemes: {a: 1}\n", "--config: schemes: expected names or numbers"),
+        ("compare", "data: digits\nratios: [[0.1]]\n", "--config: ratios: expected names or numbers"),
+    ],
+)
+def test_files(
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    command: str,
+    text: str,
+    told: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("c.yaml").write_text(text)
+    refused(capsys, [command, "--config", "c.yaml"], told)
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--out", "a\0b"], "NUL"),
+        (["--hidden", "1" + "0" * 30], "hidden takes numbers up to"),
+        (["--hidden", "2000000000", "--device", "cpu"], "free: make it smaller"),
+        (["--latent", "2147483648"], "latent takes numbers up to"),
+        (["--steps", "1" + "0" * 20], "steps takes numbers up to"),
+        (["--threads", "100000"], "threads takes numbers up to"),
+        (["--batch-size", "100000000"], "training samples"),
+        (["--batch-size", "100000000", "--accumulate", "10000000"], "training samples"),
+    ],
+)
+def test_options(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], told: str
+) -> None:  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    refused(capsys, ["pretrain", "digits", *words], told)
+
+
+def test_names_that_are_not_utf8(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for label in (b"a\xff", b"b"):
+        folder = Path(os.fsdecode(b"im\xff")) / os.fsdecode(label)
+        folder.mkdir(parents=True)
+        for place in range(12):
+            pixels = np.random.default_rng(place).integers(0, 255, (6, 6), dtype=np.uint8)
+            Image.fromarray(pixels).save(folder / os.fsdecode(b"x\xe9%d.png" % place))
+    data, out = os.fsdecode(b"im\xff"), os.fsdecode(b"run\xff")
+    sizes = ["--steps", "3", "--hidden", "8", "--latent", "4", "--batch-size", "8", "--threads", "1", "--device", "cpu"]
+    assert main(["pretrain", "images", data, *sizes, "--out", out, "--json"]) == 0
+    assert main(["embed", out, data, "-o", "e.npz"]) == 0
+    assert main(["runs", "."]) == 0
+    assert "finished" in capsys.readouterr().out

@@ -1,0 +1,131 @@
+"""Files of a run folder that anybody may have written: bounded, typed, and one line about what is wrong."""
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from r2mae.errors import UserError
+from r2mae.experiments.runs import find_runs
+from r2mae.training import records
+from r2mae.training.fingerprint import fingerprint
+from r2mae.training.metrics import MetricsFile, read_metrics
+from r2mae.training.records import number, read_description, read_fingerprint, read_json, read_results, read_yaml
+
+LAUGHS = "a0: &a0 [x, x, x, x, x, x, x, x, x]\n" + "".join(
+    f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]\n" for i in range(1, 12)
+)
+GOOD = {"format": 1, "wing": "images", "steps": 3, "seconds": 1.5, "architecture": {}}
+
+
+@pytest.mark.parametrize("text", [LAUGHS, "a: &x 1\nb: *x\n", "a: &x 1\n", "<<: &x {a: 1}\n"])
+def test_anchors_and_aliases_are_refused(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "config.yaml"
+    path.write_text(text)
+    with pytest.raises(UserError, match="anchors and aliases are not read"):
+        read_yaml(path)
+    states = find_runs(tmp_path)
+    assert [state.state for state in states] == ["damaged"]
+    assert "anchors and aliases" in states[0].note
+
+
+def test_a_key_that_occurs_twice(tmp_path: Path) -> None:
+    (tmp_path / "x.yaml").write_text("lr: 1\nlr: 2\n")
+    with pytest.raises(UserError, match="a key occurs twice"):
+        read_yaml(tmp_path / "x.yaml")
+
+
+def test_large_files_are_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "x.yaml").write_text("x: " + "y" * (1 << 18))
+    with pytest.raises(UserError, match="more than 262,144 bytes"):
+        read_yaml(tmp_path / "x.yaml")
+    monkeypatch.setattr(records, "_MOST_JSON", 10)
+    (tmp_path / "x.json").write_text(json.dumps({"x": "y" * 10}))
+    with pytest.raises(UserError, match="more than 10 bytes"):
+        read_json(tmp_path / "x.json")
+
+
+@pytest.mark.parametrize("read", [read_yaml, read_json])
+def test_a_pipe_that_nobody_writes_to_is_not_waited_for(tmp_path: Path, read: Callable[[Path], object]) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(UserError, match="no regular file"):
+        read(tmp_path / "pipe")
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"steps": "12"}, "no number of steps"),
+        ({"steps": True}, "no number of steps"),
+        ({"steps": -1}, "no number of steps"),
+        ({"steps": 10**18}, "no number of steps"),
+        ({"seconds": "1.5"}, "no number of seconds"),
+        ({"seconds": [1]}, "no number of seconds"),
+        ({"seconds": 10**400}, "no number of seconds"),
+        ({"wing": 5}, "does not describe a model"),
+        ({"architecture": [1]}, "does not describe a model"),
+    ],
+)
+def test_descriptions(tmp_path: Path, change: dict[str, object], told: str) -> None:
+    path = tmp_path / "model.json"
+    path.write_text(json.dumps(GOOD))
+    assert read_description(path).steps == 3
+    path.write_text(json.dumps({**GOOD, **change}))
+    with pytest.raises(UserError, match=told):
+        read_description(path)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"scores": {"a": "0.5"}}', '{"scores": {"a": 1e400}}', '{"scores": {"a": NaN}}', '{"scores": {"a": [1]}}',
+        '{"scores": {"a": true}}',
+        '{"scores": [1]}', '{"scores": {}, "seconds": "1"}', '{"scores": {}, "seconds": 1e999}',
+        '{"scores": {"a": ' + "9" * 400 + "}}", "[]", "[" * 100_000,
+    ],
+)  # fmt: skip
+def test_results_that_are_damaged_count_as_none(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "results.json"
+    path.write_text('{"scores": {"a": 0.5, "b": null}, "seconds": 2}')
+    found = read_results(path)
+    assert found is not None
+    assert found["scores"] == {"a": 0.5, "b": None}
+    path.write_text(text)
+    assert read_results(path) is None
+
+
+def test_fingerprints(tmp_path: Path) -> None:
+    (tmp_path / "data.json").write_text('{"fingerprint": ["x"]}')
+    with pytest.raises(UserError, match="no fingerprint"):
+        read_fingerprint(tmp_path / "data.json")
+
+
+def test_numbers() -> None:
+    assert number(3) == 3.0
+    assert [number(value) for value in ("3", True, float("inf"), float("nan"), 10**400, None, [])] == [None] * 7
+
+
+@pytest.mark.parametrize("digit", ["²", "٣", "9" * 30, "x"])
+def test_metrics_with_digits_that_are_none(tmp_path: Path, digit: str) -> None:
+    (tmp_path / "config.yaml").write_text("data: digits\n")
+    path = tmp_path / "metrics.csv"
+    path.write_text(f"step,ratio,loss,lr,validation_loss\n1,0.5,1,0.1,\n{digit},0.5,1,0.1,\n")
+    assert find_runs(tmp_path)[0].step == 0
+    with pytest.raises(UserError, match="lacks steps before"):
+        MetricsFile(path, keep=2)
+
+
+def test_metrics_of_text_cannot_be_read_as_numbers(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.csv"
+    path.write_text("step,ratio,loss,lr,validation_loss\n²,0.5,1,0.1,\n")
+    with pytest.raises(UserError, match=r"metrics\.csv is not readable"):
+        read_metrics(path)
+
+
+def test_names_that_are_not_utf8_have_a_fingerprint(tmp_path: Path) -> None:
+    before = fingerprint(tmp_path)
+    (tmp_path / os.fsdecode(b"a\xff.png")).write_bytes(b"x")
+    assert fingerprint(tmp_path) != before
+    assert fingerprint(os.fsdecode(b"no path \xff"))

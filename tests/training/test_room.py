@@ -1,0 +1,99 @@
+"""Models and batches that no memory holds are refused before anything is made or written."""
+
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from r2mae.cells.config import CellsConfig
+from r2mae.errors import UserError
+from r2mae.images.batches import ImageBatches
+from r2mae.images.config import ImagesConfig
+from r2mae.images.wing import WING
+from r2mae.text.config import TextConfig
+from r2mae.training import devices, room
+from r2mae.training.config import RunConfig
+from r2mae.training.loop import fit
+from r2mae.training.room import check_room, model_bytes
+
+ARCHITECTURE = {"model": "mlp", "shape": [8, 8, 1], "hidden": 16, "latent": 4, "exact": False}
+
+
+def data(samples: int = 100, **sizes: int) -> SimpleNamespace:
+    images = np.zeros((samples, 8, 8, 1), np.uint8)
+    return SimpleNamespace(train=ImageBatches(images), validation=None, architecture={**ARCHITECTURE, **sizes})
+
+
+def test_the_bytes_of_a_model() -> None:
+    _, model = WING.build(ARCHITECTURE)
+    expected = sum(p.numel() * p.element_size() for p in (*model.parameters(), *model.buffers()))
+    assert model_bytes(WING, ARCHITECTURE) == expected
+
+
+@pytest.mark.parametrize("sizes", [{"hidden": 2**31 - 1}, {"latent": 10**9}, {"hidden": 10**30}, {"hidden": 2**40}])
+def test_a_model_that_does_not_fit(sizes: dict[str, int]) -> None:
+    with pytest.raises(UserError, match=r"free: make it smaller|no model of these sizes can be made"):
+        check_room(ImagesConfig(data="digits", device="cpu"), WING, data(**sizes))
+
+
+def test_it_is_found_before_anything_is_written(tmp_path: Path) -> None:
+    config = ImagesConfig(data="digits", hidden=2**31 - 1, device="cpu")
+    with pytest.raises(UserError, match="make it smaller"):
+        fit(config, WING, tmp_path / "run", data=data(hidden=2**31 - 1))
+    assert not (tmp_path / "run").exists()
+
+
+def test_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = ImagesConfig(data="digits", device="cpu")
+    check_room(replace(config, batch_size=1 << 16), WING, data())
+    with pytest.raises(UserError, match=r"goes over the 100 training samples 1,000,000 times"):
+        check_room(replace(config, batch_size=10**8), WING, data())
+    with pytest.raises(UserError, match=r"goes over the 100 training samples"):
+        check_room(replace(config, batch_size=10**8, accumulate=10**7), WING, data())
+    monkeypatch.setattr(room, "available_memory", lambda: 10**7)
+    with pytest.raises(UserError, match=r"65,536 samples at a time take at least .* lower --batch-size, or split it"):
+        check_room(replace(config, batch_size=1 << 16), WING, data())
+    check_room(replace(config, batch_size=1 << 16, accumulate=64), WING, data())
+
+
+@pytest.mark.parametrize(
+    ("kind", "fields", "told"),
+    [
+        (ImagesConfig, {"steps": 10**10}, "steps takes numbers up to 1,000,000,000, not 10000000000"),
+        (ImagesConfig, {"hidden": 10**5000}, "hidden takes numbers up to .* not a number of more than 30 digits"),
+        (ImagesConfig, {"latent": 2**31}, "latent takes numbers up to"),
+        (ImagesConfig, {"threads": 10**6}, "threads takes numbers up to 4,096"),
+        (ImagesConfig, {"workers": 10**6}, "workers takes numbers up to 1,024"),
+        (ImagesConfig, {"cl_iterations": 10**9}, "cl_iterations takes numbers up to 10,000"),
+        (ImagesConfig, {"seed": 2**63}, "seed takes numbers up to"),
+        (CellsConfig, {"n_hidden": 10**12}, "n_hidden takes numbers up to"),
+        (TextConfig, {"layers": 10**8}, "layers must be at most 1,000"),
+    ],
+)  # fmt: skip
+def test_numbers_that_no_run_means(kind: type[RunConfig], fields: dict[str, int], told: str) -> None:
+    with pytest.raises(UserError, match=told):
+        kind.from_dict({"data": "x", **fields})
+
+
+def test_epochs_without_end() -> None:
+    with pytest.raises(UserError, match="steps, and the most are 1,000,000,000"):
+        ImagesConfig(data="digits", epochs=1e15).total_steps(1000)
+
+
+def test_values_of_other_kinds_are_told_in_a_line() -> None:
+    for value in ([10**5000], 10**5000, ["x" * 1000], {"a": 1}):
+        with pytest.raises(UserError, match="takes") as caught:
+            ImagesConfig.from_dict({"data": "x", "scheme": value})
+        assert len(str(caught.value)) < 300
+    with pytest.raises(UserError, match="a number is too large"):
+        ImagesConfig.from_dict({"data": "x", "lr": 10**400})
+    with pytest.raises(UserError, match="NUL"):
+        ImagesConfig(data="a\0b")
+
+
+def test_threads_far_above_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(devices.os, "cpu_count", lambda: 2)
+    with pytest.raises(UserError, match="--threads 65 is far above the 2 cores"), devices.cpu_threads(65):
+        pass
