@@ -11,7 +11,7 @@ from r2mae.experiments.finished import finished_cells, shared_fields
 from r2mae.images.config import ImagesConfig
 from r2mae.images.wing import WING
 
-SIZE = "--steps 2 --hidden 4 --latent 2 --jobs 1 --baselines mean".split()
+SIZE = ["--steps", "2", "--hidden", "4", "--latent", "2", "--jobs", "1", "--baselines", "mean"]
 
 
 @pytest.fixture(scope="module")

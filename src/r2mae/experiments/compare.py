@@ -94,9 +94,11 @@ def compare(
         _claim(out, shared)
         tell(wing.load(cells[0].config))  # data that cannot be read are found before any process starts
         print_of_data = wing.fingerprint(base)
-        for cell in cells:
+        planned = {cell.folder for cell in cells}
+        beside = [cell for cell in finished_cells(out, wing, base) if cell.folder not in planned]
+        for cell in [*cells, *beside]:  # the report will be of both
             _check(cell, print_of_data)
-        agree([*finished_cells(out, wing, base), *cells])
+        agree([*beside, *cells])
         write_json(out / "compare.json", shared)
         waiting = [cell for cell in cells if not _finished(cell)]
         with Board(cells, waiting, console or Console(stderr=True), wing.metrics_of(base)[0]) as board:
