@@ -68,6 +68,7 @@ def test_commands_are_found() -> None:
         "data",
         "theory",
         "reproduce",
+        "report",
     }
 
 

@@ -119,7 +119,7 @@ def test_score_against_ratio_has_the_curve_and_the_ranges(make_comparison: Make)
         found.interval(label, "probe_accuracy")["mean"] for label in legend(figure)[1:]
     ]
     assert not [tick.get_text() for tick in figure.axes[1].get_xticklabels()]
-    (single,) = lines(figure, marker="_")
+    (single,) = lines(figure, marker="_", markersize=10)  # caps of intervals are shorter
     assert single.get_xdata()[0] == 0.7  # cl, at its ratio
 
 

@@ -32,7 +32,8 @@ class LinearHead:
     def logits(self, features: Features) -> Float[Tensor, "n classes"]:
         """Logits of every row, on the head's device."""
         x = _features(features, self.weight.device)
-        parts = x.split(_ROWS) if x.dtype == torch.uint8 else (x,)
+        step = _ROWS if x.dtype == torch.uint8 else max(len(x), 1)
+        parts = [x[first : first + step] for first in range(0, max(len(x), 1), step)]
         return torch.cat([torch.addmm(self.bias, _floats(part), self.weight.T) for part in parts])
 
     def predict(self, features: Features) -> Int[Tensor, " n"]:

@@ -97,9 +97,11 @@ def compare(
         # Data that cannot be read, and models that do not fit, are found before any process starts.
         check_room(cells[0].config, wing, tell(wing.load(cells[0].config)))
         print_of_data = wing.fingerprint(base)
-        for cell in cells:
+        planned = {cell.folder for cell in cells}
+        beside = [cell for cell in finished_cells(out, wing, base) if cell.folder not in planned]
+        for cell in [*cells, *beside]:  # the report will be of both
             _check(cell, print_of_data)
-        agree([*finished_cells(out, wing, base), *cells])
+        agree([*beside, *cells])
         write_json(out / "compare.json", shared)
         waiting = [cell for cell in cells if not _finished(cell)]
         with Board(cells, waiting, console or Console(stderr=True), wing.metrics_of(base)[0]) as board:

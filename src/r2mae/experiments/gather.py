@@ -77,7 +77,8 @@ def _used(cell: Cell, wing: Wing) -> dict[str, Any]:
     ratio, curriculum = scheme.ratio, scheme.curriculum
     falling = ratio.floor if isinstance(ratio, UniformAbove) else ratio
     if isinstance(falling, LinearDecay):
-        used |= {"low": falling.low, "high": falling.high, "decay": falling.rate}
+        high = ratio.high if isinstance(ratio, UniformAbove) else falling.high
+        used |= {"low": falling.low, "high": high, "decay": falling.rate}
     if curriculum is not None and curriculum.total_steps is not None:
         shares = {"cl_warmup": curriculum.warmup, "cl_start": curriculum.start, "cl_end": curriculum.end}
         used |= {

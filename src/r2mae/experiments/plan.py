@@ -4,6 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from r2mae.errors import UserError
 from r2mae.experiments.results import BASELINE
@@ -206,8 +207,10 @@ def row_of(config: RunConfig, defaults: RatioDefaults) -> Row:
 
 def _row(base: RunConfig, defaults: RatioDefaults, name: str, ratio: float | None) -> Row:
     takes = scheme_takes(name)
-    own = {option: getattr(base, option) if option in takes else SCHEME_DEFAULTS[option] for option in SCHEME_OPTIONS}
-    config = replace(base, scheme=name, **{**own, "ratio": ratio if "ratio" in takes else None})
+    own: dict[str, Any] = {
+        option: getattr(base, option) if option in takes else SCHEME_DEFAULTS[option] for option in SCHEME_OPTIONS
+    } | {"ratio": ratio if "ratio" in takes else None}
+    config = replace(base, scheme=name, **own)
     ends = scheme_of(config, defaults).ratio.bind(base.steps or 1000)
     p, _ = ends.nodes()
     low, high = _ends(config, defaults, float(p.min()), float(p.max()))
