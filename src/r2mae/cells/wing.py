@@ -67,6 +67,12 @@ class CellsWing:
         known = config.data in SETS and all(file.sha256 for file in SETS[config.data].files)
         return config.data if known else fingerprint(path_of(config.data))
 
+    def check_source(self, config: CellsConfig) -> None:
+        """Refuse data that are not there, without torch and anndata."""
+        from r2mae.cells.sources import path_of
+
+        path_of(config.data)
+
     def load(self, config: CellsConfig) -> "CellData":
         """Read the cells of a run."""
         from r2mae.cells.batches import load_data

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from r2mae.cli.early import check_run
 from r2mae.cli.parsing import Parser, add_config, describe, make_config, print_config, read_subject
 from r2mae.cli.show import print_json
 
@@ -52,8 +53,7 @@ def run(words: Sequence[str]) -> int:
     schemes, seeds = words_of(values["schemes"]), parse_seeds(words_of(values["seeds"]))
     ratios = None if values["ratios"] is None else parse_ratios(words_of(values["ratios"]))
     plan_rows(config, subject.wing.ratios, schemes, ratios)  # mistakes are told before torch is loaded
-    if hasattr(subject.wing, "check"):
-        subject.wing.check(config)
+    check_run(subject.wing, config)
     out = Path(values["out"] or f"runs/compare-{Path(config.data).stem}")
 
     from r2mae.experiments.compare import compare

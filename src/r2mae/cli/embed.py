@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from r2mae.cli.early import check_source, open_run
 from r2mae.cli.parsing import Parser
 from r2mae.errors import UserError, nearest
 
@@ -31,11 +32,7 @@ def run(words: Sequence[str]) -> int:
     values = parser.read(words)
     path = Path(values["run"])
 
-    from r2mae.experiments.wings import wing_of_run
-    from r2mae.training.folder import RunFolder
-    from r2mae.training.saving import load_model
-
-    wing = wing_of_run(RunFolder(path).read_config(), path)
+    wing, written = open_run(path)
     usual = wing.embedding_files[0]
     output = Path(values["output"] or path / f"embedding-{Path(values['data']).stem}{usual}")
     if output.suffix not in wing.embedding_files:
@@ -48,7 +45,11 @@ def run(words: Sequence[str]) -> int:
         if name not in wing.embedding_options:
             dashed = name.replace("_", "-")
             raise UserError(f"{path} is a run of the wing {wing.name}, which has no --{dashed}: leave it out")
+    check_source(wing, written, values["data"])
     table = _check_figure(wing, values)
+
+    from r2mae.training.saving import load_model
+
     config, task, model = load_model(path, wing, device=values["device"])
     arrays = wing.embed(config, task, model, values["data"], **options)
     wing.write_embedding(output, arrays, values["data"])

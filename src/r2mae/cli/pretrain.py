@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+from r2mae.cli.early import check_run
 from r2mae.cli.parsing import Parser, add_config, describe, make_config, print_config, read_subject
 from r2mae.training.config import scheme_of
 
@@ -24,8 +25,7 @@ def run(words: Sequence[str]) -> int:
         print_config(config)
         return 0
     scheme_of(config, subject.wing.ratios)  # mistakes are told before torch is loaded
-    if hasattr(subject.wing, "check"):
-        subject.wing.check(config)
+    check_run(subject.wing, config)
     out = Path(values["out"] or f"runs/{Path(config.data).stem}-{config.scheme}-seed{config.seed}")
 
     from r2mae.cli.show import counting_bar, print_json, scores_table

@@ -15,6 +15,7 @@ from r2mae.files import write_json
 from r2mae.training.config import RunConfig, scheme_of
 from r2mae.training.devices import torch_device
 from r2mae.training.folder import FolderLock, RunFolder
+from r2mae.training.loggers import check_logger
 from r2mae.training.loop import Fitted, fit
 from r2mae.training.progress import Reporter
 from r2mae.training.ranks import process_rank
@@ -44,6 +45,7 @@ def pretrain(
     # Mistakes here are found before any data are read.
     scheme_of(config, wing.ratios)
     torch_device(config.device)
+    check_logger(config.logger)
     folder.check(config)
     if data is None and not (folder.trained and folder.results is not None):
         data = tell(wing.load(config))

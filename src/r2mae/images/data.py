@@ -127,6 +127,21 @@ def load_images(
     return ImageSet(name, *train), None if test is None else ImageSet(name, *test)
 
 
+def check_source(source: str | Path) -> None:
+    """Refuse a source of images that is not there; nothing is read.
+
+    Raises
+    ------
+    UserError
+        An unknown name, no such path, or a named set whose files are missing.
+    """
+    name, path = str(source), Path(source).expanduser()
+    if name in SETS:
+        locate(SETS[name])
+    elif not name or not path.exists():
+        raise _not_there(name, path)
+
+
 def load_splits(
     source: str | Path,
     *,

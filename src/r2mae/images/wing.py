@@ -55,6 +55,12 @@ class ImagesWing:
 
         return config.data if config.data in SETS else fingerprint(config.data)
 
+    def check_source(self, config: ImagesConfig) -> None:
+        """Refuse data that are not there, without torch."""
+        from r2mae.images.data import check_source
+
+        check_source(config.data)
+
     def load(self, config: ImagesConfig) -> "ImageData":
         """Read the images of a run."""
         from r2mae.images.batches import load_data

@@ -15,7 +15,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-import torch
 import yaml
 
 from r2mae.errors import UserError
@@ -180,6 +179,8 @@ class FolderLock:
 
 def environment() -> dict[str, Any]:
     """Describe the machine and the libraries of a run."""
+    import torch  # a mistyped folder is told before it is loaded
+
     versions = {}
     for name in _LIBRARIES:
         try:

@@ -23,7 +23,7 @@ from r2mae.training.devices import cpu_threads, lightning_device
 from r2mae.training.folder import FolderLock, RunFolder, read_json
 from r2mae.training.interrupt import Stopped, StopRequest
 from r2mae.training.keeper import EarlyStopping, Keeper
-from r2mae.training.loggers import make_logger
+from r2mae.training.loggers import check_logger, make_logger
 from r2mae.training.memory import freed_memory_kept
 from r2mae.training.metrics import MetricsFile
 from r2mae.training.module import Pretraining
@@ -99,6 +99,7 @@ def fit(
     """
     scheme = scheme_of(config, wing.ratios)  # mistakes are found before anything is written
     lightning_device(config.device)
+    check_logger(config.logger)
     folder, rank = RunFolder(out), process_rank(config.devices)
     with FolderLock(folder.path) if rank == 0 else nullcontext(), cpu_threads(config.threads):
         known = folder.config_file.exists() or rank > 0
