@@ -1,6 +1,7 @@
 """The wing `cells`, as the floors above see it. Neither torch nor anndata until data or models are asked for."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from importlib.util import find_spec
 from math import inf
 from pathlib import Path
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
     from r2mae.cells.batches import CellData
     from r2mae.cells.task import GeneTask
     from r2mae.evaluation.examples import Examples
+
+# What a configuration says of the columns and layers of a file.
+_OF_FILES = ("layer", "batch_key", "donor_key", "labels", "regress", "exclude", "max_cells")
 
 
 class CellsWing:
@@ -114,6 +118,35 @@ class CellsWing:
                 "with `r2mae embed`, which maps genes by name"
             )
         return evaluate(config, task, model, data, **options)
+
+    def elsewhere(
+        self,
+        config: CellsConfig,
+        source: str,
+        architecture: Mapping[str, Any],
+        *,
+        transform_batch: str | None = None,
+        layer: str | None = None,
+    ) -> "tuple[CellsConfig, CellData]":
+        """Read other cells than the run's for :meth:`evaluate`, mapped onto the model's genes and batches by name.
+
+        Probes are of the run's columns, or for a named set of its own, and fitted on its training donors;
+        reconstruction is measured on all cells. `transform_batch` and `layer` are as in :meth:`embed`.
+
+        Raises
+        ------
+        UserError
+            If columns are missing, few genes are shared, or batches are new to the model.
+        """
+        from r2mae.cells.batches import other_data
+
+        own = {name: value for name, value in SET_DEFAULTS.get(source, {}).items() if name in _OF_FILES}
+        if source in SET_DEFAULTS:  # what a set does not say, it does not have
+            config = replace(config, **{name: CellsConfig.__dataclass_fields__[name].default for name in _OF_FILES})
+        config = replace(config, data=source, **own)
+        config = config if layer is None else replace(config, layer=layer)
+        genes, batches = tuple(architecture["genes"]), tuple(architecture["batches"])
+        return config, other_data(config, genes, batches, transform_batch)
 
     def baselines_of(self, config: CellsConfig) -> tuple[str, ...]:
         """Return expression, pca, scvi, and the keys of the file's ``.obsm``."""

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from r2mae.cli.early import check_source, open_run
-from r2mae.cli.parsing import Parser
+from r2mae.cli.parsing import Parser, add_reading
 from r2mae.errors import UserError, nearest
 
 if TYPE_CHECKING:
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from r2mae.experiments.wing import Wing
 
-_OPTIONS = ("resize", "transform_batch", "layer")
+_OPTIONS = ("resize", "resize_mode", "transform_batch", "layer")
 
 _DESCRIPTION = """Embed data, without masks, with a pretrained model of any wing.
 
@@ -73,15 +73,7 @@ def _parser() -> Parser:
     parser.add_argument(
         "-o", "--output", type=str, help="File to write (.npz; for cells also .h5ad); by default in RUN."
     )
-    parser.add_argument(
-        "--resize", type=int, help="For images: bring them to this many pixels a side; by default as in the run."
-    )
-    parser.add_argument(
-        "--transform_batch", type=str, help="For cells: the training batch to take for cells whose own is new."
-    )
-    parser.add_argument(
-        "--layer", type=str, help="For cells: where this file's raw counts are (X for X); by default as in the run."
-    )
+    add_reading(parser)
     parser.add_argument("--device", type=str, default="auto", help="auto, cpu, cuda or cuda:N.")
     parser.add_argument("--figure", type=str, help="Also draw a UMAP: .svg, .png or .pdf.")
     parser.add_argument(

@@ -259,6 +259,25 @@ def add_config(parser: Parser, subject: Subject, *, skip: tuple[str, ...] = (), 
     parser.set_defaults(**{name: value for name, value in defaults.items() if name not in ("wing", "data", *skip)})
 
 
+def add_reading(parser: Parser, when: str = "") -> None:
+    """Add the options that say how new data are read, for a run of any wing."""
+    images, cells = (f"{when}{'for' if when else 'For'} {wing}: " for wing in ("images", "cells"))
+    parser.add_argument(
+        "--resize", type=int, help=f"{images}bring them to this many pixels a side; by default as in the run."
+    )
+    parser.add_argument(
+        "--resize_mode",
+        choices=["squash", "crop"],
+        help=f"{images}what becomes of those that are not square; by default as in the run.",
+    )
+    parser.add_argument(
+        "--transform_batch", type=str, help=f"{cells}the training batch to take for cells whose own is new."
+    )
+    parser.add_argument(
+        "--layer", type=str, help=f"{cells}where this file's raw counts are (X for X); by default as in the run."
+    )
+
+
 def make_config(subject: Subject, values: dict[str, Any]) -> RunConfig:
     """Return the configuration that a command line means."""
     kind = subject.wing.config

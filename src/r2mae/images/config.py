@@ -1,7 +1,7 @@
 """The configuration of a run on images. No torch."""
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from r2mae.errors import UserError
 from r2mae.training.config import RunConfig
@@ -21,6 +21,8 @@ class ImagesConfig(RunConfig):
         Hide exactly the rounded count of pixels in each image, instead of each pixel independently.
     resize : int, optional
         Bring images to this many pixels a side; needed where a folder holds several sizes.
+    resize_mode : {"squash", "crop"}
+        What --resize makes of images that are not square: squash them, or cut the ends of the longer side off.
     test_fraction : float
         Fraction of a set without an official test part that is kept for evaluation.
     """
@@ -31,6 +33,7 @@ class ImagesConfig(RunConfig):
     latent: int = 256
     exact: bool = False
     resize: int | None = None
+    resize_mode: Literal["squash", "crop"] = "squash"
     test_fraction: float = 0.2
     lr: float = 3e-3
 
@@ -40,6 +43,8 @@ class ImagesConfig(RunConfig):
             value = getattr(self, name)
             if value is not None and (not isinstance(value, int) or value < 1):
                 raise UserError(f"{name} must be 1 or more, not {value!r}")
+        if self.resize_mode != "squash" and self.resize is None:
+            raise UserError("resize_mode is for images that are resized: add --resize N, or leave it out")
         if self.batch_size // (self.accumulate * self.devices) < 2:
             raise UserError("batch normalisation needs two images in a micro-batch: raise batch_size")
         if not 0 < self.test_fraction < 1:

@@ -1,5 +1,6 @@
 """What a model of images is worth: linear probe, reconstruction, effective rank."""
 
+from collections.abc import Callable
 from typing import Literal
 
 import numpy as np
@@ -27,7 +28,13 @@ Probe = Literal["head", "logistic"]
 
 
 def evaluate(
-    config: ImagesConfig, task: PixelTask, model: nn.Module, data: ImageData, *, probe: Probe = "head"
+    config: ImagesConfig,
+    task: PixelTask,
+    model: nn.Module,
+    data: ImageData,
+    *,
+    probe: Probe = "head",
+    progress: Callable[[int, int], None] | None = None,
 ) -> dict[str, float]:
     """Measure a pretrained autoencoder on the test images.
 
@@ -37,6 +44,8 @@ def evaluate(
         Of the run.
     probe : {"head", "logistic"}
         The paper's probe (a new layer, Adam, 15 epochs), or logistic regression with cross-validated strength.
+    progress : callable, optional
+        Called with the fits of the logistic probe that are done, and that there are.
 
     Returns
     -------
@@ -52,7 +61,7 @@ def evaluate(
     if data.splits.train.labels is not None and data.splits.test.labels is not None and classes and len(classes) > 1:
         train = embed_set(task, model, data.splits.train)
         scores["probe_accuracy"] = _probe(
-            probe, train, data.splits.train.labels, test, data.splits.test.labels, config.seed
+            probe, train, data.splits.train.labels, test, data.splits.test.labels, config.seed, progress
         )
     batches = ImageBatches(data.splits.test.images)
     masked = masked_losses(task, model, batches, RATIOS, device=str(device))
@@ -120,11 +129,12 @@ def _probe(
     test: Float32[np.ndarray, "m d"],
     test_labels: Int64[np.ndarray, " m"],
     seed: int,
+    progress: Callable[[int, int], None] | None = None,
 ) -> float:
     if kind == "logistic":
         smallest = int(np.bincount(train_labels)[np.unique(train_labels)].min())
         if smallest < 2:
             raise UserError("the logistic probe needs two training images of every class: take --probe head")
-        probe = LinearProbe(scoring="accuracy", cv=min(5, smallest)).fit(train, train_labels)
+        probe = LinearProbe(scoring="accuracy", cv=min(5, smallest)).fit(train, train_labels, progress=progress)
         return float((probe.predict(test) == test_labels).mean())
     return fit_head(train, train_labels, seed=seed).accuracy(test, test_labels)

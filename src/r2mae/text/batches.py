@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +49,9 @@ class TokenBatches:
         self.documents = len(chosen)
         self.tokens = int(sizes.sum())
 
+    def __repr__(self) -> str:
+        return f"TokenBatches({len(self):,} sequences of {self.length} tokens)"
+
     def __len__(self) -> int:
         """Return the number of rows."""
         return self.tokens // self.length
@@ -87,7 +90,7 @@ class TokenBatches:
             done, start, segment = done + count, start + count, segment + 1
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class TextData:
     """What a run on text reads.
 
@@ -110,6 +113,9 @@ class TextData:
     validation: TokenBatches | None
     architecture: dict[str, Any]
     notes: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        return f"TextData({self.store!r}, train={self.train!r}, validation={self.validation!r})"
 
 
 def load_data(config: TextConfig, *, cache: str | Path | None = None, progress: Progress | None = None) -> TextData:
@@ -140,6 +146,20 @@ def load_data(config: TextConfig, *, cache: str | Path | None = None, progress: 
     with _bar(f"{data}: tokens") as shown:
         store = open_store(data, tokenizer, column=column, cache=cache, progress=progress or shown)
     return split_data(store, tokenizer, config)
+
+
+def other_data(config: TextConfig, tokenizer: TextTokenizer, *, cache: str | Path | None = None) -> TextData:
+    """Read another corpus than a run's with the run's tokenizer, all of it to be measured on: nothing was learned of it.
+
+    Raises
+    ------
+    UserError
+        As :func:`load_data`.
+    """
+    with _bar(f"{config.data}: tokens") as shown:
+        store = open_store(config.data, tokenizer, column=config.text_column, cache=cache, progress=shown)
+    data = split_data(store, tokenizer, replace(config, validation=0.0))
+    return replace(data, validation=data.train, notes=())
 
 
 def split_data(store: TokenStore, tokenizer: TextTokenizer, config: TextConfig) -> TextData:

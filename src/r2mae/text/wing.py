@@ -1,6 +1,7 @@
 """The wing `text`, as the floors above see it. Neither torch nor transformers until data or models are asked for."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -104,6 +105,16 @@ class TextWing:
 
         own = {"glue": config.glue, "limit": config.glue_limit, "threads": config.threads}
         return evaluate(config, task, model, data, **{**own, **options})
+
+    def elsewhere(
+        self, config: TextConfig, source: str, architecture: Mapping[str, Any]
+    ) -> "tuple[TextConfig, TextData]":
+        """Read another corpus than the run's with the run's tokenizer, for :meth:`evaluate`: all of it is measured on."""
+        from r2mae.text.batches import other_data
+        from r2mae.text.tokenizer import tokenizer_of
+
+        config = replace(config, data=source, glue=())
+        return config, other_data(config, tokenizer_of(architecture))
 
     has_examples = False
 
