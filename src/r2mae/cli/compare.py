@@ -10,11 +10,12 @@ from r2mae.cli.parsing import Parser, add_config, describe, make_config, print_c
 from r2mae.cli.show import print_json
 
 _OWN = ("schemes", "seeds", "ratios", "baselines")
+_OF_ROWS = ("scheme", "seed")
 
 
 def run(words: Sequence[str]) -> int:
     """Run the command."""
-    from r2mae.experiments.plan import DEFAULT_SCHEMES, parse_ratios, parse_seeds, plan_rows, words_of
+    from r2mae.experiments.plan import DEFAULT_SCHEMES, parse_ratios, parse_seeds, plan_rows, with_numbers, words_of
     from r2mae.masking.schemes import scheme_names
 
     subject = read_subject("compare", words)
@@ -24,7 +25,7 @@ def run(words: Sequence[str]) -> int:
         f"cut off; finished runs are never repeated. {describe(subject)}",
         f"r2mae compare {next(iter(subject.wing.sets))} --schemes fixed r2mae mdlm --seeds 3 --out runs/mine",
     )
-    add_config(parser, subject, skip=("scheme", "seed"), more=_OWN)
+    add_config(parser, subject, skip=_OF_ROWS, more=_OWN)
     parser.add_argument(
         "--schemes",
         nargs="+",
@@ -47,12 +48,13 @@ def run(words: Sequence[str]) -> int:
     parser.set_defaults(**{name: subject.given[name] for name in _OWN if name in subject.given})
     values = parser.read(subject.words)
     config = make_config(subject, values)
-    if values["print_config"]:
-        print_config(config, **{name: values[name] for name in _OWN})
-        return 0
     schemes, seeds = words_of(values["schemes"]), parse_seeds(words_of(values["seeds"]))
     ratios = None if values["ratios"] is None else parse_ratios(words_of(values["ratios"]))
-    plan_rows(config, subject.wing.ratios, schemes, ratios)  # mistakes are told before torch is loaded
+    rows = plan_rows(config, subject.wing.ratios, schemes, ratios)  # mistakes are told before torch is loaded
+    if values["print_config"]:
+        used = with_numbers(config, subject.wing.ratios, rows, schemes, ratios)
+        print_config(used, skip=_OF_ROWS, **{name: values[name] for name in _OWN})
+        return 0
     check_run(subject.wing, config)
     out = Path(values["out"] or f"runs/compare-{Path(config.data).stem}")
 

@@ -16,7 +16,7 @@ from r2mae.errors import UserError, nearest
 from r2mae.experiments.wings import defaults_of, get_wing, public_sets, wing_of
 from r2mae.masking.schemes import scheme_names
 from r2mae.registry import WINGS
-from r2mae.training.config import RunConfig, in_words, read_config
+from r2mae.training.config import RunConfig, in_words, range_of, read_config
 
 if TYPE_CHECKING:
     from r2mae.experiments.wing import Wing
@@ -56,6 +56,12 @@ class Parser(jsonargparse.ArgumentParser):
     def describe(self, name: str, told: str) -> None:
         """Say in the help of an option what holds here."""
         self._option_string_actions[f"--{name}"].help = told
+
+    def append(self, name: str, told: str) -> None:
+        """Add a sentence to the help of an option that has no default."""
+        action = self._option_string_actions[f"--{name}"]
+        if action.default is None:
+            action.help = f"{str(action.help).rstrip('.')}. {told}"
 
     def read(self, words: Sequence[str]) -> dict[str, Any]:
         """Parse, or raise a :class:`UserError`."""
@@ -257,6 +263,21 @@ def add_config(parser: Parser, subject: Subject, *, skip: tuple[str, ...] = (), 
     defaults |= {name: given[name] for name in own}
     defaults |= defaults_of(subject.wing, None, _preset_of(subject))
     parser.set_defaults(**{name: value for name, value in defaults.items() if name not in ("wing", "data", *skip)})
+    _tell_numbers(parser, subject.wing)
+
+
+def _tell_numbers(parser: Parser, wing: "Wing") -> None:
+    """Say in the help which numbers the wing has for what is left open."""
+    numbers = wing.ratios
+    whose = "ours: the paper gives none" if numbers.ours else "the paper's"
+    ends = {"low": numbers.low, "high": numbers.high}
+    told = {"ratio": f"{numbers.fixed:g}", **{name: f"{value:g}" for name, value in ends.items()}}
+    for scheme in ("dynamic", "r2mae-dynamic"):
+        for name, value in range_of(scheme, numbers).items():
+            told[name] += f", of {scheme} {value:g}" if value != ends[name] else ""
+    for name, value in told.items():
+        parser.append(name, f"By default {value} ({whose}).")
+    parser.append("cl_iterations", f"By default {numbers.iterations}.")
 
 
 def add_reading(parser: Parser, when: str = "") -> None:
@@ -291,6 +312,7 @@ def make_config(subject: Subject, values: dict[str, Any]) -> RunConfig:
     return kind(data=data, **{name: value for name, value in values.items() if name in fields - {"data"}})
 
 
-def print_config(config: RunConfig, **more: Any) -> None:
-    """Print a configuration, and a command's own options, in the form that `--config` reads."""
-    print(yaml.safe_dump({**config.to_dict(), **more}, sort_keys=False), end="")
+def print_config(config: RunConfig, skip: Sequence[str] = (), **more: Any) -> None:
+    """Print a configuration without some fields, and a command's own options, in the form that `--config` reads."""
+    fields = {name: value for name, value in config.to_dict().items() if name not in skip}
+    print(yaml.safe_dump({**fields, **more}, sort_keys=False), end="")

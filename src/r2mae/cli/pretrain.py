@@ -5,7 +5,7 @@ from pathlib import Path
 
 from r2mae.cli.early import check_run
 from r2mae.cli.parsing import Parser, add_config, describe, make_config, print_config, read_subject
-from r2mae.training.config import scheme_of
+from r2mae.training.config import resolved
 
 
 def run(words: Sequence[str]) -> int:
@@ -21,10 +21,10 @@ def run(words: Sequence[str]) -> int:
     parser.add_argument("--json", action="store_true", help="Print JSON, for scripts.")
     values = parser.read(subject.words)
     config = make_config(subject, values)
+    used = resolved(config, subject.wing.ratios)  # mistakes are told before torch is loaded
     if values["print_config"]:
-        print_config(config)
+        print_config(used)
         return 0
-    scheme_of(config, subject.wing.ratios)  # mistakes are told before torch is loaded
     check_run(subject.wing, config)
     out = Path(values["out"] or f"runs/{Path(config.data).stem}-{config.scheme}-seed{config.seed}")
 

@@ -46,7 +46,7 @@ def pretrain(
     scheme_of(config, wing.ratios)
     torch_device(config.device)
     check_logger(config.logger)
-    folder.check(config)
+    folder.check(config, wing.ratios)
     if data is None and not (folder.trained and folder.results is not None):
         data = tell(wing.load(config))
     fitted = fit(config, wing, out, data=data, reporter=reporter)

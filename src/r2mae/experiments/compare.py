@@ -28,6 +28,7 @@ from r2mae.experiments.results import Comparison
 from r2mae.experiments.wing import HasBaselines, Wing
 from r2mae.experiments.wings import get_wing
 from r2mae.files import UNFINISHED, write_json
+from r2mae.masking.schemes import RatioDefaults
 from r2mae.registry import JOBS
 from r2mae.training.config import RunConfig
 from r2mae.training.folder import FolderLock, RunFolder, read_json
@@ -94,7 +95,7 @@ def compare(
         tell(wing.load(cells[0].config))  # data that cannot be read are found before any process starts
         print_of_data = wing.fingerprint(base)
         for cell in cells:
-            _check(cell, print_of_data)
+            _check(cell, print_of_data, wing.ratios)
         write_json(out / "compare.json", shared)
         waiting = [cell for cell in cells if not _finished(cell)]
         with Board(cells, waiting, console or Console(stderr=True), wing.metrics_of(base)[0]) as board:
@@ -125,14 +126,14 @@ def _claim(out: Path, shared: dict[str, Any]) -> None:
         left.unlink()
 
 
-def _check(cell: Cell, fingerprint: str) -> None:
+def _check(cell: Cell, fingerprint: str, defaults: RatioDefaults) -> None:
     """Refuse a folder of another configuration before hours are spent on the others."""
     folder = RunFolder(cell.folder)
     if cell.row.baseline and folder.results is not None and folder.results.get("data") != fingerprint:
         raise UserError(f"{cell.folder} was measured on other data: choose another --out, or remove it to measure anew")
     if folder.config_file.exists():
         with FolderLock(cell.folder):
-            folder.claim(cell.config, fingerprint)
+            folder.claim(cell.config, fingerprint, defaults)
 
 
 def _finished(cell: Cell) -> bool:

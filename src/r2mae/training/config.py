@@ -214,10 +214,21 @@ class RunConfig:
         exact = {k: tuple(v) if isinstance(v, list) else v for k, v in exact.items()}
         return cls(**exact)
 
-    def differences(self, other: "RunConfig") -> list[str]:
-        """Return the fields, apart from those of the machine, in which two configurations differ."""
-        mine, theirs = self.to_dict(), other.to_dict()
+    def differences(self, other: "RunConfig", defaults: RatioDefaults | None = None) -> list[str]:
+        """Return the fields, apart from those of the machine, in which two configurations differ.
+
+        With the wing's `defaults`, a number that is open means the wing's.
+        """
+        mine, theirs = used_fields(self, defaults), used_fields(other, defaults)
         return [key for key in mine if key not in MACHINE_FIELDS and mine[key] != theirs.get(key)]
+
+
+def used_fields(config: RunConfig, defaults: RatioDefaults | None) -> dict[str, Any]:
+    """Return plain types, with the numbers that a run uses where the wing's are given."""
+    try:
+        return (config if defaults is None else resolved(config, defaults)).to_dict()
+    except UserError:  # a folder of another version may hold numbers that its scheme does not take
+        return config.to_dict()
 
 
 def scheme_of(config: RunConfig, defaults: RatioDefaults) -> Scheme:
@@ -241,6 +252,44 @@ def scheme_of(config: RunConfig, defaults: RatioDefaults) -> Scheme:
     except ValueError as error:
         raise UserError(str(error)) from None
     return scheme
+
+
+def resolved(config: RunConfig, defaults: RatioDefaults) -> RunConfig:
+    """Return the configuration with the wing's numbers in place of None, as far as its scheme takes them.
+
+    Both mean the same scheme, so that a file with the numbers reruns the run of one without. What depends on the length
+    of the run (`decay`, `cl_warmup`, `cl_start`, `cl_end`) stays open.
+
+    Raises
+    ------
+    UserError
+        As :func:`scheme_of`.
+    """
+    wanted = scheme_of(config, defaults)
+    ends = range_of(config.scheme, defaults)
+    several: list[dict[str, Any]] = [{"ratio": defaults.fixed}, ends, {"low": defaults.low}, {"high": defaults.high}]
+    if wanted.curriculum is not None:
+        several.append({"cl_iterations": wanted.curriculum.iterations})
+    for numbers in several:
+        if all(getattr(config, name) is None for name in numbers):
+            filled = dataclasses.replace(config, **numbers)
+            if _same_scheme(filled, wanted, defaults):
+                config = filled
+    return config
+
+
+def range_of(scheme: str, defaults: RatioDefaults) -> dict[str, float]:
+    """Return the wing's low and high of a scheme: the dynamic ones may have ends of their own."""
+    ends = {"dynamic": defaults.dynamic, "r2mae-dynamic": defaults.above or defaults.dynamic}.get(scheme)
+    high, low = ends or (defaults.high, defaults.low)
+    return {"low": low, "high": high}
+
+
+def _same_scheme(config: RunConfig, wanted: Scheme, defaults: RatioDefaults) -> bool:
+    try:
+        return scheme_of(config, defaults) == wanted
+    except UserError:  # it does not take the number
+        return False
 
 
 def _with_schedule(scheme: Scheme, config: RunConfig) -> Scheme:

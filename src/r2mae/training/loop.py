@@ -104,13 +104,13 @@ def fit(
     with FolderLock(folder.path) if rank == 0 else nullcontext(), cpu_threads(config.threads):
         known = folder.config_file.exists() or rank > 0
         if folder.config_file.exists():
-            folder.claim(config, wing.fingerprint(config))
+            folder.claim(config, wing.fingerprint(config), wing.ratios)
         if folder.trained:
             there = read_json(folder.model_file)
             return Fitted(folder, int(there.get("steps", 0)), 0, False, float(there.get("seconds", 0)))
         data = data or wing.load(config)
         if not known:
-            folder.claim(config, wing.fingerprint(config))
+            folder.claim(config, wing.fingerprint(config), wing.ratios)
         if rank == 0:
             folder.sweep()
         total = config.total_steps(len(data.train))
