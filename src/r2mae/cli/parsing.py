@@ -4,7 +4,7 @@ import argparse
 import dataclasses
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_origin
@@ -38,6 +38,8 @@ class _Formatter(jsonargparse.DefaultHelpFormatter, argparse.RawDescriptionHelpF
 class Parser(jsonargparse.ArgumentParser):
     """A parser whose options are written with dashes, and whose errors are single lines."""
 
+    _asked = False  # whether parsers are wanted for themselves: see parser_of
+
     def __init__(self, prog: str, description: str, *examples: str) -> None:
         super().__init__(
             prog=prog,
@@ -65,6 +67,8 @@ class Parser(jsonargparse.ArgumentParser):
 
     def read(self, words: Sequence[str]) -> dict[str, Any]:
         """Parse, or raise a :class:`UserError`."""
+        if Parser._asked:
+            raise _FoundError(self)
         # jsonargparse keeps the name --print_config for itself.
         asked = [word for word in words if word in ("--print_config", "--print-config")]
         try:
@@ -114,6 +118,25 @@ class Parser(jsonargparse.ArgumentParser):
             kind = getattr(action, "_typehint", None)
             return f"--{key[1].replace('_', '-')} takes {in_words(kind)}, not {value[1]!r}"
         return " ".join(message.split())
+
+
+class _FoundError(Exception):
+    """Carries a parser out of the command that made it."""
+
+    def __init__(self, parser: Parser) -> None:
+        self.parser = parser
+
+
+def parser_of(command: Callable[[Sequence[str]], int], words: Sequence[str]) -> Parser:
+    """Return the parser that a command makes for such words, and do not run the command."""
+    Parser._asked = True
+    try:
+        command(words)
+    except _FoundError as found:
+        return found.parser
+    finally:
+        Parser._asked = False
+    raise AssertionError(f"{command.__module__} reads no command line")
 
 
 def _short(hint: str) -> str:
@@ -206,12 +229,17 @@ def _cannot_tell(command: str, data: str) -> str:
 
 
 def _config_of(words: Sequence[str]) -> dict[str, Any]:
+    file = _config_file(words)
+    return {} if file is None else read_config(Path(file))
+
+
+def _config_file(words: Sequence[str]) -> str | None:
     for place, word in enumerate(words):
         if word == "--config" and place + 1 < len(words):
-            return read_config(Path(words[place + 1]))
+            return words[place + 1]
         if word.startswith("--config="):
-            return read_config(Path(word.removeprefix("--config=")))
-    return {}
+            return word.removeprefix("--config=")
+    return None
 
 
 def _preset_of(subject: Subject) -> str | None:
@@ -257,13 +285,23 @@ def add_config(parser: Parser, subject: Subject, *, skip: tuple[str, ...] = (), 
         help="YAML file with any of these options, such as a run's config.yaml; --print-config prints one.",
     )
     own = {name: value for name, value in subject.given.items() if name not in more}
-    given = kind.from_dict({"data": "", **own}, source="--config").to_dict()  # names unknown fields
+    given = _fields_of(kind, {"data": "", **own}, subject.words)
     preset = subject.given.get("preset")
     defaults = defaults_of(subject.wing, subject.data, preset if isinstance(preset, str) else None)
     defaults |= {name: given[name] for name in own}
     defaults |= defaults_of(subject.wing, None, _preset_of(subject))
     parser.set_defaults(**{name: value for name, value in defaults.items() if name not in ("wing", "data", *skip)})
     _tell_numbers(parser, subject.wing)
+
+
+def _fields_of(kind: type[RunConfig], own: Mapping[str, Any], words: Sequence[str]) -> dict[str, Any]:
+    """Return the fields of a file, checked; what is wrong with them names the file."""
+    file = _config_file(words) or "--config"
+    try:
+        return kind.from_dict(own, source=file).to_dict()
+    except UserError as error:
+        told = str(error)
+        raise UserError(told if told.startswith(f"{file}: ") else f"{file}: {told}") from None
 
 
 def _tell_numbers(parser: Parser, wing: "Wing") -> None:
