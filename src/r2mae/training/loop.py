@@ -21,7 +21,7 @@ from r2mae.training.checkpoint import EARLY, SECONDS, STEP, AtomicCheckpointIO, 
 from r2mae.training.config import RunConfig, scheme_of
 from r2mae.training.devices import cpu_threads, lightning_device
 from r2mae.training.folder import FolderLock, RunFolder, read_json
-from r2mae.training.interrupt import Stopped, StopRequest
+from r2mae.training.interrupt import TOLD, Stopped, StopRequest
 from r2mae.training.keeper import EarlyStopping, Keeper
 from r2mae.training.loggers import check_logger, make_logger
 from r2mae.training.memory import freed_memory_kept
@@ -189,7 +189,7 @@ def _train(
                 trainer.fit(module, _loader(data.train, order, config, trainer), ckpt_path=path, weights_only=True)
         except Stopped as stopped:
             if stopped.number == signal.SIGINT:
-                raise KeyboardInterrupt from None
+                raise KeyboardInterrupt(TOLD) from None
             raise SystemExit(128 + stopped.number) from None
         except (RuntimeError, KeyError) as error:
             if checkpoint is None or "state_dict" not in str(error):
