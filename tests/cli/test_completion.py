@@ -96,7 +96,10 @@ def test_every_command_completes_its_own_options_and_values(script: Path) -> Non
 
 def test_every_scheme_is_offered(script: Path) -> None:
     done = subprocess.run(
-        ["bash", str(script), str(script.parent / "data"), "pretrain digits --scheme "], capture_output=True, text=True, check=True
+        ["bash", str(script), str(script.parent / "data"), "pretrain digits --scheme "],
+        capture_output=True,
+        text=True,
+        check=True,
     )
     assert set(done.stdout.split()) == set(scheme_names())
 

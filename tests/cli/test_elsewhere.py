@@ -90,7 +90,8 @@ def run(folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize(
-    ("wing", "other", "score"), [("images", "b.npz", "probe_accuracy"), ("cells", "b.h5ad", "score"), ("text", "b.txt", "loss")]
+    ("wing", "other", "score"),
+    [("images", "b.npz", "probe_accuracy"), ("cells", "b.h5ad", "score"), ("text", "b.txt", "loss")],
 )
 def test_a_run_is_measured_on_other_data(run: Run, folder: Path, wing: str, other: str, score: str) -> None:
     before = {file: file.read_bytes() for file in (folder / wing).rglob("*") if file.is_file()}
@@ -111,8 +112,8 @@ def test_the_probe_is_fitted_on_the_other_data(run: Run, folder: Path) -> None:
     """Labels of the other data that the run never saw are learned there."""
     with np.load(folder / "b.npz") as stored:
         np.savez(folder / "named.npz", images=stored["images"], labels=np.array(list("abcdefghij"))[stored["labels"]])
-    named, plain = (json.loads(run(f"evaluate images --data {name}.npz --json")[1])["scores"] for name in ("named", "b"))
-    assert named == plain
+    answers = [json.loads(run(f"evaluate images --data {name}.npz --json")[1]) for name in ("named", "b")]
+    assert answers[0]["scores"] == answers[1]["scores"]
 
 
 def test_images_are_brought_to_the_size_of_the_model(run: Run) -> None:

@@ -314,6 +314,23 @@ def test_runs_tells_running_from_stopped(tmp_path: Path) -> None:
     assert state.step == read_checkpoint(out / "checkpoints" / "last.ckpt")["r2mae_step"]
 
 
+def test_one_ctrl_c_is_one_line(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "r2mae", "pretrain", "digits", "--steps", "1000000", "--save-every", "5"]
+    out = tmp_path / "a"
+    with subprocess.Popen(
+        [*command, "--hidden", "16", "--out", str(out)], stderr=subprocess.PIPE, start_new_session=True, text=True
+    ) as process:
+        while not (out / "checkpoints" / "last.ckpt").exists():
+            time.sleep(0.05)
+            assert process.poll() is None
+        os.killpg(process.pid, signal.SIGINT)
+        assert process.wait(timeout=60) == 128 + signal.SIGINT
+        assert process.stderr is not None
+        told = [line for line in process.stderr.read().split("\n")[:-1] if "samples/s" not in line]  # the pace
+    assert len(told) == 1, told
+    assert told[0].startswith("r2mae: stopping after this step")
+
+
 def test_ctrl_c_twice_ends_a_comparison_and_its_processes(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "r2mae", "compare", "digits", "--schemes", "r2mae", "--seeds", "2", "--jobs", "1"]
     out = tmp_path / "a"

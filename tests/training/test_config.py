@@ -179,7 +179,7 @@ def test_an_open_number_is_that_of_the_wing_and_no_other(tmp_path: Path) -> None
     assert read_config(folder.config_file)["low"] is None
     folder.check(ImagesConfig(data="digits", low=0.5), WING.ratios)
     folder.claim(resolved(ImagesConfig(data="digits"), WING.ratios), "digits", WING.ratios)
-    with pytest.raises(UserError, match="low is 0.5 there and 0.6 here"):
+    with pytest.raises(UserError, match=r"low is 0\.5 there and 0\.6 here"):
         folder.check(ImagesConfig(data="digits", low=0.6), WING.ratios)
     new = RunFolder(tmp_path / "new")
     new.claim(ImagesConfig(data="digits"), "digits", WING.ratios)

@@ -142,7 +142,8 @@ class CellsWing:
 
         own = {name: value for name, value in SET_DEFAULTS.get(source, {}).items() if name in _OF_FILES}
         if source in SET_DEFAULTS:  # what a set does not say, it does not have
-            config = replace(config, **{name: CellsConfig.__dataclass_fields__[name].default for name in _OF_FILES})
+            empty: dict[str, Any] = {name: CellsConfig.__dataclass_fields__[name].default for name in _OF_FILES}
+            config = replace(config, **empty)
         config = replace(config, data=source, **own)
         config = config if layer is None else replace(config, layer=layer)
         genes, batches = tuple(architecture["genes"]), tuple(architecture["batches"])

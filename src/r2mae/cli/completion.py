@@ -236,5 +236,5 @@ def _cases(entries: Mapping[str, _Entry]) -> Iterator[str]:
 
 def _case(pattern: str, value: str) -> str:
     words = [word for word in value.split() if word.removeprefix("@") not in _MARKS]
-    files = ' files=1' if _FILES in [word.removeprefix("@") for word in value.split()] else ""
+    files = " files=1" if _FILES in [word.removeprefix("@") for word in value.split()] else ""
     return f'            {pattern}) choices="{" ".join(words)}"{";" if files else ""}{files} ;;'

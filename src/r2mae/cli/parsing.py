@@ -313,8 +313,8 @@ def _tell_numbers(parser: Parser, wing: "Wing") -> None:
     for scheme in ("dynamic", "r2mae-dynamic"):
         for name, value in range_of(scheme, numbers).items():
             told[name] += f", of {scheme} {value:g}" if value != ends[name] else ""
-    for name, value in told.items():
-        parser.append(name, f"By default {value} ({whose}).")
+    for name, said in told.items():
+        parser.append(name, f"By default {said} ({whose}).")
     parser.append("cl_iterations", f"By default {numbers.iterations}.")
 
 

@@ -1,9 +1,9 @@
 """Linear probes of frozen features: classification and regression with grouped cross-validation of the penalty."""
 
 import warnings
-from numbers import Integral
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from numbers import Integral
 from typing import Any
 
 import numpy as np

@@ -84,9 +84,7 @@ class HasAnnotations(Protocol):
 class MeasuresElsewhere(Protocol):
     """A wing whose finished runs can be measured on other data than their own."""
 
-    def elsewhere(
-        self, config: Any, source: str, architecture: Mapping[str, Any], **options: Any
-    ) -> tuple[Any, Data]:
+    def elsewhere(self, config: Any, source: str, architecture: Mapping[str, Any], **options: Any) -> tuple[Any, Data]:
         """Return what :meth:`Wing.evaluate` takes: the configuration as it is for these data, and the data.
 
         Raises a UserError where they do not fit the model that `architecture` describes. The options are those of

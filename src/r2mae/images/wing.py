@@ -162,7 +162,7 @@ class ImagesWing:
         from r2mae.images.evaluate import embed_set
 
         config = _resized(config, resize, resize_mode)
-        size = {"resize": config.resize, "resize_mode": config.resize_mode}
+        size: dict[str, Any] = {"resize": config.resize, "resize_mode": config.resize_mode}
         if self.fingerprint(replace(config, data=source)) == self.fingerprint(config):
             splits = load_splits(source, test_fraction=config.test_fraction, seed=config.seed, **size)
             parts = [splits.train, splits.test]
