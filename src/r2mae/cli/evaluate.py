@@ -60,8 +60,8 @@ def run(words: Sequence[str]) -> int:
     parser.add_argument(
         "--data",
         type=str,
-        help="Measure on other data: a named set or a path. What is fitted is fitted on their own training part; text is "
-        "measured on the whole corpus, cells are mapped onto the run's genes.",
+        help="Measure on other data: a named set or a path. What is fitted is fitted on their own training part; text "
+        "is measured on the whole corpus, cells are mapped onto the run's genes.",
     )
     add_reading(parser, "With --data, ")
     parser.add_argument("--device", type=str, default="auto", help="auto, cpu, cuda or cuda:N.")

@@ -350,7 +350,7 @@ def _softmax_strengths(Cs: Sequence[float] | Float[np.ndarray, " strengths"], cl
 
 def _fold_of_row(X: Any, codes: Any, groups: Any, cv: Any, ungrouped: type) -> Int[np.ndarray, " n"]:
     """Fold that holds each row out."""
-    if not isinstance(cv, Integral) or isinstance(cv, bool) or cv < 2:
+    if isinstance(cv, bool) or not isinstance(cv, Integral) or cv < 2:
         raise ValueError(f"cv must be 2 or more folds, a whole number; got {cv!r}")
     cv = int(cv)
     if groups is None:

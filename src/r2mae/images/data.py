@@ -292,7 +292,7 @@ def _read_split(pairs: Sequence[tuple[Path, Path | None]], max_bytes: int | None
     parts = [read_idx(images, labels, max_bytes=max_bytes) for images, labels in pairs]
     if len(parts) == 1:
         return parts[0], None
-    return official_parts(*parts, *pairs)
+    return official_parts(parts[0], parts[1], pairs[0], pairs[1])
 
 
 def _read_file(path: Path, max_bytes: int | None) -> tuple[Labelled, Labelled | None]:

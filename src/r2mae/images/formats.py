@@ -227,7 +227,7 @@ def read_npz(path: str | Path, *, max_bytes: int | None = None) -> tuple[Labelle
     if len(parts) == 1:
         return parts[0], None
     told = [(f"{path}, `{images}`", f"{path}, `{labels}`") for images, labels in pairs]
-    return official_parts(*parts, told[0], told[1])
+    return official_parts(parts[0], parts[1], told[0], told[1])
 
 
 def official_parts(

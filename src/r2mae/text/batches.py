@@ -149,7 +149,7 @@ def load_data(config: TextConfig, *, cache: str | Path | None = None, progress: 
 
 
 def other_data(config: TextConfig, tokenizer: TextTokenizer, *, cache: str | Path | None = None) -> TextData:
-    """Read another corpus than a run's with the run's tokenizer, all of it to be measured on: nothing was learned of it.
+    """Read another corpus than a run's with the run's tokenizer; all of it is measured on, none was learned from.
 
     Raises
     ------

@@ -109,7 +109,7 @@ class TextWing:
     def elsewhere(
         self, config: TextConfig, source: str, architecture: Mapping[str, Any]
     ) -> "tuple[TextConfig, TextData]":
-        """Read another corpus than the run's with the run's tokenizer, for :meth:`evaluate`: all of it is measured on."""
+        """Read another corpus with the run's tokenizer, for :meth:`evaluate`: all of it is measured on."""
         from r2mae.text.batches import other_data
         from r2mae.text.tokenizer import tokenizer_of
 
