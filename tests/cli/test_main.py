@@ -127,7 +127,7 @@ MISTAKES = {
     "pretrain images cut.gz": "cut.gz",
     "pretrain images nan.npy": "nan.npy",
     "pretrain --config none.yaml": "there is no configuration none.yaml",
-    "pretrain --config typo.yaml": "unknown field 'epoch': did you mean 'epochs'?",
+    "pretrain --config typo.yaml": "typo.yaml: unknown field 'epoch': did you mean 'epochs'?",
     "compare digits --schemes fixed fxed": "did you mean 'fixed'?",
     "compare digits --schemes r2mae r2mae": "named twice",
     "compare digits --scheme r2mae-cl": "did you mean '--schemes'?",
@@ -152,6 +152,14 @@ MISTAKES = {
     "data steal": "unknown action 'steal'",
     "data fetch": "data fetch what?",
     "data path minst": "did you mean 'mnist'?",
+    "pretrain celeba": "unknown wing or data set 'celeba': choose from: images",
+    "pretrain digits --logger wandb": "needs the package wandb, which is not installed: pip install wandb, or leave",
+    "compare digits --logger wandb": "needs the package wandb",
+    "pretrain --config bad.yaml": "bad.yaml: batch_size must be 1 or more, not 0",
+    "pretrain --config odd.yaml": "odd.yaml: epochs takes a number, not 'many'",
+    "compare digits --config=bad.yaml": "bad.yaml: batch_size must be 1 or more, not 0",
+    "pretrain digits --resize-mode crop": "add --resize N",
+    "evaluate none --data digits": "no run folder none",
 }
 
 
@@ -166,6 +174,8 @@ def test_a_mistake_is_one_line_with_exit_code_2_and_leaves_nothing(run: Run, lin
     (tmp_path / "mine" / "thesis.tex").write_text("important")
     (tmp_path / "cut.gz").write_bytes(b"\x1f\x8b\x08\x00")
     (tmp_path / "typo.yaml").write_text("wing: images\ndata: digits\nepoch: 3\n")
+    (tmp_path / "bad.yaml").write_text("wing: images\ndata: digits\nbatch_size: 0\n")
+    (tmp_path / "odd.yaml").write_text("wing: images\ndata: digits\nepochs: many\n")
     images = np.zeros((5, 4, 4), dtype=np.float32)
     images[3, 1, 1] = np.nan
     np.save(tmp_path / "nan.npy", images)
@@ -304,6 +314,23 @@ def test_runs_tells_running_from_stopped(tmp_path: Path) -> None:
     assert state.step == read_checkpoint(out / "checkpoints" / "last.ckpt")["r2mae_step"]
 
 
+def test_one_ctrl_c_is_one_line(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "r2mae", "pretrain", "digits", "--steps", "1000000", "--save-every", "5"]
+    out = tmp_path / "a"
+    with subprocess.Popen(
+        [*command, "--hidden", "16", "--out", str(out)], stderr=subprocess.PIPE, start_new_session=True, text=True
+    ) as process:
+        while not (out / "checkpoints" / "last.ckpt").exists():
+            time.sleep(0.05)
+            assert process.poll() is None
+        os.killpg(process.pid, signal.SIGINT)
+        assert process.wait(timeout=60) == 128 + signal.SIGINT
+        assert process.stderr is not None
+        told = [line for line in process.stderr.read().split("\n")[:-1] if "samples/s" not in line]  # the pace
+    assert len(told) == 1, told
+    assert told[0].startswith("r2mae: stopping after this step")
+
+
 def test_ctrl_c_twice_ends_a_comparison_and_its_processes(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "r2mae", "compare", "digits", "--schemes", "r2mae", "--seeds", "2", "--jobs", "1"]
     out = tmp_path / "a"
@@ -335,24 +362,6 @@ def test_data(run: Run) -> None:
     assert "digits" in out
     assert "mnist" in out
     assert "ships with scikit-learn" in run("data path digits")[1]
-
-
-def test_completion_knows_commands_schemes_and_options(run: Run) -> None:
-    script = run("completion bash")[1]
-    probe = "COMP_WORDS=(r2mae {words}); COMP_CWORD=$((${{#COMP_WORDS[@]}}-1)); _r2mae; echo ${{COMPREPLY[@]}}"
-    for words, expected in (
-        ("pre", {"pretrain"}),
-        ("pretrain dig", {"digits"}),
-        ("pretrain digits --scheme r2mae-c", {"r2mae-cl", "r2mae-cl-k0"}),
-        ("pretrain digits --batch-s", {"--batch-size"}),
-        ("pretrain digits --preset mlp-16-6", {"mlp-16-64"}),
-    ):
-        done = subprocess.run(
-            ["bash", "-c", script + probe.format(words=words)], capture_output=True, text=True, check=True
-        )
-        assert set(done.stdout.split()) == expected
-    assert "bashcompinit" in run("completion zsh")[1]
-    assert "did you mean 'bash'" in run("completion bsh")[2]
 
 
 def test_the_module_is_the_command() -> None:

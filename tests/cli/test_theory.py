@@ -217,11 +217,3 @@ def test_a_reader_that_leaves_is_no_failure() -> None:
     told = made.stderr.read()
     made.stderr.close()
     assert (made.wait(), b"Traceback" in told) == (0, False), told
-
-
-def test_completion_knows_the_subcommands(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["completion", "bash"]) == 0
-    out = capsys.readouterr().out
-    assert f'theory) choices="{" ".join(SUBCOMMANDS)}"' in out
-    assert f'--model) choices="{" ".join(MODELS)}"' in out
-    assert "--cosine" in out

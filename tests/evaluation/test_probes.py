@@ -172,6 +172,13 @@ class TestLinearProbe:
         X, y, _ = embeddings()
         assert LinearProbe([1.0]).fit(X, y, np.arange(len(y)) % 3).cv_scores_.shape == (1, 3)
 
+    def test_progress_counts_every_fit(self):
+        X, y, donor = embeddings()
+        told = []
+        probe = LinearProbe([0.1, 1.0], cv=3).fit(X, y, donor, progress=lambda *numbers: told.append(numbers))
+        assert told == [(done, 7) for done in range(1, 8)]
+        np.testing.assert_array_equal(probe.coef_, LinearProbe([0.1, 1.0], cv=3).fit(X, y, donor).coef_)
+
     def test_stopping_short_is_said(self):
         X, y, donor = embeddings()
         with pytest.warns(ConvergenceWarning, match=re.escape("raise max_iter")):
@@ -184,6 +191,8 @@ class TestLinearProbe:
             ({"Cs": [0.0, 1.0]}, "Cs must be a list of positive finite numbers"),
             ({"scoring": "f1"}, "scoring must be one of 'balanced_accuracy', 'accuracy'; got 'f1'"),
             ({"cv": 1}, "cv must be 2 or more"),
+            ({"cv": "a"}, "cv must be 2 or more folds, a whole number; got 'a'"),
+            ({"cv": 2.5}, "cv must be 2 or more folds, a whole number; got 2.5"),
         ],
     )
     def test_bad_options(self, options, message):

@@ -134,7 +134,7 @@ def test_idx_files_that_do_not_fit_together(tmp_path):
     refused("has the label 9, which", load_images, idx_folder(tmp_path / "a", test_labels=(1, 9)))
     idx_folder(tmp_path / "b")
     write_idx(tmp_path / "b" / "t10k-images-idx3-ubyte.gz", np.zeros((2, 9, 9), np.uint8))
-    refused(r"images of \(9, 9\), those of .* are of \(5, 4\)", load_images, tmp_path / "b")
+    refused(r"images of 9 x 9 x 1, those of .* are of 5 x 4 x 1", load_images, tmp_path / "b")
     idx_folder(tmp_path / "c")
     (tmp_path / "c" / "train-labels-idx1-ubyte.gz").unlink()
     refused("train-images-idx3-ubyte.gz: its labels .* are missing", load_images, tmp_path / "c")

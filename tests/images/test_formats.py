@@ -10,10 +10,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from r2mae.errors import UserError
-from r2mae.images.formats import memory_limit, read_idx, read_idx_images, read_idx_labels, read_npy, read_npz
+from r2mae.images.formats import memory_limit, read_npy
+from r2mae.images.formats import read_npz as read_parts
+from r2mae.images.idx import read_idx, read_idx_images, read_idx_labels
 
 PIXELS = (np.arange(5 * 4 * 3) * 4).astype(np.uint8).reshape(5, 4, 3)
 FLOATS = np.linspace(0, 1, 60).reshape(5, 4, 3)
+NUMBERS = np.array([0, 1, 2, 1, 0])
 
 
 def idx(array, *, code=8, shape=None):
@@ -30,6 +33,13 @@ def npy(array, *, header=None):
         return out.getvalue()
     text = header.encode().ljust(117) + b"\n"
     return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(text)) + text + array.tobytes()
+
+
+def read_npz(path, **options):
+    """Read all images of a file without an official test part."""
+    images, test = read_parts(path, **options)
+    assert test is None
+    return images
 
 
 def npz(**arrays):
@@ -250,13 +260,13 @@ def stored(**arrays):
         (npy(PIXELS), "not a valid .npz"),
         (npz(images=PIXELS)[:-30], "not a valid .npz"),
         (flipped(stored(images=PIXELS), PIXELS.tobytes()), "not a valid .npz.*CRC"),
-        (npz(x_train=PIXELS, y_train=PIXELS), r"no array `images` \(found: x_train, y_train\)"),
+        (npz(pixels=PIXELS, classes=PIXELS), r"no array `images` \(found: pixels, classes\)"),
         (zipped(), r"found: nothing"),
         (npz(images=PIXELS[0]), "reshape"),
         (npz(images=PIXELS[:0]), "`images` is empty"),
         (npz(images=FLOATS * 2), "image 2 has pixels"),
         (npz(images=PIXELS, labels=[1, 2]), r"`labels` has shape \(2,\), expected \(5,\)"),
-        (npz(images=PIXELS, labels=np.zeros((5, 1), int)), r"shape \(5, 1\)"),
+        (npz(images=PIXELS, labels=np.zeros((5, 2), int)), r"shape \(5, 2\)"),
         (npz(images=PIXELS, labels=[0.5] * 5), "labels have type float64"),
         (npz(images=PIXELS, labels=[0, 1, -1, 0, 0]), "image 2 has the negative label -1"),
         (npz(images=PIXELS, labels=[b"\xff"] * 5), "not a valid set of labels"),
@@ -284,7 +294,6 @@ def test_the_memory_limit_is_plausible():
 
 # --- whatever the bytes, a valid result or one line ----------------------------------------------------------
 
-NUMBERS = np.array([0, 1, 2, 1, 0])
 VALID = {
     read_idx_images: [idx(PIXELS), gzip.compress(idx(PIXELS), mtime=0)],
     read_npy: [npy(PIXELS), npy(FLOATS), npy(FLOATS.astype("f2")), npy(PIXELS > 9)],
@@ -318,6 +327,67 @@ def is_sound(read, path):
     if labels is not None:
         assert labels.shape == images.shape[:1]
         assert sorted(set(labels.tolist())) == list(range(len(classes)))
+
+
+SPELLINGS = [
+    ("images", "labels", "test_images", "test_labels"),
+    ("train_images", "train_labels", "test_images", "test_labels"),
+    ("x_train", "y_train", "x_test", "y_test"),
+    ("X_train", "y_train", "X_test", "y_test"),
+]
+
+
+@pytest.mark.parametrize("names", SPELLINGS)
+@pytest.mark.parametrize("column", [False, True])
+def test_official_parts_of_npz(write, names, column):
+    labels, others = np.array(list("caabc")), np.array(list("cb"))
+    arrays = (PIXELS, labels[:, None] if column else labels, PIXELS[3:] + 1, others[:, None] if column else others)
+    train, test = read_parts(write(npz(**dict(zip(names, arrays, strict=True)))))
+    np.testing.assert_array_equal(train.images[..., 0], PIXELS)
+    np.testing.assert_array_equal(test.images[..., 0], PIXELS[3:] + 1)
+    assert train.classes == test.classes == ("a", "b", "c")
+    assert train.labels.tolist() == [2, 0, 0, 1, 2]
+    assert test.labels.tolist() == [2, 1]
+
+
+def test_official_parts_without_labels(write):
+    train, test = read_parts(write(npz(images=PIXELS, test_images=PIXELS[:2])))
+    assert (len(train.images), len(test.images), train.labels, test.labels) == (5, 2, None, None)
+
+
+PARTS = {
+    "`test_images`: has images of 3 x 4 x 1, those of .*`images` are of 4 x 3 x 1": {
+        "test_images": PIXELS.transpose(0, 2, 1)
+    },
+    "`test_images`: its labels .*`test_labels`.* are missing": {"labels": NUMBERS, "test_images": PIXELS},
+    "`images`: its labels .*`labels`.* are missing": {"test_images": PIXELS, "test_labels": NUMBERS},
+    "`test_labels`: has the label 9, which .*`labels` lacks": {
+        "labels": NUMBERS,
+        "test_images": PIXELS[:1],
+        "test_labels": np.array([9]),
+    },
+    "`test_labels` has shape .2,., expected .1,.": {
+        "labels": NUMBERS,
+        "test_images": PIXELS[:1],
+        "test_labels": NUMBERS[:2],
+    },
+    "has `test_labels` without its images: add the array `test_images`": {"test_labels": NUMBERS},
+    "test_images.*is empty": {"test_images": PIXELS[:0]},
+}
+
+
+@pytest.mark.parametrize("words", PARTS)
+def test_parts_that_do_not_go_together(write, words):
+    refused(words, read_parts, write(npz(images=PIXELS, **PARTS[words])))
+
+
+def test_a_test_part_alone_is_refused(write):
+    refused("has no array `images` .found: test_images.", read_parts, write(npz(test_images=PIXELS)))
+
+
+def test_both_parts_count_for_memory(write):
+    content = npz(images=PIXELS, test_images=PIXELS)
+    refused("GiB of memory", read_parts, write(content), max_bytes=PIXELS.nbytes + 200)
 
 
 @pytest.mark.parametrize("read", VALID)

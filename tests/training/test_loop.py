@@ -189,7 +189,10 @@ def test_a_signal_saves_the_step_and_the_run_goes_on_from_it(
     with pytest.raises(error):
         fit(config, wing, tmp_path / "cut", reporter=SignalAt(13, number))
     assert signal.getsignal(number) == handler
-    assert "stopping after this step" in capfd.readouterr().err
+    told = capfd.readouterr().err.split("\n")
+    assert [line for line in told if line] == [
+        "r2mae: stopping after this step, to save it (once more: at once); the same command goes on from there"
+    ]
     assert read_checkpoint(RunFolder(tmp_path / "cut").checkpoint)["r2mae_step"] == 13
     assert fit(config, wing, tmp_path / "cut").resumed_from == 13
     assert equal_bytes(tmp_path / "whole", tmp_path / "cut")

@@ -41,8 +41,7 @@ class MaskedAutoencoder:
     seed : int
         Of weights, order and masks.
     representation : {"latent", "hidden"}
-        What :meth:`get_latent_representation` returns and :meth:`evaluate` probes: the latent layer, or the last hidden
-        layer before it.
+        Which layer is returned and probed: the latent one, or the last hidden one before it.
 
     Attributes
     ----------
@@ -394,9 +393,8 @@ class MaskedAutoencoder:
             table = as_now(self._table, self.adata, key)
         else:
             table = tell(load_cells(adata, layer=self._setup["layer"], genes=model.gene_names))
-        known = model.batch_names
-        batch = align_batches(table.name, table.obs, key, known, transform_batch)
-        return replace(table, batch=batch, batches=known)
+        batch = align_batches(table.name, table.obs, key, model.batch_names, transform_batch)
+        return replace(table, batch=batch, batches=model.batch_names)
 
 
 _OPTIONS = ("n_hidden", "n_latent", "scheme", "ratio", "low", "high", "seed", "representation")

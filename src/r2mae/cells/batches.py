@@ -12,8 +12,7 @@ from torch import Tensor
 from r2mae.cells.config import CellsConfig
 from r2mae.cells.counts import chunks, in_memory
 from r2mae.cells.donors import check_probes
-from r2mae.cells.rules import rule_columns
-from r2mae.cells.sources import ENTRY
+from r2mae.cells.sources import ENTRY, read_obs
 from r2mae.cells.table import CellTable, load_cells
 from r2mae.masking.keys import Key, permutation
 
@@ -31,6 +30,9 @@ class CellBatches:
     def __init__(self, table: CellTable, rows: np.ndarray | None = None) -> None:
         self.counts, self.batch = table.counts, table.batch
         self.rows = rows
+
+    def __repr__(self) -> str:
+        return f"CellBatches({len(self):,} cells)"
 
     def __len__(self) -> int:
         """Return the number of cells."""
@@ -112,7 +114,7 @@ class DeviceBatches:
         }
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class CellData:
     """What a run on cells reads.
 
@@ -130,6 +132,9 @@ class CellData:
     train: CellBatches
     validation: CellBatches | None
     architecture: dict[str, Any]
+
+    def __repr__(self) -> str:
+        return f"CellData({self.table!r}, train={self.train!r}, validation={self.validation!r})"
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -151,11 +156,37 @@ def load_data(config: CellsConfig) -> CellData:
         layer=config.layer,
         batch_key=config.batch_key,
         donor_key=config.donor_key,
-        columns=(*config.labels, *config.regress, *rule_columns(config)),
+        columns=_columns(config),
         n_top_genes=config.n_top_genes,
         min_genes=config.min_genes,
     )
     return split_data(replace(table, notes=table.notes + check_probes(table, config)), config)
+
+
+def other_data(
+    config: CellsConfig, genes: tuple[str, ...], batches: tuple[str, ...], transform_batch: str | None
+) -> CellData:
+    """Read other cells than a run's, onto its genes and batches; all of them are measured on, none was learned from.
+
+    Raises
+    ------
+    UserError
+        As :func:`load_data` and :func:`r2mae.cells.embed.align_batches`.
+    """
+    from r2mae.cells.embed import align_batches
+
+    batch = align_batches(config.data, read_obs(config.data), config.batch_key, batches, transform_batch)
+    table = load_cells(
+        config.data, layer=config.layer, donor_key=config.donor_key, columns=_columns(config), genes=genes
+    )
+    table = replace(table, batch=batch, batches=batches)
+    table = replace(table, notes=table.notes + check_probes(table, config))
+    cells = CellBatches(table)
+    return CellData(table, cells, cells, architecture_of(genes, batches, config))
+
+
+def _columns(config: CellsConfig) -> tuple[str, ...]:
+    return (*config.labels, *config.regress, *(rule.partition("=")[0] for rule in config.exclude))
 
 
 def split_data(table: CellTable, config: CellsConfig) -> CellData:

@@ -30,7 +30,7 @@ NO_BATCHES = ("all",)
 _FEWEST_SHARED = 0.1
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class CellTable:
     """Cells of one source.
 
@@ -62,6 +62,10 @@ class CellTable:
 
     def __len__(self) -> int:
         return len(self.obs)
+
+    def __repr__(self) -> str:
+        batches = f"{len(self.batches)} batch{'es' if len(self.batches) > 1 else ''}"
+        return f"CellTable({self.name!r}: {len(self):,} cells of {len(self.genes):,} genes, {batches})"
 
 
 def load_cells(

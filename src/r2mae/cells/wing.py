@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from r2mae.cells.task import GeneTask
     from r2mae.evaluation.examples import Examples
 
+# What a configuration says of the columns and layers of a file.
+_OF_FILES = ("layer", "batch_key", "donor_key", "labels", "regress", "exclude", "max_cells")
+
 
 class CellsWing:
     """Single-cell counts: .h5ad, .zarr, AnnData, with the paper's MLP and negative binomial likelihood."""
@@ -78,6 +81,12 @@ class CellsWing:
         known = config.data in SETS and all(file.sha256 for file in SETS[config.data].files)
         return config.data if known else fingerprint(path_of(config.data))
 
+    def check_source(self, config: CellsConfig) -> None:
+        """Refuse data that are not there, without torch and anndata."""
+        from r2mae.cells.sources import path_of
+
+        path_of(config.data)
+
     def load(self, config: CellsConfig) -> "CellData":
         """Read the cells of a run."""
         from r2mae.cells.batches import load_data
@@ -121,6 +130,36 @@ class CellsWing:
         return evaluate(config, task, model, data, **options)
 
     default_baselines: tuple[str, ...] = ()
+
+    def elsewhere(
+        self,
+        config: CellsConfig,
+        source: str,
+        architecture: Mapping[str, Any],
+        *,
+        transform_batch: str | None = None,
+        layer: str | None = None,
+    ) -> "tuple[CellsConfig, CellData]":
+        """Read other cells than the run's for :meth:`evaluate`, mapped onto the model's genes and batches by name.
+
+        Probes are of the run's columns, or for a named set of its own, and fitted on its training donors;
+        reconstruction is measured on all cells. `transform_batch` and `layer` are as in :meth:`embed`.
+
+        Raises
+        ------
+        UserError
+            If columns are missing, few genes are shared, or batches are new to the model.
+        """
+        from r2mae.cells.batches import other_data
+
+        own = {name: value for name, value in SET_DEFAULTS.get(source, {}).items() if name in _OF_FILES}
+        if source in SET_DEFAULTS:  # what a set does not say, it does not have
+            empty: dict[str, Any] = {name: CellsConfig.__dataclass_fields__[name].default for name in _OF_FILES}
+            config = replace(config, **empty)
+        config = replace(config, data=source, **own)
+        config = config if layer is None else replace(config, layer=layer)
+        genes, batches = tuple(architecture["genes"]), tuple(architecture["batches"])
+        return config, other_data(config, genes, batches, transform_batch)
 
     def baselines_of(self, config: CellsConfig) -> tuple[str, ...]:
         """Return expression, pca, scvi, and the keys of the file's ``.obsm``."""

@@ -6,17 +6,27 @@ from typing import Any
 
 from rich.console import Console
 
+from r2mae.cli.early import check_run
 from r2mae.cli.parsing import Parser, add_config, describe, example_data, make_config, print_config, read_subject
 from r2mae.cli.show import print_json
 from r2mae.errors import UserError
-from r2mae.training.config import ratios_of
+from r2mae.training.numbers import ratios_of
 
 _OWN = ("schemes", "seeds", "ratios", "baselines")
+_OF_ROWS = ("scheme", "seed")
 
 
 def run(words: Sequence[str]) -> int:
     """Run the command."""
-    from r2mae.experiments.plan import DEFAULT_SCHEMES, parse_baselines, parse_ratios, parse_seeds, plan_rows, words_of
+    from r2mae.experiments.plan import (
+        DEFAULT_SCHEMES,
+        parse_baselines,
+        parse_ratios,
+        parse_seeds,
+        plan_rows,
+        with_numbers,
+        words_of,
+    )
     from r2mae.masking.schemes import scheme_names
 
     subject = read_subject("compare", words)
@@ -26,7 +36,7 @@ def run(words: Sequence[str]) -> int:
         f"cut off; finished runs are never repeated. {describe(subject)}",
         f"r2mae compare {example_data(subject)} --schemes fixed r2mae mdlm --seeds 3 --out runs/mine",
     )
-    add_config(parser, subject, skip=("scheme", "seed"), more=_OWN)
+    add_config(parser, subject, skip=_OF_ROWS, more=_OWN)
     parser.add_argument(
         "--schemes",
         nargs="+",
@@ -52,14 +62,15 @@ def run(words: Sequence[str]) -> int:
     named = None if values["baselines"] is None else words_of(values["baselines"])
     baselines = parse_baselines(named, getattr(subject.wing, "default_baselines", ()))
     values["baselines"] = baselines or ["none"]
-    if values["print_config"]:
-        print_config(config, **{name: values[name] for name in _OWN})
-        return 0
     schemes, seeds = words_of(values["schemes"]), parse_seeds(words_of(values["seeds"]))
     ratios = None if values["ratios"] is None else parse_ratios(words_of(values["ratios"]))
-    plan_rows(config, ratios_of(subject.wing, config), schemes, ratios)  # mistakes are told before torch is loaded
-    if hasattr(subject.wing, "check"):
-        subject.wing.check(config)
+    numbers = ratios_of(subject.wing, config)
+    rows = plan_rows(config, numbers, schemes, ratios)  # mistakes are told before torch is loaded
+    if values["print_config"]:
+        used = with_numbers(config, numbers, rows, schemes, ratios)
+        print_config(used, skip=_OF_ROWS, **{name: values[name] for name in _OWN})
+        return 0
+    check_run(subject.wing, config)
     out = Path(values["out"] or f"runs/compare-{Path(config.data).stem}")
 
     from r2mae.experiments.compare import compare

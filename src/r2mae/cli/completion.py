@@ -1,80 +1,240 @@
-"""``r2mae completion bash|zsh``: completion of commands, options, schemes and data sets for a shell."""
+"""``r2mae completion bash|zsh``: completion of each command's own options, and of their values, for a shell.
 
-from collections.abc import Sequence
+Everything is read off the commands' own parsers, so that a new option, scheme, set or command is completed at once.
+"""
 
-from r2mae.cli.parsing import Parser, Subject, add_config
-from r2mae.errors import unknown
+import argparse
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib import import_module
+from typing import Any, Literal, get_args, get_origin
+
+from r2mae.cli.parsing import Parser, parser_of
+from r2mae.errors import UserError, unknown
 from r2mae.experiments.wings import get_wing, public_sets
 from r2mae.masking.schemes import scheme_names
 from r2mae.registry import WINGS
 
 _SHELLS = ("bash", "zsh")
+_OF_DATA = ("pretrain", "compare")  # their options are those of the wing, which the data tell
+_FILES, _NUMBER = "files", "number"
+_MARKS = (_FILES, _NUMBER)  # what is no list of words
 
 _BASH = """_r2mae() {{
-    local word="${{COMP_WORDS[COMP_CWORD]}}" before="${{COMP_WORDS[COMP_CWORD-1]}}" choices
-    case "$before" in
-        --scheme|--schemes) choices="{schemes}" ;;
-        --preset) choices="{presets}" ;;
-        --model) choices="{models}" ;;
-        theory) choices="{theory}" ;;
-        *)
-            if [ "$COMP_CWORD" -eq 1 ]; then
-                choices="{commands}"
-            elif [[ "$word" == -* ]]; then
-                choices="{options}"
-            else
-                choices="{names}"
-            fi ;;
+    local word="${{COMP_WORDS[COMP_CWORD]}}" typed=() each choices="" files="" option="" i
+    [ "$word" = "=" ] && word=""
+    for each in "${{COMP_WORDS[@]:0:COMP_CWORD}}"; do [ "$each" = "=" ] || typed+=("$each"); done
+    local key="${{typed[1]-}}" place=$((${{#typed[@]}} - 1)) last=$((${{#typed[@]}} - 1))
+    if [ "$last" -gt 1 ]; then
+        case "${{typed[1]}} ${{typed[2]}}" in
+{keys}
+        esac
+    fi
+    for ((i = last; i > 0; i--)); do
+        case "${{typed[i]}}" in --* | -[a-z]) option="${{typed[i]}}"; break ;; esac
+    done
+    option="${{option//_/-}}"
+    case "$key $option" in
+{many}
+        *" ") option="" ;;
+        *) [ "$i" -eq "$last" ] || option="" ;;
     esac
-    COMPREPLY=($(compgen -W "$choices" -- "$word") $(compgen -f -- "$word"))
+    if [[ "$word" == -* ]]; then
+        case "$key" in
+{options}
+        esac
+    else
+        case "$key ${{option:-@$place}}" in
+{values}
+        esac
+    fi
+    COMPREPLY=($(compgen -W "$choices" -- "$word"))
+    [ -z "$files" ] || COMPREPLY+=($(compgen -f -- "$word"))
 }}
 complete -o filenames -F _r2mae r2mae
 """
+
+
+@dataclass
+class _Entry:
+    """What can follow a command: its options with their values, and what stands at its first, second … place."""
+
+    options: dict[str, str] = field(default_factory=dict)
+    many: list[str] = field(default_factory=list)
+    places: list[str] = field(default_factory=list)
+    repeats: bool = False
 
 
 def run(words: Sequence[str]) -> int:
     """Run the command."""
     parser = Parser(
         "r2mae completion",
-        "Print completion for a shell: commands, options, schemes, presets and data sets.",
+        "Print completion for a shell: commands, and each one's options, schemes, presets, data sets and other values.",
         'r2mae completion bash >> ~/.bashrc      (zsh: eval "$(r2mae completion zsh)" in ~/.zshrc)',
     )
     parser.add_argument("shell", metavar="SHELL", type=str, help="bash or zsh.")
     shell = parser.read(words)["shell"]
     if shell not in _SHELLS:
         raise unknown("shell", shell, _SHELLS)
-
-    from r2mae.cli.main import COMMANDS
-    from r2mae.cli.theory import SUBCOMMANDS
-    from r2mae.cli.theory_model import MODELS, add_model
-
-    wings = [get_wing(name) for name in WINGS]
-    options: set[str] = {
-        "--out",
-        "--seeds",
-        "--schemes",
-        "--ratios",
-        "--jobs",
-        "--json",
-        "--probe",
-        "--repetitions",
-        "--design",
-        "--help",
-    }
-    inners = [Parser("r2mae", "", "") for _ in range(len(wings) + 1)]
-    for wing, inner in zip(wings, inners, strict=False):
-        add_config(inner, Subject(wing, None, [], {}))
-    add_model(inners[-1])
-    for inner in inners:
-        options |= {o.replace("_", "-") for o in inner._option_string_actions if o.startswith("--")}
-    text = _BASH.format(
-        commands=" ".join(COMMANDS),
-        schemes=" ".join(scheme_names()),
-        theory=" ".join(SUBCOMMANDS),
-        models=" ".join(MODELS),
-        presets=" ".join(preset for wing in wings for preset in wing.presets),
-        options=" ".join(sorted(options)),
-        names=" ".join([*WINGS, *public_sets()]),
-    )
+    text = _script(_entries())
     print(("autoload -Uz compinit bashcompinit && compinit && bashcompinit\n" if shell == "zsh" else "") + text, end="")
     return 0
+
+
+def _entries() -> dict[str, _Entry]:
+    """Return what follows every command; ``pretrain images`` and ``theory risk`` are commands of their own."""
+    from r2mae.cli.main import COMMANDS
+    from r2mae.cli.theory import SUBCOMMANDS
+
+    sets = " ".join(public_sets())
+    entries = {"": _Entry({"--help": "", "--version": ""}, places=[" ".join(COMMANDS)])}
+    for command in COMMANDS:
+        run_it = import_module(f"r2mae.cli.{command}").run
+        if command in _OF_DATA:
+            entries |= _of_data(command, run_it)
+        elif command == "theory":
+            entries[command] = _Entry({"--help": ""}, places=[" ".join(SUBCOMMANDS)])
+            for name in SUBCOMMANDS:
+                entries[f"theory {name}"] = _entry(import_module(f"r2mae.cli.theory_{name}").run, ["x"])
+            entries["theory advise"].places = [_join(_matrices(), _FILES)]
+        elif command == "data":
+            entries[command] = _entry(run_it, ["list"])
+            for action in entries[command].places[0].split():
+                entries[f"data {action}"] = _Entry({"--help": ""}, places=["" if action == "list" else sets])
+        else:
+            entries[command] = _entry(run_it, ["x"])
+    return entries
+
+
+def _matrices() -> list[str]:
+    """Return the sets that are matrices of numbers."""
+    return [name for name, entry in public_sets().items() if entry.wing != "text"]
+
+
+def _of_data(command: str, run_it: Any) -> dict[str, _Entry]:
+    """Return the entries of a command whose options depend on the wing: without one, those that all wings have."""
+    entries = {}
+    for name in WINGS:
+        wing = get_wing(name)
+        named = next(iter(wing.sets), "x")
+        entry = entries[f"{command} {name}"] = _entry(run_it, [name, named], presets=wing.presets)
+        entry.places = [_join(wing.sets, _FILES)]
+    first, *others = entries.values()
+    shared = [option for option in first.options if all(option in other.options for other in others)]
+    presets = " ".join(entry.options["--preset"] for entry in entries.values())
+    options = {option: presets if option == "--preset" else first.options[option] for option in shared}
+    everything = _join([*WINGS, *public_sets()], _FILES)
+    entries[command] = _Entry(options, [option for option in first.many if option in options], [everything])
+    return entries
+
+
+def _entry(run_it: Any, words: Sequence[str], presets: Iterable[str] = ()) -> _Entry:
+    """Read an entry off a command's parser."""
+    try:
+        parser = parser_of(run_it, words)
+    except UserError:  # of a wing whose library is missing
+        return _Entry({"--help": ""})
+    named = _named(presets)
+    entry = _Entry()
+    if "--config" in parser._option_string_actions:
+        entry.options["--print-config"] = ""
+    for action in parser._actions:
+        value = _values(action, named)
+        if not action.option_strings:
+            entry.places.append(value)
+            entry.repeats = action.nargs in ("*", "+")
+            continue
+        options = sorted({option.replace("_", "-") for option in action.option_strings})
+        entry.options |= dict.fromkeys(options, value)
+        if action.nargs in ("*", "+") or get_origin(getattr(action, "_typehint", None)) is tuple:
+            entry.many += options
+    return entry
+
+
+def _named(presets: Iterable[str]) -> Mapping[str, str]:
+    """Return the words that options and places take by their name, where their type does not tell."""
+    from r2mae.cli.data import ACTIONS
+    from r2mae.cli.theory_model import MODELS
+    from r2mae.experiments.reproduce.artefact import ARTEFACTS
+    from r2mae.text.glue import TASKS
+
+    schemes, tasks = " ".join(scheme_names()), " ".join(TASKS)
+    return {
+        "scheme": schemes,
+        "schemes": schemes,
+        "preset": " ".join(presets),
+        "model": " ".join(MODELS),
+        "data": _join(public_sets(), _FILES),
+        "names": " ".join(ARTEFACTS),
+        "what": " ".join([*WINGS, "glue"]),
+        "task": tasks,
+        "glue": tasks,
+        "device": "auto cpu cuda",
+        "shell": " ".join(_SHELLS),
+        "action": " ".join(ACTIONS),
+        "baselines": "",
+    }
+
+
+def _values(action: argparse.Action, named: Mapping[str, str]) -> str:
+    """Return the words that an option or place takes, :data:`_FILES`, :data:`_NUMBER`, or nothing for a flag."""
+    kind = getattr(action, "_typehint", None) or action.type
+    if action.option_strings and action.nargs == 0:
+        return ""
+    if action.dest in named:
+        return named[action.dest]
+    if action.choices:
+        return " ".join(map(str, action.choices))
+    kinds = [kind, *get_args(kind)]
+    literals = [str(value) for one in kinds if get_origin(one) is Literal for value in get_args(one)]
+    if literals:
+        return " ".join(literals)
+    if bool in kinds:
+        return "true false"
+    return _NUMBER if (int in kinds or float in kinds) and str not in kinds else _FILES
+
+
+def _join(words: Iterable[str], mark: str) -> str:
+    return " ".join([*words, f"@{mark}"])
+
+
+def _script(entries: Mapping[str, _Entry]) -> str:
+    return _BASH.format(
+        keys="\n".join(_keys(entries)),
+        many="\n".join(
+            f'            "{key} {option}") ;;' for key, entry in entries.items() for option in entry.many if key
+        ),
+        options="\n".join(
+            f'            "{key}") choices="{" ".join(sorted(entry.options))}" ;;' for key, entry in entries.items()
+        ),
+        values="\n".join(_cases(entries)),
+    )
+
+
+def _keys(entries: Mapping[str, _Entry]) -> Iterator[str]:
+    """Make the two words at the beginning of a line a key, as in ``theory risk``; a set stands for its wing."""
+    for key in entries:
+        if key.count(" ") != 1:
+            continue
+        command, second = key.split()
+        yield f'            "{key}") key="{key}"; place=$((place - 1)) ;;'
+        if command in _OF_DATA:
+            own = " | ".join(f'"{command} {name}"' for name in get_wing(second).sets)
+            if own:
+                yield f'            {own}) key="{key}"; place=0 ;;'
+
+
+def _cases(entries: Mapping[str, _Entry]) -> Iterator[str]:
+    for key, entry in entries.items():
+        for option, value in entry.options.items():
+            if value:
+                yield _case(f'"{key} {option}"', value)
+        start = 0 if not key else 1
+        for place, value in enumerate(entry.places, start):
+            yield _case(f'"{key} @{place}"' + (f' | "{key} @"*' if entry.repeats else ""), value)
+
+
+def _case(pattern: str, value: str) -> str:
+    words = [word for word in value.split() if word.removeprefix("@") not in _MARKS]
+    files = " files=1" if _FILES in [word.removeprefix("@") for word in value.split()] else ""
+    return f'            {pattern}) choices="{" ".join(words)}"{";" if files else ""}{files} ;;'

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from r2mae.cli.parsing import Parser
 from r2mae.errors import UserError, unknown
 
-_ACTIONS = ("list", "fetch", "path", "verify")
+ACTIONS = ("list", "fetch", "path", "verify")
 
 
 def run(words: Sequence[str]) -> int:
@@ -20,8 +20,8 @@ def run(words: Sequence[str]) -> int:
     parser.add_argument("name", nargs="?", type=str, help="Name of a set.")
     values = parser.read(words or ["list"])
     action, name = values["action"], values["name"]
-    if action not in _ACTIONS:
-        raise unknown("action", action, _ACTIONS)
+    if action not in ACTIONS:
+        raise unknown("action", action, ACTIONS)
 
     from r2mae.experiments.wings import public_sets
 

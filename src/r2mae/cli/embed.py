@@ -4,7 +4,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from r2mae.cli.parsing import Parser
+from r2mae.cli.early import check_source, open_run
+from r2mae.cli.parsing import Parser, add_reading
 from r2mae.errors import UserError, nearest
 
 if TYPE_CHECKING:
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
 
     from r2mae.experiments.wing import Wing
 
-_OPTIONS = ("resize", "transform_batch", "layer", "representation")
+_OPTIONS = ("resize", "resize_mode", "transform_batch", "layer", "representation")
 
 _DESCRIPTION = """Embed data, without masks, with a pretrained model of any wing.
 
@@ -31,11 +32,7 @@ def run(words: Sequence[str]) -> int:
     values = parser.read(words)
     path = Path(values["run"])
 
-    from r2mae.experiments.wings import wing_of_run
-    from r2mae.training.folder import RunFolder
-    from r2mae.training.saving import load_model
-
-    wing = wing_of_run(RunFolder(path).read_config(), path)
+    wing, written = open_run(path)
     usual = wing.embedding_files[0]
     output = Path(values["output"] or path / f"embedding-{Path(values['data']).stem}{usual}")
     if output.suffix not in wing.embedding_files:
@@ -48,10 +45,14 @@ def run(words: Sequence[str]) -> int:
         if name not in wing.embedding_options:
             dashed = name.replace("_", "-")
             raise UserError(f"{path} is a run of the wing {wing.name}, which has no --{dashed}: leave it out")
+    check_source(wing, written, values["data"])
     table = _check_figure(wing, values)
     wanted = None if values["recalibrate"] is None else values["recalibrate"] == "yes"
     if wanted is not None and "recalibrate" not in wing.config.measured_with:
         raise UserError(f"{path} is a run of the wing {wing.name}, which has no --recalibrate: leave it out")
+
+    from r2mae.training.saving import load_model
+
     config, task, model = load_model(path, wing, device=values["device"], whole=True, recalibrate=wanted)
     arrays = wing.embed(config, task, model, values["data"], **options)
     wing.write_embedding(output, arrays, values["data"])
@@ -75,15 +76,7 @@ def _parser() -> Parser:
     parser.add_argument(
         "-o", "--output", type=str, help="File to write (.npz; for cells also .h5ad); by default in RUN."
     )
-    parser.add_argument(
-        "--resize", type=int, help="For images: bring them to this many pixels a side; by default as in the run."
-    )
-    parser.add_argument(
-        "--transform_batch", type=str, help="For cells: the training batch to take for cells whose own is new."
-    )
-    parser.add_argument(
-        "--layer", type=str, help="For cells: where this file's raw counts are (X for X); by default as in the run."
-    )
+    add_reading(parser)
     parser.add_argument(
         "--representation",
         choices=["latent", "hidden"],

@@ -1,15 +1,22 @@
 """``r2mae evaluate RUN``: measure a pretrained model."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from r2mae.cli.parsing import Parser
+from r2mae.cli.early import check_source, open_run
+from r2mae.cli.parsing import Parser, add_reading
 from r2mae.errors import UserError, unknown
 
-_OPTIONS = ("probe", "folder", "limit", "recalibrate", "representation")
+if TYPE_CHECKING:
+    from r2mae.experiments.wing import Wing
 
-_DESCRIPTION = """Measure a pretrained model of any wing on test data that it has not learned from.
+_OPTIONS = ("probe", "folder", "limit", "recalibrate", "representation")
+_READING = ("resize", "resize_mode", "transform_batch", "layer")
+
+_DESCRIPTION = """Measure a pretrained model of any wing on test data that it has not learned from: those of the run, or
+with --data others. RUN/results.json stays as it is.
 
   images  linear probe, reconstruction on frozen masks, effective rank
   cells   probes of the run's labels and numbers across donors, reconstruction, effective rank
@@ -25,6 +32,7 @@ def run(words: Sequence[str]) -> int:
         "r2mae evaluate",
         _DESCRIPTION,
         "r2mae evaluate runs/digits --probe logistic",
+        "r2mae evaluate runs/digits --data mnist --resize 8",
         "r2mae evaluate runs/cells --baselines expression scvi",
         "r2mae evaluate runs/text glue --task sst2 qnli --limit 2000",
     )
@@ -63,19 +71,19 @@ def run(words: Sequence[str]) -> int:
         help="Measure these as well: of images pixels, pca, mean; of cells expression, pca, scvi, and keys of the "
         "file's obsm.",
     )
+    parser.add_argument(
+        "--data",
+        type=str,
+        help="Measure on other data: a named set or a path. What is fitted is fitted on their own training part; text "
+        "is measured on the whole corpus, cells are mapped onto the run's genes.",
+    )
+    add_reading(parser, "With --data, ")
     parser.add_argument("--device", type=str, default="auto", help="auto, cpu, cuda or cuda:N.")
     parser.add_argument("--json", action="store_true", help="Print JSON, for scripts.")
     values = parser.read(words)
     path = Path(values["run"])
 
-    from r2mae.cli.show import counting_bar, print_json, scores_table
-    from r2mae.experiments.cell import evaluate
-    from r2mae.experiments.plan import words_of
-    from r2mae.experiments.wings import wing_of_run
-    from r2mae.training.folder import RunFolder
-
-    written = RunFolder(path).read_config()
-    wing = wing_of_run(written, path)
+    wing, config = open_run(path)
     known = [wing.name, *(["glue"] if "glue" in wing.evaluation_options else [])]
     if values["what"] not in (None, *known):
         raise unknown("evaluation", values["what"], known)
@@ -89,18 +97,45 @@ def run(words: Sequence[str]) -> int:
     for name in options:
         if name not in wing.evaluation_options:
             raise UserError(f"{path} is a run of the wing {wing.name}, which has no --{name}: leave it out")
+    reading = _reading(wing, path, values)
+    check_source(wing, config, values["data"] or config.data)
+
+    from r2mae.cli.show import counting_bar, print_json, scores_table
+    from r2mae.experiments.cell import evaluate
+    from r2mae.experiments.plan import words_of
+
     with counting_bar("measuring", counted=False, transient=True) as progress:
         found = evaluate(
-            path, baselines=words_of(values["baselines"]), device=values["device"], progress=progress, **options
+            path,
+            source=values["data"],
+            reading=reading,
+            baselines=words_of(values["baselines"]),
+            device=values["device"],
+            progress=progress,
+            **options,
         )
     if values["json"]:
-        print_json({"run": str(path), "scores": found.scores, "baselines": found.baselines, "seconds": found.seconds})
+        told = {"scores": found.scores, "baselines": found.baselines, "seconds": found.seconds}
+        print_json({"run": str(path), "data": found.config.data, **told})
         return 0
-    columns = {path.name: found.scores, **found.baselines}
-    config = wing.config.from_dict(written, source=str(path))
-    config = replace(config, **{name: options[name] for name in config.measured_with if name in options})
-    scores_table(columns, wing.metrics_of(config))
+    measured = {name: options[name] for name in found.config.measured_with if name in options}
+    config = replace(found.config, **measured)
+    scores_table({path.name: found.scores, **found.baselines}, wing.metrics_of(config))
     if said := config.measured_in_words():
         print(said)
-    print(f"measured in {found.seconds:.1f} s")
+    print(f"measured on {found.config.data} in {found.seconds:.1f} s")
     return 0
+
+
+def _reading(wing: "Wing", path: Path, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return how other data shall be read; refuse what would be without effect."""
+    reading = {name: values[name] for name in _READING if values[name] is not None}
+    for name in reading:
+        dashed = name.replace("_", "-")
+        if name not in wing.embedding_options:
+            raise UserError(f"{path} is a run of the wing {wing.name}, which has no --{dashed}: leave it out")
+        if values["data"] is None:
+            raise UserError(f"--{dashed} is for other data: name them, --data OTHER, or leave it out")
+    if values["what"] == "glue" and values["data"] is not None:
+        raise UserError("glue has its own data: leave --data out")
+    return reading

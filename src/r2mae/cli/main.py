@@ -25,6 +25,8 @@ COMMANDS = {
     "completion": "print completion for a shell",
 }
 
+_GO_ON = ("compare", "pretrain")
+
 _HELP = """usage: r2mae COMMAND ...
 
 Masked pretraining with randomly random mask ratios (R²MAE).
@@ -63,8 +65,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         remedy = "; free some space, and the same command goes on" if error.errno in (ENOSPC, EDQUOT, EFBIG) else ""
         print(f"r2mae: {error.filename or 'the system'}: {error.strerror or error}{remedy}", file=sys.stderr)
         return 2
-    except KeyboardInterrupt:
-        print("r2mae: stopped; the same command goes on from the last checkpoint", file=sys.stderr)
+    except KeyboardInterrupt as stop:
+        if not stop.args:  # else training has told it
+            goes_on = "; the same command goes on from the last checkpoint" if words[0] in _GO_ON else ""
+            print(f"r2mae: stopped{goes_on}", file=sys.stderr)
         return 130
 
 

@@ -4,7 +4,7 @@ import argparse
 import dataclasses
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_origin
@@ -16,7 +16,7 @@ from r2mae.errors import UserError, nearest
 from r2mae.experiments.wings import defaults_of, get_wing, public_sets, wing_of
 from r2mae.masking.schemes import scheme_names
 from r2mae.registry import WINGS
-from r2mae.training.config import RunConfig, in_words, read_config
+from r2mae.training.config import RunConfig, in_words, range_of, read_config
 
 if TYPE_CHECKING:
     from r2mae.experiments.wing import Wing
@@ -38,6 +38,8 @@ class _Formatter(jsonargparse.DefaultHelpFormatter, argparse.RawDescriptionHelpF
 class Parser(jsonargparse.ArgumentParser):
     """A parser whose options are written with dashes, and whose errors are single lines."""
 
+    _asked = False  # whether parsers are wanted for themselves: see parser_of
+
     def __init__(self, prog: str, description: str, *examples: str) -> None:
         super().__init__(
             prog=prog,
@@ -57,8 +59,16 @@ class Parser(jsonargparse.ArgumentParser):
         """Say in the help of an option what holds here."""
         self._option_string_actions[f"--{name}"].help = told
 
+    def append(self, name: str, told: str) -> None:
+        """Add a sentence to the help of an option that has no default."""
+        action = self._option_string_actions[f"--{name}"]
+        if action.default is None:
+            action.help = f"{str(action.help).rstrip('.')}. {told}"
+
     def read(self, words: Sequence[str]) -> dict[str, Any]:
         """Parse, or raise a :class:`UserError`."""
+        if Parser._asked:
+            raise _FoundError(self)
         # jsonargparse keeps the name --print_config for itself.
         asked = [word for word in words if word in ("--print_config", "--print-config")]
         try:
@@ -108,6 +118,25 @@ class Parser(jsonargparse.ArgumentParser):
             kind = getattr(action, "_typehint", None)
             return f"--{key[1].replace('_', '-')} takes {in_words(kind)}, not {value[1]!r}"
         return " ".join(message.split())
+
+
+class _FoundError(Exception):
+    """Carries a parser out of the command that made it."""
+
+    def __init__(self, parser: Parser) -> None:
+        self.parser = parser
+
+
+def parser_of(command: Callable[[Sequence[str]], int], words: Sequence[str]) -> Parser:
+    """Return the parser that a command makes for such words, and do not run the command."""
+    Parser._asked = True
+    try:
+        command(words)
+    except _FoundError as found:
+        return found.parser
+    finally:
+        Parser._asked = False
+    raise AssertionError(f"{command.__module__} reads no command line")
 
 
 def _short(hint: str) -> str:
@@ -200,19 +229,21 @@ def _cannot_tell(command: str, data: str) -> str:
 
 
 def _config_of(words: Sequence[str]) -> dict[str, Any]:
+    file = _config_file(words)
+    given = {} if file is None else read_config(Path(file))
+    for field in ("wing", "data", "preset"):  # which say what the command is about
+        if not isinstance(given.get(field), str | None):
+            raise UserError(f"{file}: {field} takes text, not {str(given[field])[:80]!r}")
+    return given
+
+
+def _config_file(words: Sequence[str]) -> str | None:
     for place, word in enumerate(words):
-        name = None
         if word == "--config" and place + 1 < len(words):
-            name = words[place + 1]
-        elif word.startswith("--config="):
-            name = word.removeprefix("--config=")
-        if name is not None:
-            given = read_config(Path(name))
-            for field in ("wing", "data", "preset"):  # which say what the command is about
-                if not isinstance(given.get(field), str | None):
-                    raise UserError(f"{name}: {field} takes text, not {str(given[field])[:80]!r}")
-            return given
-    return {}
+            return words[place + 1]
+        if word.startswith("--config="):
+            return word.removeprefix("--config=")
+    return None
 
 
 def _preset_of(subject: Subject) -> str | None:
@@ -261,12 +292,56 @@ def add_config(parser: Parser, subject: Subject, *, skip: tuple[str, ...] = (), 
         help="YAML file with any of these options, such as a run's config.yaml; --print-config prints one.",
     )
     own = {name: value for name, value in subject.given.items() if name not in more}
-    given = kind.from_dict({"data": "", **own}, source="--config").to_dict()  # names unknown fields
+    given = _fields_of(kind, {"data": "", **own}, subject.words)
     preset = subject.given.get("preset")
     defaults = defaults_of(subject.wing, subject.data, preset if isinstance(preset, str) else None)
     defaults |= {name: given[name] for name in own}
     defaults |= defaults_of(subject.wing, None, _preset_of(subject))
     parser.set_defaults(**{name: value for name, value in defaults.items() if name not in ("wing", "data", *skip)})
+    _tell_numbers(parser, subject.wing)
+
+
+def _fields_of(kind: type[RunConfig], own: Mapping[str, Any], words: Sequence[str]) -> dict[str, Any]:
+    """Return the fields of a file, checked; what is wrong with them names the file."""
+    file = _config_file(words) or "--config"
+    try:
+        return kind.from_dict(own, source=file).to_dict()
+    except UserError as error:
+        told = str(error)
+        raise UserError(told if told.startswith(f"{file}: ") else f"{file}: {told}") from None
+
+
+def _tell_numbers(parser: Parser, wing: "Wing") -> None:
+    """Say in the help which numbers the wing has for what is left open."""
+    numbers = wing.ratios
+    whose = "ours: the paper gives none" if numbers.ours else "the paper's"
+    ends = {"low": numbers.low, "high": numbers.high}
+    told = {"ratio": f"{numbers.fixed:g}", **{name: f"{value:g}" for name, value in ends.items()}}
+    for scheme in ("dynamic", "r2mae-dynamic"):
+        for name, value in range_of(scheme, numbers).items():
+            told[name] += f", of {scheme} {value:g}" if value != ends[name] else ""
+    for name, said in told.items():
+        parser.append(name, f"By default {said} ({whose}).")
+    parser.append("cl_iterations", f"By default {numbers.curriculum.iterations}.")
+
+
+def add_reading(parser: Parser, when: str = "") -> None:
+    """Add the options that say how new data are read, for a run of any wing."""
+    images, cells = (f"{when}{'for' if when else 'For'} {wing}: " for wing in ("images", "cells"))
+    parser.add_argument(
+        "--resize", type=int, help=f"{images}bring them to this many pixels a side; by default as in the run."
+    )
+    parser.add_argument(
+        "--resize_mode",
+        choices=["squash", "crop"],
+        help=f"{images}what becomes of those that are not square; by default as in the run.",
+    )
+    parser.add_argument(
+        "--transform_batch", type=str, help=f"{cells}the training batch to take for cells whose own is new."
+    )
+    parser.add_argument(
+        "--layer", type=str, help=f"{cells}where this file's raw counts are (X for X); by default as in the run."
+    )
 
 
 def make_config(subject: Subject, values: dict[str, Any]) -> RunConfig:
@@ -282,6 +357,7 @@ def make_config(subject: Subject, values: dict[str, Any]) -> RunConfig:
     return kind(data=data, **{name: value for name, value in values.items() if name in fields - {"data"}})
 
 
-def print_config(config: RunConfig, **more: Any) -> None:
-    """Print a configuration, and a command's own options, in the form that `--config` reads."""
-    print(yaml.safe_dump({**config.to_dict(), **more}, sort_keys=False), end="")
+def print_config(config: RunConfig, skip: Sequence[str] = (), **more: Any) -> None:
+    """Print a configuration without some fields, and a command's own options, in the form that `--config` reads."""
+    fields = {name: value for name, value in config.to_dict().items() if name not in skip}
+    print(yaml.safe_dump({**fields, **more}, sort_keys=False), end="")

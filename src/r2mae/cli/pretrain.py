@@ -3,8 +3,10 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+from r2mae.cli.early import check_run
 from r2mae.cli.parsing import Parser, add_config, describe, example_data, make_config, print_config, read_subject
-from r2mae.training.config import ratios_of, scheme_of
+from r2mae.training.config import resolved
+from r2mae.training.numbers import ratios_of
 
 
 def run(words: Sequence[str]) -> int:
@@ -20,12 +22,11 @@ def run(words: Sequence[str]) -> int:
     parser.add_argument("--json", action="store_true", help="Print JSON, for scripts.")
     values = parser.read(subject.words)
     config = make_config(subject, values)
+    used = resolved(config, ratios_of(subject.wing, config))  # mistakes are told before torch is loaded
     if values["print_config"]:
-        print_config(config)
+        print_config(used)
         return 0
-    scheme_of(config, ratios_of(subject.wing, config))  # mistakes are told before torch is loaded
-    if hasattr(subject.wing, "check"):
-        subject.wing.check(config)
+    check_run(subject.wing, config)
     out = Path(values["out"] or f"runs/{Path(config.data).stem}-{config.scheme}-seed{config.seed}")
 
     from r2mae.cli.show import counting_bar, print_json, scores_table

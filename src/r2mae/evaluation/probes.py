@@ -3,6 +3,7 @@
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,7 @@ from r2mae.evaluation._logistic import Solution, solve_path
 PAPER_CS = tuple(float(c) for c in np.logspace(-6, 2, 10))
 PAPER_ALPHAS = tuple(float(alpha) for alpha in np.logspace(0, 8, 20))
 
+Progress = Callable[[int, int], None]
 Grid = Sequence[float] | Float[np.ndarray, " strengths"]
 
 
@@ -84,7 +86,7 @@ class LinearProbe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.tol = tol
         self.max_iter = max_iter
 
-    def fit(self, X: Any, y: Any, groups: Any = None) -> "LinearProbe":
+    def fit(self, X: Any, y: Any, groups: Any = None, *, progress: Progress | None = None) -> "LinearProbe":
         """Choose the strength on held-out folds, then fit all rows with it.
 
         Parameters
@@ -95,6 +97,8 @@ class LinearProbe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             Labels.
         groups : array-like, shape (n,), optional
             Rows of one group (a donor) are held out together. Without groups the folds are stratified by label.
+        progress : callable, optional
+            Called with the fits that are done, and that there are: every strength in every fold, and the last.
 
         Raises
         ------
@@ -113,14 +117,16 @@ class LinearProbe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         with blas_threads(X.shape[0] * X.shape[1] * len(self.classes_)):
             folds = Folds(X, fold, standardize=self.standardize)
             codes = codes[folds.order]
+            told = _Told(progress, len(folds), len(grid))
             scores, stalled = zip(
-                *(_held_out_scores(folds, k, codes, grid, score, solve) for k in range(len(folds))), strict=True
+                *(_held_out_scores(folds, k, codes, grid, score, solve, told) for k in range(len(folds))), strict=True
             )
             self.cv_scores_ = np.stack(scores, axis=1)
             self.cv_mean_ = self.cv_scores_.mean(axis=1)
             self.C_ = float(grid[np.argmax(self.cv_mean_)])
             strengths = _softmax_strengths([self.C_], len(self.classes_))
             (final,) = solve(folds.train(None), codes, strengths)
+            told.all()
         # The first class is the reference of the two-class form.
         theta = final.theta[1:] - final.theta[:1] if len(self.classes_) == 2 else final.theta
         self.coef_, self.intercept_ = folds.restore(theta[:, :-1], theta[:, -1])
@@ -252,6 +258,7 @@ def _held_out_scores(
     grid: Float[np.ndarray, " strengths"],
     score: "_Score",
     solve: Callable[..., Iterator[Solution]],
+    told: "_Told",
 ) -> tuple[Float[np.ndarray, " strengths"], int]:
     """Score of one held-out fold for every strength, and how many of the fits did not converge."""
     out, test = folds.held_out(number), folds.test(number)
@@ -262,11 +269,27 @@ def _held_out_scores(
     ascending = np.argsort(grid, kind="stable")
     scores, stalled = np.empty(len(grid)), 0
     path = solve(folds.train(number), local, _softmax_strengths(grid[ascending], len(seen)))
-    for place, solution in zip(ascending, path, strict=True):
+    for done, (place, solution) in enumerate(zip(ascending, path, strict=True), 1):
         logits = test @ solution.theta[:, :-1].T + solution.theta[:, -1]
         scores[place] = score(truth, seen[logits.argmax(axis=1)])
         stalled += not solution.converged
+        told(number, done)
     return scores, stalled
+
+
+class _Told:
+    """Says how many fits of a search are done."""
+
+    def __init__(self, progress: Progress | None, folds: int, strengths: int) -> None:
+        self.progress, self.strengths, self.total = progress, strengths, folds * strengths + 1
+
+    def __call__(self, fold: int, done: int) -> None:
+        if self.progress is not None:
+            self.progress(fold * self.strengths + done, self.total)
+
+    def all(self) -> None:
+        if self.progress is not None:
+            self.progress(self.total, self.total)
 
 
 def _ridge(
@@ -325,10 +348,11 @@ def _softmax_strengths(Cs: Sequence[float] | Float[np.ndarray, " strengths"], cl
     return [float(C) / 2 if classes == 2 else float(C) for C in Cs]
 
 
-def _fold_of_row(X: Any, codes: Any, groups: Any, cv: int, ungrouped: type) -> Int[np.ndarray, " n"]:
+def _fold_of_row(X: Any, codes: Any, groups: Any, cv: Any, ungrouped: type) -> Int[np.ndarray, " n"]:
     """Fold that holds each row out."""
-    if cv < 2:
-        raise ValueError(f"cv must be 2 or more; got {cv}")
+    if isinstance(cv, bool) or not isinstance(cv, Integral) or cv < 2:
+        raise ValueError(f"cv must be 2 or more folds, a whole number; got {cv!r}")
+    cv = int(cv)
     if groups is None:
         splitter = ungrouped(min(cv, len(X)))
     else:

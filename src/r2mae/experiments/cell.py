@@ -3,19 +3,21 @@
 import logging
 import multiprocessing
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from r2mae.errors import UserError, unknown
-from r2mae.experiments.wing import HasBaselines, Wing
+from r2mae.experiments.wing import HasBaselines, MeasuresElsewhere, Wing
 from r2mae.experiments.wings import wing_of_run
 from r2mae.files import write_json
-from r2mae.training.config import RunConfig, ratios_of, scheme_of
+from r2mae.training.config import RunConfig, scheme_of
 from r2mae.training.devices import torch_device
-from r2mae.training.folder import FolderLock, RunFolder
+from r2mae.training.folder import FolderLock, RunFolder, read_json
+from r2mae.training.loggers import check_logger
 from r2mae.training.loop import Fitted, fit
+from r2mae.training.numbers import ratios_of
 from r2mae.training.progress import Reporter
 from r2mae.training.ranks import FOLLOWING, process_rank
 from r2mae.training.saving import load_model
@@ -45,7 +47,8 @@ def pretrain(
     # Mistakes here are found before any data are read.
     scheme_of(config, ratios_of(wing, config))
     torch_device(config.device)
-    folder.check(config)
+    check_logger(config.logger)
+    folder.check(config, ratios_of(wing, config))
     if data is None and not (folder.trained and folder.results_for(config) is not None):
         data = tell(wing.load(config))
     fitted = fit(config, wing, out, data=data, reporter=reporter)
@@ -109,8 +112,9 @@ def _working(folder: RunFolder, wing: Wing, progress: Callable[[int, int], None]
 
 @dataclass(frozen=True)
 class Evaluated:
-    """What :func:`evaluate` measured: the run's scores, those of baselines by name, and the seconds it took."""
+    """What :func:`evaluate` measured: configuration, the run's scores, those of baselines by name, and the seconds."""
 
+    config: RunConfig
     scores: dict[str, float]
     baselines: dict[str, dict[str, float]]
     seconds: float
@@ -119,17 +123,23 @@ class Evaluated:
 def evaluate(
     path: Path,
     *,
+    source: str | None = None,
+    reading: Mapping[str, Any] | None = None,
     baselines: Sequence[str] = (),
     device: str = "auto",
     progress: Callable[[int, int], None] | None = None,
     **options: Any,
 ) -> Evaluated:
-    """Measure a finished run by its folder alone.
+    """Measure a finished run by its folder alone; nothing in the folder changes but what a long evaluation keeps.
 
     Parameters
     ----------
     path : Path
         Run folder.
+    source : str, optional
+        Other data to measure it on than its own; what is fitted is fitted on their training part.
+    reading : mapping, optional
+        How the wing shall read them (:meth:`r2mae.experiments.wing.MeasuresElsewhere.elsewhere`).
     baselines : sequence of str
         To be measured on the same data.
     device : str
@@ -141,22 +151,40 @@ def evaluate(
     Raises
     ------
     UserError
-        For a folder without a finished run, or unknown baselines.
+        For a folder without a finished run, unknown baselines, or data that do not fit the model.
     """
     folder = RunFolder(path)
     wing = wing_of_run(folder.read_config(), folder.path)
     began = time.perf_counter()
     config, task, model = load_model(folder.path, wing, device=device)
-    folder.check_data(config.data, wing.fingerprint(config))
-    check_baselines(config, wing, baselines)
-    data = wing.load(config)
+    if source is None:
+        folder.check_data(config.data, wing.fingerprint(config))
+        check_baselines(config, wing, baselines)
+        data = wing.load(config)
+    else:
+        config, data = _elsewhere(folder, wing, config, source, reading or {})
+        check_baselines(config, wing, baselines)
     scores = wing.evaluate(config, task, model, data, **options, **_working(folder, wing, progress))
     beside = {}
     if isinstance(wing, HasBaselines):
         # How a model of ours is measured does not concern them.
         theirs = {name: value for name, value in options.items() if name not in config.measured_with}
         beside = {name: wing.score_baseline(config, name, data, **theirs) for name in baselines}
-    return Evaluated(scores, beside, time.perf_counter() - began)
+    return Evaluated(config, scores, beside, time.perf_counter() - began)
+
+
+def _elsewhere(
+    folder: RunFolder, wing: Wing, config: RunConfig, source: str, reading: Mapping[str, Any]
+) -> tuple[RunConfig, Data]:
+    """Read other data for a run."""
+    if not isinstance(wing, MeasuresElsewhere):
+        raise UserError(f"runs of the wing {wing.name} are measured on their own data alone: leave --data out")
+    known = read_json(folder.data_file).get("fingerprint") if folder.data_file.exists() else None
+    if known == wing.fingerprint(replace(config, data=source)):
+        raise UserError(f"{source} is what {folder.path} was trained on: leave --data out")
+    found: tuple[RunConfig, Data] = wing.elsewhere(config, source, folder.description.architecture, **reading)
+    tell(found[1])
+    return found
 
 
 def check_baselines(config: RunConfig, wing: Wing, names: Sequence[str]) -> None:

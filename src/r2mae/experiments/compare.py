@@ -30,9 +30,11 @@ from r2mae.experiments.watch import Watch, end
 from r2mae.experiments.wing import HasBaselines, Wing
 from r2mae.experiments.wings import get_wing
 from r2mae.files import UNFINISHED, write_json
+from r2mae.masking.schemes import RatioDefaults
 from r2mae.registry import JOBS
-from r2mae.training.config import RunConfig, ratios_of
+from r2mae.training.config import RunConfig
 from r2mae.training.folder import FolderLock, RunFolder, read_json
+from r2mae.training.numbers import ratios_of
 from r2mae.training.progress import Pace
 from r2mae.training.room import check_room
 
@@ -100,7 +102,7 @@ def compare(
         planned = {cell.folder for cell in cells}
         beside = [cell for cell in finished_cells(out, wing, base) if cell.folder not in planned]
         for cell in [*cells, *beside]:  # the report will be of both
-            _check(cell, print_of_data)
+            _check(cell, print_of_data, ratios_of(wing, base))
         agree([*beside, *cells])
         write_json(out / "compare.json", shared)
         waiting = [cell for cell in cells if not _finished(cell)]
@@ -133,14 +135,14 @@ def _claim(out: Path, shared: dict[str, Any], measured_with: Sequence[str]) -> N
         left.unlink()
 
 
-def _check(cell: Cell, fingerprint: str) -> None:
+def _check(cell: Cell, fingerprint: str, defaults: RatioDefaults) -> None:
     """Refuse a folder of another configuration before hours are spent on the others."""
     folder = RunFolder(cell.folder)
     if cell.row.baseline and folder.results is not None and folder.results.get("data") != fingerprint:
         raise UserError(f"{cell.folder} was measured on other data: choose another --out, or remove it to measure anew")
     if folder.config_file.exists():
         with FolderLock(cell.folder):
-            folder.claim(cell.config, fingerprint)
+            folder.claim(cell.config, fingerprint, defaults)
 
 
 def _finished(cell: Cell) -> bool:

@@ -8,7 +8,7 @@ from typing import Any
 
 from r2mae.errors import UserError
 from r2mae.experiments.results import BASELINE
-from r2mae.masking.schemes import SCHEME_OPTIONS, RatioDefaults, not_taken, scheme_takes
+from r2mae.masking.schemes import SCHEME_OPTIONS, RatioDefaults, Scheme, not_taken, scheme_takes
 from r2mae.training.config import SCHEME_DEFAULTS, RunConfig, given_options, scheme_of
 
 DEFAULT_SCHEMES = ("fixed", "dynamic", "mdlm", "r2mae", "cl", "r2mae-cl")
@@ -102,6 +102,27 @@ def plan_rows(
         else:
             rows.append(_row(base, defaults, name, base.ratio))
     return rows
+
+
+def with_numbers(
+    base: RunConfig,
+    defaults: RatioDefaults,
+    rows: Sequence[Row],
+    schemes: Sequence[str],
+    ratios: Sequence[float] | None = None,
+) -> RunConfig:
+    """Return `base` with the wing's numbers in place of None, as far as they leave `rows`, its rows, as they are."""
+
+    def meant(planned: Sequence[Row]) -> list[tuple[str, Scheme]]:
+        return [(row.label, scheme_of(row.config, defaults)) for row in planned]
+
+    takers = {number for name in schemes if name != "fixed" or ratios is None for number in _takes(name, ratios)}
+    for number, value in (("ratio", defaults.fixed), ("low", defaults.low), ("high", defaults.high)):
+        if number in takers and getattr(base, number) is None:
+            filled = replace(base, **{number: value})  # type: ignore[arg-type]
+            if meant(plan_rows(filled, defaults, schemes, ratios)) == meant(rows):
+                base = filled
+    return base
 
 
 def baseline_rows(base: RunConfig, names: Sequence[str], rows: Sequence[Row]) -> list[Row]:

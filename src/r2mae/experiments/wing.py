@@ -10,7 +10,7 @@ from torch import nn
 from r2mae.catalogue import PublicSet
 from r2mae.evaluation.examples import Examples
 from r2mae.evaluation.metrics import Metric
-from r2mae.training.task import Trainable
+from r2mae.training.task import Data, Trainable
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -78,6 +78,18 @@ class HasAnnotations(Protocol):
 
     def annotations(self, source: str) -> "pd.DataFrame":
         """Return the table alone, without reading the samples."""
+
+
+@runtime_checkable
+class MeasuresElsewhere(Protocol):
+    """A wing whose finished runs can be measured on other data than their own."""
+
+    def elsewhere(self, config: Any, source: str, architecture: Mapping[str, Any], **options: Any) -> tuple[Any, Data]:
+        """Return what :meth:`Wing.evaluate` takes: the configuration as it is for these data, and the data.
+
+        Raises a UserError where they do not fit the model that `architecture` describes. The options are those of
+        :meth:`Wing.embed`.
+        """
 
 
 @runtime_checkable

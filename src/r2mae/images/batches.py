@@ -33,6 +33,9 @@ class ImageBatches:
         """Return the number of images."""
         return len(self.flat) if self.rows is None else len(self.rows)
 
+    def __repr__(self) -> str:
+        return f"ImageBatches({len(self):,} images of {self.flat.shape[1]} numbers)"
+
     def __getitems__(self, indices: Sequence[int] | np.ndarray) -> Tensor:
         """Return these images, shape (batch, pixels), in the array's own type."""
         rows = np.asarray(indices)
@@ -61,7 +64,13 @@ class ImageData:
 
 def load_data(config: ImagesConfig) -> ImageData:
     """Read the images of a run and divide them; the division depends on the seed alone."""
-    splits = load_splits(config.data, test_fraction=config.test_fraction, seed=config.seed, resize=config.resize)
+    splits = load_splits(
+        config.data,
+        test_fraction=config.test_fraction,
+        seed=config.seed,
+        resize=config.resize,
+        resize_mode=config.resize_mode,
+    )
     images = splits.train.images
     if images[0].size < 2:
         raise UserError(f"{config.data}: masking needs images of two pixels or more")

@@ -27,6 +27,8 @@ class ImagesConfig(RunConfig):
     recalibrate : {"yes", "no", "both"}
         Re-estimate the statistics of batch normalisation on the inputs of each evaluation and of embeddings (yes), or
         take those of training, as in the paper (no); with both, scores are measured in both ways.
+    resize_mode : {"squash", "crop"}
+        What --resize makes of images that are not square: squash them, or cut the ends of the longer side off.
     test_fraction : float
         Fraction of a set without an official test part that is kept for evaluation.
     """
@@ -40,6 +42,7 @@ class ImagesConfig(RunConfig):
     resize: int | None = None
     fill: Literal["zero", "mean"] = "zero"
     recalibrate: Literal["yes", "no", "both"] = "yes"
+    resize_mode: Literal["squash", "crop"] = "squash"
     test_fraction: float = 0.2
     lr: float = 3e-3
 
@@ -49,6 +52,8 @@ class ImagesConfig(RunConfig):
             value = getattr(self, name)
             if value is not None and (not isinstance(value, int) or value < 1):
                 raise UserError(f"{name} must be 1 or more, not {value!r}")
+        if self.resize_mode != "squash" and self.resize is None:
+            raise UserError("resize_mode is for images that are resized: add --resize N, or leave it out")
         if self.batch_size // (self.accumulate * self.devices) < 2:
             raise UserError("batch normalisation needs two images in a micro-batch: raise batch_size")
         if not 0 < self.test_fraction < 1:

@@ -12,7 +12,9 @@ from PIL import Image
 from r2mae.catalogue import locate
 from r2mae.errors import UserError, unknown
 from r2mae.images.folder import SUFFIXES, read_folder
-from r2mae.images.formats import Labelled, check_memory, read_idx, read_npy, read_npz
+from r2mae.images.formats import Labelled, check_memory, official_parts, read_npy, read_npz
+from r2mae.images.idx import read_idx
+from r2mae.images.resize import ResizeMode, to_square
 from r2mae.images.sets import SETS
 from r2mae.masking.keys import Key, permutation
 
@@ -21,7 +23,7 @@ _FILES = (".npy", ".npz", "idx3-ubyte", "idx3-ubyte.gz")
 _PATHS = "the path of a folder of images, a .npy, a .npz or an idx file"
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class ImageSet:
     """Images of one size, with their labels where they have any.
 
@@ -60,6 +62,11 @@ class ImageSet:
     def __len__(self) -> int:
         return len(self.images)
 
+    def __repr__(self) -> str:
+        size = " x ".join(map(str, self.shape))
+        labels = "no labels" if self.classes is None else f"{len(self.classes)} classes"
+        return f"ImageSet({self.name!r}: {len(self):,} images of {size}, {self.images.dtype}, {labels})"
+
     @property
     def shape(self) -> tuple[int, int, int]:
         """Height, width and channels of an image."""
@@ -67,16 +74,23 @@ class ImageSet:
         return height, width, channels
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Splits:
     """Training and test images of one set, with the same classes."""
 
     train: ImageSet
     test: ImageSet
 
+    def __repr__(self) -> str:
+        return f"Splits(train={self.train!r}, test={self.test!r})"
+
 
 def load_images(
-    source: str | Path, *, resize: int | None = None, max_bytes: int | None = None
+    source: str | Path,
+    *,
+    resize: int | None = None,
+    resize_mode: ResizeMode = "squash",
+    max_bytes: int | None = None,
 ) -> tuple[ImageSet, ImageSet | None]:
     """Load a set of images by its name or from a path.
 
@@ -88,6 +102,8 @@ def load_images(
         a path of that name; ``./name`` is the path.
     resize : int or None
         Side in pixels of the square to which every image is brought, bilinear with antialiasing.
+    resize_mode : {"squash", "crop"}
+        What becomes of an image that is not square: see :func:`r2mae.images.resize.to_square`.
     max_bytes : int or None
         Limit of the images in memory (default: half of the machine's); beyond it a .npy is memory-mapped and
         everything else refused.
@@ -115,16 +131,31 @@ def load_images(
         if idx := _idx_files(path):
             train, test = _read_split(idx, max_bytes)
         else:
-            train, test = read_folder(path, resize=resize, max_bytes=max_bytes)
+            train, test = read_folder(path, resize=resize, resize_mode=resize_mode, max_bytes=max_bytes)
     elif path.is_file():
         name = path.stem
-        train, test = _read_file(path, max_bytes), None
+        train, test = _read_file(path, max_bytes)
     else:
         raise _not_there(name, path)
     if resize is not None:
-        train = _resized(path, train, resize, max_bytes)
-        test = None if test is None else _resized(path, test, resize, max_bytes)
+        train = _resized(path, train, resize, resize_mode, max_bytes)
+        test = None if test is None else _resized(path, test, resize, resize_mode, max_bytes)
     return ImageSet(name, *train), None if test is None else ImageSet(name, *test)
+
+
+def check_source(source: str | Path) -> None:
+    """Refuse a source of images that is not there; nothing is read.
+
+    Raises
+    ------
+    UserError
+        An unknown name, no such path, or a named set whose files are missing.
+    """
+    name, path = str(source), Path(source).expanduser()
+    if name in SETS:
+        locate(SETS[name])
+    elif not name or not path.exists():
+        raise _not_there(name, path)
 
 
 def load_splits(
@@ -133,6 +164,7 @@ def load_splits(
     test_fraction: float = 0.2,
     seed: int = 0,
     resize: int | None = None,
+    resize_mode: ResizeMode = "squash",
     max_bytes: int | None = None,
 ) -> Splits:
     """Load a set and its official split or, where it has none, a random one (:func:`held_out_rows`).
@@ -142,7 +174,7 @@ def load_splits(
 
     Parameters
     ----------
-    source, resize, max_bytes
+    source, resize, resize_mode, max_bytes
         As :func:`load_images`.
     test_fraction : float
         Share of test images, between 0 and 1; of no effect on an official split.
@@ -156,7 +188,7 @@ def load_splits(
     """
     if not 0 < test_fraction < 1:
         raise UserError(f"test fraction {test_fraction}: expected a number above 0 and below 1")
-    full, test = load_images(source, resize=resize, max_bytes=max_bytes)
+    full, test = load_images(source, resize=resize, resize_mode=resize_mode, max_bytes=max_bytes)
     if test is not None:
         return Splits(full, test)
     if len(full) < 2:
@@ -261,31 +293,17 @@ def _read_split(pairs: Sequence[tuple[Path, Path | None]], max_bytes: int | None
     parts = [read_idx(images, labels, max_bytes=max_bytes) for images, labels in pairs]
     if len(parts) == 1:
         return parts[0], None
-    train, test = parts
-    if train.images.shape[1:] != test.images.shape[1:]:
-        raise UserError(
-            f"{pairs[1][0]}: has images of {test.images.shape[1:3]}, those of {pairs[0][0]} are of "
-            f"{train.images.shape[1:3]}: take both files from the same set"
-        )
-    if (train.classes is None) != (test.classes is None):
-        lacking = pairs[0][0] if train.classes is None else pairs[1][0]
-        raise UserError(f"{lacking}: its labels (idx1-ubyte) are missing beside it, the other split has them")
-    if test.labels is None or test.classes is None or train.classes is None:
-        return train, test
-    if foreign := [name for name in test.classes if name not in train.classes]:
-        raise UserError(f"{pairs[1][1]}: has the label {foreign[0]}, which {pairs[0][1]} lacks")
-    numbers = np.array([train.classes.index(name) for name in test.classes], np.int64)
-    return train, Labelled(test.images, numbers[test.labels], train.classes)
+    return official_parts(parts[0], parts[1], pairs[0], pairs[1])
 
 
-def _read_file(path: Path, max_bytes: int | None) -> Labelled:
+def _read_file(path: Path, max_bytes: int | None) -> tuple[Labelled, Labelled | None]:
     suffix = path.suffix.lower()
     if suffix == ".npy":
-        return Labelled(read_npy(path, max_bytes=max_bytes))
+        return Labelled(read_npy(path, max_bytes=max_bytes)), None
     if suffix == ".npz":
         return read_npz(path, max_bytes=max_bytes)
     if "idx3" in path.name:
-        return read_idx(path, _idx_labels(path), max_bytes=max_bytes)
+        return read_idx(path, _idx_labels(path), max_bytes=max_bytes), None
     if suffix in SUFFIXES:
         raise UserError(f"{path}: is a single image: give the folder that holds the images")
     raise UserError(f"{path}: {unknown('kind of image file', suffix or path.name, _FILES)}, or give a folder of images")
@@ -297,7 +315,7 @@ def _not_there(name: str, path: Path) -> UserError:
     return UserError(f"{unknown('image set', name, SETS)}, or give {_PATHS}")
 
 
-def _resized(path: Path, part: Labelled, side: int, max_bytes: int | None) -> Labelled:
+def _resized(path: Path, part: Labelled, side: int, mode: ResizeMode, max_bytes: int | None) -> Labelled:
     images = part.images
     count, height, width, channels = images.shape
     if (height, width) == (side, side):
@@ -307,7 +325,7 @@ def _resized(path: Path, part: Labelled, side: int, max_bytes: int | None) -> La
     for row, image in enumerate(images):
         for channel in range(channels):  # PIL has floats of one channel only
             plane = Image.fromarray(np.ascontiguousarray(image[..., channel]))
-            resized[row, ..., channel] = np.asarray(plane.resize((side, side), Image.Resampling.BILINEAR))
+            resized[row, ..., channel] = np.asarray(to_square(plane, side, mode))
     if images.dtype == np.float32:
         np.clip(resized, 0, 1, out=resized)
     return Labelled(resized, part.labels, part.classes)

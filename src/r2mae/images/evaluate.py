@@ -37,6 +37,7 @@ def evaluate(
     *,
     probe: Probe = "head",
     recalibrate: Recalibrate | None = None,
+    progress: Callable[[int, int], None] | None = None,
 ) -> dict[str, float]:
     """Measure a pretrained autoencoder on the test images.
 
@@ -49,6 +50,8 @@ def evaluate(
     recalibrate : {"yes", "no", "both"}, optional
         Whether batch statistics are re-estimated on training images: whole ones for the probe and the unmasked error,
         masked ones at each ratio for the masked error. By default as in the configuration.
+    progress : callable, optional
+        Called with the fits of the logistic probe that are done, and that there are.
 
     Returns
     -------
@@ -59,30 +62,42 @@ def evaluate(
     """
     return in_both_ways(
         recalibrate or config.recalibrate,
-        lambda wanted: _measure(config, task, model, data, probe=probe, recalibrate=wanted),
+        lambda wanted: _measure(config, task, model, data, probe=probe, recalibrate=wanted, progress=progress),
     )
 
 
 def _measure(
-    config: ImagesConfig, task: PixelTask, model: nn.Module, data: ImageData, *, probe: Probe, recalibrate: bool
+    config: ImagesConfig,
+    task: PixelTask,
+    model: nn.Module,
+    data: ImageData,
+    *,
+    probe: Probe,
+    recalibrate: bool,
+    progress: Callable[[int, int], None] | None,
 ) -> dict[str, float]:
     batches = ImageBatches(data.splits.test.images)
     with recalibrated(task, model, data.train, wanted=recalibrate):
-        scores = _whole_scores(config, task, model, data, probe)
+        scores = _whole_scores(config, task, model, data, probe, progress)
         scores["clean_mse"] = clean_mse(task, model, batches)
     with at_ratios(task, model, data.train, RATIOS, wanted=recalibrate) as prepare:
         return scores | masked_scores(task, model, batches, prepare)
 
 
 def _whole_scores(
-    config: ImagesConfig, task: PixelTask, model: nn.Module, data: ImageData, probe: Probe
+    config: ImagesConfig,
+    task: PixelTask,
+    model: nn.Module,
+    data: ImageData,
+    probe: Probe,
+    progress: Callable[[int, int], None] | None,
 ) -> dict[str, float]:
     """Probe and spectrum of the embeddings of whole images."""
     test = embed_set(task, model, data.splits.test)
     scores: dict[str, float] = {}
     if has_classes(data.splits):
         train = embed_set(task, model, data.splits.train)
-        scores["probe_accuracy"] = probe_accuracy(probe, train, test, data.splits, config.seed)
+        scores["probe_accuracy"] = probe_accuracy(probe, train, test, data.splits, config.seed, progress)
     spectrum = effective_rank(test)
     scores["effective_rank"], scores["spectral_entropy"] = spectrum.rank, spectrum.entropy
     return scores
@@ -147,7 +162,12 @@ def has_classes(splits: Splits) -> bool:
 
 
 def probe_accuracy(
-    kind: Probe, train: Float32[np.ndarray, "n d"], test: Float32[np.ndarray, "m d"], splits: Splits, seed: int
+    kind: Probe,
+    train: Float32[np.ndarray, "n d"],
+    test: Float32[np.ndarray, "m d"],
+    splits: Splits,
+    seed: int,
+    progress: Callable[[int, int], None] | None = None,
 ) -> float:
     """Return the accuracy on test images of a probe of embeddings; only where :func:`has_classes`."""
     train_labels, test_labels = splits.train.labels, splits.test.labels
@@ -157,7 +177,7 @@ def probe_accuracy(
         smallest = int(np.bincount(train_labels)[np.unique(train_labels)].min())
         if smallest < 2:
             raise UserError("the logistic probe needs two training images of every class: take --probe head")
-        probe = LinearProbe(scoring="accuracy", cv=min(5, smallest)).fit(train, train_labels)
+        probe = LinearProbe(scoring="accuracy", cv=min(5, smallest)).fit(train, train_labels, progress=progress)
         return float((probe.predict(test) == test_labels).mean())
     return fit_head(train, train_labels, seed=seed).accuracy(test, test_labels)
 

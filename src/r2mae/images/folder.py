@@ -14,6 +14,7 @@ from PIL import Image
 
 from r2mae.errors import UserError
 from r2mae.images.formats import Labelled, check_memory, reading
+from r2mae.images.resize import ResizeMode, to_square
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".webp", ".tif", ".tiff", ".gif", ".ppm", ".pgm", ".pbm")
 HELD_OUT = ("val", "test", "valid", "validation")
@@ -29,7 +30,11 @@ Result = TypeVar("Result")
 
 
 def read_folder(
-    path: str | Path, *, resize: int | None = None, max_bytes: int | None = None
+    path: str | Path,
+    *,
+    resize: int | None = None,
+    resize_mode: ResizeMode = "squash",
+    max_bytes: int | None = None,
 ) -> tuple[Labelled, Labelled | None]:
     """Read a folder of image files, decoded by PIL in several threads.
 
@@ -44,8 +49,9 @@ def read_folder(
     path : str or Path
         The folder.
     resize : int or None
-        Side in pixels of the square to which every image is brought, bilinear with antialiasing, whatever its
-        proportions. None: all images must be of one size.
+        Side in pixels of the square to which every image is brought. None: all images must be of one size.
+    resize_mode : {"squash", "crop"}
+        See :func:`r2mae.images.resize.to_square`.
     max_bytes : int or None
         Limit of the decoded images (default: half of the machine's memory), checked before decoding.
 
@@ -80,7 +86,7 @@ def read_folder(
         check_memory(path, size, max_bytes, f"give {smaller}, or save it as .npy, which is memory-mapped")
         images = np.empty((len(files), *shape), np.uint8)
         rows = iter(range(0, len(files), _BLOCK))
-        for decoded in _in_blocks(lambda block: [_decode(file, shape, resize) for file in block], files):
+        for decoded in _in_blocks(lambda block: [_decode(file, shape, resize, resize_mode) for file in block], files):
             start = next(rows)
             images[start : start + len(decoded)] = decoded
     return _labelled(parts, images)
@@ -182,11 +188,13 @@ def _common_shape(files: Sequence[Path], resize: int | None) -> tuple[int, int, 
     return height, width, channels
 
 
-def _decode(path: Path, shape: tuple[int, int, int], resize: int | None) -> UInt8[np.ndarray, "height width channels"]:
+def _decode(
+    path: Path, shape: tuple[int, int, int], resize: int | None, mode: ResizeMode
+) -> UInt8[np.ndarray, "height width channels"]:
     with reading(path, "image", "remove or replace it"), _open(path) as image:
         decoded = image.convert("L" if shape[2] == 1 else "RGB")
-        if resize is not None and decoded.size != (resize, resize):
-            decoded = decoded.resize((resize, resize), Image.Resampling.BILINEAR)
+        if resize is not None:
+            decoded = to_square(decoded, resize, mode)
         return np.asarray(decoded).reshape(shape)
 
 

@@ -1,6 +1,6 @@
 """The wing `images`, as the floors above see it. No torch until data or models are asked for."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from math import inf
 from pathlib import Path
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from r2mae.errors import UserError
 from r2mae.evaluation.metrics import Metric
 from r2mae.evaluation.recalibration import with_as_trained
 from r2mae.files import write_arrays
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from r2mae.evaluation.recalibration import Recalibrate
     from r2mae.images.batches import ImageData
     from r2mae.images.evaluate import Probe
+    from r2mae.images.resize import ResizeMode
     from r2mae.images.task import PixelTask
 
 _WIDTHS = [(hidden, latent) for hidden in (512, 16) for latent in (16, 32, 64, 256, 1024)]
@@ -58,6 +60,12 @@ class ImagesWing:
 
         return config.data if config.data in SETS else fingerprint(config.data)
 
+    def check_source(self, config: ImagesConfig) -> None:
+        """Refuse data that are not there, without torch."""
+        from r2mae.images.data import check_source
+
+        check_source(config.data)
+
     def load(self, config: ImagesConfig) -> "ImageData":
         """Read the images of a run."""
         from r2mae.images.batches import load_data
@@ -76,7 +84,7 @@ class ImagesWing:
         fill = tuple(float(value) for value in architecture.get("fill", ()))
         return PixelTask(pixels, exact=bool(architecture["exact"]), fill=fill), model
 
-    evaluation_options = ("probe", "recalibrate")
+    evaluation_options = ("probe", "recalibrate", "progress")
 
     def evaluate(
         self,
@@ -87,11 +95,12 @@ class ImagesWing:
         *,
         probe: "Probe" = "head",
         recalibrate: "Recalibrate | None" = None,
+        progress: Callable[[int, int], None] | None = None,
     ) -> dict[str, float]:
-        """Measure a pretrained model on the test images."""
+        """Measure a pretrained model on the test images; `progress` hears of the logistic probe."""
         from r2mae.images.evaluate import evaluate
 
-        return evaluate(config, task, model, data, probe=probe, recalibrate=recalibrate)
+        return evaluate(config, task, model, data, probe=probe, recalibrate=recalibrate, progress=progress)
 
     default_baselines = ("pixels", "pca", "mean")
 
@@ -108,6 +117,32 @@ class ImagesWing:
 
         return baseline_scores(config, name, data, **options)
 
+    def elsewhere(
+        self,
+        config: ImagesConfig,
+        source: str,
+        architecture: Mapping[str, Any],
+        *,
+        resize: int | None = None,
+        resize_mode: "ResizeMode | None" = None,
+    ) -> "tuple[ImagesConfig, ImageData]":
+        """Read other images than the run's, for :meth:`evaluate`; the probe is fitted on their own training part.
+
+        Raises
+        ------
+        UserError
+            If they are of another size than the model takes.
+        """
+        config = replace(_resized(config, resize, resize_mode), data=source)
+        data = self.load(config)
+        there, here = [int(side) for side in architecture["shape"]], list(data.splits.train.shape)
+        if there != here:
+            sizes = [" x ".join(map(str, shape)) for shape in (here, there)]
+            fits = here[2] == there[2] and there[0] == there[1]
+            remedy = f"add --resize {there[0]}" if fits else "bring them to the size and channels of the run's images"
+            raise UserError(f"{source} has images of {sizes[0]}, and the model takes {sizes[1]}: {remedy}")
+        return config, data
+
     has_examples = True
 
     def examples(self, config: ImagesConfig, task: "PixelTask", model: "nn.Module", data: "ImageData") -> "Examples":
@@ -122,7 +157,7 @@ class ImagesWing:
         """Write arrays as .npz."""
         write_arrays(output, arrays)
 
-    embedding_options = ("resize",)
+    embedding_options = ("resize", "resize_mode")
 
     def embed(
         self,
@@ -132,8 +167,9 @@ class ImagesWing:
         source: str,
         *,
         resize: int | None = None,
+        resize_mode: "ResizeMode | None" = None,
     ) -> dict[str, np.ndarray]:
-        """Embed a set, brought to `resize` pixels a side, or to the run's size.
+        """Embed a set, brought to `resize` pixels a side as `resize_mode` says, or both as in the run.
 
         Returns
         -------
@@ -144,12 +180,13 @@ class ImagesWing:
         from r2mae.images.data import load_images, load_splits
         from r2mae.images.evaluate import embed_set
 
-        config = config if resize is None else replace(config, resize=resize)
+        config = _resized(config, resize, resize_mode)
+        size: dict[str, Any] = {"resize": config.resize, "resize_mode": config.resize_mode}
         if self.fingerprint(replace(config, data=source)) == self.fingerprint(config):
-            splits = load_splits(source, test_fraction=config.test_fraction, seed=config.seed, resize=config.resize)
+            splits = load_splits(source, test_fraction=config.test_fraction, seed=config.seed, **size)
             parts = [splits.train, splits.test]
         else:
-            parts = [part for part in load_images(source, resize=config.resize) if part is not None]
+            parts = [part for part in load_images(source, **size) if part is not None]
         arrays: dict[str, np.ndarray] = {"embedding": np.concatenate([embed_set(task, model, part) for part in parts])}
         if len(parts) > 1:
             arrays["split"] = np.repeat(np.arange(len(parts)), [len(part) for part in parts])
@@ -158,6 +195,11 @@ class ImagesWing:
             arrays["labels"] = np.concatenate(labels)
             arrays["classes"] = np.array(parts[0].classes)
         return arrays
+
+
+def _resized(config: ImagesConfig, resize: int | None, mode: "ResizeMode | None") -> ImagesConfig:
+    """Return the configuration with what is said anew of sizes."""
+    return replace(config, resize=resize or config.resize, resize_mode=mode or config.resize_mode)
 
 
 WING = ImagesWing()

@@ -6,9 +6,9 @@ A scheme is one function, registered by a decorator, that turns a wing's default
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
 from typing import Literal
 
+from r2mae.errors import nearest
 from r2mae.masking.ratios import Fixed, Grid, LinearDecay, Ratio, Uniform, UniformAbove
 
 
@@ -360,7 +360,5 @@ def _curriculum(numbers: RatioDefaults, multiplier: Literal["constant", "falling
 
 def _entry(name: str) -> _Entry:
     if name not in _REGISTRY:
-        match = get_close_matches(name.lower(), _REGISTRY, n=1)
-        hint = f"did you mean {match[0]!r}?" if match else f"choose from: {', '.join(_REGISTRY)}"
-        raise ValueError(f"unknown scheme {name!r}: {hint}")
+        raise ValueError(f"unknown scheme {name!r}: {nearest(name, _REGISTRY)}")
     return _REGISTRY[name]

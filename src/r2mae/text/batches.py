@@ -1,7 +1,7 @@
 """Tokens as the loop wants them: a packed stream, cut into rows of one length."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +50,9 @@ class TokenBatches:
         self.documents = len(chosen)
         self.tokens = int(sizes.sum())
 
+    def __repr__(self) -> str:
+        return f"TokenBatches({len(self):,} sequences of {self.length} tokens)"
+
     def __len__(self) -> int:
         """Return the number of rows."""
         return self.tokens // self.length
@@ -88,7 +91,7 @@ class TokenBatches:
             done, start, segment = done + count, start + count, segment + 1
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class TextData:
     """What a run on text reads.
 
@@ -111,6 +114,9 @@ class TextData:
     validation: TokenBatches | None
     architecture: dict[str, Any]
     notes: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        return f"TextData({self.store!r}, train={self.train!r}, validation={self.validation!r})"
 
 
 def load_data(config: TextConfig, *, cache: str | Path | None = None, progress: Progress | None = None) -> TextData:
@@ -154,6 +160,20 @@ def _check_store(config: TextConfig, tokenizer: TextTokenizer) -> None:
             f"{config.data}: was made with another tokenizer than RoBERTa's, which {config.preset} brings: give "
             f"--vocab-size {own.vocab_size} to use its own, or name the corpus to tokenise it anew"
         )
+
+
+def other_data(config: TextConfig, tokenizer: TextTokenizer, *, cache: str | Path | None = None) -> TextData:
+    """Read another corpus than a run's with the run's tokenizer; all of it is measured on, none was learned from.
+
+    Raises
+    ------
+    UserError
+        As :func:`load_data`.
+    """
+    with tokenising_bar(f"{config.data}: tokens") as shown:
+        store = open_store(config.data, tokenizer, column=config.text_column, cache=cache, progress=shown)
+    data = split_data(store, tokenizer, replace(config, validation=0.0))
+    return replace(data, validation=data.train, notes=())
 
 
 def split_data(store: TokenStore, tokenizer: TextTokenizer, config: TextConfig) -> TextData:

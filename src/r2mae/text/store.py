@@ -88,6 +88,9 @@ class TokenStore:
         """Return the number of documents."""
         return self.meta.documents
 
+    def __repr__(self) -> str:
+        return f"TokenStore({str(self.folder)!r}: {self.meta.tokens:,} tokens in {len(self):,} documents)"
+
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_tokens": None}
 

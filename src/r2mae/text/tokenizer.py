@@ -1,11 +1,8 @@
 """Tokenizers: a byte-level BPE of one's own, the files of GPT-2 and RoBERTa, or any of Hugging Face."""
 
-import gzip
 import hashlib
 import json
-import os
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -16,6 +13,7 @@ from r2mae.files import atomic_write, write_json
 from r2mae.text.config import PAPER_VOCABULARY, ROBERTA
 from r2mae.text.merges import heard
 from r2mae.text.pretokens import cut_words
+from r2mae.text.tokenizer_files import ROLES, pair_of, plain_or_packed, read_object, read_roles, read_words, reason_of
 from r2mae.text.vocabulary import roberta_here
 
 if TYPE_CHECKING:
@@ -31,16 +29,7 @@ _NAMES = {
     "unk": ("<unk>", "[UNK]"),
     "mask": ("<mask>", "[MASK]"),
 }
-# And what configurations call these roles; BERT's [CLS] and [SEP] open and close a sequence.
-_ROLES = {
-    "bos": ("cls_token", "bos_token"),
-    "eos": ("sep_token", "eos_token"),
-    "pad": ("pad_token",),
-    "unk": ("unk_token",),
-    "mask": ("mask_token",),
-}
 _PAIRS = (("encoder.json", "vocab.bpe"), ("vocab.json", "merges.txt"))
-_LARGEST = 1 << 28  # bytes of a tokenizer's file; those in use have up to 40 MB
 _WHERE = "a tokenizer.json, a folder with a tokenizer's files, or a Hugging Face name"
 
 
@@ -116,7 +105,9 @@ class TextTokenizer:
         try:
             backend = Tokenizer.from_str(text)
         except Exception as error:  # tokenizers raises plain Exception
-            raise UserError(f"tokenizer {source}: is no tokenizer.json ({_reason(error)}): expected {_WHERE}") from None
+            raise UserError(
+                f"tokenizer {source}: is no tokenizer.json ({reason_of(error)}): expected {_WHERE}"
+            ) from None
         return cls.of(backend, roles or {}, source)
 
     @cached_property
@@ -163,7 +154,7 @@ class TextTokenizer:
         """
         folder = Path(folder)
         roles = self.roles
-        tokens = {name: roles[role] for role, names in _ROLES.items() if role in roles for name in names}
+        tokens = {name: roles[role] for role, names in ROLES.items() if role in roles for name in names}
         like_roberta = '"RobertaProcessing"' in self.to_json() and '"byte_fallback":false' in self.to_json()
         config: dict[str, Any] = {
             # PreTrainedTokenizerFast takes the rules from tokenizer.json, whatever they are.
@@ -258,10 +249,10 @@ def _from_place(source: str | Path) -> TextTokenizer:
     path = Path(source).expanduser()
     if path.is_dir():
         if (path / "tokenizer.json").is_file():
-            return TextTokenizer.from_json(_read(path / "tokenizer.json"), _read_roles(path), str(path))
-        pairs = (_pair(path, encoder, merges) for encoder, merges in _PAIRS)
+            return TextTokenizer.from_json(read_words(path / "tokenizer.json"), read_roles(path), str(path))
+        pairs = (pair_of(path, encoder, merges) for encoder, merges in _PAIRS)
         if files := next((found for found in pairs if found), None):
-            return _from_bpe(*files, _either(path, "dict.txt"))
+            return _from_bpe(*files, plain_or_packed(path, "dict.txt"))
         if not any(path.glob("*.json")) and not (path / "vocab.txt").is_file():
             raise UserError(f"tokenizer {path}: the folder holds no tokenizer's files: name {_WHERE}")
         return _from_hugging_face(str(path))
@@ -269,11 +260,11 @@ def _from_place(source: str | Path) -> TextTokenizer:
         bare = path.name.removesuffix(".gz")
         for encoder, merges in _PAIRS:
             if bare in (encoder, merges):
-                if files := _pair(path.parent, encoder, merges):
-                    return _from_bpe(*files, _either(path.parent, "dict.txt"))
+                if files := pair_of(path.parent, encoder, merges):
+                    return _from_bpe(*files, plain_or_packed(path.parent, "dict.txt"))
                 raise UserError(f"tokenizer {path}: {merges if bare == encoder else encoder} is missing beside it")
-        roles = _read_roles(path.parent) if path.name == "tokenizer.json" else {}
-        return TextTokenizer.from_json(_read(path), roles, str(path))
+        roles = read_roles(path.parent) if path.name == "tokenizer.json" else {}
+        return TextTokenizer.from_json(read_words(path), roles, str(path))
     name = str(source)
     if path.suffix in (".json", ".gz") or path.is_absolute() or name.startswith((".", "~")):
         raise UserError(f"tokenizer {path} does not exist: name {_WHERE}")
@@ -296,30 +287,14 @@ def tokenizer_of(architecture: Mapping[str, Any]) -> TextTokenizer:
     return TextTokenizer.from_json(architecture["tokenizer"], architecture.get("roles"), "of the run")
 
 
-def _read_roles(folder: Path) -> dict[str, str]:
-    """Special tokens by role, as the configuration files beside a tokenizer.json name them."""
-    values: dict[str, Any] = {}
-    for name in ("special_tokens_map.json", "tokenizer_config.json"):
-        if (folder / name).is_file():
-            found = _read_json(folder / name)
-            values |= {key: value for key, value in found.items() if value is not None}
-    roles = {}
-    for role, names in _ROLES.items():
-        token = next((values[name] for name in names if name in values), None)
-        token = token.get("content") if isinstance(token, dict) else token
-        if isinstance(token, str):
-            roles[role] = token
-    return roles
-
-
 def _from_bpe(encoder: Path, merges: Path, order: Path | None) -> TextTokenizer:
     """The files of GPT-2, whose numbers fairseq's dict.txt rearranges for RoBERTa."""
     from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, processors
 
-    numbers = _read_json(encoder)
+    numbers = read_object(encoder)
     if not all(isinstance(number, int) for number in numbers.values()):
         raise UserError(f"tokenizer {encoder}: expected token to number")
-    rules = [line for line in _read(merges).splitlines() if line and not line.startswith("#version")]
+    rules = [line for line in read_words(merges).splitlines() if line and not line.startswith("#version")]
     if bad := next((line for line in rules if len(line.split(" ")) != 2), None):
         raise UserError(f"tokenizer {merges}: expected two tokens a line, not {bad[:40]!r}")
     pairs = [(first, second) for first, second in (line.split(" ") for line in rules)]
@@ -328,7 +303,7 @@ def _from_bpe(encoder: Path, merges: Path, order: Path | None) -> TextTokenizer:
     try:
         backend = Tokenizer(models.BPE(vocab=numbers, merges=pairs))
     except Exception as error:  # tokenizers raises plain Exception
-        raise UserError(f"tokenizer {merges}: does not belong to {encoder} ({_reason(error)})") from None
+        raise UserError(f"tokenizer {merges}: does not belong to {encoder} ({reason_of(error)})") from None
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     backend.decoder = decoders.ByteLevel()
     # To GPT-2 it is a special token, to RoBERTa it is none.
@@ -346,7 +321,7 @@ def _fairseq(numbers: Mapping[str, int], order: Path) -> dict[str, int]:
     """RoBERTa's numbers: <s>, <pad>, </s>, <unk>, then GPT-2's tokens in the order of dict.txt, then <mask>."""
     names = {number: token for token, number in numbers.items()}
     made = {token: number for number, token in enumerate(SPECIALS[:4])}
-    for line, entry in enumerate(_read(order).splitlines(), 1):
+    for line, entry in enumerate(read_words(order).splitlines(), 1):
         word = entry.split(" ")[0]
         if word.isdigit() and int(word) not in names:
             raise UserError(f"tokenizer {order}, line {line}: token {word} is not in the vocabulary beside it")
@@ -364,11 +339,11 @@ def _from_hugging_face(name: str) -> TextTokenizer:
     try:
         loaded = AutoTokenizer.from_pretrained(name)
     except Exception as error:  # of many kinds: the Hub's, the network's, those of damaged files
-        raise UserError(f"tokenizer {name}: cannot be loaded ({_reason(error)}): name {_WHERE}") from None
+        raise UserError(f"tokenizer {name}: cannot be loaded ({reason_of(error)}): name {_WHERE}") from None
     if not getattr(loaded, "is_fast", False):
         raise UserError(f"tokenizer {name}: is one of the slow ones, in Python: take one that has a tokenizer.json")
     roles = {}
-    for role, names in _ROLES.items():
+    for role, names in ROLES.items():
         if token := next((getattr(loaded, key) for key in names if getattr(loaded, key, None)), None):
             roles[role] = str(token)
     return TextTokenizer.of(loaded.backend_tokenizer, roles, name)
@@ -377,35 +352,3 @@ def _from_hugging_face(name: str) -> TextTokenizer:
 def _special(name: str, kind: Any) -> Any:
     """A special token; a mask takes the space before it along, as in RoBERTa."""
     return kind(name, special=True, normalized=False, lstrip=name == "<mask>")
-
-
-def _pair(folder: Path, encoder: str, merges: str) -> tuple[Path, Path] | None:
-    found = _either(folder, encoder), _either(folder, merges)
-    return (found[0], found[1]) if found[0] and found[1] else None
-
-
-def _either(folder: Path, name: str) -> Path | None:
-    """A file or its .gz."""
-    return next((folder / entry for entry in (name, f"{name}.gz") if (folder / entry).is_file()), None)
-
-
-def _read(path: Path) -> str:
-    try:
-        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
-            data = file.read(_LARGEST + 1)
-        if len(data) > _LARGEST:
-            raise ValueError(f"longer than {_LARGEST >> 20} MiB")
-        return data.decode("utf-8")
-    except (OSError, EOFError, UnicodeDecodeError, ValueError) as error:
-        raise UserError(f"tokenizer {path}: cannot be read ({_reason(error)}): fetch it anew") from None
-
-
-def _read_json(path: Path) -> dict[str, Any]:
-    with suppress(ValueError, RecursionError):
-        if isinstance(found := json.loads(_read(path)), dict):
-            return found
-    raise UserError(f"tokenizer {path}: expected a JSON object: fetch it anew")
-
-
-def _reason(error: BaseException) -> str:
-    return " ".join(str(error).split(os.linesep)[0].split())[:160] or type(error).__name__

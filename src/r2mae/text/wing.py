@@ -55,20 +55,25 @@ class TextWing:
         corpus = config.data if own else source_fingerprint(config.data, column=config.text_column)
         return corpus if config.tokenizer is None else f"{corpus}-{fingerprint(config.tokenizer, contents=True)}"
 
+    def check_source(self, config: TextConfig) -> None:
+        """Refuse a corpus that is not there, without torch."""
+        from r2mae.text.documents import corpus_of
+        from r2mae.text.store import is_store
+
+        if config.data not in HUB and not is_store(config.data):
+            corpus_of(config.data, column=config.text_column)
+
     def check(self, config: TextConfig) -> None:
         """Find mistakes that can be seen without torch: files that are not there, a step that memory cannot hold."""
         from r2mae.catalogue import data_root
-        from r2mae.text.documents import corpus_of
         from r2mae.text.footprint import check_memory
         from r2mae.text.glue import find_glue
-        from r2mae.text.store import is_store
 
         if config.tokenizer == ROBERTA:
             roberta_here()
         for name in config.glue:
             find_glue(name, data_root() / "glue")
-        if config.data not in HUB and not is_store(config.data):
-            corpus_of(config.data, column=config.text_column)
+        self.check_source(config)
         check_memory(config)
 
     def load(self, config: TextConfig) -> "TextData":
@@ -99,6 +104,16 @@ class TextWing:
 
         own = {"glue": config.glue, "limit": config.glue_limit, "threads": config.threads}
         return evaluate(config, task, model, data, **{**own, **options})
+
+    def elsewhere(
+        self, config: TextConfig, source: str, architecture: Mapping[str, Any]
+    ) -> "tuple[TextConfig, TextData]":
+        """Read another corpus with the run's tokenizer, for :meth:`evaluate`: all of it is measured on."""
+        from r2mae.text.batches import other_data
+        from r2mae.text.tokenizer import tokenizer_of
+
+        config = replace(config, data=source, glue=())
+        return config, other_data(config, tokenizer_of(architecture))
 
     has_examples = False
 

@@ -10,7 +10,7 @@ from r2mae.theory.advise import Advice, advise
 from r2mae.theory.assumptions import DominantWarning, InterpolationWarning, LocalisedWarning, dominant_share
 from r2mae.theory.closed import ClosedRisk, fixed_point, isotropic_risk, spiked_risk
 from r2mae.theory.conditional import ConditionalRisk, conditional_risk, eigenvector_risk
-from r2mae.theory.covariance import Covariance, CovarianceLike, Dense, LowRank, Rotated, as_covariance, from_data
+from r2mae.theory.covariance import Covariance, CovarianceLike, Dense, LowRank, Rotated, as_covariance
 from r2mae.theory.models import (
     beta_spectrum,
     identity,
@@ -24,6 +24,7 @@ from r2mae.theory.models import (
 from r2mae.theory.ranges import Range
 from r2mae.theory.risk import Risk, direction_risk, feature_risk, risk
 from r2mae.theory.rows import KeptRows, RatioLike, kept_rows
+from r2mae.theory.sample import from_data
 from r2mae.theory.simulate import Simulation, simulate
 
 if TYPE_CHECKING:

@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from functools import cached_property
-from typing import Literal, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -349,52 +349,6 @@ class Dense(Covariance):
         if exact:
             return FactoredResolvent(self._root, self.diagonal, a, b, c)
         return of_matrix(self._matrix, lambda: self._root, a, b, c)
-
-
-def from_data(
-    x: Float[np.ndarray, "n d"], estimator: Literal["ledoit-wolf", "plain"] = "ledoit-wolf", *, scale: bool = False
-) -> Dense:
-    """Return the covariance of centred data.
-
-    Parameters
-    ----------
-    x : array (n, d)
-        Rows are samples.
-    estimator : {"ledoit-wolf", "plain"}
-        Shrunk towards a multiple of the identity (scikit-learn's), or the sample covariance.
-    scale : bool
-        Divide each feature by its standard deviation first, so that all have variance one.
-
-    Raises
-    ------
-    ValueError
-        If a number is not finite, there are fewer than two rows, or a feature never varies.
-    """
-    if x.shape[0] < 2:
-        raise ValueError(f"x must have at least 2 rows, not {x.shape[0]}")
-    if not np.isfinite(x).all():
-        row, column = np.argwhere(~np.isfinite(x))[0]
-        raise ValueError(f"x holds a number that is not finite, at row {row}, column {column}")
-    centred = x.astype(np.float64) - x.mean(axis=0, dtype=np.float64)
-    deviation = centred.std(axis=0)
-    constant = np.ptp(x, axis=0) == 0  # exactly; the deviation of a constant need not be
-    if constant.any():
-        raise ValueError(f"x: feature {int(np.argmax(constant))} never varies: leave it out")
-    if scale:
-        centred /= deviation
-    if estimator == "plain":
-        matrix = centred.T @ centred / len(x)
-    elif estimator == "ledoit-wolf":
-        from sklearn.covariance import LedoitWolf  # half a second that only data need
-
-        matrix = LedoitWolf(assume_centered=True, store_precision=False).fit(centred).covariance_
-    else:
-        raise ValueError(f"estimator must be 'ledoit-wolf' or 'plain', not {estimator!r}")
-    if scale:  # exactly one, not one up to rounding and shrinkage: everything is then diagonal in the eigenbasis
-        root = np.sqrt(np.diagonal(matrix))
-        matrix = matrix / root[:, None] / root
-        np.fill_diagonal(matrix, 1.0)
-    return Dense((matrix + matrix.T) / 2)
 
 
 def as_covariance(cov: CovarianceLike) -> Covariance:

@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, Protocol, get_args, get_origin, get_type_hints, runtime_checkable
+from typing import Any, ClassVar, Literal, get_args, get_type_hints
 
 from r2mae.errors import UserError, nearest
 from r2mae.masking.ratios import LinearDecay, Ratio, Uniform, UniformAbove
@@ -15,17 +15,15 @@ from r2mae.masking.schemes import (
     not_taken,
     scheme_takes,
 )
+from r2mae.training.fields import above_zero, at_least, fits, in_words, short
 from r2mae.training.records import read_yaml as read_config
 
 __all__ = [
     "MACHINE_FIELDS",
     "SCHEME_DEFAULTS",
-    "HasRatios",
-    "HasTimings",
     "RunConfig",
     "given_options",
     "in_words",
-    "ratios_of",
     "read_config",
     "scheme_of",
 ]
@@ -33,7 +31,6 @@ __all__ = [
 # Far above what any run needs, and low enough that nothing spins, overflows or starts threads without end.
 _MOST_OF_ALL = 2**31 - 1
 _SEED = 2**63 - 1
-_LINE = 120  # characters of a value that an error repeats
 _MOST = {"steps": 10**9, "threads": 4096, "workers": 1024, "devices": 4096, "cl_iterations": 10_000}
 
 # These say where and how comfortably a run is computed, not what: a run may be resumed with others.
@@ -175,17 +172,17 @@ class RunConfig:
     def __post_init__(self) -> None:
         self._check_sane()
         for name in ("batch_size", "accumulate", "save_every", "devices"):
-            _at_least(self, name, 1)
+            at_least(self, name, 1)
         for name in ("steps", "validate_every", "patience", "threads", "cl_iterations", "keep_every"):
             if getattr(self, name) is not None:
-                _at_least(self, name, 1)
+                at_least(self, name, 1)
         for name in ("workers", "seed", "weight_decay", "decay", "cl_warmup", "cl_start", "cl_end"):
             if getattr(self, name) is not None:
-                _at_least(self, name, 0)
+                at_least(self, name, 0)
         for name in ("epochs", "lr"):
-            _above_zero(self, name)
+            above_zero(self, name)
         if self.clip is not None:
-            _above_zero(self, "clip")
+            above_zero(self, "clip")
         self._check_combinations()
 
     def _check_sane(self) -> None:
@@ -196,7 +193,7 @@ class RunConfig:
                 raise UserError(f"{name} holds a NUL character, which no path or name can: {value!r}")
             most = _SEED if name == "seed" else _MOST.get(name, _MOST_OF_ALL)
             if isinstance(value, int) and abs(value) > most:
-                raise UserError(f"{name} takes numbers up to {most:,}, not {_short(value)}")
+                raise UserError(f"{name} takes numbers up to {most:,}, not {short(value)}")
 
     def _check_combinations(self) -> None:
         if self.batch_size % self.accumulate:
@@ -259,8 +256,8 @@ class RunConfig:
         if "data" not in given:
             raise UserError(f"{source}: the field 'data' is missing")
         for key, kind in get_type_hints(cls).items():
-            if key in given and not _fits(given[key], kind):
-                raise UserError(f"{source}: {key} takes {in_words(kind)}, not {_short(given[key])}")
+            if key in given and not fits(given[key], kind):
+                raise UserError(f"{source}: {key} takes {in_words(kind)}, not {short(given[key])}")
         # YAML writes 2 for 2.0; a field that takes numbers holds floats.
         floats = {key for key, kind in get_type_hints(cls).items() if float in (kind, *get_args(kind))}
         try:
@@ -270,9 +267,12 @@ class RunConfig:
         exact = {k: tuple(v) if isinstance(v, list) else v for k, v in exact.items()}
         return cls(**exact)
 
-    def differences(self, other: "RunConfig") -> list[str]:
-        """Return the fields, apart from those of the machine and of measuring, in which two configurations differ."""
-        mine, theirs = self.to_dict(), other.to_dict()
+    def differences(self, other: "RunConfig", defaults: RatioDefaults | None = None) -> list[str]:
+        """Return the fields, apart from those of the machine and of measuring, in which two configurations differ.
+
+        With the wing's `defaults`, a number that is open means the wing's.
+        """
+        mine, theirs = used_fields(self, defaults), used_fields(other, defaults)
         free = MACHINE_FIELDS.union(self.measured_with)
         return [key for key in mine if key not in free and mine[key] != theirs.get(key)]
 
@@ -281,26 +281,12 @@ _DRAWN = ("sampling", "per")
 SCHEME_DEFAULTS = {field.name: field.default for field in dataclasses.fields(RunConfig) if field.name in SCHEME_OPTIONS}
 
 
-@runtime_checkable
-class HasRatios(Protocol):
-    """A wing, as far as its numbers for the schemes go."""
-
-    @property
-    def ratios(self) -> RatioDefaults:
-        """The numbers of the wing's own defaults."""
-
-
-@runtime_checkable
-class HasTimings(Protocol):
-    """A wing whose numbers depend on the configuration, such as on whose schedules a run follows."""
-
-    def ratios_of(self, config: Any) -> RatioDefaults:
-        """Return the numbers for such a run."""
-
-
-def ratios_of(wing: HasRatios, config: RunConfig) -> RatioDefaults:
-    """Return a wing's numbers for the schemes of a run."""
-    return wing.ratios_of(config) if isinstance(wing, HasTimings) else wing.ratios
+def used_fields(config: RunConfig, defaults: RatioDefaults | None) -> dict[str, Any]:
+    """Return plain types, with the numbers that a run uses where the wing's are given."""
+    try:
+        return (config if defaults is None else resolved(config, defaults)).to_dict()
+    except UserError:  # a folder of another version may hold numbers that its scheme does not take
+        return config.to_dict()
 
 
 def scheme_of(config: RunConfig, defaults: RatioDefaults) -> Scheme:
@@ -328,6 +314,44 @@ def given_options(config: RunConfig) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value != SCHEME_DEFAULTS[name]}
 
 
+def resolved(config: RunConfig, defaults: RatioDefaults) -> RunConfig:
+    """Return the configuration with the wing's numbers in place of None, as far as its scheme takes them.
+
+    Both mean the same scheme, so that a file with the numbers reruns the run of one without. What depends on the length
+    of the run (`decay`, `cl_warmup`, `cl_start`, `cl_end`) stays open.
+
+    Raises
+    ------
+    UserError
+        As :func:`scheme_of`.
+    """
+    wanted = scheme_of(config, defaults)
+    ends = range_of(config.scheme, defaults)
+    several: list[dict[str, Any]] = [{"ratio": defaults.fixed}, ends, {"low": defaults.low}, {"high": defaults.high}]
+    if wanted.curriculum is not None:
+        several.append({"cl_iterations": wanted.curriculum.iterations})
+    for numbers in several:
+        if all(getattr(config, name) is None for name in numbers):
+            filled = dataclasses.replace(config, **numbers)
+            if _same_scheme(filled, wanted, defaults):
+                config = filled
+    return config
+
+
+def range_of(scheme: str, defaults: RatioDefaults) -> dict[str, float]:
+    """Return the wing's low and high of a scheme: the dynamic ones may have ends of their own."""
+    ends = {"dynamic": defaults.dynamic, "r2mae-dynamic": defaults.above or defaults.dynamic}.get(scheme)
+    high, low = ends or (defaults.high, defaults.low)
+    return {"low": low, "high": high}
+
+
+def _same_scheme(config: RunConfig, wanted: Scheme, defaults: RatioDefaults) -> bool:
+    try:
+        return scheme_of(config, defaults) == wanted
+    except UserError:  # it does not take the number
+        return False
+
+
 def _with_schedule(ratio: Ratio, config: RunConfig) -> Ratio:
     """Put the user's own decay, sampling and ratios by sample into a ratio that has them."""
     if isinstance(ratio, Uniform):
@@ -353,52 +377,3 @@ def _with_curriculum(scheme: Scheme, config: RunConfig) -> Scheme:
         iterations=config.cl_iterations or scheme.curriculum.iterations,
     )
     return dataclasses.replace(scheme, curriculum=curriculum)
-
-
-def in_words(kind: Any) -> str:
-    """Say what values a field takes: "a number", "one of adam, adamw" and so on."""
-    words = {float: "a number", int: "a whole number", bool: "true or false", str: "text"}
-    if kind in words:
-        return words[kind]
-    if get_origin(kind) is Literal:
-        return "one of " + ", ".join(get_args(kind))
-    if get_origin(kind) is tuple:
-        return f"a list of {in_words(get_args(kind)[0])}"
-    return " or ".join(in_words(part) for part in get_args(kind) if part is not type(None))
-
-
-def _fits(value: Any, kind: Any) -> bool:
-    if get_origin(kind) is ClassVar:
-        return True
-    if get_origin(kind) is Literal:
-        return value in get_args(kind)
-    if get_origin(kind) is tuple:
-        return isinstance(value, list | tuple) and all(_fits(entry, get_args(kind)[0]) for entry in value)
-    if get_args(kind):
-        return any(_fits(value, part) for part in get_args(kind))
-    if isinstance(value, bool) and kind is not bool:
-        return False
-    return isinstance(value, int | float) if kind is float else isinstance(value, kind)
-
-
-def _short(value: Any) -> str:
-    """Write a value into a line: Python itself refuses to write whole numbers of thousands of digits."""
-    if isinstance(value, int) and abs(value) >= 10**30:
-        return "a number of more than 30 digits"
-    try:
-        told = repr(value)
-    except ValueError:  # such a number inside a list
-        return f"a {type(value).__name__} with a huge number"
-    return told if len(told) <= _LINE else f"{told[:_LINE]} …"
-
-
-def _at_least(config: RunConfig, name: str, bound: int) -> None:
-    value = getattr(config, name)
-    if not isinstance(value, int | float) or isinstance(value, bool) or not value >= bound:
-        raise UserError(f"{name} must be {bound} or more, not {_short(value)}")
-
-
-def _above_zero(config: RunConfig, name: str) -> None:
-    value = getattr(config, name)
-    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value < float("inf"):
-        raise UserError(f"{name} must be a finite number above 0, not {_short(value)}")

@@ -14,12 +14,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-import torch
 import yaml
 
 from r2mae.errors import UserError
 from r2mae.files import UNFINISHED, atomic_write, write_json
-from r2mae.training.config import RunConfig
+from r2mae.masking.schemes import RatioDefaults
+from r2mae.training.config import RunConfig, resolved, used_fields
 from r2mae.training.records import (
     Description,
     read_description,
@@ -86,15 +86,17 @@ class RunFolder:
             raise UserError(f"{self.path} is not a run folder: it has no config.yaml")
         return read_yaml(self.config_file)
 
-    def claim(self, config: RunConfig, fingerprint: str) -> None:
+    def claim(self, config: RunConfig, fingerprint: str, defaults: RatioDefaults | None = None) -> None:
         """Write configuration and data's fingerprint into a new folder, or compare them with those that are there.
+
+        With the wing's `defaults`, numbers that the configuration leaves open are written as they are used.
 
         Raises
         ------
         UserError
             If the folder belongs to another configuration or other data, or holds something else than a run.
         """
-        self.check(config)
+        self.check(config, defaults)
         if self.config_file.exists():
             known = read_fingerprint(self.data_file) if self.data_file.exists() else fingerprint
             if known != fingerprint:
@@ -103,9 +105,10 @@ class RunFolder:
         write_json(self.environment_file, environment())
         write_json(self.data_file, {"data": config.data, "fingerprint": fingerprint})
         with atomic_write(self.config_file) as file:
-            yaml.safe_dump(config.to_dict(), file, sort_keys=False)
+            used = config if defaults is None else resolved(config, defaults)
+            yaml.safe_dump(used.to_dict(), file, sort_keys=False)
 
-    def check(self, config: RunConfig) -> None:
+    def check(self, config: RunConfig, defaults: RatioDefaults | None = None) -> None:
         """Refuse a folder of another configuration, or with something else than a run in it; data are not looked at.
 
         Raises
@@ -115,12 +118,13 @@ class RunFolder:
         """
         if self.config_file.exists():
             there = type(config).from_dict(self._own(config), source=str(self.config_file))
-            different = config.differences(there)
+            different = config.differences(there, defaults)
             if different:
                 name = different[0]
+                yours, its = (used_fields(one, defaults)[name] for one in (config, there))
                 raise UserError(
-                    f"{self.path} belongs to another configuration ({name} is {getattr(there, name)!r} there and "
-                    f"{getattr(config, name)!r} here): choose another --out, or repeat the options of that run"
+                    f"{self.path} belongs to another configuration ({name} is {its!r} there and "
+                    f"{yours!r} here): choose another --out, or repeat the options of that run"
                 )
             return
         own = {self.environment_file.name, self.data_file.name}  # all that a crash can leave before config.yaml
@@ -197,6 +201,8 @@ class FolderLock:
 
 def environment() -> dict[str, Any]:
     """Describe the machine and the libraries of a run."""
+    import torch  # a mistyped folder is told before it is loaded
+
     versions = {}
     for name in _LIBRARIES:
         try:

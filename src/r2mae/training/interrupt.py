@@ -1,5 +1,6 @@
 """Ctrl-C and SIGTERM: finish the step, save, and say how to go on; a second signal stops at once."""
 
+import multiprocessing
 import os
 import signal
 import threading
@@ -7,6 +8,10 @@ from types import FrameType
 from typing import Any
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_LINE = b"r2mae: stopping after this step, to save it (once more: at once); the same command goes on from there\n"
+
+TOLD = "told"
+"""Argument of a KeyboardInterrupt whose line has been written already."""
 
 
 class Stopped(BaseException):
@@ -52,4 +57,5 @@ class StopRequest:
         if self.number is not None:
             raise Stopped(number)
         self.number = number
-        os.write(2, b"\nr2mae: stopping after this step, to save it; once more stops at once\n")
+        if multiprocessing.parent_process() is None:  # for a worker of a comparison, its parent speaks
+            os.write(2, b"\n" * os.isatty(2) + _LINE)  # on a terminal there is a bar, or ^C

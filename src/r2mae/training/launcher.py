@@ -11,11 +11,9 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+from lightning.fabric.utilities.distributed import _set_num_threads_if_needed
 from lightning.pytorch.strategies import DDPStrategy
-from lightning.pytorch.strategies.launchers.subprocess_script import (
-    _set_num_threads_if_needed,
-    _SubprocessScriptLauncher,
-)
+from lightning.pytorch.strategies.launchers.subprocess_script import _SubprocessScriptLauncher
 
 from r2mae.errors import UserError
 from r2mae.training.ranks import GOES_ON, LEADER

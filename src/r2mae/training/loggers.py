@@ -2,16 +2,37 @@
 
 import os
 import secrets
-
-from lightning.pytorch.loggers import Logger, MLFlowLogger, TensorBoardLogger, WandbLogger
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
 
 from r2mae.errors import UserError
 from r2mae.files import write_json
 from r2mae.training.config import RunConfig
 from r2mae.training.folder import RunFolder, read_json
 
+if TYPE_CHECKING:
+    from lightning.pytorch.loggers import Logger
 
-def make_logger(config: RunConfig, folder: RunFolder) -> Logger | bool:
+# Packages of which a tracker needs one.
+_NEEDS = {"tensorboard": ("tensorboard", "tensorboardX"), "wandb": ("wandb",), "mlflow": ("mlflow",)}
+
+
+def check_logger(name: str) -> None:
+    """Refuse a tracker whose library is missing, before anything is read or written.
+
+    Raises
+    ------
+    UserError
+        With the package to install.
+    """
+    if name in _NEEDS and not any(find_spec(package) for package in _NEEDS[name]):
+        raise UserError(
+            f"the logger {name!r} needs the package {_NEEDS[name][0]}, which is not installed: "
+            f"pip install {_NEEDS[name][0]}, or leave --logger out"
+        )
+
+
+def make_logger(config: RunConfig, folder: RunFolder) -> "Logger | bool":
     """Return the tracker that a configuration names.
 
     Its files lie in the run folder; MLflow goes to ``MLFLOW_TRACKING_URI`` where that is set.
@@ -19,9 +40,12 @@ def make_logger(config: RunConfig, folder: RunFolder) -> Logger | bool:
     Raises
     ------
     UserError
-        If its library is not installed.
+        If its library is not installed, or not the one that Lightning wants.
     """
-    # Cells of a comparison end in row/seed; the last name alone would be the same for all rows.
+    from lightning.pytorch.loggers import MLFlowLogger, TensorBoardLogger, WandbLogger
+
+    check_logger(config.logger)
+    # Runs of a comparison end in row/seed; the last name alone would be the same for all rows.
     name = "-".join(folder.path.resolve().parts[-2:])
     try:
         match config.logger:
@@ -37,10 +61,9 @@ def make_logger(config: RunConfig, folder: RunFolder) -> Logger | bool:
                 return MLFlowLogger(experiment_name="r2mae", run_name=name, tracking_uri=uri)
             case _:
                 return False
-    except ModuleNotFoundError as error:
-        raise UserError(
-            f"the logger {config.logger!r} is not installed: pip install {config.logger} ({str(error).split('.')[0]})"
-        ) from None
+    except ModuleNotFoundError as error:  # there, but too old
+        reason = " ".join(str(error).split())
+        raise UserError(f"the logger {config.logger!r} cannot be used ({reason}): leave --logger out") from None
 
 
 def _identity(folder: RunFolder) -> str:

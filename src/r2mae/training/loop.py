@@ -17,16 +17,17 @@ from torch.utils.data import DataLoader, Dataset
 from r2mae.errors import UserError
 from r2mae.masking.keys import Key
 from r2mae.training.checkpoint import EARLY, SECONDS, STEP, AtomicCheckpointIO, read_checkpoint
-from r2mae.training.config import RunConfig, ratios_of, scheme_of
+from r2mae.training.config import RunConfig, scheme_of
 from r2mae.training.devices import cpu_threads, lightning_device
 from r2mae.training.folder import FolderLock, RunFolder
-from r2mae.training.interrupt import Stopped, StopRequest
+from r2mae.training.interrupt import TOLD, Stopped, StopRequest
 from r2mae.training.keeper import EarlyStopping, Keeper
 from r2mae.training.launcher import WatchedStrategy, loss_of_a_process
-from r2mae.training.loggers import make_logger
+from r2mae.training.loggers import check_logger, make_logger
 from r2mae.training.memory import freed_memory_kept
 from r2mae.training.metrics import MetricsFile
 from r2mae.training.module import Pretraining
+from r2mae.training.numbers import ratios_of
 from r2mae.training.order import BatchOrder
 from r2mae.training.progress import Reporter, Silent
 from r2mae.training.quiet import quiet_lightning
@@ -100,15 +101,17 @@ def fit(
         For a folder of another configuration or in use, a damaged checkpoint, or a non-finite loss.
     """
     FOLLOWING.start()
-    scheme = scheme_of(config, ratios_of(wing, config))  # mistakes are found before anything is written
+    numbers = ratios_of(wing, config)
+    scheme = scheme_of(config, numbers)  # mistakes are found before anything is written
     lightning_device(config.device)
     if data is not None:
         check_room(config, wing, data)
+    check_logger(config.logger)
     folder, rank = RunFolder(out), process_rank(config.devices)
     with FolderLock(folder.path) if rank == 0 else nullcontext(), cpu_threads(config.threads):
         known = folder.config_file.exists() or rank > 0
         if folder.config_file.exists():
-            folder.claim(config, wing.fingerprint(config))
+            folder.claim(config, wing.fingerprint(config), numbers)
         if folder.trained:
             there = folder.description
             return Fitted(folder, there.steps, 0, False, there.seconds)
@@ -116,7 +119,7 @@ def fit(
             data = wing.load(config)
             check_room(config, wing, data)
         if not known:
-            folder.claim(config, wing.fingerprint(config))
+            folder.claim(config, wing.fingerprint(config), numbers)
         if rank == 0:
             folder.sweep()
         total = config.total_steps(len(data.train))
@@ -197,7 +200,7 @@ def _train(
                     trainer.fit(module, _loader(data.train, order, config, trainer), ckpt_path=path, weights_only=True)
         except Stopped as stopped:
             if stopped.number == signal.SIGINT:
-                raise KeyboardInterrupt from None
+                raise KeyboardInterrupt(TOLD) from None
             raise SystemExit(128 + stopped.number) from None
         except (RuntimeError, KeyError) as error:
             if checkpoint is None or "state_dict" not in str(error):

@@ -13,7 +13,7 @@ from r2mae.experiments.theory.data import Matrix
 from r2mae.experiments.theory.trust import SEEN, Shape, shape_of
 from r2mae.files import write_json, write_rows
 from r2mae.theory.advise import PEAK, Advice, Curves, Stakes, advise
-from r2mae.theory.covariance import from_data
+from r2mae.theory.sample import from_data
 
 USUAL = (0.15, 0.5, 0.75)  # BERT's, half, and the image autoencoders'
 

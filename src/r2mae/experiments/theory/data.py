@@ -17,7 +17,7 @@ _TABLES = (".csv", ".tsv", ".txt")
 _PATHS = "a .npy, .csv, .tsv or .h5ad file, or images (a folder, .npz or idx file)"
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Matrix:
     """Data as the theory takes them: finite, every feature varies.
 
@@ -37,6 +37,9 @@ class Matrix:
     values: Float[np.ndarray, "n d"]
     features: tuple[str, ...]
     notes: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        return f"Matrix({self.name!r}: {self.values.shape[0]:,} samples of {self.values.shape[1]:,} features)"
 
 
 def load_matrix(source: str | Path, *, max_features: int = MAX_FEATURES) -> Matrix:

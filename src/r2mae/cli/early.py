@@ -1,0 +1,41 @@
+"""What can be told before torch is loaded: run folders and data that are not there, a tracker that is not installed."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from r2mae.experiments.wings import wing_of_run
+from r2mae.training.config import RunConfig
+from r2mae.training.folder import RunFolder
+from r2mae.training.loggers import check_logger
+
+if TYPE_CHECKING:
+    from r2mae.experiments.wing import Wing
+
+
+def check_run(wing: "Wing", config: RunConfig) -> None:
+    """Find the mistakes of a run that need no library."""
+    check_logger(config.logger)
+    for name in ("check_source", "check"):  # a wing may have either
+        if hasattr(wing, name):
+            getattr(wing, name)(config)
+
+
+def check_source(wing: "Wing", config: RunConfig, data: str) -> None:
+    """Refuse data that are not there."""
+    if hasattr(wing, "check_source"):
+        wing.check_source(replace(config, data=data))
+
+
+def open_run(path: Path) -> "tuple[Wing, RunConfig]":
+    """Return the wing and the configuration of a run folder.
+
+    Raises
+    ------
+    UserError
+        If there is no such folder, or no run in it.
+    """
+    folder = RunFolder(path)
+    written = folder.read_config()
+    wing = wing_of_run(written, path)
+    return wing, wing.config.from_dict(written, source=str(folder.config_file))

@@ -1,0 +1,59 @@
+"""What a field of a configuration takes, in words and as a check."""
+
+from typing import Any, ClassVar, Literal, get_args, get_origin
+
+from r2mae.errors import UserError
+
+_LINE = 120  # characters of a value that an error repeats
+
+
+def in_words(kind: Any) -> str:
+    """Say what values a field takes: "a number", "one of adam, adamw" and so on."""
+    words = {float: "a number", int: "a whole number", bool: "true or false", str: "text"}
+    if kind in words:
+        return words[kind]
+    if get_origin(kind) is Literal:
+        return "one of " + ", ".join(get_args(kind))
+    if get_origin(kind) is tuple:
+        return f"a list of {in_words(get_args(kind)[0])}"
+    return " or ".join(in_words(part) for part in get_args(kind) if part is not type(None))
+
+
+def fits(value: Any, kind: Any) -> bool:
+    """Return whether a value is of the type that a field is annotated with."""
+    if get_origin(kind) is ClassVar:
+        return True
+    if get_origin(kind) is Literal:
+        return value in get_args(kind)
+    if get_origin(kind) is tuple:
+        return isinstance(value, list | tuple) and all(fits(entry, get_args(kind)[0]) for entry in value)
+    if get_args(kind):
+        return any(fits(value, part) for part in get_args(kind))
+    if isinstance(value, bool) and kind is not bool:
+        return False
+    return isinstance(value, int | float) if kind is float else isinstance(value, kind)
+
+
+def short(value: Any) -> str:
+    """Write a value into a line: Python itself refuses to write whole numbers of thousands of digits."""
+    if isinstance(value, int) and abs(value) >= 10**30:
+        return "a number of more than 30 digits"
+    try:
+        told = repr(value)
+    except ValueError:  # such a number inside a list
+        return f"a {type(value).__name__} with a huge number"
+    return told if len(told) <= _LINE else f"{told[:_LINE]} …"
+
+
+def at_least(config: object, name: str, bound: int) -> None:
+    """Refuse a field that is no number, or below a bound."""
+    value = getattr(config, name)
+    if not isinstance(value, int | float) or isinstance(value, bool) or not value >= bound:
+        raise UserError(f"{name} must be {bound} or more, not {short(value)}")
+
+
+def above_zero(config: object, name: str) -> None:
+    """Refuse a field that is no finite number above zero."""
+    value = getattr(config, name)
+    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value < float("inf"):
+        raise UserError(f"{name} must be a finite number above 0, not {short(value)}")

@@ -1,0 +1,28 @@
+"""A wing's numbers for the schemes of a run."""
+
+from typing import Any, Protocol, runtime_checkable
+
+from r2mae.masking.schemes import RatioDefaults
+from r2mae.training.config import RunConfig
+
+
+@runtime_checkable
+class HasRatios(Protocol):
+    """A wing, as far as its numbers for the schemes go."""
+
+    @property
+    def ratios(self) -> RatioDefaults:
+        """The numbers of the wing's own defaults."""
+
+
+@runtime_checkable
+class HasTimings(Protocol):
+    """A wing whose numbers depend on the configuration, such as on whose schedules a run follows."""
+
+    def ratios_of(self, config: Any) -> RatioDefaults:
+        """Return the numbers for such a run."""
+
+
+def ratios_of(wing: HasRatios, config: RunConfig) -> RatioDefaults:
+    """Return a wing's numbers for the schemes of a run."""
+    return wing.ratios_of(config) if isinstance(wing, HasTimings) else wing.ratios

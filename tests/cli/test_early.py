@@ -1,0 +1,59 @@
+"""What is told before any heavy library is loaded."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+HEAVY = ("torch", "lightning", "transformers", "anndata", "sklearn", "matplotlib")
+LINES = {
+    "pretrain images none.npz": "none.npz: no such file or folder",
+    "pretrain images minst": "did you mean 'mnist'?",
+    "pretrain cells none.h5ad": "none.h5ad does not exist",
+    "pretrain text none.txt": "none.txt does not exist",
+    "pretrain digits --logger wandb": "needs the package wandb",
+    "compare images none.npz": "none.npz: no such file or folder",
+    "compare cells none.h5ad": "none.h5ad does not exist",
+    "evaluate none": "there is no run folder none",
+    "evaluate run --data none.npz": "none.npz: no such file or folder",
+    "evaluate run": "gone.npz: no such file or folder",
+    "embed none digits": "there is no run folder none",
+    "embed run none.npz": "none.npz: no such file or folder",
+    "runs none": "there is no folder none",
+    "runs .": "1 new in .",
+    "theory advise none.npy": "none.npy: no such file or folder",
+    "reproduce fig9": "unknown artefact 'fig9'",
+}
+_PROBE = """
+import sys
+from r2mae.cli.main import main
+for line in sys.argv[1].split(";"):
+    code = main(line.split())
+    print(code, *[name for name in %r if name in sys.modules], flush=True)
+    sys.stderr.flush()
+"""
+
+
+def test_mistakes_are_told_before_heavy_libraries_are_loaded(tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "config.yaml").write_text("wing: images\ndata: gone.npz\n")
+    lines = [line for line in LINES if not line.startswith("theory")]  # which needs SciPy alone, and no torch
+    done = subprocess.run(
+        [sys.executable, "-c", _PROBE % (HEAVY,), ";".join(lines)],
+        capture_output=True, text=True, check=True, cwd=tmp_path,
+    )  # fmt: skip
+    told = [line for line in done.stdout.splitlines() if line[0] in "02" and line[1:].strip() in ("", *HEAVY)]
+    assert told == ["0" if line == "runs ." else "2" for line in lines], done.stdout
+    for line in lines:
+        assert LINES[line] in done.stderr + done.stdout
+
+
+@pytest.mark.parametrize("line", [line for line in LINES if line.startswith("theory")])
+def test_theory_needs_no_torch_for_a_mistake(tmp_path: Path, line: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", _PROBE % (("torch", "anndata"),), line],
+        capture_output=True, text=True, check=True, cwd=tmp_path,
+    )  # fmt: skip
+    assert done.stdout.strip() == "2"
+    assert LINES[line] in done.stderr

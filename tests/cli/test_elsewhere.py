@@ -1,0 +1,158 @@
+"""`r2mae evaluate RUN --data OTHER`: a finished run on other data than its own."""
+
+import json
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+import anndata
+import numpy as np
+import pandas as pd
+import pytest
+from scipy.sparse import csr_matrix
+from sklearn.datasets import load_digits
+
+from r2mae.cells.config import CellsConfig
+from r2mae.cells.wing import WING as CELLS
+from r2mae.cli.main import main
+from r2mae.experiments.cell import pretrain
+from r2mae.images.config import ImagesConfig
+from r2mae.images.wing import WING as IMAGES
+from r2mae.text.config import TextConfig
+from r2mae.text.wing import WING as TEXT
+
+Run = Callable[[str], tuple[int, str, str]]
+
+
+def cells(path: Path, genes: list[str], seed: int, **columns: object) -> None:
+    rng, count = np.random.default_rng(seed), 40
+    counts = rng.poisson(1.0, (count, len(genes))).astype(np.float32)
+    counts[:, 0] += 1
+    obs = {"donor": [f"d{i % 4}" for i in range(count)], "kind": [f"kind {i % 2}" for i in range(count)], **columns}
+    table = pd.DataFrame(obs, index=[f"c{i}" for i in range(count)])
+    adata = anndata.AnnData(csr_matrix(counts), obs=table, var=pd.DataFrame(index=genes))
+    with anndata.settings.override(allow_write_nullable_strings=True):
+        adata.write_h5ad(path)
+
+
+def text(path: Path, seed: int) -> None:
+    draw = random.Random(seed)
+    words = ["snow", "river", "stone", "bright", "morning", "walks", "under", "green", "hills", "slowly"]
+    path.write_text("\n\n".join(" ".join(draw.choices(words, k=40)) for _ in range(60)))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished run of every wing, and other data."""
+    folder = tmp_path_factory.mktemp("elsewhere")
+    digits = load_digits()
+    pixels = np.rint(digits.images * 15).astype(np.uint8)
+    np.savez(folder / "a.npz", images=pixels[:300], labels=digits.target[:300])
+    np.savez(folder / "b.npz", images=255 - pixels[300:600], labels=digits.target[300:600])
+    np.savez(folder / "large.npz", images=np.kron(pixels[:20], np.ones((2, 2), np.uint8)))
+    np.savez(folder / "colour.npz", images=np.repeat(pixels[:20, :, :, None], 3, axis=3))
+    genes = [f"g{i}" for i in range(12)]
+    cells(folder / "a.h5ad", genes, 0)
+    cells(folder / "b.h5ad", [*genes[::-1][:9], "new"], 1)
+    cells(folder / "alien.h5ad", ["x", "y", "z"], 2)
+    cells(folder / "bare.h5ad", genes, 3, kind=np.arange(40))
+    text(folder / "a.txt", 0)
+    text(folder / "b.txt", 1)
+    (folder / "short.txt").write_text("snow")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("R2MAE_CACHE", str(folder / "cache"))
+        small = {"epochs": 1, "threads": 1, "seed": 0}
+        images = ImagesConfig(data=str(folder / "a.npz"), hidden=16, latent=8, **small)
+        pretrain(images, IMAGES, folder / "images")
+        of_cells = CellsConfig(
+            data=str(folder / "a.h5ad"), donor_key="donor", labels=("kind",), n_hidden=8, n_latent=4, batch_size=20,
+            **small,
+        )  # fmt: skip
+        pretrain(of_cells, CELLS, folder / "cells")
+        of_text = TextConfig(
+            data=str(folder / "a.txt"), vocab_size=300, sequence_length=16, hidden_size=8, layers=1, heads=1,
+            intermediate_size=16, batch_size=8, validation=0.1, **small,
+        )  # fmt: skip
+        pretrain(of_text, TEXT, folder / "text")
+    return folder
+
+
+@pytest.fixture
+def run(folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("R2MAE_CACHE", str(folder / "cache"))
+
+    def call(line: str) -> tuple[int, str, str]:
+        code = main(line.split())
+        return code, *capsys.readouterr()
+
+    return call
+
+
+@pytest.mark.parametrize(
+    ("wing", "other", "score"),
+    [("images", "b.npz", "probe_accuracy"), ("cells", "b.h5ad", "score"), ("text", "b.txt", "loss")],
+)
+def test_a_run_is_measured_on_other_data(run: Run, folder: Path, wing: str, other: str, score: str) -> None:
+    before = {file: file.read_bytes() for file in (folder / wing).rglob("*") if file.is_file()}
+    own = json.loads(run(f"evaluate {wing} --json")[1])
+    code, out, _ = run(f"evaluate {wing} --data {other} --json")
+    answer = json.loads(out)
+    assert code == 0
+    assert (Path(own["data"]).stem, answer["data"]) == ("a", other)
+    assert answer["scores"].keys() == own["scores"].keys()
+    assert np.isfinite(answer["scores"][score])
+    assert answer["scores"] != own["scores"]
+    assert own["scores"] == json.loads(before[folder / wing / "results.json"])["scores"]
+    assert {file: file.read_bytes() for file in before} == before
+    assert f"measured on {other} in" in run(f"evaluate {wing} --data {other}")[1]
+
+
+def test_the_probe_is_fitted_on_the_other_data(run: Run, folder: Path) -> None:
+    """Labels of the other data that the run never saw are learned there."""
+    with np.load(folder / "b.npz") as stored:
+        np.savez(folder / "named.npz", images=stored["images"], labels=np.array(list("abcdefghij"))[stored["labels"]])
+    answers = [json.loads(run(f"evaluate images --data {name}.npz --json")[1]) for name in ("named", "b")]
+    assert answers[0]["scores"] == answers[1]["scores"]
+
+
+def test_images_are_brought_to_the_size_of_the_model(run: Run) -> None:
+    code, _, err = run("evaluate images --data large.npz")
+    assert (code, err.count("\n")) == (2, 1)
+    assert "large.npz has images of 16 x 16 x 1, and the model takes 8 x 8 x 1: add --resize 8" in err
+    assert run("evaluate images --data large.npz --resize 8")[0] == 0
+
+
+REFUSED = {
+    "images --data colour.npz": "has images of 8 x 8 x 3, and the model takes 8 x 8 x 1: bring them to the size and",
+    "images --data none.npz": "none.npz: no such file",
+    "images --data a.npz": "is what images was trained on: leave --data out",
+    "images --resize 8": "--resize is for other data: name them, --data OTHER",
+    "images --data b.npz --layer counts": "which has no --layer: leave it out",
+    "cells --data alien.h5ad": "alien.h5ad",
+    "cells --data none.h5ad": "none.h5ad does not exist",
+    "cells --data b.h5ad --layer raw": "has no layer 'raw'",
+    "text --data none.txt": "none.txt does not exist",
+    "text --data short.txt": "less than one sequence of 16",
+    "text glue --task sst2 --data b.txt": "glue has its own data: leave --data out",
+}
+
+
+@pytest.mark.parametrize("line", REFUSED)
+def test_what_does_not_fit_is_refused_in_a_line(run: Run, line: str) -> None:
+    code, _, err = run(f"evaluate {line}")
+    assert (code, len(err.strip().splitlines())) == (2, 1), err
+    assert REFUSED[line] in err
+
+
+def test_cells_are_mapped_by_gene_and_all_of_them_reconstructed(folder: Path) -> None:
+    architecture = json.loads((folder / "cells" / "model.json").read_text())["architecture"]
+    config = CellsConfig(data="", donor_key="donor", labels=("kind",))
+    changed, data = CELLS.elsewhere(config, str(folder / "b.h5ad"), architecture)
+    assert changed.data == str(folder / "b.h5ad")
+    assert data.table.genes == tuple(architecture["genes"])
+    assert data.validation is not None and len(data.validation) == 40
+    counts = data.table.counts.rows(np.arange(40)).toarray()
+    stored = anndata.read_h5ad(folder / "b.h5ad").to_df()
+    np.testing.assert_array_equal(counts[:, 11], stored["g11"])
+    assert not counts[:, 0].any()  # g0 is not among the other genes

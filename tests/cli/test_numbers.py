@@ -1,0 +1,89 @@
+"""The numbers that a run uses stand in its help, in what is printed, and in its folder."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import yaml
+
+from r2mae.cli.main import main
+from r2mae.experiments.wings import get_wing
+from r2mae.registry import WINGS
+
+Run = Callable[[str], str]
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    monkeypatch.chdir(tmp_path)
+
+    def call(line: str) -> str:
+        try:
+            code = main(line.split())
+        except SystemExit as stop:
+            code = int(stop.code or 0)
+        out, err = capsys.readouterr()
+        assert code == 0, err
+        return out
+
+    return call
+
+
+@pytest.mark.parametrize("command", ["pretrain", "compare"])
+@pytest.mark.parametrize("wing", WINGS)
+def test_the_help_has_the_wings_numbers(run: Run, command: str, wing: str) -> None:
+    told = " ".join(run(f"{command} {wing} --help").split())
+    numbers = get_wing(wing).ratios
+    whose = "ours: the paper gives none" if numbers.ours else "the paper's"
+    assert f"`cl` and `cl-k0`. By default {numbers.fixed:g} ({whose})." in told
+    assert f"Lower end of the range of ratios. By default {numbers.low:g}" in told
+    assert f"Upper end of the range of ratios. By default {numbers.high:g}" in told
+
+
+def test_a_number_of_the_file_is_the_default_that_the_help_names(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "own.yaml").write_text("wing: images\ndata: digits\nlow: 0.4\n")
+    told = " ".join(run("pretrain --config own.yaml --help").split())
+    assert "Lower end of the range of ratios. (type: float | null, default: 0.4)" in told
+
+
+def test_what_is_printed_and_kept_has_no_open_number(run: Run, tmp_path: Path) -> None:
+    printed = yaml.safe_load(run("pretrain digits --scheme r2mae-cl --print-config"))
+    assert (printed["ratio"], printed["low"], printed["high"], printed["cl_iterations"]) == (None, 0.5, 0.9, 4)
+    line = "pretrain digits --scheme fixed --epochs 1 --hidden 8 --latent 4 --threads 1 --out"
+    run(f"{line} a")
+    kept = yaml.safe_load((tmp_path / "a" / "config.yaml").read_text())
+    assert (kept["ratio"], kept["low"], kept["high"], kept["cl_iterations"]) == (0.7, None, None, None)
+    assert "finished already" in run(f"{line} a")
+    assert "finished already" in run(f"{line} a --ratio 0.7")
+    run("pretrain --config a/config.yaml --out b")
+    assert (tmp_path / "a" / "model.safetensors").read_bytes() == (tmp_path / "b" / "model.safetensors").read_bytes()
+    assert (tmp_path / "a" / "metrics.csv").read_bytes() == (tmp_path / "b" / "metrics.csv").read_bytes()
+    kept["ratio"] = None  # as earlier versions wrote it
+    (tmp_path / "a" / "config.yaml").write_text(yaml.safe_dump(kept, sort_keys=False))
+    assert "finished already" in run(f"{line} a")
+
+
+def test_a_comparison_prints_no_scheme_beside_its_schemes(run: Run, tmp_path: Path) -> None:
+    text = run("compare digits --schemes fixed dynamic --print-config")
+    printed = yaml.safe_load(text)
+    assert "scheme" not in printed and "seed" not in printed
+    assert (printed["ratio"], printed["low"], printed["high"]) == (0.7, 0.5, 0.9)
+    (tmp_path / "c.yaml").write_text(text)
+    assert run("compare --config c.yaml --print-config") == text
+    printed = yaml.safe_load(run("compare digits --schemes fixed r2mae --ratios 0.3 --print-config"))
+    assert (printed["ratio"], printed["low"]) == (None, 0.5)
+    printed = yaml.safe_load(run("compare digits --schemes fixed --ratios 0.3 --print-config"))
+    assert (printed["ratio"], printed["low"], printed["high"]) == (None, None, None)
+
+
+def test_a_comparison_of_an_earlier_version_goes_on(run: Run, tmp_path: Path) -> None:
+    line = "compare digits --schemes r2mae --seeds 1 --epochs 1 --hidden 8 --latent 4 --jobs 1 --out c"
+    run(line)
+    (file,) = (tmp_path / "c").glob("runs/*/*/config.yaml")
+    kept = yaml.safe_load(file.read_text())
+    assert (kept["low"], kept["high"]) == (0.5, 0.9)
+    file.write_text(yaml.safe_dump({**kept, "low": None, "high": None}, sort_keys=False))
+    weights = file.with_name("model.safetensors")
+    before = weights.stat().st_mtime_ns
+    run(line)
+    assert weights.stat().st_mtime_ns == before

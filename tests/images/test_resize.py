@@ -1,0 +1,58 @@
+"""Images that are not square: squashed, or cropped."""
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from r2mae.errors import UserError
+from r2mae.images.config import ImagesConfig
+from r2mae.images.data import load_images, load_splits
+from r2mae.images.wing import WING
+
+
+def stripes(width, height):
+    """Return an image of 0, 100 and 200 in three equal parts along its longer side."""
+    values = np.repeat(np.array([0, 100, 200], np.uint8), max(width, height) // 3)
+    return np.tile(values, (height, 1)) if width > height else np.tile(values[:, None], (1, width))
+
+
+@pytest.mark.parametrize("size", [(12, 4), (4, 12)])
+def test_crop_keeps_the_middle_and_squash_everything(tmp_path, size):
+    Image.fromarray(stripes(*size)).save(tmp_path / "a.png")
+    np.save(tmp_path / "a.npy", stripes(*size)[None])
+    for source in (tmp_path, tmp_path / "a.npy"):
+        squashed, cropped = (load_images(source, resize=4, resize_mode=mode)[0].images for mode in ("squash", "crop"))
+        assert squashed.shape == cropped.shape == (1, 4, 4, 1)
+        assert (cropped == 100).all()
+        assert squashed.min() < 50 < 150 < squashed.max()
+        np.testing.assert_array_equal(load_images(source, resize=4)[0].images, squashed)
+
+
+def test_crop_scales_the_shorter_side(tmp_path):
+    image = np.kron(np.eye(4, 6, dtype=np.uint8) * 200, np.ones((2, 2), np.uint8))
+    np.save(tmp_path / "a.npy", image[None])
+    cropped = load_images(tmp_path / "a.npy", resize=4, resize_mode="crop")[0].images[0, ..., 0]
+    scaled = np.asarray(Image.fromarray(image).resize((6, 4), Image.Resampling.BILINEAR))
+    np.testing.assert_allclose(cropped, scaled[:, 1:5], atol=1)
+
+
+def test_a_run_and_its_embedding_crop_alike(tmp_path):
+    rng = np.random.default_rng(0)
+    np.save(tmp_path / "a.npy", rng.integers(0, 255, (20, 6, 9), np.uint8))
+    config = ImagesConfig(data=str(tmp_path / "a.npy"), resize=4, resize_mode="crop", hidden=8, latent=4)
+    data = WING.load(config)
+    assert data.splits.train.shape == (4, 4, 1)
+    wanted = load_splits(config.data, resize=4, resize_mode="crop").train.images
+    np.testing.assert_array_equal(data.splits.train.images, wanted)
+    assert not np.array_equal(wanted, load_splits(config.data, resize=4).train.images)
+    task, model = WING.build(data.architecture)
+    model.eval()
+    as_run = WING.embed(config, task, model, config.data)["embedding"]
+    squashed = WING.embed(config, task, model, config.data, resize_mode="squash")["embedding"]
+    assert as_run.shape == squashed.shape
+    assert not np.array_equal(as_run, squashed)
+
+
+def test_crop_without_a_size_is_refused():
+    with pytest.raises(UserError, match="add --resize N"):
+        ImagesConfig(data="x", resize_mode="crop")
