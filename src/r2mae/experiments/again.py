@@ -2,6 +2,7 @@
 
 import logging
 from pathlib import Path
+from typing import Any
 
 from r2mae.errors import UserError
 from r2mae.experiments.finished import comparison_of, finished_cells
@@ -41,7 +42,7 @@ def gather_again(out: Path) -> Comparison:
         return found
 
 
-def _before(out: Path) -> dict[str, object]:
+def _before(out: Path) -> dict[str, Any]:
     """Return the configuration that the last report told, empty where there is none."""
     try:
         config = read_json(out / "results.json").get("config")
