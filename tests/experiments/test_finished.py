@@ -106,6 +106,6 @@ def test_what_is_unfinished_or_foreign_is_left_out(made: Path, tmp_path: Path) -
     shutil.copytree(made, out)
     (out / "runs" / "dynamic" / "seed-0" / "model.json").unlink()
     (out / "runs" / "notes" / "seed-x").mkdir(parents=True)
-    base = ImagesConfig(data="digits", steps=2, hidden=4, latent=2)
+    base = ImagesConfig(data="digits", epochs=100.0, steps=2, hidden=4, latent=2)
     assert [cell.row.label for cell in finished_cells(out, WING, base)] == ["r2mae", "mean"]
     assert [cell.row.label for cell in finished_cells(out, WING, base, ["mean", "r2mae", "cl"])] == ["mean", "r2mae"]
