@@ -10,7 +10,7 @@ import math
 import os
 import warnings
 import zipfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, runtime_checkable
@@ -25,13 +25,7 @@ Images = UInt8[np.ndarray, "n height width channels"] | Float32[np.ndarray, "n h
 _CHUNK = 2**20
 _GZIP_MAGIC = b"\x1f\x8b"
 _IDX_UBYTE = 8
-NPZ_PARTS = (
-    (("images", "labels"), ("train_images", "train_labels"), ("x_train", "y_train"), ("X_train", "y_train")),
-    (("test_images", "test_labels"), ("x_test", "y_test"), ("X_test", "y_test"), ("val_images", "val_labels")),
-)
-"""Arrays of a .npz with the images and labels of all or training, and of test; of each line the first that is there."""
-
-_MAP_INSTEAD = "save the images as .npy of uint8 or float32, which is memory-mapped"
+MAP_INSTEAD = "save the images as .npy of uint8 or float32, which is memory-mapped"
 
 
 @runtime_checkable
@@ -132,7 +126,7 @@ def read_idx(images: str | Path, labels: str | Path | None = None, *, max_bytes:
             f"{labels}: has {len(numbers):,} labels for the {len(pixels):,} images of {images}: "
             "take both files from the same set"
         )
-    return Labelled(pixels, *_encode(Path(labels), numbers))
+    return Labelled(pixels, *encode(Path(labels), numbers))
 
 
 def read_npy(path: str | Path, *, max_bytes: int | None = None) -> Images:
@@ -162,14 +156,14 @@ def read_npy(path: str | Path, *, max_bytes: int | None = None) -> Images:
         header = _npy_header(stream, path)
         offset = stream.tell()
         _same_size(path, header.shape, header.size, path.stat().st_size - offset)
-    shape = _image_shape(path, header)
+    shape = image_shape(path, header)
     with reading(path, ".npy file"):
         order: Any = "F" if header.fortran else "C"
         raw = np.memmap(path, _bytes_of_bool(header.dtype), "r", offset, header.shape, order)
-    result = _result_type(header.dtype)
+    result = result_type(header.dtype)
     limit = memory_limit() if max_bytes is None else max_bytes
     if math.prod(shape) * result.itemsize <= limit:
-        return _convert(path, raw, shape, header.dtype)
+        return convert(path, raw, shape, header.dtype)
     if header.dtype == result and not header.fortran:
         mapped = raw.reshape(shape)
         for start in range(0, len(mapped), _rows(shape, result)):
@@ -179,113 +173,6 @@ def read_npy(path: str | Path, *, max_bytes: int | None = None) -> Images:
         f"{path}: {header.dtype} in {order} order does not fit into memory: "
         "save it as uint8 or float32 in C order, which is memory-mapped"
     )
-
-
-def read_npz(path: str | Path, *, max_bytes: int | None = None) -> tuple[Labelled, Labelled | None]:
-    """Read images (as :func:`read_npy`) and, where present, labels (integers or strings) from a .npz file.
-
-    The arrays are `images` and `labels`, and for an official test part `test_images` and `test_labels`; other names
-    that are known are those of :data:`NPZ_PARTS`. Labels may have the shape (n,) or (n, 1).
-
-    Returns
-    -------
-    train, test : Labelled, Labelled or None
-        All images, and None; or both parts, with the classes of the first.
-
-    Raises
-    ------
-    UserError
-        As :func:`read_npy`; no `images`; labels of another length or type, or negative; labels without their images; a
-        test part that does not go with the training part (:func:`official_parts`); a broken archive, or one that
-        unpacks to more than `max_bytes`.
-    """
-    path = Path(path)
-    with reading(path, ".npz file"), zipfile.ZipFile(path) as archive:
-        names = [name.removesuffix(".npy") for name in archive.namelist()]
-        pairs = _npz_pairs(path, names)
-        wanted = [name for pair in pairs for name in pair if name in names]
-        size = sum(archive.getinfo(f"{name}.npy").file_size for name in wanted)
-        check_memory(path, size, max_bytes, _MAP_INSTEAD)
-        members = {name: _member(archive, path, name, max_bytes) for name in wanted}
-    shapes = [_image_shape(path, members[images][1]) for images, _ in pairs]
-    types = [members[images][1].dtype for images, _ in pairs]
-    size = sum(math.prod(shape) * _result_type(dtype).itemsize for shape, dtype in zip(shapes, types, strict=True))
-    check_memory(path, size, max_bytes, _MAP_INSTEAD)
-    parts = []
-    for (name, label_name), shape, dtype in zip(pairs, shapes, types, strict=True):
-        images = _convert(path, members.pop(name)[0], shape, dtype)
-        if label_name not in members:
-            parts.append(Labelled(images))
-            continue
-        labels = members[label_name][0]
-        labels = labels[:, 0] if labels.ndim == 2 and labels.shape[1] == 1 else labels
-        if labels.shape != shape[:1]:
-            raise UserError(
-                f"{path}: `{label_name}` has shape {labels.shape}, expected ({shape[0]},): one label an image"
-            )
-        parts.append(Labelled(images, *_encode(path, labels)))
-    if len(parts) == 1:
-        return parts[0], None
-    told = [(f"{path}, `{images}`", f"{path}, `{labels}`") for images, labels in pairs]
-    return official_parts(parts[0], parts[1], told[0], told[1])
-
-
-def official_parts(
-    train: Labelled, test: Labelled, train_names: tuple[object, object], test_names: tuple[object, object]
-) -> tuple[Labelled, Labelled]:
-    """Bring an official test part to the classes of its training part.
-
-    Parameters
-    ----------
-    train, test : Labelled
-        As they were read.
-    train_names, test_names : (images, labels)
-        What to call them in errors.
-
-    Raises
-    ------
-    UserError
-        Images of another size, labels for one part only, or a label that the training part lacks.
-    """
-    if train.images.shape[1:] != test.images.shape[1:]:
-        raise UserError(
-            f"{test_names[0]}: has images of {_size(test)}, those of {train_names[0]} are of {_size(train)}: "
-            "take both parts from the same set"
-        )
-    if (train.classes is None) != (test.classes is None):
-        lacking, labels = train_names if train.classes is None else test_names
-        raise UserError(f"{lacking}: its labels ({labels}) are missing, the other part has them: add them")
-    if test.labels is None or test.classes is None or train.classes is None:
-        return train, test
-    if foreign := [name for name in test.classes if name not in train.classes]:
-        raise UserError(
-            f"{test_names[1]}: has the label {foreign[0]}, which {train_names[1]} lacks: "
-            "leave its images out, or add some to the training part"
-        )
-    numbers = np.array([train.classes.index(name) for name in test.classes], np.int64)
-    return train, Labelled(test.images, numbers[test.labels], train.classes)
-
-
-def _size(part: Labelled) -> str:
-    return " x ".join(map(str, part.images.shape[1:]))
-
-
-def _npz_pairs(path: Path, names: Sequence[str]) -> list[tuple[str, str]]:
-    """Find the names of images and labels of the parts that are there: all images, or training and test part."""
-    pairs = []
-    for part in NPZ_PARTS:
-        known = next((pair for pair in part if pair[0] in names), None)
-        if known is None and (alone := next((labels for _, labels in part if labels in names), None)):
-            images = next(images for images, labels in part if labels == alone)
-            raise UserError(f"{path}: has `{alone}` without its images: add the array `{images}`")
-        if known is None and part is NPZ_PARTS[0]:
-            found = ", ".join(names[:10]) or "nothing"
-            raise UserError(
-                f"{path}: has no array `images` (found: {found}): save it by "
-                "np.savez_compressed(path, images=..., labels=...)"
-            )
-        pairs += [] if known is None else [known]
-    return pairs
 
 
 class _Header(NamedTuple):
@@ -358,9 +245,10 @@ def _npy_header(stream: Stream, path: Path) -> _Header:
     return header
 
 
-def _member(archive: zipfile.ZipFile, path: Path, name: str, max_bytes: int | None) -> tuple[np.ndarray, _Header]:
+def member(archive: zipfile.ZipFile, path: Path, name: str, max_bytes: int | None) -> tuple[np.ndarray, _Header]:
+    """Read an array of a .npz, never more than its header declares."""
     info = archive.getinfo(f"{name}.npy")
-    check_memory(path, info.file_size, max_bytes, _MAP_INSTEAD)
+    check_memory(path, info.file_size, max_bytes, MAP_INSTEAD)
     with archive.open(info) as stream:
         header = _npy_header(stream, path)
         offset = stream.tell()
@@ -373,7 +261,7 @@ def _member(archive: zipfile.ZipFile, path: Path, name: str, max_bytes: int | No
     return flat.reshape(header.shape, order="F" if header.fortran else "C"), header
 
 
-def _image_shape(path: Path, header: _Header) -> tuple[int, int, int, int]:
+def image_shape(path: Path, header: _Header) -> tuple[int, int, int, int]:
     """Give (n, height, width, channels), or refuse shape or type."""
     shape, dtype = header.shape, header.dtype
     if dtype.kind not in "fb" and dtype != np.uint8:
@@ -394,7 +282,8 @@ def _bytes_of_bool(dtype: np.dtype[Any]) -> np.dtype[Any]:
     return np.dtype(np.uint8) if dtype.kind == "b" else dtype
 
 
-def _result_type(dtype: np.dtype[Any]) -> np.dtype[Any]:
+def result_type(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """Return float32 for floats, and bytes for all else."""
     return np.dtype(np.float32 if dtype.kind == "f" else np.uint8)
 
 
@@ -402,9 +291,9 @@ def _rows(shape: tuple[int, int, int, int], dtype: np.dtype[Any]) -> int:
     return max(1, 16 * _CHUNK // (math.prod(shape[1:]) * dtype.itemsize))
 
 
-def _convert(path: Path, raw: np.ndarray, shape: tuple[int, int, int, int], dtype: np.dtype[Any]) -> np.ndarray:
+def convert(path: Path, raw: np.ndarray, shape: tuple[int, int, int, int], dtype: np.dtype[Any]) -> np.ndarray:
     """Bring `raw` (of declared type `dtype`) to uint8 or float32 in C order, a piece at a time."""
-    result = _result_type(dtype)
+    result = result_type(dtype)
     in_memory = not isinstance(raw, np.memmap)
     if in_memory and dtype == result and raw.flags.c_contiguous:
         raw = raw.reshape(shape)
@@ -440,7 +329,7 @@ def _check_range(path: Path, images: np.ndarray, start: int) -> None:
     )
 
 
-def _encode(path: Path, labels: np.ndarray) -> tuple[Int64[np.ndarray, " n"], tuple[str, ...]]:
+def encode(path: Path, labels: np.ndarray) -> tuple[Int64[np.ndarray, " n"], tuple[str, ...]]:
     """Number the labels 0 .. classes - 1 in sorted order."""
     if labels.dtype.kind not in "iuUS":
         raise UserError(f"{path}: labels have type {labels.dtype}, expected integers or strings")
