@@ -4,6 +4,7 @@ import json
 import random
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import anndata
 import numpy as np
@@ -20,6 +21,7 @@ from r2mae.images.config import ImagesConfig
 from r2mae.images.wing import WING as IMAGES
 from r2mae.text.config import TextConfig
 from r2mae.text.wing import WING as TEXT
+from r2mae.training.folder import RunFolder
 
 Run = Callable[[str], tuple[int, str, str]]
 
@@ -156,3 +158,23 @@ def test_cells_are_mapped_by_gene_and_all_of_them_reconstructed(folder: Path) ->
     stored = anndata.read_h5ad(folder / "b.h5ad").to_df()
     np.testing.assert_array_equal(counts[:, 11], stored["g11"])
     assert not counts[:, 0].any()  # g0 is not among the other genes
+
+
+@pytest.mark.parametrize(
+    ("wing", "other", "told"),
+    [
+        (IMAGES, "b.npz", "ImageSet('b': 240 images of 8 x 8 x 1, uint8, 10 classes)"),
+        (CELLS, "b.h5ad", "40 cells of 12 genes, 1 batch)"),
+        (TEXT, "b.txt", " documents)"),
+    ],
+)
+def test_printed_data_are_one_short_line(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, wing: Any, other: str, told: str
+) -> None:
+    monkeypatch.setenv("R2MAE_CACHE", str(folder / "cache"))
+    config = wing.config.from_dict(RunFolder(folder / wing.name).read_config())
+    architecture = json.loads((folder / wing.name / "model.json").read_text())["architecture"]
+    printed = repr(wing.elsewhere(config, str(folder / other), architecture)[1])
+    assert told in printed
+    assert "\n" not in printed and "0x" not in printed
+    assert len(printed) < 600 + 2 * len(str(folder))

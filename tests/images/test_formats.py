@@ -10,9 +10,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from r2mae.errors import UserError
-from r2mae.images.formats import memory_limit, read_npy
-from r2mae.images.formats import read_npz as read_parts
-from r2mae.images.idx import read_idx, read_idx_images, read_idx_labels
+from r2mae.images.formats import memory_limit, read_idx, read_idx_images, read_idx_labels, read_npy
+from r2mae.images.parts import read_npz as read_parts
 
 PIXELS = (np.arange(5 * 4 * 3) * 4).astype(np.uint8).reshape(5, 4, 3)
 FLOATS = np.linspace(0, 1, 60).reshape(5, 4, 3)

@@ -42,7 +42,7 @@ class ImageBatches:
         return torch.from_numpy(self.flat.take(rows if self.rows is None else self.rows[rows], axis=0))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class ImageData:
     """What a run on images reads.
 
@@ -60,6 +60,9 @@ class ImageData:
     train: ImageBatches
     validation: ImageBatches | None
     architecture: dict[str, Any]
+
+    def __repr__(self) -> str:
+        return f"ImageData({self.splits!r}, train={self.train!r}, validation={self.validation!r})"
 
 
 def load_data(config: ImagesConfig) -> ImageData:

@@ -12,8 +12,8 @@ from PIL import Image
 from r2mae.catalogue import locate
 from r2mae.errors import UserError, unknown
 from r2mae.images.folder import SUFFIXES, read_folder
-from r2mae.images.formats import Labelled, check_memory, official_parts, read_npy, read_npz
-from r2mae.images.idx import read_idx
+from r2mae.images.formats import Labelled, check_memory, read_idx, read_npy
+from r2mae.images.parts import official_parts, read_npz
 from r2mae.images.resize import ResizeMode, to_square
 from r2mae.images.sets import SETS
 from r2mae.masking.keys import Key, permutation

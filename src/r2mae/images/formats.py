@@ -1,15 +1,16 @@
-"""Readers of NumPy files (.npy, .npz) to images of shape (n, height, width, channels).
+"""Readers of array files (idx, .npy, .npz) to images of shape (n, height, width, channels).
 
 No header is trusted: what it declares is compared with the bytes that are there, and with the memory limit,
 before anything of that size is allocated. Nothing is ever unpickled. Whatever is wrong with a file becomes one
 :class:`~r2mae.errors.UserError`.
 """
 
+import gzip
 import math
 import os
 import warnings
 import zipfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, runtime_checkable
@@ -22,13 +23,9 @@ from r2mae.errors import UserError
 Images = UInt8[np.ndarray, "n height width channels"] | Float32[np.ndarray, "n height width channels"]
 
 _CHUNK = 2**20
-NPZ_PARTS = (
-    (("images", "labels"), ("train_images", "train_labels"), ("x_train", "y_train"), ("X_train", "y_train")),
-    (("test_images", "test_labels"), ("x_test", "y_test"), ("X_test", "y_test"), ("val_images", "val_labels")),
-)
-"""Arrays of a .npz with the images and labels of all or training, and of test; of each line the first that is there."""
-
-_MAP_INSTEAD = "save the images as .npy of uint8 or float32, which is memory-mapped"
+_GZIP_MAGIC = b"\x1f\x8b"
+_IDX_UBYTE = 8
+MAP_INSTEAD = "save the images as .npy of uint8 or float32, which is memory-mapped"
 
 
 @runtime_checkable
@@ -96,6 +93,42 @@ def reading(path: Path, kind: str, remedy: str = "fetch or export it again") -> 
         raise UserError(f"{path}: not a valid {kind} ({reason}): {remedy}") from error
 
 
+def read_idx_images(path: str | Path, *, max_bytes: int | None = None) -> UInt8[np.ndarray, "n height width 1"]:
+    """Read greyscale images in the idx format of MNIST, plain or gzip (told by content, not by name).
+
+    Raises
+    ------
+    UserError
+        Not an idx file of unsigned bytes with three dimensions, truncated, followed by other bytes, or empty.
+    """
+    return _read_idx(Path(path), 3, "images", max_bytes)[..., None]
+
+
+def read_idx_labels(path: str | Path, *, max_bytes: int | None = None) -> Int64[np.ndarray, " n"]:
+    """Read labels in the idx format of MNIST; errors as :func:`read_idx_images`, with one dimension."""
+    return _read_idx(Path(path), 1, "labels", max_bytes).astype(np.int64)
+
+
+def read_idx(images: str | Path, labels: str | Path | None = None, *, max_bytes: int | None = None) -> Labelled:
+    """Read an idx file of images and, where given, the one of its labels.
+
+    Raises
+    ------
+    UserError
+        As :func:`read_idx_images`, or the two differ in length.
+    """
+    pixels = read_idx_images(images, max_bytes=max_bytes)
+    if labels is None:
+        return Labelled(pixels)
+    numbers = read_idx_labels(labels, max_bytes=max_bytes)
+    if len(pixels) != len(numbers):
+        raise UserError(
+            f"{labels}: has {len(numbers):,} labels for the {len(pixels):,} images of {images}: "
+            "take both files from the same set"
+        )
+    return Labelled(pixels, *encode(Path(labels), numbers))
+
+
 def read_npy(path: str | Path, *, max_bytes: int | None = None) -> Images:
     """Read images from a .npy file: N x H x W [x C] of uint8, bool, or float in [0, 1].
 
@@ -122,15 +155,15 @@ def read_npy(path: str | Path, *, max_bytes: int | None = None) -> Images:
     with reading(path, ".npy file"), path.open("rb") as stream:
         header = _npy_header(stream, path)
         offset = stream.tell()
-        same_size(path, header.shape, header.size, path.stat().st_size - offset)
-    shape = _image_shape(path, header)
+        _same_size(path, header.shape, header.size, path.stat().st_size - offset)
+    shape = image_shape(path, header)
     with reading(path, ".npy file"):
         order: Any = "F" if header.fortran else "C"
         raw = np.memmap(path, _bytes_of_bool(header.dtype), "r", offset, header.shape, order)
-    result = _result_type(header.dtype)
+    result = result_type(header.dtype)
     limit = memory_limit() if max_bytes is None else max_bytes
     if math.prod(shape) * result.itemsize <= limit:
-        return _convert(path, raw, shape, header.dtype)
+        return convert(path, raw, shape, header.dtype)
     if header.dtype == result and not header.fortran:
         mapped = raw.reshape(shape)
         for start in range(0, len(mapped), _rows(shape, result)):
@@ -140,113 +173,6 @@ def read_npy(path: str | Path, *, max_bytes: int | None = None) -> Images:
         f"{path}: {header.dtype} in {order} order does not fit into memory: "
         "save it as uint8 or float32 in C order, which is memory-mapped"
     )
-
-
-def read_npz(path: str | Path, *, max_bytes: int | None = None) -> tuple[Labelled, Labelled | None]:
-    """Read images (as :func:`read_npy`) and, where present, labels (integers or strings) from a .npz file.
-
-    The arrays are `images` and `labels`, and for an official test part `test_images` and `test_labels`; other names
-    that are known are those of :data:`NPZ_PARTS`. Labels may have the shape (n,) or (n, 1).
-
-    Returns
-    -------
-    train, test : Labelled, Labelled or None
-        All images, and None; or both parts, with the classes of the first.
-
-    Raises
-    ------
-    UserError
-        As :func:`read_npy`; no `images`; labels of another length or type, or negative; labels without their images; a
-        test part that does not go with the training part (:func:`official_parts`); a broken archive, or one that
-        unpacks to more than `max_bytes`.
-    """
-    path = Path(path)
-    with reading(path, ".npz file"), zipfile.ZipFile(path) as archive:
-        names = [name.removesuffix(".npy") for name in archive.namelist()]
-        pairs = _npz_pairs(path, names)
-        wanted = [name for pair in pairs for name in pair if name in names]
-        size = sum(archive.getinfo(f"{name}.npy").file_size for name in wanted)
-        check_memory(path, size, max_bytes, _MAP_INSTEAD)
-        members = {name: _member(archive, path, name, max_bytes) for name in wanted}
-    shapes = [_image_shape(path, members[images][1]) for images, _ in pairs]
-    types = [members[images][1].dtype for images, _ in pairs]
-    size = sum(math.prod(shape) * _result_type(dtype).itemsize for shape, dtype in zip(shapes, types, strict=True))
-    check_memory(path, size, max_bytes, _MAP_INSTEAD)
-    parts = []
-    for (name, label_name), shape, dtype in zip(pairs, shapes, types, strict=True):
-        images = _convert(path, members.pop(name)[0], shape, dtype)
-        if label_name not in members:
-            parts.append(Labelled(images))
-            continue
-        labels = members[label_name][0]
-        labels = labels[:, 0] if labels.ndim == 2 and labels.shape[1] == 1 else labels
-        if labels.shape != shape[:1]:
-            raise UserError(
-                f"{path}: `{label_name}` has shape {labels.shape}, expected ({shape[0]},): one label an image"
-            )
-        parts.append(Labelled(images, *encode(path, labels)))
-    if len(parts) == 1:
-        return parts[0], None
-    told = [(f"{path}, `{images}`", f"{path}, `{labels}`") for images, labels in pairs]
-    return official_parts(parts[0], parts[1], told[0], told[1])
-
-
-def official_parts(
-    train: Labelled, test: Labelled, train_names: tuple[object, object], test_names: tuple[object, object]
-) -> tuple[Labelled, Labelled]:
-    """Bring an official test part to the classes of its training part.
-
-    Parameters
-    ----------
-    train, test : Labelled
-        As they were read.
-    train_names, test_names : (images, labels)
-        What to call them in errors.
-
-    Raises
-    ------
-    UserError
-        Images of another size, labels for one part only, or a label that the training part lacks.
-    """
-    if train.images.shape[1:] != test.images.shape[1:]:
-        raise UserError(
-            f"{test_names[0]}: has images of {_size(test)}, those of {train_names[0]} are of {_size(train)}: "
-            "take both parts from the same set"
-        )
-    if (train.classes is None) != (test.classes is None):
-        lacking, labels = train_names if train.classes is None else test_names
-        raise UserError(f"{lacking}: its labels ({labels}) are missing, the other part has them: add them")
-    if test.labels is None or test.classes is None or train.classes is None:
-        return train, test
-    if foreign := [name for name in test.classes if name not in train.classes]:
-        raise UserError(
-            f"{test_names[1]}: has the label {foreign[0]}, which {train_names[1]} lacks: "
-            "leave its images out, or add some to the training part"
-        )
-    numbers = np.array([train.classes.index(name) for name in test.classes], np.int64)
-    return train, Labelled(test.images, numbers[test.labels], train.classes)
-
-
-def _size(part: Labelled) -> str:
-    return " x ".join(map(str, part.images.shape[1:]))
-
-
-def _npz_pairs(path: Path, names: Sequence[str]) -> list[tuple[str, str]]:
-    """Find the names of images and labels of the parts that are there: all images, or training and test part."""
-    pairs = []
-    for part in NPZ_PARTS:
-        known = next((pair for pair in part if pair[0] in names), None)
-        if known is None and (alone := next((labels for _, labels in part if labels in names), None)):
-            images = next(images for images, labels in part if labels == alone)
-            raise UserError(f"{path}: has `{alone}` without its images: add the array `{images}`")
-        if known is None and part is NPZ_PARTS[0]:
-            found = ", ".join(names[:10]) or "nothing"
-            raise UserError(
-                f"{path}: has no array `images` (found: {found}): save it by "
-                "np.savez_compressed(path, images=..., labels=...)"
-            )
-        pairs += [] if known is None else [known]
-    return pairs
 
 
 class _Header(NamedTuple):
@@ -259,7 +185,7 @@ class _Header(NamedTuple):
         return math.prod(self.shape) * self.dtype.itemsize
 
 
-def take(stream: Stream, size: int) -> bytearray:
+def _take(stream: Stream, size: int) -> bytearray:
     """Read up to `size` bytes piece by piece, so that memory grows with what is there, not with what is claimed."""
     data = bytearray()
     while len(data) < size and (piece := stream.read(min(_CHUNK, size - len(data)))):
@@ -267,7 +193,7 @@ def take(stream: Stream, size: int) -> bytearray:
     return data
 
 
-def same_size(path: Path, shape: tuple[int, ...], expected: int, found: int) -> None:
+def _same_size(path: Path, shape: tuple[int, ...], expected: int, found: int) -> None:
     """Refuse an array that ends early or is followed by other bytes; of those only the first was read."""
     if found < expected:
         raise UserError(
@@ -276,6 +202,30 @@ def same_size(path: Path, shape: tuple[int, ...], expected: int, found: int) -> 
         )
     if found > expected:
         raise UserError(f"{path}: bytes follow the declared array of shape {shape}: fetch or export it again")
+
+
+def _read_idx(path: Path, ndim: int, content: str, max_bytes: int | None) -> np.ndarray:
+    with reading(path, "idx file"), path.open("rb") as plain:
+        packed = plain.read(2) == _GZIP_MAGIC
+        plain.seek(0)
+        with gzip.open(plain) if packed else plain as stream:
+            magic = bytes(_take(stream, 4))
+            if magic != bytes([0, 0, _IDX_UBYTE, ndim]):
+                raise UserError(
+                    f"{path}: starts with 0x{magic.hex()}, expected 0x0000080{ndim} of an idx file of {content} "
+                    f"(unsigned bytes, {ndim} dimension{'s' * (ndim > 1)})"
+                )
+            sizes = _take(stream, 4 * ndim)
+            if len(sizes) < 4 * ndim:
+                raise UserError(f"{path}: truncated within its header: fetch or export it again")
+            shape = tuple(int(size) for size in np.frombuffer(sizes, ">u4"))
+            expected = math.prod(shape)
+            if not expected:
+                raise UserError(f"{path}: holds no {content} (shape {shape})")
+            check_memory(path, expected, max_bytes, "check that it is the right file")
+            data = _take(stream, expected + 1)  # one more, to see the end and so gzip's own checksum
+    _same_size(path, shape, expected, len(data))
+    return np.frombuffer(data, np.uint8).reshape(shape)
 
 
 def _npy_header(stream: Stream, path: Path) -> _Header:
@@ -295,22 +245,23 @@ def _npy_header(stream: Stream, path: Path) -> _Header:
     return header
 
 
-def _member(archive: zipfile.ZipFile, path: Path, name: str, max_bytes: int | None) -> tuple[np.ndarray, _Header]:
+def member(archive: zipfile.ZipFile, path: Path, name: str, max_bytes: int | None) -> tuple[np.ndarray, _Header]:
+    """Read an array of a .npz, never more than its header declares."""
     info = archive.getinfo(f"{name}.npy")
-    check_memory(path, info.file_size, max_bytes, _MAP_INSTEAD)
+    check_memory(path, info.file_size, max_bytes, MAP_INSTEAD)
     with archive.open(info) as stream:
         header = _npy_header(stream, path)
         offset = stream.tell()
-        same_size(path, header.shape, header.size, info.file_size - offset)
-        data = take(stream, header.size + 1)  # one more, to see the end and so the archive's checksum
-    same_size(path, header.shape, header.size, len(data))
+        _same_size(path, header.shape, header.size, info.file_size - offset)
+        data = _take(stream, header.size + 1)  # one more, to see the end and so the archive's checksum
+    _same_size(path, header.shape, header.size, len(data))
     if not header.size:
         raise UserError(f"{path}: `{name}` is empty (shape {header.shape})")
     flat = np.frombuffer(data, _bytes_of_bool(header.dtype))
     return flat.reshape(header.shape, order="F" if header.fortran else "C"), header
 
 
-def _image_shape(path: Path, header: _Header) -> tuple[int, int, int, int]:
+def image_shape(path: Path, header: _Header) -> tuple[int, int, int, int]:
     """Give (n, height, width, channels), or refuse shape or type."""
     shape, dtype = header.shape, header.dtype
     if dtype.kind not in "fb" and dtype != np.uint8:
@@ -331,7 +282,8 @@ def _bytes_of_bool(dtype: np.dtype[Any]) -> np.dtype[Any]:
     return np.dtype(np.uint8) if dtype.kind == "b" else dtype
 
 
-def _result_type(dtype: np.dtype[Any]) -> np.dtype[Any]:
+def result_type(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """Return float32 for floats, and bytes for all else."""
     return np.dtype(np.float32 if dtype.kind == "f" else np.uint8)
 
 
@@ -339,9 +291,9 @@ def _rows(shape: tuple[int, int, int, int], dtype: np.dtype[Any]) -> int:
     return max(1, 16 * _CHUNK // (math.prod(shape[1:]) * dtype.itemsize))
 
 
-def _convert(path: Path, raw: np.ndarray, shape: tuple[int, int, int, int], dtype: np.dtype[Any]) -> np.ndarray:
+def convert(path: Path, raw: np.ndarray, shape: tuple[int, int, int, int], dtype: np.dtype[Any]) -> np.ndarray:
     """Bring `raw` (of declared type `dtype`) to uint8 or float32 in C order, a piece at a time."""
-    result = _result_type(dtype)
+    result = result_type(dtype)
     in_memory = not isinstance(raw, np.memmap)
     if in_memory and dtype == result and raw.flags.c_contiguous:
         raw = raw.reshape(shape)

@@ -1,0 +1,134 @@
+"""All images of a .npz, or its training and test part; and whether two parts go together."""
+
+import math
+import zipfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from r2mae.errors import UserError
+from r2mae.images.formats import (
+    MAP_INSTEAD,
+    Labelled,
+    check_memory,
+    convert,
+    encode,
+    image_shape,
+    member,
+    reading,
+    result_type,
+)
+
+NPZ_PARTS = (
+    (("images", "labels"), ("train_images", "train_labels"), ("x_train", "y_train"), ("X_train", "y_train")),
+    (("test_images", "test_labels"), ("x_test", "y_test"), ("X_test", "y_test"), ("val_images", "val_labels")),
+)
+"""Arrays of a .npz with the images and labels of all or training, and of test; of each line the first that is there."""
+
+
+def read_npz(path: str | Path, *, max_bytes: int | None = None) -> tuple[Labelled, Labelled | None]:
+    """Read images (as :func:`read_npy`) and, where present, labels (integers or strings) from a .npz file.
+
+    The arrays are `images` and `labels`, and for an official test part `test_images` and `test_labels`; other names
+    that are known are those of :data:`NPZ_PARTS`. Labels may have the shape (n,) or (n, 1).
+
+    Returns
+    -------
+    train, test : Labelled, Labelled or None
+        All images, and None; or both parts, with the classes of the first.
+
+    Raises
+    ------
+    UserError
+        As :func:`read_npy`; no `images`; labels of another length or type, or negative; labels without their images; a
+        test part that does not go with the training part (:func:`official_parts`); a broken archive, or one that
+        unpacks to more than `max_bytes`.
+    """
+    path = Path(path)
+    with reading(path, ".npz file"), zipfile.ZipFile(path) as archive:
+        names = [name.removesuffix(".npy") for name in archive.namelist()]
+        pairs = _npz_pairs(path, names)
+        wanted = [name for pair in pairs for name in pair if name in names]
+        size = sum(archive.getinfo(f"{name}.npy").file_size for name in wanted)
+        check_memory(path, size, max_bytes, MAP_INSTEAD)
+        members = {name: member(archive, path, name, max_bytes) for name in wanted}
+    shapes = [image_shape(path, members[images][1]) for images, _ in pairs]
+    types = [members[images][1].dtype for images, _ in pairs]
+    size = sum(math.prod(shape) * result_type(dtype).itemsize for shape, dtype in zip(shapes, types, strict=True))
+    check_memory(path, size, max_bytes, MAP_INSTEAD)
+    parts = []
+    for (name, label_name), shape, dtype in zip(pairs, shapes, types, strict=True):
+        images = convert(path, members.pop(name)[0], shape, dtype)
+        if label_name not in members:
+            parts.append(Labelled(images))
+            continue
+        labels = members[label_name][0]
+        labels = labels[:, 0] if labels.ndim == 2 and labels.shape[1] == 1 else labels
+        if labels.shape != shape[:1]:
+            raise UserError(
+                f"{path}: `{label_name}` has shape {labels.shape}, expected ({shape[0]},): one label an image"
+            )
+        parts.append(Labelled(images, *encode(path, labels)))
+    if len(parts) == 1:
+        return parts[0], None
+    told = [(f"{path}, `{images}`", f"{path}, `{labels}`") for images, labels in pairs]
+    return official_parts(parts[0], parts[1], told[0], told[1])
+
+
+def official_parts(
+    train: Labelled, test: Labelled, train_names: tuple[object, object], test_names: tuple[object, object]
+) -> tuple[Labelled, Labelled]:
+    """Bring an official test part to the classes of its training part.
+
+    Parameters
+    ----------
+    train, test : Labelled
+        As they were read.
+    train_names, test_names : (images, labels)
+        What to call them in errors.
+
+    Raises
+    ------
+    UserError
+        Images of another size, labels for one part only, or a label that the training part lacks.
+    """
+    if train.images.shape[1:] != test.images.shape[1:]:
+        raise UserError(
+            f"{test_names[0]}: has images of {_size(test)}, those of {train_names[0]} are of {_size(train)}: "
+            "take both parts from the same set"
+        )
+    if (train.classes is None) != (test.classes is None):
+        lacking, labels = train_names if train.classes is None else test_names
+        raise UserError(f"{lacking}: its labels ({labels}) are missing, the other part has them: add them")
+    if test.labels is None or test.classes is None or train.classes is None:
+        return train, test
+    if foreign := [name for name in test.classes if name not in train.classes]:
+        raise UserError(
+            f"{test_names[1]}: has the label {foreign[0]}, which {train_names[1]} lacks: "
+            "leave its images out, or add some to the training part"
+        )
+    numbers = np.array([train.classes.index(name) for name in test.classes], np.int64)
+    return train, Labelled(test.images, numbers[test.labels], train.classes)
+
+
+def _size(part: Labelled) -> str:
+    return " x ".join(map(str, part.images.shape[1:]))
+
+
+def _npz_pairs(path: Path, names: Sequence[str]) -> list[tuple[str, str]]:
+    """Find the names of images and labels of the parts that are there: all images, or training and test part."""
+    pairs = []
+    for part in NPZ_PARTS:
+        known = next((pair for pair in part if pair[0] in names), None)
+        if known is None and (alone := next((labels for _, labels in part if labels in names), None)):
+            images = next(images for images, labels in part if labels == alone)
+            raise UserError(f"{path}: has `{alone}` without its images: add the array `{images}`")
+        if known is None and part is NPZ_PARTS[0]:
+            found = ", ".join(names[:10]) or "nothing"
+            raise UserError(
+                f"{path}: has no array `images` (found: {found}): save it by "
+                "np.savez_compressed(path, images=..., labels=...)"
+            )
+        pairs += [] if known is None else [known]
+    return pairs
