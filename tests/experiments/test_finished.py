@@ -109,3 +109,29 @@ def test_what_is_unfinished_or_foreign_is_left_out(made: Path, tmp_path: Path) -
     base = ImagesConfig(data="digits", epochs=100.0, steps=2, hidden=4, latent=2)
     assert [cell.row.label for cell in finished_cells(out, WING, base)] == ["r2mae", "mean"]
     assert [cell.row.label for cell in finished_cells(out, WING, base, ["mean", "r2mae", "cl"])] == ["mean", "r2mae"]
+
+
+def test_seeds_are_added_to_finished_runs_whose_folders_hold_the_numbers_used(made: Path, tmp_path: Path) -> None:
+    out = tmp_path / "more"
+    shutil.copytree(made, out)
+    words = ["r2mae", "--sampling", "stratified", "--seeds", "2"]
+    assert main(["compare", "digits", *SIZE, "--out", str(out), "--schemes", *words]) == 0
+    assert {cell["seed"] for cell in findings(out)["cells"] if cell["label"] == "r2mae"} == {0, 1}
+
+
+def test_another_way_of_measuring_trains_nothing_and_measures_anew(
+    made: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    out = tmp_path / "as-trained"
+    shutil.copytree(made, out)
+    run = out / "runs" / "r2mae" / "seed-0"
+    weights, before = (run / "model.safetensors").stat().st_mtime_ns, json.loads((run / "results.json").read_text())
+    words = ["r2mae", "--sampling", "stratified", "--seeds", "1", "--recalibrate", "no"]
+    assert main(["compare", "digits", *SIZE, "--out", str(out), "--schemes", *words]) == 0
+    after = json.loads((run / "results.json").read_text())
+    assert (run / "model.safetensors").stat().st_mtime_ns == weights
+    assert (before["measured"], after["measured"]) == ({"recalibrate": "yes"}, {"recalibrate": "no"})
+    assert before["scores"]["masked_mse"] != after["scores"]["masked_mse"]
+    assert "dynamic" not in findings(out)["config"]["schemes"]  # it is still measured as before, and a line says so
+    assert "measured in another way" in caplog.text
+    assert "Batch statistics: those of training, as in the paper." in findings(out)["notes"]

@@ -11,6 +11,7 @@ from r2mae.experiments.plan import fixed_label
 from r2mae.experiments.results import Comparison
 from r2mae.experiments.wings import wing_of_run
 from r2mae.training.folder import read_json
+from r2mae.training.numbers import ratios_of
 
 
 def gather_again(out: Path) -> Comparison:
@@ -31,7 +32,7 @@ def gather_again(out: Path) -> Comparison:
     cells = finished_cells(out, wing, base, labels)
     if not any(not cell.row.baseline for cell in cells):
         raise UserError(f"nothing in {out} is finished: repeat the command of the comparison, and it goes on")
-    usual = {"default_fixed_label": before.get("default_fixed_label") or fixed_label(wing.ratios.fixed)}
+    usual = {"default_fixed_label": before.get("default_fixed_label") or fixed_label(ratios_of(wing, base).fixed)}
     try:
         return gather(cells, wing, base, extra=usual)
     except UserError as error:

@@ -103,14 +103,14 @@ def compare(
         beside = [cell for cell in finished_cells(out, wing, base) if cell.folder not in planned]
         for cell in [*cells, *beside]:  # the report will be of both
             _check(cell, print_of_data, ratios_of(wing, base))
-        agree([*beside, *cells])
+        agree([*beside, *cells], wing)
         write_json(out / "compare.json", shared)
         waiting = [cell for cell in cells if not _finished(cell)]
         with Board(cells, waiting, console or Console(stderr=True), wing.metrics_of(base)[0]) as board:
             if waiting:
                 with _one_interrupt():
                     _run(waiting, wing, board, min(_jobs(jobs, base.device), len(waiting)))
-        labels = {"default_fixed_label": fixed_label(wing.ratios.fixed if base.ratio is None else base.ratio)}
+        labels = {"default_fixed_label": fixed_label(ratios_of(wing, base).fixed if base.ratio is None else base.ratio)}
         everything = finished_cells(out, wing, base, [row.label for row in rows])
         return gather(everything, wing, base, extra=labels)
 

@@ -1,5 +1,6 @@
 """What lies finished in the folder of a comparison, whichever command made it."""
 
+import logging
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -9,8 +10,9 @@ from r2mae.errors import UserError
 from r2mae.experiments.plan import Cell, baseline_rows, check_folder, row_of
 from r2mae.experiments.wing import Wing
 from r2mae.masking.schemes import SCHEME_OPTIONS, scheme_names
-from r2mae.training.config import MACHINE_FIELDS, RunConfig
+from r2mae.training.config import MACHINE_FIELDS, RunConfig, used_fields
 from r2mae.training.folder import RunFolder, read_json
+from r2mae.training.numbers import ratios_of
 
 _OF_ROWS = {"scheme", "seed", "preset", *SCHEME_OPTIONS}
 
@@ -41,7 +43,7 @@ def finished_cells(out: Path, wing: Wing, base: RunConfig, first: Sequence[str] 
         For a run of another comparison, or runs of one row that took different options.
     """
     found = [cell for folder in sorted((out / "runs").glob("*/seed-*")) if (cell := _cell(folder, wing, base))]
-    agree(found)
+    agree(found, wing)
     there = {cell.row.label for cell in found}
     order = list(first) if there <= set(first) else sorted(there)
     names = scheme_names()
@@ -57,13 +59,14 @@ def finished_cells(out: Path, wing: Wing, base: RunConfig, first: Sequence[str] 
     return sorted(found, key=place)
 
 
-def agree(cells: Sequence[Cell]) -> None:
+def agree(cells: Sequence[Cell], wing: Wing) -> None:
     """Refuse runs of one row whose schemes took different options: their mean would be of neither."""
     known: dict[str, Cell] = {}
     for cell in cells:
         other = known.setdefault(cell.row.label, cell)
+        mine, theirs = (used_fields(one.config, ratios_of(wing, one.config)) for one in (cell, other))
         for option in () if cell.row.baseline else SCHEME_OPTIONS:
-            here, there = getattr(cell.config, option), getattr(other.config, option)
+            here, there = mine[option], theirs[option]
             if here != there:
                 raise UserError(
                     f"{other.folder} ran with {option} {there!r}, and the seed {cell.seed} of {cell.row.label!r} has "
@@ -82,6 +85,14 @@ def _cell(folder: Path, wing: Wing, base: RunConfig) -> Cell | None:
     if not (run.config_file.exists() and run.trained):
         return None
     config = wing.config.from_dict(run.read_config(), source=str(run.config_file))
+    config = replace(config, **base.measured_as())
+    if run.results_for(config) is None:
+        logging.getLogger("r2mae").warning(
+            "%s was measured in another way than this comparison and is left out of its report: name its scheme, "
+            "too, to measure it anew",
+            folder,
+        )
+        return None
     mine, theirs = shared_fields(config), shared_fields(base)
     for name, value in theirs.items():
         if mine[name] != value:
@@ -89,7 +100,7 @@ def _cell(folder: Path, wing: Wing, base: RunConfig) -> Cell | None:
                 f"{folder} is no run of this comparison ({name} is {mine[name]!r} there and {value!r} in "
                 f"{folder.parents[2] / 'compare.json'}): move it away"
             )
-    return Cell(row_of(config, wing.ratios), config.seed, config, folder)
+    return Cell(row_of(config, ratios_of(wing, config)), config.seed, config, folder)
 
 
 def comparison_of(out: Path) -> dict[str, Any]:

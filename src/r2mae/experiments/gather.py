@@ -16,10 +16,11 @@ from r2mae.experiments.results import Comparison, Reconstructions
 from r2mae.experiments.wing import Wing
 from r2mae.files import atomic_write
 from r2mae.masking.ratios import LinearDecay, UniformAbove
-from r2mae.masking.schemes import scheme_takes
-from r2mae.training.config import RunConfig, given_options, scheme_of
+from r2mae.masking.schemes import RatioDefaults, scheme_takes
+from r2mae.training.config import SCHEME_DEFAULTS, RunConfig, given_options, scheme_of, used_fields
 from r2mae.training.folder import RunFolder, environment, read_json
 from r2mae.training.metrics import read_metrics
+from r2mae.training.numbers import ratios_of
 from r2mae.training.saving import load_model
 
 _POINTS = 200
@@ -68,12 +69,13 @@ def _rows(trained: Sequence[Cell], wing: Wing) -> dict[str, dict[str, Any]]:
 
 def _used(cell: Cell, wing: Wing) -> dict[str, Any]:
     config, takes = cell.row.config, scheme_takes(cell.row.scheme)
+    numbers = ratios_of(wing, config)
     steps = read_json(RunFolder(cell.folder).model_file).get("steps")
-    scheme = scheme_of(config, wing.ratios).bind(steps if isinstance(steps, int) else config.steps or 1000)
+    scheme = scheme_of(config, numbers).bind(steps if isinstance(steps, int) else config.steps or 1000)
     used: dict[str, Any] = {name: getattr(config, name) for name in takes}
-    used |= {name: getattr(wing.ratios, name) for name in ("low", "high") if used.get(name, 0) is None}
+    used |= {name: getattr(numbers, name) for name in ("low", "high") if used.get(name, 0) is None}
     if "ratio" in takes and config.ratio is None:
-        used["ratio"] = wing.ratios.fixed
+        used["ratio"] = numbers.fixed
     ratio, curriculum = scheme.ratio, scheme.curriculum
     falling = ratio.floor if isinstance(ratio, UniformAbove) else ratio
     if isinstance(falling, LinearDecay):
@@ -87,8 +89,15 @@ def _used(cell: Cell, wing: Wing) -> dict[str, Any]:
             if name in used and used[name] is None
         }
         used |= {"cl_iterations": curriculum.iterations}
-    given = [name for name in given_options(config) if (config.scheme, name) != ("fixed", "ratio")]
-    return {"scheme": config.scheme, **used, "given": given}
+    return {"scheme": config.scheme, **used, "given": _given(config, numbers)}
+
+
+def _given(config: RunConfig, numbers: RatioDefaults) -> list[str]:
+    """Return the options that differ from the wing's own: a folder of a finished run holds both alike."""
+    found = [name for name in given_options(config) if (config.scheme, name) != ("fixed", "ratio")]
+    defaults: dict[str, Any] = {name: SCHEME_DEFAULTS[name] for name in found}
+    usual = used_fields(replace(config, **defaults), numbers)
+    return [name for name in found if getattr(config, name) != usual[name]]
 
 
 def _line(cell: Cell) -> dict[str, Any]:
