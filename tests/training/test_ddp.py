@@ -142,8 +142,10 @@ def test_when_one_process_ends_all_do_with_one_line(tmp_path: Path, who: str, to
 @pytest.mark.parametrize(("rank", "lines"), [("1", 1), ("2", 0)])
 def test_a_process_whose_first_is_gone_before_it_trains(rank: str, lines: int) -> None:
     code = "import time; from r2mae.training.ranks import FOLLOWING; FOLLOWING.start(); time.sleep(100)"
-    environment = {**os.environ, "LOCAL_RANK": rank, "WORLD_SIZE": "3", LEADER: "1"}
-    done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True, env=environment)
+    environment = {**os.environ, "LOCAL_RANK": rank, "WORLD_SIZE": "3", LEADER: str(2**22 + 1)}
+    done = subprocess.run(
+        [sys.executable, "-c", code], check=False, capture_output=True, text=True, env=environment, timeout=90
+    )
     assert done.returncode == 1
     assert done.stderr.count("r2mae: process 1 of 3 (rank 0) ended, and with it the run") == lines
 

@@ -12,6 +12,7 @@ from torch import Tensor
 from r2mae.cells.config import CellsConfig
 from r2mae.cells.counts import chunks, in_memory
 from r2mae.cells.donors import check_probes
+from r2mae.cells.rules import rule_columns
 from r2mae.cells.sources import ENTRY, read_obs
 from r2mae.cells.table import CellTable, load_cells
 from r2mae.masking.keys import Key, permutation
@@ -186,7 +187,7 @@ def other_data(
 
 
 def _columns(config: CellsConfig) -> tuple[str, ...]:
-    return (*config.labels, *config.regress, *(rule.partition("=")[0] for rule in config.exclude))
+    return (*config.labels, *config.regress, *rule_columns(config))
 
 
 def split_data(table: CellTable, config: CellsConfig) -> CellData:

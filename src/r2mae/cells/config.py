@@ -1,8 +1,10 @@
 """The configuration of a run on single-cell counts. Neither torch nor anndata."""
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from types import MappingProxyType
+from typing import Any, ClassVar, Literal
 
 from r2mae.errors import UserError, nearest
 from r2mae.evaluation.recalibration import measured_in_words
@@ -58,6 +60,7 @@ class CellsConfig(RunConfig):
 
     wing: ClassVar[str] = "cells"
     measured_with: ClassVar[tuple[str, ...]] = ("representation", "recalibrate")
+    measured_formerly: ClassVar[Mapping[str, Any]] = MappingProxyType({"representation": "latent", "recalibrate": "no"})
 
     n_hidden: int = 2000
     n_latent: int = 1000

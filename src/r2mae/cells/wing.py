@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from r2mae.evaluation.examples import Examples
 
 # What a configuration says of the columns and layers of a file.
-_OF_FILES = ("layer", "batch_key", "donor_key", "labels", "regress", "exclude", "max_cells")
+_OF_FILES = ("layer", "batch_key", "donor_key", "labels", "regress", "exclude", "only", "max_cells", "auroc_labels")
 
 
 class CellsWing:
@@ -152,10 +152,10 @@ class CellsWing:
         """
         from r2mae.cells.batches import other_data
 
-        own = {name: value for name, value in SET_DEFAULTS.get(source, {}).items() if name in _OF_FILES}
+        own: dict[str, Any] = {}
         if source in SET_DEFAULTS:  # what a set does not say, it does not have
-            empty: dict[str, Any] = {name: CellsConfig.__dataclass_fields__[name].default for name in _OF_FILES}
-            config = replace(config, **empty)
+            own = {name: CellsConfig.__dataclass_fields__[name].default for name in _OF_FILES}
+            own |= {name: value for name, value in SET_DEFAULTS[source].items() if name in _OF_FILES}
         config = replace(config, data=source, **own)
         config = config if layer is None else replace(config, layer=layer)
         genes, batches = tuple(architecture["genes"]), tuple(architecture["batches"])

@@ -7,7 +7,16 @@ from typing import Any
 from rich.console import Console
 
 from r2mae.cli.early import check_run
-from r2mae.cli.parsing import Parser, add_config, describe, example_data, make_config, print_config, read_subject
+from r2mae.cli.parsing import (
+    Parser,
+    add_config,
+    config_file,
+    describe,
+    example_data,
+    make_config,
+    print_config,
+    read_subject,
+)
 from r2mae.cli.show import print_json
 from r2mae.errors import UserError
 from r2mae.training.numbers import ratios_of
@@ -56,7 +65,7 @@ def run(words: Sequence[str]) -> int:
     parser.add_argument("--jobs", type=int, help="Processes; by default one per core.")
     parser.add_argument("--out", type=str, help="Folder of the comparison; by default runs/compare-DATA.")
     parser.add_argument("--json", action="store_true", help="Print JSON, for scripts.")
-    parser.set_defaults(**_own_of(subject.given))
+    parser.set_defaults(**_own_of(subject.given, config_file(subject.words) or "--config"))
     values = parser.read(subject.words)
     config = make_config(subject, values)
     named = None if values["baselines"] is None else words_of(values["baselines"])
@@ -96,7 +105,7 @@ def run(words: Sequence[str]) -> int:
     return 0
 
 
-def _own_of(given: Mapping[str, Any]) -> dict[str, list[str]]:
+def _own_of(given: Mapping[str, Any], file: str) -> dict[str, list[str]]:
     """Return the lists of a file that are the command's own; one number or name stands for a list of it."""
     from r2mae.experiments.plan import words_of
 
@@ -106,5 +115,5 @@ def _own_of(given: Mapping[str, Any]) -> dict[str, list[str]]:
             try:
                 own[name] = words_of(given[name])
             except UserError as error:
-                raise UserError(f"--config: {name}: {error}") from None
+                raise UserError(f"{file}: {name}: {error}") from None
     return own

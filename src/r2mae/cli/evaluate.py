@@ -114,12 +114,13 @@ def run(words: Sequence[str]) -> int:
             progress=progress,
             **options,
         )
+    given = {name: options[name] for name in found.config.measured_with if name in options}
+    config = replace(found.config, **given)
+    measured = config.measured_as()
     if values["json"]:
-        told = {"scores": found.scores, "baselines": found.baselines, "seconds": found.seconds}
+        told = {"measured": measured, "scores": found.scores, "baselines": found.baselines, "seconds": found.seconds}
         print_json({"run": str(path), "data": found.config.data, **told})
         return 0
-    measured = {name: options[name] for name in found.config.measured_with if name in options}
-    config = replace(found.config, **measured)
     scores_table({path.name: found.scores, **found.baselines}, wing.metrics_of(config))
     if said := config.measured_in_words():
         print(said)

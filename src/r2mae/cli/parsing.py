@@ -14,9 +14,10 @@ import yaml
 
 from r2mae.errors import UserError, nearest
 from r2mae.experiments.wings import defaults_of, get_wing, public_sets, wing_of
-from r2mae.masking.schemes import scheme_names
+from r2mae.masking.schemes import SCHEME_OPTIONS, scheme_names
 from r2mae.registry import WINGS
-from r2mae.training.config import RunConfig, in_words, range_of, read_config
+from r2mae.training.config import RunConfig, chosen_options, in_words, range_of, read_config
+from r2mae.training.numbers import ratios_of
 
 if TYPE_CHECKING:
     from r2mae.experiments.wing import Wing
@@ -229,7 +230,7 @@ def _cannot_tell(command: str, data: str) -> str:
 
 
 def _config_of(words: Sequence[str]) -> dict[str, Any]:
-    file = _config_file(words)
+    file = config_file(words)
     given = {} if file is None else read_config(Path(file))
     for field in ("wing", "data", "preset"):  # which say what the command is about
         if not isinstance(given.get(field), str | None):
@@ -237,22 +238,13 @@ def _config_of(words: Sequence[str]) -> dict[str, Any]:
     return given
 
 
-def _config_file(words: Sequence[str]) -> str | None:
-    for place, word in enumerate(words):
-        if word == "--config" and place + 1 < len(words):
-            return words[place + 1]
-        if word.startswith("--config="):
-            return word.removeprefix("--config=")
-    return None
+def config_file(words: Sequence[str]) -> str | None:
+    """Return the file of `--config`, where one is given."""
+    return _said(words, "--config")
 
 
 def _preset_of(subject: Subject) -> str | None:
-    for place, word in enumerate(subject.words):
-        if word == "--preset" and place + 1 < len(subject.words):
-            return subject.words[place + 1]
-        if word.startswith("--preset="):
-            return word.removeprefix("--preset=")
-    return None
+    return _said(subject.words, "--preset")
 
 
 def describe(subject: Subject) -> str:
@@ -293,6 +285,7 @@ def add_config(parser: Parser, subject: Subject, *, skip: tuple[str, ...] = (), 
     )
     own = {name: value for name, value in subject.given.items() if name not in more}
     given = _fields_of(kind, {"data": "", **own}, subject.words)
+    own = {name: value for name, value in own.items() if name not in _numbers_of_another(subject, given, skip)}
     preset = subject.given.get("preset")
     defaults = defaults_of(subject.wing, subject.data, preset if isinstance(preset, str) else None)
     defaults |= {name: given[name] for name in own}
@@ -301,9 +294,29 @@ def add_config(parser: Parser, subject: Subject, *, skip: tuple[str, ...] = (), 
     _tell_numbers(parser, subject.wing)
 
 
+def _numbers_of_another(subject: Subject, given: Mapping[str, Any], skip: Sequence[str]) -> list[str]:
+    """Return the options that a file holds only because a run of its own scheme used them, where another one runs."""
+    scheme = given["scheme"]
+    if "scheme" not in skip and _said(subject.words, "--scheme") in (None, scheme):
+        return []
+    config = subject.wing.config.from_dict({**given, "data": ""})
+    chosen = chosen_options(config, ratios_of(subject.wing, config))
+    return [name for name in SCHEME_OPTIONS if name not in chosen]
+
+
+def _said(words: Sequence[str], option: str) -> str | None:
+    """Return what stands behind an option on the command line."""
+    for place, word in enumerate(words):
+        if word == option and place + 1 < len(words):
+            return words[place + 1]
+        if word.startswith(f"{option}="):
+            return word.removeprefix(f"{option}=")
+    return None
+
+
 def _fields_of(kind: type[RunConfig], own: Mapping[str, Any], words: Sequence[str]) -> dict[str, Any]:
     """Return the fields of a file, checked; what is wrong with them names the file."""
-    file = _config_file(words) or "--config"
+    file = config_file(words) or "--config"
     try:
         return kind.from_dict(own, source=file).to_dict()
     except UserError as error:

@@ -41,7 +41,9 @@ def run(words: Sequence[str]) -> int:
         print_json({"run": str(out), "worked": fitted.worked, **results})
         return 0
     if not fitted.worked:
-        print(f"{out} is finished already; nothing was done")
+        print(f"{out} is finished already; nothing was trained")
     scores_table({config.scheme: results["scores"]}, subject.wing.metrics_of(config))
+    if said := config.measured_in_words():
+        print(said)
     print(f"model and results are in {out}")
     return 0

@@ -26,9 +26,10 @@ def gather_again(out: Path) -> Comparison:
     """
     shared = comparison_of(out)
     wing = wing_of_run(shared, out)
-    base = wing.config.from_dict(shared, source=str(out / "compare.json"))
+    base = wing.config.from_dict({**wing.config.measured_formerly, **shared}, source=str(out / "compare.json"))
     before = _before(out)
-    labels = [str(label) for label in before.get("schemes") or ()]
+    schemes = before.get("schemes")
+    labels = [str(label) for label in schemes] if isinstance(schemes, list) else []
     cells = finished_cells(out, wing, base, labels)
     if not any(not cell.row.baseline for cell in cells):
         raise UserError(f"nothing in {out} is finished: repeat the command of the comparison, and it goes on")

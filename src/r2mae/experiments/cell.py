@@ -65,6 +65,7 @@ def pretrain(
         }
         with FolderLock(folder.path):
             write_json(folder.results_file, results)
+            folder.note_measured(config)
     return fitted, results
 
 

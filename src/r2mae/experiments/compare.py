@@ -33,6 +33,7 @@ from r2mae.files import UNFINISHED, write_json
 from r2mae.masking.schemes import RatioDefaults
 from r2mae.registry import JOBS
 from r2mae.training.config import RunConfig
+from r2mae.training.devices import check_threads
 from r2mae.training.folder import FolderLock, RunFolder, read_json
 from r2mae.training.numbers import ratios_of
 from r2mae.training.progress import Pace
@@ -86,6 +87,7 @@ def compare(
     """
     if base.devices > 1:
         raise UserError("a comparison trains each run on one device: leave --devices out, and use --jobs")
+    check_threads(base.threads)
     if jobs is not None and jobs < 1:
         raise UserError(f"jobs must be 1 or more, not {jobs}")
     base = replace(base, threads=base.threads or 1)
@@ -100,7 +102,7 @@ def compare(
         check_room(cells[0].config, wing, tell(wing.load(cells[0].config)))
         print_of_data = wing.fingerprint(base)
         planned = {cell.folder for cell in cells}
-        beside = [cell for cell in finished_cells(out, wing, base) if cell.folder not in planned]
+        beside = finished_cells(out, wing, base, but=planned)
         for cell in [*cells, *beside]:  # the report will be of both
             _check(cell, print_of_data, ratios_of(wing, base))
         agree([*beside, *cells], wing)

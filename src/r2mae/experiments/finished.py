@@ -1,7 +1,7 @@
 """What lies finished in the folder of a comparison, whichever command made it."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,9 @@ def shared_fields(base: RunConfig) -> dict[str, Any]:
     return {key: value for key, value in base.to_dict().items() if key not in _OF_ROWS | MACHINE_FIELDS}
 
 
-def finished_cells(out: Path, wing: Wing, base: RunConfig, first: Sequence[str] = ()) -> list[Cell]:
+def finished_cells(
+    out: Path, wing: Wing, base: RunConfig, first: Sequence[str] = (), *, but: Collection[Path] = ()
+) -> list[Cell]:
     """Return every finished run and measured baseline of a comparison, in the order of display.
 
     Parameters
@@ -36,13 +38,16 @@ def finished_cells(out: Path, wing: Wing, base: RunConfig, first: Sequence[str] 
     first : sequence of str
         Labels in the order of display, where they are all that there is; else the fixed ratios rise, schemes follow in
         their usual order, and baselines end.
+    but : collection of Path
+        Folders that are not looked at, and then nothing is said of those that are left out.
 
     Raises
     ------
     UserError
         For a run of another comparison, or runs of one row that took different options.
     """
-    found = [cell for folder in sorted((out / "runs").glob("*/seed-*")) if (cell := _cell(folder, wing, base))]
+    folders = [folder for folder in sorted((out / "runs").glob("*/seed-*")) if folder not in but]
+    found = [cell for folder in folders if (cell := _cell(folder, wing, base, told=not but))]
     agree(found, wing)
     there = {cell.row.label for cell in found}
     order = list(first) if there <= set(first) else sorted(there)
@@ -74,7 +79,7 @@ def agree(cells: Sequence[Cell], wing: Wing) -> None:
                 )
 
 
-def _cell(folder: Path, wing: Wing, base: RunConfig) -> Cell | None:
+def _cell(folder: Path, wing: Wing, base: RunConfig, *, told: bool) -> Cell | None:
     run, seed = RunFolder(folder), folder.name.removeprefix("seed-")
     results = run.results
     if results is None or not seed.isdecimal():
@@ -87,11 +92,12 @@ def _cell(folder: Path, wing: Wing, base: RunConfig) -> Cell | None:
     config = wing.config.from_dict(run.read_config(), source=str(run.config_file))
     config = replace(config, **base.measured_as())
     if run.results_for(config) is None:
-        logging.getLogger("r2mae").warning(
-            "%s was measured in another way than this comparison and is left out of its report: name its scheme, "
-            "too, to measure it anew",
-            folder,
-        )
+        if told:
+            logging.getLogger("r2mae").warning(
+                "%s was measured in another way than this comparison and is left out of its report: name its scheme, "
+                "too, to measure it anew",
+                folder,
+            )
         return None
     mine, theirs = shared_fields(config), shared_fields(base)
     for name, value in theirs.items():

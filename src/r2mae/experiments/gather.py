@@ -16,8 +16,8 @@ from r2mae.experiments.results import Comparison, Reconstructions
 from r2mae.experiments.wing import Wing
 from r2mae.files import atomic_write
 from r2mae.masking.ratios import LinearDecay, UniformAbove
-from r2mae.masking.schemes import RatioDefaults, scheme_takes
-from r2mae.training.config import SCHEME_DEFAULTS, RunConfig, given_options, scheme_of, used_fields
+from r2mae.masking.schemes import scheme_takes
+from r2mae.training.config import RunConfig, chosen_options, scheme_of
 from r2mae.training.folder import RunFolder, environment, read_json
 from r2mae.training.metrics import read_metrics
 from r2mae.training.numbers import ratios_of
@@ -89,15 +89,8 @@ def _used(cell: Cell, wing: Wing) -> dict[str, Any]:
             if name in used and used[name] is None
         }
         used |= {"cl_iterations": curriculum.iterations}
-    return {"scheme": config.scheme, **used, "given": _given(config, numbers)}
-
-
-def _given(config: RunConfig, numbers: RatioDefaults) -> list[str]:
-    """Return the options that differ from the wing's own: a folder of a finished run holds both alike."""
-    found = [name for name in given_options(config) if (config.scheme, name) != ("fixed", "ratio")]
-    defaults: dict[str, Any] = {name: SCHEME_DEFAULTS[name] for name in found}
-    usual = used_fields(replace(config, **defaults), numbers)
-    return [name for name in found if getattr(config, name) != usual[name]]
+    given = [name for name in chosen_options(config, numbers) if (config.scheme, name) != ("fixed", "ratio")]
+    return {"scheme": config.scheme, **used, "given": given}
 
 
 def _line(cell: Cell) -> dict[str, Any]:

@@ -20,7 +20,7 @@ class Reconstructions:
     Parameters
     ----------
     original, masked : ndarray, shape (examples, height, width, channels)
-        Clean images, and the same with hidden pixels set to zero; 0 to 1.
+        Clean images, and the same as the model sees them, hidden pixels filled; 0 to 1.
     ratio : float
         Mask ratio of the examples.
     by_label : mapping of label to ndarray, shape (examples, height, width, channels)

@@ -79,7 +79,8 @@ class Watch:
 
     def _line(self, place: int, state: tuple[int, ...], seconds: float) -> str:
         cell, (done, planned, process) = self.waiting[place], state
-        doing = f"at step {done:,} of {planned:,}" if 0 < done < planned else "measuring" if planned else "loading"
+        measuring = planned > 0 or cell.row.baseline
+        doing = f"at step {done:,} of {planned:,}" if done < planned else "measuring" if measuring else "loading"
         used, before = self._processor(process), self._used[place]
         idle = used is not None and before is not None and used - before < 0.01 * seconds
         works = ", and does nothing" if idle else ""

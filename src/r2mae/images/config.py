@@ -1,7 +1,9 @@
 """The configuration of a run on images. No torch."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from types import MappingProxyType
+from typing import Any, ClassVar, Literal
 
 from r2mae.errors import UserError
 from r2mae.evaluation.recalibration import measured_in_words
@@ -35,6 +37,7 @@ class ImagesConfig(RunConfig):
 
     wing: ClassVar[str] = "images"
     measured_with: ClassVar[tuple[str, ...]] = ("recalibrate",)
+    measured_formerly: ClassVar[Mapping[str, Any]] = MappingProxyType({"recalibrate": "no"})
 
     hidden: int = 512
     latent: int = 256

@@ -3,6 +3,7 @@
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, ClassVar, Literal, get_args, get_type_hints
 
 from r2mae.errors import UserError, nearest
@@ -22,6 +23,7 @@ __all__ = [
     "MACHINE_FIELDS",
     "SCHEME_DEFAULTS",
     "RunConfig",
+    "chosen_options",
     "given_options",
     "in_words",
     "read_config",
@@ -128,6 +130,8 @@ class RunConfig:
     wing: ClassVar[str] = ""
     measured_with: ClassVar[tuple[str, ...]] = ()
     """Fields that say how a finished model is measured and used: a run may be measured again with others."""
+    measured_formerly: ClassVar[Mapping[str, Any]] = MappingProxyType({})
+    """Those of results of older versions, which do not say it."""
 
     data: str
     preset: str | None = None
@@ -233,12 +237,12 @@ class RunConfig:
 
     def total_steps(self, samples: int) -> int:
         """Return the optimiser steps of the run on `samples` training samples."""
-        steps = self.steps or max(1, round(self.epochs * samples / self.batch_size))
-        if steps > _MOST["steps"]:
+        wanted = self.steps or max(1.0, self.epochs * samples / self.batch_size)
+        if wanted > _MOST["steps"]:
             raise UserError(
-                f"{self.epochs:g} epochs are {steps:,} steps, and the most are {_MOST['steps']:,}: ask for fewer"
+                f"{self.epochs:g} epochs are {wanted:,.0f} steps, and the most are {_MOST['steps']:,}: ask for fewer"
             )
-        return steps
+        return round(wanted)
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain types, the wing's name first."""
@@ -312,6 +316,14 @@ def given_options(config: RunConfig) -> dict[str, Any]:
     """Return those options of schemes that are not at their defaults."""
     values = {name: getattr(config, name) for name in SCHEME_OPTIONS}
     return {name: value for name, value in values.items() if value != SCHEME_DEFAULTS[name]}
+
+
+def chosen_options(config: RunConfig, defaults: RatioDefaults) -> list[str]:
+    """Return the options of schemes that differ from the wing's own numbers, which finished runs hold as well."""
+    found = given_options(config)
+    plain: dict[str, Any] = {name: SCHEME_DEFAULTS[name] for name in found}
+    usual = used_fields(dataclasses.replace(config, **plain), defaults)
+    return [name for name, value in found.items() if value != usual[name]]
 
 
 def resolved(config: RunConfig, defaults: RatioDefaults) -> RunConfig:

@@ -35,15 +35,20 @@ def lightning_device(name: str) -> tuple[str, int | list[int]]:
     return device.type, 1 if device.index is None else [device.index]
 
 
-@contextmanager
-def cpu_threads(count: int | None) -> Iterator[None]:
-    """Compute with so many threads of torch (None: as many as there are), and with as many as before afterwards."""
-    before = torch.get_num_threads()
+def check_threads(count: int | None) -> None:
+    """Refuse numbers of threads that no machine of this size is meant to have."""
     cores = os.cpu_count() or 1
     if count is not None and count > max(_THREADS, 4 * cores):
         raise UserError(
             f"--threads {count} is far above the {cores} cores of this machine: leave it out, or say {cores}"
         )
+
+
+@contextmanager
+def cpu_threads(count: int | None) -> Iterator[None]:
+    """Compute with so many threads of torch (None: as many as there are), and with as many as before afterwards."""
+    check_threads(count)
+    before = torch.get_num_threads()
     if count is not None:
         torch.set_num_threads(count)
     try:

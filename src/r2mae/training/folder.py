@@ -18,7 +18,7 @@ import yaml
 
 from r2mae.errors import UserError
 from r2mae.files import UNFINISHED, atomic_write, write_json
-from r2mae.masking.schemes import RatioDefaults
+from r2mae.masking.schemes import RatioDefaults, scheme_takes
 from r2mae.training.config import RunConfig, resolved, used_fields
 from r2mae.training.records import (
     Description,
@@ -76,7 +76,9 @@ class RunFolder:
     def results_for(self, config: RunConfig) -> dict[str, Any] | None:
         """Return what the run scored, unless it was measured in another way than `config` says."""
         results = self.results
-        return results if results is not None and results.get("measured", {}) == config.measured_as() else None
+        if results is None:
+            return None
+        return results if results.get("measured", config.measured_formerly) == config.measured_as() else None
 
     def read_config(self) -> dict[str, Any]:
         """Return the configuration as plain types."""
@@ -118,6 +120,11 @@ class RunFolder:
         """
         if self.config_file.exists():
             there = type(config).from_dict(self._own(config), source=str(self.config_file))
+            if defaults is not None and there.cl_iterations is None and "cl_iterations" in scheme_takes(there.scheme):
+                raise UserError(
+                    f"{self.path} holds a curriculum of an earlier version, which had another schedule: choose another "
+                    "--out"
+                )
             different = config.differences(there, defaults)
             if different:
                 name = different[0]
@@ -132,6 +139,14 @@ class RunFolder:
         foreign = [name for name in names if not name.startswith(".") and name not in own]
         if foreign:
             raise UserError(f"{self.path} holds other files ({foreign[0]}) and no run: choose another --out")
+
+    def note_measured(self, config: RunConfig) -> None:
+        """Write into config.yaml how the run was measured, since it is used in the same way."""
+        there = self.read_config()
+        if {name: there.get(name) for name in config.measured_with} == config.measured_as():
+            return
+        with atomic_write(self.config_file) as file:
+            yaml.safe_dump({**there, **config.measured_as()}, file, sort_keys=False)
 
     def check_data(self, data: str, fingerprint: str) -> None:
         """Refuse data that are no longer those that the run was trained on.

@@ -57,5 +57,6 @@ class StopRequest:
         if self.number is not None:
             raise Stopped(number)
         self.number = number
-        if multiprocessing.parent_process() is None:  # for a worker of a comparison, its parent speaks
+        # For a worker of a comparison its parent speaks, and for the processes of a run the first.
+        if multiprocessing.parent_process() is None and os.environ.get("LOCAL_RANK", "0") == "0":
             os.write(2, b"\n" * os.isatty(2) + _LINE)  # on a terminal there is a bar, or ^C

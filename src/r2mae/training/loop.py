@@ -18,7 +18,7 @@ from r2mae.errors import UserError
 from r2mae.masking.keys import Key
 from r2mae.training.checkpoint import EARLY, SECONDS, STEP, AtomicCheckpointIO, read_checkpoint
 from r2mae.training.config import RunConfig, scheme_of
-from r2mae.training.devices import cpu_threads, lightning_device
+from r2mae.training.devices import check_threads, cpu_threads, lightning_device
 from r2mae.training.folder import FolderLock, RunFolder
 from r2mae.training.interrupt import TOLD, Stopped, StopRequest
 from r2mae.training.keeper import EarlyStopping, Keeper
@@ -104,6 +104,7 @@ def fit(
     numbers = ratios_of(wing, config)
     scheme = scheme_of(config, numbers)  # mistakes are found before anything is written
     lightning_device(config.device)
+    check_threads(config.threads)
     if data is not None:
         check_room(config, wing, data)
     check_logger(config.logger)
@@ -154,6 +155,7 @@ def _train(
     reporter: Reporter,
 ) -> Keeper:
     config = module.config
+    numbers = ratios_of(wing, config)
     first = 0 if checkpoint is None else int(checkpoint[STEP])
     early, stop = EarlyStopping(config.patience), StopRequest()
     if checkpoint is not None:
@@ -170,7 +172,7 @@ def _train(
             total_steps=total,
             validation=data.validation,
             validate_every=config.validate_every or epoch,
-            ratios=(wing.ratios.low, wing.ratios.fixed, wing.ratios.high),
+            ratios=(numbers.low, numbers.fixed, numbers.high),
             early=early,
             stop=stop,
             step=first,

@@ -79,7 +79,12 @@ def build_described(
         If values have the wrong types, or would make a model that is larger than the file of weights beside it.
     """
     try:
-        least = model_bytes(wing, architecture)
+        try:
+            least = model_bytes(wing, architecture)
+        except (RuntimeError, NotImplementedError) as error:
+            if "meta tensor" not in str(error).lower():
+                raise
+            least = 0  # it looks at its own numbers while it is made
         if weights.is_file() and least > 2 * weights.stat().st_size + _HEADER:
             raise ValueError(f"its weights would take {least:,} bytes, {weights.name} has {weights.stat().st_size:,}")
         return wing.build(architecture)
@@ -182,7 +187,8 @@ def _load_statistics(folder: RunFolder, model: nn.Module) -> None:
         return
     if not folder.statistics.is_file():
         logging.getLogger("r2mae").warning(
-            "%s holds no batch statistics of whole inputs (an older version made it): those of training are used",
+            "%s holds no batch statistics of whole inputs (an older version made it, or statistics.safetensors was not "
+            "copied): those of training are used",
             folder.path,
         )
         return
