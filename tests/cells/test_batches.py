@@ -112,3 +112,20 @@ def test_a_run_reads_its_columns(make: Make, write: Callable[..., Path], tmp_pat
         load_data(CellsConfig(**{**config, "exclude": ("knd=a",)}))
     with pytest.raises(UserError, match=r"column 'donor' \(regress\) has not two different numbers"):
         load_data(CellsConfig(**{**config, "regress": ("donor",)}))
+
+
+def test_rules_of_one_probe_are_read_with_their_columns(tmp_path: Path, make: Make, write: Callable[..., Path]) -> None:
+    adata = make(60)
+    adata.obs["condition"] = ["a" if donor == "d0" else "b" for donor in adata.obs["donor"]]
+    adata.obs["cell_type"] = ["T", "B"] * 30
+    path = write(adata, tmp_path / "cells.h5ad")
+    config = CellsConfig(data=str(path), labels=("condition",), donor_key="donor", exclude=("condition:cell_type=B",))
+    assert "cell_type" in load_data(config).table.obs
+
+
+def test_another_named_set_brings_its_own_columns_and_rules() -> None:
+    genes = load_data(CellsConfig(data="csle")).table.genes
+    config = CellsConfig(data="x", labels=("ADNC",), auroc_labels=("ADNC",), only=("ADNC:cell_type=T",))
+    found, data = WING.elsewhere(config, "csle", {"genes": genes, "batches": ("",)})
+    assert (found.labels, found.auroc_labels, found.only) == (("cell_type", "condition"), (), ())
+    assert len(data.table) == 1000

@@ -137,6 +137,8 @@ MISTAKES = {
     "pretrain digits --batch-size 1": "needs two images",
     "pretrain digits --resize 1": "two pixels or more",
     "pretrain digits --seed 18446744073709551616": "seed takes numbers up to",
+    "pretrain digits --threads 4000": "far above the",
+    "compare digits --threads 4000": "far above the",
     "pretrain digits --cl-warmup 3": "does not take 'cl_warmup'",
     "compare digits --seeds 0": "at least one seed",
     "compare digits --seeds a": "whole numbers",

@@ -87,3 +87,14 @@ def test_a_comparison_of_an_earlier_version_goes_on(run: Run, tmp_path: Path) ->
     before = weights.stat().st_mtime_ns
     run(line)
     assert weights.stat().st_mtime_ns == before
+
+
+def test_numbers_of_a_finished_run_do_not_bind_another_scheme(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "run.yaml").write_text(run("pretrain digits --scheme r2mae --print-config"))
+    (tmp_path / "own.yaml").write_text(run("pretrain digits --scheme r2mae --low 0.4 --print-config"))
+    assert yaml.safe_load(run("pretrain --config run.yaml --scheme mdlm --print-config"))["low"] is None
+    same = yaml.safe_load(run("pretrain --config run.yaml --print-config"))
+    assert (same["low"], same["high"]) == (0.5, 0.9)
+    kept = yaml.safe_load(run("pretrain --config own.yaml --scheme dynamic --print-config"))
+    assert (kept["low"], kept["high"]) == (0.4, 0.9)
+    assert yaml.safe_load(run("compare --config run.yaml --schemes mdlm --print-config"))["low"] is None

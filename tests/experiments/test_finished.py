@@ -132,6 +132,28 @@ def test_another_way_of_measuring_trains_nothing_and_measures_anew(
     assert (run / "model.safetensors").stat().st_mtime_ns == weights
     assert (before["measured"], after["measured"]) == ({"recalibrate": "yes"}, {"recalibrate": "no"})
     assert before["scores"]["masked_mse"] != after["scores"]["masked_mse"]
+    assert "recalibrate: 'no'" in (run / "config.yaml").read_text()  # it is used as it was measured
     assert "dynamic" not in findings(out)["config"]["schemes"]  # it is still measured as before, and a line says so
     assert "measured in another way" in caplog.text
     assert "Batch statistics: those of training, as in the paper." in findings(out)["notes"]
+
+
+def test_scores_of_an_older_version_are_reported_as_those_of_training(made: Path, tmp_path: Path) -> None:
+    out = tmp_path / "older"
+    shutil.copytree(made, out)
+    for file in out.glob("runs/*/*/results.json"):
+        results = json.loads(file.read_text())
+        results.pop("measured", None)
+        file.write_text(json.dumps(results))
+    shared = json.loads((out / "compare.json").read_text())
+    (out / "compare.json").write_text(json.dumps({k: v for k, v in shared.items() if k != "recalibrate"}))
+    assert main(["report", str(out)]) == 0
+    assert "Batch statistics: those of training, as in the paper." in findings(out)["notes"]
+    assert set(findings(out)["config"]["schemes"]) == {"dynamic", "r2mae", "mean"}
+
+
+def test_a_damaged_report_is_no_hindrance_to_making_it_again(made: Path, tmp_path: Path) -> None:
+    out = tmp_path / "damaged"
+    shutil.copytree(made, out)
+    (out / "results.json").write_text('{"config": {"schemes": 5}}')
+    assert main(["report", str(out)]) == 0

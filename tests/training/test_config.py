@@ -190,3 +190,30 @@ def test_an_open_number_is_that_of_the_wing_and_no_other(tmp_path: Path) -> None
     new.claim(ImagesConfig(data="digits"), "digits", WING.ratios)
     assert [read_config(new.config_file)[name] for name in ("ratio", "low", "high")] == [None, 0.5, 0.9]
     new.check(ImagesConfig(data="digits"), WING.ratios)
+
+
+def test_epochs_without_end_are_refused() -> None:
+    with pytest.raises(UserError, match="ask for fewer"):
+        ImagesConfig(data="digits", epochs=1e308).total_steps(1000)
+
+
+def test_a_curriculum_of_an_earlier_version_is_not_gone_on_with(tmp_path: Path) -> None:
+    config = ImagesConfig(data="digits", scheme="cl")
+    folder = RunFolder(tmp_path)
+    folder.claim(config, "print", WING.ratios)
+    folder.check(config, WING.ratios)
+    written = folder.config_file.read_text()
+    assert "cl_iterations: 4" in written
+    folder.config_file.write_text(written.replace("cl_iterations: 4", "cl_iterations: null"))
+    with pytest.raises(UserError, match="another schedule: choose another --out"):
+        folder.check(config, WING.ratios)
+
+
+def test_results_of_older_versions_are_as_trained(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path)
+    folder.results_file.write_text('{"scores": {"probe_accuracy": 0.5}}')
+    assert folder.results_for(ImagesConfig(data="digits")) is None
+    assert folder.results_for(ImagesConfig(data="digits", recalibrate="no")) is not None
+    assert folder.results_for(CellsConfig(data="x", recalibrate="no")) is not None
+    assert folder.results_for(CellsConfig(data="x", recalibrate="no", representation="hidden")) is None
+    assert folder.results_for(TextConfig(data="x")) is not None
