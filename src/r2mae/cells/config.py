@@ -111,7 +111,8 @@ class CellsConfig(RunConfig):
         for label in self.auroc_labels:
             if label not in self.labels:
                 hint = nearest(label, self.labels) if self.labels else "name it in labels, too"
-                raise UserError(f"auroc_labels names {label!r}, which is not in labels: {hint}")
+                off = "; a set may bring it, and --auroc-labels with nothing behind it turns it off"
+                raise UserError(f"auroc_labels names {label!r}, which is not in labels: {hint}{off}")
 
     @property
     def recalibrates(self) -> bool:

@@ -165,11 +165,13 @@ def evaluate(
     else:
         config, data = _elsewhere(folder, wing, config, source, reading or {})
         check_baselines(config, wing, baselines)
-    scores = wing.evaluate(config, task, model, data, **options, **_working(folder, wing, progress))
+    working = _working(folder, wing, progress)
+    scores = wing.evaluate(config, task, model, data, **options, **working)
     beside = {}
     if isinstance(wing, HasBaselines):
         # How a model of ours is measured does not concern them.
         theirs = {name: value for name, value in options.items() if name not in config.measured_with}
+        theirs |= {name: value for name, value in working.items() if name == "progress"}
         beside = {name: wing.score_baseline(config, name, data, **theirs) for name in baselines}
     return Evaluated(config, scores, beside, time.perf_counter() - began)
 

@@ -107,4 +107,4 @@ class HasBaselines(Protocol):
         """Raise a UserError for one that cannot be measured here, such as for want of a package."""
 
     def score_baseline(self, config: Any, name: str, data: Any, **options: Any) -> dict[str, float]:
-        """Measure one of them, as far as :meth:`Wing.evaluate` applies to it."""
+        """Measure one of them, as far as :meth:`Wing.evaluate` applies to it, with its `progress` if it has one."""

@@ -1,6 +1,6 @@
 """What models of images are compared with: raw pixels, principal components, the mean image."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,7 +26,14 @@ _RANK_NUMBERS = 1 << 26  # of the test part, up to which its spectrum is taken: 
 _NOISE = 1e-6  # of the largest variance: below it a direction is rounding
 
 
-def baseline_scores(config: ImagesConfig, name: str, data: ImageData, *, probe: Probe = "head") -> dict[str, float]:
+def baseline_scores(
+    config: ImagesConfig,
+    name: str,
+    data: ImageData,
+    *,
+    probe: Probe = "head",
+    progress: Callable[[int, int], None] | None = None,
+) -> dict[str, float]:
     """Score a baseline as :func:`r2mae.images.evaluate.evaluate` scores a model, as far as its scores apply.
 
     Parameters
@@ -37,7 +44,7 @@ def baseline_scores(config: ImagesConfig, name: str, data: ImageData, *, probe: 
         ``pixels``: the pixels, from 0 to 1, as an embedding; they reconstruct nothing. ``pca``: as many principal
         components of the training images as the model has latent numbers; hidden pixels are filled with their means
         before an image is projected. ``mean``: the mean training image as the prediction of every image; no embedding.
-    probe : {"head", "logistic"}
+    probe, progress
         As for a model.
 
     Returns
@@ -46,7 +53,7 @@ def baseline_scores(config: ImagesConfig, name: str, data: ImageData, *, probe: 
         Scores under the names of a model's.
     """
     if name == "pixels":
-        return _pixel_scores(config, data, probe)
+        return _pixel_scores(config, data, probe, progress)
     components = config.latent if name == "pca" else 0
     model = fit_components(data.train, components, seed=config.seed)
     task = _FilledTask(model.pixels, exact=config.exact)
@@ -57,7 +64,7 @@ def baseline_scores(config: ImagesConfig, name: str, data: ImageData, *, probe: 
     embedding = embed_set(task, model, data.splits.test)
     if has_classes(data.splits):
         scores["probe_accuracy"] = probe_accuracy(
-            probe, embed_set(task, model, data.splits.train), embedding, data.splits, config.seed
+            probe, embed_set(task, model, data.splits.train), embedding, data.splits, config.seed, progress
         )
     return scores | _spectrum(embedding)
 
@@ -146,7 +153,9 @@ class _FilledTask(PixelTask):
         return model.encode(scaled(batch))
 
 
-def _pixel_scores(config: ImagesConfig, data: ImageData, probe: Probe) -> dict[str, float]:
+def _pixel_scores(
+    config: ImagesConfig, data: ImageData, probe: Probe, progress: Callable[[int, int], None] | None
+) -> dict[str, float]:
     """Probe the pixels; images of bytes stay bytes, which a float copy would be four times as large as."""
     splits, scores = data.splits, {}
     if has_classes(splits):
@@ -157,7 +166,7 @@ def _pixel_scores(config: ImagesConfig, data: ImageData, probe: Probe) -> dict[s
             scores["probe_accuracy"] = head.accuracy(_flat(splits.test), splits.test.labels)
         else:
             train, test = _floats(splits.train), _floats(splits.test)
-            scores["probe_accuracy"] = probe_accuracy(probe, train, test, splits, config.seed)
+            scores["probe_accuracy"] = probe_accuracy(probe, train, test, splits, config.seed, progress)
     return scores | (_spectrum(_floats(splits.test)) if splits.test.images.size <= _RANK_NUMBERS else {})
 
 
