@@ -45,7 +45,7 @@ def _meant(name: str, names: Sequence[str]) -> list[str]:
     found = {}
     for other in reversed(lowered):
         most = max(1, max(len(name), len(other)) // 4)
-        if abs(len(name) - len(other)) <= most and min(len(name), len(other)) > 1:
+        if name == other or (abs(len(name) - len(other)) <= most and min(len(name), len(other)) > 1):
             slips = _slips(name, other)
             if slips <= most:
                 found[other] = (slips, -SequenceMatcher(None, name, other).ratio())

@@ -326,7 +326,7 @@ def test_one_ctrl_c_is_one_line(tmp_path: Path) -> None:
             time.sleep(0.05)
             assert process.poll() is None
         os.killpg(process.pid, signal.SIGINT)
-        assert process.wait(timeout=60) == 128 + signal.SIGINT
+        assert process.wait(timeout=240) == 128 + signal.SIGINT
         assert process.stderr is not None
         told = [line for line in process.stderr.read().split("\n")[:-1] if "samples/s" not in line]  # the pace
     assert len(told) == 1, told
@@ -343,7 +343,7 @@ def test_ctrl_c_twice_ends_a_comparison_and_its_processes(tmp_path: Path) -> Non
             assert process.poll() is None
         for _ in range(2):  # as `timeout` does, to the process and to its group
             os.killpg(process.pid, signal.SIGINT)
-        assert process.wait(timeout=60) == 128 + signal.SIGINT
+        assert process.wait(timeout=240) == 128 + signal.SIGINT
         assert process.stderr is not None
         assert "Traceback" not in process.stderr.read()
     with pytest.raises(ProcessLookupError):
@@ -355,7 +355,7 @@ def test_ctrl_c_twice_ends_a_comparison_and_its_processes(tmp_path: Path) -> Non
 def test_comparisons_speak_json(run: Run) -> None:
     line = "compare digits --schemes r2mae --seeds 1 --epochs 1 --hidden 8 --latent 8 --jobs 1 --out c --json"
     answer = json.loads(run(line)[1])
-    assert [cell["label"] for cell in answer["cells"]] == ["r2mae"]
+    assert [cell["label"] for cell in answer["cells"]] == ["r2mae", "pixels", "pca", "mean"]
 
 
 def test_data(run: Run) -> None:

@@ -198,7 +198,7 @@ class TestLinearProbe:
     def test_bad_options(self, options, message):
         X, y, donor = embeddings()
         with pytest.raises(ValueError, match=re.escape(message)):
-            LinearProbe(**options).fit(X, y, donor)
+            LinearProbe().set_params(**options).fit(X, y, donor)
 
     def test_bad_data(self):
         X, y, donor = embeddings()

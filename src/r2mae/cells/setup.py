@@ -77,6 +77,7 @@ _ELSEWHERE: Mapping[str, str] = {
     "data": "the cells are those of adata",
     "preset": "pass n_hidden and n_latent to MaskedAutoencoder(...)",
     "epochs": "pass max_epochs",
+    "representation": "pass representation to MaskedAutoencoder(...)",
     "validation": "pass train_size, which is 1 - validation",
     "layer": "call MaskedAutoencoder.setup_anndata(adata, layer=...) before the model is made",
     "batch_key": "call MaskedAutoencoder.setup_anndata(adata, batch_key=...) before the model is made",
