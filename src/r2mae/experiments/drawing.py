@@ -262,7 +262,7 @@ def _ratio_axes(figure: Figure, others: int) -> "tuple[Axes, Axes | None]":
     """Return axes over the mask ratio, and beside them, on the same height, a panel for the means of other schemes."""
     if not others:
         return figure.add_subplot(), None
-    share = 0.06 * others
+    share = max(0.06 * others, 0.1)  # no narrower than its name
     axes, beside = figure.subplots(1, 2, sharey=True, gridspec_kw={"width_ratios": [1 - min(share, 0.5), share]})
     beside.set_xlim(-0.7, others - 0.3)
     beside.set_xticks([])
