@@ -35,11 +35,11 @@ def refused(capsys: pytest.CaptureFixture[str], words: list[str], told: str) -> 
         ("pretrain", "data: digits\nlr: " + "9" * 400 + "\n", "too large"),
         ("pretrain", "data: digits\nsteps: 0x" + "f" * 5000 + "\n", "steps takes numbers up to"),
         ("pretrain", 'wing: images\ndata: "a\\0b"\n', "NUL"),
-        ("compare", "data: digits\nseeds: {a: 1}\n", "--config: seeds: expected names or numbers"),
-        ("compare", "data: digits\nseeds: [[1]]\n", "--config: seeds: expected names or numbers"),
+        ("compare", "data: digits\nseeds: {a: 1}\n", "c.yaml: seeds: expected names or numbers"),
+        ("compare", "data: digits\nseeds: [[1]]\n", "c.yaml: seeds: expected names or numbers"),
         ("compare", "data: digits\nseeds: 100000000\n", "at most 10,000 seeds"),
-        ("compare", "data: digits\nschemes: {a: 1}\n", "--config: schemes: expected names or numbers"),
-        ("compare", "data: digits\nratios: [[0.1]]\n", "--config: ratios: expected names or numbers"),
+        ("compare", "data: digits\nschemes: {a: 1}\n", "c.yaml: schemes: expected names or numbers"),
+        ("compare", "data: digits\nratios: [[0.1]]\n", "c.yaml: ratios: expected names or numbers"),
     ],
 )
 def test_files(
