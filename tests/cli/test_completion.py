@@ -8,11 +8,11 @@ import pytest
 from r2mae.cli.main import COMMANDS, main
 from r2mae.cli.theory import SUBCOMMANDS
 from r2mae.cli.theory_model import MODELS
-from r2mae.experiments.reproduce.artefact import ARTEFACTS
-from r2mae.experiments.wings import public_sets
 from r2mae.images.sets import SETS
 from r2mae.masking.schemes import scheme_names
 from r2mae.registry import WINGS
+from r2mae.reproduce.artefact import ARTEFACTS
+from r2mae.wings.lookup import public_sets
 
 LINES: dict[str, set[str]] = {
     "": set(COMMANDS),

@@ -16,9 +16,9 @@ from sklearn.datasets import load_digits
 from r2mae.cells.config import CellsConfig
 from r2mae.cells.wing import WING as CELLS
 from r2mae.cli.main import main
-from r2mae.experiments.cell import pretrain
 from r2mae.images.config import ImagesConfig
 from r2mae.images.wing import WING as IMAGES
+from r2mae.sweep.run_cell import pretrain
 from r2mae.text.config import TextConfig
 from r2mae.text.wing import WING as TEXT
 from r2mae.training.folder import RunFolder

@@ -14,10 +14,10 @@ from scipy.sparse import csr_matrix
 from r2mae.cells import WING as CELLS
 from r2mae.cells import CellsConfig
 from r2mae.cli.main import main
-from r2mae.experiments.wing import HasAnnotations
 from r2mae.images import WING as IMAGES
 from r2mae.images.config import ImagesConfig
 from r2mae.training.loop import fit
+from r2mae.wings.contract import HasAnnotations
 
 Run = Callable[[str], tuple[int, str, str]]
 

@@ -14,9 +14,9 @@ import pytest
 import yaml
 
 from r2mae.cli.main import COMMANDS, main
-from r2mae.experiments.runs import find_runs
 from r2mae.images.wing import WING
 from r2mae.registry import WINGS
+from r2mae.sweep.run_states import find_runs
 from r2mae.training.checkpoint import read_checkpoint
 
 Run = Callable[..., tuple[int, str, str]]

@@ -7,8 +7,8 @@ import pytest
 import yaml
 
 from r2mae.cli.main import main
-from r2mae.experiments.wings import get_wing
 from r2mae.registry import WINGS
+from r2mae.wings.lookup import get_wing
 
 Run = Callable[[str], str]
 

@@ -3,9 +3,9 @@ from pathlib import Path
 import pytest
 
 from r2mae.cli.main import main
-from r2mae.experiments.reproduce import fig1b
-from r2mae.experiments.reproduce.artefact import ARTEFACTS, get_artefact
-from r2mae.experiments.reproduce.spiked import Size
+from r2mae.reproduce import fig1b
+from r2mae.reproduce.artefact import ARTEFACTS, get_artefact
+from r2mae.reproduce.spiked import Size
 
 
 @pytest.fixture

@@ -15,13 +15,13 @@ import torch
 from transformers import AutoModelForSequenceClassification, AutoTokenizer, RobertaForMaskedLM
 
 from r2mae.cli.main import main
-from r2mae.experiments.wing import Wing
 from r2mae.text.config import TextConfig
 from r2mae.text.export import save_pretrained
 from r2mae.text.wing import WING
 from r2mae.training.checkpoint import read_checkpoint
 from r2mae.training.folder import RunFolder
 from r2mae.training.loop import fit
+from r2mae.wings.contract import Wing
 
 SIZES: dict[str, Any] = {
     "hidden_size": 16,

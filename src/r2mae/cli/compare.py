@@ -7,6 +7,7 @@ from typing import Any
 from rich.console import Console
 
 from r2mae.cli.early import check_run
+from r2mae.cli.lists import parse_baselines, parse_ratios, parse_seeds, words_of
 from r2mae.cli.parsing import (
     Parser,
     add_config,
@@ -27,15 +28,7 @@ _OF_ROWS = ("scheme", "seed")
 
 def run(words: Sequence[str]) -> int:
     """Run the command."""
-    from r2mae.experiments.plan import (
-        DEFAULT_SCHEMES,
-        parse_baselines,
-        parse_ratios,
-        parse_seeds,
-        plan_rows,
-        with_numbers,
-        words_of,
-    )
+    from r2mae.compare.rows import DEFAULT_SCHEMES, plan_rows, with_numbers
     from r2mae.masking.schemes import scheme_names
 
     subject = read_subject("compare", words)
@@ -82,8 +75,8 @@ def run(words: Sequence[str]) -> int:
     check_run(subject.wing, config)
     out = Path(values["out"] or f"runs/compare-{Path(config.data).stem}")
 
-    from r2mae.experiments.compare import compare
-    from r2mae.experiments.publish import publish
+    from r2mae.compare.compare import compare
+    from r2mae.report.publish import publish
     from r2mae.training.folder import read_json
 
     comparison = compare(
@@ -107,8 +100,6 @@ def run(words: Sequence[str]) -> int:
 
 def _own_of(given: Mapping[str, Any], file: str) -> dict[str, list[str]]:
     """Return the lists of a file that are the command's own; one number or name stands for a list of it."""
-    from r2mae.experiments.plan import words_of
-
     own = {}
     for name in _OWN:
         if given.get(name) is not None:

@@ -11,9 +11,9 @@ from typing import Any, Literal, get_args, get_origin
 
 from r2mae.cli.parsing import Parser, parser_of
 from r2mae.errors import UserError, unknown
-from r2mae.experiments.wings import get_wing, public_sets
 from r2mae.masking.schemes import scheme_names
 from r2mae.registry import WINGS
+from r2mae.wings.lookup import get_wing, public_sets
 
 _SHELLS = ("bash", "zsh")
 _OF_DATA = ("pretrain", "compare")  # their options are those of the wing, which the data tell
@@ -155,7 +155,7 @@ def _named(presets: Iterable[str]) -> Mapping[str, str]:
     """Return the words that options and places take by their name, where their type does not tell."""
     from r2mae.cli.data import ACTIONS
     from r2mae.cli.theory_model import MODELS
-    from r2mae.experiments.reproduce.artefact import ARTEFACTS
+    from r2mae.reproduce.artefact import ARTEFACTS
     from r2mae.text.glue import TASKS
 
     schemes, tasks = " ".join(scheme_names()), " ".join(TASKS)

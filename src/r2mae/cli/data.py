@@ -23,7 +23,7 @@ def run(words: Sequence[str]) -> int:
     if action not in ACTIONS:
         raise unknown("action", action, ACTIONS)
 
-    from r2mae.experiments.wings import public_sets
+    from r2mae.wings.lookup import public_sets
 
     sets = public_sets()
     if action == "list":
@@ -54,7 +54,7 @@ def _list() -> None:
 
     from r2mae.catalogue import data_root, verify
     from r2mae.cli.show import Terminal
-    from r2mae.experiments.wings import public_sets
+    from r2mae.wings.lookup import public_sets
 
     table = Table("name", "wing", "what", "licence", "size", "here", box=None, pad_edge=False)
     for entry in public_sets().values():

@@ -4,13 +4,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from r2mae.experiments.wings import wing_of_run
 from r2mae.training.config import RunConfig
 from r2mae.training.folder import RunFolder
 from r2mae.training.loggers import check_logger
+from r2mae.wings.lookup import wing_of_run
 
 if TYPE_CHECKING:
-    from r2mae.experiments.wing import Wing
+    from r2mae.wings.contract import Wing
 
 
 def check_run(wing: "Wing", config: RunConfig) -> None:

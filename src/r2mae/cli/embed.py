@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     import numpy as np
     import pandas as pd
 
-    from r2mae.experiments.wing import Wing
+    from r2mae.wings.contract import Wing
 
 _OPTIONS = ("resize", "resize_mode", "transform_batch", "layer", "representation")
 
@@ -106,8 +106,8 @@ def _check_figure(wing: "Wing", values: Mapping[str, Any]) -> "pd.DataFrame | No
         if values["color"]:
             raise UserError("--color is for a figure: name its file, --figure umap.svg")
         return None
-    from r2mae.experiments.embedding_figure import check_figure, check_points
-    from r2mae.experiments.wing import HasAnnotations
+    from r2mae.report.embedding_figure import check_figure, check_points
+    from r2mae.wings.contract import HasAnnotations
 
     check_points(values["max_points"])
     table = None
@@ -121,7 +121,7 @@ def _check_figure(wing: "Wing", values: Mapping[str, Any]) -> "pd.DataFrame | No
 def _draw(
     config: Any, arrays: "dict[str, np.ndarray]", table: "pd.DataFrame | None", values: Mapping[str, Any]
 ) -> None:
-    from r2mae.experiments.embedding_figure import columns_of, embedding_figure, values_of, write_figure
+    from r2mae.report.embedding_figure import columns_of, embedding_figure, values_of, write_figure
 
     names, numbers = values["color"], getattr(config, "regress", ())
     if table is not None:

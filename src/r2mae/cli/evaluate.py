@@ -6,11 +6,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from r2mae.cli.early import check_source, open_run
+from r2mae.cli.lists import words_of
 from r2mae.cli.parsing import Parser, add_reading
 from r2mae.errors import UserError, unknown
 
 if TYPE_CHECKING:
-    from r2mae.experiments.wing import Wing
+    from r2mae.wings.contract import Wing
 
 _OPTIONS = ("probe", "folder", "limit", "recalibrate", "representation")
 _READING = ("resize", "resize_mode", "transform_batch", "layer")
@@ -101,8 +102,7 @@ def run(words: Sequence[str]) -> int:
     check_source(wing, config, values["data"] or config.data)
 
     from r2mae.cli.show import counting_bar, print_json, scores_table
-    from r2mae.experiments.cell import evaluate
-    from r2mae.experiments.plan import words_of
+    from r2mae.sweep.measure import evaluate
 
     with counting_bar("measuring", counted=False, transient=True) as progress:
         found = evaluate(

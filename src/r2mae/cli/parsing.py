@@ -13,14 +13,14 @@ import jsonargparse
 import yaml
 
 from r2mae.errors import UserError, nearest
-from r2mae.experiments.wings import defaults_of, get_wing, public_sets, wing_of
 from r2mae.masking.schemes import SCHEME_OPTIONS, scheme_names
 from r2mae.registry import WINGS
 from r2mae.training.config import RunConfig, chosen_options, in_words, range_of, read_config
 from r2mae.training.numbers import ratios_of
+from r2mae.wings.lookup import defaults_of, get_wing, public_sets, wing_of
 
 if TYPE_CHECKING:
-    from r2mae.experiments.wing import Wing
+    from r2mae.wings.contract import Wing
 
 
 _FEW = 4  # words that an error repeats

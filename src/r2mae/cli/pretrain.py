@@ -30,7 +30,7 @@ def run(words: Sequence[str]) -> int:
     out = Path(values["out"] or f"runs/{Path(config.data).stem}-{config.scheme}-seed{config.seed}")
 
     from r2mae.cli.show import counting_bar, print_json, scores_table
-    from r2mae.experiments.cell import pretrain
+    from r2mae.sweep.run_cell import pretrain
     from r2mae.training.progress import ProgressBar
 
     with counting_bar("measuring", counted=False, transient=True) as progress:

@@ -17,13 +17,13 @@ def run(words: Sequence[str]) -> int:
     parser.add_argument("folders", metavar="DIR", nargs="+", type=str, help="Folders that `r2mae compare` made.")
     folders = [Path(word) for word in parser.read(words)["folders"]]
 
-    from r2mae.experiments.plan import check_folder
+    from r2mae.compare.finished import check_folder
 
     for folder in folders:  # mistakes are told before torch is loaded, and before anything is written
         check_folder(folder)
 
-    from r2mae.experiments.again import gather_again
-    from r2mae.experiments.publish import publish
+    from r2mae.compare.again import gather_again
+    from r2mae.report.publish import publish
     from r2mae.training.folder import FolderLock
 
     for folder in folders:

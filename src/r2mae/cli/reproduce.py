@@ -42,7 +42,7 @@ def run(words: Sequence[str]) -> int:
         parser.print_help()
         return 0
 
-    from r2mae.experiments.reproduce.artefact import ARTEFACTS, get_artefact
+    from r2mae.reproduce.artefact import ARTEFACTS, get_artefact
 
     for name in values["names"]:  # before the first of them takes its minutes
         if name not in ARTEFACTS:
@@ -76,7 +76,7 @@ def _options(names: Sequence[str], curve: Sequence[str]) -> dict[str, dict[str, 
         if curve:
             raise UserError("--curve is of fig1f: r2mae reproduce fig1f --curve FILE.csv")
         return {}
-    from r2mae.experiments.reproduce.fig1f import scaled
+    from r2mae.reproduce.fig1f import scaled
 
     paths = [Path(word) for word in curve]
     scaled(paths)
@@ -85,7 +85,7 @@ def _options(names: Sequence[str], curve: Sequence[str]) -> dict[str, dict[str, 
 
 def _listing() -> str:
     """Return every artefact with its title."""
-    from r2mae.experiments.reproduce.artefact import ARTEFACTS, get_artefact
+    from r2mae.reproduce.artefact import ARTEFACTS, get_artefact
 
     width = max(map(len, ARTEFACTS)) + 2
     return "NAME is one of:\n" + "\n".join(f"  {name:<{width}}{get_artefact(name).TITLE}" for name in ARTEFACTS)

@@ -26,7 +26,7 @@ def run(words: Sequence[str]) -> int:
     parser.add_argument("--json", action="store_true", help="Print JSON, for scripts.")
     values = parser.read(words)
 
-    from r2mae.experiments.runs import find_runs
+    from r2mae.sweep.run_states import find_runs
 
     found = find_runs(Path(values["folder"]))
     if values["json"]:

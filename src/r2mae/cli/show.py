@@ -146,7 +146,7 @@ def _estimates(models: Iterable[Mapping[str, float]], name: str) -> list[str]:
 
 
 def _estimate(scores: Mapping[str, float], name: str) -> str:
-    from r2mae.experiments.wording import decimals, interval, number
+    from r2mae.report.wording import decimals, interval, number
 
     value, spread = scores.get(name), scores.get(name + _SPREAD)
     if value is None:
@@ -161,7 +161,7 @@ def _estimate(scores: Mapping[str, float], name: str) -> str:
 
 def _alike(values: Sequence[float | None]) -> list[str]:
     """Write numbers with the decimals that give the largest four digits."""
-    from r2mae.experiments.wording import decimals, number
+    from r2mae.report.wording import decimals, number
 
     sizes = [abs(value) for value in values if value is not None and math.isfinite(value)]
     places = decimals([max(sizes, default=0.0)], [])

@@ -9,7 +9,7 @@ from r2mae.cli.theory_model import folder
 from r2mae.errors import UserError
 
 if TYPE_CHECKING:
-    from r2mae.experiments.theory.advice import Report
+    from r2mae.advice.advice import Report
 
 _RAW_FEATURES = 500  # each ratio then costs some d × d factorisations
 
@@ -41,9 +41,9 @@ def run(words: Sequence[str]) -> int:
 
     import numpy as np
 
+    from r2mae.advice.advice import make_report, to_json, write
+    from r2mae.advice.data import MAX_FEATURES, load_matrix
     from r2mae.cli.show import print_json
-    from r2mae.experiments.theory.advice import make_report, to_json, write
-    from r2mae.experiments.theory.data import MAX_FEATURES, load_matrix
 
     raw = values["raw"]
     data = load_matrix(
@@ -87,8 +87,8 @@ def _print(report: "Report") -> None:
 
     from rich.table import Table
 
+    from r2mae.advice.advice import cautions, choices, opening, paragraph
     from r2mae.cli.show import Terminal
-    from r2mae.experiments.theory.advice import cautions, choices, opening, paragraph
 
     console = Terminal()
     width = min(console.width, 100)

@@ -119,9 +119,9 @@ def _number(value: float) -> str:
 
 
 def _write(problem: Problem, found: "Risk", rows: Sequence[dict[str, Any]], out: Path) -> None:
-    from r2mae.experiments.style import save_figure
-    from r2mae.experiments.theory.drawing import risk_figure
+    from r2mae.advice.risk_figure import risk_figure
     from r2mae.files import write_rows
+    from r2mae.report.style import save_figure
 
     write_rows(out / "risk.csv", rows, list(rows[0]))
     null, count = float(found.null[0]), len(problem.fixed)

@@ -1,0 +1,343 @@
+"""Advice on the mask ratio in words and as tables."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from r2mae.advice import held
+from r2mae.advice.matrix import Matrix
+from r2mae.advice.trustworthiness import SEEN, Shape, shape_of
+from r2mae.files import write_json, write_rows
+from r2mae.theory.advise import PEAK, Advice, Curves, Stakes, advise
+from r2mae.theory.sample import from_data
+
+USUAL = (0.15, 0.5, 0.75)  # BERT's, half, and the image autoencoders'
+
+
+@dataclass(frozen=True, eq=False)
+class Report:
+    """Advice, with what is known of the data.
+
+    Attributes
+    ----------
+    data : Matrix
+    standardised : bool
+    advice : Advice
+    shape : Shape
+    """
+
+    data: Matrix
+    standardised: bool
+    advice: Advice
+    shape: Shape
+
+    @property
+    def holds(self) -> bool:
+        """Whether advice for masked linear regression has held on data like these; for pretraining it never has."""
+        return held.holds_for_regression(self.advice, self.shape)
+
+
+def make_report(
+    data: Matrix,
+    *,
+    n: int | None = None,
+    directions: int = 20,
+    tolerance: float = 0.05,
+    standardise: bool = True,
+    ratios: Float[np.ndarray, " P"] | None = None,
+) -> Report:
+    """Advise on data; Σ is their Ledoit–Wolf covariance.
+
+    Parameters
+    ----------
+    data : Matrix
+    n : int, optional
+        Rows before masking; by default as many as there are.
+    directions, tolerance, ratios
+        As :func:`r2mae.theory.advise`.
+    standardise : bool
+        Divide every feature by its standard deviation; fast, as every ratio then costs O(d²).
+
+    Raises
+    ------
+    ValueError
+        As :func:`r2mae.theory.advise`.
+    """
+    cov = from_data(data.values, scale=standardise)
+    rows = len(data.values) if n is None else n
+    advice = advise(cov, rows, directions=directions, tolerance=tolerance, ratios=ratios)
+    return Report(data, standardise, advice, shape_of(data.values, cov, rows, standardised=standardise))
+
+
+def opening(report: Report) -> list[str]:
+    """Say first what is suggested and how far such advice has held, in one line; then the caveat and what to do."""
+    return [held.answer(report.advice, report.shape), held.caveat(), held.what_to_do()]
+
+
+def paragraph(report: Report) -> str:
+    """Say in words what the formula tells of masked linear regression."""
+    advice = report.advice
+    kind = "standardised" if report.standardised else "raw"
+    lead = advice.directions
+    count, learnable = len(lead.variance), int(lead.learnable.sum())
+    words = [
+        f"{report.data.name}: masked ridgeless regression on n = {advice.n:,} rows of d = {advice.d:,} {kind} features "
+        f"can learn {_of(learnable, count)} leading directions ({100 * advice.share:.0f} % of the variance)"
+        f" and {_of(int(advice.features.learnable.sum()), advice.d)} features from the others."
+    ]
+    if not report.holds:
+        words.append("No ratio is given, as advice has not held on data like these; the caution below says why.")
+    elif learnable == 0:
+        words.append(
+            "Predicting zero is about as good as any ratio, so there is no range to suggest: it takes more rows."
+        )
+    else:
+        words += [*_best(advice), _common_ground(advice), _mistuned(advice), *_range(advice)]
+    if advice.peak is not None and advice.peak > 0.9 * advice.ratios[0]:
+        words.append(
+            f"The risk diverges at ratio d/n = {advice.peak:.3g}, where kept rows and features are equal in number; "
+            f"ratios within {100 * PEAK:.0f} % of it are left out."
+        )
+    return " ".join(words)
+
+
+def cautions(report: Report) -> list[str]:
+    """Say where the formula should not be trusted for these data, one sentence each."""
+    shape, advice, told = report.shape, report.advice, []
+    if advice.peak is not None and shape.rare:
+        told.append(
+            f"{shape.rare:,} of {advice.d:,} features hardly ever vary (fewer than about {SEEN} of {advice.n:,} rows "
+            "tell anything about them). With n > d ridgeless regression can fail on such features, and then by far "
+            "more than the formula says: compare with a smaller --max-features, which keeps the most variable ones."
+        )
+    elif advice.peak is None and shape.unseen > 0.05 * advice.d:
+        told.append(
+            f"{shape.unseen:,} of {advice.d:,} features vary in less than about one of {advice.n:,} rows: expect "
+            "errors of 10 % to 50 %, or compare with a smaller --max-features, which keeps the most variable ones."
+        )
+    if shape.norm_spread > 3:
+        much = "5 % to 15 %" if shape.norm_spread < 100 else "tens of percent"
+        told.append(
+            f"The lengths of the rows vary {shape.norm_spread:,.0f} times as much as Gaussian ones would: in our "
+            f"trials the risks of the leading directions were then off by {much}, mostly too low."
+        )
+    if shape.rows_per_feature < 2:
+        told.append(
+            f"Σ itself is an estimate from {shape.rows_per_feature:.2g} rows a feature: take the risks of all but the "
+            "leading directions as rough."
+        )
+    return told
+
+
+def choices(report: Report) -> list[dict[str, Any]]:
+    """Return a row for each way of choosing the ratio: its risks and, for a fixed one, what it costs at worst.
+
+    All are of masked linear regression; there are none where advice has not held on data like these.
+    """
+    advice = report.advice
+    if not report.holds:
+        return []
+    lead, features = advice.directions, advice.features
+    fixed = [
+        ("best fixed, directions", lead.ratio_of_lowest(lead.mean)),
+        ("best fixed, features", features.ratio_of_lowest(features.weighted)),
+    ]
+    if advice.suggested is not None:
+        fixed.append(("least worst excess", advice.minimax_ratio))
+    rows: list[dict[str, Any]] = []
+    for choice, ratio in fixed:
+        place = int(np.argmin(np.abs(advice.ratios - ratio)))
+        found = (float(lead.mean[place]), float(features.weighted[place]), float(lead.worst_excess[place]))
+        rows.append(_choice(choice, _ratio(ratio), *found))
+    one, other = advice.direction_stakes, advice.feature_stakes
+    if advice.suggested is not None and one is not None and other is not None:
+        span = f"{_ratio(advice.suggested.low)} to {_ratio(advice.suggested.high)}"
+        rows.append(_choice("one fixed, picked blindly", span, one.blind, other.blind, None))
+        rows.append(_choice("drawn for every row", span, one.drawn, other.drawn, None))
+    return rows
+
+
+def write(report: Report, out: Path) -> list[Path]:
+    """Write ``advice.json``, ``curves.csv``, ``targets.csv`` and the figure ``advice`` to a folder."""
+    from r2mae.advice.advice_figure import draw
+    from r2mae.report.style import save_figure
+
+    advice = report.advice
+    rows, columns = _curve_rows(advice)
+    write_rows(out / "curves.csv", rows, columns)
+    targets = _target_rows(report)
+    write_rows(out / "targets.csv", targets, list(targets[0]))
+    write_json(out / "advice.json", to_json(report))
+    figure = draw(advice, _short(report.data.name), holds=report.holds)
+    return [out / "advice.json", out / "curves.csv", out / "targets.csv", *save_figure(figure, out, "advice")]
+
+
+def to_json(report: Report) -> dict[str, Any]:
+    """Return the advice in plain types."""
+    advice = report.advice
+    suggested = advice.suggested if report.holds else None
+    within = advice.ratios[advice.within] if report.holds else []
+    line, caveat, remedy = opening(report)
+    return {
+        "answer": line,
+        "caveat": caveat,
+        "what_to_do": remedy,
+        "held": {"pretraining": False, "linear_regression": report.holds},
+        "evidence": held.evidence(),
+        "data": report.data.name,
+        "n": advice.n,
+        "d": advice.d,
+        "standardised": report.standardised,
+        "tolerance": advice.tolerance,
+        "peak": advice.peak,
+        "directions": len(advice.directions.variance),
+        "learnable_directions": int(advice.directions.learnable.sum()),
+        "learnable_features": int(advice.features.learnable.sum()),
+        "share_of_variance": advice.share,
+        "within_tolerance": [float(ratio) for ratio in within],
+        "minimax": {"excess": advice.minimax, "ratio": advice.minimax_ratio} if report.holds else None,
+        "suggested_for_pretraining": None,
+        "suggested_for_linear_regression": None
+        if suggested is None
+        else {"low": suggested.low, "high": suggested.high, "excess": advice.allowed},
+        "risk_of_directions": _stakes(advice.direction_stakes) if report.holds else None,
+        "risk_of_features": _stakes(advice.feature_stakes) if report.holds else None,
+        "choices": choices(report),
+        "shape": vars(report.shape),
+        "notes": list(report.data.notes),
+        "cautions": cautions(report),
+        "paragraph": paragraph(report),
+    }
+
+
+def _best(advice: Advice) -> list[str]:
+    lead, features = advice.directions, advice.features
+    own = lead.best_ratio[lead.learnable]
+    one, other = lead.ratio_of_lowest(lead.mean), features.ratio_of_lowest(features.weighted)
+    spread = _ratio(own.min()) if own.min() == own.max() else f"{_ratio(own.min())} to {_ratio(own.max())}"
+    told = [
+        f"The directions' own best ratios: {spread}; the best fixed ratio for their mean is {_ratio(one)} "
+        f"(normalised risk {_risk(float(np.nanmin(lead.mean)))}, where 1 is predicting zero)."
+    ]
+    lowest = float(np.nanmin(features.weighted))
+    if lowest < 1 - advice.tolerance:
+        told.append(f"For predicting features it is {_ratio(other)} ({_risk(lowest)}).")
+    else:
+        told.append(
+            f"Features are hardly predictable without a ridge: their mean risk is {_risk(lowest)} at the best ratio."
+        )
+    return told
+
+
+def _common_ground(advice: Advice) -> str:
+    fine = advice.ratios[advice.within]
+    if len(fine):
+        gap = bool((np.diff(np.flatnonzero(advice.within)) > 1).any())
+        where = f"from {_ratio(fine[0])} to {_ratio(fine[-1])}" if len(fine) > 1 else f"at {_ratio(fine[0])} only"
+        return (
+            f"Every learnable direction is within {advice.tolerance:g} of its own best {where}"
+            f"{' (with gaps)' if gap else ''}; at {_ratio(advice.minimax_ratio)} the worst-served one loses least, "
+            f"{_risk(advice.minimax)}."
+        )
+    return (
+        f"No ratio is within {advice.tolerance:g} of every learnable direction's best: the smallest tolerance that has "
+        f"one is {_risk(advice.minimax)}, at {_ratio(advice.minimax_ratio)}."
+    )
+
+
+def _mistuned(advice: Advice) -> str:
+    parts = []
+    for ratio in USUAL:
+        place = int(np.argmin(np.abs(advice.ratios - ratio)))
+        if advice.usable[place] and abs(advice.ratios[place] - ratio) < 0.026:
+            mean, worst = advice.directions.mean_excess[place], advice.directions.worst_excess[place]
+            parts.append(f"{_risk(mean)} on average and {_risk(worst)} at worst at {_ratio(ratio)}")
+    return f"A mistuned ratio costs the directions {_listed(parts)}." if parts else ""
+
+
+def _range(advice: Advice) -> list[str]:
+    found, stakes = advice.suggested, advice.direction_stakes
+    assert found is not None and stakes is not None
+    if found.high - found.low < 0.015:
+        return [f"That leaves no room for a range: linear regression does best at {_ratio(found.low)}."]
+    return [
+        f"Range for masked linear regression: {_ratio(found.low)} to {_ratio(found.high)}, all of whose ratios cost "
+        f"every learnable direction at most {_risk(advice.allowed)}. With a ratio drawn from it for every row the "
+        f"directions' mean risk is {_risk(stakes.drawn)}; with one fixed ratio picked blindly from it, "
+        f"{_risk(stakes.blind)} on average and {_risk(stakes.blind_worst)} at worst; with the best fixed ratio, "
+        f"{_risk(stakes.best)}.",
+        "By the formula no range beats the best fixed ratio for one goal: a range is insurance against not knowing it.",
+    ]
+
+
+def _curve_rows(advice: Advice) -> tuple[list[dict[str, Any]], list[str]]:
+    lead, features = advice.directions, advice.features
+    quantiles = features.quantiles(np.array([0.1, 0.5, 0.9]))
+    columns: dict[str, Float[np.ndarray, " P"]] = {
+        "ratio": advice.ratios,
+        "directions_mean": lead.mean,
+        "features_weighted": features.weighted,
+        "features_mean": features.mean,
+        **{f"features_q{level}": values for level, values in zip((10, 50, 90), quantiles, strict=True)},
+        "mean_excess": lead.mean_excess,
+        "worst_excess": lead.worst_excess,
+        "features_mean_excess": features.mean_excess,
+        **{f"direction_{place + 1}": lead.normalised[:, place] for place in range(lead.normalised.shape[1])},
+    }
+    rows = [
+        {name: "" if np.isnan(values[place]) else f"{values[place]:.6g}" for name, values in columns.items()}
+        for place in range(len(advice.ratios))
+    ]
+    return rows, list(columns)
+
+
+def _target_rows(report: Report) -> list[dict[str, Any]]:
+    advice = report.advice
+    names = [f"direction {place + 1}" for place in range(len(advice.directions.variance))]
+    return [*_targets(advice.directions, names), *_targets(advice.features, report.data.features)]
+
+
+def _targets(curves: Curves, names: Sequence[str]) -> list[dict[str, Any]]:
+    best, lowest = curves.best_ratio, curves.lowest
+    return [
+        {
+            "target": name,
+            "variance": f"{curves.variance[m]:.6g}",
+            "best_ratio": f"{best[m]:.4g}",
+            "lowest_risk": f"{lowest[m]:.6g}",
+            "learnable": int(curves.learnable[m]),
+        }
+        for m, name in enumerate(names)
+    ]
+
+
+def _choice(choice: str, ratio: str, directions: float, features: float, worst: float | None) -> dict[str, Any]:
+    return {"choice": choice, "ratio": ratio, "directions": directions, "features": features, "worst_excess": worst}
+
+
+def _stakes(stakes: Stakes | None) -> dict[str, float] | None:
+    return None if stakes is None else dict(vars(stakes))
+
+
+def _of(count: int, total: int) -> str:
+    return f"all {total:,}" if count == total else f"{count:,} of {total:,}"
+
+
+def _ratio(value: float) -> str:
+    return f"{value:.2f}"
+
+
+def _risk(value: float) -> str:
+    return f"{value:.3f}" if abs(value) < 10 else f"{value:.3g}"
+
+
+def _listed(parts: Sequence[str]) -> str:
+    return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])}, and {parts[-1]}"
+
+
+def _short(name: str) -> str:
+    return name if len(name) <= 28 else f"{name[:27]}…"

@@ -1,0 +1,175 @@
+"""Figures of risk curves: the formula with bias and variance, and simulations beside it."""
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from jaxtyping import Float
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter
+
+from r2mae.report.style import BLUE, GREEN, ORANGE, VERMILION, figure_style
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+_RISK, _BIAS, _VARIANCE, _RANGE = BLUE, GREEN, ORANGE, VERMILION
+_SIZE = (6.4, 4.2)
+_TOP = 3.0  # of the axis, where a divergence would flatten everything else
+
+Curve = Float[np.ndarray, " P"]
+Chosen = tuple[float, float, float]
+
+
+def risk_figure(
+    ratios: Curve,
+    risk: Curve,
+    bias: Curve,
+    variance: Curve,
+    *,
+    title: str,
+    peak: float | None = None,
+    chosen: Chosen | None = None,
+) -> Figure:
+    """Draw risk, bias and variance over the mask ratio.
+
+    Parameters
+    ----------
+    ratios : array (P,)
+        Increasing.
+    risk, bias, variance : array (P,)
+        Over the null risk: 1 is a prediction of zero.
+    title : str
+        The model.
+    peak : float, optional
+        Ratio at which the risk diverges; curves are broken there.
+    chosen : (low, high, risk), optional
+        A range of ratios drawn row by row, and its risk.
+    """
+    with figure_style():
+        figure = Figure(figsize=_SIZE, layout="constrained")
+        axes = figure.add_subplot()
+        for values, name, colour, dash in (
+            (bias, "bias", _BIAS, "--"),
+            (variance, "variance", _VARIANCE, "-."),
+            (risk, "risk", _RISK, "-"),
+        ):
+            at, line = _broken(ratios, values, peak)
+            axes.plot(at, line, dash, color=colour, lw=2 if name == "risk" else 1.5, label=name, **_dot(ratios))
+        _best(axes, ratios, risk)
+        _finish(axes, risk, title, peak, chosen)
+        figure.legend(loc="outside lower center", ncols=3)
+    return figure
+
+
+def simulation_figure(
+    ratios: Curve,
+    formula: Curve,
+    mean: Curve,
+    deviation: Curve,
+    *,
+    title: str,
+    peak: float | None = None,
+    chosen: Chosen | None = None,
+) -> Figure:
+    """Draw simulated risks with their standard deviations over the formula's curve.
+
+    Parameters
+    ----------
+    ratios : array (P,)
+        Increasing.
+    formula, mean, deviation : array (P,)
+        Over the null risk. A deviation that is not a number has no bar.
+    title : str
+        The model.
+    peak : float, optional
+        Ratio at which the risk diverges; the curve is broken there.
+    chosen : (low, high, risk), optional
+        A range of ratios drawn row by row, and its measured risk.
+    """
+    with figure_style():
+        figure = Figure(figsize=_SIZE, layout="constrained")
+        axes = figure.add_subplot()
+        at, line = _broken(ratios, formula, peak)
+        axes.plot(at, line, "-", color=_RISK, lw=2, label="formula", **_dot(ratios))
+        axes.errorbar(
+            ratios,
+            mean,
+            np.nan_to_num(deviation),
+            fmt="o",
+            ms=4,
+            color="#333333",
+            lw=1,
+            capsize=2,
+            zorder=3,
+            label="simulation, mean ± sd" if np.isfinite(deviation).any() else "simulation",
+        )
+        _finish(axes, np.concatenate([formula, mean + np.nan_to_num(deviation)]), title, peak, chosen)
+        figure.legend(loc="outside lower center", ncols=2)
+    return figure
+
+
+def _dot(ratios: Curve) -> dict[str, Any]:
+    """A line through one point is none."""
+    return {"marker": "o", "ms": 5} if len(ratios) == 1 else {}
+
+
+def _broken(
+    ratios: Curve, values: Curve, peak: float | None
+) -> tuple[Float[np.ndarray, " Q"], Float[np.ndarray, " Q"]]:
+    """Interrupt a curve at the peak, and where it is infinite."""
+    values = np.where(np.isfinite(values), values, np.nan)
+    if peak is None or not ratios.min(initial=1) < peak < ratios.max(initial=0):
+        return ratios, values
+    place = int(np.searchsorted(ratios, peak))
+    return np.insert(ratios, place, peak), np.insert(values, place, np.nan)
+
+
+def _best(axes: "Axes", ratios: Curve, risk: Curve) -> None:
+    if np.isfinite(risk).any():
+        place = int(np.nanargmin(risk))
+        axes.plot(
+            ratios[place], risk[place], "o", ms=7, color=_RISK, mec="white", zorder=4, label=_best_label(ratios[place])
+        )
+
+
+def _best_label(ratio: float) -> str:
+    return f"best ratio, {ratio:.4g}"
+
+
+def _finish(
+    axes: "Axes", values: Float[np.ndarray, " Q"], title: str, peak: float | None, chosen: Chosen | None
+) -> None:
+    """Add the null line, the peak, the range, and limits that a divergence cannot stretch."""
+    axes.axhline(1.0, color="#808080", lw=1, ls=":", label="predicting zero", zorder=1)
+    if peak is not None and peak < 1:
+        axes.axvline(peak, color="#808080", lw=0.8, zorder=1)
+        axes.annotate(
+            "as many rows as features",
+            (peak, 0.02),
+            xycoords=axes.get_xaxis_transform(),
+            xytext=(-4, 0) if peak > 0.5 else (4, 0),
+            textcoords="offset points",
+            fontsize=8,
+            color="#606060",
+            ha="right" if peak > 0.5 else "left",
+            va="bottom",
+            rotation=90,
+        )
+    if chosen is not None:
+        low, high, at = chosen
+        label = f"R²MAE {low:g}–{high:g}"  # noqa: RUF001
+        axes.plot([low, high], [at, at], "-", color=_RANGE, lw=3, solid_capstyle="butt", zorder=4, label=label)
+    finite = values[np.isfinite(values)]
+    highest = float(finite.max(initial=1.0))
+    if len(finite) and float(np.median(finite)) > _TOP:  # most of the curve is far above: show its shape
+        axes.set_yscale("log")
+        axes.set_ylim(max(0.01, 0.5 * min(1.0, float(finite.min()))), 1.3 * highest)
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    else:
+        axes.set_ylim(0, min(1.05 * highest, _TOP))
+    axes.set_xlim(0, 1)
+    axes.set_xticks(np.arange(0, 1.01, 0.1))
+    axes.grid()
+    axes.set_xlabel("mask ratio")
+    axes.set_ylabel("test risk / risk of predicting zero")
+    axes.set_title(title)

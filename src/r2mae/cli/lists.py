@@ -1,0 +1,50 @@
+"""Lists as people type them: schemes, ratios, seeds and baselines of a comparison. No torch."""
+
+from collections.abc import Sequence
+
+from r2mae.errors import UserError
+
+_MOST_SEEDS = 10_000
+
+
+def words_of(values: object) -> list[str]:
+    """Read lists as people type them: words, or one word with commas; in a file also a single number or name."""
+    values = [values] if isinstance(values, str | int | float) else values
+    if not isinstance(values, list | tuple) or not all(isinstance(value, str | int | float) for value in values):
+        raise UserError(f"expected names or numbers, or a list of them, not {str(values)[:80]!r}")
+    return [word for value in values for word in str(value).split(",") if word]
+
+
+def parse_ratios(words: Sequence[str]) -> list[float]:
+    """Read ``--ratios 0.1 0.5``."""
+    try:
+        return [float(word) for word in words]
+    except ValueError:
+        raise UserError(f"ratios must be numbers, not {' '.join(words)!r}") from None
+
+
+def parse_seeds(words: Sequence[str]) -> list[int]:
+    """Read ``--seeds 3`` as 0, 1, 2, and ``--seeds 2 12 22`` as these seeds."""
+    try:
+        numbers = [int(word) for word in words]
+    except ValueError:
+        raise UserError(f"seeds must be whole numbers, not {' '.join(words)!r}") from None
+    if len(numbers) == 1:
+        if numbers[0] < 1:
+            raise UserError(f"a comparison needs at least one seed, not {numbers[0]}")
+        if numbers[0] > _MOST_SEEDS:
+            raise UserError(f"a comparison takes at most {_MOST_SEEDS:,} seeds, not {words[0][:30]}")
+        return list(range(numbers[0]))
+    if min(numbers) < 0 or len(set(numbers)) < len(numbers):
+        raise UserError(f"seeds must be different numbers of 0 or more, not {' '.join(words)!r}")
+    return numbers
+
+
+def parse_baselines(words: Sequence[str] | None, usual: Sequence[str]) -> list[str]:
+    """Read ``--baselines pca mean`` and ``--baselines none``; without the option those that are usual for the wing."""
+    if words is None:
+        return list(usual)
+    others = [word for word in words if word != "none"]
+    if len(others) not in (0, len(words)):
+        raise UserError(f"--baselines none leaves all of them out: name either none or {' '.join(others)}")
+    return others

@@ -1,0 +1,1 @@
+"""Schemes against each other: rows and seeds, what is finished of them, and the outcome."""

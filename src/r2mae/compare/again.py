@@ -1,0 +1,53 @@
+"""Make the report of a comparison again, from what its folder holds."""
+
+import logging
+from pathlib import Path
+from typing import Any
+
+from r2mae.compare.finished import comparison_of, finished_cells
+from r2mae.compare.gather import gather
+from r2mae.compare.rows import fixed_label
+from r2mae.errors import UserError
+from r2mae.report.comparison import Comparison
+from r2mae.training.folder import read_json
+from r2mae.training.numbers import ratios_of
+from r2mae.wings.lookup import wing_of_run
+
+
+def gather_again(out: Path) -> Comparison:
+    """Read everything that is finished in the folder of a comparison; nothing is run.
+
+    Where its data cannot be read any more, there are no examples to look at, and a warning says so.
+
+    Raises
+    ------
+    UserError
+        If it is no folder of a comparison, or nothing in it is finished.
+    """
+    shared = comparison_of(out)
+    wing = wing_of_run(shared, out)
+    base = wing.config.from_dict({**wing.config.measured_formerly, **shared}, source=str(out / "compare.json"))
+    before = _before(out)
+    schemes = before.get("schemes")
+    labels = [str(label) for label in schemes] if isinstance(schemes, list) else []
+    cells = finished_cells(out, wing, base, labels)
+    if not any(not cell.row.baseline for cell in cells):
+        raise UserError(f"nothing in {out} is finished: repeat the command of the comparison, and it goes on")
+    usual = {"default_fixed_label": before.get("default_fixed_label") or fixed_label(ratios_of(wing, base).fixed)}
+    try:
+        return gather(cells, wing, base, extra=usual)
+    except UserError as error:
+        if not wing.has_examples:
+            raise
+        found = gather(cells, wing, base, extra=usual, examples=False)
+        logging.getLogger("r2mae").warning("%s: the report has no examples (%s)", out, error)
+        return found
+
+
+def _before(out: Path) -> dict[str, Any]:
+    """Return the configuration that the last report told, empty where there is none."""
+    try:
+        config = read_json(out / "results.json").get("config")
+    except (UserError, OSError, AttributeError):
+        return {}
+    return config if isinstance(config, dict) else {}

@@ -1,0 +1,104 @@
+"""``compare``: schemes × seeds, resumable, and one outcome of everything that is finished."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from r2mae.compare.finished import agree, finished_cells, shared_fields
+from r2mae.compare.gather import gather
+from r2mae.compare.rows import baseline_rows, fixed_label, plan_rows
+from r2mae.errors import UserError
+from r2mae.files import UNFINISHED, write_json
+from r2mae.report.comparison import Comparison
+from r2mae.sweep.cells import cells_of
+from r2mae.sweep.measure import check_baselines
+from r2mae.sweep.processes import Processes
+from r2mae.sweep.runner import check_cells, check_sweep, run_missing
+from r2mae.training.config import RunConfig
+from r2mae.training.folder import FolderLock, read_json
+from r2mae.training.numbers import ratios_of
+from r2mae.wings.contract import Wing
+
+
+def compare(
+    base: RunConfig,
+    wing: Wing,
+    *,
+    schemes: Sequence[str],
+    seeds: Sequence[int],
+    out: Path,
+    ratios: Sequence[float] | None = None,
+    baselines: Sequence[str] = (),
+    jobs: int | None = None,
+    console: Console | None = None,
+) -> Comparison:
+    """Run what is missing of a comparison, and gather everything that is finished in its folder.
+
+    Runs that are finished are never repeated, half-finished ones go on. Every one computes with one thread, so that
+    its result does not depend on how many run beside it.
+
+    Parameters
+    ----------
+    base : RunConfig
+        What all runs share.
+    wing : Wing
+        Of the data.
+    schemes, ratios
+        See :func:`r2mae.compare.rows.plan_rows`.
+    baselines : sequence of str
+        What to measure beside the schemes, of the wing's :meth:`~r2mae.wings.contract.HasBaselines.baselines_of`.
+    seeds : sequence of int
+        Each seed draws weights, data order, masks and (for sets without an official test part) the split.
+    out : Path
+        Folder of the comparison.
+    jobs : int, optional
+        Processes; by default one per core, and one where an accelerator does the work.
+    console : Console, optional
+        Where progress is shown.
+
+    Raises
+    ------
+    UserError
+        If a run fails (the others are kept), or the folder belongs to other configurations.
+    """
+    check_sweep(base)
+    runner = Processes(jobs, base.device)
+    base = replace(base, threads=base.threads or 1)
+    rows = plan_rows(base, ratios_of(wing, base), schemes, ratios)
+    check_baselines(base, wing, baselines)
+    rows += baseline_rows(base, baselines, rows)
+    cells = cells_of(rows, seeds, out)
+    with FolderLock(out):
+        shared = shared_fields(base)
+        _claim(out, shared, base.measured_with)
+        beside = finished_cells(out, wing, base, but={cell.folder for cell in cells})
+        check_cells(cells, wing, beside=beside)  # the report will be of both
+        agree([*beside, *cells], wing)
+        write_json(out / "compare.json", shared)
+        run_missing(cells, wing, runner, console=console)
+        labels = {"default_fixed_label": fixed_label(ratios_of(wing, base).fixed if base.ratio is None else base.ratio)}
+        everything = finished_cells(out, wing, base, [row.label for row in rows])
+        return gather(everything, wing, base, extra=labels)
+
+
+_OURS = {"runs", "figures", "compare.json", "results.csv", "results.json", "report.html"}
+
+
+def _claim(out: Path, shared: dict[str, Any], measured_with: Sequence[str]) -> None:
+    """Refuse a folder that belongs to something else, or to a comparison under another configuration."""
+    foreign = [entry.name for entry in out.iterdir() if not entry.name.startswith(".") and entry.name not in _OURS]
+    file = out / "compare.json"
+    if foreign and not file.exists():
+        raise UserError(f"{out} holds other files ({foreign[0]}) and no comparison: choose another --out")
+    there = read_json(file) if file.exists() else shared
+    for name, value in shared.items():
+        if name not in measured_with and there.get(name, value) != value:
+            raise UserError(
+                f"{out} belongs to a comparison under another configuration ({name} is {there[name]!r} there and "
+                f"{value!r} here): choose another --out, or repeat its options"
+            )
+    for left in out.glob(f".*{UNFINISHED}"):
+        left.unlink()

@@ -1,0 +1,146 @@
+"""What lies finished in the folder of a comparison, whichever command made it."""
+
+import logging
+import math
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from r2mae.compare.rows import baseline_rows, row_of
+from r2mae.errors import UserError
+from r2mae.masking.schemes import SCHEME_OPTIONS, scheme_names
+from r2mae.sweep.cells import Cell
+from r2mae.training.config import MACHINE_FIELDS, RunConfig, used_fields
+from r2mae.training.folder import RunFolder, read_json
+from r2mae.training.numbers import ratios_of
+from r2mae.wings.contract import Wing
+
+_OF_ROWS = {"scheme", "seed", "preset", *SCHEME_OPTIONS}
+
+
+def shared_fields(base: RunConfig) -> dict[str, Any]:
+    """Return what all runs of a comparison have in common; options of schemes belong to the rows that take them."""
+    return {key: value for key, value in base.to_dict().items() if key not in _OF_ROWS | MACHINE_FIELDS}
+
+
+def finished_cells(
+    out: Path, wing: Wing, base: RunConfig, first: Sequence[str] = (), *, but: Collection[Path] = ()
+) -> list[Cell]:
+    """Return every finished run and measured baseline of a comparison, in the order of display.
+
+    Parameters
+    ----------
+    out : Path
+        Folder of the comparison.
+    wing : Wing
+        Of its data.
+    base : RunConfig
+        What its runs share.
+    first : sequence of str
+        Labels in the order of display, where they are all that there is; else the fixed ratios rise, schemes follow in
+        their usual order, and baselines end.
+    but : collection of Path
+        Folders that are not looked at, and then nothing is said of those that are left out.
+
+    Raises
+    ------
+    UserError
+        For a run of another comparison, or runs of one row that took different options.
+    """
+    folders = [folder for folder in sorted((out / "runs").glob("*/seed-*")) if folder not in but]
+    found = [cell for folder in folders if (cell := _cell(folder, wing, base, told=not but))]
+    agree(found, wing)
+    there = {cell.row.label for cell in found}
+    order = list(first) if there <= set(first) else sorted(there)
+    names = scheme_names()
+    usual = tuple(getattr(wing, "default_baselines", ()))
+
+    def place(cell: Cell) -> tuple[Any, ...]:
+        row = cell.row
+        if there <= set(first):
+            return (order.index(row.label), cell.seed)
+        kind = usual.index(row.label) if row.label in usual else len(usual)
+        scheme = kind if row.baseline else names.index(row.config.scheme)
+        ratio = 0.0 if math.isnan(row.values["ratio"]) else row.values["ratio"]
+        return (row.baseline, scheme, ratio, row.label, cell.seed)
+
+    return sorted(found, key=place)
+
+
+def agree(cells: Sequence[Cell], wing: Wing) -> None:
+    """Refuse runs of one row whose schemes took different options: their mean would be of neither."""
+    known: dict[str, Cell] = {}
+    for cell in cells:
+        other = known.setdefault(cell.row.label, cell)
+        mine, theirs = (used_fields(one.config, ratios_of(wing, one.config)) for one in (cell, other))
+        for option in () if cell.row.baseline else SCHEME_OPTIONS:
+            here, there = mine[option], theirs[option]
+            if here != there:
+                raise UserError(
+                    f"{other.folder} ran with {option} {there!r}, and the seed {cell.seed} of {cell.row.label!r} has "
+                    f"{here!r}: choose another --out, or repeat the options of those runs"
+                )
+
+
+def _cell(folder: Path, wing: Wing, base: RunConfig, *, told: bool) -> Cell | None:
+    run, seed = RunFolder(folder), folder.name.removeprefix("seed-")
+    results = run.results
+    if results is None or not seed.isdecimal():
+        return None
+    if isinstance(results.get("baseline"), str):
+        config = replace(base, seed=int(seed))
+        return Cell(baseline_rows(config, [results["baseline"]], [])[0], int(seed), config, folder)
+    if not (run.config_file.exists() and run.trained):
+        return None
+    config = wing.config.from_dict(run.read_config(), source=str(run.config_file))
+    config = replace(config, **base.measured_as())
+    if run.results_for(config) is None:
+        if told:
+            logging.getLogger("r2mae").warning(
+                "%s was measured in another way than this comparison and is left out of its report: name its scheme, "
+                "too, to measure it anew",
+                folder,
+            )
+        return None
+    mine, theirs = shared_fields(config), shared_fields(base)
+    for name, value in theirs.items():
+        if mine[name] != value:
+            raise UserError(
+                f"{folder} is no run of this comparison ({name} is {mine[name]!r} there and {value!r} in "
+                f"{folder.parents[2] / 'compare.json'}): move it away"
+            )
+    return Cell(row_of(config, ratios_of(wing, config)), config.seed, config, folder)
+
+
+def check_folder(out: Path) -> Path:
+    """Return the file in which a comparison's folder says what it is.
+
+    Raises
+    ------
+    UserError
+        If there is no such folder, or it is not one of a comparison.
+    """
+    file = out / "compare.json"
+    if not out.is_dir():
+        raise UserError(f"there is no folder {out}: name one that `r2mae compare` made")
+    if not file.is_file():
+        inner = sorted(path.parent for path in out.glob("*/compare.json"))
+        remedy = f"did you mean {inner[0]}?" if inner else "name one that `r2mae compare` made"
+        raise UserError(f"{out} is not the folder of a comparison (it has no compare.json): {remedy}")
+    return file
+
+
+def comparison_of(out: Path) -> dict[str, Any]:
+    """Return what the runs of a comparison share, as its folder says.
+
+    Raises
+    ------
+    UserError
+        If it is no folder of a comparison.
+    """
+    file = check_folder(out)
+    shared = read_json(file)
+    if not isinstance(shared, dict) or not isinstance(shared.get("wing"), str):
+        raise UserError(f"{file} names no wing: repeat the command of the comparison, or choose another folder")
+    return shared

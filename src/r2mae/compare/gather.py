@@ -1,0 +1,106 @@
+"""From the run folders of a comparison to one :class:`~r2mae.report.comparison.Comparison`."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from r2mae.compare.finished import shared_fields
+from r2mae.masking.ratios import LinearDecay, UniformAbove
+from r2mae.masking.schemes import scheme_takes
+from r2mae.report.comparison import Comparison, Reconstructions
+from r2mae.sweep.cells import Cell
+from r2mae.sweep.gather import curves_of, in_order, metrics_of, table_of
+from r2mae.training.config import RunConfig, chosen_options, scheme_of
+from r2mae.training.folder import RunFolder, environment, read_json
+from r2mae.training.numbers import ratios_of
+from r2mae.training.saving import load_model
+from r2mae.wings.contract import Wing
+
+
+def gather(
+    cells: Sequence[Cell], wing: Wing, base: RunConfig, extra: Mapping[str, Any], *, examples: bool = True
+) -> Comparison:
+    """Read scores, curves, ratios and (unless told not to) examples of finished cells."""
+    ordered = in_order(cells)
+    trained = [cell for cell in ordered if not cell.row.baseline]
+    first = _first_seed(trained)
+    seeds = sorted({int(cell.seed) for cell in cells})
+    shown = [cell for cell in trained if cell.seed == first]
+    return Comparison(
+        title=Path(base.data).name,
+        metrics=wing.metrics_of(base),
+        table=table_of(ordered),
+        curves=curves_of(trained),
+        ratios={cell.row.label: metrics_of(cell)["ratio"].to_numpy() for cell in shown},
+        reconstructions=_examples(shown, wing) if examples else None,
+        config={
+            **_shared(base),
+            "schemes": list(dict.fromkeys(cell.row.label for cell in ordered)),
+            "seeds": seeds,
+            "rows": _rows(trained, wing),
+            **extra,
+        },
+        environment=environment(),
+        measured=base.measured_in_words(),
+    )
+
+
+def _first_seed(trained: Sequence[Cell]) -> int:
+    """Return the lowest of the seeds under which most rows have run: examples are compared within one seed."""
+    counts = Counter(cell.seed for cell in trained)
+    return min(counts, key=lambda seed: (-counts[seed], seed))
+
+
+def _shared(base: RunConfig) -> dict[str, Any]:
+    """Return what all rows used; epochs say nothing where steps are given."""
+    return {key: value for key, value in shared_fields(base).items() if key != "epochs" or base.steps is None}
+
+
+def _rows(trained: Sequence[Cell], wing: Wing) -> dict[str, dict[str, Any]]:
+    """Return for every row the options that its scheme takes, as they were used, and which of them were given."""
+    first = {cell.row.label: cell for cell in reversed(trained)}
+    return {label: _used(first[label], wing) for label in reversed(first)}
+
+
+def _used(cell: Cell, wing: Wing) -> dict[str, Any]:
+    config, takes = cell.row.config, scheme_takes(cell.row.config.scheme)
+    numbers = ratios_of(wing, config)
+    steps = read_json(RunFolder(cell.folder).model_file).get("steps")
+    scheme = scheme_of(config, numbers).bind(steps if isinstance(steps, int) else config.steps or 1000)
+    used: dict[str, Any] = {name: getattr(config, name) for name in takes}
+    used |= {name: getattr(numbers, name) for name in ("low", "high") if used.get(name, 0) is None}
+    if "ratio" in takes and config.ratio is None:
+        used["ratio"] = numbers.fixed
+    ratio, curriculum = scheme.ratio, scheme.curriculum
+    falling = ratio.floor if isinstance(ratio, UniformAbove) else ratio
+    if isinstance(falling, LinearDecay):
+        high = ratio.high if isinstance(ratio, UniformAbove) else falling.high
+        used |= {"low": falling.low, "high": high, "decay": falling.rate}
+    if curriculum is not None and curriculum.total_steps is not None:
+        shares = {"cl_warmup": curriculum.warmup, "cl_start": curriculum.start, "cl_end": curriculum.end}
+        used |= {
+            name: round(share * curriculum.total_steps)
+            for name, share in shares.items()
+            if name in used and used[name] is None
+        }
+        used |= {"cl_iterations": curriculum.iterations}
+    given = [name for name in chosen_options(config, numbers) if (config.scheme, name) != ("fixed", "ratio")]
+    return {"scheme": config.scheme, **used, "given": given}
+
+
+def _examples(cells: Sequence[Cell], wing: Wing) -> Reconstructions | None:
+    """Let the first seed's models complete the same masked examples, where the wing has some to look at."""
+    if not wing.has_examples:
+        return None
+    data = wing.load(cells[0].config)
+    made = {}
+    for cell in cells:
+        config, task, model = load_model(cell.folder, wing)
+        examples = wing.examples(replace(config, **cell.config.measured_as()), task, model, data)
+        if examples is None:
+            return None
+        made[cell.row.label] = examples
+    one = next(iter(made.values()))
+    return Reconstructions(one.original, one.masked, one.ratio, {label: e.prediction for label, e in made.items()})

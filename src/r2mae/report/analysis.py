@@ -1,0 +1,386 @@
+"""What a comparison says: intervals, paired differences from the best fixed ratio, ranks, a headline.
+
+Seeds are paired, since runs of one seed share data split, order and masks. "Best fixed" is chosen for every seed by
+the mean over the other seeds, so that choosing the best of many ratios is not itself mistaken for skill.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from r2mae.errors import UserError
+from r2mae.evaluation.metrics import Metric
+from r2mae.evaluation.statistics import (
+    AVERAGE_RANK,
+    AVERAGE_SCORE,
+    best_fixed,
+    mean_interval,
+    paired_difference,
+    rank_table,
+)
+from r2mae.report.comparison import Comparison
+from r2mae.report.wording import (
+    BEST_FIXED,
+    CONFIDENCE,
+    beyond_the_edge,
+    decimals,
+    headline,
+    listing,
+    standings,
+)
+
+SCHEMA_VERSION = 1
+SUMMARY_COLUMNS = ("label", "metric", "mean", "low", "high", "n", "method")
+DIFFERENCE_COLUMNS = ("label", "metric", "against", "mean", "low", "high", "n", "method", "verdict")
+
+
+@dataclass(frozen=True)
+class BestFixedChoice:
+    """The fixed ratio that stands for all of them on a metric.
+
+    Parameters
+    ----------
+    seeds : tuple of int
+        Seeds under which every fixed ratio has a score.
+    labels : tuple of str
+        The ratio that stands for the fixed ones under each of these seeds.
+    scores : tuple of float
+        Its score under that seed.
+    held_out : bool
+        Whether a seed's ratio was chosen without that seed; with one seed and several ratios it cannot be.
+    """
+
+    seeds: tuple[int, ...]
+    labels: tuple[str, ...]
+    scores: tuple[float, ...]
+    held_out: bool
+
+
+@dataclass(frozen=True)
+class Analysis:
+    """The findings of a comparison.
+
+    Parameters
+    ----------
+    metrics : tuple of Metric
+        Those with values; the headline speaks of the first.
+    summary : DataFrame
+        :data:`SUMMARY_COLUMNS`: a line per label and metric, NaN where a label has no value.
+    differences : DataFrame
+        :data:`DIFFERENCE_COLUMNS`: label minus `against` ("best fixed", or the label of the default fixed ratio),
+        paired over the seeds that both have. `verdict` is "better", "worse", "undecided", or "same" where the label
+        itself is the best fixed ratio under every seed.
+    best_fixed : mapping of metric name to BestFixedChoice
+        Empty where there are no fixed ratios.
+    default_fixed : str or None
+        Label of the default fixed ratio, where it is one of the rows.
+    ranks : DataFrame
+        Means by label and metric name, with "average score" and "average rank" as in the paper's tables, for labels
+        with a value of every ranked metric. The score is a plain mean over metrics, NaN where some are better high
+        and others low: it says something only where they share a scale, the rank always does.
+    decimals : mapping of metric name to int
+        Decimals to show.
+    headline : str
+        The outcome in two sentences.
+    notes : tuple of str
+        What else must be known to read it.
+    """
+
+    metrics: tuple[Metric, ...]
+    summary: pd.DataFrame
+    differences: pd.DataFrame
+    best_fixed: Mapping[str, BestFixedChoice]
+    default_fixed: str | None
+    ranks: pd.DataFrame
+    decimals: Mapping[str, int]
+    headline: str
+    notes: tuple[str, ...]
+
+    @property
+    def primary(self) -> Metric:
+        """The metric of the headline."""
+        return self.metrics[0]
+
+    @property
+    def judging(self) -> tuple[Metric, ...]:
+        """The metrics that have a better and a worse."""
+        return tuple(metric for metric in self.metrics if metric.higher_is_better is not None)
+
+    def interval(self, label: str, metric: str) -> dict[str, Any]:
+        """Return the line of `summary` of a label and a metric."""
+        return _line(self.summary, label=label, metric=metric) or dict.fromkeys(SUMMARY_COLUMNS)
+
+    def difference(self, label: str, metric: str, against: str = BEST_FIXED) -> dict[str, Any] | None:
+        """Return the line of `differences`, or None where nothing can be paired."""
+        return _line(self.differences, label=label, metric=metric, against=against)
+
+    def leaders(self, metric: str) -> set[str]:
+        """Return the labels with the best mean; several where they are equal, none where the metric does not judge."""
+        rows, up = self.summary[self.summary["metric"] == metric], _metric(self.metrics, metric).higher_is_better
+        if up is None:
+            return set()
+        best = rows["mean"].max() if up else rows["mean"].min()
+        return set(rows.loc[rows["mean"] == best, "label"])
+
+    def seeds(self, label: str) -> int:
+        """Return how many seeds a label's primary score is a mean of, or any score where it has no such score."""
+        first, *others = (int(self.interval(label, metric.name)["n"] or 0) for metric in self.metrics)
+        return first or max(others, default=0)
+
+    def average_rank(self, label: str) -> float:
+        """Return a label's average rank, NaN where it lacks a metric."""
+        return float(self.ranks[AVERAGE_RANK].to_dict().get(label, np.nan))
+
+
+def scores_by_seed(comparison: Comparison, metric: str) -> pd.DataFrame:
+    """Return a metric as a table of seeds × labels, in the order of display; NaN where a run has no value."""
+    table = comparison.table
+    if metric not in table:
+        return pd.DataFrame(np.nan, index=sorted(set(table["seed"])), columns=comparison.labels)
+    wide = table.pivot(index="seed", columns="label", values=metric)
+    wide = wide.reindex(columns=comparison.labels).astype(float).sort_index()
+    return wide.where(np.isfinite(wide))
+
+
+def fixed_labels(comparison: Comparison) -> list[str]:
+    """Return the labels of the fixed ratios."""
+    table = comparison.table
+    return list(dict.fromkeys(table.loc[table["scheme"] == "fixed", "label"]))
+
+
+def analyse(comparison: Comparison) -> Analysis:
+    """Compute everything that the table, the figures and the report say.
+
+    Parameters
+    ----------
+    comparison : Comparison
+        Finished runs; missing runs and missing values are left out of means and pairs.
+
+    Raises
+    ------
+    UserError
+        If no run has a score.
+    """
+    scores = {metric.name: scores_by_seed(comparison, metric.name) for metric in comparison.metrics}
+    metrics = tuple(metric for metric in comparison.metrics if scores[metric.name].notna().to_numpy().any())
+    if not metrics:
+        names = listing([metric.name for metric in comparison.metrics])
+        raise UserError(f"the comparison {comparison.title!r} has no value of {names}: finish its runs first")
+    scores = {metric.name: scores[metric.name] for metric in metrics}
+    fixed = fixed_labels(comparison)
+    summary = _summary(metrics, scores)
+    chosen = {
+        name: choice for name, table in scores.items() if (choice := _choose(_metric(metrics, name), table, fixed))
+    }
+    default = comparison.config.get("default_fixed_label")
+    default = default if default in comparison.labels else None
+    differences = _differences(metrics, scores, chosen, default)
+    places = {
+        str(name): decimals(part["mean"], (part["high"] - part["low"]) / 2) for name, part in summary.groupby("metric")
+    }
+    primary = metrics[0]
+    return Analysis(
+        metrics=metrics,
+        summary=summary,
+        differences=differences,
+        best_fixed=chosen,
+        default_fixed=default,
+        ranks=_ranks(metrics, summary, comparison.labels),
+        decimals=places,
+        headline=headline(primary, summary, differences, fixed, places[primary.name], comparison.baselines),
+        notes=(
+            *_standings(comparison, primary, differences, fixed),
+            *_notes(comparison, metrics, scores, chosen),
+        ),
+    )
+
+
+def to_json(comparison: Comparison, analysis: Analysis) -> dict[str, Any]:
+    """Return ``results.json``: the comparison's cells and all findings as plain types, None for what is missing."""
+    names = {metric.name: metric for metric in comparison.metrics}
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "title": comparison.title,
+        "headline": analysis.headline,
+        "notes": list(analysis.notes),
+        "confidence": CONFIDENCE,
+        "primary_metric": analysis.primary.name,
+        "metrics": [
+            {"name": name, "label": metric.label, "higher_is_better": metric.higher_is_better}
+            for name, metric in names.items()
+        ],
+        "summary": _records(analysis.summary),
+        "differences": _records(analysis.differences),
+        "best_fixed": {
+            metric: {
+                "held_out": choice.held_out,
+                "seeds": [
+                    {"seed": seed, "label": label, "score": score}
+                    for seed, label, score in zip(choice.seeds, choice.labels, choice.scores, strict=True)
+                ],
+            }
+            for metric, choice in analysis.best_fixed.items()
+        },
+        "default_fixed": analysis.default_fixed,
+        "ranks": _records(analysis.ranks.rename_axis("label").reset_index()),
+        "cells": _records(comparison.table),
+        "config": _plain(comparison.config),
+        "environment": _plain(comparison.environment),
+    }
+
+
+def _metric(metrics: Sequence[Metric], name: str) -> Metric:
+    return next(metric for metric in metrics if metric.name == name)
+
+
+def _summary(metrics: Sequence[Metric], scores: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
+    lines = []
+    for metric in metrics:
+        for label, column in scores[metric.name].items():
+            values = column.dropna().to_numpy()
+            if len(values):
+                found = mean_interval(values, confidence=CONFIDENCE)
+                low, high = np.clip([found.low, found.high], *metric.bounds)
+                lines.append((label, metric.name, found.mean, float(low), float(high), found.n, found.method))
+            else:
+                lines.append((label, metric.name, np.nan, np.nan, np.nan, 0, "none"))
+    return pd.DataFrame(lines, columns=list(SUMMARY_COLUMNS))
+
+
+def _choose(metric: Metric, scores: pd.DataFrame, fixed: Sequence[str]) -> BestFixedChoice | None:
+    """Choose among the fixed ratios that have values, over the seeds that all of them have."""
+    table = scores[list(fixed)].dropna(axis="columns", how="all").dropna()
+    if table.empty or metric.higher_is_better is None:
+        return None
+    values = table.to_numpy()
+    labels = [str(label) for label in table.columns]
+    held_out = len(table) > 1 or len(labels) == 1
+    if len(table) > 1:
+        best = best_fixed(values, higher_is_better=metric.higher_is_better)
+        places, picked = best.chosen, best.scores
+    else:
+        places = (values.argmax if metric.higher_is_better else values.argmin)(axis=1)
+        picked = values[np.arange(len(values)), places]
+    return BestFixedChoice(
+        seeds=tuple(int(seed) for seed in table.index),
+        labels=tuple(labels[int(place)] for place in places),
+        scores=tuple(float(score) for score in picked),
+        held_out=held_out,
+    )
+
+
+def _differences(
+    metrics: Sequence[Metric],
+    scores: Mapping[str, pd.DataFrame],
+    chosen: Mapping[str, BestFixedChoice],
+    default: str | None,
+) -> pd.DataFrame:
+    lines: list[tuple[Any, ...]] = []
+    for metric in metrics:
+        if metric.higher_is_better is None:
+            continue
+        table = scores[metric.name]
+        references: dict[str, pd.Series[float]] = {}
+        own: set[str] = set()
+        if choice := chosen.get(metric.name):
+            references[BEST_FIXED] = pd.Series(choice.scores, index=list(choice.seeds))
+            own = set(choice.labels) if len(set(choice.labels)) == 1 else set()
+        if default is not None:
+            references[default] = table[default].dropna()
+        for against, reference in references.items():
+            for label, column in table.items():
+                pair = pd.concat([column, reference], axis="columns", join="inner").dropna()
+                if label == against or pair.empty:
+                    continue
+                a, b = pair.iloc[:, 0].to_numpy(), pair.iloc[:, 1].to_numpy()
+                found = paired_difference(a, b, higher_is_better=metric.higher_is_better, confidence=CONFIDENCE)
+                verdict = "same" if against == BEST_FIXED and label in own else found.verdict
+                numbers = (found.mean, found.low, found.high, found.n, found.method)
+                lines.append((label, metric.name, against, *numbers, verdict))
+    return pd.DataFrame(lines, columns=list(DIFFERENCE_COLUMNS))
+
+
+def _ranks(metrics: Sequence[Metric], summary: pd.DataFrame, labels: Sequence[str]) -> pd.DataFrame:
+    directions = {m.name: m.higher_is_better for m in metrics if m.higher_is_better is not None and m.ranked}
+    names = list(directions)
+    means = summary.pivot(index="label", columns="metric", values="mean").reindex(index=list(labels), columns=names)
+    complete = means.dropna().rename_axis(index=None, columns=None)
+    if complete.empty:
+        return complete.assign(**{AVERAGE_SCORE: [], AVERAGE_RANK: []})
+    return rank_table(complete, directions)
+
+
+def _standings(comparison: Comparison, primary: Metric, differences: pd.DataFrame, fixed: Sequence[str]) -> list[str]:
+    """Say how schemes (one alone is in the headline) and baselines stand against the best fixed ratio."""
+    others = [label for label in comparison.labels if label not in {*fixed, *comparison.baselines}]
+    said = [standings(differences, primary, others, "Against")] if len(others) > 1 else []
+    said.append(standings(differences, primary, comparison.baselines, "Baselines, against"))
+    return [sentence for sentence in said if sentence]
+
+
+def _notes(
+    comparison: Comparison,
+    metrics: Sequence[Metric],
+    scores: Mapping[str, pd.DataFrame],
+    chosen: Mapping[str, BestFixedChoice],
+) -> list[str]:
+    notes = [comparison.measured] if comparison.measured else []
+    primary = metrics[0]
+    notes += _given(comparison.config.get("rows") or {})
+    absent = [metric.label for metric in comparison.metrics if metric not in metrics and not metric.optional]
+    if absent:
+        notes.append(f"No run has a value of {listing(absent)}; the headline speaks of {primary.label}.")
+    table = scores[primary.name]
+    for label in table:
+        if label in comparison.baselines and table[label].isna().all():
+            continue  # the mean image has no embedding to probe: nothing is missing
+        missing = [str(seed) for seed in table.index[table[label].isna()]]
+        if missing:
+            word = "seed" if len(missing) == 1 else "seeds"
+            notes.append(
+                f"{label} has no {primary.label} for {word} {listing(missing)}: it is averaged and paired without."
+            )
+    choice = chosen.get(primary.name)
+    if choice and not choice.held_out:
+        notes.append("With one seed the best fixed ratio is the one that is best on that very seed.")
+    ratios = comparison.table.drop_duplicates("label").set_index("label")["ratio"].dropna().to_dict()
+    means = {float(ratio): float(table[label].mean()) for label, ratio in ratios.items()}
+    if primary.higher_is_better is not None and (edge := beyond_the_edge(means, up=primary.higher_is_better)):
+        notes.append(edge)
+    return notes
+
+
+def _given(rows: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Say which rows took the options that somebody gave: not every scheme takes them."""
+    takers: dict[str, list[str]] = {}
+    for label, row in rows.items():
+        for option in row.get("given", ()):
+            takers.setdefault(f"{option} {row[option]}", []).append(label)
+    if not takers:
+        return []
+    return [
+        f"Given options, and the rows that took them: {'; '.join(f'{o} ({listing(r)})' for o, r in takers.items())}."
+    ]
+
+
+def _line(table: pd.DataFrame, **where: str) -> dict[str, Any] | None:
+    mask = np.logical_and.reduce([(table[column] == value).to_numpy() for column, value in where.items()])
+    found = table[mask].to_dict("records")
+    return {str(key): value for key, value in found[0].items()} if found else None
+
+
+def _records(table: pd.DataFrame) -> list[dict[str, Any]]:
+    return [
+        {str(key): None if pd.isna(value) else value for key, value in record.items()}
+        for record in table.to_dict("records")
+    ]
+
+
+def _plain(value: Mapping[str, Any]) -> Any:
+    return json.loads(
+        json.dumps(value, default=lambda other: other.tolist() if hasattr(other, "tolist") else str(other))
+    )

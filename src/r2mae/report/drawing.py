@@ -1,0 +1,356 @@
+"""The figures of a comparison. Figures are objects of their own: nothing touches pyplot's global state."""
+
+from collections.abc import Mapping, Sequence
+from itertools import cycle
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+from jaxtyping import Float
+from matplotlib.colors import to_rgb
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
+
+from r2mae.errors import UserError
+from r2mae.evaluation.metrics import Metric
+from r2mae.report.analysis import Analysis, fixed_labels, scores_by_seed
+from r2mae.report.comparison import Comparison
+from r2mae.report.style import figure_style
+from r2mae.report.wording import number
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+# Okabe and Ito's colours and two of Tol's, told apart by colour-blind readers; the fixed ratios are greys.
+COLOURS = {
+    "fixed": "#6e6e6e",
+    "dynamic": "#56b4e9",
+    "mdlm": "#009e73",
+    "r2mae": "#d55e00",
+    "r2mae-dynamic": "#e69f00",
+    "cl": "#0072b2",
+    "cl-k0": "#332288",
+    "r2mae-cl": "#cc79a7",
+    "r2mae-cl-k0": "#882255",
+}
+_OTHER = "#999933"
+_BASELINES = ("#8c510a", "#bf9058", "#5a3a1a", "#d9c3a0")  # browns
+_DASHES = ("-", "--", ":", "-.")
+WIDTH = 6.4
+
+
+def colours_of(comparison: Comparison) -> dict[str, tuple[float, float, float]]:
+    """Return a colour per label: fixed for a scheme, greys from light to dark for rising fixed ratios, browns."""
+    schemes = dict(zip(comparison.table["label"], comparison.table["scheme"], strict=True))
+    colours = {label: to_rgb(COLOURS.get(scheme, _OTHER)) for label, scheme in schemes.items()}
+    colours.update(zip(comparison.baselines, map(to_rgb, cycle(_BASELINES)), strict=False))
+    fixed = _ratios_of(comparison)
+    shades = np.linspace(0.72, 0.12, len(fixed)) if len(fixed) != 1 else np.array([0.43])
+    colours.update({label: (float(s), float(s), float(s)) for label, s in zip(fixed, shades, strict=True)})
+    return colours
+
+
+def score_by_scheme(comparison: Comparison, analysis: Analysis, metric: Metric | None = None) -> Figure:
+    """Mean with interval of every label, every seed as a dot, the best fixed ratio as a dashed line.
+
+    Parameters
+    ----------
+    comparison, analysis
+        What to draw.
+    metric : Metric, optional
+        By default the primary one.
+    """
+    metric = metric or analysis.primary
+    scores = scores_by_seed(comparison, metric.name)
+    # The mean image has no embedding to probe: a baseline without such a score is left out, not missing.
+    bare = {label for label in comparison.baselines if not analysis.interval(label, metric.name)["n"]}
+    labels = [label for label in comparison.labels if label not in bare]
+    colours, places = colours_of(comparison), analysis.decimals[metric.name]
+    with figure_style():
+        figure = Figure(figsize=(WIDTH, 1.5 + 0.36 * len(labels)), layout="constrained")
+        axes = figure.add_subplot()
+        for y, label in enumerate(labels):
+            row = analysis.interval(label, metric.name)
+            values = scores[label].dropna().to_numpy()
+            if len(values) > 1:
+                axes.plot(values, np.full(len(values), y + 0.28), "o", ms=3.5, color=colours[label], alpha=0.6, mew=0)
+            if row["n"] > 0:
+                _point(axes, row, y, colours[label], horizontal=True)
+            _text(axes, 1.02, y, number(row["mean"], places), transform=axes.get_yaxis_transform(), va="center")
+        choice = analysis.best_fixed.get(metric.name)
+        if choice is not None:
+            best = float(np.mean(choice.scores))
+            axes.axvline(best, color="#333333", ls="--", lw=1, zorder=1)
+            _text(axes, best, 1.01, "best fixed", transform=axes.get_xaxis_transform(), ha="center", fontsize=9)
+        axes.set_yticks(range(len(labels)), labels)
+        axes.set_ylim(len(labels) - 0.4, -0.6)
+        axes.tick_params(axis="y", length=0)
+        axes.grid(axis="x")
+        axes.spines["left"].set_visible(False)
+        axes.xaxis.set_major_locator(MaxNLocator(6))
+        axes.set_xlabel(_direction(metric))
+        axes.set_title(_title(comparison), pad=18)
+    return figure
+
+
+def score_against_ratio(comparison: Comparison, analysis: Analysis, metric: Metric | None = None) -> Figure:
+    """Fixed ratios as a curve over the mask ratio; every other scheme as a bar over its range.
+
+    A diamond over the axis of ratios is a fixed ratio's. Schemes of many ratios have theirs in a panel without such an
+    axis, so that nobody reads a ratio from where it stands.
+
+    Parameters
+    ----------
+    comparison, analysis
+        What to draw.
+    metric : Metric, optional
+        By default the primary one.
+    """
+    metric = metric or analysis.primary
+    colours, fixed = colours_of(comparison), _ratios_of(comparison)
+    rows = {label: analysis.interval(label, metric.name) for label in comparison.labels}
+    bare = [label for label in comparison.baselines if rows[label]["n"] > 0]  # without a ratio
+    others = [label for label in comparison.labels if label not in {*fixed, *bare} and rows[label]["n"] > 0]
+    ends = {label: part[["low", "high"]].iloc[0].tolist() for label, part in comparison.table.groupby("label")}
+    with figure_style():
+        figure = Figure(figsize=(WIDTH, 4.2 + 0.22 * ((len(others) + len(bare) + 4) // 4)), layout="constrained")
+        axes, beside = _ratio_axes(figure, len(others))
+        dashes = dashes_of(comparison)
+        for label in bare:
+            for one in (axes, beside):
+                if one is not None:
+                    one.axhline(rows[label]["mean"], color=colours[label], ls=dashes[label], lw=1.2, zorder=1)
+        curve = [(ratio, rows[label]) for label, ratio in fixed.items() if rows[label]["n"] > 0]
+        grey = to_rgb(COLOURS["fixed"])
+        axes.plot([ratio for ratio, _ in curve], [row["mean"] for _, row in curve], "-", color=grey, lw=1.5)
+        for ratio, row in curve:
+            _point(axes, row, ratio, grey)
+        handles = [Line2D([], [], color=grey, marker="D", ms=5, label="fixed ratio")] if curve else []
+        for place, label in enumerate(others):
+            low, high = ends[label]
+            mean, colour = rows[label]["mean"], colours[label]
+            if high > low:
+                axes.plot([low, high], [mean] * 2, "-", color=colour, lw=3, alpha=0.75)
+            else:
+                axes.plot([low], [mean], "_", color=colour, ms=10, mew=3, alpha=0.75, zorder=4)
+            if beside is not None:
+                _point(beside, rows[label], place, colour)
+            handles.append(Line2D([], [], color=colour, lw=3, marker="D", ms=5, label=label))
+        handles += [Line2D([], [], color=colours[label], lw=1.2, ls=dashes[label], label=label) for label in bare]
+        axes.set_xlim(-0.02, 1.02)
+        axes.set_xticks(np.arange(0, 1.01, 0.1 if len(others) < 6 else 0.2))
+        axes.grid()
+        axes.set_xlabel("mask ratio")
+        axes.set_title(f"{_title(comparison)}: {_direction(metric)}")
+        figure.legend(handles=handles, loc="outside lower center", ncols=4)
+    return figure
+
+
+def loss_curves(comparison: Comparison) -> Figure:
+    """Draw training loss, and validation loss where there is one: mean over seeds, band from lowest to highest seed.
+
+    Parameters
+    ----------
+    comparison : Comparison
+        Its `curves`.
+    """
+    panels = [
+        (column, title)
+        for column, title in (("loss", "training loss"), ("validation_loss", "validation loss (same masks for all)"))
+        if column in comparison.curves and comparison.curves[column].notna().any()
+    ]
+    labels = [label for label in comparison.labels if label in set(comparison.curves["label"])]
+    colours, dashes = colours_of(comparison), dashes_of(comparison)
+    with figure_style():
+        height = 2.6 * len(panels) + 0.5 + 0.2 * ((len(labels) + 3) // 4)
+        figure = Figure(figsize=(WIDTH, height), layout="constrained")
+        all_axes = figure.subplots(len(panels), squeeze=False, sharex=True)[:, 0]
+        for axes, (column, title) in zip(all_axes, panels, strict=True):
+            seen = []
+            for label in labels:
+                curves = comparison.curves[comparison.curves["label"] == label].dropna(subset=[column])
+                by_step = curves.groupby("step")[column].agg(["mean", "min", "max"])
+                line = {"color": colours[label], "lw": 1.5, "ls": dashes[label]}
+                marker = "o" if len(by_step) == 1 else None
+                axes.plot(by_step.index, by_step["mean"], label=label, marker=marker, ms=4, **line)
+                axes.fill_between(by_step.index, by_step["min"], by_step["max"], color=colours[label], alpha=0.15, lw=0)
+                seen.append(by_step["mean"])
+            _log_where_sensible(axes, np.concatenate(seen))
+            axes.grid()
+            axes.set_title(title)
+        all_axes[-1].set_xlabel("optimiser step")
+        handles = [Line2D([], [], color=colours[label], ls=dashes[label], label=label) for label in labels]
+        figure.legend(handles=handles, loc="outside lower center", ncols=4)
+    return figure
+
+
+def reconstructions(comparison: Comparison) -> Figure:
+    """Draw rows original, masked, and every label; columns are examples.
+
+    Parameters
+    ----------
+    comparison : Comparison
+        With `reconstructions`.
+
+    Raises
+    ------
+    UserError
+        Where there are none.
+    """
+    examples = comparison.reconstructions
+    if examples is None:
+        raise UserError(f"the comparison {comparison.title!r} has no reconstructions: its wing offers none")
+    rows = {"original": examples.original, f"{examples.ratio:.0%} hidden": examples.masked, **examples.by_label}
+    mosaic, step = _mosaic(list(rows.values()))
+    tall, wide = mosaic.shape[:2]
+    with figure_style():
+        scale = min((WIDTH - 1.3) / wide, 0.75 / step)
+        figure = Figure(figsize=(1.3 + wide * scale, 0.4 + tall * scale), layout="constrained")
+        axes = figure.add_subplot()
+        axes.imshow(mosaic, interpolation="none", aspect="equal")
+        axes.set_yticks([step * row + (step - 1) / 2 for row in range(len(rows))], list(rows))
+        axes.set_xticks([])
+        axes.tick_params(length=0)
+        axes.spines[:].set_visible(False)
+        axes.set_title(_title(comparison))
+    return figure
+
+
+def drawn_ratios(comparison: Comparison) -> Figure:
+    """Draw the ratios of the first seed's run: a histogram per label, one line for a single ratio.
+
+    Parameters
+    ----------
+    comparison : Comparison
+        Its `ratios`.
+    """
+    colours, columns = colours_of(comparison), 4
+    labels = [label for label in comparison.labels if len(comparison.ratios.get(label, ()))]
+    lines = (len(labels) + columns - 1) // columns
+    with figure_style():
+        figure = Figure(figsize=(WIDTH, 0.7 + 1.25 * lines), layout="constrained")
+        grid = figure.subplots(lines, columns, squeeze=False, sharex=True)
+        for place, axes in enumerate(grid.flat):
+            axes.set_yticks([])
+            axes.spines["left"].set_visible(False)
+            if place >= len(labels):
+                axes.set_visible(False)
+                continue
+            label = labels[place]
+            ratios = np.asarray(comparison.ratios[label], dtype=float)
+            if np.ptp(ratios) < 1e-9:
+                axes.axvline(ratios[0], color=colours[label], lw=3)
+            else:
+                # A hair below round numbers, so that a grid's ratios fall into a bin whatever their last bit.
+                axes.hist(ratios, bins=np.linspace(0, 1.025, 42) - 1e-6, histtype="stepfilled", color=colours[label])
+            axes.set_title(label, fontsize=10)
+            axes.tick_params(labelbottom=place + columns >= len(labels))
+        grid[0, 0].set_xlim(-0.02, 1.02)
+        grid[0, 0].set_xticks([0, 0.5, 1], ["0", "0.5", "1"])
+        figure.supxlabel("mask ratio", fontsize=10)
+    return figure
+
+
+def _ratios_of(comparison: Comparison) -> dict[str, float]:
+    """Return the fixed ratios by label, rising."""
+    first = comparison.table.drop_duplicates("label").set_index("label")["ratio"]
+    return dict(sorted(((label, float(first[label])) for label in fixed_labels(comparison)), key=lambda pair: pair[1]))
+
+
+def _ratio_axes(figure: Figure, others: int) -> "tuple[Axes, Axes | None]":
+    """Return axes over the mask ratio, and beside them, on the same height, a panel for the means of other schemes."""
+    if not others:
+        return figure.add_subplot(), None
+    share = max(0.06 * others, 0.1)  # no narrower than its name
+    axes, beside = figure.subplots(1, 2, sharey=True, gridspec_kw={"width_ratios": [1 - min(share, 0.5), share]})
+    beside.set_xlim(-0.7, others - 0.3)
+    beside.set_xticks([])
+    beside.set_xlabel("schemes")
+    beside.grid(axis="y")
+    beside.spines["left"].set_visible(False)
+    beside.tick_params(axis="y", length=0)
+    return axes, beside
+
+
+def dashes_of(comparison: Comparison) -> dict[str, str]:
+    """Return a line style per label: greys need one to be told apart, and so do two labels of one scheme."""
+    schemes = dict(zip(comparison.table["label"], comparison.table["scheme"], strict=True))
+    turns = {scheme: cycle(_DASHES) for scheme in schemes.values()}
+    return {label: next(turns[scheme]) for label, scheme in schemes.items()}
+
+
+def _point(
+    axes: "Axes", row: Mapping[str, Any], at: float, colour: tuple[float, float, float], *, horizontal: bool = False
+) -> None:
+    """Draw a mean with its interval; the interval is left out where there is none."""
+    x, y = (row["mean"], at) if horizontal else (at, row["mean"])
+    error = np.array([[row["mean"] - row["low"]], [row["high"] - row["mean"]]])
+    if np.isfinite(error).all():
+        xerr, yerr = (error, None) if horizontal else (None, error)
+        axes.errorbar(x, y, xerr=xerr, yerr=yerr, fmt="none", ecolor=colour, elinewidth=2, capsize=3)
+    axes.plot(x, y, "D", ms=6, color=colour, mec="white", mew=0.8, zorder=3)
+
+
+def _text(axes: "Axes", x: float, y: float, text: str, **how: Any) -> None:
+    axes.text(x, y, text, color="#444444", **how)
+
+
+def _direction(metric: Metric) -> str:
+    if metric.higher_is_better is None:
+        return metric.label
+    return f"{metric.label} ({'higher' if metric.higher_is_better else 'lower'} is better)"
+
+
+_DEPTH = 30
+
+
+def _log_where_sensible(axes: "Axes", values: pd.Series | np.ndarray) -> None:
+    """Use a logarithmic axis for a loss that is positive and falls by more than a factor of four."""
+    values = np.asarray(values)
+    if values.min() > 0 and values.max() > 4 * values.min():
+        axes.set_yscale("log")
+        # A curriculum's weighted loss may fall by many powers of ten: it leaves the axis rather than flatten the rest.
+        lowest = max(values.min(), np.median(values) / _DEPTH)
+        if lowest > values.min():
+            axes.set_ylim(bottom=lowest)
+        close = values.max() < 100 * lowest
+        axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 3.0, 5.0) if close else (1.0, 3.0)))
+        axes.yaxis.set_minor_locator(NullLocator())
+
+
+def _title(comparison: Comparison) -> str:
+    """The title, or the end of it: a path may be long."""
+    return comparison.title if len(comparison.title) <= 40 else f"…{comparison.title[-39:]}"
+
+
+def _thumbnails(
+    images: Float[np.ndarray, "n height width channels"],
+) -> Float[np.ndarray, "n low narrow channels"]:
+    """Average large images over blocks, to sides of at most 96 pixels."""
+    n, height, width, channels = images.shape
+    block = -(-max(height, width) // 96)
+    low, narrow = max(height // block, 1), max(width // block, 1)
+    if block == 1:
+        return images
+    cut = images[:, : low * block, : narrow * block]
+    blocks = cut.reshape(n, low, cut.shape[1] // low, narrow, cut.shape[2] // narrow, channels)
+    return np.asarray(blocks.mean(axis=(2, 4)))
+
+
+def _mosaic(rows: Sequence[np.ndarray]) -> tuple[Float[np.ndarray, "tall wide 4"], int]:
+    """Lay images out in rows, with clear gaps, in one RGBA image; return it and the distance between rows in pixels.
+
+    One channel is grey, three are RGB, others are shown by their mean.
+    """
+    rows = [_thumbnails(images) for images in rows]
+    count, height, width = rows[0].shape[:3]
+    gap = max(1, round(0.06 * max(height, width)))
+    canvas = np.zeros((len(rows) * (height + gap) - gap, count * (width + gap) - gap, 4))
+    for i, images in enumerate(rows):
+        shown = images if images.shape[3] == 3 else images.mean(axis=3, keepdims=True)
+        for j, image in enumerate(np.clip(shown, 0, 1)):
+            top, left = i * (height + gap), j * (width + gap)
+            canvas[top : top + height, left : left + width, :3] = image
+            canvas[top : top + height, left : left + width, 3] = 1
+    return canvas, height + gap

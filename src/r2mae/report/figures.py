@@ -1,0 +1,137 @@
+"""Which figures a comparison has, with captions, and how they are saved."""
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from matplotlib.figure import Figure
+
+from r2mae.evaluation.metrics import Metric
+from r2mae.report.analysis import Analysis
+from r2mae.report.charts import ratio_charts
+from r2mae.report.comparison import Comparison
+from r2mae.report.drawing import (
+    drawn_ratios,
+    loss_curves,
+    reconstructions,
+    score_against_ratio,
+    score_by_scheme,
+)
+from r2mae.report.ratio_figure import scores_by_ratio
+from r2mae.report.style import save_figure, svg
+from r2mae.report.wording import CONFIDENCE
+
+
+@dataclass(frozen=True)
+class NamedFigure:
+    """A figure of a comparison.
+
+    Parameters
+    ----------
+    name : str
+        Of its files, without suffix.
+    title, caption : str
+        In words: what it shows, and how to read it.
+    figure : Figure
+        The drawing.
+    """
+
+    name: str
+    title: str
+    caption: str
+    figure: Figure
+
+
+def comparison_figures(comparison: Comparison, analysis: Analysis) -> list[NamedFigure]:
+    """Draw every figure that the comparison has data for; those of the primary metric come first.
+
+    Parameters
+    ----------
+    comparison, analysis
+        What to draw.
+    """
+    intervals = f" with {CONFIDENCE:.0%} intervals" if analysis.summary["n"].max() > 1 else ""
+    figures = []
+    for metric in analysis.metrics:
+        choice = analysis.best_fixed.get(metric.name)
+        caption = f"Diamonds are means of {metric.label}{intervals}"
+        caption += ", small dots are single seeds" if intervals else ""
+        if choice:
+            way = "chosen without the seed it is scored on" if choice.held_out else "chosen on this very seed"
+            caption += f"; dashed: the best fixed ratio, {way}"
+        drawing = score_by_scheme(comparison, analysis, metric)
+        name = "score_by_scheme" + _suffix(analysis, metric)
+        figures.append(NamedFigure(name, f"Score by scheme: {metric.label}", f"{caption}.", drawing))
+    for metric in analysis.metrics:
+        caption = (
+            f"{metric.label.capitalize()} of fixed ratios (grey, each over its ratio) and of the other schemes: bars "
+            f"run over the range of their ratios, at their mean. Diamonds are means{intervals}; those of schemes "
+            "stand beside the axis, since they have no single ratio."
+        )
+        drawing = score_against_ratio(comparison, analysis, metric)
+        name = "score_against_ratio" + _suffix(analysis, metric)
+        figures.append(NamedFigure(name, f"Score against mask ratio: {metric.label}", caption, drawing))
+    if len(comparison.curves) and comparison.curves["loss"].notna().any():
+        caption = "Lines are means over seeds, bands run from the lowest to the highest seed. " if intervals else ""
+        caption += (
+            "Training losses of different mask ratios, and those weighted by a curriculum (which may leave the axis "
+            "below), are losses of different tasks; "
+            "the validation loss is the same task for all."
+        )
+        figures.append(NamedFigure("loss_curves", "Loss curves", caption, loss_curves(comparison)))
+    examples = comparison.reconstructions
+    if examples is not None and len(examples.original):
+        caption = f"What the models of the first seed make of images with {examples.ratio:.0%} of their pixels hidden."
+        figures.append(NamedFigure("reconstructions", "Reconstructions", caption, reconstructions(comparison)))
+    if any(len(ratios) for ratios in comparison.ratios.values()):
+        caption = "Share of the first seed's optimiser steps by mask ratio; a single line is a single ratio."
+        figures.append(NamedFigure("drawn_ratios", "Mask ratios drawn", caption, drawn_ratios(comparison)))
+    return figures
+
+
+def _suffix(analysis: Analysis, metric: Metric) -> str:
+    return "" if metric == analysis.primary else f"_{metric.name}"
+
+
+def save_figures(comparison: Comparison, analysis: Analysis, folder: str | Path) -> list[Path]:
+    """Write every figure as PNG and SVG, each file atomically; equal comparisons give equal files.
+
+    Scores by ratio are among them, which the report shows as charts.
+
+    Parameters
+    ----------
+    comparison, analysis
+        What to draw.
+    folder : str or Path
+        Made where missing.
+
+    Returns
+    -------
+    list of Path
+        The files written.
+    """
+    paths: list[Path] = []
+    for named in comparison_figures(comparison, analysis):
+        paths += save_figure(named.figure, folder, named.name)
+    if charts := ratio_charts(comparison, analysis):
+        paths += save_figure(scores_by_ratio(comparison, charts), folder, "scores_by_ratio")
+    return paths
+
+
+def inline_svg(figure: Figure, prefix: str) -> str:
+    """Return a figure as an ``<svg class="plot">`` element for a page.
+
+    Parameters
+    ----------
+    figure : Figure
+        The drawing.
+    prefix : str
+        Put before every id, since ids of several figures on a page must differ.
+    """
+    text = svg(figure)
+    text = re.sub(r"<metadata>.*?</metadata>", "", text[text.index("<svg") :], flags=re.DOTALL)
+    # HTML knows both namespaces by itself; without them no address of another site is left in the page.
+    text = re.sub(r'\sxmlns(:xlink)?="[^"]*"', "", text).replace("xlink:href=", "href=")
+    text = text.replace("<svg ", '<svg class="plot" ', 1).replace("*{stroke", ".plot *{stroke", 1)
+    text = re.sub(r'(<[^<>]*?\sid=")', rf"\1{prefix}-", text)
+    return re.sub(r'(url\(#|href="#)', rf"\1{prefix}-", text)

@@ -1,0 +1,184 @@
+"""The report of a comparison: one HTML file that needs nothing else, neither network nor (to be read) scripts."""
+
+import math
+from base64 import b64encode
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from r2mae.evaluation.metrics import Metric
+from r2mae.files import atomic_write
+from r2mae.report.analysis import Analysis, fixed_labels, to_json
+from r2mae.report.charts import Chart, Ink, inks_of, loss_chart, ratio_charts, themed
+from r2mae.report.comparison import Comparison
+from r2mae.report.figures import NamedFigure, comparison_figures, inline_svg
+from r2mae.report.style import png
+from r2mae.report.wording import BEST_FIXED, CONFIDENCE, difference_places, interval, number
+
+_LARGEST_SVG = 300_000
+_LOSS_CURVES = "loss_curves"
+_WORDS = {"same": "is the best fixed"}
+
+
+def write_report(path: str | Path, comparison: Comparison, analysis: Analysis) -> None:
+    """Write ``report.html``, atomically.
+
+    Parameters
+    ----------
+    path : str or Path
+        The file.
+    comparison, analysis
+        What to report.
+    """
+    with atomic_write(path) as file:
+        file.write(render_report(comparison, analysis))
+
+
+def render_report(comparison: Comparison, analysis: Analysis) -> str:
+    """Return the page; everything that comes from outside is escaped."""
+    environment = Environment(
+        loader=PackageLoader("r2mae.report"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    findings = to_json(comparison, analysis)
+    figures = _figures(comparison, analysis)
+    panels = [panel.data() for figure in figures if isinstance(figure, Chart) for panel in figure.panels]
+    return environment.get_template("report.html.j2").render(
+        title=comparison.title,
+        headline=analysis.headline,
+        notes=analysis.notes,
+        confidence=f"{CONFIDENCE:.0%}",
+        metrics=analysis.metrics,
+        judging=analysis.judging,
+        primary=analysis.primary,
+        rows=_rows(comparison, analysis),
+        comparisons=_comparisons(comparison, analysis),
+        choices=findings["best_fixed"] if len(fixed_labels(comparison)) > 1 else {},
+        labels_of={metric.name: metric.label for metric in analysis.metrics},
+        figures=figures,
+        panels=panels,
+        seeds=sorted(set(comparison.table["seed"])),
+        config=_yaml(findings["config"]),
+        environment=_yaml(findings["environment"]),
+    )
+
+
+@dataclass(frozen=True)
+class _Value:
+    """A number with its interval, as shown; `sort` is the plain number."""
+
+    text: str
+    ends: str
+    sort: float
+    best: bool = False
+    verdict: str = ""
+
+    @property
+    def words(self) -> str:
+        return _WORDS.get(self.verdict, self.verdict)
+
+
+@dataclass(frozen=True)
+class _Row:
+    ink: Ink
+    n: int
+    values: list[_Value | None]
+    rank: str = ""
+    rank_sort: float | None = None
+
+    @property
+    def label(self) -> str:
+        return self.ink.label
+
+
+@dataclass(frozen=True)
+class _Differences:
+    """Differences of every label from one reference."""
+
+    against: str
+    rows: list[_Row]
+
+
+@dataclass(frozen=True)
+class _Placed:
+    name: str
+    title: str
+    caption: str
+    invertible: bool
+    image: Markup
+
+
+def _rows(comparison: Comparison, analysis: Analysis) -> list[_Row]:
+    rows, inks = [], inks_of(comparison)
+    for label in comparison.labels:
+        values: list[_Value | None] = []
+        for metric in analysis.metrics:
+            line, places = analysis.interval(label, metric.name), analysis.decimals[metric.name]
+            best = label in analysis.leaders(metric.name)
+            ends = interval(line["low"], line["high"], places)
+            values.append(_Value(number(line["mean"], places), ends, line["mean"], best) if line["n"] else None)
+        rank = analysis.average_rank(label)
+        rows.append(
+            _Row(inks[label], analysis.seeds(label), values, number(rank, 1), rank if math.isfinite(rank) else None)
+        )
+    return rows
+
+
+def _comparisons(comparison: Comparison, analysis: Analysis) -> list[_Differences]:
+    found, inks = [], inks_of(comparison)
+    for against in (BEST_FIXED, analysis.default_fixed):
+        rows = []
+        for label in comparison.labels:
+            values = [_difference(analysis, label, metric, str(against)) for metric in analysis.judging]
+            line = analysis.difference(label, analysis.primary.name, str(against))
+            if any(values):
+                rows.append(_Row(inks[label], line["n"] if line else 0, values))
+        if rows:
+            found.append(_Differences(str(against), rows))
+    return found
+
+
+def _difference(analysis: Analysis, label: str, metric: Metric, against: str) -> _Value | None:
+    line = analysis.difference(label, metric.name, against)
+    if line is None:
+        return None
+    if line["verdict"] == "same":
+        return _Value("", "", 0.0, verdict="same")
+    places = difference_places(line["mean"], line["low"], line["high"], analysis.decimals[metric.name])
+    ends = interval(line["low"], line["high"], places, signed=True)
+    return _Value(number(line["mean"], places, signed=True), ends, line["mean"], verdict=line["verdict"])
+
+
+def _figures(comparison: Comparison, analysis: Analysis) -> list[_Placed | Chart]:
+    """Order figures and charts: scores, scores by ratio, loss curves, examples, ratios."""
+    figures: list[_Placed | Chart] = []
+    last_score = 0
+    for named in comparison_figures(comparison, analysis):
+        if named.name == _LOSS_CURVES:
+            chart = loss_chart(comparison, named.title, named.caption)
+            figures += [chart] if chart.panels else []  # there are none if every loss is infinite
+        else:
+            figures.append(_placed(named))
+        if named.name.startswith("score_"):
+            last_score = len(figures)
+    figures[last_score:last_score] = ratio_charts(comparison, analysis)
+    return figures
+
+
+def _placed(named: NamedFigure) -> _Placed:
+    image = Markup(themed(inline_svg(named.figure, named.name)))
+    if len(image) > _LARGEST_SVG:
+        source = "data:image/png;base64," + b64encode(png(named.figure)).decode()
+        image = Markup('<img class="plot" alt="{}" src="{}">').format(named.title, source)
+    return _Placed(named.name, named.title, named.caption, named.name != "reconstructions", image)
+
+
+def _yaml(value: Any) -> str:
+    return str(yaml.safe_dump(value, sort_keys=False, allow_unicode=True)).strip()

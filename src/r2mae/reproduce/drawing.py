@@ -1,0 +1,61 @@
+"""The look that reproduced figures share: colours, curves with their simulation, and the line of the null risk."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+from jaxtyping import Float
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+
+from r2mae.report.style import BLUE, GREEN, ORANGE, PURPLE, SKY, VERMILION
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+BLACK, GREY = "#000000", "#808080"
+COLOURS = (BLUE, VERMILION, GREEN, ORANGE, PURPLE, SKY, BLACK)
+RATIO = "mask ratio p"
+
+Curve = Float[np.ndarray, " p"]
+
+
+def panels(
+    columns: int, rows: int = 1, *, width: float = 3.4, height: float = 3.2, heights: Sequence[float] | None = None
+) -> tuple[Figure, list["Axes"]]:
+    """Return a figure of its own (nothing of pyplot) and its axes, row by row."""
+    figure = Figure(figsize=(width * columns, height * rows), layout="constrained")
+    grid = figure.subplots(rows, columns, squeeze=False, height_ratios=heights)
+    return figure, list(grid.flat)
+
+
+def simulated(axes: "Axes", x: Curve, mean: Curve, deviation: Curve | None, colour: str, label: str | None) -> None:
+    """Draw means, with the standard deviations over repetitions as the paper's error bars."""
+    axes.errorbar(
+        x, mean, deviation, fmt="o", color=colour, markersize=3.5, elinewidth=1, capsize=2, label=label, zorder=3
+    )
+
+
+def predicted(axes: "Axes", x: Curve, values: Curve, colour: str, label: str | None, style: str = "-") -> None:
+    """Draw a formula's curve; it breaks where the formula is infinite."""
+    axes.plot(x, np.where(np.isfinite(values), values, np.nan), style, color=colour, linewidth=1.4, label=label)
+
+
+def null_line(axes: "Axes", value: float = 1.0, label: str | None = "null risk (b̂ = 0)", colour: str = GREY) -> None:
+    """Draw the risk of predicting zero."""
+    axes.axhline(value, color=colour, linewidth=1, linestyle=(0, (4, 3)), label=label, zorder=1)
+
+
+def ratio_axis(axes: "Axes") -> None:
+    """Label the axis of mask ratios from 0 to 1."""
+    axes.set_xlim(0, 1)
+    axes.set_xlabel(RATIO)
+
+
+def plain_log(axes: "Axes", which: str = "y", subs: tuple[float, ...] = (1.0, 2.0, 5.0)) -> None:
+    """Make an axis logarithmic, with numbers as people write them."""
+    axis = axes.yaxis if which == "y" else axes.xaxis
+    (axes.set_yscale if which == "y" else axes.set_xscale)("log")
+    axis.set_major_locator(LogLocator(subs=subs))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axis.set_minor_locator(NullLocator())

@@ -1,0 +1,133 @@
+"""Fig. 1A: the isotropic model, Theorem 1 against simulation, on both sides of γ = 1."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from r2mae.report.style import BLUE, figure_style, save_figure
+from r2mae.reproduce.artefact import NOISE, Progress, Scale, Tally, paper_ratios, write_table
+from r2mae.reproduce.drawing import BLACK, GREY, null_line, panels, plain_log, predicted, ratio_axis
+from r2mae.reproduce.drawing import simulated as draw_simulated
+from r2mae.theory import identity, isotropic_risk, uniform_direction
+from r2mae.theory.simulate import simulate
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+TITLE = "Fig. 1A: isotropic model, Theorem 1 against simulation"
+PAPER = "Simulation follows Theorem 1; with γ < 1 the risk has a transition at p = γ."  # noqa: RUF001
+
+Row = dict[str, Any]
+_RIDGE = 1e-6  # the appendix's λ for this figure
+
+
+@dataclass(frozen=True)
+class Size:
+    """How much is computed.
+
+    Attributes
+    ----------
+    settings : tuple of (int, int)
+        n and d of each panel.
+    repetitions : int
+        Masks, of one design.
+    """
+
+    settings: tuple[tuple[int, int], ...] = ((2000, 10000), (4000, 2000))
+    repetitions: int = 50
+
+
+SIZES = {"full": Size(), "small": Size(settings=((200, 1000), (400, 200)), repetitions=20)}
+
+
+def run(
+    out: Path,
+    *,
+    scale: Scale = "full",
+    jobs: int = 1,
+    progress: Progress | None = None,
+    size: Size | None = None,
+) -> list[Path]:
+    """Write fig1a.csv and its figure."""
+    size = SIZES[scale] if size is None else size
+    tally = Tally(progress, len(size.settings) * size.repetitions)
+    rows = [row for n, d in size.settings for row in measure(n, d, size.repetitions, jobs, tally)]
+    return [write_table(out, "fig1a", rows), *save_figure(_draw(size, rows), out, "fig1a")]
+
+
+def measure(n: int, d: int, repetitions: int, jobs: int, tally: Tally) -> list[Row]:
+    """Simulate one panel; risks are over r² = 1."""
+    ratios = paper_ratios()
+    theorem = isotropic_risk(ratios, d / n, NOISE)
+    found = simulate(
+        identity(d),
+        uniform_direction(d),
+        n,
+        ratios,
+        noise=NOISE,
+        repetitions=repetitions,
+        ridge=_RIDGE,
+        jobs=jobs,
+        progress=tally.every(),
+    )
+    return [
+        {
+            "gamma": d / n,
+            "n": n,
+            "d": d,
+            "ratio": p,
+            "risk": found.risk[i],
+            "deviation": found.deviation[i],
+            "error": found.error[i],
+            "median": float(np.median(found.risks[:, i])),
+            "theorem1": theorem.risk[i],
+            "theorem1_bias": theorem.bias[i],
+            "theorem1_variance": theorem.variance[i],
+        }
+        for i, p in enumerate(ratios)
+    ]
+
+
+def _draw(size: Size, rows: list[Row]) -> "Figure":
+    with figure_style():
+        figure, axes = panels(len(size.settings), width=4.2, height=3.4)
+        for panel, (n, d) in zip(axes, size.settings, strict=True):
+            _panel(panel, n, d, [row for row in rows if (row["n"], row["d"]) == (n, d)])
+    return figure
+
+
+def _panel(axes: "Axes", n: int, d: int, rows: list[Row]) -> None:
+    gamma = d / n
+    ratio, mean, deviation = (np.array([row[key] for row in rows]) for key in ("ratio", "risk", "deviation"))
+    fine = np.linspace(0.002, 0.975, 974)
+    fine = fine[np.abs(fine - gamma) > 1e-3]
+    curve = isotropic_risk(fine, gamma, NOISE).risk
+    for side in (fine < gamma, fine > gamma):
+        predicted(axes, fine[side], curve[side], BLACK, "Theorem 1" if side[0] else None)
+    deviation[np.isclose(ratio, gamma)] = np.nan  # of a mean that does not exist
+    draw_simulated(axes, ratio, mean, deviation, BLUE, "simulation ± sd")
+    null_line(axes)
+    ratio_axis(axes)
+    axes.set_ylabel("test risk / r²")
+    axes.set_title(f"γ = {gamma:g}  (n = {n}, d = {d})")  # noqa: RUF001
+    plain_log(axes)
+    if gamma < 1:
+        axes.set_ylim(0.4, 400)
+        axes.axvline(gamma, color=GREY, linewidth=1, linestyle=":")
+        chance = f"{mean[np.argmin(np.abs(ratio - gamma))]:.3g}"
+        axes.annotate(
+            "p = γ: as many kept\nrows as features (ñ = d).\nTheorem 1 diverges;\n"  # noqa: RUF001
+            f"the mean over masks,\n{chance}, is chance",
+            (gamma, 330),
+            (4, 0),
+            textcoords="offset points",
+            va="top",
+            fontsize=8,
+            color="#404040",
+        )
+    else:
+        axes.set_ylim(0.85, 8)
+    axes.legend(loc="upper left", fontsize=9 if gamma > 1 else 8)

@@ -1,0 +1,246 @@
+"""Fig. 1E: three spectra, signals along their eigenvectors, and where masking begins to pay."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from jaxtyping import Float
+
+from r2mae.report.style import BLUE, figure_style, save_figure
+from r2mae.reproduce.artefact import NOISE, Progress, Scale, Tally, compared, paper_ratios, write_table
+from r2mae.reproduce.drawing import COLOURS, GREY, null_line, panels, predicted, ratio_axis, simulated
+from r2mae.reproduce.signals import eigen_signals
+from r2mae.theory import Covariance, Rotated, beta_spectrum, direction_risk, latent, uniform_spectrum
+from r2mae.theory.simulate import simulate
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+TITLE = "Fig. 1E: uniform, Beta and latent-space spectra, β at eigenvectors, and the threshold"
+PAPER = "All models are non-monotonic, stronger signals more so; a comparable threshold suggests universality."
+
+Row = dict[str, Any]
+
+MODELS: dict[str, Callable[[int], Covariance]] = {
+    "uniform": uniform_spectrum,
+    "Beta": beta_spectrum,
+    "latent": latent,
+}
+# The paper does not print its quantiles; counted from the top.
+QUANTILES = (0.0, 0.05, 0.1, 0.25, 0.5, 0.75)
+_GAMMAS = (0.5, 2.0, 5.0, 10.0)
+
+
+@dataclass(frozen=True)
+class Size:
+    """How much is computed.
+
+    Attributes
+    ----------
+    n, d : int
+        Rows and features; the paper: 500 and 2500.
+    repetitions : int
+        Masks of one design.
+    threshold_n : int
+        Rows in the table of thresholds, with d = γn.
+    """
+
+    n: int = 500
+    d: int = 2500
+    repetitions: int = 50
+    threshold_n: int = 200
+
+
+SIZES = {"full": Size(), "small": Size(n=100, d=500, repetitions=20, threshold_n=100)}
+
+
+def run(
+    out: Path,
+    *,
+    scale: Scale = "full",
+    jobs: int = 1,
+    progress: Progress | None = None,
+    size: Size | None = None,
+) -> list[Path]:
+    """Write fig1e.csv, fig1e-thresholds.csv, fig1e-spectra.csv and the figure."""
+    size = SIZES[scale] if size is None else size
+    tally = Tally(progress, len(MODELS) * size.repetitions)
+    models = {name: make(size.d) for name, make in MODELS.items()}
+    rows = [row for name, cov in models.items() for row in measure(name, cov, size, jobs, tally)]
+    here = {name: threshold(cov.eigenvalues, size.n) for name, cov in models.items()}
+    sweep = [
+        {"model": name, "gamma": gamma, "n": size.threshold_n, **threshold(values, size.threshold_n)}
+        for name, make in MODELS.items()
+        for gamma in _GAMMAS
+        for values in [make(round(gamma * size.threshold_n)).eigenvalues]
+    ]
+    drawn = [{"model": name, "gamma": size.d / size.n, "n": size.n, **found} for name, found in here.items()]
+    histograms = [row for name, cov in models.items() for row in _histogram(name, cov.eigenvalues)]
+    return [
+        write_table(out, "fig1e", rows),
+        write_table(out, "fig1e-thresholds", drawn + sweep),
+        write_table(out, "fig1e-spectra", histograms),
+        *save_figure(_draw(rows, here, histograms), out, "fig1e"),
+    ]
+
+
+def measure(name: str, cov: Covariance, size: Size, jobs: int, tally: Tally) -> list[Row]:
+    """Simulate one model; risks are over βᵀΣβ.
+
+    The formula has the model's own eigenvalues; eigenvectors are Haar in all three models (of the latent one because
+    its Gaussian W is rotation invariant), so that it is diagonal in them.
+    """
+    ratios = paper_ratios()
+    places = [cov.at_quantile(quantile) for quantile in QUANTILES]
+    with compared():
+        formula = direction_risk(Rotated(cov.eigenvalues), size.n, ratios, NOISE, which=np.array(places)).normalised
+    found = simulate(
+        cov,
+        eigen_signals(cov, places),
+        size.n,
+        ratios,
+        noise=NOISE,
+        repetitions=size.repetitions,
+        jobs=jobs,
+        progress=tally.every(),
+    )
+    return [
+        {
+            "model": name,
+            "quantile": quantile,
+            "eigenvalue": found.null[j],
+            "ratio": p,
+            "normalised_risk": found.normalised[i, j],
+            "deviation": found.deviation[i, j] / found.null[j],
+            "error": found.error[i, j] / found.null[j],
+            "formula": formula[i, j],
+        }
+        for j, quantile in enumerate(QUANTILES)
+        for i, p in enumerate(ratios)
+    ]
+
+
+def threshold(eigenvalues: Float[np.ndarray, " d"], n: int, noise: float = NOISE) -> dict[str, float]:
+    """Find the eigenvalue above which some mask ratio does better than predicting zero.
+
+    Returned are, by the formula: the threshold with ratios from 0.05 on, as in the paper's figure, and with all of
+    them (from 1/n, one kept row); the latter over the mean eigenvalue; the share of eigenvalues above it; and the law
+
+        λ = (1 + σ²/λ)·mean(λ²)/(2·mean(λ)),
+
+    which is where the slope of the risk at p = 0 changes sign. That slope does not depend on γ: with few kept rows,
+    risk/λ = 1 − (2λ − (1 + σ²/λ)·tr Σ²/tr Σ)·np/tr Σ, and masking itself comes in at order p² only. The law bounds the
+    threshold from above: a curve that rises at first may still fall below 1 later, as it does with γ < 1, where the
+    threshold can lie well below the law. Not a number where all eigenvalues are on one side.
+
+    Parameters
+    ----------
+    eigenvalues : array (d,)
+        Of Σ, largest first, with Haar eigenvectors.
+    n : int
+        Rows.
+    noise : float
+        σ².
+    """
+    cov = Rotated(eigenvalues)
+    ratios = np.union1d([1 / n, 2 / n], np.arange(1, 100) / 100)
+    ratios = ratios[ratios * n >= 1]
+    with compared():
+        values = direction_risk(cov, n, ratios, noise).normalised
+    mean, square = float(eigenvalues.mean()), float((eigenvalues**2).mean())
+    from_5 = _crossing(cov.eigenvalues, values[ratios >= 0.05].min(axis=0))
+    every = _crossing(cov.eigenvalues, values.min(axis=0))
+    half = square / (2 * mean)
+    law = half / 2 * (1 + np.sqrt(1 + 4 * noise / half))
+    return {
+        "mean_eigenvalue": mean,
+        "threshold_from_0.05": from_5,
+        "threshold": every,
+        "threshold_over_mean": every / mean,
+        "share_above": float((cov.eigenvalues > every).mean()),
+        "law": float(law),
+        "law_over_mean": float(law) / mean,
+    }
+
+
+def _crossing(eigenvalues: Float[np.ndarray, " d"], lowest: Float[np.ndarray, " d"]) -> float:
+    """Return where the lowest normalised risk reaches 1, between the last eigenvalue that pays and the next."""
+    pays = lowest < 1
+    if pays.all() or not pays.any():
+        return float("nan")
+    last = int(np.argmin(pays)) - 1  # the eigenvalues fall
+    share = (1 - lowest[last]) / (lowest[last + 1] - lowest[last])
+    return float(eigenvalues[last] + share * (eigenvalues[last + 1] - eigenvalues[last]))
+
+
+def _histogram(name: str, eigenvalues: Float[np.ndarray, " d"]) -> list[Row]:
+    edges = np.linspace(0.5, 11, 43)
+    counts, _ = np.histogram(eigenvalues, edges)
+    density = counts / counts.sum() / np.diff(edges)
+    return [
+        {"model": name, "low": low, "high": high, "density": value}
+        for low, high, value in zip(edges[:-1], edges[1:], density, strict=True)
+    ]
+
+
+def _draw(rows: list[Row], thresholds: dict[str, dict[str, float]], histograms: list[Row]) -> "Figure":
+    with figure_style():
+        figure, axes = panels(len(MODELS), 2, width=3.7, height=2.8, heights=[2.2, 1])
+        upper, lower = axes[: len(MODELS)], axes[len(MODELS) :]
+        for panel, below, name in zip(upper, lower, MODELS, strict=True):
+            own = [row for row in rows if row["model"] == name]
+            _curves(panel, own, name)
+            _spectrum(below, own, thresholds[name], [row for row in histograms if row["model"] == name])
+        upper[0].set_ylabel("normalised test risk")
+        lower[0].set_ylabel("density")
+        handles, labels = upper[0].get_legend_handles_labels()
+        figure.legend(handles, labels, loc="outside lower center", ncols=4, fontsize=9)
+    return figure
+
+
+def _curves(panel: "Axes", rows: list[Row], name: str) -> None:
+    for colour, quantile in zip(COLOURS, QUANTILES, strict=False):
+        own = [row for row in rows if row["quantile"] == quantile]
+        ratio, mean, deviation, formula = (
+            np.array([row[key] for row in own]) for key in ("ratio", "normalised_risk", "deviation", "formula")
+        )
+        simulated(panel, ratio, mean, deviation, colour, f"top {quantile:.0%}" if quantile else "largest eigenvalue")
+        predicted(panel, ratio, formula, colour, None)
+    panel.plot([], [], color=GREY, linewidth=1.4, label="formula")
+    null_line(panel)
+    ratio_axis(panel)
+    panel.set_ylim(0.45, 1.8)
+    panel.set_title(name)
+
+
+def _spectrum(panel: "Axes", rows: list[Row], found: dict[str, float], histogram: list[Row]) -> None:
+    low, width, density = (
+        np.array([row["low"] for row in histogram]),
+        histogram[0]["high"] - histogram[0]["low"],
+        np.array([row["density"] for row in histogram]),
+    )
+    # The latent model has half of its eigenvalues at 1: that bar leaves the axis.
+    top = 1.25 * float(np.sort(density)[-2]) if density.max() > 4 * np.sort(density)[-2] else 1.25 * density.max()
+    panel.bar(low, density, width, align="edge", color="#d0d0d0")
+    panel.set_ylim(0, top)
+    if density.max() > top:
+        place = int(density.argmax())
+        told = f"the bar at {low[place]:.3g} leaves the axis:\n{density[place] * width:.0%} of the eigenvalues"
+        panel.annotate(told, (0.98, 0.45), xycoords="axes fraction", ha="right", fontsize=8, color="#606060")
+    for colour, quantile in zip(COLOURS, QUANTILES, strict=False):
+        value = next(row["eigenvalue"] for row in rows if row["quantile"] == quantile)
+        panel.plot(value, 0.03 * top, "v", color=colour, markersize=6, clip_on=False, zorder=4)
+    panel.axvline(found["threshold"], color=BLUE, linewidth=1.4, linestyle="--")
+    panel.annotate(
+        f"λ = {found['threshold']:.2f}\n= {found['threshold_over_mean']:.2f} of the mean",
+        (found["threshold"], 0.98 * top),
+        (4, -2),
+        textcoords="offset points",
+        color=BLUE,
+        fontsize=8,
+        va="top",
+    )
+    panel.set_xlabel("eigenvalue λ")

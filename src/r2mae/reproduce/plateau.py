@@ -1,0 +1,162 @@
+"""Figs. 1G and 4: the latent space model with q equal strong dimensions, and its plateaus.
+
+The text's "eigenvalue 100" is either that of D (then WWᵀ has 10,000) or that of WWᵀ; both are computed. The published
+curves are drawn beside ImageNet accuracies of He et al., which are not reproduced here.
+"""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from jaxtyping import Float
+
+from r2mae.reproduce.artefact import NOISE, Scale, Tally, compared, paper_ratios
+from r2mae.reproduce.drawing import null_line, ratio_axis
+from r2mae.theory import plateau, risk
+from r2mae.theory.simulate import simulate
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+Row = dict[str, Any]
+Reading = Literal["D", "WW"]
+READINGS: dict[Reading, str] = {"D": "D's entries are 100", "WW": "WWᵀ's eigenvalues are 100"}
+# Noise over the null risk: the paper's 0.04 is 0.002 of it.
+NOISES = (0.0, 0.5, 1.0, 1.5)
+
+
+@dataclass(frozen=True)
+class Size:
+    """How much is computed.
+
+    Attributes
+    ----------
+    n, d, q : int
+        Rows, features and latent dimensions; the paper: 100, 5000, 50.
+    seeds : int
+        Samples of the model, each with one design.
+    repetitions : int
+        Masks of each design.
+    """
+
+    n: int = 100
+    d: int = 5000
+    q: int = 50
+    seeds: int = 20
+    repetitions: int = 50
+
+
+SIZES: dict[Scale, Size] = {"full": Size(), "small": Size(n=40, d=400, q=20, seeds=4, repetitions=20)}
+
+
+def steps(size: Size) -> int:
+    """Return how often :func:`measure` counts."""
+    return len(READINGS) * size.seeds * size.repetitions
+
+
+def measure(size: Size, jobs: int, tally: Tally) -> list[Row]:
+    """Simulate samples of the model under both readings; risks are over βᵀΣβ."""
+    rows = []
+    ratios = paper_ratios()
+    for reading in READINGS:
+        for seed in range(size.seeds):
+            cov, beta = plateau(size.d, size.q, seed, of=reading)
+            with compared():
+                formula = risk(cov, beta, size.n, ratios, NOISE).normalised
+            found = simulate(
+                cov,
+                beta,
+                size.n,
+                ratios,
+                noise=NOISE,
+                repetitions=size.repetitions,
+                seed=seed,
+                jobs=jobs,
+                progress=tally.every(),
+            )
+            null = float(found.null)
+            rows += [
+                {
+                    "reading": reading,
+                    "sample": seed,
+                    "ratio": p,
+                    "null": null,
+                    "normalised_risk": found.normalised[i],
+                    "deviation": found.deviation[i] / null,
+                    "error": found.error[i] / null,
+                    "formula": formula[i],
+                }
+                for i, p in enumerate(ratios)
+            ]
+    return rows
+
+
+def describe(rows: list[Row]) -> list[Row]:
+    """Return, for every sample and for the formula, where the curve's plateaus end, and its lowest point.
+
+    The first plateau is how far the curve stays within a tenth of its whole descent from its first point; the second,
+    the ratios around the lowest point that are within a tenth of the descent of it.
+    """
+    found = []
+    for reading, sample in dict.fromkeys((row["reading"], row["sample"]) for row in rows):
+        own = [row for row in rows if (row["reading"], row["sample"]) == (reading, sample)]
+        ratios = np.array([row["ratio"] for row in own])
+        curves = {sample: "normalised_risk"} | ({"formula": "formula"} if sample == 0 else {})
+        for name, key in curves.items():
+            found.append({"reading": reading, "sample": name, **plateaus(ratios, np.array([r[key] for r in own]))})
+    return found
+
+
+def plateaus(ratios: Float[np.ndarray, " p"], curve: Float[np.ndarray, " p"]) -> dict[str, float]:
+    """Return the plateaus of one curve (see :func:`describe`)."""
+    lowest = int(np.argmin(curve))
+    slack = 0.1 * (curve[0] - curve[lowest])
+    left = np.flatnonzero(curve[: lowest + 1] < curve[0] - slack)
+    end = int(left[0]) - 1 if len(left) else lowest
+    near = curve <= curve[lowest] + slack
+    low = high = lowest
+    while low > 0 and near[low - 1]:
+        low -= 1
+    while high + 1 < len(curve) and near[high + 1]:
+        high += 1
+    return {
+        "first_risk": float(curve[0]),
+        "first_until": float(ratios[end]),
+        "best_ratio": float(ratios[lowest]),
+        "best_risk": float(curve[lowest]),
+        "near_best_from": float(ratios[low]),
+        "near_best_until": float(ratios[high]),
+    }
+
+
+def noisy(size: Size) -> list[Row]:
+    """Return the formula's curves with noise of several strengths, as shares of the null risk.
+
+    Risk is affine in the noise variance, so one evaluation tells them all.
+    """
+    fine = paper_ratios(0.01)
+    fine = fine[fine * size.n >= 1]
+    rows = []
+    for reading in READINGS:
+        cov, beta = plateau(size.d, size.q, 0, of=reading)
+        with compared():
+            found = risk(cov, beta, size.n, fine, NOISE)
+        null = float(found.null)
+        for share in NOISES:
+            noise = max(NOISE, share * null)
+            curve = (found.risk + (noise - NOISE) * found.noise_gain) / null
+            rows += [
+                {"reading": reading, "noise": noise, "noise_over_null": noise / null, "ratio": p, "formula": value}
+                for p, value in zip(fine, curve, strict=True)
+            ]
+    return rows
+
+
+def finish(axes: "Axes", title: str) -> None:
+    """Label a panel of normalised risk."""
+    null_line(axes)
+    ratio_axis(axes)
+    axes.set_ylim(0, 1.5)
+    axes.set_ylabel("normalised test risk")
+    axes.set_title(title, fontsize=10)
+    axes.legend(fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.18))

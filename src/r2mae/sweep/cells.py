@@ -1,0 +1,103 @@
+"""What a sweep runs: rows (a configuration each) under every seed, each run in a folder of its own."""
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from r2mae.errors import UserError
+from r2mae.training.config import RunConfig
+
+
+@dataclass(frozen=True)
+class Row:
+    """A line of the sweep's table.
+
+    Parameters
+    ----------
+    label : str
+        "fixed 0.50", "mlp-16-64 0.30", …
+    config : RunConfig
+        With everything that the row fixes; the seed is still open.
+    values : mapping
+        Columns of the table that tell the row from others, such as `scheme` and `ratio`.
+    baseline : bool
+        Whether the row is measured and not pretrained; its label is then the baseline's name.
+    """
+
+    label: str
+    config: RunConfig
+    values: Mapping[str, Any] = field(default_factory=dict)
+    baseline: bool = False
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A run of the sweep: a row under a seed, in a folder of its own."""
+
+    row: Row
+    seed: int
+    config: RunConfig
+    folder: Path
+
+
+@dataclass(frozen=True)
+class Axis:
+    """A dimension of a sweep.
+
+    Parameters
+    ----------
+    name : str
+        Its column in the table.
+    points : mapping of str to mapping
+        Fields of the configuration by the label of each point: a wing's `presets` are such a mapping.
+    """
+
+    name: str
+    points: Mapping[str, Mapping[str, Any]]
+
+    @classmethod
+    def over(cls, field_name: str, values: Sequence[float | int | str]) -> "Axis":
+        """Return the axis on which one field of the configuration takes these values."""
+        return cls(field_name, {_written(value): {field_name: value} for value in values})
+
+
+def grid(base: RunConfig, axes: Sequence[Axis]) -> list[Row]:
+    """Return a row for each combination of the axes' points, the last axis changing fastest.
+
+    Raises
+    ------
+    UserError
+        If an axis is empty, two set the same field, or a point is no possible configuration.
+    """
+    fields = [{name for point in axis.points.values() for name in point} for axis in axes]
+    for axis, mine in zip(axes, fields, strict=True):
+        if not axis.points:
+            raise UserError(f"the axis {axis.name!r} of the sweep has no points: name one, or leave the axis out")
+        if any(mine & others for others in fields if others is not mine):
+            raise UserError(f"the axis {axis.name!r} of the sweep sets a field that another sets, too: leave one out")
+    rows = []
+    for labels in itertools.product(*(axis.points for axis in axes)):
+        config = base
+        for axis, label in zip(axes, labels, strict=True):
+            config = replace(config, **axis.points[label])
+        values = {axis.name: label for axis, label in zip(axes, labels, strict=True)}
+        rows.append(Row(" ".join(labels), config, values))
+    return rows
+
+
+def cells_of(rows: Sequence[Row], seeds: Sequence[int], out: Path) -> list[Cell]:
+    """Return the cells, seed by seed, so that a first sweep of all rows is there early."""
+    return [
+        Cell(row, seed, replace(row.config, seed=seed), out / "runs" / row.label.replace(" ", "-") / f"seed-{seed}")
+        for seed in seeds
+        for row in rows
+    ]
+
+
+def _written(value: float | str) -> str:
+    if isinstance(value, float) and math.isfinite(value):
+        return f"{value:.2f}" if round(value, 2) == value else f"{value:g}"
+    return str(value)

@@ -1,0 +1,149 @@
+"""Measure finished runs and baselines, as their wing does."""
+
+import logging
+import multiprocessing
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from r2mae.errors import UserError, unknown
+from r2mae.training.config import RunConfig
+from r2mae.training.folder import RunFolder, read_json
+from r2mae.training.saving import load_model
+from r2mae.training.task import Data
+from r2mae.wings.contract import HasBaselines, MeasuresElsewhere, Wing
+from r2mae.wings.lookup import wing_of_run
+
+
+def tell(data: Data) -> Data:
+    """Say on the logger ``r2mae`` (by default on standard error) what was left out of data or filled in.
+
+    Processes of a comparison keep silent: it has told so itself, once.
+    """
+    if multiprocessing.parent_process() is None:
+        for note in getattr(data, "notes", ()):
+            logging.getLogger("r2mae").warning("%s", note)
+    return data
+
+
+def measure(
+    folder: RunFolder,
+    wing: Wing,
+    config: RunConfig,
+    *,
+    data: Data | None = None,
+    device: str = "auto",
+    progress: Callable[[int, int], None] | None = None,
+) -> dict[str, float]:
+    """Measure a finished run with its wing's usual evaluation, as `config` says."""
+    _, task, model = load_model(folder.path, wing, device=device)
+    folder.check_data(config.data, wing.fingerprint(config))
+    return wing.evaluate(config, task, model, data or wing.load(config), **_working(folder, wing, progress))
+
+
+def _working(folder: RunFolder, wing: Wing, progress: Callable[[int, int], None] | None) -> dict[str, Any]:
+    """Return what lets a long evaluation show itself, and go on where it was cut off."""
+    offered = {"kept": folder.evaluation_file, "progress": progress}
+    return {name: value for name, value in offered.items() if name in wing.evaluation_options}
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    """What :func:`evaluate` measured: configuration, the run's scores, those of baselines by name, and the seconds."""
+
+    config: RunConfig
+    scores: dict[str, float]
+    baselines: dict[str, dict[str, float]]
+    seconds: float
+
+
+def evaluate(
+    path: Path,
+    *,
+    source: str | None = None,
+    reading: Mapping[str, Any] | None = None,
+    baselines: Sequence[str] = (),
+    device: str = "auto",
+    progress: Callable[[int, int], None] | None = None,
+    **options: Any,
+) -> Evaluated:
+    """Measure a finished run by its folder alone; nothing in the folder changes but what a long evaluation keeps.
+
+    Parameters
+    ----------
+    path : Path
+        Run folder.
+    source : str, optional
+        Other data to measure it on than its own; what is fitted is fitted on their training part.
+    reading : mapping, optional
+        How the wing shall read them (:meth:`r2mae.wings.contract.MeasuresElsewhere.elsewhere`).
+    baselines : sequence of str
+        To be measured on the same data.
+    device : str
+    progress : callable, optional
+        Called with what is done and what there is to do, by evaluations that take long.
+    **options
+        Of the wing's evaluation.
+
+    Raises
+    ------
+    UserError
+        For a folder without a finished run, unknown baselines, or data that do not fit the model.
+    """
+    folder = RunFolder(path)
+    wing = wing_of_run(folder.read_config(), folder.path)
+    began = time.perf_counter()
+    config, task, model = load_model(folder.path, wing, device=device)
+    if source is None:
+        folder.check_data(config.data, wing.fingerprint(config))
+        check_baselines(config, wing, baselines)
+        data = wing.load(config)
+    else:
+        config, data = _elsewhere(folder, wing, config, source, reading or {})
+        check_baselines(config, wing, baselines)
+    working = _working(folder, wing, progress)
+    scores = wing.evaluate(config, task, model, data, **options, **working)
+    beside = {}
+    if isinstance(wing, HasBaselines):
+        # How a model of ours is measured does not concern them.
+        theirs = {name: value for name, value in options.items() if name not in config.measured_with}
+        theirs |= {name: value for name, value in working.items() if name == "progress"}
+        beside = {name: wing.score_baseline(config, name, data, **theirs) for name in baselines}
+    return Evaluated(config, scores, beside, time.perf_counter() - began)
+
+
+def _elsewhere(
+    folder: RunFolder, wing: Wing, config: RunConfig, source: str, reading: Mapping[str, Any]
+) -> tuple[RunConfig, Data]:
+    """Read other data for a run."""
+    if not isinstance(wing, MeasuresElsewhere):
+        raise UserError(f"runs of the wing {wing.name} are measured on their own data alone: leave --data out")
+    known = read_json(folder.data_file).get("fingerprint") if folder.data_file.exists() else None
+    if known == wing.fingerprint(replace(config, data=source)):
+        raise UserError(f"{source} is what {folder.path} was trained on: leave --data out")
+    found: tuple[RunConfig, Data] = wing.elsewhere(config, source, folder.description.architecture, **reading)
+    tell(found[1])
+    return found
+
+
+def check_baselines(config: RunConfig, wing: Wing, names: Sequence[str]) -> None:
+    """Refuse baselines that the wing does not have for such data."""
+    if not names:
+        return
+    if not isinstance(wing, HasBaselines):
+        raise UserError(f"the wing {wing.name} has no baselines: leave --baselines out")
+    known = wing.baselines_of(config)
+    for name in names:
+        if name not in known:
+            raise unknown("baseline", name, known)
+    wing.check_baselines(names)
+
+
+def scores_of(folder: RunFolder) -> dict[str, float]:
+    """Return the scores of a finished cell."""
+    results = folder.results
+    if results is None:
+        raise UserError(f"{folder.results_file} holds no scores: run the same command again to measure the run")
+    return {name: float("nan") if value is None else float(value) for name, value in results["scores"].items()}

@@ -1,0 +1,165 @@
+"""The one display of a sweep's progress."""
+
+import time
+from collections.abc import Callable, Sequence
+from types import TracebackType
+
+from rich.console import Console
+from rich.progress import Progress, TaskID, TextColumn
+
+from r2mae.evaluation.metrics import Metric
+from r2mae.sweep.cells import Cell
+from r2mae.training.progress import time_columns
+
+_MEASURING = 0.15  # share of a run's work
+_PAUSE = 60.0  # seconds between lines where there is no terminal for bars
+_FEW = 4  # runs that a line names
+
+
+class Board:
+    """A bar for the whole comparison with a time to finish, and one for each run under way.
+
+    In a file or pipe there are no bars, only the line that each finished run leaves, and now and then one with the
+    time to finish.
+
+    Parameters
+    ----------
+    cells, waiting : sequence of Cell
+        All of them, and those still to run.
+    console : Console
+        Where to show it.
+    metric : Metric
+        What a finished run's line tells.
+    clock : callable
+        Tells seconds.
+    """
+
+    def __init__(
+        self,
+        cells: Sequence[Cell],
+        waiting: Sequence[Cell],
+        console: Console,
+        metric: Metric,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.cells, self.waiting, self.console, self.metric = cells, list(waiting), console, metric
+        self.clock = clock
+        self._done = len(cells) - len(waiting)
+        self._first: dict[int, int] = {}  # the step at which each run goes on
+        self._progress = Progress(
+            *time_columns(counted=False),
+            TextColumn("{task.fields[note]}"),
+            console=console,
+            disable=not console.is_terminal,
+        )
+        self._bars: dict[int, TaskID] = {}
+        self._ended: set[int] = set()
+        self._failed: set[int] = set()
+
+    def __enter__(self) -> "Board":
+        """Open the display."""
+        if self._done:
+            self.console.print(f"{self._done} of {len(self.cells)} runs are finished already", soft_wrap=True)
+        self._began = self._told = self.clock()
+        self._progress.start()
+        self._all = self._progress.add_task("all runs", total=None, note=self._note(), visible=bool(self.waiting))
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close the display."""
+        self._progress.stop()
+
+    def update(self, steps: Sequence[tuple[int, int]]) -> None:
+        """Show steps done and planned of every waiting run (0 planned: not begun)."""
+        for place, (done, planned) in enumerate(steps):
+            if planned:
+                self._first.setdefault(place, done)
+        if self._progress.disable:
+            self._tell(steps)
+        known = [planned for _, planned in steps if planned]
+        if not known:
+            return
+        # Runs that have not begun are taken to be as long as those that have; measuring counts as some steps more.
+        total = (1 + _MEASURING) * len(steps) * sum(known) / len(known)
+        measured = sum(_MEASURING * steps[place][1] for place in self._ended)
+        done_all = sum(done for done, _ in steps) + measured
+        self._progress.update(self._all, completed=done_all, total=total, note=self._note())
+        for place, (done, planned) in enumerate(steps):
+            if not planned:
+                continue
+            if place not in self._bars:
+                cell = self.waiting[place]
+                name = f"  {cell.row.label}, seed {cell.seed}"
+                self._bars[place] = self._progress.add_task(name, total=planned, note="")
+            note = "" if done < planned else "measuring"
+            self._progress.update(self._bars[place], completed=done, visible=place not in self._ended, note=note)
+
+    def _tell(self, steps: Sequence[tuple[int, int]]) -> None:
+        """Leave a line now and then: the time to finish, or before anything is finished how far the runs are."""
+        now = self.clock()
+        if now - self._told < _PAUSE or len(self._ended) == len(self.waiting):
+            return
+        self._told = now
+        left = self._seconds_left(steps, now - self._began)
+        more = _in_words(left) if left is not None else self._running(steps)
+        text = f"all runs: {self._done} of {len(self.cells)} done{more}"
+        self.console.print(text, soft_wrap=True, markup=False, highlight=False)
+
+    def _seconds_left(self, steps: Sequence[tuple[int, int]], seconds: float) -> float | None:
+        """Return how long the rest takes at the pace since the start, None before a run has shown what one takes."""
+        if not self._ended - self._failed:
+            return None
+        known = [planned for _, planned in steps if planned]
+        usual = sum(known) / len(known) if known else 1.0
+        work = rest = 0.0
+        for place, (done, planned) in enumerate(steps):
+            whole = (1 + _MEASURING) * (planned or usual)
+            reached = whole if place in self._ended - self._failed else done
+            work += reached - self._first.get(place, 0)
+            rest += 0 if place in self._ended else whole - reached
+        return seconds * rest / work if work > 0 else None
+
+    def _running(self, steps: Sequence[tuple[int, int]]) -> str:
+        told = []
+        for place, (done, planned) in enumerate(steps):
+            if planned and place not in self._ended:
+                cell = self.waiting[place]
+                how_far = f"at {done / planned:.0%}" if done < planned else "measuring"
+                told.append(f"{cell.row.label} (seed {cell.seed}) {how_far}")
+        more = f" and {len(told) - _FEW} more" if len(told) > _FEW else ""
+        return f"; {', '.join(told[:_FEW])}{more}" if told else ""
+
+    def finished(self, cell: Cell, seconds: float, scores: dict[str, float]) -> None:
+        """Leave a line about a finished run."""
+        self._done += 1
+        self._ended.add(self.waiting.index(cell))
+        score = scores.get(self.metric.name)
+        told = "" if score is None else f": {self.metric.label} {score:.4f}"
+        self.console.print(
+            f"[{self._done}/{len(self.cells)}] {cell.row.label}, seed {cell.seed}{told} ({seconds:.0f} s)",
+            soft_wrap=True,
+            markup=False,
+            highlight=False,
+        )
+
+    def failed(self, cell: Cell, error: Exception) -> None:
+        """Leave a line about a failed run."""
+        place = self.waiting.index(cell)
+        self._ended.add(place)
+        self._failed.add(place)
+        self.console.print(
+            f"failed: {cell.row.label}, seed {cell.seed}: {error}", soft_wrap=True, markup=False, highlight=False
+        )
+
+    def _note(self) -> str:
+        return f"{self._done} of {len(self.cells)} finished"
+
+
+def _in_words(seconds: float) -> str:
+    if seconds < 60:
+        return ", less than a minute left"
+    minutes = round(seconds / 60)
+    return f", about {minutes} min left" if minutes < 120 else f", about {seconds / 3600:.1f} h left"

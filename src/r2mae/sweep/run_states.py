@@ -1,0 +1,124 @@
+"""What run folders there are, and how far each is."""
+
+import fcntl
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from r2mae.errors import UserError
+from r2mae.registry import WINGS
+from r2mae.training.folder import RunFolder
+from r2mae.training.metrics import step_of
+from r2mae.training.records import number
+from r2mae.wings.lookup import get_wing
+
+
+@dataclass(frozen=True)
+class RunState:
+    """A run folder at a glance.
+
+    Parameters
+    ----------
+    path : str
+        The folder.
+    wing, data, scheme : str
+        What runs there ("" where the configuration cannot be read).
+    seed : int or None
+        Its seed.
+    state : str
+        "finished", "trained" (not measured yet), "running", "stopped" (the same command goes on), "new", or "damaged".
+    step : int
+        Last step in the metrics file.
+    score : float or None
+        The wing's first metric.
+    note : str
+        What is damaged.
+    """
+
+    path: str
+    wing: str
+    data: str
+    scheme: str
+    seed: int | None
+    state: str
+    step: int
+    score: float | None
+    note: str = ""
+
+
+def find_runs(root: Path) -> list[RunState]:
+    """Return every run folder below `root`, in the order of their paths.
+
+    Raises
+    ------
+    UserError
+        If there is no such folder.
+    """
+    if not root.is_dir():
+        raise UserError(f"there is no folder {root}: name one that holds runs")
+    return [_state(RunFolder(file.parent)) for file in sorted(root.rglob("config.yaml"))]
+
+
+def _state(folder: RunFolder) -> RunState:
+    try:
+        config = folder.read_config()
+        step = folder.description.steps if folder.trained else _last_step(folder)
+    except UserError as error:
+        return RunState(str(folder.path), "", "", "", None, "damaged", 0, None, str(error))
+    results = folder.results
+    if folder.trained:
+        state = "trained" if results is None else "finished"
+    elif _in_use(folder):
+        state = "running"
+    else:
+        state = "stopped" if folder.checkpoint.exists() else "new"
+    seed = config.get("seed")
+    return RunState(
+        path=str(folder.path),
+        wing=str(config.get("wing", "")),
+        data=str(config.get("data", "")),
+        scheme=str(config.get("scheme", "")),
+        seed=seed if isinstance(seed, int) else None,
+        state=state,
+        step=step,
+        score=_score(config, results),
+    )
+
+
+def _score(config: dict[str, Any], results: dict[str, Any] | None) -> float | None:
+    name = config.get("wing")
+    if results is None or not isinstance(name, str) or name not in WINGS:
+        return None
+    wing = get_wing(name)
+    try:
+        metrics = wing.metrics_of(wing.config.from_dict(config))
+    except UserError:  # of a newer version: the run is listed all the same
+        return None
+    return number(results["scores"].get(metrics[0].name))
+
+
+def _last_step(folder: RunFolder) -> int:
+    """Read the end of the metrics file alone: it may be long."""
+    if not folder.metrics_file.exists():
+        return 0
+    with folder.metrics_file.open("rb") as file:
+        file.seek(max(0, folder.metrics_file.stat().st_size - 400))
+        lines = file.read().decode(errors="replace").split("\n")[:-1]
+    return (step_of(lines[-1]) or 0) if lines else 0
+
+
+def _in_use(folder: RunFolder) -> bool:
+    """Ask for a shared lock, which does not come while a run holds its own."""
+    try:
+        handle = os.open(folder.path / ".lock", os.O_RDONLY | os.O_NONBLOCK)
+    except OSError:
+        return False
+    try:
+        fcntl.lockf(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    else:
+        return False
+    finally:
+        os.close(handle)

@@ -1,0 +1,97 @@
+"""Run what is missing of a sweep, wherever its cells are computed."""
+
+from collections.abc import Sequence
+from typing import Protocol, runtime_checkable
+
+from rich.console import Console
+
+from r2mae.errors import UserError
+from r2mae.masking.schemes import RatioDefaults
+from r2mae.sweep.cells import Cell
+from r2mae.sweep.measure import tell
+from r2mae.sweep.progress_board import Board
+from r2mae.training.config import RunConfig
+from r2mae.training.devices import check_threads
+from r2mae.training.folder import FolderLock, RunFolder
+from r2mae.training.numbers import ratios_of
+from r2mae.training.room import check_room
+from r2mae.wings.contract import Wing
+
+
+@runtime_checkable
+class Runner(Protocol):
+    """Where cells are computed."""
+
+    def run(self, waiting: Sequence[Cell], wing: Wing, board: Board) -> None:
+        """Run every cell into its folder, and tell the board of each that ends.
+
+        Raises
+        ------
+        UserError
+            If a cell failed; the others have run all the same.
+        """
+
+
+def check_sweep(base: RunConfig) -> None:
+    """Refuse what no run of a sweep can have."""
+    if base.devices > 1:
+        raise UserError("a comparison trains each run on one device: leave --devices out, and use --jobs")
+    check_threads(base.threads)
+
+
+def check_cells(cells: Sequence[Cell], wing: Wing, *, beside: Sequence[Cell] = ()) -> None:
+    """Find data that cannot be read, models that do not fit, and folders of other runs, before any process starts.
+
+    Parameters
+    ----------
+    cells : sequence of Cell
+        To be run; all on the same data.
+    wing : Wing
+        Of the data.
+    beside : sequence of Cell
+        Others that will be told of together with them.
+    """
+    first = cells[0].config
+    check_room(first, wing, tell(wing.load(first)))
+    fingerprint = wing.fingerprint(first)
+    for cell in [*cells, *beside]:
+        _check(cell, fingerprint, ratios_of(wing, cell.config))
+
+
+def run_missing(cells: Sequence[Cell], wing: Wing, runner: Runner, *, console: Console | None = None) -> None:
+    """Run the cells that are not finished: half-finished ones go on, finished ones are never repeated.
+
+    Parameters
+    ----------
+    cells : sequence of Cell
+        Of one sweep, all with metrics of the same names.
+    wing : Wing
+        Of the data.
+    runner : Runner
+        Where they are computed.
+    console : Console, optional
+        Where progress is shown; by default standard error.
+    """
+    waiting = [cell for cell in cells if not finished(cell)]
+    metric = wing.metrics_of(cells[0].config)[0]
+    with Board(cells, waiting, console or Console(stderr=True), metric) as board:
+        if waiting:
+            runner.run(waiting, wing, board)
+
+
+def _check(cell: Cell, fingerprint: str, defaults: RatioDefaults) -> None:
+    """Refuse a folder of another configuration before hours are spent on the others."""
+    folder = RunFolder(cell.folder)
+    if cell.row.baseline and folder.results is not None and folder.results.get("data") != fingerprint:
+        raise UserError(f"{cell.folder} was measured on other data: choose another --out, or remove it to measure anew")
+    if folder.config_file.exists():
+        with FolderLock(cell.folder):
+            folder.claim(cell.config, fingerprint, defaults)
+
+
+def finished(cell: Cell) -> bool:
+    """Return whether a cell has been trained and measured."""
+    folder = RunFolder(cell.folder)
+    if cell.row.baseline:
+        return folder.results is not None
+    return folder.trained and folder.results_for(cell.config) is not None

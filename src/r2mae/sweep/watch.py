@@ -1,0 +1,139 @@
+"""Signs of life of the runs of a comparison: which is silent, and how long to wait for one that must end."""
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+
+from rich.console import Console
+
+from r2mae.files import UNFINISHED
+from r2mae.sweep.cells import Cell
+from r2mae.training.folder import RunFolder
+
+_SILENT = (
+    600.0  # seconds without a step, or of loading or measuring, before a line says so; then twice as long, and so on
+)
+_SHORT, _LONG = 20.0, 600.0  # seconds that a process may take to end, once it is told to
+_STEPS = 3.0  # how many of its longest steps so far that is
+_POLL = 0.1
+
+
+class Watch:
+    """Notes when each run was heard of.
+
+    Parameters
+    ----------
+    waiting : sequence of Cell
+        The runs, in the order of what they tell.
+    clock : callable
+        Tells seconds.
+    processor : callable
+        Tells the processor time, in seconds, that a process has used; None where that is not known.
+    """
+
+    def __init__(
+        self,
+        waiting: Sequence[Cell],
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        processor: "Callable[[int], float | None] | None" = None,
+    ) -> None:
+        self.waiting, self.clock = list(waiting), clock
+        self._processor = processor or processor_seconds
+        self._heard: dict[int, tuple[tuple[int, ...], float]] = {}
+        self._longest: dict[int, float] = {}  # between two reports of a run
+        self._told: dict[int, float] = {}
+        self._used: dict[int, float | None] = {}
+        self._ended: set[int] = set()
+
+    def look(self, states: Sequence[tuple[int, ...]]) -> list[str]:
+        """Take note of steps done, steps planned and process of every run; return a line for each that fell silent."""
+        lines, now = [], self.clock()
+        for place, state in enumerate(states):
+            if not state[2] or place in self._ended:
+                continue
+            before = self._heard.get(place)
+            if before is None or before[0] != state:
+                if before is not None and state[0] > before[0][0] > 0:
+                    self._longest[place] = max(self._longest.get(place, 0.0), now - before[1])
+                self._heard[place], self._told[place] = (state, now), _SILENT
+                self._used[place] = self._processor(state[2])
+            elif now - before[1] >= self._told[place]:
+                lines.append(self._line(place, state, now - before[1]))
+                self._told[place] = 2 * self._told[place]
+                self._used[place] = self._processor(state[2])
+        return lines
+
+    def ended(self, cell: Cell) -> None:
+        """Take note that a run has ended."""
+        self._ended.add(self.waiting.index(cell))
+
+    def patience(self, process: int) -> tuple[float, Path | None]:
+        """Return the seconds that a process may take to end its step, and the folder of its run."""
+        for place, (state, _) in self._heard.items():
+            if place not in self._ended and state[2] == process:
+                steps = _STEPS * self._longest.get(place, 0.0)
+                return min(_LONG, max(_SHORT, steps)), self.waiting[place].folder
+        return _SHORT, None
+
+    def _line(self, place: int, state: tuple[int, ...], seconds: float) -> str:
+        cell, (done, planned, process) = self.waiting[place], state
+        measuring = planned > 0 or cell.row.baseline
+        doing = f"at step {done:,} of {planned:,}" if done < planned else "measuring" if measuring else "loading"
+        used, before = self._processor(process), self._used[place]
+        idle = used is not None and before is not None and used - before < 0.01 * seconds
+        works = ", and does nothing" if idle else ""
+        return (
+            f"{cell.row.label}, seed {cell.seed}: no sign for {seconds / 60:.0f} min ({doing}; process {process}{works}"
+            "); Ctrl-C ends the comparison, and the same command goes on"
+        )
+
+
+def end(processes: Iterable[BaseProcess], watch: Watch, console: Console) -> None:
+    """Wait for processes that were told to end, each as long as its steps take or it is saving, then kill them."""
+    began = watch.clock()
+    left = {process: watch.patience(process.pid or 0) for process in processes}
+    saved: dict[BaseProcess, int] = {}
+    extended = dict.fromkeys(left, began)
+    while left:
+        for process, (patience, folder) in list(left.items()):
+            process.join(0)
+            now = watch.clock()
+            if process.exitcode is not None:
+                del left[process]
+            elif folder is not None and (size := _saving(folder)) != saved.get(process, 0):
+                saved[process], extended[process] = size, now
+            elif now - extended[process] > patience or now - began > _LONG:
+                console.print(
+                    f"process {process.pid} did not end within {now - began:.0f} s and is killed; its last checkpoint "
+                    "is kept",
+                    soft_wrap=True,
+                    markup=False,
+                    highlight=False,
+                )
+                process.kill()
+                process.join()
+                del left[process]
+        if left:
+            time.sleep(_POLL)
+
+
+def _saving(folder: Path) -> int:
+    """Return the bytes of the checkpoint that is being written; it grows as long as it is."""
+    size = 0
+    for place in RunFolder(folder).checkpoint.parent.glob(f".*{UNFINISHED}"):
+        try:
+            size += place.stat().st_size
+        except OSError:  # just renamed: it is complete
+            continue
+    return size
+
+
+def processor_seconds(process: int) -> float | None:
+    """Return the processor time that a process has used, on Linux; None elsewhere, or when it has ended."""
+    try:
+        fields = Path(f"/proc/{process}/stat").read_text(encoding="ascii", errors="replace").rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / 100.0
+    except (OSError, ValueError, IndexError):
+        return None

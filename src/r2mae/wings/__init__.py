@@ -1,0 +1,1 @@
+"""What a wing offers, and how one is found by its name."""

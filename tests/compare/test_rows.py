@@ -1,0 +1,152 @@
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from r2mae.cli.lists import parse_baselines, parse_ratios, parse_seeds, words_of
+from r2mae.compare.rows import plan_rows, row_of
+from r2mae.errors import UserError
+from r2mae.images.config import ImagesConfig
+from r2mae.images.wing import WING
+from r2mae.masking.schemes import SCHEME_OPTIONS, scheme_names, scheme_takes
+from r2mae.registry import WINGS
+from r2mae.sweep.cells import cells_of
+from r2mae.training.config import SCHEME_DEFAULTS
+from r2mae.wings.lookup import defaults_of, get_wing, public_sets, wing_of
+
+BASE = ImagesConfig(data="digits")
+
+
+def test_fixed_stands_for_three_rows() -> None:
+    rows = plan_rows(BASE, WING.ratios, ["fixed", "r2mae"])
+    assert [row.label for row in rows] == ["fixed 0.50", "fixed 0.70", "fixed 0.90", "r2mae"]
+    assert [row.values["ratio"] for row in rows[:3]] == [0.5, 0.7, 0.9] and math.isnan(rows[3].values["ratio"])
+    assert [(row.values["low"], row.values["high"]) for row in rows] == [(0.5, 0.5), (0.7, 0.7), (0.9, 0.9), (0.5, 0.9)]
+
+
+def test_every_scheme_has_a_row_with_its_ends() -> None:
+    rows = {row.label: row for row in plan_rows(BASE, WING.ratios, scheme_names())}
+    assert len(rows) == len(scheme_names()) + 2
+    assert (rows["mdlm"].values["low"], rows["mdlm"].values["high"]) == (0, 1)
+    assert (rows["cl"].values["low"], rows["cl"].values["high"]) == (0.7, 0.7)
+    for name in ("dynamic", "r2mae", "r2mae-dynamic", "r2mae-cl", "r2mae-cl-k0"):
+        assert (rows[name].low, rows[name].high) == (0.5, 0.9)
+
+
+def test_own_numbers_reach_the_rows_that_listen() -> None:
+    base = ImagesConfig(data="digits", ratio=0.6, low=0.2, high=0.8)
+    rows = {row.label: row for row in plan_rows(base, WING.ratios, ["fixed", "mdlm", "r2mae", "cl"], None)}
+    assert list(rows) == ["fixed 0.20", "fixed 0.60", "fixed 0.80", "mdlm", "r2mae", "cl"]
+    assert rows["mdlm"].config.low is None
+    assert (rows["r2mae"].config.low, rows["r2mae"].config.high, rows["r2mae"].config.ratio) == (0.2, 0.8, None)
+    assert rows["cl"].config.ratio == 0.6
+    many = plan_rows(BASE, WING.ratios, ["fixed"], [0.9, 0.1, 0.123, 0.1])
+    assert [row.label for row in many] == ["fixed 0.10", "fixed 0.123", "fixed 0.90"]
+
+
+def test_a_range_may_reach_zero_and_one() -> None:
+    rows = plan_rows(ImagesConfig(data="digits", low=0.0, high=1.0), WING.ratios, ["fixed", "r2mae"])
+    assert [row.label for row in rows] == ["fixed 0.70", "r2mae"]
+
+
+def test_schedules_reach_the_rows_that_have_them() -> None:
+    base = ImagesConfig(data="digits", decay=0.01, cl_warmup=3)
+    rows = {row.label: row.config for row in plan_rows(base, WING.ratios, ["dynamic", "r2mae", "r2mae-cl"])}
+    assert [rows[name].decay for name in rows] == [0.01, None, None]
+    assert [rows[name].cl_warmup for name in rows] == [None, None, 3]
+
+
+def test_cells_have_folders_and_seeds_of_their_own(tmp_path: Path) -> None:
+    cells = cells_of(plan_rows(BASE, WING.ratios, ["fixed", "r2mae"]), [3, 5], tmp_path)
+    assert len({cell.folder for cell in cells}) == 8
+    assert [cell.seed for cell in cells] == [3] * 4 + [5] * 4
+    assert all(cell.config.seed == cell.seed for cell in cells)
+
+
+def test_numbers_that_no_scheme_takes_are_refused() -> None:
+    with pytest.raises(UserError, match="the scheme 'mdlm' does not take 'low'"):
+        plan_rows(ImagesConfig(data="digits", low=0.2), WING.ratios, ["mdlm"])
+
+
+@pytest.mark.parametrize(
+    ("schemes", "ratios", "fields", "message"),
+    [
+        (["fixed"], [0.5], {"sampling": "stratified"}, r"the scheme 'fixed' does not take 'sampling': leave it out"),
+        (["fixed"], [0.5], {"per": "sample"}, "does not take 'per'"),
+        (["fixed"], [0.5], {"decay": 0.01}, r"does not take 'decay'.*\(dynamic, r2mae-dynamic\)"),
+        (["fixed", "mdlm"], None, {"cl_warmup": 3}, "none of fixed, mdlm takes 'cl_warmup'"),
+        (["fixed", "cl-k0"], None, {"cl_end": 3}, r"takes 'cl_end'.*\(cl, r2mae-cl\)"),
+        (
+            ["fixed", "r2mae"],
+            [0.5],
+            {"ratio": 0.3},
+            "--ratios says which fixed ratios run: --ratio would change nothing",
+        ),
+        (["fixed", "mdlm"], [0.5], {"low": 0.3}, "--low would change nothing"),
+    ],
+)
+def test_options_that_no_row_would_use_are_refused(
+    schemes: list[str], ratios: list[float] | None, fields: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(UserError, match=message):
+        plan_rows(ImagesConfig(data="digits", **fields), WING.ratios, schemes, ratios)
+
+
+def test_a_row_holds_the_options_of_its_scheme_alone() -> None:
+    fields: dict[str, Any] = {"sampling": "stratified", "decay": 0.01, "cl_start": 3, "ratio": 0.6, "low": 0.55}
+    base = ImagesConfig(data="digits", **fields)
+    assert set(SCHEME_DEFAULTS) == set(SCHEME_OPTIONS)
+    for row in plan_rows(base, WING.ratios, scheme_names()):
+        kept = {name for name in SCHEME_OPTIONS if getattr(row.config, name) != SCHEME_DEFAULTS[name]}
+        assert kept == set(fields) & set(scheme_takes(row.config.scheme)) | (
+            {"ratio"} if row.config.scheme == "fixed" else set()
+        )
+        assert row_of(row.config, WING.ratios) == row
+
+
+def test_lists_as_people_type_them() -> None:
+    assert words_of(["fixed,r2mae", "mdlm"]) == ["fixed", "r2mae", "mdlm"]
+    assert parse_seeds(words_of([3])) == [0, 1, 2]
+    assert parse_ratios(["0.1", "0.5"]) == [0.1, 0.5]
+    with pytest.raises(UserError, match="ratios must be numbers"):
+        parse_ratios(["half"])
+
+
+def test_baselines_as_people_type_them() -> None:
+    assert parse_baselines(None, ("pixels", "pca")) == ["pixels", "pca"]
+    assert parse_baselines(["none"], ("pixels", "pca")) == []
+    assert parse_baselines(["pca", "mean"], ()) == ["pca", "mean"]
+    with pytest.raises(UserError, match="name either none or pca"):
+        parse_baselines(["none", "pca"], ())
+
+
+def test_seeds_as_people_type_them() -> None:
+    assert parse_seeds(["3"]) == [0, 1, 2]
+    assert parse_seeds(["2", "12", "22"]) == [2, 12, 22]
+    for words in (["0"], ["x"], ["1", "1"], ["-1", "2"]):
+        with pytest.raises(UserError):
+            parse_seeds(words)
+
+
+def test_wings_by_name() -> None:
+    for name in WINGS:
+        wing = get_wing(name)
+        assert wing.name == name == wing.config.wing
+        assert wing.metrics_of(wing.config(data="x"))
+        assert all(entry.wing == name for entry in wing.sets.values())
+        for preset, fields in wing.presets.items():
+            assert wing.config(data="x", preset=preset, **fields)
+    assert wing_of("digits") == "images"
+    assert wing_of("nothing") is None
+    assert len(public_sets()) >= 2
+    with pytest.raises(UserError, match="did you mean 'images'"):
+        get_wing("image")
+    with pytest.raises(UserError, match="unknown preset"):
+        defaults_of(get_wing("images"), "digits", "vit")
+
+
+def test_a_missing_library_is_named_by_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(WINGS, "cells", "anndata_that_is_not_there")
+    with pytest.raises(UserError, match=r"needs 'anndata_that_is_not_there'.*pip install 'r2mae\[cells\]'"):
+        get_wing("cells")

@@ -1,0 +1,264 @@
+"""The report: well-formed, self-contained, with the comparison's numbers and nothing unescaped."""
+
+import json
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from r2mae.evaluation.statistics import mean_interval
+from r2mae.report import html as module
+from r2mae.report.analysis import analyse
+from r2mae.report.charts import loss_chart, ratio_charts, themed
+from r2mae.report.comparison import Comparison
+from r2mae.report.html import render_report, write_report
+
+Make = Callable[..., Comparison]
+VOID = {"meta", "link", "img", "br", "hr", "input"}
+
+
+@dataclass
+class Page(HTMLParser):
+    """Collects what the tests ask for, and fails on an element that is not closed."""
+
+    stack: list[str] = field(default_factory=list)
+    tags: list[tuple[str, dict[str, str | None]]] = field(default_factory=list)
+    rows: list[list[str]] = field(default_factory=list)
+    text: str = ""
+
+    def __post_init__(self) -> None:
+        super().__init__()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.stack.append(tag)
+        if tag == "tr":
+            self.rows.append([])
+        if tag in ("td", "th"):
+            self.rows[-1].append("")
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.stack.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+        if self.rows and ("td" in self.stack or "th" in self.stack):
+            self.rows[-1][-1] += data
+
+
+def parse(html: str) -> Page:
+    page = Page()
+    page.feed(html)
+    page.close()
+    assert page.stack == []
+    return page
+
+
+def embedded(html: str) -> list[dict[str, Any]]:
+    """The numbers that the page's charts are read from."""
+    found = re.search(r'<script type="application/json" id="panels">(.*?)</script>', html, re.DOTALL)
+    assert found is not None
+    panels: list[dict[str, Any]] = json.loads(found[1], parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
+    return panels
+
+
+@pytest.fixture(scope="module")
+def html(comparison: Comparison) -> str:
+    """The report of the usual comparison."""
+    return render_report(comparison, analyse(comparison))
+
+
+def test_page_is_well_formed_and_needs_nothing_else(html: str) -> None:
+    page = parse(html)
+    assert not re.search(r"https?:", html)
+    for tag, attributes in page.tags:
+        assert tag not in ("iframe", "object")
+        for name in ("src", "href", "xlink:href"):
+            assert (attributes.get(name) or "#").startswith(("#", "data:"))
+    assert not re.search(r"@import|url\((?!#)", html)
+    ids = [attributes["id"] for _, attributes in page.tags if "id" in attributes]
+    assert len(ids) == len(set(ids))
+    policy = next(attributes["content"] for tag, attributes in page.tags if attributes.get("http-equiv"))
+    assert (policy or "").startswith("default-src 'none';")  # a browser would refuse to fetch anything
+
+
+def test_headline_comes_first_and_numbers_are_those_of_the_analysis(comparison: Comparison, html: str) -> None:
+    found = analyse(comparison)
+    page = parse(html)
+    assert html.index(found.headline.split("(")[0]) < html.index("<table")
+    row = next(row for row in page.rows if row[0] == "r2mae")
+    line = found.interval("r2mae", "probe_accuracy")
+    assert row[1] == "3"
+    assert row[2] == f"{line['mean']:.4f} {line['low']:.4f} to {line['high']:.4f}"
+    assert row[-1] == f"{found.average_rank('r2mae'):.1f}"
+    against = [row for row in page.rows if row[0] == "mdlm"]
+    assert len(against) == 3  # scores, best fixed, default
+    difference = found.difference("mdlm", "probe_accuracy")
+    assert difference is not None
+    assert against[1][2].startswith(f"−{abs(difference['mean']):.4f} {difference['verdict']}")  # noqa: RUF001
+    assert [row for row in page.rows if row[:1] == ["fixed 0.70"]][1][2].strip() == "is the best fixed"
+
+
+def test_best_fixed_is_listed_by_seed(tiny: Make) -> None:
+    comparison = tiny({"fixed 0.50": [3.0, 7.0, 4.0], "fixed 0.70": [7.0, 3.0, 3.0], "r2mae": [6.0, 6.0, 5.0]})
+    page = parse(render_report(comparison, analyse(comparison)))
+    listed = [row[1:] for row in page.rows if row[-1] == "the other seeds"]
+    assert listed == [[str(seed), f"fixed {p}", "the other seeds"] for seed, p in enumerate(("0.50", "0.70", "0.50"))]
+
+
+def test_every_figure_is_there_with_words(html: str) -> None:
+    page = parse(html)
+    figures = [attributes["id"] for tag, attributes in page.tags if tag == "figure"]
+    assert figures[:2] == ["figure-score_by_scheme", "figure-score_by_scheme_masked_mse"]
+    assert figures[-3:] == ["figure-loss_curves", "figure-reconstructions", "figure-drawn_ratios"]
+    panels = [attributes["id"] for tag, attributes in page.tags if attributes.get("class") == "area"]
+    assert panels == ["panel-loss", "panel-validation_loss"]
+    assert sum(attributes.get("class") == "plot" for tag, attributes in page.tags if tag == "svg") == len(figures) - 1
+    assert sum(attributes.get("role") == "img" for _, attributes in page.tags) == len(figures) - 1 + len(panels)
+    assert all(attributes["aria-label"] for _, attributes in page.tags if attributes.get("role") == "img")
+
+
+def test_charts_hold_means_and_ranges_of_the_curves(comparison: Comparison, html: str) -> None:
+    for panel, column in zip(embedded(html), ("loss", "validation_loss"), strict=True):
+        curves = comparison.curves.dropna(subset=[column])
+        assert [line["label"] for line in panel["lines"]] == comparison.labels
+        for line in panel["lines"]:
+            by_step = curves[curves["label"] == line["label"]].groupby("step")[column]
+            assert panel["x"] == list(by_step.mean().index)
+            for key, values in (("mean", by_step.mean()), ("low", by_step.min()), ("high", by_step.max())):
+                np.testing.assert_allclose(line[key], values, rtol=1e-4)
+
+
+def test_paths_lie_where_the_axes_say(comparison: Comparison) -> None:
+    panel = loss_chart(comparison, "", "").panels[1]
+    line = panel.lines[0]
+    places = np.array(re.findall(r"([-\d.]+) ([-\d.]+)", panel.line_path(line)), dtype=float)
+    low, high = panel.y_range
+    share = np.log(high / line.mean) / np.log(high / low) if panel.log else (high - line.mean) / (high - low)
+    np.testing.assert_allclose(places[:, 1], 1000 * share, atol=0.06)
+    left, right = panel.x_range
+    np.testing.assert_allclose(places[:, 0], 1000 * (panel.x - left) / (right - left), atol=0.06)
+    assert panel.dots_path(line).count("h0") == len(panel.x)  # few points are marked
+    assert all(0 <= place <= 100 for place, _ in [*panel.x_ticks, *panel.y_ticks])
+    assert len(panel.x_ticks) >= 3 <= len(panel.y_ticks)
+
+
+def test_scores_at_several_ratios_become_a_chart(comparison: Comparison) -> None:
+    table = comparison.table.assign(**{"masked_mse_0.5": 0.02, "masked_mse_0.9": 0.03, "top_1": 0.9, "top_0": 0.5})
+    table["masked_mse_0.5"] += 0.001 * table["seed"]
+    table.loc[table["label"] == "cl", "masked_mse_0.9"] = np.nan
+    with_ratios = replace(comparison, table=table)
+    chart, *others = ratio_charts(with_ratios, analyse(with_ratios))
+    assert others == []  # top_1 is no ratio
+    assert chart.title == "Masked reconstruction error by mask ratio"
+    (panel,) = chart.panels
+    np.testing.assert_array_equal(panel.x, [0.1, 0.5, 0.9])
+    lines = {line.ink.label: line for line in panel.lines}
+    assert list(lines) == comparison.labels
+    np.testing.assert_allclose(lines["r2mae"].mean, [0.01, 0.021, 0.03])
+    expected = mean_interval(np.array([0.02, 0.021, 0.022]), confidence=0.95)
+    np.testing.assert_allclose([lines["r2mae"].low[1], lines["r2mae"].high[1]], [expected.low, expected.high])
+    assert np.isnan(lines["cl"].mean[2]) and "nan" not in panel.line_path(lines["cl"])
+    html = render_report(with_ratios, analyse(with_ratios))
+    assert next(line for line in embedded(html)[0]["lines"] if line["label"] == "cl")["mean"] == [0.01, 0.021, None]
+    figures = [attributes["id"] for tag, attributes in parse(html).tags if tag == "figure"]
+    assert figures[-4:-2] == ["figure-by_ratio_0", "figure-loss_curves"]
+
+
+def test_curves_with_holes_and_explosions_are_drawn(comparison: Comparison) -> None:
+    curves = comparison.curves.copy()
+    curves.loc[curves["label"] == "cl", "loss"] *= 1e-12
+    curves.loc[(curves["label"] == "mdlm") & (curves["step"] > 100), "loss"] = np.inf
+    broken = replace(comparison, curves=curves)
+    panel = loss_chart(broken, "", "").panels[0]
+    assert panel.log and panel.y_range[0] > 1e-4  # what falls far leaves the axis below
+    mdlm = next(line for line in panel.lines if line.ink.label == "mdlm")
+    assert np.isfinite(mdlm.mean).sum() == 25
+    assert not re.search("nan|inf", panel.line_path(mdlm) + panel.band_path(mdlm))
+    lost = replace(comparison, curves=comparison.curves.assign(loss=np.inf, validation_loss=np.nan))
+    assert loss_chart(lost, "", "").panels == ()
+
+
+def test_colours_of_figures_follow_the_page() -> None:
+    svg = '<svg class="plot"><path style="fill: #ffffff; stroke: #332288"/><path style="fill: #1f1f1f"/></svg>'
+    changed = themed(svg)
+    assert 'style="fill: var(--page); stroke: var(--c332288)"' in changed
+    light, dark = re.findall(r"--c1f1f1f:(#\w+);", changed)
+    assert (light, dark) == ("#1f1f1f", "#e6e6e6")  # a dark grey turns over
+    assert changed.count("#332288") == 1
+
+
+def test_columns_know_how_to_be_sorted(comparison: Comparison, html: str) -> None:
+    found = analyse(comparison)
+    tags = parse(html).tags
+    assert {attributes.get("class") for tag, attributes in tags if tag == "table"} == {"sortable"}
+    numbers = [attributes["data-sort"] for tag, attributes in tags if tag == "td" and "data-sort" in attributes]
+    assert numbers[1] == repr(found.interval("fixed 0.50", "probe_accuracy")["mean"])
+    first = [attributes.get("data-first") for tag, attributes in tags if tag == "th"][:6]
+    assert first == [None, None, "descending", None, None, "descending"]  # the best first: down where lower is better
+
+
+def test_large_figures_become_pictures(comparison: Comparison, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_LARGEST_SVG", 0)
+    page = parse(render_report(comparison, analyse(comparison)))
+    images = [attributes for tag, attributes in page.tags if tag == "img"]
+    assert images and all((image["src"] or "").startswith("data:image/png;base64,iVBOR") for image in images)
+    assert all(image["alt"] for image in images)
+    assert not any(attributes.get("class") == "plot" for tag, attributes in page.tags if tag == "svg")
+
+
+def test_hostile_names_are_text(comparison: Comparison) -> None:
+    evil = '</title><script>alert("x")</script><img src=x onerror=y>'
+    table = comparison.table.replace({"label": {"mdlm": evil}})
+    curves = comparison.curves.replace({"label": {"mdlm": evil}})
+    comparison = replace(
+        comparison, title=evil, table=table, curves=curves, config={"data": evil, evil: 1}, environment={"host": evil}
+    )
+    html = render_report(comparison, analyse(comparison))
+    page = parse(html)
+    assert sum(tag == "script" for tag, _ in page.tags) == 2  # the page's own
+    assert "<script>alert" not in html
+    assert "onerror=y>" not in html
+    assert not any("onerror" in attributes for _, attributes in page.tags)
+    assert evil in page.text
+    assert evil in [line["label"] for line in embedded(html)[0]["lines"]]
+
+
+def test_configuration_and_environment_are_folded_away(html: str) -> None:
+    page = parse(html)
+    assert sum(tag == "details" for tag, _ in page.tags) == 3
+    assert "batch_size: 128" in page.text
+    assert "torch: 2.13.0" in page.text
+
+
+@pytest.mark.parametrize("how", [{"seeds": 1}, {"ratios": ()}, {"schemes": ()}, {"ratios": (0.7,)}])
+def test_small_comparisons_have_a_report_too(make_comparison: Make, how: dict[str, object]) -> None:
+    comparison = replace(make_comparison(**how), reconstructions=None, ratios={})
+    page = parse(render_report(comparison, analyse(comparison)))
+    assert "nan" not in page.text.lower().replace("finance", "")
+    assert "Best fixed ratio by seed" not in page.text or len(how.get("ratios", (1, 2))) > 1
+
+
+def test_missing_values_leave_empty_cells(comparison: Comparison) -> None:
+    table = comparison.table.copy()
+    table.loc[table["label"] == "cl", "effective_rank"] = np.nan
+    comparison = replace(comparison, table=table)
+    page = parse(render_report(comparison, analyse(comparison)))
+    row = next(row for row in page.rows if row[0] == "cl")
+    assert row[5] == ""
+
+
+def test_report_is_written_whole(comparison: Comparison, html: str, tmp_path: Path) -> None:
+    write_report(tmp_path / "report.html", comparison, analyse(comparison))
+    assert [path.name for path in tmp_path.iterdir()] == ["report.html"]
+    assert (tmp_path / "report.html").read_text(encoding="utf-8") == html  # the same every time
+    assert html.rstrip().endswith("</html>")

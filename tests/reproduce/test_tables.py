@@ -1,0 +1,93 @@
+"""Tables 5 and 9, the readings of their text, and when a range pays: small, but measured."""
+
+import csv
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from r2mae.masking.ratios import Uniform
+from r2mae.reproduce import ranges, readings, table5, table9, tables
+from r2mae.reproduce.published import SEEDS, TABLE_5, TABLE_9, Table
+
+
+def read(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+@pytest.mark.parametrize("table", [TABLE_5, TABLE_9])
+def test_published_rows_are_complete(table: Table) -> None:
+    assert set(table.rows) == {"beta", "latent"}
+    for rows in table.rows.values():
+        assert len(rows) == len(SEEDS)
+        assert all(row.best <= row.middle for row in rows)
+        assert all(row.r2mae < row.middle for row in rows)  # the claim that is looked into
+
+
+def test_a_cell_measures_what_it_says() -> None:
+    size = tables.Size(n=60, d=150, seeds=(2,), masks=60, pairs=200, step=0.1)
+    cell = tables.measure(TABLE_5, "beta", 2, size)
+    assert cell.best <= cell.middle + 0.05
+    assert cell.best_50 <= cell.r2mae_50 + 0.1
+    assert cell.gain == pytest.approx(cell.r2mae - cell.middle)
+    assert 0 < cell.gain_error < cell.r2mae_error  # pairing removes noise
+    assert cell.formula_r2mae > cell.formula_middle
+    assert cell.formula_best <= cell.formula_middle
+
+
+@pytest.mark.parametrize(("module", "name"), [(table5, "table5"), (table9, "table9")])
+def test_tables_are_written_beside_the_papers_values(tmp_path: Path, module: object, name: str) -> None:
+    calls: list[tuple[int, int]] = []
+    size = tables.Size(n=40, d=80, seeds=(2, 42), masks=50, pairs=50, step=0.25)
+    files = module.run(tmp_path, size=size, progress=lambda *done: calls.append(done))  # type: ignore[attr-defined]
+    assert {path.name for path in files} == {f"{name}.csv", f"{name}.png", f"{name}.svg"}
+    rows = read(tmp_path / f"{name}.csv")
+    assert [(row["model"], row["seed"]) for row in rows] == [
+        ("beta", "2"), ("beta", "42"), ("latent", "2"), ("latent", "42"),
+    ]  # fmt: skip
+    assert calls == [(1, 4), (2, 4), (3, 4), (4, 4)]
+    assert all(float(row["paper_gain"]) < 0 for row in rows)
+
+
+def test_the_same_number_twice_keeps_rows_of_low_ratio() -> None:
+    """The reading that gives the published sign differs from the text's in the formula and in simulation."""
+    size = readings.Size(n=100, d=300, masks=150)
+    found = {row["reading"]: row for row in readings.measure(TABLE_5, "latent", 2, size)}
+    assert set(found) == {reading.name for reading in readings.READINGS}
+    twice, written = found["same number twice"], found["as written"]
+    assert twice["formula"] < -0.005 < 0 < written["formula"]
+    assert twice["difference"] < -2 * twice["error"]
+    assert abs(written["difference"] - written["formula"]) < 5 * written["error"]
+
+
+def test_one_ratio_a_run_gives_all_rows_the_same_ratio() -> None:
+    drawn = readings.OncePerRun(0.5, 0.6).quantile(np.array([0.3, 0.9, 0.1]))
+    np.testing.assert_allclose(drawn, 0.53)
+
+
+def test_readings_are_written(tmp_path: Path) -> None:
+    files = readings.run(tmp_path, size=readings.Size(n=40, d=80, seeds=(2,), masks=20))
+    assert {path.name for path in files} == {"rules.csv", "levels.csv", "rules.png", "rules.svg"}
+    rules, levels = read(tmp_path / "rules.csv"), read(tmp_path / "levels.csv")
+    assert len(rules) == 4 * len(readings.READINGS)
+    assert {row["covariance"] for row in levels} == set(readings.SPECTRA)
+
+
+def test_no_range_beats_the_best_fixed_ratio(tmp_path: Path) -> None:
+    rows = [row for setting in ranges.settings(ranges.Size(40, 120)) for row in ranges.compare(setting)]
+    assert len(rows) > 50
+    assert all(row["range"] >= row["best_fixed"] - 1e-3 for row in rows)
+    told = ranges.summary(rows)
+    assert told["mean"]["better_than_blind_pick"] > 0.5
+    files = ranges.run(tmp_path, size=ranges.Size(24, 120))
+    assert {path.name for path in files} == {"summary.json", "ranges.csv", "width.csv", "ranges.png", "ranges.svg"}
+    costs = read(tmp_path / "width.csv")
+    assert all(float(row["cost"]) > 0 for row in costs)
+
+
+def test_a_range_of_no_width_is_its_ratio() -> None:
+    cov = tables.covariance("beta", 100, 2)
+    beta = cov.eigenvectors(np.array([0]))[:, 0]
+    result = tables.simulate(cov, beta, 50, [0.55, Uniform(0.55, 0.55)], noise=0.04, repetitions=5, seed=2)
+    np.testing.assert_array_equal(result.risks[:, 0], result.risks[:, 1])
