@@ -1,4 +1,4 @@
-"""The wing `cells`, as the floors above see it. Neither torch nor anndata until data or models are asked for."""
+"""The wing `cells`, as the layers above see it. Neither torch nor anndata until data or models are asked for."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
