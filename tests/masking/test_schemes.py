@@ -10,6 +10,7 @@ from r2mae.masking.ratios import Fixed, Grid, LinearDecay, Uniform, UniformAbove
 from r2mae.masking.schemes import (
     Curriculum,
     Scheme,
+    effective,
     make_scheme,
     register,
     scheme_kind,
@@ -36,7 +37,7 @@ def test_every_scheme_binds_and_draws(name: str) -> None:
     low, high = scheme.ends
     assert all(low <= scheme.ratio(step, key) <= high for step in range(100))
     kind = scheme_kind(name)
-    assert set(kind.effective(scheme, {})) <= set(kind.options)
+    assert set(effective(name, CELLS, {}, 100)) <= set(kind.options)
     if scheme.curriculum is None:
         assert not any(option.startswith("cl_") for option in kind.takes)
     assert scheme_summary(name).endswith(".")
@@ -61,12 +62,21 @@ OTHERS = {"sampling": "stratified", "per": "sample", "low": 0.05, "high": 0.95, 
 def test_every_option_that_a_scheme_takes_changes_it(name: str) -> None:
     for option in scheme_takes(name):
         beside = {"sampling": "stratified"} if option == "strata" else {}
-        plain, changed = (
-            make_scheme(name, CELLS, **beside, **more).bind(1000) for more in ({}, {option: OTHERS.get(option, 7)})
-        )
+        plain, changed = (make_scheme(name, CELLS, **beside, **more) for more in ({}, {option: OTHERS.get(option, 7)}))
         assert plain != changed, option
-        told = scheme_kind(name).effective(changed, {})
-        assert option in scheme_kind(name).own or told[option] == OTHERS.get(option, 7)
+
+
+def test_effective_numbers_are_those_of_the_scheme() -> None:
+    def ends(name: str, **given: float) -> tuple[float, float]:
+        used = effective(name, GENOME, given, 100)
+        return used["low"], used["high"]
+
+    assert ends("r2mae") == (0.05, 0.3)
+    assert ends("dynamic") == (0.15, 0.3)  # the wing has others for it
+    assert ends("r2mae-dynamic") == (0.0, 0.3)
+    assert ends("dynamic", low=0.2) == (0.2, 0.3)
+    third = replace(CELLS, low=1 / 3)
+    assert effective("cl", third, {}, 100)["low"] == 1 / 3  # the grid itself is rounded
 
 
 def test_cl_keeps_the_whole_grid_and_one_column() -> None:
@@ -129,6 +139,7 @@ def test_further_parameters_are_options_of_the_schemes_own() -> None:
 
     assert scheme_takes("bent") == ("low", "power")
     assert make_scheme("bent", CELLS, low=0.5).ratio == Fixed(0.25)
+    assert effective("bent", CELLS, {"power": 3.0}, 100) == {"low": 0.1, "power": 3.0}  # not its ratio, 0.001
     assert make_scheme("bent", CELLS, low=0.5, power=1.0).ratio == Fixed(0.5)
     with pytest.raises(ValueError, match=r"'r2mae' does not take 'power': leave it out, .* \(bent\)"):
         make_scheme("r2mae", CELLS, power=1.0)

@@ -13,7 +13,7 @@ import jsonargparse
 import yaml
 
 from r2mae.errors import UserError, nearest
-from r2mae.masking.schemes import SCHEME_OPTIONS, make_scheme, scheme_names, scheme_takes
+from r2mae.masking.schemes import SCHEME_OPTIONS, effective, scheme_names
 from r2mae.registry import WINGS
 from r2mae.training.config import RunConfig, in_words, read_config
 from r2mae.training.numbers import ratios_of
@@ -333,9 +333,9 @@ def _tell_numbers(parser: Parser, wing: "Wing") -> None:
     ends = {"low": numbers.low, "high": numbers.high}
     told = {"ratio": f"{numbers.fixed:g}", **{name: f"{value:g}" for name, value in ends.items()}}
     for scheme in scheme_names():
-        used = make_scheme(scheme, numbers).bind(1000).used
-        for name in ends.keys() & set(scheme_takes(scheme)):
-            told[name] += f", of {scheme} {used[name]:g}" if f"{used[name]:g}" != f"{ends[name]:g}" else ""
+        used = effective(scheme, numbers, {}, 1000)
+        for name, usual in ends.items():
+            told[name] += f", of {scheme} {used[name]:g}" if used.get(name, usual) != usual else ""
     for name, said in told.items():
         parser.append(name, f"By default {said} ({whose}).")
     parser.append("cl_iterations", f"By default {numbers.curriculum.iterations}.")

@@ -188,11 +188,6 @@ class SchemeKind:
         """The scheme in one line."""
         return next(iter((self.build.__doc__ or "").strip().splitlines()), "")
 
-    def effective(self, scheme: Scheme, given: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the options of a bound scheme as they are used: those given, and what the others come to."""
-        used = {**scheme.used, **self.own, **given}
-        return {option: used[option] for option in self.options if used.get(option) is not None}
-
 
 _REGISTRY: dict[str, SchemeKind] = {}
 
@@ -308,6 +303,31 @@ def make_scheme(name: str, defaults: RatioDefaults, /, **given: Any) -> Scheme:
         if option not in kind.options:
             raise ValueError(not_taken(option, [name]))
     return kind.build(_numbers(defaults, given), **{option: given[option] for option in kind.own if option in given})
+
+
+def effective(name: str, defaults: RatioDefaults, given: Mapping[str, Any], total_steps: int) -> dict[str, Any]:
+    """Return every option that a scheme takes, as a run uses it: those given, and what the others come to.
+
+    Parameters
+    ----------
+    name, defaults, given
+        As for :func:`make_scheme`.
+    total_steps : int
+        Length of the run, on which schedules depend.
+
+    Raises
+    ------
+    ValueError
+        As :func:`make_scheme`.
+    """
+    kind, scheme = scheme_kind(name), make_scheme(name, defaults, **given)
+    used = {**scheme.bind(total_steps).used, **kind.own}
+    wings = {"ratio": defaults.fixed, "low": defaults.low, "high": defaults.high}
+    plain = {option: value for option, value in wings.items() if option in kind.takes and given.get(option) is None}
+    if make_scheme(name, defaults, **{**given, **plain}) == scheme:  # else the scheme has a range of its own
+        used |= plain
+    used |= {option: value for option, value in given.items() if value is not None}
+    return {option: used[option] for option in kind.options if used.get(option) is not None}
 
 
 def _numbers(defaults: RatioDefaults, given: Mapping[str, Any]) -> RatioDefaults:

@@ -6,7 +6,7 @@ from typing import Any
 
 from r2mae.errors import UserError
 from r2mae.masking.defaults import RatioDefaults
-from r2mae.masking.schemes import SCHEME_OPTIONS, Scheme, SchemeKind, make_scheme, scheme_kind
+from r2mae.masking.schemes import SCHEME_OPTIONS, Scheme, SchemeKind, effective, make_scheme, scheme_kind
 from r2mae.training.config import RunConfig
 
 OWN_OPTIONS = "scheme_options"  # the field with the options that only one scheme has
@@ -69,8 +69,10 @@ def effective_options(config: RunConfig, defaults: RatioDefaults, steps: int | N
     UserError
         As :func:`scheme_of`.
     """
-    scheme = scheme_of(config, defaults).bind(steps or config.steps or 1000)
-    return kind_of(config.scheme).effective(scheme, given_options(config))
+    try:
+        return effective(config.scheme, defaults, given_options(config), steps or config.steps or 1000)
+    except ValueError as error:
+        raise UserError(str(error)) from None
 
 
 def chosen_options(config: RunConfig, defaults: RatioDefaults) -> list[str]:
