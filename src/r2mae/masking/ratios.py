@@ -7,7 +7,7 @@ of one optimiser step, and ``nodes()`` is a quadrature of its distribution over 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, Protocol, runtime_checkable
+from typing import ClassVar, Literal, Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Float
@@ -42,6 +42,7 @@ class Fixed:
         Fraction hidden, strictly between 0 and 1.
     """
 
+    scheduled: ClassVar[bool] = False
     value: float
 
     def __post_init__(self) -> None:
@@ -108,6 +109,11 @@ class Uniform:
             block, place = divmod(step, self.strata)
             u = (permutation(key.fold("strata", block), self.strata)[place] + u) / self.strata
         return float(self.low + (self.high - self.low) * u)
+
+    @property
+    def scheduled(self) -> bool:
+        """Whether the ratio is a matter of the step."""
+        return self.sampling == "stratified"
 
     @property
     def ends(self) -> tuple[float, float]:
@@ -247,6 +253,7 @@ class Grid:
         Ratios in increasing order.
     """
 
+    scheduled: ClassVar[bool] = False
     values: tuple[float, ...]
 
     def __post_init__(self) -> None:
@@ -314,6 +321,11 @@ def ends_of(ratio: Ratio) -> tuple[float, float]:
         ends = (nodes.min(), nodes.max())
     low, high = ends
     return float(low), float(high)
+
+
+def is_scheduled(ratio: Ratio) -> bool:
+    """Return whether a ratio is a matter of the step, not of its draw alone; of one that does not say, it may be."""
+    return bool(getattr(ratio, "scheduled", True))
 
 
 def as_ratio(value: "float | Sequence[float] | Ratio") -> Ratio:
