@@ -19,11 +19,12 @@ from r2mae.images.config import ImagesConfig
 from r2mae.images.wing import WING
 from r2mae.sweep.run_states import find_runs
 from r2mae.training.checkpoint import read_checkpoint
-from r2mae.training.config import read_config, scheme_of
+from r2mae.training.config import read_config
 from r2mae.training.folder import RunFolder
 from r2mae.training.loop import fit
 from r2mae.training.metrics import MetricsFile
 from r2mae.training.saving import load_model
+from r2mae.training.scheme_options import scheme_of
 from r2mae.wings.lookup import wing_of_run
 
 CASES = settings(max_examples=1000, suppress_health_check=list(HealthCheck))

@@ -9,8 +9,9 @@ from typing import Any, ClassVar, Literal
 from r2mae.cells.sets import SEA_AD_DYNAMIC_END
 from r2mae.errors import UserError, nearest
 from r2mae.evaluation.recalibration import measured_in_words
-from r2mae.masking.schemes import HLCA_CURRICULUM, SEA_AD_CURRICULUM, RatioDefaults
-from r2mae.training.config import RunConfig, scheme_of
+from r2mae.masking.defaults import HLCA_CURRICULUM, SEA_AD_CURRICULUM, RatioDefaults
+from r2mae.training.config import RunConfig
+from r2mae.training.scheme_options import scheme_of
 
 _HLCA = RatioDefaults(fixed=0.25, low=0.1, high=0.5, curriculum=HLCA_CURRICULUM)
 TIMINGS: Mapping[str, RatioDefaults] = MappingProxyType(

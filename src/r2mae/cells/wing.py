@@ -12,7 +12,7 @@ from r2mae.cells.sets import SET_DEFAULTS, SETS
 from r2mae.errors import UserError
 from r2mae.evaluation.metrics import Metric
 from r2mae.evaluation.recalibration import with_as_trained
-from r2mae.masking.schemes import RatioDefaults
+from r2mae.masking.defaults import RatioDefaults
 
 if TYPE_CHECKING:
     import numpy as np

@@ -7,7 +7,7 @@ from typing import Any
 
 from r2mae.files import write_json
 from r2mae.sweep.measure import measure, tell
-from r2mae.training.config import RunConfig, scheme_of
+from r2mae.training.config import RunConfig
 from r2mae.training.devices import torch_device
 from r2mae.training.folder import FolderLock, RunFolder
 from r2mae.training.loggers import check_logger
@@ -15,6 +15,7 @@ from r2mae.training.loop import Fitted, fit
 from r2mae.training.numbers import ratios_of
 from r2mae.training.progress import Reporter
 from r2mae.training.ranks import FOLLOWING, process_rank
+from r2mae.training.scheme_options import scheme_of
 from r2mae.training.task import Data
 from r2mae.wings.contract import HasBaselines, Wing
 

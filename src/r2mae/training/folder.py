@@ -18,8 +18,9 @@ import yaml
 
 from r2mae.errors import UserError
 from r2mae.files import UNFINISHED, atomic_write, write_json
-from r2mae.masking.schemes import SCHEME_OPTIONS, RatioDefaults, scheme_takes
-from r2mae.training.config import RunConfig, resolved, used_fields
+from r2mae.masking.defaults import RatioDefaults
+from r2mae.masking.schemes import SCHEME_OPTIONS, scheme_takes
+from r2mae.training.config import RunConfig
 from r2mae.training.records import (
     Description,
     read_description,
@@ -29,6 +30,7 @@ from r2mae.training.records import (
     read_yaml,
     remedy_for,
 )
+from r2mae.training.scheme_options import as_used, resolved
 
 __all__ = ["FolderLock", "RunFolder", "environment", "read_json", "remedy_for"]
 
@@ -126,10 +128,11 @@ class RunFolder:
                     f"{self.path} holds a curriculum of an earlier version, which had another schedule: choose another "
                     "--out"
                 )
-            different = config.differences(there, defaults)
+            mine, theirs = as_used(config, defaults), as_used(there, defaults)
+            different = mine.differences(theirs)
             if different:
                 name = different[0]
-                yours, its = (used_fields(one, defaults)[name] for one in (config, there))
+                yours, its = mine.to_dict()[name], theirs.to_dict()[name]
                 repeat = ", or repeat the options of that run" if _takes(config, name) else ""
                 raise UserError(
                     f"{self.path} belongs to another configuration ({name} is {its!r} there and "

@@ -17,7 +17,7 @@ from torch.utils.data import DataLoader, Dataset
 from r2mae.errors import UserError
 from r2mae.masking.keys import Key
 from r2mae.training.checkpoint import EARLY, SECONDS, STEP, AtomicCheckpointIO, read_checkpoint
-from r2mae.training.config import RunConfig, scheme_of
+from r2mae.training.config import RunConfig
 from r2mae.training.devices import check_threads, cpu_threads, lightning_device
 from r2mae.training.folder import FolderLock, RunFolder
 from r2mae.training.interrupt import TOLD, Stopped, StopRequest
@@ -35,6 +35,7 @@ from r2mae.training.ranks import FOLLOWING, process_rank
 from r2mae.training.recalibrate import estimate_statistics
 from r2mae.training.room import check_room
 from r2mae.training.saving import load_weights, save_model
+from r2mae.training.scheme_options import scheme_of
 from r2mae.training.task import Batches, Data, MovableBatches, Trainable
 
 # Third-party warnings that are no news to a user of this loop, one by one.
