@@ -287,9 +287,13 @@ SCHEME_DEFAULTS = {field.name: field.default for field in dataclasses.fields(Run
 
 def used_fields(config: RunConfig, defaults: RatioDefaults | None) -> dict[str, Any]:
     """Return plain types, with the numbers that a run uses where the wing's are given."""
-    try:
-        return (config if defaults is None else resolved(config, defaults)).to_dict()
-    except UserError:  # a folder of another version may hold numbers that its scheme does not take
+    if defaults is None:
+        return config.to_dict()
+    try:  # a folder of another version may hold options that its scheme does not take here: they stay as they are
+        ignored = {k: v for k, v in given_options(config).items() if k not in scheme_takes(config.scheme)}
+        plain: dict[str, Any] = {name: SCHEME_DEFAULTS[name] for name in ignored}
+        return resolved(dataclasses.replace(config, **plain), defaults).to_dict() | ignored
+    except (UserError, ValueError):  # nor may its scheme be known here
         return config.to_dict()
 
 
