@@ -92,15 +92,28 @@ def test_a_computation_goes_on_where_it_was_broken_off(tmp_path: Path) -> None:
     assert artefact.computed == [0, 1, 2]
 
 
-def test_parts_of_another_size_or_artefact_and_damaged_ones_are_not_used(tmp_path: Path) -> None:
+def test_each_size_and_artefact_has_parts_of_its_own(tmp_path: Path) -> None:
     artefact = Squares()
-    run_artefact(artefact, tmp_path, size=Count(2))
-    assert run_artefact(artefact, tmp_path).kept == 0
-    (tmp_path / ".parts" / "1.json").write_text("[{")
-    assert run_artefact(artefact, tmp_path).kept == 2
-    assert artefact.computed == [0, 1, 0, 1, 2, 1]
+    for count in (2, 3, 2):
+        run_artefact(artefact, tmp_path, size=Count(count))
+    assert artefact.computed == [0, 1, 0, 1, 2]
     artefact.TITLE = "Other squares of numbers"
     assert run_artefact(artefact, tmp_path).kept == 0
+
+
+def test_parts_of_another_version_are_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run_artefact(Squares(), tmp_path)
+    monkeypatch.setattr("r2mae.__version__", "0.0.0")
+    assert run_artefact(Squares(), tmp_path).kept == 0
+
+
+def test_a_damaged_part_is_computed_anew(tmp_path: Path) -> None:
+    run_artefact(Squares(), tmp_path)
+    (file,) = (tmp_path / ".parts").glob("*/1.json")
+    file.write_text("[{")
+    artefact = Squares()
+    assert run_artefact(artefact, tmp_path).kept == 2
+    assert artefact.computed == [1]
 
 
 PRESETS = ("mlp-16-16", "mlp-16-64")

@@ -216,7 +216,7 @@ def _curves(panel: "Axes", rows: list[Row], name: str) -> None:
     panel.set_title(name)
 
 
-def _spectrum(panel: "Axes", rows: list[Row], found: dict[str, float], histogram: list[Row]) -> None:
+def _spectrum(panel: "Axes", rows: list[Row], limit: Row, histogram: list[Row]) -> None:
     low, width, density = (
         np.array([row["low"] for row in histogram]),
         histogram[0]["high"] - histogram[0]["low"],
@@ -233,10 +233,10 @@ def _spectrum(panel: "Axes", rows: list[Row], found: dict[str, float], histogram
     for colour, quantile in zip(COLOURS, QUANTILES, strict=False):
         value = next(row["eigenvalue"] for row in rows if row["quantile"] == quantile)
         panel.plot(value, 0.03 * top, "v", color=colour, markersize=6, clip_on=False, zorder=4)
-    panel.axvline(found["threshold"], color=BLUE, linewidth=1.4, linestyle="--")
+    panel.axvline(limit["threshold"], color=BLUE, linewidth=1.4, linestyle="--")
     panel.annotate(
-        f"λ = {found['threshold']:.2f}\n= {found['threshold_over_mean']:.2f} of the mean",
-        (found["threshold"], 0.98 * top),
+        f"λ = {limit['threshold']:.2f}\n= {limit['threshold_over_mean']:.2f} of the mean",
+        (limit["threshold"], 0.98 * top),
         (4, -2),
         textcoords="offset points",
         color=BLUE,

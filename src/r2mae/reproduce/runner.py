@@ -1,5 +1,6 @@
 """Compute an artefact, keep what is computed, and write its tables and figures."""
 
+import hashlib
 import json
 import math
 import shutil
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 _KEPT = ".parts"  # folder of what is computed
-_ASKED = "asked.json"  # for what it was computed
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ def run_artefact(
     """Compute what is missing of an artefact; write its tables (CSV, or JSON) and figures (PNG, SVG) atomically.
 
     Parts that are computed are kept in ``.parts``, runs in ``runs``, and neither is computed again; tables and figures
-    are made from them anew each time. Parts of another size or version of r2mae are not used.
+    are made from them anew each time. Each size, and each version of r2mae, has parts of its own.
 
     Parameters
     ----------
@@ -101,8 +101,8 @@ def _computed(
 ) -> tuple[dict[str, Any], int, int]:
     """Return what each part computed, how many there are, and how many were there already."""
     parts = artefact.parts(size)
-    folder, asked = out / _KEPT, _asked(artefact, size)
-    if again or _read(folder / _ASKED) != asked:
+    folder = out / _KEPT / _asked(artefact, size)
+    if again:
         shutil.rmtree(folder, ignore_errors=True)
     tally = Tally(progress, sum(part.steps for part in parts))
     results, kept, steps = {}, 0, 0
@@ -112,8 +112,6 @@ def _computed(
         if result is None:
             computed = json.dumps(part.compute(jobs, tally), default=_plain)
             result = json.loads(computed)  # so that it is the same, computed or kept
-            if not (folder / _ASKED).exists():
-                write_json(folder / _ASKED, asked)
             with atomic_write(file) as opened:
                 opened.write(computed)
         else:
@@ -149,10 +147,10 @@ def _of_runs(
         return table_of(in_order(cells)), len(cells), kept
 
 
-def _asked(artefact: Artefact, size: Size) -> Any:
-    """Return what kept parts must have been computed for, as JSON gives it back."""
-    asked = {"artefact": artefact.TITLE, "version": r2mae.__version__, "size": asdict(size)}
-    return json.loads(json.dumps(asked, default=_plain))
+def _asked(artefact: Artefact, size: Size) -> str:
+    """Return a short name of what parts are computed for: artefact, version of r2mae and size."""
+    asked = [artefact.TITLE, r2mae.__version__, type(size).__name__, asdict(size)]
+    return hashlib.blake2b(json.dumps(asked, default=_plain).encode(), digest_size=6).hexdigest()
 
 
 def _read(file: Path) -> Any:
