@@ -19,19 +19,18 @@ from PIL import Image
 from r2mae.errors import UserError
 from r2mae.masking.schemes import scheme_names
 from r2mae.report.analysis import analyse
-from r2mae.report.charts import ratio_charts
 from r2mae.report.comparison import Comparison
 from r2mae.report.drawing import (
     colours_of,
     drawn_ratios,
-    loss_curves,
+    lines_with_bands,
     reconstructions,
     scheme_colours,
     score_against_ratio,
     score_by_scheme,
 )
 from r2mae.report.figures import comparison_figures, inline_svg, save_figures
-from r2mae.report.ratio_figure import scores_by_ratio
+from r2mae.report.panels import loss_panels, ratio_panels
 from r2mae.report.style import png, svg
 
 Make = Callable[..., Comparison]
@@ -125,9 +124,10 @@ def test_score_against_ratio_has_the_curve_and_the_ranges(make_comparison: Make)
 
 
 def test_loss_curves_average_over_seeds(comparison: Comparison) -> None:
-    figure = loss_curves(comparison)
+    figure = lines_with_bands(comparison, loss_panels(comparison))
     training, validation = figure.axes
-    assert training.get_title(loc="left") == "training loss"
+    assert training.get_title(loc="left") == "Training loss"
+    assert (training.get_yscale(), validation.get_yscale()) == ("log", "linear")
     assert legend(figure) == comparison.labels
     place = comparison.labels.index("r2mae")
     mean = comparison.curves.query("label == 'r2mae'").groupby("step")["loss"].mean()
@@ -138,15 +138,6 @@ def test_loss_curves_average_over_seeds(comparison: Comparison) -> None:
     band = training.collections[place].get_paths()[0].get_extents()
     rows = comparison.curves.query("label == 'r2mae'")
     np.testing.assert_allclose([band.y0, band.y1], [rows["loss"].min(), rows["loss"].max()])
-
-
-def test_loss_is_logarithmic_only_where_it_falls_far_and_stays_positive(comparison: Comparison) -> None:
-    assert loss_curves(comparison).axes[0].get_yscale() == "log"
-    flat = replace(comparison, curves=comparison.curves.assign(loss=1.0, validation_loss=np.nan))
-    (only,) = loss_curves(flat).axes
-    assert only.get_yscale() == "linear"
-    below = comparison.curves.assign(loss=comparison.curves["loss"] - 0.05)
-    assert loss_curves(replace(comparison, curves=below)).axes[0].get_yscale() == "linear"
 
 
 @pytest.mark.parametrize("channels", [1, 2, 3])
@@ -241,11 +232,11 @@ def test_scores_at_several_ratios_are_drawn(comparison: Comparison, tmp_path: Pa
     table.loc[table["label"] == "cl", "masked_mse_0.9"] = np.nan
     with_ratios = replace(comparison, table=table)
     analysis = analyse(with_ratios)
-    figure = scores_by_ratio(with_ratios, ratio_charts(with_ratios, analysis))
+    figure = lines_with_bands(with_ratios, ratio_panels(with_ratios, analysis))
     (axes,) = figure.axes
     lines = dict(zip(comparison.labels, axes.lines, strict=True))
     np.testing.assert_allclose(lines["r2mae"].get_xydata(), [[0.1, 0.01], [0.5, 0.021], [0.9, 0.03]])
-    assert np.isnan(np.asarray(lines["cl"].get_ydata())[2])
+    np.testing.assert_allclose(lines["cl"].get_xydata(), [[0.1, 0.01], [0.5, 0.021]])  # the third is missing
     assert [text.get_text() for text in figure.legends[0].get_texts()] == comparison.labels
     assert "scores_by_ratio.svg" in [path.name for path in save_figures(with_ratios, analysis, tmp_path)]
 
@@ -260,7 +251,7 @@ def test_labels_are_text_and_not_formulas(comparison: Comparison) -> None:
     odd = comparison.table.replace({"label": {"mdlm": "$\\broken$"}})
     comparison = replace(comparison, table=odd, title="$x_{$ & <b>", ratios={"$\\broken$": np.array([0.1, 0.2])})
     for named in comparison_figures(comparison, analyse(comparison)):
-        root = ET.fromstring(svg(named.figure))
+        root = ET.fromstring(svg(named.draw()))
         assert root.tag.endswith("svg")
     drawn = svg(score_by_scheme(comparison, analyse(comparison)))
     assert "$\\broken$" in drawn
@@ -270,7 +261,7 @@ def test_labels_are_text_and_not_formulas(comparison: Comparison) -> None:
 def test_inlined_figures_share_no_ids_and_keep_their_references(comparison: Comparison) -> None:
     seen: set[str] = set()
     for named in comparison_figures(comparison, analyse(comparison)):
-        text = inline_svg(named.figure, named.name)
+        text = inline_svg(named.draw(), named.name)
         assert text.startswith('<svg class="plot"')
         assert "http" not in text
         ids = re.findall(r'\sid="([^"]+)"', text)
@@ -289,7 +280,7 @@ def test_unfinished_rows_are_drawn_without_their_values(comparison: Comparison) 
     figure = score_by_scheme(comparison, analyse(comparison))
     assert len(lines(figure, marker="D")) == len(comparison.labels) - 1
     assert "cl" not in legend(score_against_ratio(comparison, analyse(comparison)))
-    assert "cl" not in legend(loss_curves(comparison))
+    assert "cl" not in legend(lines_with_bands(comparison, loss_panels(comparison)))
 
 
 def test_a_baseline_without_the_score_is_left_out_of_its_figure(make_comparison: Make) -> None:

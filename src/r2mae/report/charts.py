@@ -1,34 +1,29 @@
 """Charts of the report that answer to the pointer: drawn here as SVG, so that they stand without scripts, too.
 
 The SVG is stretched to its frame while lines keep their width, and labels are text of the page around it: a chart
-fits a phone without small print. The page's script adds the reading of values, from :meth:`Panel.data`.
+fits a phone without small print. The page's script adds the reading of values, from :attr:`Area.data`.
+
+Vega-Lite was tried in their place. Its charts cannot be read by arrow keys, are absent without scripts, print pale from
+a dark page, need ``unsafe-eval``, and take two to three times as long to open.
 """
 
-import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
 from typing import Any
 
 import numpy as np
-import pandas as pd
 from jaxtyping import Float
 from matplotlib.colors import to_hex, to_rgb
-from matplotlib.ticker import LogLocator, MaxNLocator
 
-from r2mae.evaluation.metrics import by_ratio
-from r2mae.evaluation.statistics import mean_interval
-from r2mae.report.analysis import Analysis, scores_by_seed
 from r2mae.report.comparison import Comparison
 from r2mae.report.drawing import colours_of
-from r2mae.report.wording import CONFIDENCE
+from r2mae.report.panels import FEW, Line, Panel
 
 _SIDE = 1000  # of the SVG's own coordinates
 _POINTS = 400
-_FEW = 30  # so few points are marked with dots
 _DASHES = ("", "7 4", "2 3", "9 3 2 3")
-_DEPTH = 30
 
 
 @dataclass(frozen=True)
@@ -57,18 +52,26 @@ class Ink:
 
 
 @dataclass(frozen=True)
-class Line:
-    """One label in a panel: means and the ends of its band at the panel's `x`, NaN where there is nothing."""
+class Series:
+    """How a line of a panel is drawn: paths of the SVG, empty where there is nothing to draw.
+
+    Parameters
+    ----------
+    ink : Ink
+        Its label and colours.
+    band, line, dots : str
+        Outline of the band, the line through the means, and dots at the means where there are few.
+    """
 
     ink: Ink
-    mean: Float[np.ndarray, " points"]
-    low: Float[np.ndarray, " points"]
-    high: Float[np.ndarray, " points"]
+    band: str
+    line: str
+    dots: str
 
 
 @dataclass(frozen=True)
-class Panel:
-    """A pair of axes with lines.
+class Area:
+    """A panel as the page draws it.
 
     Parameters
     ----------
@@ -76,90 +79,29 @@ class Panel:
         Its id in the page.
     title, x_label : str
         In words.
-    x : ndarray, shape (points,)
-        Rising; shared by the lines.
-    lines : tuple of Line
+    x_ticks, y_ticks : list of (float, str)
+        Places in percent, from the left and from the top, and texts.
+    grid : str
+        The path of the grid.
+    series : list of Series
         In the order of display.
-    x_range, y_range : (float, float)
-        Ends of the axes.
-    log : bool
-        Whether the vertical axis is logarithmic.
+    data : dict
+        What the page's script reads values from, as plain types; None for what is missing.
     """
 
     name: str
     title: str
     x_label: str
-    x: Float[np.ndarray, " points"]
-    lines: tuple[Line, ...]
-    x_range: tuple[float, float]
-    y_range: tuple[float, float]
-    log: bool
-
-    @property
-    def x_ticks(self) -> list[tuple[float, str]]:
-        """Places in percent from the left, and texts."""
-        return [(self._across(value) / 10, text) for value, text in _ticks(self.x_range, log=False)]
-
-    @property
-    def y_ticks(self) -> list[tuple[float, str]]:
-        """Places in percent from the top, and texts."""
-        return [(self._down(value) / 10, text) for value, text in _ticks(self.y_range, log=self.log)]
-
-    @property
-    def grid(self) -> str:
-        """The path of the grid."""
-        across = (f"M0 {place * 10:.1f}H{_SIDE}" for place, _ in self.y_ticks)
-        return "".join([*across, *(f"M{place * 10:.1f} 0V{_SIDE}" for place, _ in self.x_ticks)])
-
-    def line_path(self, line: Line) -> str:
-        """Return the path of a line's means."""
-        points = self._points(line.mean)
-        return "M" + "L".join(points) if len(points) > 1 else ""
-
-    def dots_path(self, line: Line) -> str:
-        """Return a path whose round ends are dots, where there are few points."""
-        points = self._points(line.mean)
-        return "".join(f"M{point}h0" for point in points) if len(points) <= _FEW else ""
-
-    def band_path(self, line: Line) -> str:
-        """Return the outline of a line's band; nothing where it has none."""
-        low, high = self._points(line.low), self._points(line.high)
-        return f"M{'L'.join(high + low[::-1])}Z" if len(low) > 1 and not np.array_equal(line.low, line.high) else ""
-
-    def data(self) -> dict[str, Any]:
-        """Return what the page's script needs to read values, as plain types; None for what is missing."""
-        return {
-            "name": self.name,
-            "x_label": self.x_label,
-            "x": _short(self.x),
-            "x_range": list(self.x_range),
-            "y_range": list(self.y_range),
-            "log": self.log,
-            "lines": [
-                {"label": line.ink.label, **{key: _short(getattr(line, key)) for key in ("mean", "low", "high")}}
-                for line in self.lines
-            ],
-        }
-
-    def _points(self, values: Float[np.ndarray, " points"]) -> list[str]:
-        pairs = zip(self.x, values, strict=True)
-        return [f"{self._across(x):.1f} {self._down(y):.1f}" for x, y in pairs if np.isfinite(y)]
-
-    def _across(self, x: float) -> float:
-        low, high = self.x_range
-        return float((x - low) / (high - low) * _SIDE)
-
-    def _down(self, y: float) -> float:
-        """A value below the axis goes just below the frame, which cuts it."""
-        low, high = self.y_range
-        if self.log:
-            low, high, y = math.log(low), math.log(high), math.log(max(y, low / 10))
-        return float((high - y) / (high - low) * _SIDE)
+    x_ticks: list[tuple[float, str]]
+    y_ticks: list[tuple[float, str]]
+    grid: str
+    series: list[Series]
+    data: dict[str, Any]
 
 
 @dataclass(frozen=True)
 class Chart:
-    """A figure of panels under one legend.
+    """A figure of areas under one legend.
 
     Parameters
     ----------
@@ -167,19 +109,19 @@ class Chart:
         Its id in the page.
     title, caption : str
         What it shows, and how to read it.
-    panels : tuple of Panel
-        All with the same labels.
+    areas : list of Area
+        Of one comparison.
     """
 
     name: str
     title: str
     caption: str
-    panels: tuple[Panel, ...]
+    areas: list[Area]
 
     @property
     def inks(self) -> list[Ink]:
         """The legend."""
-        return list({line.ink.label: line.ink for panel in self.panels for line in panel.lines}.values())
+        return list({series.ink.label: series.ink for area in self.areas for series in area.series}.values())
 
 
 def inks_of(comparison: Comparison) -> dict[str, Ink]:
@@ -192,124 +134,78 @@ def inks_of(comparison: Comparison) -> dict[str, Ink]:
     }
 
 
-def loss_chart(comparison: Comparison, title: str, caption: str) -> Chart:
-    """Training loss, and validation loss where there is one: mean over seeds, band from lowest to highest seed.
+def chart(name: str, title: str, caption: str, panels: Sequence[Panel], inks: Mapping[str, Ink]) -> Chart:
+    """Draw panels for the page.
 
     Parameters
     ----------
-    comparison : Comparison
-        Its `curves`.
-    title, caption : str
-        In words.
+    name, title, caption : str
+        As of :class:`Chart`.
+    panels : sequence of Panel
+        At most 400 points of each are drawn.
+    inks : mapping
+        The ink of every label.
     """
-    inks, panels = inks_of(comparison), []
-    for column, words in (("loss", "Training loss"), ("validation_loss", "Validation loss (same masks for all)")):
-        if column not in comparison.curves:
-            continue
-        curves = comparison.curves.loc[np.isfinite(comparison.curves[column].astype(float))]
-        by_step = curves.groupby(["step", "label"])[column].agg(["mean", "min", "max"])
-        wide = pd.DataFrame(by_step.unstack("label"))
-        if wide.empty:
-            continue
-        wide = wide.iloc[np.unique(np.linspace(0, len(wide) - 1, _POINTS).round().astype(int))]
-        labels = [label for label in comparison.labels if ("mean", label) in wide]
-        lines = [Line(inks[label], *_columns(wide, label, ("mean", "min", "max"))) for label in labels]
-        x = wide.index.to_numpy(dtype=float)
-        panels.append(_panel(f"panel-{column}", words, "optimiser step", x, lines))
-    return Chart("loss_curves", title, caption, tuple(panels))
+    areas = [_area(f"panel-{name}-{place}", panel, inks) for place, panel in enumerate(panels)]
+    return Chart(name, title, caption, areas)
 
 
-def ratio_charts(comparison: Comparison, analysis: Analysis) -> list[Chart]:
-    """Draw every score that was measured at several mask ratios: columns named ``<metric>_<ratio>`` of the table.
-
-    Parameters
-    ----------
-    comparison, analysis
-        What to draw.
-    """
-    charts: list[Chart] = []
-    for name, columns in by_ratio(map(str, comparison.table.columns)).items():
-        metric = next((metric for metric in comparison.metrics if metric.name == name), None)
-        words = metric.label if metric else name.replace("_", " ")
-        bounds = metric.bounds if metric else (-math.inf, math.inf)
-        panel = _ratio_panel(comparison, f"panel-ratio-{len(charts)}", words, columns, bounds)
-        if panel is not None:
-            band = f", bands their {CONFIDENCE:.0%} intervals" if analysis.summary["n"].max() > 1 else ""
-            caption = (
-                f"Lines are means of {words} over seeds{band}. At every ratio all models see the same frozen "
-                "masks, so that one ratio is one task for all."
-            )
-            charts.append(Chart(f"by_ratio_{len(charts)}", f"{_sentence(words)} by mask ratio", caption, (panel,)))
-    return charts
+def _area(name: str, panel: Panel, inks: Mapping[str, Ink]) -> Area:
+    kept = np.unique(np.linspace(0, len(panel.x) - 1, _POINTS).round().astype(int))
+    x, across = panel.x[kept], _across(panel, panel.x[kept])
+    series, lines = [], []
+    for line in panel.lines:
+        mean, low, high = line.mean[kept], line.low[kept], line.high[kept]
+        down = _down(panel, mean)
+        series.append(_series(inks[line.label], line, across, down, _down(panel, low), _down(panel, high)))
+        numbers = {"mean": _short(mean), "low": _short(low), "high": _short(high), "down": _short(down)}
+        lines.append({"label": line.label, **numbers})
+    x_ticks = [(float(_across(panel, np.array(value))) / 10, text) for value, text in panel.x_ticks]
+    y_ticks = [(float(_down(panel, np.array(value))) / 10, text) for value, text in panel.y_ticks]
+    grid = "".join([f"M0 {place * 10:.1f}H{_SIDE}" for place, _ in y_ticks])
+    grid += "".join([f"M{place * 10:.1f} 0V{_SIDE}" for place, _ in x_ticks])
+    data = {"name": name, "x_label": panel.x_label, "x": _short(x), "across": _short(across), "lines": lines}
+    return Area(name, panel.title, panel.x_label, x_ticks, y_ticks, grid, series, data)
 
 
-def _ratio_panel(
-    comparison: Comparison, name: str, words: str, columns: dict[float, str], bounds: tuple[float, float]
-) -> Panel | None:
-    inks, lines = inks_of(comparison), []
-    tables = [scores_by_seed(comparison, column) for column in columns.values()]
-    for label in comparison.labels:
-        ends = []
-        for table in tables:
-            values = table[label].dropna().to_numpy()
-            if len(values):
-                interval = mean_interval(values, confidence=CONFIDENCE)
-                ends.append((interval.mean, *np.clip([interval.low, interval.high], *bounds)))
-            else:
-                ends.append((np.nan, np.nan, np.nan))
-        if np.isfinite(ends).any():
-            lines.append(Line(inks[label], *np.array(ends, dtype=float).T))
-    if not lines:
-        return None
-    return _panel(name, _sentence(words), "mask ratio", np.array(list(columns)), lines)
+def _series(
+    ink: Ink,
+    line: Line,
+    across: Float[np.ndarray, " points"],
+    mean: Float[np.ndarray, " points"],
+    low: Float[np.ndarray, " points"],
+    high: Float[np.ndarray, " points"],
+) -> Series:
+    """Write paths from places in the SVG; a missing value is passed over."""
+    points, bottom, top = (_points(across, places) for places in (mean, low, high))
+    return Series(
+        ink,
+        band=f"M{'L'.join(top + bottom[::-1])}Z" if line.has_band and len(bottom) > 1 else "",
+        line="M" + "L".join(points) if len(points) > 1 else "",
+        dots="".join(f"M{point}h0" for point in points) if len(points) <= FEW else "",  # round ends are dots
+    )
 
 
-def _panel(name: str, title: str, x_label: str, x: Float[np.ndarray, " points"], lines: Sequence[Line]) -> Panel:
-    """Choose the axes, as the figures do."""
-    means = _finite(line.mean for line in lines)
-    all_values = np.concatenate([means, _finite(line.low for line in lines), _finite(line.high for line in lines)])
-    low, high = float(all_values.min()), float(all_values.max())
-    log = bool(low > 0 and means.max() > 4 * means.min())
-    if log:
-        # A curriculum's weighted loss may fall by many powers of ten: it leaves the axis rather than flatten the rest.
-        low = max(low, float(np.median(means)) / _DEPTH)
-        edge = (high / low) ** 0.03
-        y_range = (low / edge, high * edge)
-    else:
-        edge = 0.05 * (high - low) or 0.05 * abs(high) or 1.0
-        y_range = (low - edge, high + edge)
-    room = 0.02 * float(np.ptp(x)) or 1.0
-    return Panel(name, title, x_label, x, tuple(lines), (float(x[0]) - room, float(x[-1]) + room), y_range, log)
+def _points(across: Float[np.ndarray, " points"], down: Float[np.ndarray, " points"]) -> list[str]:
+    return [f"{x:.1f} {y:.1f}" for x, y in zip(across, down, strict=True) if np.isfinite(y)]
 
 
-def _ticks(ends: tuple[float, float], *, log: bool) -> list[tuple[float, str]]:
-    low, high = ends
-    if log:
-        subs = (1.0, 2.0, 3.0, 5.0) if high < 100 * low else (1.0, 3.0)
-        places = LogLocator(subs=subs).tick_values(low, high)
-        if high > 1e4 * low:
-            places = LogLocator().tick_values(low, high)
-    else:
-        places = MaxNLocator(5, steps=[1, 2, 2.5, 5, 10]).tick_values(low, high)
-    kept = [float(place) for place in places if low <= place <= high]
-    return [(place, f"{place + 0.0:.6g}" if abs(place) > 1e-12 else "0") for place in kept]
+def _across(panel: Panel, x: Float[np.ndarray, "*points"]) -> Float[np.ndarray, "*points"]:
+    """Return places from the left of the SVG."""
+    low, high = panel.x_range
+    return np.asarray((x - low) / (high - low) * _SIDE)
 
 
-def _columns(wide: pd.DataFrame, label: str, keys: Iterable[str]) -> list[np.ndarray]:
-    return [wide[(key, label)].to_numpy(dtype=float) for key in keys]
-
-
-def _finite(parts: Iterable[np.ndarray]) -> Float[np.ndarray, " n"]:
-    values = np.concatenate(list(parts))
-    return np.asarray(values[np.isfinite(values)])
+def _down(panel: Panel, y: Float[np.ndarray, "*points"]) -> Float[np.ndarray, "*points"]:
+    """Return places from the top of the SVG; a value below a logarithmic axis goes below the frame, which cuts it."""
+    low, high = panel.y_range
+    if panel.log:
+        low, high, y = np.log(low), np.log(high), np.log(np.maximum(y, low / 10))
+    return np.asarray((high - y) / (high - low) * _SIDE)
 
 
 def _short(values: Float[np.ndarray, " points"]) -> list[float | None]:
     return [float(f"{value:.5g}") if np.isfinite(value) else None for value in values]
-
-
-def _sentence(words: str) -> str:
-    return words[:1].upper() + words[1:]
 
 
 def themed(svg: str) -> str:

@@ -5,18 +5,18 @@ from itertools import cycle
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 from jaxtyping import Float
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
+from matplotlib.ticker import MaxNLocator
 
 from r2mae.errors import UserError
 from r2mae.evaluation.metrics import Metric
 from r2mae.masking.schemes import scheme_kind, scheme_names
 from r2mae.report.analysis import Analysis, fixed_labels, scores_by_seed
 from r2mae.report.comparison import Comparison
+from r2mae.report.panels import FEW, Panel
 from r2mae.report.style import figure_style
 from r2mae.report.wording import number
 
@@ -144,39 +144,36 @@ def score_against_ratio(comparison: Comparison, analysis: Analysis, metric: Metr
     return figure
 
 
-def loss_curves(comparison: Comparison) -> Figure:
-    """Draw training loss, and validation loss where there is one: mean over seeds, band from lowest to highest seed.
+def lines_with_bands(comparison: Comparison, panels: Sequence[Panel]) -> Figure:
+    """Draw panels one below the other, under one legend.
 
     Parameters
     ----------
     comparison : Comparison
-        Its `curves`.
+        For colours and order.
+    panels : sequence of Panel
+        At least one.
     """
-    panels = [
-        (column, title)
-        for column, title in (("loss", "training loss"), ("validation_loss", "validation loss (same masks for all)"))
-        if column in comparison.curves and comparison.curves[column].notna().any()
-    ]
-    labels = [label for label in comparison.labels if label in set(comparison.curves["label"])]
+    shown = {line.label for panel in panels for line in panel.lines}
+    labels = [label for label in comparison.labels if label in shown]
     colours, dashes = colours_of(comparison), dashes_of(comparison)
     with figure_style():
         height = 2.6 * len(panels) + 0.5 + 0.2 * ((len(labels) + 3) // 4)
         figure = Figure(figsize=(WIDTH, height), layout="constrained")
-        all_axes = figure.subplots(len(panels), squeeze=False, sharex=True)[:, 0]
-        for axes, (column, title) in zip(all_axes, panels, strict=True):
-            seen = []
-            for label in labels:
-                curves = comparison.curves[comparison.curves["label"] == label].dropna(subset=[column])
-                by_step = curves.groupby("step")[column].agg(["mean", "min", "max"])
-                line = {"color": colours[label], "lw": 1.5, "ls": dashes[label]}
-                marker = "o" if len(by_step) == 1 else None
-                axes.plot(by_step.index, by_step["mean"], label=label, marker=marker, ms=4, **line)
-                axes.fill_between(by_step.index, by_step["min"], by_step["max"], color=colours[label], alpha=0.15, lw=0)
-                seen.append(by_step["mean"])
-            _log_where_sensible(axes, np.concatenate(seen))
+        for axes, panel in zip(figure.subplots(len(panels), squeeze=False, sharex=True)[:, 0], panels, strict=True):
+            for line in panel.lines:
+                there, colour = np.isfinite(line.mean), colours[line.label]
+                x, marker = panel.x[there], "o" if there.sum() <= FEW else None
+                axes.plot(x, line.mean[there], ls=dashes[line.label], marker=marker, ms=3, color=colour, lw=1.5)
+                if line.has_band:
+                    axes.fill_between(x, line.low[there], line.high[there], color=colour, alpha=0.13, lw=0)
+            axes.set_yscale("log" if panel.log else "linear")
+            axes.set_yticks([value for value, _ in panel.y_ticks], [text for _, text in panel.y_ticks])
+            axes.minorticks_off()
+            axes.set_ylim(*panel.y_range)
+            axes.set_title(panel.title)
             axes.grid()
-            axes.set_title(title)
-        all_axes[-1].set_xlabel("optimiser step")
+        axes.set_xlabel(panels[-1].x_label)
         handles = [Line2D([], [], color=colours[label], ls=dashes[label], label=label) for label in labels]
         figure.legend(handles=handles, loc="outside lower center", ncols=4)
     return figure
@@ -297,23 +294,6 @@ def _direction(metric: Metric) -> str:
     if metric.higher_is_better is None:
         return metric.label
     return f"{metric.label} ({'higher' if metric.higher_is_better else 'lower'} is better)"
-
-
-_DEPTH = 30
-
-
-def _log_where_sensible(axes: "Axes", values: pd.Series | np.ndarray) -> None:
-    """Use a logarithmic axis for a loss that is positive and falls by more than a factor of four."""
-    values = np.asarray(values)
-    if values.min() > 0 and values.max() > 4 * values.min():
-        axes.set_yscale("log")
-        # A curriculum's weighted loss may fall by many powers of ten: it leaves the axis rather than flatten the rest.
-        lowest = max(values.min(), np.median(values) / _DEPTH)
-        if lowest > values.min():
-            axes.set_ylim(bottom=lowest)
-        close = values.max() < 100 * lowest
-        axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 3.0, 5.0) if close else (1.0, 3.0)))
-        axes.yaxis.set_minor_locator(NullLocator())
 
 
 def _title(comparison: Comparison) -> str:

@@ -1,23 +1,24 @@
 """Which figures a comparison has, with captions, and how they are saved."""
 
 import re
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from matplotlib.figure import Figure
 
 from r2mae.evaluation.metrics import Metric
 from r2mae.report.analysis import Analysis
-from r2mae.report.charts import ratio_charts
 from r2mae.report.comparison import Comparison
 from r2mae.report.drawing import (
     drawn_ratios,
-    loss_curves,
+    lines_with_bands,
     reconstructions,
     score_against_ratio,
     score_by_scheme,
 )
-from r2mae.report.ratio_figure import scores_by_ratio
+from r2mae.report.panels import Panel, loss_panels, ratio_panels
 from r2mae.report.style import save_figure, svg
 from r2mae.report.wording import CONFIDENCE
 
@@ -32,26 +33,40 @@ class NamedFigure:
         Of its files, without suffix.
     title, caption : str
         In words: what it shows, and how to read it.
-    figure : Figure
-        The drawing.
+    draw : callable
+        Draws it.
+    panels : tuple of Panel
+        What it is drawn from, where it is lines over an axis: the page shows them as a chart instead.
     """
 
     name: str
     title: str
     caption: str
-    figure: Figure
+    draw: Callable[[], Figure]
+    panels: tuple[Panel, ...] = ()
 
 
 def comparison_figures(comparison: Comparison, analysis: Analysis) -> list[NamedFigure]:
-    """Draw every figure that the comparison has data for; those of the primary metric come first.
+    """Name every figure that the comparison has data for; those of the primary metric come first.
 
     Parameters
     ----------
     comparison, analysis
         What to draw.
     """
-    intervals = f" with {CONFIDENCE:.0%} intervals" if analysis.summary["n"].max() > 1 else ""
-    figures = []
+    figures = [*_score_figures(comparison, analysis), *_line_figures(comparison, analysis)]
+    examples = comparison.reconstructions
+    if examples is not None and len(examples.original):
+        caption = f"What the models of the first seed make of images with {examples.ratio:.0%} of their pixels hidden."
+        figures.append(NamedFigure("reconstructions", "Reconstructions", caption, partial(reconstructions, comparison)))
+    if any(len(ratios) for ratios in comparison.ratios.values()):
+        caption = "Share of the first seed's optimiser steps by mask ratio; a single line is a single ratio."
+        figures.append(NamedFigure("drawn_ratios", "Mask ratios drawn", caption, partial(drawn_ratios, comparison)))
+    return figures
+
+
+def _score_figures(comparison: Comparison, analysis: Analysis) -> Iterator[NamedFigure]:
+    intervals = f" with {CONFIDENCE:.0%} intervals" if _has_intervals(analysis) else ""
     for metric in analysis.metrics:
         choice = analysis.best_fixed.get(metric.name)
         caption = f"Diamonds are means of {metric.label}{intervals}"
@@ -59,34 +74,46 @@ def comparison_figures(comparison: Comparison, analysis: Analysis) -> list[Named
         if choice:
             way = "chosen without the seed it is scored on" if choice.held_out else "chosen on this very seed"
             caption += f"; dashed: the best fixed ratio, {way}"
-        drawing = score_by_scheme(comparison, analysis, metric)
+        draw = partial(score_by_scheme, comparison, analysis, metric)
         name = "score_by_scheme" + _suffix(analysis, metric)
-        figures.append(NamedFigure(name, f"Score by scheme: {metric.label}", f"{caption}.", drawing))
+        yield NamedFigure(name, f"Score by scheme: {metric.label}", f"{caption}.", draw)
     for metric in analysis.metrics:
         caption = (
             f"{metric.label.capitalize()} of fixed ratios (grey, each over its ratio) and of the other schemes: bars "
             f"run over the range of their ratios, at their mean. Diamonds are means{intervals}; those of schemes "
             "stand beside the axis, since they have no single ratio."
         )
-        drawing = score_against_ratio(comparison, analysis, metric)
+        draw = partial(score_against_ratio, comparison, analysis, metric)
         name = "score_against_ratio" + _suffix(analysis, metric)
-        figures.append(NamedFigure(name, f"Score against mask ratio: {metric.label}", caption, drawing))
-    if len(comparison.curves) and comparison.curves["loss"].notna().any():
-        caption = "Lines are means over seeds, bands run from the lowest to the highest seed. " if intervals else ""
+        yield NamedFigure(name, f"Score against mask ratio: {metric.label}", caption, draw)
+
+
+def _line_figures(comparison: Comparison, analysis: Analysis) -> Iterator[NamedFigure]:
+    if panels := tuple(ratio_panels(comparison, analysis)):
+        band = f", bands their {CONFIDENCE:.0%} intervals" if _has_intervals(analysis) else ""
+        caption = (
+            f"Lines are means over seeds{band}. At every ratio all models see the same frozen masks, so that one "
+            "ratio is one task for all."
+        )
+        draw = partial(lines_with_bands, comparison, panels)
+        yield NamedFigure("scores_by_ratio", "Scores by mask ratio of the evaluation", caption, draw, panels)
+    if panels := tuple(loss_panels(comparison)):
+        caption = (
+            "Lines are means over seeds, bands run from the lowest to the highest seed. "
+            if _has_intervals(analysis)
+            else ""
+        )
         caption += (
             "Training losses of different mask ratios, and those weighted by a curriculum (which may leave the axis "
             "below), are losses of different tasks; "
             "the validation loss is the same task for all."
         )
-        figures.append(NamedFigure("loss_curves", "Loss curves", caption, loss_curves(comparison)))
-    examples = comparison.reconstructions
-    if examples is not None and len(examples.original):
-        caption = f"What the models of the first seed make of images with {examples.ratio:.0%} of their pixels hidden."
-        figures.append(NamedFigure("reconstructions", "Reconstructions", caption, reconstructions(comparison)))
-    if any(len(ratios) for ratios in comparison.ratios.values()):
-        caption = "Share of the first seed's optimiser steps by mask ratio; a single line is a single ratio."
-        figures.append(NamedFigure("drawn_ratios", "Mask ratios drawn", caption, drawn_ratios(comparison)))
-    return figures
+        draw = partial(lines_with_bands, comparison, panels)
+        yield NamedFigure("loss_curves", "Loss curves", caption, draw, panels)
+
+
+def _has_intervals(analysis: Analysis) -> bool:
+    return bool(analysis.summary["n"].max() > 1)
 
 
 def _suffix(analysis: Analysis, metric: Metric) -> str:
@@ -95,8 +122,6 @@ def _suffix(analysis: Analysis, metric: Metric) -> str:
 
 def save_figures(comparison: Comparison, analysis: Analysis, folder: str | Path) -> list[Path]:
     """Write every figure as PNG and SVG, each file atomically; equal comparisons give equal files.
-
-    Scores by ratio are among them, which the report shows as charts.
 
     Parameters
     ----------
@@ -112,9 +137,7 @@ def save_figures(comparison: Comparison, analysis: Analysis, folder: str | Path)
     """
     paths: list[Path] = []
     for named in comparison_figures(comparison, analysis):
-        paths += save_figure(named.figure, folder, named.name)
-    if charts := ratio_charts(comparison, analysis):
-        paths += save_figure(scores_by_ratio(comparison, charts), folder, "scores_by_ratio")
+        paths += save_figure(named.draw(), folder, named.name)
     return paths
 
 

@@ -13,14 +13,13 @@ from markupsafe import Markup
 from r2mae.evaluation.metrics import Metric
 from r2mae.files import atomic_write
 from r2mae.report.analysis import Analysis, fixed_labels, to_json
-from r2mae.report.charts import Chart, Ink, inks_of, loss_chart, ratio_charts, themed
+from r2mae.report.charts import Chart, Ink, chart, inks_of, themed
 from r2mae.report.comparison import Comparison
 from r2mae.report.figures import NamedFigure, comparison_figures, inline_svg
 from r2mae.report.style import png
 from r2mae.report.wording import BEST_FIXED, CONFIDENCE, difference_places, interval, number
 
 _LARGEST_SVG = 300_000
-_LOSS_CURVES = "loss_curves"
 _WORDS = {"same": "is the best fixed"}
 
 
@@ -49,7 +48,7 @@ def render_report(comparison: Comparison, analysis: Analysis) -> str:
     )
     findings = to_json(comparison, analysis)
     figures = _figures(comparison, analysis)
-    panels = [panel.data() for figure in figures if isinstance(figure, Chart) for panel in figure.panels]
+    areas = [area.data for figure in figures if isinstance(figure, Chart) for area in figure.areas]
     return environment.get_template("report.html.j2").render(
         title=comparison.title,
         headline=analysis.headline,
@@ -63,7 +62,7 @@ def render_report(comparison: Comparison, analysis: Analysis) -> str:
         choices=findings["best_fixed"] if len(fixed_labels(comparison)) > 1 else {},
         labels_of={metric.name: metric.label for metric in analysis.metrics},
         figures=figures,
-        panels=panels,
+        areas=areas,
         seeds=sorted(set(comparison.table["seed"])),
         config=_yaml(findings["config"]),
         environment=_yaml(findings["environment"]),
@@ -157,25 +156,20 @@ def _difference(analysis: Analysis, label: str, metric: Metric, against: str) ->
 
 
 def _figures(comparison: Comparison, analysis: Analysis) -> list[_Placed | Chart]:
-    """Order figures and charts: scores, scores by ratio, loss curves, examples, ratios."""
-    figures: list[_Placed | Chart] = []
-    last_score = 0
+    inks, figures = inks_of(comparison), list[_Placed | Chart]()
     for named in comparison_figures(comparison, analysis):
-        if named.name == _LOSS_CURVES:
-            chart = loss_chart(comparison, named.title, named.caption)
-            figures += [chart] if chart.panels else []  # there are none if every loss is infinite
+        if named.panels:
+            figures.append(chart(named.name, named.title, named.caption, named.panels, inks))
         else:
             figures.append(_placed(named))
-        if named.name.startswith("score_"):
-            last_score = len(figures)
-    figures[last_score:last_score] = ratio_charts(comparison, analysis)
     return figures
 
 
 def _placed(named: NamedFigure) -> _Placed:
-    image = Markup(themed(inline_svg(named.figure, named.name)))
+    figure = named.draw()
+    image = Markup(themed(inline_svg(figure, named.name)))
     if len(image) > _LARGEST_SVG:
-        source = "data:image/png;base64," + b64encode(png(named.figure)).decode()
+        source = "data:image/png;base64," + b64encode(png(figure)).decode()
         image = Markup('<img class="plot" alt="{}" src="{}">').format(named.title, source)
     return _Placed(named.name, named.title, named.caption, named.name != "reconstructions", image)
 

@@ -39,17 +39,15 @@
     }
   }
 
-  // Charts: the pointer or the arrow keys read values; the legend hides and shows lines.
+  // Charts: the pointer, a finger or the arrow keys read values; the legend hides and shows lines.
   const shown = 10;
   const text = (value) => String(Number(value.toPrecision(4))).replace("-", "\u2212");
-  const spread = (line, i) =>
-    line.low[i] === null || line.low[i] === line.high[i] ? "" : `${text(line.low[i])} to ${text(line.high[i])}`;
+  const nearest = (places, distance) => places.reduce((best, i) => (distance(i) < distance(best) ? i : best));
+  const within = (places, i) => places[Math.min(Math.max(i, 0), places.length - 1)];
 
-  const reader = (panel) => {
-    const area = document.getElementById(panel.name);
-    const figure = area.closest("figure");
-    const groups = panel.lines.map((line) =>
-      [...area.querySelectorAll(".series")].find((group) => group.dataset.label === line.label));
+  const reader = ({ name, x_label, x, across, lines }) => {
+    const area = document.getElementById(name);
+    const groups = [...area.querySelectorAll(".series")]; // as many as lines, in their order
     const cursor = area.appendChild(make("div", "cursor"));
     const tip = area.appendChild(make("div", "tip"));
     tip.setAttribute("role", "status");
@@ -57,91 +55,84 @@
     area.tabIndex = 0;
     area.setAttribute("role", "application");
     area.setAttribute("aria-label", `${area.getAttribute("aria-label")} Arrow keys read its values.`);
-    let at = -1;
-    let near = -1;
+    let at = 0; // which point
+    let near = 0; // which line
 
-    const across = (x) => (x - panel.x_range[0]) / (panel.x_range[1] - panel.x_range[0]);
-    const down = (y) => {
-      const [low, high] = panel.y_range;
-      return panel.log ? Math.log(high / Math.max(y, low / 10)) / Math.log(high / low) : (high - y) / (high - low);
-    };
-    const visible = () => panel.lines.map((_, i) => i).filter((i) => !groups[i].hasAttribute("hidden"));
+    // The lines that can be read at a point, from the top; and the points that have such lines.
+    const readable = (i, j) => lines[i].mean[j] !== null && !groups[i].hasAttribute("hidden");
+    const linesAt = (j) =>
+      [...lines.keys()].filter((i) => readable(i, j)).sort((a, b) => lines[b].mean[j] - lines[a].mean[j]);
+    const points = () => [...x.keys()].filter((j) => lines.some((_, i) => readable(i, j)));
+
     const hide = () => {
       cursor.hidden = tip.hidden = true;
       area.classList.remove("reading");
     };
+    const entry = (i) => {
+      const { label, mean, low, high } = lines[i];
+      const element = make("div", i === near ? "ink near" : "ink");
+      element.style.cssText = groups[i].style.cssText;
+      element.append(make("span", "chip"), `${label}: ${text(mean[at])}`);
+      const spread = i === near && low[at] !== null && low[at] !== high[at];
+      return spread ? [element, make("div", "ends", `${text(low[at])} to ${text(high[at])}`)] : [element];
+    };
     const show = () => {
-      const here = visible().filter((i) => panel.lines[i].mean[at] !== null);
-      if (!here.length) return hide();
-      const value = (i) => panel.lines[i].mean[at];
-      if (!here.includes(near)) near = here[0];
-      const distance = (i) => Math.abs(down(value(i)) - down(value(near)));
-      const listed = here.sort((a, b) => distance(a) - distance(b)).slice(0, shown).sort((a, b) => value(b) - value(a));
-      tip.replaceChildren(make("div", "", `${panel.x_label} ${text(panel.x[at])}`));
-      for (const i of listed) {
-        const line = panel.lines[i];
-        const entry = make("div", i === near ? "ink near" : "ink");
-        entry.style.cssText = groups[i].style.cssText;
-        entry.append(make("span", "chip"), `${line.label}: ${text(value(i))}`);
-        tip.append(entry);
-        if (i === near && spread(line, at)) tip.append(make("div", "ends", spread(line, at)));
-      }
+      const here = linesAt(at);
+      if (!here.includes(near)) [near] = here;
+      const distance = (i) => Math.abs(lines[i].down[at] - lines[near].down[at]);
+      const listed = new Set([...here].sort((a, b) => distance(a) - distance(b)).slice(0, shown));
+      tip.replaceChildren(make("div", "", `${x_label} ${text(x[at])}`));
+      tip.append(...here.filter((i) => listed.has(i)).flatMap(entry));
       if (here.length > shown) tip.append(make("div", "", `and ${here.length - shown} further away`));
       groups.forEach((group, i) => group.classList.toggle("near", i === near));
       area.classList.add("reading");
-      const place = across(panel.x[at]);
-      cursor.style.left = `${100 * place}%`;
-      tip.style.left = place < 0.5 ? `calc(${100 * place}% + 0.6rem)` : "auto";
-      tip.style.right = place < 0.5 ? "auto" : `calc(${100 * (1 - place)}% + 0.6rem)`;
-      tip.style.maxWidth = `calc(${100 * Math.max(place, 1 - place)}% - 0.4rem)`;
+      const left = across[at] / 10;
+      cursor.style.left = `${left}%`;
+      tip.style.left = left < 50 ? `calc(${left}% + 0.6rem)` : "auto";
+      tip.style.right = left < 50 ? "auto" : `calc(${100 - left}% + 0.6rem)`;
+      tip.style.maxWidth = `calc(${Math.max(left, 100 - left)}% - 0.4rem)`;
       cursor.hidden = tip.hidden = false;
-      return undefined;
     };
-    const places = () =>
-      panel.x.map((_, j) => j).filter((j) => visible().some((i) => panel.lines[i].mean[j] !== null));
 
     const point = (event) => {
       const frame = area.getBoundingClientRect();
-      const x = (event.clientX - frame.left) / frame.width;
-      const y = (event.clientY - frame.top) / frame.height;
-      const candidates = places();
-      if (!candidates.length) return hide();
-      at = candidates.reduce((best, j) =>
-        (Math.abs(across(panel.x[j]) - x) < Math.abs(across(panel.x[best]) - x) ? j : best));
-      const here = visible().filter((i) => panel.lines[i].mean[at] !== null);
-      const gap = (i) => Math.abs(down(panel.lines[i].mean[at]) - y);
-      near = here.reduce((best, i) => (gap(i) < gap(best) ? i : best));
-      return show();
+      const places = points();
+      if (!places.length) return;
+      const left = (1000 * (event.clientX - frame.left)) / frame.width;
+      const top = (1000 * (event.clientY - frame.top)) / frame.height;
+      at = nearest(places, (j) => Math.abs(across[j] - left));
+      near = nearest(linesAt(at), (i) => Math.abs(lines[i].down[at] - top));
+      show();
     };
     area.addEventListener("pointermove", point);
-    area.addEventListener("pointerdown", point);
-    area.addEventListener("pointerleave", hide);
+    area.addEventListener("pointerdown", (event) => {
+      area.focus({ preventScroll: true }); // so that values stay under a lifted finger until it taps elsewhere
+      point(event);
+    });
+    area.addEventListener("pointerleave", (event) => event.pointerType === "mouse" && hide());
+    area.addEventListener("pointercancel", hide);
     area.addEventListener("blur", hide);
     area.addEventListener("keydown", (event) => {
       const steps = { ArrowLeft: -1, ArrowRight: 1, PageUp: -10, PageDown: 10, Home: -Infinity, End: Infinity };
-      const candidates = places();
-      if (event.key === "Escape") return hide();
-      if (!candidates.length || event.ctrlKey || event.altKey || event.metaKey) return undefined;
+      const places = points();
+      if (event.key === "Escape") hide();
+      if (!places.length || event.ctrlKey || event.altKey || event.metaKey) return;
       if (event.key in steps) {
-        const from = tip.hidden ? -1 : candidates.indexOf(at);
-        const to = tip.hidden && event.key !== "End" ? 0 : from + steps[event.key];
-        at = candidates[Math.min(Math.max(to, 0), candidates.length - 1)];
+        const first = tip.hidden && event.key !== "End"; // the first key shows the first point
+        at = first ? places[0] : within(places, places.indexOf(at) + steps[event.key]);
       } else if (event.key === "ArrowUp" || event.key === "ArrowDown") {
-        if (tip.hidden) at = candidates[0];
-        const here = visible().filter((i) => panel.lines[i].mean[at] !== null);
-        here.sort((a, b) => panel.lines[b].mean[at] - panel.lines[a].mean[at]);
-        const to = here.indexOf(near) + (event.key === "ArrowUp" ? -1 : 1);
-        near = here[Math.min(Math.max(to, 0), here.length - 1)];
+        if (tip.hidden) [at] = places;
+        const here = linesAt(at);
+        near = within(here, here.indexOf(near) + (event.key === "ArrowUp" ? -1 : 1));
       } else {
-        return undefined;
+        return;
       }
       event.preventDefault();
-      return show();
+      show();
     });
-    figure.addEventListener("legend", hide);
   };
 
-  for (const panel of JSON.parse(document.getElementById("panels").textContent)) reader(panel);
+  for (const area of JSON.parse(document.getElementById("areas").textContent)) reader(area);
   for (const item of document.querySelectorAll(".legend li")) {
     const figure = item.closest("figure");
     const button = make("button");
@@ -156,17 +147,6 @@
       for (const group of figure.querySelectorAll(".series")) {
         if (group.dataset.label === item.dataset.label) group.toggleAttribute("hidden", !on);
       }
-      figure.dispatchEvent(new CustomEvent("legend"));
     });
   }
-
-  // On paper everything is unfolded.
-  let folded = [];
-  addEventListener("beforeprint", () => {
-    folded = [...document.querySelectorAll("details:not([open])")];
-    for (const fold of folded) fold.open = true;
-  });
-  addEventListener("afterprint", () => {
-    for (const fold of folded) fold.open = false;
-  });
 })();
