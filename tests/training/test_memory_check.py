@@ -14,10 +14,10 @@ from r2mae.images.batches import ImageBatches
 from r2mae.images.config import ImagesConfig
 from r2mae.images.wing import WING
 from r2mae.text.config import TextConfig
-from r2mae.training import devices, room
+from r2mae.training import devices, memory_check
 from r2mae.training.config import RunConfig
 from r2mae.training.loop import fit
-from r2mae.training.room import check_room, model_bytes
+from r2mae.training.memory_check import check_fits_memory, model_bytes
 
 ARCHITECTURE = {"model": "mlp", "shape": [8, 8, 1], "hidden": 16, "latent": 4, "exact": False}
 
@@ -36,7 +36,7 @@ def test_the_bytes_of_a_model() -> None:
 @pytest.mark.parametrize("sizes", [{"hidden": 2**31 - 1}, {"latent": 10**9}, {"hidden": 10**30}, {"hidden": 2**40}])
 def test_a_model_that_does_not_fit(sizes: dict[str, int]) -> None:
     with pytest.raises(UserError, match=r"free: make it smaller|no model of these sizes can be made"):
-        check_room(ImagesConfig(data="digits", device="cpu"), WING, data(**sizes))
+        check_fits_memory(ImagesConfig(data="digits", device="cpu"), WING, data(**sizes))
 
 
 def test_it_is_found_before_anything_is_written(tmp_path: Path) -> None:
@@ -48,15 +48,15 @@ def test_it_is_found_before_anything_is_written(tmp_path: Path) -> None:
 
 def test_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     config = ImagesConfig(data="digits", device="cpu")
-    check_room(replace(config, batch_size=1 << 16), WING, data())
+    check_fits_memory(replace(config, batch_size=1 << 16), WING, data())
     with pytest.raises(UserError, match=r"goes over the 100 training samples 1,000,000 times"):
-        check_room(replace(config, batch_size=10**8), WING, data())
+        check_fits_memory(replace(config, batch_size=10**8), WING, data())
     with pytest.raises(UserError, match=r"goes over the 100 training samples"):
-        check_room(replace(config, batch_size=10**8, accumulate=10**7), WING, data())
-    monkeypatch.setattr(room, "available_memory", lambda: 10**7)
+        check_fits_memory(replace(config, batch_size=10**8, accumulate=10**7), WING, data())
+    monkeypatch.setattr(memory_check, "available_memory", lambda: 10**7)
     with pytest.raises(UserError, match=r"65,536 samples at a time take at least .* lower --batch-size, or split it"):
-        check_room(replace(config, batch_size=1 << 16), WING, data())
-    check_room(replace(config, batch_size=1 << 16, accumulate=64), WING, data())
+        check_fits_memory(replace(config, batch_size=1 << 16), WING, data())
+    check_fits_memory(replace(config, batch_size=1 << 16, accumulate=64), WING, data())
 
 
 @pytest.mark.parametrize(
@@ -106,4 +106,4 @@ def test_a_model_that_looks_at_its_numbers_while_it_is_made_is_let_through() -> 
             [float(value) for value in torch.linspace(0, 0.1, 3)]  # as models with stochastic depth do
             return super().build(architecture)
 
-    check_room(ImagesConfig(data="digits"), Wing(), data())
+    check_fits_memory(ImagesConfig(data="digits"), Wing(), data())
