@@ -4,6 +4,10 @@ The paper's (appendix "RoBERTa models"): 5 epochs, learning rate 2e-5, batch siz
 rest it says nothing, and this is ours: AdamW, linear decay after 6 % of warm-up (as RoBERTa was fine-tuned), weight
 decay 0.01, gradients clipped at 1, 128 tokens, and the head of ``AutoModelForSequenceClassification``. The model of
 the last step is measured: to choose among epochs by the held-out examples would favour whoever fluctuates more.
+
+The loop is its own: it learns labels and hides nothing, cuts a batch by the lengths of its examples, and may start from
+a model in memory, without a run folder. It shares the order of the data and the schedule with the loop of pretraining.
+What can be resumed are whole runs: see :mod:`r2mae.text.finetune_cache`.
 """
 
 import time
