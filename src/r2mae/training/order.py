@@ -31,8 +31,8 @@ class Share(NamedTuple):
 class BatchOrder(Sampler[Any]):
     """The share of every micro-batch of a run, beginning wherever the run goes on.
 
-    The samples form one endless row: a keyed permutation of the data set for epoch 0, then one for epoch 1, and so
-    on. Optimiser step t takes the samples ``t * batch_size`` to ``(t + 1) * batch_size`` of the row: all batches are
+    The samples form one endless sequence: a keyed permutation of the data set for epoch 0, then one for epoch 1, and so
+    on. Optimiser step t takes the samples ``t * batch_size`` to ``(t + 1) * batch_size`` of it: all batches are
     full, each sample comes once an epoch, and a data set smaller than a batch is no special case.
 
     Parameters
