@@ -97,12 +97,10 @@ def evict(path: Path) -> None:
 
 def read(path: Path, batch_size: int, workers: int, batches: int | None, *, evicted: bool) -> Pass:
     """Read every cell once, in the order of training."""
-    from torch.utils.data import DataLoader
-
     from r2mae.cells.batches import CellBatches
     from r2mae.cells.table import load_cells
     from r2mae.masking import Key
-    from r2mae.training.loop import _as_is, _Indexed
+    from r2mae.training.loader import make_loader
     from r2mae.training.order import BatchOrder
 
     torch.set_num_threads(1)
@@ -114,7 +112,7 @@ def read(path: Path, batch_size: int, workers: int, batches: int | None, *, evic
     evict(path)
     steps = len(cells) // batch_size if batches is None else batches
     order = BatchOrder(len(cells), batch_size, steps, Key.root(0))
-    loader: Any = DataLoader(_Indexed(cells), batch_sampler=order, collate_fn=_as_is, num_workers=workers)
+    loader = make_loader(cells, order, Key.root(0), workers=workers)
     peaks: dict[int, float] = {}
     began = time.perf_counter()
     for number, batch in enumerate(loader):

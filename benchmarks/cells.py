@@ -39,7 +39,7 @@ class Batches:
     def __len__(self) -> int:
         return self.counts.shape[0]
 
-    def __getitems__(self, indices: Sequence[int] | np.ndarray) -> dict[str, torch.Tensor]:
+    def batch(self, indices: Sequence[int] | np.ndarray, key: Key) -> dict[str, torch.Tensor]:
         self.times.append(time.perf_counter())
         rows = self.counts[np.asarray(indices)]
         arrays = {"indptr": rows.indptr.astype(np.int64), "indices": rows.indices, "values": rows.data}

@@ -65,7 +65,7 @@ class Rows:
     def __len__(self) -> int:
         return len(self.tokens)
 
-    def __getitems__(self, indices: Sequence[int] | np.ndarray) -> torch.Tensor:
+    def batch(self, indices: Sequence[int] | np.ndarray, key: Key) -> torch.Tensor:
         self.times.append(time.perf_counter())
         return torch.from_numpy(self.tokens[np.asarray(indices)])
 

@@ -15,6 +15,7 @@ from r2mae.cells.config import CellsConfig
 from r2mae.cells.table import from_anndata
 from r2mae.cells.wing import WING
 from r2mae.errors import UserError
+from r2mae.masking.keys import Key
 from r2mae.training.task import Batches, Data, MovableBatches, rows_of
 
 needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
@@ -31,7 +32,7 @@ def test_a_batch_is_the_rows(make: Make, kind: type) -> None:
     batches = CellBatches(table, np.array([20, 3, 0, 7]))
     assert isinstance(batches, Batches)
     assert len(batches) == 4
-    batch = batches.__getitems__([2, 0, 2])
+    batch = batches.batch([2, 0, 2], Key.root(0))
     assert rows_of(batch) == 3
     assert batch["values"].dtype == torch.float32
     assert (batch["values"] > 0).all()
@@ -53,7 +54,7 @@ def test_batches_on_a_device_are_the_same(make: Make, device: str) -> None:
     here = CellBatches(table, rows)
     assert len(there) == len(here)
     for wanted in ([2, 0, 2], [4], np.arange(5)):
-        expected, found = here.__getitems__(wanted), there.__getitems__(wanted)
+        expected, found = here.batch(wanted, Key.root(0)), there.batch(wanted, Key.root(1))
         assert found.keys() == expected.keys()
         for name, value in found.items():
             assert value.device.type == device

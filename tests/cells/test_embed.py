@@ -19,6 +19,7 @@ from r2mae.cells.model import CountAutoencoder
 from r2mae.cells.table import from_anndata
 from r2mae.cells.task import GeneTask
 from r2mae.errors import UserError
+from r2mae.masking.keys import Key
 
 Make = Callable[..., anndata.AnnData]
 Write = Callable[..., Path]
@@ -103,7 +104,7 @@ def test_rows_are_embedded_a_part_at_a_time_in_evaluation_mode(make: Make) -> No
     table, model = from_anndata(make()), model_of()
     whole = embed_rows(GeneTask(12), model, table)
     assert model.training  # the mode of before
-    batch = CellBatches(table).__getitems__(np.arange(30))
+    batch = CellBatches(table).batch(np.arange(30), Key.root(0))
     np.testing.assert_allclose(whole, GeneTask(12).embed(model.eval(), batch), atol=1e-6)
     rows = np.array([4, 7, 8, 20, 29])
     np.testing.assert_allclose(embed_rows(GeneTask(12), model, table, rows, size=2), whole[rows], atol=1e-6)

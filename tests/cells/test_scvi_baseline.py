@@ -16,6 +16,7 @@ from r2mae.cells.evaluate import reconstruction_scores
 from r2mae.cells.scvi_baseline import train_scvi
 from r2mae.cells.table import CellTable
 from r2mae.errors import UserError
+from r2mae.masking.keys import Key
 
 CELLS, GENES = 150, 30
 CONFIG = CellsConfig(data="x", n_hidden=16, n_latent=4, epochs=3, batch_size=32, device="cpu")
@@ -62,7 +63,7 @@ def test_expected_shares_are_scvi_tools_own(table: CellTable) -> None:
     """With nothing hidden they are near the mean of what get_normalized_expression draws."""
     pytest.importorskip("scvi")
     trained = train_scvi(table, replace(CONFIG, epochs=60, lr=1e-2))
-    batch = CellBatches(table).__getitems__(np.arange(CELLS))
+    batch = CellBatches(table).batch(np.arange(CELLS), Key.root(0))
     share = trained.expected(batch, torch.tensor([], dtype=torch.int64))
     assert torch.allclose(share.sum(1), torch.ones(CELLS))
     drawn = trained.model.get_normalized_expression(n_samples=400, return_mean=True, return_numpy=True)

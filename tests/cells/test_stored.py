@@ -22,6 +22,9 @@ from r2mae.cells.counts import Counts, MemoryCounts
 from r2mae.cells.stored import StoredCounts, open_store, read_copy, write_copy
 from r2mae.cells.table import CellTable
 from r2mae.errors import UserError
+from r2mae.masking.keys import Key
+from r2mae.training.loader import KeyedBatches
+from r2mae.training.order import Share
 
 _DENSE = np.random.default_rng(0).poisson(0.1, (200, 50)).astype(np.float32)
 _DENSE[17:20] = 0
@@ -83,17 +86,6 @@ def test_types_are_kept(tmp_path: Path, kind: str) -> None:
     assert found.dtype.kind == np.dtype(kind).kind
 
 
-class _Plain:
-    def __init__(self, batches: CellBatches) -> None:
-        self.batches = batches
-
-    def __len__(self) -> int:
-        return len(self.batches)
-
-    def __getitems__(self, indices: list[int]) -> dict[str, np.ndarray]:
-        return self.batches.__getitems__(indices)
-
-
 @pytest.mark.skipif("fork" not in multiprocessing.get_all_start_methods(), reason="workers get pickled counts here")
 def test_workers_read_at_the_same_time(counts: StoredCounts) -> None:
     if counts.path.is_dir():
@@ -102,8 +94,8 @@ def test_workers_read_at_the_same_time(counts: StoredCounts) -> None:
     table = CellTable("x", counts, tuple("abc"), pd.DataFrame(index=range(200)), np.zeros(200, np.int64))
     order = np.random.default_rng(1).integers(0, 200, (40, 16))
     loader = DataLoader(
-        _Plain(CellBatches(table)),  # type: ignore[arg-type]
-        batch_sampler=order.tolist(),
+        KeyedBatches(CellBatches(table), Key.root(0)),
+        batch_sampler=[Share(rows, 0, 0) for rows in order],
         collate_fn=_same,
         num_workers=2,
         multiprocessing_context="fork",

@@ -146,7 +146,7 @@ class _Batches:
     def __len__(self) -> int:
         return len(self.counts)
 
-    def __getitems__(self, indices: np.ndarray) -> dict[str, torch.Tensor]:
+    def batch(self, indices: np.ndarray, key: Key) -> dict[str, torch.Tensor]:
         return batch_of(self.counts[indices])
 
 

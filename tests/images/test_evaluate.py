@@ -10,6 +10,7 @@ from r2mae.images.batches import ImageBatches, ImageData, load_data
 from r2mae.images.config import ImagesConfig
 from r2mae.images.evaluate import RATIOS, clean_mse, complete, embed_set, evaluate
 from r2mae.images.wing import WING
+from r2mae.masking.keys import Key
 
 
 @pytest.fixture
@@ -31,8 +32,8 @@ def test_batches_are_rows_of_one_array() -> None:
     images = np.arange(5 * 2 * 3, dtype=np.uint8).reshape(5, 2, 3, 1)
     batches = ImageBatches(images, np.array([4, 2, 0]))
     assert len(batches) == 3
-    assert batches.__getitems__([1, 2]).tolist() == [images[2].ravel().tolist(), images[0].ravel().tolist()]
-    assert batches.__getitems__(np.array([0])).dtype == torch.uint8
+    assert batches.batch([1, 2], Key.root(0)).tolist() == [images[2].ravel().tolist(), images[0].ravel().tolist()]
+    assert batches.batch(np.array([0]), Key.root(0)).dtype == torch.uint8
 
 
 def test_validation_images_are_held_out_of_training(config: ImagesConfig) -> None:

@@ -9,7 +9,6 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch.utils.data import DataLoader, Dataset
 
 from r2mae.errors import UserError
 from r2mae.masking.keys import Key
@@ -17,9 +16,11 @@ from r2mae.text.batches import TextData, TokenBatches, load_data, split_data
 from r2mae.text.config import TextConfig
 from r2mae.text.store import TokenStore, open_store
 from r2mae.text.tokenizer import TextTokenizer, load_tokenizer, tokenizer_of, train_bpe
+from r2mae.training.loader import make_loader
 from r2mae.training.order import BatchOrder
 from r2mae.training.task import Batches, Data
 
+KEY = Key.root(0)  # rows are packed as they are, whatever it is
 TEXTS = [f"{number}: " + " ".join(f"word{number * step % 7}" for step in range(number % 23)) for number in range(60)]
 
 
@@ -56,51 +57,34 @@ def test_rows_are_the_packed_stream(store: TokenStore, chosen: list[int], length
     assert batches.tokens == len(whole) == len(batches) * length + batches.dropped
     assert 0 <= batches.dropped < length
     rows = whole[: len(batches) * length].reshape(-1, length)
-    every = batches.__getitems__(np.arange(len(batches)))
+    every = batches.batch(np.arange(len(batches)), KEY)
     assert every.dtype == torch.int64
     assert np.array_equal(every.numpy(), rows)
     if len(batches):
         picked = data.draw(st.lists(st.integers(0, len(batches) - 1), max_size=8))
-        assert np.array_equal(batches.__getitems__(picked).numpy(), rows[picked])
+        assert np.array_equal(batches.batch(picked, KEY).numpy(), rows[picked])
 
 
 def test_all_documents_by_default(store: TokenStore) -> None:
     batches = TokenBatches(store, 16)
     assert batches.documents == len(TEXTS)
-    every = batches.__getitems__(range(len(batches)))
+    every = batches.batch(range(len(batches)), KEY)
     assert np.array_equal(every.numpy().ravel(), store.tokens[: every.numel()])
     assert isinstance(batches, Batches)
     for row in (-1, len(batches)):
         with pytest.raises(IndexError):
-            batches.__getitems__([row])
-
-
-class Whole(Dataset):
-    """Lets a loader fetch whole batches by index, as the training loop does."""
-
-    def __init__(self, batches: TokenBatches) -> None:
-        self.batches = batches
-
-    def __getitems__(self, indices: np.ndarray) -> torch.Tensor:
-        return self.batches.__getitems__(indices)
-
-
-def as_is(batch: torch.Tensor) -> torch.Tensor:
-    return batch
+            batches.batch([row], KEY)
 
 
 def test_loaders_of_any_number_of_processes_agree(store: TokenStore) -> None:
     batches = TokenBatches(store, 8, np.arange(0, len(TEXTS), 2))
     order = BatchOrder(len(batches), 4, 6, Key.root(0))
-    loaded = [
-        list(DataLoader(Whole(batches), batch_sampler=order, collate_fn=as_is, num_workers=workers))
-        for workers in (0, 2)
-    ]
+    loaded = [list(make_loader(batches, order, KEY, workers=workers)) for workers in (0, 2)]
     assert len(loaded[0]) == 6
     assert all(torch.equal(one, other) for one, other in zip(*loaded, strict=True))
     state = pickle.dumps(TokenBatches(store, 8))
     assert len(state) < 3000  # no tokens travel with it
-    assert torch.equal(pickle.loads(state).__getitems__([3]), TokenBatches(store, 8).__getitems__([3]))
+    assert torch.equal(pickle.loads(state).batch([3], KEY), TokenBatches(store, 8).batch([3], KEY))
 
 
 def config(corpus: Path, **changes: object) -> TextConfig:
@@ -190,7 +174,7 @@ def test_real_text(shared_data: Path) -> None:
     assert data.validation is not None
     assert len(data.store) == 60
     assert data.validation.documents == 6
-    rows = data.train.__getitems__(np.arange(len(data.train)))
+    rows = data.train.batch(np.arange(len(data.train)), KEY)
     assert rows.shape == (len(data.train), 128)
     assert (rows == 0).sum() == data.train.documents  # no document begins in the few tokens that are dropped
     assert not torch.isin(rows, torch.tensor([1, 3, 50264])).any()

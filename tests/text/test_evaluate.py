@@ -59,7 +59,7 @@ def built(data: TextData) -> tuple[TokenTask, MaskedLanguageModel]:
 
 def rows(data: TextData) -> Tensor:
     assert data.validation is not None
-    return data.validation.__getitems__(np.arange(len(data.validation)))
+    return data.validation.batch(np.arange(len(data.validation)), Key.root(0))
 
 
 def test_curve(config: TextConfig, data: TextData) -> None:
@@ -117,7 +117,7 @@ def test_a_model_that_knows_the_answer(data: TextData) -> None:
         def __len__(self) -> int:
             return 5
 
-        def __getitems__(self, indices: np.ndarray) -> Tensor:
+        def batch(self, indices: np.ndarray, key: Key) -> Tensor:
             return torch.full((len(indices), 24), 300)
 
     with torch.no_grad():
@@ -138,7 +138,7 @@ def test_at_most_so_many_sequences_spread_evenly(data: TextData) -> None:
         def __len__(self) -> int:
             return 1001
 
-        def __getitems__(self, indices: np.ndarray) -> Tensor:
+        def batch(self, indices: np.ndarray, key: Key) -> Tensor:
             asked.extend(indices.tolist())
             return rows(data)[: len(indices)]
 
@@ -156,7 +156,7 @@ def test_nothing_to_measure_on(data: TextData) -> None:
         def __len__(self) -> int:
             return 2
 
-        def __getitems__(self, indices: np.ndarray) -> Tensor:
+        def batch(self, indices: np.ndarray, key: Key) -> Tensor:
             return torch.full((len(indices), 24), data.tokenizer.eos_id)
 
     with pytest.raises(UserError, match="hold no token that can be hidden"):

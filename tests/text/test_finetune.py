@@ -118,7 +118,7 @@ def test_equal_to_a_plain_loop_over_the_stock_model(
     plain = [p for p in start.parameters() if p.ndim == 1]
     optimizer = torch.optim.AdamW([{"params": decayed, "weight_decay": 30.0}, {"params": plain, "weight_decay": 0.0}])
     start.train()
-    for step, rows in enumerate(BatchOrder(192, 32, steps, Key.root(5).fold("glue", "sst2"))):
+    for step, (rows, _, _) in enumerate(BatchOrder(192, 32, steps, Key.root(5).fold("glue", "sst2"))):
         for group in optimizer.param_groups:
             group["lr"] = lr * learning_rate_factor(step, steps, "linear", 0.06)
         batch = train.batch(rows, torch.device("cpu"))

@@ -192,7 +192,7 @@ class Rows:
     def __len__(self) -> int:
         return 64
 
-    def __getitems__(self, indices: Sequence[int] | np.ndarray) -> torch.Tensor:
+    def batch(self, indices: Sequence[int] | np.ndarray, key: Key) -> torch.Tensor:
         first = torch.as_tensor(np.asarray(indices))[:, None]
         return (first + torch.arange(LENGTH)) % 55 + 4
 
@@ -252,11 +252,11 @@ def test_a_run_that_was_cut_off_ends_with_the_same_bytes(tmp_path: Path) -> None
     class Cut(Rows):
         served = 0
 
-        def __getitems__(self, indices: Any) -> torch.Tensor:
+        def batch(self, indices: Any, key: Key) -> torch.Tensor:
             self.served += 1
             if self.served > 6:
                 raise Off
-            return super().__getitems__(indices)
+            return super().batch(indices, key)
 
     class CutData(Data):
         train = Cut()

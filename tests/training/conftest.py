@@ -15,6 +15,7 @@ from r2mae.evaluation.metrics import Metric
 from r2mae.images.batches import ImageBatches
 from r2mae.images.task import PixelTask
 from r2mae.masking.defaults import RatioDefaults
+from r2mae.masking.keys import Key, uniforms
 from r2mae.training.config import RunConfig
 
 
@@ -27,9 +28,18 @@ class ToyConfig(RunConfig):
     data: str = "noise"
     samples: int = 100
     dropout: float = 0.0
+    dimmed: bool = False
     lr: float = 1e-2
     batch_size: int = 20
     save_every: int = 7
+
+
+class DimmedBatches(ImageBatches):
+    """Images, each made darker by a number of its own that is drawn with the key."""
+
+    def batch(self, indices: Any, key: Key) -> Tensor:
+        light = torch.from_numpy(uniforms(key, len(indices)))[:, None]
+        return (super().batch(indices, key) * light).to(torch.uint8)
 
 
 class ToyModel(nn.Module):
@@ -62,10 +72,10 @@ class ToyWing:
     def load(self, config: ToyConfig) -> Any:
         images = np.random.default_rng(0).integers(0, 256, (config.samples, 3, 4, 1), dtype=np.uint8)
         held_out = round(config.validation * config.samples)
-        rows = np.arange(config.samples)
+        rows, batches = np.arange(config.samples), DimmedBatches if config.dimmed else ImageBatches
         return SimpleNamespace(
-            train=ImageBatches(images, rows[held_out:]),
-            validation=ImageBatches(images, rows[:held_out]) if held_out else None,
+            train=batches(images, rows[held_out:]),
+            validation=batches(images, rows[:held_out]) if held_out else None,
             architecture={"pixels": 12, "dropout": config.dropout},
         )
 

@@ -42,8 +42,9 @@ def train(out: Path, options: dict[str, Any], launcher: tuple[str, ...] = (sys.e
         {"scheme": "mdlm", "ema": 0.9, "schedule": "cosine"},
         {"scheme": "r2mae-cl", "accumulate": 2, "clip": 0.5},
         {"per": "sample", "validation": 0.2, "validate_every": 5},
+        {"dimmed": True, "accumulate": 2},
     ],
-    ids=["mdlm, average", "curriculum, accumulation, clipping", "per sample, validation"],
+    ids=["mdlm, average", "curriculum, accumulation, clipping", "per sample, validation", "batches that draw"],
 )
 def test_two_processes_equal_one(
     tmp_path: Path, wing: ToyWing, options: dict[str, Any], weights_of: Callable[[Path], dict[str, torch.Tensor]]

@@ -13,6 +13,7 @@ from r2mae.images.config import ImagesConfig
 from r2mae.images.evaluate import evaluate
 from r2mae.images.task import PixelTask
 from r2mae.images.wing import WING
+from r2mae.masking.keys import Key
 from r2mae.training.folder import RunFolder
 from r2mae.training.loop import fit
 from r2mae.training.recalibrate import (
@@ -49,7 +50,7 @@ def test_first_layer_has_the_mean_and_variance_of_its_inputs() -> None:
     data = images(256)  # one batch
     found = estimate_statistics(task, model, data)
     with torch.no_grad():
-        first = model.encoder[0](data.__getitems__(np.arange(256)).float() / 255)
+        first = model.encoder[0](data.batch(np.arange(256), Key.root(0)).float() / 255)
     torch.testing.assert_close(found["encoder.1.running_mean"], first.mean(0), rtol=1e-4, atol=1e-5)
     torch.testing.assert_close(found["encoder.1.running_var"], first.var(0), rtol=1e-4, atol=1e-5)
 

@@ -29,7 +29,7 @@ class CellBatches:
     """
 
     def __init__(self, table: CellTable, rows: np.ndarray | None = None) -> None:
-        self.counts, self.batch = table.counts, table.batch
+        self.counts, self._batch = table.counts, table.batch
         self.rows = rows
 
     def __repr__(self) -> str:
@@ -39,8 +39,8 @@ class CellBatches:
         """Return the number of cells."""
         return self.counts.shape[0] if self.rows is None else len(self.rows)
 
-    def __getitems__(self, indices: Sequence[int] | np.ndarray) -> dict[str, Tensor]:
-        """Return these cells in CSR form, counts above zero alone.
+    def batch(self, indices: Sequence[int] | np.ndarray, key: Key) -> dict[str, Tensor]:
+        """Return these cells in CSR form, counts above zero alone, as they are, whatever the key.
 
         Returns
         -------
@@ -56,7 +56,7 @@ class CellBatches:
             "indptr": torch.from_numpy(found.indptr.astype(np.int64)),
             "indices": torch.from_numpy(found.indices),
             "values": torch.from_numpy(found.data.astype(np.float32, copy=False)),
-            "batch": torch.from_numpy(self.batch[rows]),
+            "batch": torch.from_numpy(self._batch[rows]),
         }
 
     def on_device(self, device: torch.device) -> "CellBatches | DeviceBatches":
@@ -70,7 +70,7 @@ class CellBatches:
         entries = sum(int(block.nnz) for _, block in chunks(self.counts))
         if ENTRY * entries > torch.cuda.mem_get_info(device)[0] // 4:
             return self
-        return DeviceBatches(self.counts.rows(rows), self.batch[rows], device)
+        return DeviceBatches(self.counts.rows(rows), self._batch[rows], device)
 
 
 class DeviceBatches:
@@ -97,8 +97,8 @@ class DeviceBatches:
         """Return the number of cells."""
         return len(self._batch)
 
-    def __getitems__(self, indices: Sequence[int] | np.ndarray) -> dict[str, Tensor]:
-        """Return these cells, as :meth:`CellBatches.__getitems__`."""
+    def batch(self, indices: Sequence[int] | np.ndarray, key: Key) -> dict[str, Tensor]:
+        """Return these cells, as :meth:`CellBatches.batch`."""
         rows, device = np.asarray(indices, dtype=np.int64), self._values.device
         indptr = np.zeros(len(rows) + 1, dtype=np.int64)
         np.cumsum(self._starts[rows + 1] - self._starts[rows], out=indptr[1:])

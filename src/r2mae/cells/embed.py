@@ -22,7 +22,7 @@ from r2mae.cells.stored import opened
 from r2mae.cells.table import CellTable, load_cells, tell
 from r2mae.errors import UserError, unknown
 from r2mae.files import write_arrays
-from r2mae.training.validation import evaluating, to_device
+from r2mae.training.validation import EVALUATION_KEY, evaluating, to_device
 
 if TYPE_CHECKING:
     from torch import nn
@@ -40,7 +40,7 @@ def batches_of(
     batches = CellBatches(table, rows)
     for first in range(0, len(batches), size):
         places = np.arange(first, min(first + size, len(batches)))
-        yield to_device(batches.__getitems__(places), device)
+        yield to_device(batches.batch(places, EVALUATION_KEY.rows(first)), device)
 
 
 def embed_rows(

@@ -29,7 +29,7 @@ from r2mae.masking.keys import Key, permutation
 from r2mae.masking.masks import column_mask
 from r2mae.training.recalibrate import at_ratios, recalibrated
 from r2mae.training.task import Batches
-from r2mae.training.validation import evaluating, to_device
+from r2mae.training.validation import EVALUATION_KEY, evaluating, to_device
 
 if TYPE_CHECKING:
     from r2mae.cells.batches import CellData
@@ -260,7 +260,7 @@ def reconstruction(
     sums, counts = np.zeros(len(ratios)), np.zeros(len(ratios))
     for first in range(0, len(cells), _BATCH):
         rows = np.arange(first, min(first + _BATCH, len(cells)))
-        batch = to_device(cells.__getitems__(rows), device)
+        batch = to_device(cells.batch(rows, EVALUATION_KEY.rows(first)), device)
         measured = log_normalized(batch, genes)
         for place, ratio in enumerate(ratios):
             if prepare is not None:

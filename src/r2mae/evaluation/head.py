@@ -1,4 +1,8 @@
-"""The paper's linear probe: a new linear layer on frozen features (appendix, MNIST, Evaluation)."""
+"""The paper's linear probe: a new linear layer on frozen features (appendix, MNIST, Evaluation).
+
+It has a loop of its own, of three lines and a gradient that is written out: it takes seconds, so that there is nothing
+to resume, and `evaluation/` knows nothing of `training/`.
+"""
 
 from dataclasses import dataclass
 

@@ -18,6 +18,7 @@ from r2mae.images.evaluate import Probe, clean_mse, embed_set, has_classes, mask
 from r2mae.images.task import PixelTask, scaled
 from r2mae.masking.keys import Key, permutation
 from r2mae.training.task import Corrupted, Output
+from r2mae.training.validation import EVALUATION_KEY
 
 _BATCH = 4096
 _WIDEST = 4096  # numbers of an image up to which the covariance is formed; wider ones take as many images at most
@@ -182,14 +183,14 @@ def _flat(images: ImageSet) -> np.ndarray:
 
 
 def _floats(images: ImageSet) -> Float32[np.ndarray, "n pixels"]:
-    made: np.ndarray = scaled(ImageBatches(images.images).__getitems__(np.arange(len(images)))).numpy()
+    made: np.ndarray = scaled(ImageBatches(images.images).batch(np.arange(len(images)), EVALUATION_KEY)).numpy()
     return made
 
 
 def _parts(images: ImageBatches, rows: np.ndarray) -> Iterator[Float32[np.ndarray, "batch pixels"]]:
     """Give images as floats, a batch at a time."""
     for first in range(0, len(rows), _BATCH):
-        yield scaled(images.__getitems__(rows[first : first + _BATCH])).numpy()
+        yield scaled(images.batch(rows[first : first + _BATCH], EVALUATION_KEY.rows(first))).numpy()
 
 
 def _leading(symmetric: Float[np.ndarray, "n n"], count: int) -> Float[np.ndarray, "n count"]:

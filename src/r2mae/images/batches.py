@@ -36,8 +36,8 @@ class ImageBatches:
     def __repr__(self) -> str:
         return f"ImageBatches({len(self):,} images of {self.flat.shape[1]} numbers)"
 
-    def __getitems__(self, indices: Sequence[int] | np.ndarray) -> Tensor:
-        """Return these images, shape (batch, pixels), in the array's own type."""
+    def batch(self, indices: Sequence[int] | np.ndarray, key: Key) -> Tensor:
+        """Return these images as they are, whatever the key; shape (batch, pixels), in the array's own type."""
         rows = np.asarray(indices)
         return torch.from_numpy(self.flat.take(rows if self.rows is None else self.rows[rows], axis=0))
 

@@ -20,7 +20,7 @@ from r2mae.images.data import ImageSet, Splits
 from r2mae.images.task import PixelTask, scaled
 from r2mae.masking.keys import Key
 from r2mae.training.recalibrate import at_ratios, recalibrated
-from r2mae.training.validation import evaluating, masked_losses, to_device
+from r2mae.training.validation import EVALUATION_KEY, evaluating, masked_losses, to_device
 
 RATIOS = (0.1, 0.3, 0.5, 0.7, 0.9)
 _BATCH = 2048
@@ -113,12 +113,11 @@ def embed_set(task: PixelTask, model: nn.Module, images: ImageSet) -> Float32[np
             f"the model takes {expected}: bring them to the size (--resize N) and channels of the training images"
         )
     device = next(model.parameters()).device
-    batches = ImageBatches(images.images)
+    batches, parts = ImageBatches(images.images), []
     with evaluating(model):
-        parts = [
-            task.embed(model, to_device(batches.__getitems__(np.arange(i, min(i + _BATCH, len(batches)))), device))
-            for i in range(0, len(batches), _BATCH)
-        ]
+        for first in range(0, len(batches), _BATCH):
+            rows = np.arange(first, min(first + _BATCH, len(batches)))
+            parts.append(task.embed(model, to_device(batches.batch(rows, EVALUATION_KEY.rows(first)), device)))
     return torch.cat(parts).float().cpu().numpy()
 
 
@@ -129,7 +128,8 @@ def clean_mse(task: PixelTask, model: nn.Module, batches: ImageBatches) -> float
     total = torch.zeros((), dtype=torch.float64, device=device)
     with evaluating(model):
         for first in range(0, len(batches), _BATCH):
-            batch = to_device(batches.__getitems__(np.arange(first, min(first + _BATCH, len(batches)))), device)
+            rows = np.arange(first, min(first + _BATCH, len(batches)))
+            batch = to_device(batches.batch(rows, EVALUATION_KEY.rows(first)), device)
             total += (task.reconstruct(model, batch) - scaled(batch)).square().sum()
     return float(total) / batches.flat.size
 
@@ -144,7 +144,7 @@ def complete(
     if test.labels is not None:
         rows = np.sort(np.unique(test.labels, return_index=True)[1])[:_EXAMPLES]
     device = next(model.parameters()).device
-    batch = to_device(ImageBatches(test.images).__getitems__(rows), device)
+    batch = to_device(ImageBatches(test.images).batch(rows, EVALUATION_KEY), device)
     corrupted = task.corrupt(batch, ratio, Key.root(0).fold("example masks"))
     with recalibrated(task, model, data.train, ratio, wanted=recalibrate), evaluating(model):
         prediction = task.forward(model, corrupted).prediction

@@ -8,14 +8,11 @@ from typing import Any
 from r2mae.files import write_json
 from r2mae.sweep.measure import measure, tell
 from r2mae.training.config import RunConfig
-from r2mae.training.devices import torch_device
 from r2mae.training.folder import FolderLock, RunFolder
-from r2mae.training.loggers import check_logger
-from r2mae.training.loop import Fitted, fit
-from r2mae.training.numbers import ratios_of
+from r2mae.training.loop import Fitted, fit_run
 from r2mae.training.progress import Reporter
-from r2mae.training.ranks import FOLLOWING, process_rank
-from r2mae.training.scheme_options import scheme_of
+from r2mae.training.ranks import FOLLOWING
+from r2mae.training.run import Run
 from r2mae.training.task import Data
 from r2mae.wings.contract import HasBaselines, Wing
 
@@ -39,16 +36,12 @@ def pretrain(
         ``scores`` by name, ``steps``, ``seconds`` of training and ``samples_per_second``.
     """
     FOLLOWING.start()  # data may take long to read
-    folder = RunFolder(out)
-    # Mistakes here are found before any data are read.
-    scheme_of(config, ratios_of(wing, config))
-    torch_device(config.device)
-    check_logger(config.logger)
-    folder.check(config, ratios_of(wing, config))
+    run, folder = Run.of(config, wing), RunFolder(out)
+    folder.check(config, run.numbers)
     if data is None and not (folder.trained and folder.results_for(config) is not None):
         data = tell(wing.load(config))
-    fitted = fit(config, wing, out, data=data, reporter=reporter)
-    if process_rank(config.devices) > 0:
+    fitted = fit_run(run, out, data=data, reporter=reporter)
+    if run.rank > 0:
         raise SystemExit(0)  # the first process measures and reports
     results = folder.results_for(config)
     if results is None:

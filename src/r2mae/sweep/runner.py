@@ -13,8 +13,8 @@ from r2mae.sweep.progress_board import Board
 from r2mae.training.config import RunConfig
 from r2mae.training.devices import check_threads
 from r2mae.training.folder import FolderLock, RunFolder
+from r2mae.training.memory_check import check_fits_memory
 from r2mae.training.numbers import ratios_of
-from r2mae.training.room import check_room
 from r2mae.wings.contract import Wing
 
 
@@ -52,7 +52,7 @@ def check_cells(cells: Sequence[Cell], wing: Wing, *, beside: Sequence[Cell] = (
         Others that will be told of together with them.
     """
     first = cells[0].config
-    check_room(first, wing, tell(wing.load(first)))
+    check_fits_memory(first, wing, tell(wing.load(first)))
     fingerprint = wing.fingerprint(first)
     for cell in [*cells, *beside]:
         _check(cell, fingerprint, ratios_of(wing, cell.config))

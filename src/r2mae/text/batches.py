@@ -62,8 +62,8 @@ class TokenBatches:
         """Return the tokens at the end that fill no row."""
         return self.tokens % self.length
 
-    def __getitems__(self, indices: Sequence[int] | np.ndarray) -> Int64[Tensor, "batch length"]:
-        """Return these rows."""
+    def batch(self, indices: Sequence[int] | np.ndarray, key: Key) -> Int64[Tensor, "batch length"]:
+        """Return these rows, packed as they are, whatever the key."""
         rows = np.asarray(indices, dtype=np.int64)
         if rows.size and not 0 <= rows.min() <= rows.max() < len(self):
             raise IndexError(f"rows {rows.min()} to {rows.max()} of {len(self)}")

@@ -22,7 +22,7 @@ from r2mae.text.glue import glue_task
 from r2mae.text.model import MaskedLanguageModel
 from r2mae.text.task import HiddenTokens, TokenTask
 from r2mae.training.task import Batches
-from r2mae.training.validation import evaluating
+from r2mae.training.validation import EVALUATION_KEY, evaluating
 
 if TYPE_CHECKING:
     from r2mae.text.batches import TextData
@@ -161,7 +161,7 @@ def ratio_curve(
     sums = torch.zeros(len(ratios), 3, dtype=torch.float64, device=device)
     with evaluating(model):
         for first in range(0, len(chosen), _ROWS):
-            batch = rows.__getitems__(chosen[first : first + _ROWS]).to(device)
+            batch = rows.batch(chosen[first : first + _ROWS], EVALUATION_KEY.rows(first)).to(device)
             for place, ratio in enumerate(ratios):
                 own = key.fold(round(ratio * 10_000)).rows(first)
                 sums[place] += _tally(model, task.corrupt(batch, ratio, own))

@@ -4,6 +4,10 @@ The paper's (appendix "RoBERTa models"): 5 epochs, learning rate 2e-5, batch siz
 rest it says nothing, and this is ours: AdamW, linear decay after 6 % of warm-up (as RoBERTa was fine-tuned), weight
 decay 0.01, gradients clipped at 1, 128 tokens, and the head of ``AutoModelForSequenceClassification``. The model of
 the last step is measured: to choose among epochs by the held-out examples would favour whoever fluctuates more.
+
+The loop is its own: it learns labels and hides nothing, cuts a batch by the lengths of its examples, and may start from
+a model in memory, without a run folder. It shares the order of the data and the schedule with the loop of pretraining.
+What can be resumed are whole runs: see :mod:`r2mae.text.finetune_cache`.
 """
 
 import time
@@ -21,7 +25,7 @@ from torch.nn.functional import cross_entropy, mse_loss
 from r2mae.errors import UserError
 from r2mae.masking.keys import Key, permutation
 from r2mae.text.classifier import Pretrained, build_classifier, load_pretrained
-from r2mae.text.finished import FinishedRuns
+from r2mae.text.finetune_cache import FinetuneCache
 from r2mae.text.glue import GlueTask, glue_task, read_glue, score
 from r2mae.text.sentences import Encoded, encode
 from r2mae.training.devices import cpu_threads, torch_device
@@ -94,8 +98,8 @@ class GlueScores:
     def __str__(self) -> str:
         """Say what was learned from, and measured on."""
         seeds = f"{len(self.seeds)} seed" + "s" * (len(self.seeds) > 1)
-        found = f"{self.task}: {self.train:,} examples of {self.files[0]}, {self.test:,} of {self.files[1]}, {seeds}"
-        return found if self.commonest is None else f"{found}; the commonest label is right in {self.commonest:.3f}"
+        made = f"{self.task}: {self.train:,} examples of {self.files[0]}, {self.test:,} of {self.files[1]}, {seeds}"
+        return made if self.commonest is None else f"{made}; the commonest label is right in {self.commonest:.3f}"
 
     @property
     def mean(self) -> dict[str, float]:
@@ -188,22 +192,22 @@ def finetune(
         began = time.perf_counter()
         parts = [encode(given.tokenizer, part, length) for part in (train, test)]
         steps = recipe.steps(len(train))
-        found: list[dict[str, float]] = []
-        book = FinishedRuns(kept, given.model, parts, [glue.name, vars(recipe), where.type]) if kept else None
+        by_seed: list[dict[str, float]] = []
+        cache = FinetuneCache(kept, given.model, parts, [glue.name, vars(recipe), where.type]) if kept else None
         for run, seed in enumerate(map(int, seeds)):
             done = run * steps
             report = (lambda step, done=done: progress(done + step, steps * len(seeds))) if progress else None
-            known = book.scores(seed) if book else None
+            known = cache.scores(seed) if cache else None
             if known is None:
                 predicted = _run(given, glue, parts[0], parts[1], recipe, seed, where, report)
                 known = {str(name): value for name, value in score(glue, test.labels, predicted).items()}
-                if book:
-                    book.keep(seed, glue.name, known)
+                if cache:
+                    cache.keep(seed, glue.name, known)
             elif report:
                 report(steps)
-            found.append(known)
+            by_seed.append(known)
         seconds = time.perf_counter() - began
-    by_name = {str(name): tuple(one[name] for one in found) for name in glue.scores}
+    by_name = {str(name): tuple(one[name] for one in by_seed) for name in glue.scores}
     files, broken = (train.file.name, test.file.name), train.broken + test.broken
     commonest = float(np.bincount(test.labels).max() / len(test)) if glue.classes else None
     return GlueScores(
@@ -229,7 +233,8 @@ def _run(
         optimizer = _optimizer(model, recipe)
         order = BatchOrder(len(train.ids), recipe.batch_size, steps, key)
         total = torch.zeros((), device=device)
-        for step, rows in enumerate(order):
+        for step in range(steps):
+            rows = order.indices(step)
             for group in optimizer.param_groups:
                 group["lr"] = recipe.lr * learning_rate_factor(step, steps, "linear", WARMUP)
             optimizer.zero_grad()

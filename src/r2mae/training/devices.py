@@ -29,12 +29,6 @@ def torch_device(name: str) -> torch.device:
     return torch.device(name)
 
 
-def lightning_device(name: str) -> tuple[str, int | list[int]]:
-    """Return the same for Lightning: accelerator, and number or list of devices."""
-    device = torch_device(name)
-    return device.type, 1 if device.index is None else [device.index]
-
-
 def check_threads(count: int | None) -> None:
     """Refuse numbers of threads that no machine of this size is meant to have."""
     cores = os.cpu_count() or 1

@@ -1,4 +1,7 @@
-"""``fit``: from a configuration to a trained model in a run folder, resuming by itself where a run was cut off."""
+"""``fit``: from a configuration to a trained model in a run folder, resuming by itself where a run was cut off.
+
+What one optimiser step does is in ``step.py``, what happens between steps in ``checkpoint_keeper.py``.
+"""
 
 import signal
 from collections.abc import Iterator
@@ -7,47 +10,31 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
-from lightning.fabric.plugins.environments.lightning import LightningEnvironment
-from lightning.pytorch import Trainer
 from torch import nn
-from torch.utils.data import DataLoader, Dataset
 
 from r2mae.errors import UserError
 from r2mae.masking.keys import Key
-from r2mae.training.checkpoint import EARLY, SECONDS, STEP, AtomicCheckpointIO, read_checkpoint
+from r2mae.training.checkpoint import EARLY, SECONDS, STEP, read_checkpoint
+from r2mae.training.checkpoint_keeper import CheckpointKeeper, EarlyStopping
 from r2mae.training.config import RunConfig
-from r2mae.training.devices import check_threads, cpu_threads, lightning_device
+from r2mae.training.devices import cpu_threads
 from r2mae.training.folder import FolderLock, RunFolder
 from r2mae.training.interrupt import TOLD, Stopped, StopRequest
-from r2mae.training.keeper import EarlyStopping, Keeper
-from r2mae.training.launcher import WatchedStrategy, loss_of_a_process
-from r2mae.training.loggers import check_logger, make_logger
+from r2mae.training.loader import make_loader
 from r2mae.training.memory import freed_memory_kept
+from r2mae.training.memory_check import check_fits_memory
 from r2mae.training.metrics import MetricsFile
-from r2mae.training.module import Pretraining
-from r2mae.training.numbers import ratios_of
 from r2mae.training.order import BatchOrder
 from r2mae.training.progress import Reporter, Silent
 from r2mae.training.quiet import quiet_lightning
-from r2mae.training.ranks import FOLLOWING, process_rank
+from r2mae.training.ranks import FOLLOWING
 from r2mae.training.recalibrate import estimate_statistics
-from r2mae.training.room import check_room
+from r2mae.training.run import Run
 from r2mae.training.saving import load_weights, save_model
-from r2mae.training.scheme_options import scheme_of
-from r2mae.training.task import Batches, Data, MovableBatches, Trainable
-
-# Third-party warnings that are no news to a user of this loop, one by one.
-_KNOWN_WARNINGS = (
-    ".*number of training batches .* is smaller than the logging interval.*",  # of a short run with a tracker
-    ".*does not have many workers.*",  # batches are indexed in memory: a worker would only copy them
-    ".*Consider setting `persistent_workers=True`.*",  # a run is one epoch: its workers start once as it is
-    ".*your dataloader is not resumable.*",  # it is: the batch sampler starts at the restored step
-    ".*You defined a `validation_step`.*",
-    ".*`isinstance.treespec, LeafSpec.` is deprecated.*",  # Lightning's use of torch's pytree
-    ".*Found .* module.s. in eval mode at the start of training.*",
-)
+from r2mae.training.step import Pretraining
+from r2mae.training.task import Data, Trainable
+from r2mae.training.trainer import KNOWN_WARNINGS, ending_together, make_trainer
 
 
 @dataclass(frozen=True)
@@ -102,105 +89,90 @@ def fit(
         For a folder of another configuration or in use, a damaged checkpoint, or a non-finite loss.
     """
     FOLLOWING.start()
-    numbers = ratios_of(wing, config)
-    scheme = scheme_of(config, numbers)  # mistakes are found before anything is written
-    lightning_device(config.device)
-    check_threads(config.threads)
+    return fit_run(Run.of(config, wing), out, data=data, reporter=reporter)
+
+
+def fit_run(run: Run, out: str | Path, *, data: Data | None = None, reporter: Reporter | None = None) -> Fitted:
+    """Do as :func:`fit` for a run that is resolved already."""
+    config, wing, folder = run.config, run.wing, RunFolder(out)
     if data is not None:
-        check_room(config, wing, data)
-    check_logger(config.logger)
-    folder, rank = RunFolder(out), process_rank(config.devices)
-    with FolderLock(folder.path) if rank == 0 else nullcontext(), cpu_threads(config.threads):
-        known = folder.config_file.exists() or rank > 0
-        if folder.config_file.exists():
-            folder.claim(config, wing.fingerprint(config), numbers)
+        check_fits_memory(config, wing, data)  # before anything is written
+    with FolderLock(folder.path) if run.rank == 0 else nullcontext(), cpu_threads(config.threads):
+        begun = folder.config_file.exists()
+        if begun:
+            folder.claim(config, run.fingerprint, run.numbers)
         if folder.trained:
             there = folder.description
             return Fitted(folder, there.steps, 0, False, there.seconds)
         if data is None:
             data = wing.load(config)
-            check_room(config, wing, data)
-        if not known:
-            folder.claim(config, wing.fingerprint(config), numbers)
-        if rank == 0:
+            check_fits_memory(config, wing, data)
+        if run.rank == 0:
+            if not begun:
+                folder.claim(config, run.fingerprint, run.numbers)
             folder.sweep()
-        total = config.total_steps(len(data.train))
-        with _keyed_torch(config.seed):
-            task, model = wing.build(data.architecture)
-            module = Pretraining(task, model, scheme.bind(total), config, total)
-            if config.compile:
-                model.compile()
-            checkpoint = read_checkpoint(folder.checkpoint) if folder.checkpoint.exists() else None
-            keeper = _train(
-                module, data, wing, folder, total=total, checkpoint=checkpoint, reporter=reporter or Silent()
-            )
-        first = 0 if checkpoint is None else int(checkpoint[STEP])
+        checkpoint = read_checkpoint(folder.checkpoint) if folder.checkpoint.exists() else None
+        with _keyed_torch(run.key):
+            module = _build(run, data)
+            keeper = _train(run, module, data, folder, checkpoint, reporter)
         seconds = keeper.seconds
-        description = {"wing": wing.name, "steps": keeper.step, "seconds": seconds}
-        if rank == 0:
+        if run.rank == 0:
             if config.keep == "best" and keeper.early.best < float("inf"):
                 load_weights(folder.best, module.kept_model)
-            statistics = estimate_statistics(task, module.kept_model, data.train)
+            description = {"wing": wing.name, "steps": keeper.step, "seconds": seconds}
+            statistics = estimate_statistics(module.task, module.kept_model, data.train)
             save_model(folder, data.architecture, module.kept_model, description, statistics)
-        return Fitted(folder, keeper.step, first, True, seconds)
+        return Fitted(folder, keeper.step, 0 if checkpoint is None else int(checkpoint[STEP]), True, seconds)
+
+
+def _build(run: Run, data: Data) -> Pretraining:
+    """Make the model, with fresh weights, and what trains it."""
+    total = run.config.total_steps(len(data.train))
+    task, model = run.wing.build(data.architecture)
+    module = Pretraining(task, model, run.scheme.bind(total), run.config, total)
+    if run.config.compile:
+        model.compile()
+    return module
 
 
 def _train(
+    run: Run,
     module: Pretraining,
     data: Data,
-    wing: Trainable,
     folder: RunFolder,
-    *,
-    total: int,
     checkpoint: dict[str, Any] | None,
-    reporter: Reporter,
-) -> Keeper:
-    config = module.config
-    numbers = ratios_of(wing, config)
-    first = 0 if checkpoint is None else int(checkpoint[STEP])
-    early, stop = EarlyStopping(config.patience), StopRequest()
+    reporter: Reporter | None,
+) -> CheckpointKeeper:
+    """Take the steps that the checkpoint lacks, all if there is none."""
+    config, total = run.config, module.total_steps
+    first, seconds, early = 0, 0.0, EarlyStopping(config.patience)
     if checkpoint is not None:
-        early = EarlyStopping(config.patience, checkpoint[EARLY]["best"], checkpoint[EARLY]["waited"])
-    ended = first >= total or (config.patience is not None and early.waited >= config.patience)
-    rank = process_rank(config.devices)
-    with MetricsFile(folder.metrics_file, keep=first, rank=rank) as metrics:
-        epoch = max(1, round(len(data.train) / config.batch_size))
-        keeper = Keeper(
+        first, seconds = int(checkpoint[STEP]), float(checkpoint[SECONDS])
+        early = EarlyStopping(config.patience, **checkpoint[EARLY])
+    if reporter is None or run.rank > 0:
+        reporter = Silent()
+    with MetricsFile(folder.metrics_file, keep=first, rank=run.rank) as metrics:
+        stop = StopRequest()
+        keeper = CheckpointKeeper(
+            run=run,
             folder=folder,
             metrics=metrics,
-            config=config,
             reporter=reporter,
             total_steps=total,
             validation=data.validation,
-            validate_every=config.validate_every or epoch,
-            ratios=(numbers.low, numbers.fixed, numbers.high),
+            validate_every=config.validate_every or max(1, round(len(data.train) / config.batch_size)),
             early=early,
             stop=stop,
             step=first,
-            seconds_before=0.0 if checkpoint is None else float(checkpoint[SECONDS]),
+            seconds_before=seconds,
         )
-        if ended and checkpoint is not None:
+        if checkpoint is not None and (first >= total or early.over):
             load_state(module, checkpoint, folder)
             return keeper
-        order = BatchOrder(
-            len(data.train),
-            config.batch_size,
-            total,
-            Key.root(config.seed),
-            accumulate=config.accumulate,
-            first_step=first,
-            rank=rank,
-            ranks=config.devices,
-        )
-        if rank:
-            keeper.reporter = reporter = Silent()
         reporter.start(first, total)
         try:
-            with quiet_lightning(_KNOWN_WARNINGS), stop, freed_memory_kept():
-                trainer = _trainer(config, keeper, module)
-                path = folder.checkpoint if checkpoint is not None else None
-                with _together(trainer):
-                    trainer.fit(module, _loader(data.train, order, config, trainer), ckpt_path=path, weights_only=True)
+            with quiet_lightning(KNOWN_WARNINGS), stop, freed_memory_kept():
+                _take_steps(run, module, data, keeper, resumed=checkpoint is not None)
         except Stopped as stopped:
             if stopped.number == signal.SIGINT:
                 raise KeyboardInterrupt(TOLD) from None
@@ -208,31 +180,31 @@ def _train(
         except (RuntimeError, KeyError) as error:
             if checkpoint is None or "state_dict" not in str(error):
                 raise
-            raise UserError(f"{folder.checkpoint} belongs to another model: delete it to start again") from None
+            raise _other_model(folder) from None
         finally:
             reporter.stop()
     return keeper
 
 
-@contextmanager
-def _together(trainer: Trainer) -> Iterator[None]:
-    """Let all processes of a run end where one of them does, with the one line of rank 0."""
-    watched = trainer.strategy.watched if isinstance(trainer.strategy, WatchedStrategy) else None
-    try:
-        yield
-    except BaseException as error:
-        told = loss_of_a_process(error, watched) if trainer.world_size > 1 else None
-        if watched is not None:
-            watched.end_others()
-        if trainer.world_size > 1 and not isinstance(error, Stopped):
-            FOLLOWING.await_end()
-        if told is not None:
-            raise told from None
-        raise
-    finally:
-        FOLLOWING.stop()
-        if watched is not None:
-            watched.over()
+def _take_steps(run: Run, module: Pretraining, data: Data, keeper: CheckpointKeeper, *, resumed: bool) -> None:
+    """Let Lightning drive the steps over batches that begin where the run goes on."""
+    config = run.config
+    order = BatchOrder(
+        len(data.train),
+        config.batch_size,
+        module.total_steps,
+        run.key,
+        accumulate=config.accumulate,
+        first_step=keeper.step,
+        rank=run.rank,
+        ranks=config.devices,
+    )
+    trainer = make_trainer(run, keeper, module)
+    with ending_together(trainer):
+        device = trainer.strategy.root_device
+        loader = make_loader(data.train, order, run.key.fold("batch"), workers=config.workers, device=device)
+        checkpoint = keeper.folder.checkpoint if resumed else None
+        trainer.fit(module, loader, ckpt_path=checkpoint, weights_only=True)
 
 
 def load_state(module: nn.Module, checkpoint: dict[str, Any], folder: RunFolder) -> None:
@@ -240,90 +212,18 @@ def load_state(module: nn.Module, checkpoint: dict[str, Any], folder: RunFolder)
     try:
         module.load_state_dict(checkpoint["state_dict"])
     except (RuntimeError, KeyError, TypeError, AttributeError):
-        raise UserError(f"{folder.checkpoint} belongs to another model: delete it to start again") from None
+        raise _other_model(folder) from None
 
 
-def _trainer(config: RunConfig, keeper: Keeper, module: Pretraining) -> Trainer:
-    accelerator, devices = lightning_device(config.device)
-    strategy: WatchedStrategy | str = "auto"
-    plugins: list[Any] = [AtomicCheckpointIO()]
-    if config.devices == 1:
-        plugins.append(LightningEnvironment())  # a single process, whatever SLURM's variables say
-    if config.devices > 1:
-        if ":" in config.device:
-            raise UserError(f"--device {config.device} names one device: leave the number out with --devices")
-        if accelerator == "cuda" and torch.cuda.device_count() < config.devices:
-            raise UserError(f"this machine has {torch.cuda.device_count()} CUDA devices, not {config.devices}")
-        devices = config.devices
-        # A frozen weight network has parameters without gradients, which DDP has to be told.
-        strategy = WatchedStrategy(
-            process_group_backend="gloo" if accelerator == "cpu" else None,
-            find_unused_parameters=module.weights is not None,
-        )
-    bf16 = config.precision == "bf16" or (
-        config.precision == "auto" and accelerator == "cuda" and torch.cuda.is_bf16_supported()
-    )
-    return Trainer(
-        accelerator=accelerator,
-        devices=devices,
-        strategy=strategy,
-        precision="bf16-mixed" if bf16 else "32-true",
-        max_epochs=1,
-        accumulate_grad_batches=config.accumulate,
-        callbacks=[keeper],
-        plugins=plugins,
-        use_distributed_sampler=False,
-        logger=make_logger(config, keeper.folder) if process_rank(config.devices) == 0 else False,
-        enable_checkpointing=False,
-        enable_progress_bar=False,
-        enable_model_summary=False,
-        default_root_dir=keeper.folder.path,
-    )
-
-
-class _Indexed(Dataset[Any]):
-    """Lets a loader fetch whole batches by index, instead of collating samples."""
-
-    def __init__(self, data: Batches) -> None:
-        self.data = data
-
-    def __len__(self) -> int:
-        return len(self.data)
-
-    def __getitems__(self, indices: np.ndarray) -> Any:
-        return self.data.__getitems__(indices)
-
-
-def _leave_signals(worker: int) -> None:
-    """Leave signals to the process that trains: one that is sent to the whole group must not end its loaders."""
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, signal.SIG_IGN)
-
-
-def _as_is(batch: Any) -> Any:
-    return batch
-
-
-def _loader(data: Batches, order: BatchOrder, config: RunConfig, trainer: Trainer) -> DataLoader[Any]:
-    device, found = trainer.strategy.root_device, data
-    if config.workers == 0 and isinstance(data, MovableBatches):
-        found = data.on_device(device)
-    return DataLoader(
-        _Indexed(found),
-        batch_sampler=order,
-        collate_fn=_as_is,
-        num_workers=config.workers,
-        worker_init_fn=_leave_signals,
-        pin_memory=device.type == "cuda" and found is data,  # what lies there already cannot be pinned
-        generator=torch.Generator(),
-    )
+def _other_model(folder: RunFolder) -> UserError:
+    return UserError(f"{folder.checkpoint} belongs to another model: delete it to start again")
 
 
 @contextmanager
-def _keyed_torch(seed: int) -> Iterator[None]:
+def _keyed_torch(key: Key) -> Iterator[None]:
     """Key weight initialisation, and leave the caller's generator as it was."""
     state = torch.get_rng_state()
-    torch.manual_seed(Key.root(seed).fold("init").seed())
+    torch.manual_seed(key.fold("init").seed())
     try:
         yield
     finally:

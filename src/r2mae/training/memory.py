@@ -1,4 +1,4 @@
-"""Freed memory that stays with the process while it trains on a CPU."""
+"""Memory of this process: what it frees stays with it while it trains on a CPU; and what it may still take."""
 
 import ctypes
 import sys

@@ -1,7 +1,7 @@
 """The order of the data: a pure function of (seed, optimiser step)."""
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Int64
@@ -10,12 +10,30 @@ from torch.utils.data import Sampler
 from r2mae.masking.keys import Key, permutation
 
 
-class BatchOrder(Sampler[Any]):
-    """Indices of every micro-batch of a run, beginning wherever the run goes on.
+class Share(NamedTuple):
+    """What one process takes of one micro-batch: it says by itself which random numbers belong to it.
 
-    The samples form one endless row: a keyed permutation of the data set for epoch 0, then one for epoch 1, and so
-    on. Optimiser step t takes places ``t * batch_size`` to ``(t + 1) * batch_size``: all batches are full, each
-    sample comes once an epoch, and a data set smaller than a batch is no special case.
+    Parameters
+    ----------
+    indices : int64 array
+        Its samples.
+    step : int
+        The optimiser step, from 0.
+    row : int
+        Row of the first sample in the global batch, that of the whole step over all micro-batches and processes.
+    """
+
+    indices: Int64[np.ndarray, " micro"]
+    step: int
+    row: int
+
+
+class BatchOrder(Sampler[Any]):
+    """The share of every micro-batch of a run, beginning wherever the run goes on.
+
+    The samples form one endless sequence: a keyed permutation of the data set for epoch 0, then one for epoch 1, and so
+    on. Optimiser step t takes the samples ``t * batch_size`` to ``(t + 1) * batch_size`` of it: all batches are
+    full, each sample comes once an epoch, and a data set smaller than a batch is no special case.
 
     Parameters
     ----------
@@ -60,23 +78,23 @@ class BatchOrder(Sampler[Any]):
         """Return the micro-batches of the whole run."""
         return self.steps * self.accumulate
 
-    def __iter__(self) -> Iterator[Int64[np.ndarray, " micro"]]:
+    def __iter__(self) -> Iterator[Share]:
         """Yield this rank's share of the micro-batches from `first_step` on."""
-        share = self.batch_size // (self.accumulate * self.ranks)
+        size = self.batch_size // (self.accumulate * self.ranks)
         for step in range(self.first_step, self.steps):
             indices = self.indices(step)
             for part in range(self.accumulate):
-                first = (part * self.ranks + self.rank) * share
-                yield indices[first : first + share]
+                row = (part * self.ranks + self.rank) * size
+                yield Share(indices[row : row + size], step, row)
 
     def indices(self, step: int) -> Int64[np.ndarray, " batch"]:
         """Return the samples of optimiser step `step`."""
         first, last = step * self.batch_size, (step + 1) * self.batch_size
         pieces = []
         while first < last:
-            epoch, place = divmod(first, self.samples)
-            count = min(last - first, self.samples - place)
-            pieces.append(self._epoch(epoch)[place : place + count])
+            epoch, done = divmod(first, self.samples)
+            count = min(last - first, self.samples - done)
+            pieces.append(self._epoch(epoch)[done : done + count])
             first += count
         return np.concatenate(pieces)
 

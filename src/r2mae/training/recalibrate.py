@@ -106,12 +106,12 @@ def estimate_statistics(
                 layer.train()
             parts = np.array_split(rows, max(1, len(rows) // _BATCH))
             times = 1 if ratio is None else -(-_MASKS // len(parts))
-            for place, part in enumerate(parts * times):
-                batch = to_device(data.__getitems__(part), device)
+            for number, part in enumerate(parts * times):
+                batch = to_device(data.batch(part, key.fold("batch", number)), device)
                 if ratio is None:
                     task.reconstruct(model, batch)
                 else:
-                    task.forward(model, task.corrupt(batch, ratio, key.fold("masks", place)))
+                    task.forward(model, task.corrupt(batch, ratio, key.fold("masks", number)))
             return statistics_of(model)
         finally:
             for name, layer in layers.items():
@@ -146,13 +146,13 @@ def recalibrated(
 def at_ratios(
     task: Task, model: nn.Module, data: Batches, ratios: Sequence[float], *, wanted: bool = True
 ) -> Iterator[Callable[[int], None]]:
-    """Yield a function that gives the model the statistics of one of several ratios, by its place."""
-    found = [estimate_statistics(task, model, data, ratio) if wanted else {} for ratio in ratios]
+    """Yield a function that gives the model the statistics of one of several ratios, by its number from 0."""
+    statistics = [estimate_statistics(task, model, data, ratio) if wanted else {} for ratio in ratios]
     own = statistics_of(model)
 
-    def prepare(place: int) -> None:
-        if found[place]:
-            set_statistics(model, found[place])
+    def prepare(number: int) -> None:
+        if statistics[number]:
+            set_statistics(model, statistics[number])
 
     try:
         yield prepare

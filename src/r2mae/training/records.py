@@ -107,16 +107,16 @@ def read_description(path: Path) -> Description:
     UserError
         If a field is not of its type.
     """
-    found = read_json(path)
-    steps, seconds = found.get("steps", 0), number(found.get("seconds", 0.0))
+    values = read_json(path)
+    steps, seconds = values.get("steps", 0), number(values.get("seconds", 0.0))
     if not isinstance(steps, int) or isinstance(steps, bool) or not 0 <= steps <= _MOST_STEPS:
         raise UserError(f"{path} holds no number of steps: {remedy_for(path)}")
     if seconds is None or seconds < 0:
         raise UserError(f"{path} holds no number of seconds: {remedy_for(path)}")
-    wing, architecture = found.get("wing"), found.get("architecture", {})
+    wing, architecture = values.get("wing"), values.get("architecture", {})
     if not isinstance(wing, str) or not isinstance(architecture, dict):
         raise UserError(f"{path} does not describe a model: {remedy_for(path)}")
-    return Description(found.get("format"), str(found.get("r2mae")), wing, steps, seconds, architecture)
+    return Description(values.get("format"), str(values.get("r2mae")), wing, steps, seconds, architecture)
 
 
 def read_results(path: Path) -> dict[str, Any] | None:
@@ -125,14 +125,14 @@ def read_results(path: Path) -> dict[str, Any] | None:
     Scores are finite numbers or None, by name; so are `seconds` and the other numbers where they are there.
     """
     try:
-        found = read_json(path)
+        values = read_json(path)
     except UserError:
         return None
-    scores = found.get("scores")
+    scores = values.get("scores")
     if not isinstance(scores, dict) or not all(value is None or number(value) is not None for value in scores.values()):
         return None
-    times = (found.get(name) for name in ("steps", "seconds", "samples_per_second", "measuring_seconds"))
-    return found if all(value is None or number(value) is not None for value in times) else None
+    times = (values.get(name) for name in ("steps", "seconds", "samples_per_second", "measuring_seconds"))
+    return values if all(value is None or number(value) is not None for value in times) else None
 
 
 def read_fingerprint(path: Path) -> str:
@@ -143,10 +143,10 @@ def read_fingerprint(path: Path) -> str:
     UserError
         If there is none in it.
     """
-    found = read_json(path).get("fingerprint")
-    if not isinstance(found, str):
+    known = read_json(path).get("fingerprint")
+    if not isinstance(known, str):
         raise UserError(f"{path} holds no fingerprint of the data: {remedy_for(path)}")
-    return found
+    return known
 
 
 def number(value: Any) -> float | None:

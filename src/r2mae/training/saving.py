@@ -20,8 +20,8 @@ from r2mae.registry import WINGS
 from r2mae.training.config import RunConfig
 from r2mae.training.devices import torch_device
 from r2mae.training.folder import RunFolder, remedy_for
+from r2mae.training.memory_check import model_bytes
 from r2mae.training.recalibrate import Statistics, batch_norms, set_statistics
-from r2mae.training.room import model_bytes
 from r2mae.training.task import Task, Trainable
 
 _HEADER = 1 << 16  # bytes of slack for a model of few weights

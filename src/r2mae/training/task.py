@@ -56,13 +56,24 @@ class Output:
 
 @runtime_checkable
 class Batches(Protocol):
-    """Training or evaluation data: a length, and a whole batch for a list of indices."""
+    """Training or evaluation data: a length, and a whole batch for a list of indices and a key."""
 
     def __len__(self) -> int:
         """Return the number of samples."""
 
-    def __getitems__(self, indices: Sequence[int] | np.ndarray) -> Any:
-        """Return the batch of these samples, as a tensor or a mapping of tensors; see :func:`rows_of`."""
+    def batch(self, indices: Sequence[int] | np.ndarray, key: Key) -> Any:
+        """Return the batch of these samples, as a tensor or a mapping of tensors; see :func:`rows_of`.
+
+        Parameters
+        ----------
+        indices : sequence of int
+            Which samples, in this order.
+        key : Key
+            The one source of random numbers for whatever is drawn here (augmentation, packing). In training it is
+            that of the optimiser step, and ``key.row`` is the row of the first sample in the global batch: drawn with
+            :func:`r2mae.masking.keys.words` or folded from it, a sample looks the same whichever process or worker
+            makes it, and in a resumed run. Evaluation gives keys that are the same in every call.
+        """
 
 
 @runtime_checkable

@@ -11,6 +11,8 @@ from r2mae.masking.keys import Key
 from r2mae.training.task import Batches, Task
 
 BATCH = 512
+EVALUATION_KEY = Key.root(0).fold("evaluation batches")
+"""Key of batches that are measured on: whatever a wing draws while it makes one is the same in every call."""
 
 
 @torch.no_grad()
@@ -35,31 +37,32 @@ def masked_losses(
     ratios : sequence of float
         Mask ratios.
     seed : int
-        Of the evaluation masks; independent of the training seed.
+        Of the evaluation masks and of the batches' keys; independent of the training seed.
     device : str
         Where the model lies.
     prepare : callable, optional
-        Called with the place of a ratio before the model runs at it, such as to change batch statistics.
+        Called with the number of a ratio (from 0) before the model runs at it, such as to change batch statistics.
 
     Returns
     -------
     list of float, one per ratio
     """
-    key = Key.root(seed).fold("evaluation masks")
+    key, batch_key = Key.root(seed).fold("evaluation masks"), Key.root(seed).fold("evaluation batches")
     sums: list[list[Tensor]] = [[] for _ in ratios]
     counts: list[list[Tensor]] = [[] for _ in ratios]
     with evaluating(model):
         for first in range(0, len(data), BATCH):
-            batch = to_device(data.__getitems__(np.arange(first, min(first + BATCH, len(data)))), device)
-            for place, ratio in enumerate(ratios):
+            rows = np.arange(first, min(first + BATCH, len(data)))
+            batch = to_device(data.batch(rows, batch_key.rows(first)), device)
+            for number, ratio in enumerate(ratios):
                 if prepare is not None:
-                    prepare(place)
-                corrupted = task.corrupt(batch, ratio, key.fold(place).rows(first))
+                    prepare(number)
+                corrupted = task.corrupt(batch, ratio, key.fold(number).rows(first))
                 losses = task.losses(task.forward(model, corrupted), corrupted)
                 weights = corrupted.weights
-                sums[place].append((losses if weights is None else losses * weights).sum().double())
+                sums[number].append((losses if weights is None else losses * weights).sum().double())
                 hidden = corrupted.hidden if weights is None else corrupted.hidden * weights
-                counts[place].append(hidden.sum().double())
+                counts[number].append(hidden.sum().double())
     return [float(torch.stack(s).sum() / torch.stack(c).sum()) for s, c in zip(sums, counts, strict=True)]
 
 

@@ -14,10 +14,10 @@ from r2mae.images.batches import ImageBatches
 from r2mae.images.config import ImagesConfig
 from r2mae.images.wing import WING
 from r2mae.text.config import TextConfig
-from r2mae.training import devices, room
+from r2mae.training import devices, memory_check
 from r2mae.training.config import RunConfig
 from r2mae.training.loop import fit
-from r2mae.training.room import check_room, model_bytes
+from r2mae.training.memory_check import check_fits_memory, model_bytes
 from r2mae.training.saving import build_described
 
 ARCHITECTURE = {"model": "mlp", "shape": [8, 8, 1], "hidden": 16, "latent": 4, "exact": False}
@@ -37,7 +37,7 @@ def test_the_bytes_of_a_model() -> None:
 @pytest.mark.parametrize("sizes", [{"hidden": 2**31 - 1}, {"latent": 10**9}, {"hidden": 10**30}, {"hidden": 2**40}])
 def test_a_model_that_does_not_fit(sizes: dict[str, int]) -> None:
     with pytest.raises(UserError, match=r"free: make it smaller|no model of these sizes can be made"):
-        check_room(ImagesConfig(data="digits", device="cpu"), WING, data(**sizes))
+        check_fits_memory(ImagesConfig(data="digits", device="cpu"), WING, data(**sizes))
 
 
 def test_it_is_found_before_anything_is_written(tmp_path: Path) -> None:
@@ -49,15 +49,15 @@ def test_it_is_found_before_anything_is_written(tmp_path: Path) -> None:
 
 def test_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     config = ImagesConfig(data="digits", device="cpu")
-    check_room(replace(config, batch_size=1 << 16), WING, data())
+    check_fits_memory(replace(config, batch_size=1 << 16), WING, data())
     with pytest.raises(UserError, match=r"goes over the 100 training samples 1,000,000 times"):
-        check_room(replace(config, batch_size=10**8), WING, data())
+        check_fits_memory(replace(config, batch_size=10**8), WING, data())
     with pytest.raises(UserError, match=r"goes over the 100 training samples"):
-        check_room(replace(config, batch_size=10**8, accumulate=10**7), WING, data())
-    monkeypatch.setattr(room, "available_memory", lambda: 10**7)
+        check_fits_memory(replace(config, batch_size=10**8, accumulate=10**7), WING, data())
+    monkeypatch.setattr(memory_check, "available_memory", lambda: 10**7)
     with pytest.raises(UserError, match=r"65,536 samples at a time take at least .* lower --batch-size, or split it"):
-        check_room(replace(config, batch_size=1 << 16), WING, data())
-    check_room(replace(config, batch_size=1 << 16, accumulate=64), WING, data())
+        check_fits_memory(replace(config, batch_size=1 << 16), WING, data())
+    check_fits_memory(replace(config, batch_size=1 << 16, accumulate=64), WING, data())
 
 
 @pytest.mark.parametrize(
@@ -118,7 +118,7 @@ class Broken(type(WING)):  # type: ignore[misc]
 
 def test_a_model_that_looks_at_its_numbers_while_it_is_made_is_let_through(tmp_path: Path) -> None:
     assert model_bytes(Looking(), ARCHITECTURE) == 0
-    check_room(ImagesConfig(data="digits"), Looking(), data())
+    check_fits_memory(ImagesConfig(data="digits"), Looking(), data())
     (tmp_path / "model.safetensors").write_bytes(b"")
     _, model = build_described(Looking(), ARCHITECTURE, tmp_path / "model.json", tmp_path / "model.safetensors")
     assert isinstance(model, torch.nn.Module)
@@ -128,6 +128,6 @@ def test_a_model_that_fails_for_another_reason_is_told(tmp_path: Path) -> None:
     with pytest.raises(RuntimeError, match="another reason"):
         model_bytes(Broken(), ARCHITECTURE)
     with pytest.raises(UserError, match=r"no model of these sizes can be made \(another reason\)"):
-        check_room(ImagesConfig(data="digits"), Broken(), data())
+        check_fits_memory(ImagesConfig(data="digits"), Broken(), data())
     with pytest.raises(UserError, match=r"describes no model that can be built \(another reason\)"):
         build_described(Broken(), ARCHITECTURE, tmp_path / "model.json", tmp_path / "model.safetensors")

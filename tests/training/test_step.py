@@ -6,8 +6,8 @@ import torch
 
 from r2mae.masking.keys import Key
 from r2mae.training.loop import fit
-from r2mae.training.module import Pretraining
 from r2mae.training.scheme_options import scheme_of
+from r2mae.training.step import Pretraining
 from r2mae.training.validation import masked_losses
 
 from .conftest import ToyConfig, ToyWing
@@ -45,7 +45,7 @@ def test_the_loss_is_the_mean_over_hidden_pixels(wing: ToyWing) -> None:
     loss = module.training_step(batch(), 0)
     hidden, errors = hidden_and_errors(module, batch(), 0.3)
     torch.testing.assert_close(loss, errors[hidden].mean())
-    torch.testing.assert_close(module.take_loss(), errors[hidden].mean())
+    torch.testing.assert_close(module.end_step(), errors[hidden].mean())
 
 
 @pytest.mark.parametrize("weighting", ["sum", "inverse-ratio"])

@@ -11,13 +11,13 @@ from torch import Tensor
 
 from r2mae.errors import UserError
 from r2mae.training.checkpoint import EARLY, SECONDS, STEP
-from r2mae.training.config import RunConfig
 from r2mae.training.folder import RunFolder
 from r2mae.training.interrupt import Stopped, StopRequest
 from r2mae.training.metrics import COLUMNS, MetricsFile
-from r2mae.training.module import Pretraining
 from r2mae.training.progress import Pace, Reporter
+from r2mae.training.run import Run
 from r2mae.training.saving import save_weights
+from r2mae.training.step import Pretraining
 from r2mae.training.task import Batches
 from r2mae.training.validation import masked_losses
 
@@ -40,17 +40,22 @@ class EarlyStopping:
     best: float = float("inf")
     waited: int = 0
 
+    @property
+    def over(self) -> bool:
+        """Whether patience has run out."""
+        return self.patience is not None and self.waited >= self.patience
+
     def stop(self, loss: float) -> bool:
         """Take note of a validation loss, and say whether to stop."""
         if loss < self.best:
             self.best, self.waited = loss, 0
         else:
             self.waited += 1
-        return self.patience is not None and self.waited >= self.patience
+        return self.over
 
 
 @dataclass
-class Keeper(Callback):
+class CheckpointKeeper(Callback):
     """Keeps the run folder true to the run.
 
     Losses stay on the device and are read once in :data:`FLUSH_EVERY` steps, so that the loop never waits for it.
@@ -59,28 +64,31 @@ class Keeper(Callback):
 
     Parameters
     ----------
-    folder, metrics, config, reporter
-        Of the run.
+    run : Run
+        Whose.
+    folder, metrics, reporter
+        Where it is written, and who is told of progress.
     total_steps, validate_every : int
         Of the run.
     validation : Batches, optional
         Held-out samples.
-    ratios : tuple of float
-        Ratios of the validation loss.
     early : EarlyStopping
         Counts validations.
     stop : StopRequest
         Hears of signals.
+    step : int
+        Optimiser steps that are done.
+    seconds_before : float
+        Training time of earlier calls.
     """
 
+    run: Run
     folder: RunFolder
     metrics: MetricsFile
-    config: RunConfig
     reporter: Reporter
     total_steps: int
     validation: Batches | None
     validate_every: int
-    ratios: tuple[float, ...]
     early: EarlyStopping
     stop: StopRequest
     step: int = 0
@@ -102,17 +110,16 @@ class Keeper(Callback):
         if trainer.global_step == self.step or not isinstance(pl_module, Pretraining):
             return
         self.step = trainer.global_step
-        pl_module.end_step()
-        self._losses.append(pl_module.take_loss())
+        self._losses.append(pl_module.end_step())
         self._pending.append((self.step, pl_module.ratio, trainer.optimizers[0].param_groups[0]["lr"]))
         last = self.step == self.total_steps
         validate = self.validation is not None and (self.step % self.validate_every == 0 or last)
-        save = self.step % self.config.save_every == 0 or last
+        save = self.step % self.run.config.save_every == 0 or last
         # Several processes do the same at the same step, whatever a clock or a signal says to one of them.
         now = trainer.world_size == 1 and (
             self.stop.number is not None or time.perf_counter() - self._clock > _SECONDS_BETWEEN_REPORTS
         )
-        keep = self.config.keep_every is not None and self.step % self.config.keep_every == 0
+        keep = self.run.config.keep_every is not None and self.step % self.run.config.keep_every == 0
         if validate or save or keep or now or self.step % FLUSH_EVERY == 0:
             stopped = self._flush(pl_module, validate=validate)
             asked = self.stop.number
@@ -147,15 +154,15 @@ class Keeper(Callback):
     def _flush(self, module: Pretraining, *, validate: bool) -> bool:
         losses = torch.stack(self._losses).float().cpu()
         if not bool(torch.isfinite(losses).all()):
-            place = int((~torch.isfinite(losses)).nonzero()[0, 0])
-            step, ratio, lr = self._pending[place]
+            bad = int((~torch.isfinite(losses)).nonzero()[0, 0])
+            step, ratio, lr = self._pending[bad]
             raise UserError(
-                f"the loss is {float(losses[place])} at step {step} (ratio {ratio:.3f}, lr {lr:g}): {_REMEDY}"
+                f"the loss is {float(losses[bad])} at step {step} (ratio {ratio:.3f}, lr {lr:g}): {_REMEDY}"
             )
         held_out, stopped = None, False
         if validate and self.validation is not None:
             held_out = self._validate(module, self.validation)
-            if held_out < self.early.best and self.config.keep == "best" and module.global_rank == 0:
+            if held_out < self.early.best and self.run.config.keep == "best" and module.global_rank == 0:
                 save_weights(self.folder.best, module.kept_model)
             stopped = self.early.stop(held_out)
             if not math.isfinite(held_out):
@@ -175,13 +182,13 @@ class Keeper(Callback):
             raise UserError(f"the model's weights are no longer finite at step {self.step}: {_REMEDY}")
 
     def _validate(self, module: Pretraining, data: Batches) -> float:
-        device = str(module.device)
-        losses = masked_losses(module.task, module.kept_model, data, self.ratios, device=device)
+        ratios = (self.run.numbers.low, self.run.numbers.fixed, self.run.numbers.high)
+        losses = masked_losses(module.task, module.kept_model, data, ratios, device=str(module.device))
         return sum(losses) / len(losses)
 
     def _report(self, loss: float) -> None:
         now = time.perf_counter()
-        samples = (self.step - self._clock_step) * self.config.batch_size
+        samples = (self.step - self._clock_step) * self.run.config.batch_size
         pace = samples / max(now - self._clock, 1e-9)
         self._clock, self._clock_step = now, self.step
         self.reporter.update(Pace(self.step, self.total_steps, loss, self._pending[-1][1], pace))

@@ -16,7 +16,7 @@ from r2mae.text.sentences import Encoded
 _FORM = 1  # counts changes of the recipe's code that alter scores
 
 
-class FinishedRuns:
+class FinetuneCache:
     """Scores by seed, for one encoder, one task and one recipe, in a file that others share.
 
     Parameters
@@ -24,11 +24,11 @@ class FinishedRuns:
     file : path
         JSON; what cannot be read counts as empty.
     encoder : nn.Module
-        Of transformers or ours: its weights and settings decide which runs are the same,
+        Of transformers or ours. Runs are the same if its weights and settings are,
     parts : sequence of Encoded
-        as do the examples to learn from and those to measure on,
+        and the examples to learn from and to measure on,
     recipe : sequence
-        and plain values that say how.
+        and these plain values: task, recipe and device.
     """
 
     def __init__(self, file: str | Path, encoder: nn.Module, parts: Sequence[Encoded], recipe: Sequence[Any]) -> None:
@@ -58,7 +58,7 @@ class FinishedRuns:
 
     def _read(self) -> dict[str, Any]:
         try:
-            found = json.loads(self.file.read_text(encoding="utf-8"))
+            runs = json.loads(self.file.read_text(encoding="utf-8"))
         except (OSError, ValueError, RecursionError):
             return {}
-        return found if isinstance(found, dict) else {}
+        return runs if isinstance(runs, dict) else {}

@@ -1,4 +1,4 @@
-"""Whether model and batch of a run fit into memory, told before anything of that size is made.
+"""Whether model and batch of a run fit into memory, checked before anything of that size is made.
 
 Without it a width with a zero too many ends in a kernel that kills the process, and a batch of a hundred million in
 hours without a step. The bounds are what a run takes *at least*: what passes may still be too large.
@@ -15,6 +15,7 @@ from r2mae.training.config import RunConfig
 from r2mae.training.devices import torch_device
 from r2mae.training.memory import available_memory
 from r2mae.training.task import Data, Trainable
+from r2mae.training.validation import EVALUATION_KEY
 
 _COPIES = 4  # of each weight while it is trained: itself, its gradient, and two moments of Adam
 _PASSES = 100  # over all data in one optimiser step; more is a mistake
@@ -41,7 +42,7 @@ def model_bytes(wing: Trainable, architecture: Mapping[str, Any]) -> int:
     return sum(part.numel() * part.element_size() for part in (*model.parameters(), *model.buffers()))
 
 
-def check_room(config: RunConfig, wing: Trainable, data: Data) -> None:
+def check_fits_memory(config: RunConfig, wing: Trainable, data: Data) -> None:
     """Refuse a run whose model or batch cannot fit, or whose steps could never end.
 
     Raises
@@ -90,7 +91,7 @@ def _check_batch(config: RunConfig, data: Data) -> None:
 def _sample_bytes(data: Data) -> int:
     """Return the bytes of a sample as it is read; of sparse counts what the few first store."""
     rows = min(16, len(data.train))
-    batch = data.train.__getitems__(np.arange(rows))
+    batch = data.train.batch(np.arange(rows), EVALUATION_KEY)
     parts = batch.values() if isinstance(batch, Mapping) else (batch,)
     return sum(part.numel() * part.element_size() for part in parts if isinstance(part, torch.Tensor)) // max(rows, 1)
 

@@ -1,4 +1,4 @@
-"""The one LightningModule that drives every task."""
+"""What one optimiser step does, from the batch to the moved weights: :class:`Pretraining`, read from top to bottom."""
 
 from typing import Any
 
@@ -17,14 +17,17 @@ from r2mae.training.schedule import learning_rate_factor
 from r2mae.training.task import Corrupted, Task, rows_of
 
 
-def _moving_average(model: nn.Module, decay: float) -> AveragedModel:
-    average = AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(decay))  # type: ignore[no-untyped-call]
-    average.requires_grad_(False)  # it follows, and DDP must not wait for its gradients
-    return average
-
-
 class Pretraining(LightningModule):
-    """Hide, predict, score: the loss of a micro-batch, and the normaliser of the whole optimiser step.
+    """Hide, predict, score, and move the weights; the one LightningModule, of every task.
+
+    Lightning calls the methods of a step in the order in which they stand here:
+
+    1. :meth:`on_train_batch_start`: the learning rate;
+    2. :meth:`training_step`, for each micro-batch: torch's seed, mask ratio, corruption, prediction, losses, their
+       weights, and the normaliser; Lightning differentiates what it returns;
+    3. :meth:`on_before_optimizer_step`: gradients are rescaled to the whole step, and clipped; the optimiser of
+       :meth:`configure_optimizers` moves the weights;
+    4. :meth:`end_step`: the moving average follows.
 
     The loss of a step is Σ w·ℓ / Σ w over the hidden entries of all its micro-batches (with learned weights, which
     average to one, the denominator is the count). Where a step has several micro-batches, their sums are
@@ -49,19 +52,12 @@ class Pretraining(LightningModule):
         self.weights = task.weight_network(scheme.curriculum) if scheme.curriculum else None
         self.average = None if config.ema is None else _moving_average(model, config.ema)
         self.total_steps = total_steps
-        self._scheduled = config.schedule != "constant" or config.warmup > 0
         key = Key.root(config.seed)
         self._ratio_key, self._mask_key, self._torch_key = key.fold("ratio"), key.fold("mask"), key.fold("torch")
-        self._sums: list[Tensor] = []
+        self._scheduled = config.schedule != "constant" or config.warmup > 0
+        self._sums: list[Tensor] = []  # of the micro-batches of this step so far
         self._denominators: list[Tensor | float] = []
-        self.ratio = 0.0
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        # Lightning renames the running hook some forty times a step; torch's own setter is slow for that.
-        if name == "_current_fx_name":
-            object.__setattr__(self, name, value)
-        else:
-            super().__setattr__(name, value)
+        self.ratio = 0.0  # of the last micro-batch, its mean where every sample has its own
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
         """Give the model its optimiser; AdamW's decay spares biases and norms, and the weight network."""
@@ -87,12 +83,12 @@ class Pretraining(LightningModule):
     def training_step(self, batch: Any, batch_idx: int) -> Tensor:
         """Return what is differentiated for one micro-batch."""
         step, part = self.trainer.global_step, batch_idx % self.config.accumulate
-        self._seed_torch(step, part)
         rows = rows_of(batch)
-        row = (part * self.trainer.world_size + self.global_rank) * rows  # in the global batch
-        ratio = draw(self.scheme.ratio, step, self._ratio_key.rows(row), rows)
+        first = (part * self.trainer.world_size + self.global_rank) * rows  # its row in the global batch
+        self._seed_torch(step, part)
+        ratio = draw(self.scheme.ratio, step, self._ratio_key.rows(first), rows)
         self.ratio = float(np.mean(ratio))
-        corrupted = self.task.corrupt(batch, ratio, self._mask_key.fold(step).rows(row))
+        corrupted = self.task.corrupt(batch, ratio, self._mask_key.fold(step).rows(first))
         output = self.task.forward(self.model, corrupted)
         losses = self.task.losses(output, corrupted)
         if self.weights is not None and self.scheme.curriculum is not None:
@@ -108,6 +104,32 @@ class Pretraining(LightningModule):
         self._sums.append(total.detach())
         self._denominators.append(denominator)
         return total
+
+    def _seed_torch(self, step: int, part: int) -> None:
+        """Key dropout and its like, so that a resumed run draws what the undisturbed one would."""
+        seed = self._torch_key.fold(step, part, self.global_rank).seed()
+        if self.device.type == "cuda":
+            torch.cuda.manual_seed(seed)
+        torch.default_generator.manual_seed(seed)
+
+    def _denominator(self, corrupted: Corrupted, rows: int) -> Tensor | float:
+        """Return the normaliser of a micro-batch's sum of losses."""
+        match self.config.weighting:
+            case "mean" if corrupted.weights is not None and self.weights is None:
+                return (corrupted.weights * corrupted.hidden).sum()
+            case "mean":
+                return corrupted.count
+            case "sum":
+                return float(rows)
+            case "inverse-ratio":
+                # A row hides at least one entry and keeps one, however small or large the ratio.
+                least = rows / corrupted.entries
+                return min(max(self.ratio, least), 1 - least) * corrupted.entries
+
+    @property
+    def _alone(self) -> bool:
+        """Whether a micro-batch is the whole step."""
+        return self.config.accumulate == 1 and self.trainer.world_size == 1
 
     def on_before_optimizer_step(self, optimizer: torch.optim.Optimizer) -> None:
         """Turn the gradient of the sums into that of the weighted mean over the whole step, then clip.
@@ -129,41 +151,32 @@ class Pretraining(LightningModule):
                 if part is not None:
                     nn.utils.clip_grad_norm_(part.parameters(), self.config.clip)
 
+    def end_step(self) -> Tensor:
+        """Let the moving average follow the moved weights.
+
+        Returns
+        -------
+        Tensor
+            The step's loss over all micro-batches and processes, still on its device.
+        """
+        if self.average is not None:
+            self.average.update_parameters(self.model)
+        return self._step_loss
+
     @property
     def kept_model(self) -> nn.Module:
         """The model that is validated and saved: the moving average where there is one."""
         return self.model if self.average is None else self.average.module
 
-    def end_step(self) -> None:
-        """Take the step's new weights into the moving average."""
-        if self.average is not None:
-            self.average.update_parameters(self.model)
+    def __setattr__(self, name: str, value: Any) -> None:
+        # Lightning renames the running hook some forty times a step; torch's own setter is slow for that.
+        if name == "_current_fx_name":
+            object.__setattr__(self, name, value)
+        else:
+            super().__setattr__(name, value)
 
-    def take_loss(self) -> Tensor:
-        """Return the loss of the optimiser step just done, over all micro-batches and ranks, still on its device."""
-        return self._step_loss
 
-    @property
-    def _alone(self) -> bool:
-        """Whether a micro-batch is the whole step."""
-        return self.config.accumulate == 1 and self.trainer.world_size == 1
-
-    def _denominator(self, corrupted: Corrupted, rows: int) -> Tensor | float:
-        match self.config.weighting:
-            case "mean" if corrupted.weights is not None and self.weights is None:
-                return (corrupted.weights * corrupted.hidden).sum()
-            case "mean":
-                return corrupted.count
-            case "sum":
-                return float(rows)
-            case "inverse-ratio":
-                # A row hides at least one entry and keeps one, however small or large the ratio.
-                least = rows / corrupted.entries
-                return min(max(self.ratio, least), 1 - least) * corrupted.entries
-
-    def _seed_torch(self, step: int, part: int) -> None:
-        """Key dropout and its like, so that a resumed run draws what the undisturbed one would."""
-        seed = self._torch_key.fold(step, part, self.global_rank).seed()
-        if self.device.type == "cuda":
-            torch.cuda.manual_seed(seed)
-        torch.default_generator.manual_seed(seed)
+def _moving_average(model: nn.Module, decay: float) -> AveragedModel:
+    average = AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(decay))  # type: ignore[no-untyped-call]
+    average.requires_grad_(False)  # it follows, and DDP must not wait for its gradients
+    return average

@@ -1,0 +1,76 @@
+"""Batches on their way to the model: made by the wing, in this process or in workers, each with its key."""
+
+import signal
+from typing import Any
+
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+from r2mae.masking.keys import Key
+from r2mae.training.order import BatchOrder, Share
+from r2mae.training.task import Batches, MovableBatches
+
+
+class KeyedBatches(Dataset[Any]):
+    """Lets a loader fetch whole batches by index, instead of collating samples, and hands each its key.
+
+    Parameters
+    ----------
+    data : Batches
+        The wing's.
+    key : Key
+        From which the keys of the steps are folded. A share of a batch gets that of its step, with rows counted in the
+        global batch: no process and no worker shows in it.
+    """
+
+    def __init__(self, data: Batches, key: Key) -> None:
+        self.data, self.key = data, key
+
+    def __len__(self) -> int:
+        """Return the number of samples."""
+        return len(self.data)
+
+    def __getitems__(self, share: Share) -> Any:
+        """Return the batch of a share; the name is torch's."""
+        return self.data.batch(share.indices, self.key.fold(share.step).rows(share.row))
+
+
+def make_loader(
+    data: Batches, order: BatchOrder, key: Key, *, workers: int = 0, device: torch.device | None = None
+) -> DataLoader[Any]:
+    """Return the loader of a run.
+
+    Parameters
+    ----------
+    data : Batches
+        The training samples; where no worker makes their batches, they move to the device if they can.
+    order : BatchOrder
+        Which of them, step by step.
+    key : Key
+        Of what is drawn while batches are made, see :class:`KeyedBatches`.
+    workers : int
+        Processes that make batches; 0 makes them in this one.
+    device : torch.device, optional
+        Where they go; by default the CPU.
+    """
+    device = device or torch.device("cpu")
+    moved = data.on_device(device) if workers == 0 and isinstance(data, MovableBatches) else data
+    return DataLoader(
+        KeyedBatches(moved, key),
+        batch_sampler=order,
+        collate_fn=_as_is,
+        num_workers=workers,
+        worker_init_fn=_leave_signals,
+        pin_memory=device.type == "cuda" and moved is data,  # what lies there already cannot be pinned
+        generator=torch.Generator(),
+    )
+
+
+def _leave_signals(worker: int) -> None:
+    """Leave signals to the process that trains: one that is sent to the whole group must not end its loaders."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
+
+
+def _as_is(batch: Any) -> Any:
+    return batch

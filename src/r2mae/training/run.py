@@ -1,0 +1,72 @@
+"""A run as it is on this machine: what its configuration leaves to the wing and the machine, decided once."""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+
+from r2mae.masking.defaults import RatioDefaults
+from r2mae.masking.keys import Key
+from r2mae.masking.schemes import Scheme
+from r2mae.training.config import RunConfig
+from r2mae.training.devices import check_threads, torch_device
+from r2mae.training.loggers import check_logger
+from r2mae.training.numbers import ratios_of
+from r2mae.training.ranks import process_rank
+from r2mae.training.scheme_options import scheme_of
+from r2mae.training.task import Trainable
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """A configuration together with what it means here; make it with :meth:`of`.
+
+    Parameters
+    ----------
+    config : RunConfig
+        What the user asked for.
+    wing : Trainable
+        Of its data and model.
+    numbers : RatioDefaults
+        The wing's numbers for the schemes of such a run.
+    scheme : Scheme
+        Not yet bound to a number of steps, which only the data tell.
+    device : torch.device
+        Where it trains.
+    rank : int
+        Of this process among those that train the model together; 0 alone writes.
+    """
+
+    config: RunConfig
+    wing: Trainable
+    numbers: RatioDefaults
+    scheme: Scheme
+    device: torch.device
+    rank: int
+
+    @classmethod
+    def of(cls, config: RunConfig, wing: Trainable) -> "Run":
+        """Resolve a configuration; what can be wrong with it is found before any data are read or files written.
+
+        Raises
+        ------
+        UserError
+            For a scheme or options that do not exist, a device that is not here, far too many threads, a tracker that
+            is not installed, or another number of processes than the configuration says.
+        """
+        numbers = ratios_of(wing, config)
+        scheme = scheme_of(config, numbers)
+        device = torch_device(config.device)
+        check_threads(config.threads)
+        check_logger(config.logger)
+        return cls(config, wing, numbers, scheme, device, process_rank(config.devices))
+
+    @property
+    def key(self) -> Key:
+        """The root of all random numbers of the run."""
+        return Key.root(self.config.seed)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """What tells the run's data from others, taken when it is first asked for."""
+        return self.wing.fingerprint(self.config)

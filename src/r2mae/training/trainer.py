@@ -1,0 +1,97 @@
+"""The Lightning trainer of a run: device, number format, processes; and that all processes end together."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from lightning.fabric.plugins.environments.lightning import LightningEnvironment
+from lightning.pytorch import Trainer
+
+from r2mae.errors import UserError
+from r2mae.training.checkpoint import AtomicCheckpointIO
+from r2mae.training.checkpoint_keeper import CheckpointKeeper
+from r2mae.training.interrupt import Stopped
+from r2mae.training.launcher import WatchedStrategy, loss_of_a_process
+from r2mae.training.loggers import make_logger
+from r2mae.training.ranks import FOLLOWING
+from r2mae.training.run import Run
+from r2mae.training.step import Pretraining
+
+KNOWN_WARNINGS = (
+    ".*number of training batches .* is smaller than the logging interval.*",  # of a short run with a tracker
+    ".*does not have many workers.*",  # batches are indexed in memory: a worker would only copy them
+    ".*Consider setting `persistent_workers=True`.*",  # a run is one epoch: its workers start once as it is
+    ".*your dataloader is not resumable.*",  # it is: the batch sampler starts at the restored step
+    ".*You defined a `validation_step`.*",
+    ".*`isinstance.treespec, LeafSpec.` is deprecated.*",  # Lightning's use of torch's pytree
+    ".*Found .* module.s. in eval mode at the start of training.*",
+)
+"""Third-party warnings that are no news to a user of the loop, one by one."""
+
+
+def make_trainer(run: Run, keeper: CheckpointKeeper, module: Pretraining) -> Trainer:
+    """Return the trainer: one epoch, checkpoints by the keeper alone.
+
+    Raises
+    ------
+    UserError
+        If several processes are asked for on one device, or on more than there are.
+    """
+    config, kind = run.config, run.device.type
+    devices: int | list[int] = 1 if run.device.index is None else [run.device.index]
+    strategy: WatchedStrategy | str = "auto"
+    plugins: list[Any] = [AtomicCheckpointIO()]
+    if config.devices == 1:
+        plugins.append(LightningEnvironment())  # a single process, whatever SLURM's variables say
+    if config.devices > 1:
+        if ":" in config.device:
+            raise UserError(f"--device {config.device} names one device: leave the number out with --devices")
+        if kind == "cuda" and torch.cuda.device_count() < config.devices:
+            raise UserError(f"this machine has {torch.cuda.device_count()} CUDA devices, not {config.devices}")
+        devices = config.devices
+        # A frozen weight network has parameters without gradients, which DDP has to be told.
+        strategy = WatchedStrategy(
+            process_group_backend="gloo" if kind == "cpu" else None,
+            find_unused_parameters=module.weights is not None,
+        )
+    bf16 = config.precision == "bf16" or (
+        config.precision == "auto" and kind == "cuda" and torch.cuda.is_bf16_supported()
+    )
+    return Trainer(
+        accelerator=kind,
+        devices=devices,
+        strategy=strategy,
+        precision="bf16-mixed" if bf16 else "32-true",
+        max_epochs=1,
+        accumulate_grad_batches=config.accumulate,
+        callbacks=[keeper],
+        plugins=plugins,
+        use_distributed_sampler=False,
+        logger=make_logger(config, keeper.folder) if run.rank == 0 else False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        default_root_dir=keeper.folder.path,
+    )
+
+
+@contextmanager
+def ending_together(trainer: Trainer) -> Iterator[None]:
+    """Let all processes of a run end where one of them does, with the one line of rank 0."""
+    watched = trainer.strategy.watched if isinstance(trainer.strategy, WatchedStrategy) else None
+    try:
+        yield
+    except BaseException as error:
+        told = loss_of_a_process(error, watched) if trainer.world_size > 1 else None
+        if watched is not None:
+            watched.end_others()
+        if trainer.world_size > 1 and not isinstance(error, Stopped):
+            FOLLOWING.await_end()
+        if told is not None:
+            raise told from None
+        raise
+    finally:
+        FOLLOWING.stop()
+        if watched is not None:
+            watched.over()

@@ -1,0 +1,92 @@
+"""What a configuration means on this machine: found out once, and before anything is read or written."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from r2mae.errors import UserError
+from r2mae.images.config import ImagesConfig
+from r2mae.images.wing import WING
+from r2mae.masking.keys import Key
+from r2mae.sweep.run_cell import pretrain
+from r2mae.training import run as module
+from r2mae.training.loop import fit
+from r2mae.training.run import Run
+from r2mae.training.scheme_options import scheme_of
+
+from .conftest import ToyConfig, ToyWing
+
+
+class Unread(ToyWing):
+    """A wing whose data must not be touched."""
+
+    def load(self, config: ToyConfig) -> Any:
+        raise AssertionError
+
+    def fingerprint(self, config: ToyConfig) -> str:
+        raise AssertionError
+
+
+def test_what_is_resolved(wing: ToyWing) -> None:
+    config = ToyConfig(scheme="r2mae", high=0.6, device="cpu", seed=4)
+    run = Run.of(config, wing)
+    assert run.config is config
+    assert run.numbers == wing.ratios
+    assert run.scheme == scheme_of(config, wing.ratios)
+    assert (run.device, run.rank, run.key) == (torch.device("cpu"), 0, Key.root(4))
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"scheme": "dynamc"}, "dynamc"),
+        ({"scheme": "fixed", "per": "sample"}, "per"),
+        ({"device": "tpu"}, "device"),
+        ({"threads": 4096}, "cores"),
+        ({"devices": 5}, "2 processes were started for 5"),
+    ],
+)
+def test_mistakes_are_found_before_data_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any], told: str
+) -> None:
+    if "devices" in options:
+        monkeypatch.setenv("RANK", "1")
+        monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(UserError, match=told):
+        fit(ToyConfig(**options), Unread(), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_the_fingerprint_is_taken_once_and_only_when_it_is_asked_for() -> None:
+    class Counting(ToyWing):
+        taken = 0
+
+        def fingerprint(self, config: ToyConfig) -> str:
+            self.taken += 1
+            return super().fingerprint(config)
+
+    wing = Counting()
+    run = Run.of(ToyConfig(), wing)
+    assert wing.taken == 0
+    assert run.fingerprint == run.fingerprint
+    assert wing.taken == 1
+
+
+def test_a_run_that_is_trained_and_measured_is_resolved_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[str] = []
+
+    def counted(name: str) -> Any:
+        original = getattr(module, name)
+
+        def call(*arguments: Any) -> Any:
+            calls.append(name)
+            return original(*arguments)
+
+        return call
+
+    for name in ("scheme_of", "ratios_of", "process_rank", "torch_device"):
+        monkeypatch.setattr(module, name, counted(name))
+    pretrain(ImagesConfig(data="digits", steps=3, hidden=8, latent=4, threads=1), WING, tmp_path)
+    assert sorted(calls) == ["process_rank", "ratios_of", "scheme_of", "torch_device"]
