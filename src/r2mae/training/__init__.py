@@ -8,12 +8,18 @@ from r2mae.training.config import RunConfig, scheme_of
 if TYPE_CHECKING:
     from r2mae.training.folder import RunFolder
     from r2mae.training.loop import Fitted, fit
-    from r2mae.training.saving import LoadedRun, load, load_model
+    from r2mae.training.saving import LoadedRun, load_model
 
-__all__ = ["Fitted", "LoadedRun", "RunConfig", "RunFolder", "fit", "load", "load_model", "scheme_of"]
+__all__ = ["Fitted", "LoadedRun", "RunConfig", "RunFolder", "fit", "load_model", "scheme_of"]
 
 __getattr__, __dir__ = lazily(
     __name__,
-    {"loop": ("Fitted", "fit"), "folder": ("RunFolder",), "saving": ("LoadedRun", "load", "load_model")},
+    {
+        "loop": ("Fitted", "fit"),
+        "folder": ("RunFolder",),
+        "saving": ("LoadedRun", "load_model"),
+        # Finding a run's wing is above training, and `load` is now `r2mae.load`; the old name stays for old scripts.
+        "r2mae.wings.lookup": ("load",),
+    },
     __all__,
 )
