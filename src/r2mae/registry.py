@@ -17,6 +17,9 @@ BUILT_IN = {
 }
 """The package's own wings, one line each; the object is called WING."""
 
+WITH_COMMANDS: tuple[str, ...] = ()
+"""Those of them that declare commands of their own: the list of commands need not import the others."""
+
 
 class Wings(Mapping[str, str]):
     """Where each wing lives, as ``module`` or ``module:object``: the built-in ones, then those of other packages.

@@ -89,10 +89,7 @@ def _entries() -> dict[str, _Entry]:
     sets = " ".join(public_sets())
     entries = {"": _Entry({"--help": "", "--version": ""}, places=[" ".join(all_commands())])}
     for command in all_commands():
-        try:
-            run_it = command_of(command)
-        except UserError:  # of a wing whose library is missing
-            continue
+        run_it = command_of(command)
         if command in _OF_DATA:
             entries |= _of_data(command, run_it)
         elif command == "theory":
@@ -157,7 +154,7 @@ def _named(presets: Iterable[str]) -> Mapping[str, str]:
 
     schemes, wings = " ".join(scheme_names()), all_wings()
     evaluations = [one.name for wing in wings for one in wing.command_line.evaluations]
-    own = {name: " ".join(words) for wing in wings for name, words in wing.command_line.words.items()}
+    own = {name: " ".join(words()) for wing in wings for name, words in wing.command_line.words.items()}
     return own | {
         "scheme": schemes,
         "schemes": schemes,

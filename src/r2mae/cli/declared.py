@@ -1,4 +1,4 @@
-"""What the wings declare, as options and help of commands that serve runs of any wing."""
+"""What the wings declare, as options and help of commands that serve runs of any wing, and as commands."""
 
 import argparse
 import textwrap
@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from r2mae.cli.parsing import Parser
 from r2mae.errors import UserError, unknown
+from r2mae.wings.lookup import implementation
 
 if TYPE_CHECKING:
     from r2mae.wings.contract import Wing
-    from r2mae.wings.options import Evaluation, Option
+    from r2mae.wings.options import Command, Evaluation, Option
 
 _WIDTH = 118
 _PLACE = 10  # column at which descriptions begin
@@ -33,27 +34,28 @@ def add_options(parser: Parser, options: "Iterable[tuple[Wing, Option]]", when: 
     declared: dict[str, list[tuple[Wing, Option]]] = {}
     for wing, option in options:
         declared.setdefault(option.name, []).append((wing, option))
-    for name, ones in declared.items():
+    for ones in declared.values():
         (first_wing, first), *others = ones
         for wing, other in others:
             if (other.kind, other.choices) != (first.kind, first.choices):
                 raise _clash(wing, other, f"the wing {first_wing.name}")
-        more: dict[str, Any] = {"default": ()} if _is_list(first) else {}
         try:
-            if first.choices:
-                parser.add_argument(f"--{name}", choices=list(first.choices), help=_help(ones, when))
-            else:
-                parser.add_argument(f"--{name}", type=first.kind, help=_help(ones, when), **more)
+            _add(parser, first, _help(ones, when))
         except (argparse.ArgumentError, ValueError):
             raise _clash(first_wing, first, repr(parser.prog)) from None
 
 
+def _add(parser: Parser, option: "Option", told: str) -> None:
+    if option.choices and not option.is_list:
+        parser.add_argument(f"--{option.name}", choices=list(option.choices), help=told)
+    elif option.is_list:
+        parser.add_argument(f"--{option.name}", type=option.kind, default=(), help=told)
+    else:
+        parser.add_argument(f"--{option.name}", type=option.kind, help=told)
+
+
 def _clash(wing: "Wing", option: "Option", other: str) -> UserError:
     return UserError(f"the wing {wing.name} declares {option.typed}, which {other} has otherwise: rename it there")
-
-
-def _is_list(option: "Option") -> bool:
-    return option.kind not in (str, int, float, bool)
 
 
 def _help(ones: "Sequence[tuple[Wing, Option]]", when: str) -> str:
@@ -62,7 +64,11 @@ def _help(ones: "Sequence[tuple[Wing, Option]]", when: str) -> str:
     for wing, option in ones:
         said.setdefault(option.help, []).append(option.whose or wing.name)
     sentences = (f"{when or ''}for {_and(dict.fromkeys(whose))}: {help_}" for help_, whose in said.items())
-    return " ".join(sentence[0].upper() + sentence[1:] for sentence in sentences)
+    return " ".join(map(_sentence, sentences))
+
+
+def _sentence(words: str) -> str:
+    return words[:1].upper() + words[1:]
 
 
 def _and(names: Iterable[str]) -> str:
@@ -72,8 +78,11 @@ def _and(names: Iterable[str]) -> str:
 
 def given_options(values: Mapping[str, Any], options: "Iterable[tuple[Wing, Option]]") -> dict[str, Any]:
     """Return the options that a user gave, by their names: an empty list is none."""
-    names = dict.fromkeys(option.name for _, option in options)
-    return {name: values[name] for name in names if values[name] is not None and values[name] != ()}
+    return _given(values, dict.fromkeys(option.name for _, option in options))
+
+
+def _given(values: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
+    return {name: values[name] for name in names if values[name] is not None and values[name] not in ((), [])}
 
 
 def refuse(path: Path, wing: "Wing", name: str) -> UserError:
@@ -124,6 +133,31 @@ def evaluation_of(wing: "Wing", path: Path, what: str | None, given: Mapping[str
             words = " ".join(map(str, value)) if isinstance(value, tuple | list) else value
             raise UserError(f"{typed} is of {home.name}: r2mae evaluate {path} {home.name} {typed} {words}")
     return chosen
+
+
+def run_command(command: "Command", words: Sequence[str]) -> int:
+    """Run a wing's own command."""
+    examples = [f"r2mae {command.name} {example}" for example in command.examples]
+    parser = Parser(f"r2mae {command.name}", f"{_sentence(command.help)}.", *examples)
+    for place in command.places:
+        more = {"nargs": "+"} if place.is_list else {}
+        parser.add_argument(
+            place.name,
+            metavar=place.name.upper(),
+            type=str if place.is_list else place.kind,
+            help=_sentence(place.help),
+            **more,
+        )
+    for option in command.options:
+        _add(parser, option, _sentence(option.help))
+    values = parser.read(words)
+    declared = {option.name: option for option in (*command.places, *command.options)}
+    given = _given(values, declared)
+    for option in command.options:
+        if option.needed and option.name not in given:
+            raise UserError(f"r2mae {command.name} needs {option.needed}")
+    implementation(command)(**{declared[name].sets: value for name, value in given.items()})
+    return 0
 
 
 def listed(lines: Iterable[tuple[str, str]]) -> str:

@@ -4,6 +4,7 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from errno import EDQUOT, EFBIG, ENOSPC
+from functools import partial
 from importlib import import_module
 from io import TextIOWrapper
 
@@ -99,13 +100,16 @@ def command_of(name: str) -> Callable[[Sequence[str]], int]:
     Raises
     ------
     UserError
-        If there is no such command, or a wing's own needs a library that is not installed.
+        If there is no such command.
     """
     if name in COMMANDS:
         run: Callable[[Sequence[str]], int] = import_module(f"r2mae.cli.{name}").run
         return run
-    from r2mae.wings.lookup import find_command
+    from r2mae.wings.lookup import wing_commands
 
-    if (found := find_command(name)) is None:
+    commands = wing_commands()
+    if name not in commands:
         raise unknown("command", name, all_commands())
-    return found
+    from r2mae.cli.declared import run_command
+
+    return partial(run_command, commands[name])

@@ -17,7 +17,7 @@ from r2mae.masking.schemes import SCHEME_OPTIONS, scheme_names
 from r2mae.registry import WINGS
 from r2mae.training.config import RunConfig, chosen_options, in_words, range_of, read_config
 from r2mae.training.numbers import ratios_of
-from r2mae.wings.lookup import all_wings, defaults_of, get_wing, public_sets, wing_of
+from r2mae.wings.lookup import all_wings, defaults_of, get_wing, names_wing, public_sets, wing_of
 
 if TYPE_CHECKING:
     from r2mae.wings.contract import Wing
@@ -170,7 +170,7 @@ def read_subject(command: str, words: Sequence[str]) -> Subject:
         leading.append(rest.pop(0))
     given = _config_of(rest)
     wing_name = given.get("wing")
-    if leading and leading[0] in WINGS:
+    if leading and names_wing(leading[0]):
         wing_name = leading.pop(0)
     if len(leading) > 1:
         raise _several(command, wing_name if isinstance(wing_name, str) else None, leading)

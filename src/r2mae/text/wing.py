@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 from r2mae.evaluation.metrics import Metric
 from r2mae.masking.schemes import DNA_CURRICULUM, RatioDefaults
 from r2mae.text.config import ROBERTA, TextConfig
-from r2mae.text.glue import TASKS
 from r2mae.text.sets import HUB, SET_DEFAULTS, SETS
 from r2mae.text.vocabulary import PLAIN_PRESETS, Presets, roberta_here
 from r2mae.wings.base import BaseWing
@@ -33,6 +32,12 @@ _FINETUNING = (
     Option("folder", "where GLUE lies; by default glue/ in the data folder."),
     Option("limit", "most training examples of a task of glue; by default all.", int),
 )
+
+
+def _tasks() -> Sequence[str]:
+    from r2mae.text.glue import TASKS
+
+    return tuple(TASKS)
 
 
 def _pattern(paths: Sequence[str]) -> str:
@@ -75,7 +80,7 @@ class TextWing(BaseWing):
             "`documents` (their first 80 characters) and `tokens` (how many each has)",
             examples=("runs/text notes.txt -o notes.npz",),
         ),
-        words={"task": tuple(TASKS), "glue": tuple(TASKS)},
+        words={"task": _tasks, "glue": _tasks},
         example="notes.txt",
         several=SeveralPaths("give a folder, or a pattern in quotes", _pattern),
     )

@@ -3,9 +3,9 @@
 from typing import TYPE_CHECKING
 
 from r2mae.lazy import lazily
-from r2mae.training.config import RunConfig, scheme_of
 
 if TYPE_CHECKING:
+    from r2mae.training.config import RunConfig, scheme_of
     from r2mae.training.folder import RunFolder
     from r2mae.training.loop import Fitted, fit
     from r2mae.training.saving import LoadedRun, load_model
@@ -15,6 +15,7 @@ __all__ = ["Fitted", "LoadedRun", "RunConfig", "RunFolder", "fit", "load_model",
 __getattr__, __dir__ = lazily(
     __name__,
     {
+        "config": ("RunConfig", "scheme_of"),
         "loop": ("Fitted", "fit"),
         "folder": ("RunFolder",),
         "saving": ("LoadedRun", "load_model"),

@@ -1,14 +1,14 @@
 """From names to wings, and from run folders to what is in them. A wing's libraries come when it is asked for."""
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from r2mae.errors import UserError, unknown
-from r2mae.registry import WINGS, package_of
+from r2mae.registry import BUILT_IN, WINGS, WITH_COMMANDS, package_of
 from r2mae.wings.base import BaseWing
 
 if TYPE_CHECKING:
@@ -79,13 +79,15 @@ def _checked(name: str, wing: Any) -> "Wing":
 
 def all_wings() -> "list[Wing]":
     """Return the wings that can be loaded; of one that cannot, a line is logged once."""
-    found = []
-    for name in WINGS:
+    return list(_each(WINGS))
+
+
+def _each(names: Iterable[str]) -> "Iterator[Wing]":
+    for name in names:
         try:
-            found.append(get_wing(name))
+            yield get_wing(name)
         except UserError as error:
             _warn(str(error))
-    return found
 
 
 @cache
@@ -100,29 +102,34 @@ def public_sets() -> "dict[str, PublicSet]":
 
 def wing_commands() -> "dict[str, Command]":
     """Return the commands of all wings that can be loaded."""
-    return {command.name: command for wing in all_wings() for command in wing.command_line.commands}
+    return {command.name: command for wing in _each(_with_commands()) for command in wing.command_line.commands}
 
 
-def find_command(name: str) -> "Callable[[Sequence[str]], int] | None":
-    """Return what runs a wing's command, or None for an unknown name.
+def _with_commands() -> list[str]:
+    return [name for name in WINGS if name in WITH_COMMANDS or name not in BUILT_IN]
+
+
+def implementation(command: "Command") -> Callable[..., None]:
+    """Return the function of a wing's command.
 
     Raises
     ------
     UserError
-        As :func:`get_wing`.
+        If a library that it needs is not installed, or it comes from another package and is broken.
     """
-    for wing in all_wings():
-        for command in wing.command_line.commands:
-            if command.name == name:
-                run: Callable[[Sequence[str]], int] = _object(wing.name, command.module, "run")
-                return run
-    return None
+    wing = next(wing for wing in _each(_with_commands()) if command in wing.command_line.commands)
+    found: Callable[..., None] = _object(wing.name, command.run, "run")
+    return found
 
 
 def wing_of(data: str) -> str | None:
     """Return the wing that a named set belongs to, or None for other names."""
-    entry = public_sets().get(data)
-    return None if entry is None else entry.wing
+    return next((wing.name for wing in _each(WINGS) if data in wing.sets), None)
+
+
+def names_wing(word: str) -> bool:
+    """Return whether a word names a wing; other packages are asked last, for that takes time."""
+    return word in BUILT_IN or (wing_of(word) is None and word in WINGS)
 
 
 def defaults_of(wing: "Wing", data: str | None, preset: str | None) -> dict[str, Any]:

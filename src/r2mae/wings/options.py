@@ -29,7 +29,7 @@ class Option:
     whose : str
         Whom it is for, if that says more than the wing's name: "models with batch normalisation".
     needed : str
-        For an evaluation that cannot do without it: what is missing, with an example ("the tasks: --task sst2 qnli").
+        For what cannot do without it: how an error names it, with an example ("the tasks: --task sst2 qnli").
     """
 
     name: str
@@ -44,6 +44,11 @@ class Option:
     def sets(self) -> str:
         """The parameter that it sets."""
         return self.parameter or self.name
+
+    @property
+    def is_list(self) -> bool:
+        """Whether it takes several words."""
+        return self.kind not in (str, int, float, bool)
 
     @property
     def typed(self) -> str:
@@ -100,20 +105,29 @@ class Embedding:
 
 @dataclass(frozen=True)
 class Command:
-    """A command of a wing's own, ``r2mae NAME``.
+    """A command of a wing's own: ``r2mae NAME PLACE … --OPTION …``.
 
     Parameters
     ----------
     name, help : str
         As typed, and what it does in a few words.
-    module : str
-        Module with ``run(words) -> int``, imported when the command is called. It reads `words` with one
-        :class:`r2mae.cli.parsing.Parser`, before it does anything else: completion takes the options from there.
+    run : str
+        ``module:function``, imported when the command is called. It takes the places and those options that were
+        given as keyword arguments, prints what there is to tell, and raises a UserError for users' mistakes.
+    places : tuple of Option
+        What stands behind the name, in this order; a list may stand last.
+    options : tuple of Option
+        The others. Their help stands alone, without a wing's name before it.
+    examples : tuple of str
+        What may follow ``r2mae NAME``; one or more.
     """
 
     name: str
     help: str
-    module: str
+    run: str
+    places: tuple[Option, ...] = ()
+    options: tuple[Option, ...] = ()
+    examples: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -202,7 +216,7 @@ class CommandLine:
         Names that ``--baselines`` takes, in words.
     commands : tuple of Command
         The wing's own.
-    words : mapping of str to sequence of str
+    words : mapping of str to callable
         What completion offers for options and fields of the configuration that take lists of names.
     example : str
         Data that a usage error names after the wing; empty where the wing need not be named there.
@@ -217,7 +231,7 @@ class CommandLine:
     embedding: Embedding = Embedding()
     baselines: str = ""
     commands: tuple[Command, ...] = ()
-    words: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    words: Mapping[str, Callable[[], Sequence[str]]] = field(default_factory=dict)
     example: str = ""
     several: SeveralPaths | None = None
 
