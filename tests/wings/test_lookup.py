@@ -125,7 +125,13 @@ BROKEN = {
 
 @pytest.mark.parametrize(("name", "target", "code", "told"), BROKEN.values(), ids=BROKEN)
 def test_a_broken_wing_costs_one_line(
-    install: Install, caplog: pytest.LogCaptureFixture, name: str, target: str, code: str, told: str
+    install: Install,
+    caplog: pytest.LogCaptureFixture,
+    capsys: pytest.CaptureFixture[str],
+    name: str,
+    target: str,
+    code: str,
+    told: str,
 ) -> None:
     install(name, target, code)
     with pytest.raises(UserError) as error:
@@ -134,6 +140,8 @@ def test_a_broken_wing_costs_one_line(
     assert told in line
     assert target.split(":", maxsplit=1)[0] in line
     assert "\n" not in line
+    assert main(["pretrain", name, "sea.wav"]) == 2
+    assert (capsys.readouterr().err, caplog.records) == (f"r2mae: {line}\n", [])
     with caplog.at_level(logging.WARNING, logger="r2mae"):
         assert [wing.name for wing in all_wings()] == list(BUILT_IN)
         assert public_sets()

@@ -124,12 +124,16 @@ def implementation(command: "Command") -> Callable[..., None]:
 
 def wing_of(data: str) -> str | None:
     """Return the wing that a named set belongs to, or None for other names."""
-    return next((wing.name for wing in _each(WINGS) if data in wing.sets), None)
+    return _owner(data, WINGS)
+
+
+def _owner(data: str, names: Iterable[str]) -> str | None:
+    return next((wing.name for wing in _each(names) if data in wing.sets), None)
 
 
 def names_wing(word: str) -> bool:
     """Return whether a word names a wing; other packages are asked last, for that takes time."""
-    return word in BUILT_IN or (wing_of(word) is None and word in WINGS)
+    return word in BUILT_IN or (_owner(word, BUILT_IN) is None and word in WINGS)
 
 
 def defaults_of(wing: "Wing", data: str | None, preset: str | None) -> dict[str, Any]:
