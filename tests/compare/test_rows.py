@@ -31,7 +31,7 @@ def test_every_scheme_has_a_row_with_its_ends() -> None:
     assert (rows["mdlm"].values["low"], rows["mdlm"].values["high"]) == (0, 1)
     assert (rows["cl"].values["low"], rows["cl"].values["high"]) == (0.7, 0.7)
     for name in ("dynamic", "r2mae", "r2mae-dynamic", "r2mae-cl", "r2mae-cl-k0"):
-        assert (rows[name].low, rows[name].high) == (0.5, 0.9)
+        assert (rows[name].values["low"], rows[name].values["high"]) == (0.5, 0.9)
 
 
 def test_own_numbers_reach_the_rows_that_listen() -> None:

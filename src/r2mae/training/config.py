@@ -227,6 +227,11 @@ class RunConfig:
         """Whether the model is used with batch statistics that were re-estimated on whole inputs."""
         return False
 
+    @property
+    def idle_fields(self) -> frozenset[str]:
+        """Fields that change nothing under the scheme of this run."""
+        return frozenset()
+
     def measured_as(self) -> dict[str, Any]:
         """Return the fields of :attr:`measured_with`, which belong to every result."""
         return {name: getattr(self, name) for name in self.measured_with}
@@ -272,12 +277,12 @@ class RunConfig:
         return cls(**exact)
 
     def differences(self, other: "RunConfig", defaults: RatioDefaults | None = None) -> list[str]:
-        """Return the fields, apart from those of the machine and of measuring, in which two configurations differ.
+        """Return the fields in which two configurations differ, but for idle ones and those of machine and measuring.
 
         With the wing's `defaults`, a number that is open means the wing's.
         """
         mine, theirs = used_fields(self, defaults), used_fields(other, defaults)
-        free = MACHINE_FIELDS.union(self.measured_with)
+        free = MACHINE_FIELDS.union(self.measured_with, self.idle_fields)
         return [key for key in mine if key not in free and mine[key] != theirs.get(key)]
 
 
@@ -287,9 +292,13 @@ SCHEME_DEFAULTS = {field.name: field.default for field in dataclasses.fields(Run
 
 def used_fields(config: RunConfig, defaults: RatioDefaults | None) -> dict[str, Any]:
     """Return plain types, with the numbers that a run uses where the wing's are given."""
-    try:
-        return (config if defaults is None else resolved(config, defaults)).to_dict()
-    except UserError:  # a folder of another version may hold numbers that its scheme does not take
+    if defaults is None:
+        return config.to_dict()
+    try:  # a folder of another version may hold options that its scheme does not take here: they stay as they are
+        ignored = {k: v for k, v in given_options(config).items() if k not in scheme_takes(config.scheme)}
+        plain: dict[str, Any] = {name: SCHEME_DEFAULTS[name] for name in ignored}
+        return resolved(dataclasses.replace(config, **plain), defaults).to_dict() | ignored
+    except (UserError, ValueError):  # nor may its scheme be known here
         return config.to_dict()
 
 
