@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from r2mae.cli.main import main
-from r2mae.registry import WINGS
+from r2mae.registry import BUILT_IN
 
 PAGE = Path(__file__).parents[2] / "docs" / "add-a-domain.md"
 Run = Callable[..., tuple[int, str]]
@@ -23,7 +23,7 @@ def waves(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
     name = f"waves_{request.param.replace(' ', '_')}"  # a module is imported once under its name
     (tmp_path / f"{name}.py").write_text(code, encoding="utf-8")
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setitem(WINGS, "waves", name)
+    monkeypatch.setitem(BUILT_IN, "waves", name)
 
 
 @pytest.fixture
@@ -61,5 +61,11 @@ def test_a_run(run: Run, tmp_path: Path) -> None:
     assert (code, "linear probe accuracy" in told) == (0, True), told
     assert "wing: waves" in (tmp_path / "runs" / "a" / "config.yaml").read_text(encoding="utf-8")
     assert run("data list")[0] == 0
+    code, told = run("evaluate runs/a --head-epochs 1 --json")
+    assert (code, "probe_accuracy" in told) == (0, True), told
+    code, told = run("evaluate runs/a --probe head")
+    assert (code, "a run of the wing waves, which has no --probe: leave it out" in told) == (2, True), told
+    code, told = run("embed runs/a sines")
+    assert (code, "embeddings of 64 numbers are in runs/a/embedding-sines.npz" in told) == (0, True), told
     code, told = run("pretrain waves sines --steps 3 --preset tiny")
     assert (code, told.count("\n")) == (2, 1)

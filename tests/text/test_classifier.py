@@ -17,7 +17,7 @@ from r2mae.text.model import MaskedLanguageModel
 from r2mae.text.tokenizer import TextTokenizer, train_bpe
 from r2mae.text.wing import WING as TEXT
 from r2mae.training.loop import fit
-from r2mae.training.saving import load
+from r2mae.wings.lookup import load
 
 
 @pytest.fixture(scope="module")

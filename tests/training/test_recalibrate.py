@@ -24,7 +24,8 @@ from r2mae.training.recalibrate import (
     statistics_of,
     using_statistics,
 )
-from r2mae.training.saving import load, load_model
+from r2mae.training.saving import load_model
+from r2mae.wings.lookup import load
 
 
 @pytest.fixture(scope="module")

@@ -13,6 +13,9 @@ from r2mae.images.sets import SETS
 
 MAX_FEATURES = 2000
 _TABLES = (".csv", ".tsv", ".txt")
+NAMED = (*SETS, *CELLS)
+"""The named sets that are matrices of numbers."""
+
 _PATHS = "a .npy, .csv, .tsv or .h5ad file, or images (a folder, .npz or idx file)"
 
 
@@ -160,5 +163,5 @@ def _is_count_up(values: np.ndarray) -> bool:
 
 def _not_there(name: str, path: Path) -> UserError:
     if path.suffix or len(path.parts) > 1:
-        return UserError(f"{path}: no such file or folder: give a named set ({', '.join((*SETS, *CELLS))}), {_PATHS}")
-    return UserError(f"unknown data {name!r}: {nearest(name, (*SETS, *CELLS))} (or give the path of {_PATHS})")
+        return UserError(f"{path}: no such file or folder: give a named set ({', '.join(NAMED)}), {_PATHS}")
+    return UserError(f"unknown data {name!r}: {nearest(name, NAMED)} (or give the path of {_PATHS})")

@@ -13,6 +13,17 @@ from r2mae.errors import UserError
 from r2mae.evaluation.metrics import Metric
 from r2mae.evaluation.recalibration import with_as_trained
 from r2mae.masking.defaults import RatioDefaults
+from r2mae.wings.base import BaseWing
+from r2mae.wings.options import (
+    RECALIBRATE,
+    CommandLine,
+    Embedding,
+    Evaluation,
+    Exporter,
+    FigureColumns,
+    Option,
+    SeveralPaths,
+)
 
 if TYPE_CHECKING:
     import numpy as np
@@ -26,8 +37,25 @@ if TYPE_CHECKING:
 # What a configuration says of the columns and layers of a file.
 _OF_FILES = ("layer", "batch_key", "donor_key", "labels", "regress", "exclude", "only", "max_cells", "auroc_labels")
 
+_REPRESENTATION = Option(
+    "representation",
+    "the latent layer, or the last hidden layer before it; by default as in the run.",
+    choices=("latent", "hidden"),
+)
+_READING = (
+    Option("transform_batch", "the training batch to take for cells whose own is new."),
+    Option("layer", "where this file's raw counts are (X for X); by default as in the run."),
+)
 
-class CellsWing:
+
+def _write(output: Path, arrays: "Mapping[str, np.ndarray]", source: str) -> None:
+    """Write arrays as .npz, or the source with ``.obsm["X_r2mae"]`` as .h5ad."""
+    from r2mae.cells.embed import write_embedding
+
+    write_embedding(output, arrays, source)
+
+
+class CellsWing(BaseWing):
     """Single-cell counts: .h5ad, .zarr, AnnData, with the paper's MLP and negative binomial likelihood."""
 
     name = "cells"
@@ -42,6 +70,22 @@ class CellsWing:
     }
     sets = SETS
     set_defaults = SET_DEFAULTS
+    command_line = CommandLine(
+        evaluation=Evaluation(
+            "probes of the run's labels and numbers across donors, reconstruction, effective rank",
+            options=(RECALIBRATE, _REPRESENTATION),
+            examples=("runs/cells --baselines expression scvi",),
+        ),
+        reading=_READING,
+        elsewhere="cells are mapped onto the run's genes",
+        embedding=Embedding(
+            '`cells` and columns of the run; as .h5ad the file itself, with the embedding in .obsm["X_r2mae"]',
+            options=(_REPRESENTATION,),
+            examples=("runs/cells new.h5ad -o new-embedded.h5ad --layer counts",),
+        ),
+        baselines="expression, pca, scvi, and keys of the file's obsm",
+        several=SeveralPaths("join the files first (anndata.concat)", lambda paths: "all.h5ad"),
+    )
 
     def ratios_of(self, config: CellsConfig) -> RatioDefaults:
         """Return the numbers of the schemes, with the schedules of the run that `timing` names."""
@@ -102,8 +146,6 @@ class CellsWing:
         model.gene_names, model.batch_names = tuple(architecture["genes"]), tuple(architecture["batches"])
         return GeneTask(genes, n_hidden, architecture.get("representation", "latent")), model
 
-    evaluation_options = ("recalibrate", "representation")
-
     def evaluate(
         self, config: CellsConfig, task: "GeneTask", model: "nn.Module", data: "CellData", **options: Any
     ) -> dict[str, float]:
@@ -124,8 +166,6 @@ class CellsWing:
                 "with `r2mae embed`, which maps genes by name"
             )
         return evaluate(config, task, model, data, **options)
-
-    default_baselines: tuple[str, ...] = ()
 
     def elsewhere(
         self,
@@ -183,21 +223,18 @@ class CellsWing:
         """Return None: a masked cell is nothing to look at."""
         return None
 
-    embedding_files = (".h5ad", ".npz")
+    exporters = (Exporter(".h5ad", _write), Exporter(".npz", _write))
 
-    def write_embedding(self, output: Path, arrays: "Mapping[str, np.ndarray]", source: str) -> None:
-        """Write arrays as .npz, or the source with ``.obsm["X_r2mae"]`` as .h5ad."""
-        from r2mae.cells.embed import write_embedding
-
-        write_embedding(output, arrays, source)
+    def figure_columns(self, config: CellsConfig) -> FigureColumns:
+        """Return that scores are numbers, and that a figure of every cell or donor tells nothing."""
+        donors = () if config.donor_key is None else (config.donor_key,)
+        return FigureColumns(numbers=config.regress, left_out=("cells", "split", *donors))
 
     def annotations(self, source: str) -> "pd.DataFrame":
         """Return obs of a file, without its counts."""
         from r2mae.cells.sources import read_obs
 
         return read_obs(source)
-
-    embedding_options = ("transform_batch", "layer", "representation")
 
     def embed(
         self,

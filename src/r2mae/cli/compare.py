@@ -6,6 +6,7 @@ from typing import Any
 
 from rich.console import Console
 
+from r2mae.cli.declared import baselines_in_words
 from r2mae.cli.early import check_run
 from r2mae.cli.lists import parse_baselines, parse_ratios, parse_seeds, words_of
 from r2mae.cli.parsing import (
@@ -21,6 +22,7 @@ from r2mae.cli.parsing import (
 from r2mae.cli.show import print_json
 from r2mae.errors import UserError
 from r2mae.training.numbers import ratios_of
+from r2mae.wings.lookup import all_wings
 
 _OWN = ("schemes", "seeds", "ratios", "baselines")
 _OF_ROWS = ("scheme", "seed")
@@ -53,8 +55,7 @@ def run(words: Sequence[str]) -> int:
         "--baselines",
         nargs="+",
         type=str,
-        help="Rows that are measured, not pretrained, or none. Of images pixels, pca and mean (by default all three); "
-        "of cells expression, pca, scvi, and keys of the file's obsm (by default none).",
+        help=f"Rows that are measured, not pretrained, or none: {baselines_in_words(all_wings(), usual=True)}.",
     )
     parser.add_argument("--jobs", type=int, help="Processes; by default one per core.")
     parser.add_argument("--out", type=str, help="Folder of the comparison; by default runs/compare-DATA.")
@@ -63,7 +64,7 @@ def run(words: Sequence[str]) -> int:
     values = parser.read(subject.words)
     config = make_config(subject, values)
     named = None if values["baselines"] is None else words_of(values["baselines"])
-    baselines = parse_baselines(named, getattr(subject.wing, "default_baselines", ()))
+    baselines = parse_baselines(named, subject.wing.default_baselines)
     values["baselines"] = baselines or ["none"]
     schemes, seeds = words_of(values["schemes"]), parse_seeds(words_of(values["seeds"]))
     ratios = None if values["ratios"] is None else parse_ratios(words_of(values["ratios"]))

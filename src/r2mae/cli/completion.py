@@ -12,8 +12,7 @@ from typing import Any, Literal, get_args, get_origin
 from r2mae.cli.parsing import Parser, parser_of
 from r2mae.errors import UserError, unknown
 from r2mae.masking.schemes import scheme_names
-from r2mae.registry import WINGS
-from r2mae.wings.lookup import get_wing, public_sets
+from r2mae.wings.lookup import all_wings, get_wing, public_sets
 
 _SHELLS = ("bash", "zsh")
 _OF_DATA = ("pretrain", "compare")  # their options are those of the wing, which the data tell
@@ -83,20 +82,21 @@ def run(words: Sequence[str]) -> int:
 
 def _entries() -> dict[str, _Entry]:
     """Return what follows every command; ``pretrain images`` and ``theory risk`` are commands of their own."""
-    from r2mae.cli.main import COMMANDS
+    from r2mae.advice.data import NAMED
+    from r2mae.cli.main import all_commands, command_of
     from r2mae.cli.theory import SUBCOMMANDS
 
     sets = " ".join(public_sets())
-    entries = {"": _Entry({"--help": "", "--version": ""}, places=[" ".join(COMMANDS)])}
-    for command in COMMANDS:
-        run_it = import_module(f"r2mae.cli.{command}").run
+    entries = {"": _Entry({"--help": "", "--version": ""}, places=[" ".join(all_commands())])}
+    for command in all_commands():
+        run_it = command_of(command)
         if command in _OF_DATA:
             entries |= _of_data(command, run_it)
         elif command == "theory":
             entries[command] = _Entry({"--help": ""}, places=[" ".join(SUBCOMMANDS)])
             for name in SUBCOMMANDS:
                 entries[f"theory {name}"] = _entry(import_module(f"r2mae.cli.theory_{name}").run, ["x"])
-            entries["theory advise"].places = [_join(_matrices(), _FILES)]
+            entries["theory advise"].places = [_join(NAMED, _FILES)]
         elif command == "data":
             entries[command] = _entry(run_it, ["list"])
             for action in entries[command].places[0].split():
@@ -106,16 +106,11 @@ def _entries() -> dict[str, _Entry]:
     return entries
 
 
-def _matrices() -> list[str]:
-    """Return the sets that are matrices of numbers."""
-    return [name for name, entry in public_sets().items() if entry.wing != "text"]
-
-
 def _of_data(command: str, run_it: Any) -> dict[str, _Entry]:
     """Return the entries of a command whose options depend on the wing: without one, those that all wings have."""
     entries = {}
-    for name in WINGS:
-        wing = get_wing(name)
+    for wing in all_wings():
+        name = wing.name
         named = next(iter(wing.sets), "x")
         entry = entries[f"{command} {name}"] = _entry(run_it, [name, named], presets=wing.presets)
         entry.places = [_join(wing.sets, _FILES)]
@@ -123,7 +118,7 @@ def _of_data(command: str, run_it: Any) -> dict[str, _Entry]:
     shared = [option for option in first.options if all(option in other.options for other in others)]
     presets = " ".join(entry.options["--preset"] for entry in entries.values())
     options = {option: presets if option == "--preset" else first.options[option] for option in shared}
-    everything = _join([*WINGS, *public_sets()], _FILES)
+    everything = _join([*(wing.name for wing in all_wings()), *public_sets()], _FILES)
     entries[command] = _Entry(options, [option for option in first.many if option in options], [everything])
     return entries
 
@@ -156,19 +151,18 @@ def _named(presets: Iterable[str]) -> Mapping[str, str]:
     from r2mae.cli.data import ACTIONS
     from r2mae.cli.theory_model import MODELS
     from r2mae.reproduce.artefact import ARTEFACTS
-    from r2mae.text.glue import TASKS
 
-    schemes, tasks = " ".join(scheme_names()), " ".join(TASKS)
-    return {
+    schemes, wings = " ".join(scheme_names()), all_wings()
+    evaluations = [one.name for wing in wings for one in wing.command_line.evaluations]
+    own = {name: " ".join(words()) for wing in wings for name, words in wing.command_line.words.items()}
+    return own | {
         "scheme": schemes,
         "schemes": schemes,
         "preset": " ".join(presets),
         "model": " ".join(MODELS),
         "data": _join(public_sets(), _FILES),
         "names": " ".join(ARTEFACTS),
-        "what": " ".join([*WINGS, "glue"]),
-        "task": tasks,
-        "glue": tasks,
+        "what": " ".join([*(wing.name for wing in wings), *evaluations]),
         "device": "auto cpu cuda",
         "shell": " ".join(_SHELLS),
         "action": " ".join(ACTIONS),

@@ -16,15 +16,12 @@ if TYPE_CHECKING:
 def check_run(wing: "Wing", config: RunConfig) -> None:
     """Find the mistakes of a run that need no library."""
     check_logger(config.logger)
-    for name in ("check_source", "check"):  # a wing may have either
-        if hasattr(wing, name):
-            getattr(wing, name)(config)
+    wing.check(config)
 
 
 def check_source(wing: "Wing", config: RunConfig, data: str) -> None:
     """Refuse data that are not there."""
-    if hasattr(wing, "check_source"):
-        wing.check_source(replace(config, data=data))
+    wing.check_source(replace(config, data=data))
 
 
 def open_run(path: Path) -> "tuple[Wing, RunConfig]":

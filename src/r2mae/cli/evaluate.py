@@ -1,104 +1,46 @@
 """``r2mae evaluate RUN``: measure a pretrained model."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from r2mae.cli.declared import (
+    add_options,
+    baselines_in_words,
+    evaluation_of,
+    evaluations_of,
+    given_options,
+    listed,
+    parameters_of,
+)
 from r2mae.cli.early import check_source, open_run
 from r2mae.cli.lists import words_of
-from r2mae.cli.parsing import Parser, add_reading
-from r2mae.errors import UserError, unknown
+from r2mae.cli.parsing import Parser
+from r2mae.errors import UserError
+from r2mae.wings.lookup import all_wings
 
 if TYPE_CHECKING:
     from r2mae.wings.contract import Wing
-
-_OPTIONS = ("probe", "folder", "limit", "recalibrate", "representation")
-_READING = ("resize", "resize_mode", "transform_batch", "layer")
+    from r2mae.wings.options import Evaluation, Option
 
 _DESCRIPTION = """Measure a pretrained model of any wing on test data that it has not learned from: those of the run, or
 with --data others. RUN/results.json stays as it is.
 
-  images  linear probe, reconstruction on frozen masks, effective rank
-  cells   probes of the run's labels and numbers across donors, reconstruction, effective rank
-  text    loss and accuracy of hidden tokens in held-out text at six mask ratios
-  glue    for text: fine-tuning on the tasks of --task, 5 epochs each, mean of three seeds (and its standard deviation),
-          rate 2e-5, batches of 32, as in the paper; warm-up over 6 % and weight decay 0.01 are ours;
-          finished fine-tunings are kept in RUN/evaluation.json and not repeated"""
+"""
 
 
 def run(words: Sequence[str]) -> int:
     """Run the command."""
-    parser = Parser(
-        "r2mae evaluate",
-        _DESCRIPTION,
-        "r2mae evaluate runs/digits --probe logistic",
-        "r2mae evaluate runs/digits --data mnist --resize 8",
-        "r2mae evaluate runs/cells --baselines expression scvi",
-        "r2mae evaluate runs/text glue --task sst2 qnli --limit 2000",
-    )
-    parser.add_argument("run", metavar="RUN", type=str, help="A run folder.")
-    parser.add_argument(
-        "what",
-        metavar="WHAT",
-        nargs="?",
-        type=str,
-        help="The run's wing (its usual evaluation, the default); for text also glue: fine-tuning.",
-    )
-    parser.add_argument("--task", type=tuple[str, ...], default=(), help="For text: tasks of glue, sst2 qnli mnli qqp.")
-    parser.add_argument("--folder", type=str, help="For text: where GLUE lies; by default glue/ in the data folder.")
-    parser.add_argument("--limit", type=int, help="For text: most training examples of a task of glue; by default all.")
-    parser.add_argument(
-        "--probe",
-        choices=["head", "logistic"],
-        help="For images: the paper's probe (head, the default), or logistic regression with cross-validated strength.",
-    )
-    parser.add_argument(
-        "--recalibrate",
-        choices=["yes", "no", "both"],
-        help="For models with batch normalisation: statistics re-estimated on the inputs of each evaluation, those of "
-        "training (as in the paper), or scores with either; by default as in the run.",
-    )
-    parser.add_argument(
-        "--representation",
-        choices=["latent", "hidden"],
-        help="For cells: the latent layer, or the last hidden layer before it; by default as in the run.",
-    )
-    parser.add_argument(
-        "--baselines",
-        nargs="+",
-        type=str,
-        default=[],
-        help="Measure these as well: of images pixels, pca, mean; of cells expression, pca, scvi, and keys of the "
-        "file's obsm.",
-    )
-    parser.add_argument(
-        "--data",
-        type=str,
-        help="Measure on other data: a named set or a path. What is fitted is fitted on their own training part; text "
-        "is measured on the whole corpus, cells are mapped onto the run's genes.",
-    )
-    add_reading(parser, "With --data, ")
-    parser.add_argument("--device", type=str, default="auto", help="auto, cpu, cuda or cuda:N.")
-    parser.add_argument("--json", action="store_true", help="Print JSON, for scripts.")
-    values = parser.read(words)
+    wings = all_wings()
+    values = _parser(wings).read(words)
     path = Path(values["run"])
 
     wing, config = open_run(path)
-    known = [wing.name, *(["glue"] if "glue" in wing.evaluation_options else [])]
-    if values["what"] not in (None, *known):
-        raise unknown("evaluation", values["what"], known)
-    options = {name: values[name] for name in _OPTIONS if values[name] is not None}
-    if values["what"] == "glue":
-        if not values["task"]:
-            raise UserError("evaluate RUN glue needs the tasks: --task sst2 qnli")
-        options |= {"glue": values["task"], "curve": False}
-    elif values["task"]:
-        raise UserError(f"--task is of glue: r2mae evaluate {path} glue --task {' '.join(values['task'])}")
-    for name in options:
-        if name not in wing.evaluation_options:
-            raise UserError(f"{path} is a run of the wing {wing.name}, which has no --{name}: leave it out")
-    reading = _reading(wing, path, values)
+    given = given_options(values, _options(wings))
+    evaluation = evaluation_of(wing, path, values["what"], given)
+    options = {**parameters_of(path, wing, evaluation.options, given), **evaluation.fixed}
+    reading = _reading(wings, wing, path, values, evaluation)
     check_source(wing, config, values["data"] or config.data)
 
     from r2mae.cli.show import counting_bar, print_json, scores_table
@@ -128,15 +70,61 @@ def run(words: Sequence[str]) -> int:
     return 0
 
 
-def _reading(wing: "Wing", path: Path, values: Mapping[str, Any]) -> dict[str, Any]:
+def _parser(wings: "Sequence[Wing]") -> Parser:
+    named = [(wing, one) for wing in wings for one in wing.command_line.evaluations]
+    usual = [(wing.name, wing.command_line.evaluation.help) for wing in wings]
+    others = [(one.name, f"for {wing.name}: {one.help}") for wing, one in named]
+    parser = Parser(
+        "r2mae evaluate",
+        _DESCRIPTION + listed([*usual, *others]),
+        *(f"r2mae evaluate {example}" for wing in wings for one in evaluations_of(wing) for example in one.examples),
+    )
+    parser.add_argument("run", metavar="RUN", type=str, help="A run folder.")
+    also = "".join(f"; for {wing.name} also {one.name}" for wing, one in named)
+    parser.add_argument(
+        "what", metavar="WHAT", nargs="?", type=str, help=f"The run's wing (its usual evaluation, the default){also}."
+    )
+    add_options(parser, _options(wings))
+    parser.add_argument(
+        "--baselines",
+        nargs="+",
+        type=str,
+        default=[],
+        help=f"Measure these as well: {baselines_in_words(wings)}.",
+    )
+    special = ", ".join(wing.command_line.elsewhere for wing in wings if wing.command_line.elsewhere)
+    parser.add_argument(
+        "--data",
+        type=str,
+        help="Measure on other data: a named set or a path. What is fitted is fitted on their own training part"
+        f"{special and '; '}{special}.",
+    )
+    add_options(parser, _of_reading(wings), "with --data, ")
+    parser.add_argument("--device", type=str, default="auto", help="auto, cpu, cuda or cuda:N.")
+    parser.add_argument("--json", action="store_true", help="Print JSON, for scripts.")
+    return parser
+
+
+def _options(wings: "Sequence[Wing]") -> "Iterator[tuple[Wing, Option]]":
+    """Return the options of every wing's evaluations, each once."""
+    for wing in wings:
+        own = {option.name: option for one in evaluations_of(wing) for option in one.options}
+        yield from ((wing, option) for option in own.values())
+
+
+def _of_reading(wings: "Sequence[Wing]") -> "Iterator[tuple[Wing, Option]]":
+    return ((wing, option) for wing in wings for option in wing.command_line.reading)
+
+
+def _reading(
+    wings: "Sequence[Wing]", wing: "Wing", path: Path, values: Mapping[str, Any], evaluation: "Evaluation"
+) -> dict[str, Any]:
     """Return how other data shall be read; refuse what would be without effect."""
-    reading = {name: values[name] for name in _READING if values[name] is not None}
-    for name in reading:
-        dashed = name.replace("_", "-")
-        if name not in wing.embedding_options:
-            raise UserError(f"{path} is a run of the wing {wing.name}, which has no --{dashed}: leave it out")
-        if values["data"] is None:
-            raise UserError(f"--{dashed} is for other data: name them, --data OTHER, or leave it out")
-    if values["what"] == "glue" and values["data"] is not None:
-        raise UserError("glue has its own data: leave --data out")
+    given = given_options(values, _of_reading(wings))
+    reading = parameters_of(path, wing, wing.command_line.reading, given)
+    if values["data"] is None:
+        for name in given:
+            raise UserError(f"--{name.replace('_', '-')} is for other data: name them, --data OTHER, or leave it out")
+    elif evaluation.own_data:
+        raise UserError(f"{evaluation.name} has its own data: leave --data out")
     return reading

@@ -2,8 +2,9 @@
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from errno import EDQUOT, EFBIG, ENOSPC
+from functools import partial
 from importlib import import_module
 from io import TextIOWrapper
 
@@ -11,7 +12,7 @@ from r2mae import __version__
 from r2mae.errors import UserError, unknown
 from r2mae.training.ranks import FOLLOWING, LEADER
 
-# Each command is a module with `run(argv) -> int`, imported only when it is called.
+# Each command is a module with `run(argv) -> int`, imported only when it is called. Wings declare more.
 COMMANDS = {
     "compare": "pretrain under every scheme and several seeds, and say which wins",
     "pretrain": "pretrain one model",
@@ -74,13 +75,41 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _dispatch(words: list[str]) -> int:
     if not words or words[0] in ("-h", "--help", "help"):
-        lines = (f"  {name:<12}{told}" for name, told in COMMANDS.items())
+        told = all_commands()
+        width = max(map(len, told)) + 2
+        lines = (f"  {name:<{width}}{text}" for name, text in told.items())
         print(_HELP.format(commands="\n".join(lines)), end="")
         return 0
     if words[0] in ("-V", "--version"):
         print(f"r2mae {__version__}")
         return 0
-    if words[0] not in COMMANDS:
-        raise unknown("command", words[0], COMMANDS)
-    code: int = import_module(f"r2mae.cli.{words[0]}").run(words[1:])
+    code: int = command_of(words[0])(words[1:])
     return code
+
+
+def all_commands() -> dict[str, str]:
+    """Return every command with what it does: those of this package, then those of the wings."""
+    from r2mae.wings.lookup import wing_commands
+
+    return COMMANDS | {name: command.help for name, command in wing_commands().items() if name not in COMMANDS}
+
+
+def command_of(name: str) -> Callable[[Sequence[str]], int]:
+    """Return what runs a command.
+
+    Raises
+    ------
+    UserError
+        If there is no such command.
+    """
+    if name in COMMANDS:
+        run: Callable[[Sequence[str]], int] = import_module(f"r2mae.cli.{name}").run
+        return run
+    from r2mae.wings.lookup import wing_commands
+
+    commands = wing_commands()
+    if name not in commands:
+        raise unknown("command", name, all_commands())
+    from r2mae.cli.declared import run_command
+
+    return partial(run_command, commands[name])

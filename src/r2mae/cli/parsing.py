@@ -19,7 +19,7 @@ from r2mae.training.config import RunConfig, in_words, read_config
 from r2mae.training.folder import RunFolder
 from r2mae.training.numbers import ratios_of
 from r2mae.training.scheme_options import OPTION_FIELDS, OWN_OPTIONS, chosen_options
-from r2mae.wings.lookup import defaults_of, get_wing, public_sets, wing_of
+from r2mae.wings.lookup import all_wings, defaults_of, get_wing, names_wing, public_sets, wing_of
 
 if TYPE_CHECKING:
     from r2mae.wings.contract import Wing
@@ -172,7 +172,7 @@ def read_subject(command: str, words: Sequence[str]) -> Subject:
         leading.append(rest.pop(0))
     given = _config_of(rest)
     wing_name = given.get("wing")
-    if leading and leading[0] in WINGS:
+    if leading and names_wing(leading[0]):
         wing_name = leading.pop(0)
     if len(leading) > 1:
         raise _several(command, wing_name if isinstance(wing_name, str) else None, leading)
@@ -192,37 +192,25 @@ def read_subject(command: str, words: Sequence[str]) -> Subject:
 
 
 def _usage(command: str) -> str:
-    return f"for example: r2mae {command} images digits, or r2mae {command} text notes.txt"
+    examples = [(wing.name, wing.command_line.example) for wing in all_wings()]
+    return "for example: " + ", or ".join(f"r2mae {command} {name} {data}" for name, data in examples if data)
 
 
-def _several(command: str, wing: str | None, words: Sequence[str]) -> UserError:
+def _several(command: str, name: str | None, words: Sequence[str]) -> UserError:
     """Build the error for several words where one data set is wanted."""
     first = words[0]
-    if wing is None and wing_of(first) is None and not Path(first).suffix and not Path(first).exists():
+    if name is None and wing_of(first) is None and not Path(first).suffix and not Path(first).exists():
         hint = nearest(first, WINGS)
         if hint.startswith("did you mean"):
             return UserError(f"unknown wing {first!r}: {hint}")
     some = " ".join(words) if len(words) <= _FEW else f"{' '.join(words[:2])} … {words[-1]}"
-    example = {"images": "images folder/", "cells": "cells all.h5ad", "text": f"text {_pattern(words)!r}"}
-    remedy = {
-        "images": "give a folder that holds them all",
-        "cells": "join the files first (anndata.concat)",
-        "text": "give a folder, or a pattern in quotes",
-    }
-    if wing not in remedy:
+    several = None if name is None else get_wing(name).command_line.several
+    if several is None:
         return UserError(f"{command} takes one data set, not {len(words)} ({some}); {_usage(command)}")
     return UserError(
-        f"{command} takes one data set, not {len(words)} ({some}): {remedy[wing]}, for example: "
-        f"r2mae {command} {example[wing]}"
+        f"{command} takes one data set, not {len(words)} ({some}): {several.remedy}, for example: "
+        f"r2mae {command} {name} {several.example(words)}"
     )
-
-
-def _pattern(words: Sequence[str]) -> str:
-    """Return the pattern that a shell may have spread, or an example of one."""
-    places = {(str(Path(word).parent), Path(word).suffix) for word in words}
-    if len(places) > 1 or not (only := places.pop())[1]:
-        return "folder/*.txt"
-    return str(Path(only[0]) / f"*{only[1]}")
 
 
 def _cannot_tell(command: str, data: str) -> str:
@@ -350,25 +338,6 @@ def _tell_numbers(parser: Parser, wing: "Wing") -> None:
     for name, said in told.items():
         parser.append(name, f"By default {said} ({whose}).")
     parser.append("cl_iterations", f"By default {numbers.curriculum.iterations}.")
-
-
-def add_reading(parser: Parser, when: str = "") -> None:
-    """Add the options that say how new data are read, for a run of any wing."""
-    images, cells = (f"{when}{'for' if when else 'For'} {wing}: " for wing in ("images", "cells"))
-    parser.add_argument(
-        "--resize", type=int, help=f"{images}bring them to this many pixels a side; by default as in the run."
-    )
-    parser.add_argument(
-        "--resize_mode",
-        choices=["squash", "crop"],
-        help=f"{images}what becomes of those that are not square; by default as in the run.",
-    )
-    parser.add_argument(
-        "--transform_batch", type=str, help=f"{cells}the training batch to take for cells whose own is new."
-    )
-    parser.add_argument(
-        "--layer", type=str, help=f"{cells}where this file's raw counts are (X for X); by default as in the run."
-    )
 
 
 def make_config(subject: Subject, values: dict[str, Any]) -> RunConfig:

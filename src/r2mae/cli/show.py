@@ -2,7 +2,8 @@
 
 import json
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Literal
 
@@ -13,7 +14,7 @@ from rich.table import Table
 from r2mae.evaluation.metrics import Metric, by_ratio
 from r2mae.files import jsonable
 
-_ENDS = ("_donors_low", "_donors_high")
+_END = re.compile(r"_[a-z]+_(low|high)")
 _SPREAD = "_sd"
 
 
@@ -80,8 +81,9 @@ def counting_bar(label: str, *, counted: bool = True, transient: bool = False) -
 def scores_table(columns: Mapping[str, Mapping[str, float]], metrics: Sequence[Metric]) -> None:
     """Print scores, a column for each model, the wing's headline metrics first and in words.
 
-    Where ``name_donors_low`` and ``name_donors_high`` stand beside ``name``, they are shown as its interval, and
-    ``name_sd`` behind ±. Scores at several mask ratios, ``name_0.15`` and so on, have a table of their own.
+    Where ``name_UNITS_low`` and ``name_UNITS_high`` stand beside ``name``, they are shown as its interval (over such
+    units: donors), and ``name_sd`` behind ±. Scores at several mask ratios, ``name_0.15`` and so on, have a table of
+    their own.
     """
     labels = {metric.name: metric.label for metric in metrics}
     every = dict.fromkeys(name for scores in columns.values() for name in scores)
@@ -130,8 +132,19 @@ def _print(table: Table, *, gap: bool) -> None:
     print("\n" * gap + "\n".join(line.rstrip() for line in shown.get().splitlines()))
 
 
-def _belongs(name: str, every: Iterable[str]) -> bool:
-    return name.endswith(_ENDS) or (name.endswith(_SPREAD) and name.removesuffix(_SPREAD) in every)
+def _belongs(name: str, every: Collection[str]) -> bool:
+    """Return whether a score is an end of the interval of another one, or its deviation."""
+    if name.endswith(_SPREAD):
+        return name.removesuffix(_SPREAD) in every
+    return any(name.startswith(one) and _END.fullmatch(name, len(one)) for one in every)
+
+
+def _ends_of(scores: Mapping[str, float], name: str) -> tuple[float, float]:
+    """Return the ends of the interval of a score, NaN where it has none."""
+    ends = {
+        found[1]: scores[key] for key in scores if key.startswith(name) and (found := _END.fullmatch(key, len(name)))
+    }
+    return ends.get("low", math.nan), ends.get("high", math.nan)
 
 
 def _estimates(models: Iterable[Mapping[str, float]], name: str) -> list[str]:
@@ -150,8 +163,7 @@ def _estimate(scores: Mapping[str, float], name: str) -> str:
     if spread is not None:
         places = decimals([value], [spread])
         return f"{number(value, places)} ± {number(spread, places)}"
-    low, high = (scores.get(name + end, math.nan) for end in _ENDS)
-    ends = interval(low, high, 3)
+    ends = interval(*_ends_of(scores, name), 3)
     return f"{number(value, 3)} ({ends})" if ends else ""
 
 

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from math import inf
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,10 +10,11 @@ import numpy as np
 from r2mae.errors import UserError
 from r2mae.evaluation.metrics import Metric
 from r2mae.evaluation.recalibration import with_as_trained
-from r2mae.files import write_arrays
 from r2mae.images.config import ImagesConfig
 from r2mae.images.sets import SETS
 from r2mae.masking.defaults import HLCA_CURRICULUM, RatioDefaults
+from r2mae.wings.base import BaseWing
+from r2mae.wings.options import RECALIBRATE, CommandLine, Embedding, Evaluation, Option, SeveralPaths
 
 if TYPE_CHECKING:
     from torch import nn
@@ -28,8 +28,22 @@ if TYPE_CHECKING:
 
 _WIDTHS = [(hidden, latent) for hidden in (512, 16) for latent in (16, 32, 64, 256, 1024)]
 
+_PROBE = Option(
+    "probe",
+    "the paper's probe (head, the default), or logistic regression with cross-validated strength.",
+    choices=("head", "logistic"),
+)
+_READING = (
+    Option("resize", "bring them to this many pixels a side; by default as in the run.", int),
+    Option(
+        "resize_mode",
+        "what becomes of those that are not square; by default as in the run.",
+        choices=("squash", "crop"),
+    ),
+)
 
-class ImagesWing:
+
+class ImagesWing(BaseWing):
     """Images: scikit-learn's digits, MNIST, folders and arrays, with the paper's MLP autoencoder."""
 
     name = "images"
@@ -49,6 +63,22 @@ class ImagesWing:
     sets = SETS
     # digits has 1,438 training images: 15 epochs would be 168 steps.
     set_defaults: Mapping[str, Mapping[str, Any]] = {"digits": {"epochs": 100.0}}
+    command_line = CommandLine(
+        evaluation=Evaluation(
+            "linear probe, reconstruction on frozen masks, effective rank",
+            options=(_PROBE, RECALIBRATE),
+            examples=("runs/digits --probe logistic", "runs/digits --data mnist --resize 8"),
+        ),
+        reading=_READING,
+        embedding=Embedding(
+            "`split` (0 training, 1 test: the run's own division for the run's data, else an official one), `labels`, "
+            "and the names of their `classes`, where the data have them",
+            examples=("runs/digits digits -o digits.npz --figure umap.svg",),
+        ),
+        baselines="pixels, pca, mean",
+        example="digits",
+        several=SeveralPaths("give a folder that holds them all", lambda paths: "folder/"),
+    )
 
     def metrics_of(self, config: ImagesConfig) -> tuple[Metric, ...]:
         """Return :attr:`metrics`, and where both are measured also those with the batch statistics of training."""
@@ -84,7 +114,7 @@ class ImagesWing:
         fill = tuple(float(value) for value in architecture.get("fill", ()))
         return PixelTask(pixels, exact=bool(architecture["exact"]), fill=fill), model
 
-    evaluation_options = ("probe", "recalibrate", "progress")
+    evaluation_support = ("progress",)
 
     def evaluate(
         self,
@@ -150,14 +180,6 @@ class ImagesWing:
         from r2mae.images.evaluate import complete
 
         return complete(task, model, data, self.ratios.fixed, recalibrate=config.recalibrates)
-
-    embedding_files = (".npz",)
-
-    def write_embedding(self, output: Path, arrays: Mapping[str, np.ndarray], source: str) -> None:
-        """Write arrays as .npz."""
-        write_arrays(output, arrays)
-
-    embedding_options = ("resize", "resize_mode")
 
     def embed(
         self,

@@ -46,7 +46,7 @@ def measure(
 def _working(folder: RunFolder, wing: Wing, progress: Callable[[int, int], None] | None) -> dict[str, Any]:
     """Return what lets a long evaluation show itself, and go on where it was cut off."""
     offered = {"kept": folder.evaluation_file, "progress": progress}
-    return {name: value for name, value in offered.items() if name in wing.evaluation_options}
+    return {name: value for name, value in offered.items() if name in wing.evaluation_support}
 
 
 @dataclass(frozen=True)

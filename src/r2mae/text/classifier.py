@@ -150,7 +150,7 @@ class FirstTokenClassifier(nn.Module):
 
 def _from_run(folder: Path) -> tuple[MaskedLanguageModel, int]:
     from r2mae.text.config import TextConfig
-    from r2mae.training.saving import load
+    from r2mae.wings.lookup import load
 
     loaded = load(folder)
     if not isinstance(loaded.config, TextConfig) or not isinstance(loaded.model, MaskedLanguageModel):

@@ -1,6 +1,6 @@
 """The wing `text`, as the layers above see it. Neither torch nor transformers until data or models are asked for."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,6 +10,8 @@ from r2mae.masking.defaults import DNA_CURRICULUM, RatioDefaults
 from r2mae.text.config import ROBERTA, TextConfig
 from r2mae.text.sets import HUB, SET_DEFAULTS, SETS
 from r2mae.text.vocabulary import PLAIN_PRESETS, Presets, roberta_here
+from r2mae.wings.base import BaseWing
+from r2mae.wings.options import CommandLine, Embedding, Evaluation, FigureColumns, Option, SeveralPaths
 
 if TYPE_CHECKING:
     import numpy as np
@@ -19,8 +21,34 @@ if TYPE_CHECKING:
     from r2mae.text.batches import TextData
     from r2mae.text.task import TokenTask
 
+_TASKS = Option(
+    "task",
+    "tasks of glue, sst2 qnli mnli qqp.",
+    tuple[str, ...],
+    parameter="glue",
+    needed="the tasks: --task sst2 qnli",
+)
+_FINETUNING = (
+    Option("folder", "where GLUE lies; by default glue/ in the data folder."),
+    Option("limit", "most training examples of a task of glue; by default all.", int),
+)
 
-class TextWing:
+
+def _tasks() -> Sequence[str]:
+    from r2mae.text.glue import TASKS
+
+    return tuple(TASKS)
+
+
+def _pattern(paths: Sequence[str]) -> str:
+    """Return the pattern that a shell may have spread, or an example of one, in quotes."""
+    places = {(str(Path(path).parent), Path(path).suffix) for path in paths}
+    if len(places) > 1 or not (only := places.pop())[1]:
+        return "'folder/*.txt'"
+    return repr(str(Path(only[0]) / f"*{only[1]}"))
+
+
+class TextWing(BaseWing):
     """Text, tokenised once into a memory-mapped store, and RoBERTa that computes what the loss sees."""
 
     name = "text"
@@ -31,6 +59,31 @@ class TextWing:
     presets: Mapping[str, Mapping[str, Any]] = Presets(PLAIN_PRESETS)
     sets = SETS
     set_defaults = SET_DEFAULTS
+    command_line = CommandLine(
+        evaluation=Evaluation(
+            "loss and accuracy of hidden tokens in held-out text at six mask ratios", options=_FINETUNING
+        ),
+        evaluations=(
+            Evaluation(
+                "fine-tuning on the tasks of --task, 5 epochs each, mean of three seeds (and its standard deviation), "
+                "rate 2e-5, batches of 32, as in the paper; warm-up over 6 % and weight decay 0.01 are ours; "
+                "finished fine-tunings are kept in RUN/evaluation.json and not repeated",
+                options=(_TASKS, *_FINETUNING),
+                examples=("runs/text glue --task sst2 qnli --limit 2000",),
+                name="glue",
+                fixed={"curve": False},
+                own_data=True,
+            ),
+        ),
+        elsewhere="text is measured on the whole corpus",
+        embedding=Embedding(
+            "`documents` (their first 80 characters) and `tokens` (how many each has)",
+            examples=("runs/text notes.txt -o notes.npz",),
+        ),
+        words={"task": _tasks, "glue": _tasks},
+        example="notes.txt",
+        several=SeveralPaths("give a folder, or a pattern in quotes", _pattern),
+    )
 
     def metrics_of(self, config: TextConfig) -> tuple[Metric, ...]:
         """Return loss and accuracy over the mask ratios, then the own score of each task of GLUE.
@@ -70,11 +123,11 @@ class TextWing:
         from r2mae.text.glue import find_glue
         from r2mae.training.scheme_options import scheme_of
 
+        self.check_source(config)
         if config.tokenizer == ROBERTA:
             roberta_here()
         for name in config.glue:
             find_glue(name, data_root() / "glue")
-        self.check_source(config)
         check_memory(config, scheme_of(config, self.ratios).ends[1])
 
     def load(self, config: TextConfig) -> "TextData":
@@ -95,7 +148,7 @@ class TextWing:
         model.tokenizer = tokenizer_of(architecture)
         return TokenTask.from_architecture(architecture), model
 
-    evaluation_options = ("glue", "folder", "limit", "curve", "kept", "progress")
+    evaluation_support = ("kept", "progress")
 
     def evaluate(
         self, config: TextConfig, task: "TokenTask", model: "nn.Module", data: "TextData", **options: Any
@@ -124,15 +177,9 @@ class TextWing:
         """Return None: what is made of masked text is no picture."""
         return None
 
-    embedding_files = (".npz",)
-
-    def write_embedding(self, output: Path, arrays: "Mapping[str, np.ndarray]", source: str) -> None:
-        """Write arrays as .npz."""
-        from r2mae.files import write_arrays
-
-        write_arrays(output, arrays)
-
-    embedding_options = ()
+    def figure_columns(self, config: TextConfig) -> FigureColumns:
+        """Return that a figure of names tells nothing."""
+        return FigureColumns(left_out=("documents", "split"))
 
     def embed(self, config: TextConfig, task: "TokenTask", model: "nn.Module", source: str) -> "dict[str, np.ndarray]":
         """Embed the documents of a corpus."""

@@ -3,18 +3,26 @@
 from typing import TYPE_CHECKING
 
 from r2mae.lazy import lazily
-from r2mae.training.config import RunConfig
-from r2mae.training.scheme_options import scheme_of
 
 if TYPE_CHECKING:
+    from r2mae.training.config import RunConfig
     from r2mae.training.folder import RunFolder
     from r2mae.training.loop import Fitted, fit
-    from r2mae.training.saving import LoadedRun, load, load_model
+    from r2mae.training.saving import LoadedRun, load_model
+    from r2mae.training.scheme_options import scheme_of
 
-__all__ = ["Fitted", "LoadedRun", "RunConfig", "RunFolder", "fit", "load", "load_model", "scheme_of"]
+__all__ = ["Fitted", "LoadedRun", "RunConfig", "RunFolder", "fit", "load_model", "scheme_of"]
 
 __getattr__, __dir__ = lazily(
     __name__,
-    {"loop": ("Fitted", "fit"), "folder": ("RunFolder",), "saving": ("LoadedRun", "load", "load_model")},
+    {
+        "config": ("RunConfig",),
+        "scheme_options": ("scheme_of",),
+        "loop": ("Fitted", "fit"),
+        "folder": ("RunFolder",),
+        "saving": ("LoadedRun", "load_model"),
+        # Finding a run's wing is above training, and `load` is now `r2mae.load`; the old name stays for old scripts.
+        "r2mae.wings.lookup": ("load",),
+    },
     __all__,
 )

@@ -4,7 +4,6 @@ import logging
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,6 @@ from torch import Tensor, nn
 import r2mae
 from r2mae.errors import UserError
 from r2mae.files import atomic_write, write_json
-from r2mae.registry import WINGS
 from r2mae.training.config import RunConfig
 from r2mae.training.devices import torch_device
 from r2mae.training.folder import RunFolder, remedy_for
@@ -120,20 +118,6 @@ class LoadedRun:
     def embed(self, batch: Any) -> Tensor:
         """Return the representation of a batch in the wing's own form (for images: flat pixels, bytes or 0 to 1)."""
         return self.task.embed(self.model, batch)
-
-
-def load(path: str | Path, *, device: str = "cpu") -> LoadedRun:
-    """Load a finished run by its folder alone.
-
-    Raises
-    ------
-    UserError
-        As :func:`load_model`, or if this version has no such wing.
-    """
-    name = RunFolder(path).read_config().get("wing")
-    if not isinstance(name, str) or name not in WINGS:
-        raise UserError(f"{path}: config.yaml names no wing of this version (wing: {name!r})")
-    return LoadedRun(*load_model(path, import_module(WINGS[name]).WING, device=device, whole=True))
 
 
 def load_model(

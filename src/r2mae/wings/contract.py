@@ -1,7 +1,6 @@
 """What a wing offers to comparisons and the command line, beyond what the loop needs."""
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -11,6 +10,7 @@ from r2mae.catalogue import PublicSet
 from r2mae.evaluation.examples import Examples
 from r2mae.evaluation.metrics import Metric
 from r2mae.training.task import Data, Trainable
+from r2mae.wings.options import CommandLine, Exporter, FigureColumns
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -18,7 +18,10 @@ if TYPE_CHECKING:
 
 @runtime_checkable
 class Wing(Trainable, Protocol):
-    """A domain: one object per wing, named in one line of :mod:`r2mae.registry`."""
+    """A domain: one object per wing, named in one line of :mod:`r2mae.registry` or by an entry point.
+
+    :class:`r2mae.wings.base.BaseWing` has the defaults of what may be left out.
+    """
 
     @property
     def title(self) -> str:
@@ -40,8 +43,22 @@ class Wing(Trainable, Protocol):
         """Fields of the configuration that a named set wants otherwise than the wing."""
 
     @property
-    def evaluation_options(self) -> tuple[str, ...]:
-        """Names of what :meth:`evaluate` can be asked for.
+    def command_line(self) -> CommandLine:
+        """What the command line offers for the wing: options, evaluations and commands of its own."""
+
+    def check_source(self, config: Any) -> None:
+        """Raise a UserError where the data are not there. It may look at files, and loads no library."""
+
+    def check(self, config: Any) -> None:
+        """Raise a UserError for mistakes of a run that can be seen without a library; data that are not there, too."""
+
+    @property
+    def default_baselines(self) -> tuple[str, ...]:
+        """The baselines that a comparison measures unless it is told otherwise."""
+
+    @property
+    def evaluation_support(self) -> tuple[str, ...]:
+        """What :meth:`evaluate` takes beside options of users: `kept`, `progress`, or neither.
 
         One that takes long may take `kept`, a file for what it has finished, and `progress`, which it calls with what
         is done and what there is to do.
@@ -58,15 +75,11 @@ class Wing(Trainable, Protocol):
         """Complete a few masked test samples that can be looked at, the same in every run; None where none can."""
 
     @property
-    def embedding_files(self) -> tuple[str, ...]:
-        """Suffixes of files that :meth:`write_embedding` writes, the usual one first."""
+    def exporters(self) -> tuple[Exporter, ...]:
+        """The kinds of file that embeddings are written as, the usual one first."""
 
-    def write_embedding(self, output: Path, arrays: Mapping[str, np.ndarray], source: str) -> None:
-        """Write what :meth:`embed` made of `source`."""
-
-    @property
-    def embedding_options(self) -> tuple[str, ...]:
-        """Names of what :meth:`embed` can be asked for."""
+    def figure_columns(self, config: Any) -> FigureColumns:
+        """Return how a figure treats the columns that :meth:`embed` gives in such runs."""
 
     def embed(self, config: Any, task: Any, model: nn.Module, source: str, **options: Any) -> dict[str, np.ndarray]:
         """Embed new data, and return arrays by name (`embedding`, and what belongs to it)."""
@@ -88,17 +101,13 @@ class MeasuresElsewhere(Protocol):
         """Return what :meth:`Wing.evaluate` takes: the configuration as it is for these data, and the data.
 
         Raises a UserError where they do not fit the model that `architecture` describes. The options are those of
-        :meth:`Wing.embed`.
+        reading that the wing declares (:attr:`r2mae.wings.options.CommandLine.reading`).
         """
 
 
 @runtime_checkable
 class HasBaselines(Protocol):
     """A wing that can also measure what is no pretrained model of ours: raw features, other packages, given vectors."""
-
-    @property
-    def default_baselines(self) -> tuple[str, ...]:
-        """The names of those that a comparison measures unless it is told otherwise."""
 
     def baselines_of(self, config: Any) -> tuple[str, ...]:
         """Return the names that can be asked for, given such data."""

@@ -1,16 +1,24 @@
-"""The wings that :mod:`r2mae.registry` names; a wing's libraries come when it is asked for."""
+"""From names to wings, and from run folders to what is in them. A wing's libraries come when it is asked for."""
 
-from collections.abc import Mapping
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from r2mae.errors import UserError, unknown
-from r2mae.registry import WINGS
+from r2mae.registry import BUILT_IN, WINGS, WITH_COMMANDS, package_of
+from r2mae.wings.base import BaseWing
 
 if TYPE_CHECKING:
     from r2mae.catalogue import PublicSet
+    from r2mae.training.saving import LoadedRun
     from r2mae.wings.contract import Wing
+    from r2mae.wings.options import Command
+
+_OWN = ("title", "config", "ratios", "metrics_of", "fingerprint", "load", "build", "evaluate", "embed")
+_DEFAULTS = tuple(name for name in vars(BaseWing) if not name.startswith("_"))
 
 
 def get_wing(name: str) -> "Wing":
@@ -19,29 +27,113 @@ def get_wing(name: str) -> "Wing":
     Raises
     ------
     UserError
-        If there is no such wing, or a library that it needs is not installed; the message names the extra.
+        If there is no such wing, or a library that it needs is not installed (the message names the extra), or it
+        comes from another package and is broken.
     """
     if name not in WINGS:
         raise unknown("wing", name, WINGS)
+    found = _object(name, WINGS[name], "WING")
+    return cast("Wing", found) if package_of(name) is None else _checked(name, found)
+
+
+def _object(wing: str, target: str, usual: str) -> Any:
+    """Return an object of a wing by its place, ``module`` or ``module:object``."""
+    module, _, attribute = target.partition(":")
+    package = package_of(wing)
     try:
-        return cast("Wing", import_module(WINGS[name]).WING)
+        return getattr(import_module(module), attribute or usual)
     except ModuleNotFoundError as error:
-        if error.name is None or error.name.startswith("r2mae"):
+        if package is None:
+            if error.name is None or error.name.startswith("r2mae"):
+                raise
+            raise UserError(
+                f"the wing {wing!r} needs {error.name!r}, which is not installed: pip install 'r2mae[{wing}]'"
+            ) from None
+        raise _broken(wing, package, error) from None
+    except Exception as error:
+        if package is None:
             raise
+        raise _broken(wing, package, error) from None  # the code of others: anything may go wrong
+
+
+def _broken(wing: str, package: str, error: Exception) -> UserError:
+    reason = " ".join(f"{type(error).__name__}: {error}".split())[:120]
+    return UserError(f"the wing {wing!r} of {package} cannot be loaded ({reason}): repair or uninstall {package}")
+
+
+def _checked(name: str, wing: Any) -> "Wing":
+    """Return a wing of another package once it is known to have what this version asks for."""
+    package = package_of(name)
+    if missing := [part for part in (*_OWN, *_DEFAULTS) if not hasattr(wing, part)]:
         raise UserError(
-            f"the wing {name!r} needs {error.name!r}, which is not installed: pip install 'r2mae[{name}]'"
-        ) from None
+            f"the wing {name!r} of {package} has no {', '.join(missing)}: it was written for another version, or does "
+            "not inherit from r2mae.wings.base.BaseWing"
+        )
+    if getattr(wing, "name", None) != name or wing.config.wing != name:
+        raise UserError(
+            f"the wing {name!r} of {package} calls itself otherwise: its entry point, `name` and `config.wing` must be "
+            "the same"
+        )
+    return cast("Wing", wing)
+
+
+def all_wings() -> "list[Wing]":
+    """Return the wings that can be loaded; of one that cannot, a line is logged once."""
+    return list(_each(WINGS))
+
+
+def _each(names: Iterable[str]) -> "Iterator[Wing]":
+    for name in names:
+        try:
+            yield get_wing(name)
+        except UserError as error:
+            _warn(str(error))
+
+
+@cache
+def _warn(line: str) -> None:
+    logging.getLogger("r2mae").warning("%s", line)
 
 
 def public_sets() -> "dict[str, PublicSet]":
-    """Return the named sets of all wings that are installed."""
-    return {name: entry for wing in WINGS for name, entry in get_wing(wing).sets.items()}
+    """Return the named sets of all wings that can be loaded."""
+    return {name: entry for wing in all_wings() for name, entry in wing.sets.items()}
+
+
+def wing_commands() -> "dict[str, Command]":
+    """Return the commands of all wings that can be loaded."""
+    return {command.name: command for wing in _each(_with_commands()) for command in wing.command_line.commands}
+
+
+def _with_commands() -> list[str]:
+    return [name for name in WINGS if name in WITH_COMMANDS or name not in BUILT_IN]
+
+
+def implementation(command: "Command") -> Callable[..., None]:
+    """Return the function of a wing's command.
+
+    Raises
+    ------
+    UserError
+        If a library that it needs is not installed, or it comes from another package and is broken.
+    """
+    wing = next(wing for wing in _each(_with_commands()) if command in wing.command_line.commands)
+    found: Callable[..., None] = _object(wing.name, command.run, "run")
+    return found
 
 
 def wing_of(data: str) -> str | None:
     """Return the wing that a named set belongs to, or None for other names."""
-    entry = public_sets().get(data)
-    return None if entry is None else entry.wing
+    return _owner(data, WINGS)
+
+
+def _owner(data: str, names: Iterable[str]) -> str | None:
+    return next((wing.name for wing in _each(names) if data in wing.sets), None)
+
+
+def names_wing(word: str) -> bool:
+    """Return whether a word names a wing; other packages are asked last, for that takes time."""
+    return word in BUILT_IN or (_owner(word, BUILT_IN) is None and word in WINGS)
 
 
 def defaults_of(wing: "Wing", data: str | None, preset: str | None) -> dict[str, Any]:
@@ -64,3 +156,18 @@ def wing_of_run(config: Mapping[str, Any], path: Path) -> "Wing":
     if not isinstance(name, str) or name not in WINGS:
         raise UserError(f"{path}: config.yaml names no wing of this version (wing: {name!r})")
     return get_wing(name)
+
+
+def load(path: str | Path, *, device: str = "cpu") -> "LoadedRun":
+    """Load a finished run of any wing by its folder alone; also ``r2mae.load``.
+
+    Raises
+    ------
+    UserError
+        As :func:`r2mae.training.load_model`, or if this version has no such wing.
+    """
+    from r2mae.training.folder import RunFolder
+    from r2mae.training.saving import LoadedRun, load_model
+
+    wing = wing_of_run(RunFolder(path).read_config(), Path(path))
+    return LoadedRun(*load_model(path, wing, device=device, whole=True))

@@ -1,0 +1,194 @@
+"""What the wings declare, as options and help of commands that serve runs of any wing, and as commands."""
+
+import argparse
+import textwrap
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from r2mae.cli.parsing import Parser
+from r2mae.errors import UserError, unknown
+from r2mae.wings.lookup import implementation
+
+if TYPE_CHECKING:
+    from r2mae.wings.contract import Wing
+    from r2mae.wings.options import Command, Evaluation, Option
+
+_WIDTH = 118
+_PLACE = 10  # column at which descriptions begin
+
+
+def evaluations_of(wing: "Wing") -> "tuple[Evaluation, ...]":
+    """Return the wing's usual evaluation, then the others."""
+    return (wing.command_line.evaluation, *wing.command_line.evaluations)
+
+
+def add_options(parser: Parser, options: "Iterable[tuple[Wing, Option]]", when: str = "") -> None:
+    """Add options that wings declare, one for each name; the help says whose they are, and `when` they count.
+
+    Raises
+    ------
+    UserError
+        If a wing declares what the command or another wing has otherwise.
+    """
+    declared: dict[str, list[tuple[Wing, Option]]] = {}
+    for wing, option in options:
+        declared.setdefault(option.name, []).append((wing, option))
+    for ones in declared.values():
+        (first_wing, first), *others = ones
+        for wing, other in others:
+            if (other.kind, other.choices) != (first.kind, first.choices):
+                raise _clash(wing, other, f"the wing {first_wing.name}")
+        try:
+            _add(parser, first, _help(ones, when))
+        except (argparse.ArgumentError, ValueError):
+            raise _clash(first_wing, first, repr(parser.prog)) from None
+
+
+def _add(parser: Parser, option: "Option", told: str) -> None:
+    if option.choices and not option.is_list:
+        parser.add_argument(f"--{option.name}", choices=list(option.choices), help=told)
+    elif option.is_list:
+        parser.add_argument(f"--{option.name}", type=option.kind, default=(), help=told)
+    else:
+        parser.add_argument(f"--{option.name}", type=option.kind, help=told)
+
+
+def _clash(wing: "Wing", option: "Option", other: str) -> UserError:
+    return UserError(f"the wing {wing.name} declares {option.typed}, which {other} has otherwise: rename it there")
+
+
+def _help(ones: "Sequence[tuple[Wing, Option]]", when: str) -> str:
+    """Join what wings say of an option: one sentence for those that say the same."""
+    said: dict[str, list[str]] = {}
+    for wing, option in ones:
+        said.setdefault(option.help, []).append(option.whose or wing.name)
+    sentences = (f"{when or ''}for {_and(dict.fromkeys(whose))}: {help_}" for help_, whose in said.items())
+    return " ".join(map(_sentence, sentences))
+
+
+def _sentence(words: str) -> str:
+    return words[:1].upper() + words[1:]
+
+
+def _and(names: Iterable[str]) -> str:
+    *most, last = names
+    return f"{', '.join(most)} and {last}" if most else last
+
+
+def given_options(values: Mapping[str, Any], options: "Iterable[tuple[Wing, Option]]") -> dict[str, Any]:
+    """Return the options that a user gave, by their names: an empty list is none."""
+    return _given(values, dict.fromkeys(option.name for _, option in options))
+
+
+def _given(values: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
+    return {name: values[name] for name in names if values[name] is not None and values[name] not in ((), [])}
+
+
+def refuse(path: Path, wing: "Wing", name: str) -> UserError:
+    """Build the error for an option that the wing of a run does not have."""
+    return UserError(f"{path} is a run of the wing {wing.name}, which has no --{name.replace('_', '-')}: leave it out")
+
+
+def parameters_of(path: Path, wing: "Wing", own: "Iterable[Option]", given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return parameters of the wing's method from options that were given.
+
+    Raises
+    ------
+    UserError
+        For an option that is not one of the wing's `own`.
+    """
+    known = {option.name: option for option in own}
+    for name in given:
+        if name not in known:
+            raise refuse(path, wing, name)
+    return {known[name].sets: value for name, value in given.items()}
+
+
+def evaluation_of(wing: "Wing", path: Path, what: str | None, given: Mapping[str, Any]) -> "Evaluation":
+    """Return the evaluation that is asked for, once the options given are known to be its own.
+
+    Raises
+    ------
+    UserError
+        If the wing has no such evaluation, it lacks an option, or an option belongs to another one.
+    """
+    ones = evaluations_of(wing)
+    known = [wing.name, *(one.name for one in ones if one.name)]
+    if what is not None and what not in known:
+        raise unknown("evaluation", what, known)
+    chosen = next(one for one in ones if one.name == ("" if what in (None, wing.name) else what))
+    for option in chosen.options:
+        if option.needed and option.name not in given:
+            raise UserError(f"evaluate RUN {chosen.name} needs {option.needed}")
+    own = {option.name for option in chosen.options}
+    for name, value in given.items():
+        home = next((one for one in ones if name in {option.name for option in one.options}), None)
+        if home is None:
+            raise refuse(path, wing, name)
+        if name not in own:
+            typed = "--" + name.replace("_", "-")
+            if not home.name:
+                raise UserError(f"{chosen.name} has no {typed}: leave it out")
+            words = " ".join(map(str, value)) if isinstance(value, tuple | list) else value
+            raise UserError(f"{typed} is of {home.name}: r2mae evaluate {path} {home.name} {typed} {words}")
+    return chosen
+
+
+def run_command(command: "Command", words: Sequence[str]) -> int:
+    """Run a wing's own command."""
+    examples = [f"r2mae {command.name} {example}" for example in command.examples]
+    parser = Parser(f"r2mae {command.name}", f"{_sentence(command.help)}.", *examples)
+    for place in command.places:
+        more: dict[str, Any] = {"nargs": "+"} if place.is_list else {}
+        parser.add_argument(
+            place.name,
+            metavar=place.name.upper(),
+            type=str if place.is_list else place.kind,
+            help=_sentence(place.help),
+            **more,
+        )
+    for option in command.options:
+        _add(parser, option, _sentence(option.help))
+    values = parser.read(words)
+    declared = {option.name: option for option in (*command.places, *command.options)}
+    given = _given(values, declared)
+    for option in command.options:
+        if option.needed and option.name not in given:
+            raise UserError(f"r2mae {command.name} needs {option.needed}")
+    implementation(command)(**{declared[name].sets: value for name, value in given.items()})
+    return 0
+
+
+def listed(lines: Iterable[tuple[str, str]]) -> str:
+    """Lay out names with their descriptions, as the text of a help."""
+    return "\n".join(
+        textwrap.fill(
+            f"{name:<{_PLACE - 3}} {text}",
+            _WIDTH,
+            initial_indent="  ",
+            subsequent_indent=" " * _PLACE,
+            break_on_hyphens=False,
+            break_long_words=False,
+        )
+        for name, text in lines
+        if text
+    )
+
+
+def baselines_in_words(wings: "Iterable[Wing]", *, usual: bool = False) -> str:
+    """Say which baselines each wing has, and which a comparison measures by default."""
+    said = []
+    for wing in wings:
+        if told := wing.command_line.baselines:
+            names = f" (by default {', '.join(wing.default_baselines) or 'none'})" if usual else ""
+            said.append(f"of {wing.name} {told}{names}")
+    return "; ".join(said)
+
+
+def files_in_words(wings: "Iterable[Wing]") -> str:
+    """Say which files embeddings of each wing are written as: ``of images and text .npz; of cells .h5ad or .npz``."""
+    found: dict[str, list[str]] = {}
+    for wing in wings:
+        found.setdefault(" or ".join(one.suffix for one in wing.exporters), []).append(wing.name)
+    return "; ".join(f"of {_and(names)} {files}" for files, names in found.items())

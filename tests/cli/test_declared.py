@@ -1,0 +1,105 @@
+"""From what wings declare to options, help and errors."""
+
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from r2mae.cli.declared import (
+    add_options,
+    baselines_in_words,
+    evaluation_of,
+    files_in_words,
+    given_options,
+    listed,
+    parameters_of,
+)
+from r2mae.cli.parsing import Parser
+from r2mae.errors import UserError
+from r2mae.wings.contract import Wing
+from r2mae.wings.options import NPZ, CommandLine, Evaluation, Exporter, Option
+
+RUN = Path("runs/a")
+SIZE = Option("size_mode", "how large.", choices=("small", "large"))
+USUAL = Evaluation()
+NAMES = Option("names", "which.", tuple[str, ...], parameter="chosen", needed="the names: --names a b")
+
+
+def wing(name: str, usual: Evaluation = USUAL, *others: Evaluation, **more: Any) -> Wing:
+    declared = CommandLine(evaluation=usual, evaluations=others, **more)
+    return cast(Wing, SimpleNamespace(name=name, command_line=declared, exporters=(NPZ,), default_baselines=()))
+
+
+def parser() -> Parser:
+    return Parser("r2mae test", "Test.", "r2mae test")
+
+
+def test_an_option_of_two_wings_is_one_option() -> None:
+    made = parser()
+    one, two, three = wing("one"), wing("two"), wing("three")
+    add_options(made, [(one, SIZE), (two, SIZE), (three, replace(SIZE, help="how wide."))], "with --data, ")
+    told = " ".join(made.format_help().split())
+    assert "With --data, for one and two: how large. With --data, for three: how wide." in told
+    assert made.read(["--size-mode", "small"])["size_mode"] == "small"
+    assert given_options(made.read([]), [(one, SIZE)]) == {}
+
+
+def test_it_may_say_more_than_its_wing() -> None:
+    made = parser()
+    add_options(made, [(wing("one"), replace(SIZE, whose="large models"))])
+    assert "For large models: how large." in " ".join(made.format_help().split())
+
+
+@pytest.mark.parametrize("other", [replace(SIZE, choices=("small",)), replace(SIZE, choices=(), kind=int)])
+def test_wings_that_differ_about_an_option(other: Option) -> None:
+    with pytest.raises(UserError, match=r"the wing two declares --size-mode, which the wing one has otherwise"):
+        add_options(parser(), [(wing("one"), SIZE), (wing("two"), other)])
+
+
+def test_an_option_that_the_command_has() -> None:
+    made = parser()
+    made.add_argument("--size_mode", type=int)
+    with pytest.raises(UserError, match=r"the wing one declares --size-mode, which 'r2mae test' has otherwise"):
+        add_options(made, [(wing("one"), SIZE)])
+
+
+def test_an_option_sets_its_parameter() -> None:
+    assert parameters_of(RUN, wing("one"), (SIZE, NAMES), {"names": ("a",)}) == {"chosen": ("a",)}
+    with pytest.raises(UserError, match=r"^runs/a is a run of the wing one, which has no --size-mode: leave it out$"):
+        parameters_of(RUN, wing("one"), (NAMES,), {"size_mode": "small"})
+
+
+def test_evaluations_by_name() -> None:
+    tests = Evaluation("tests", options=(NAMES,), name="tests")
+    one = wing("one", Evaluation("usual", options=(SIZE,)), tests)
+    assert (
+        evaluation_of(one, RUN, None, {}).help == evaluation_of(one, RUN, "one", {"size_mode": "small"}).help == "usual"
+    )
+    assert evaluation_of(one, RUN, "tests", {"names": ("a",)}) is tests
+    mistakes: list[tuple[str | None, dict[str, Any], str]] = [
+        ("test", {}, "did you mean 'tests'"),
+        ("tests", {}, "evaluate RUN tests needs the names: --names a b"),
+        (None, {"names": ("a", "b")}, "--names is of tests: r2mae evaluate runs/a tests --names a b"),
+        ("tests", {"names": ("a",), "size_mode": "small"}, "tests has no --size-mode: leave it out"),
+        (None, {"pitch": 1}, "runs/a is a run of the wing one, which has no --pitch: leave it out"),
+    ]
+    for what, given, told in mistakes:
+        with pytest.raises(UserError) as error:
+            evaluation_of(one, RUN, what, given)
+        assert told in str(error.value)
+
+
+def test_an_evaluation_of_another_wing_is_unknown() -> None:
+    """Its options are not said to be of an evaluation that such a run does not have."""
+    with pytest.raises(UserError, match="which has no --names"):
+        evaluation_of(wing("two"), RUN, None, {"names": ("a",)})
+
+
+def test_help_in_words() -> None:
+    one = wing("one", baselines="mean")
+    two = cast(Wing, SimpleNamespace(**{**vars(one), "name": "two", "exporters": (Exporter(".x", NPZ.write), NPZ)}))
+    assert files_in_words([one, two, wing("three")]) == "of one and three .npz; of two .x or .npz"
+    assert baselines_in_words([one, wing("three")], usual=True) == "of one mean (by default none)"
+    assert listed([("one", "words " * 40), ("none", "")]).splitlines()[1].startswith(" " * 10 + "words")

@@ -1,0 +1,196 @@
+"""Wings by name: built in, and of other packages through entry points."""
+
+import logging
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import r2mae
+from r2mae.cli.main import main
+from r2mae.errors import UserError
+from r2mae.registry import BUILT_IN, WINGS, WITH_COMMANDS, package_of
+from r2mae.training.saving import LoadedRun
+from r2mae.wings import lookup
+from r2mae.wings.base import BaseWing
+from r2mae.wings.lookup import all_wings, get_wing, public_sets, wing_of
+
+WING = """
+from dataclasses import dataclass
+from typing import ClassVar
+
+from r2mae.evaluation import Metric
+from r2mae.masking import RatioDefaults
+from r2mae.training import RunConfig
+from r2mae.wings.base import BaseWing
+from r2mae.wings.options import Command, CommandLine, Option
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config(RunConfig):
+    wing: ClassVar[str] = "waves"
+
+
+def tune(run, strings=(), pitch=440.0):
+    print(f"{run} to {pitch:g}: {' '.join(strings)}")
+
+
+class Waves(BaseWing):
+    name = "waves"
+    title = "Waves"
+    config = Config
+    ratios = RatioDefaults(fixed=0.5, low=0.2, high=0.8, ours=True)
+    command_line = CommandLine(
+        commands=(
+            Command(
+                "tune",
+                "tune a run",
+                f"{__name__}:tune",
+                places=(Option("run", "a run folder."), Option("strings", "names.", tuple[str, ...])),
+                options=(Option("concert_pitch", "in hertz.", float, parameter="pitch"),),
+                examples=("runs/waves a e",),
+            ),
+        )
+    )
+
+    def metrics_of(self, config):
+        return (Metric("score", "score"),)
+
+    def fingerprint(self, config):
+        return "waves"
+
+    load = build = evaluate = embed = fingerprint
+
+
+WING = Waves()
+"""
+Install = Callable[[str, str, str], None]
+
+
+@pytest.fixture
+def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
+    """Put a distribution on the path: a module, and an entry point to it."""
+
+    def put(name: str, target: str, code: str) -> None:
+        module = target.split(":", maxsplit=1)[0]
+        site = tmp_path / module
+        info = site / f"{module}-1.0.dist-info"
+        info.mkdir(parents=True)
+        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {module}\nVersion: 1.0\n", encoding="utf-8")
+        (info / "entry_points.txt").write_text(f"[r2mae.wings]\n{name} = {target}\n", encoding="utf-8")
+        (site / f"{module}.py").write_text(code, encoding="utf-8")
+        monkeypatch.syspath_prepend(site)
+
+    lookup._warn.cache_clear()
+    return put
+
+
+def test_a_wing_of_another_package(install: Install, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "waves" not in WINGS
+    install("waves", "waves_of_another:WING", WING)
+    assert list(WINGS) == [*BUILT_IN, "waves"]
+    assert package_of("waves") == "waves_of_another"
+    assert get_wing("waves") in all_wings()
+    assert main(["pretrain", "waves", "sea.wav", "--print-config"]) == 0
+    assert "wing: waves" in capsys.readouterr().out
+
+
+def test_a_command_of_a_wing(install: Install, capsys: pytest.CaptureFixture[str]) -> None:
+    install("waves", "waves_with_command:WING", WING)
+    assert main(["--help"]) == 0
+    assert "tune a run" in capsys.readouterr().out
+    assert main(["tune", "runs/a", "e", "g", "--concert-pitch", "442"]) == 0
+    assert main(["tune", "runs/a", "e"]) == 0
+    assert capsys.readouterr().out.splitlines() == ["runs/a to 442: e g", "runs/a to 440: e"]
+    assert main(["tune", "runs/a", "e", "--concert-pitch", "high"]) == 2
+    assert "--concert-pitch takes a number, not 'high'" in capsys.readouterr().err
+    assert main(["tune", "runs/a", "e", "--pitch", "442"]) == 2
+    assert main(["tun"]) == 2
+    assert "did you mean 'tune'?" in capsys.readouterr().err
+    assert main(["completion", "bash"]) == 0
+    script = capsys.readouterr().out
+    assert "--concert-pitch" in next(line for line in script.splitlines() if line.strip().startswith('"tune")'))
+
+
+BROKEN = {
+    "no_such_object": ("waves", "no_such_object:WAVES", "", "cannot be loaded (AttributeError: "),
+    "raises": ("waves", "raises:WING", "1 / 0", "cannot be loaded (ZeroDivisionError: "),
+    "lacks": ("waves", "lacks:WING", "import no_such_library", "no_such_library"),
+    "old": ("waves", "old:WING", "class WING: name = 'waves'", "inherit from r2mae.wings.base.BaseWing"),
+    "other_name": ("wavelets", "other_name:WING", WING, "must be the same"),
+}
+
+
+@pytest.mark.parametrize(("name", "target", "code", "told"), BROKEN.values(), ids=BROKEN)
+def test_a_broken_wing_costs_one_line(
+    install: Install,
+    caplog: pytest.LogCaptureFixture,
+    capsys: pytest.CaptureFixture[str],
+    name: str,
+    target: str,
+    code: str,
+    told: str,
+) -> None:
+    install(name, target, code)
+    with pytest.raises(UserError) as error:
+        get_wing(name)
+    line = str(error.value)
+    assert told in line
+    assert target.split(":", maxsplit=1)[0] in line
+    assert "\n" not in line
+    assert main(["pretrain", name, "sea.wav"]) == 2
+    assert (capsys.readouterr().err, caplog.records) == (f"r2mae: {line}\n", [])
+    with caplog.at_level(logging.WARNING, logger="r2mae"):
+        assert [wing.name for wing in all_wings()] == list(BUILT_IN)
+        assert public_sets()
+    assert [record.getMessage() for record in caplog.records] == [line]  # once, though asked for twice
+
+
+def test_a_built_in_name_wins(install: Install) -> None:
+    install("images", "other_images:WING", WING)
+    assert WINGS["images"] == BUILT_IN["images"]
+    assert list(WINGS) == list(BUILT_IN)
+
+
+def test_entry_points_are_not_read_for_built_in_wings() -> None:
+    code = (
+        "import r2mae.registry as registry\n"
+        "from r2mae.wings.lookup import get_wing, names_wing, wing_of\n"
+        "registry._elsewhere = None\n"
+        "assert get_wing('images').name == wing_of('digits') == 'images'\n"
+        "assert names_wing('cells') and not names_wing('digits')\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_wings_with_commands_are_registered_as_such() -> None:
+    assert [name for name in BUILT_IN if get_wing(name).command_line.commands] == list(WITH_COMMANDS)
+
+
+def test_wings_of_sets() -> None:
+    assert {name: wing_of(name) for name in public_sets()} == {n: entry.wing for n, entry in public_sets().items()}
+
+
+def test_the_defaults_are_those_of_a_wing() -> None:
+    wing = BaseWing()
+    assert wing.examples(None, None, None, None) is None  # type: ignore[arg-type]
+    assert [one.suffix for one in wing.exporters] == [".npz"]
+    assert wing.check(None) is None  # type: ignore[func-returns-value]
+
+
+def test_a_run_is_loaded_under_every_name(tmp_path: Path) -> None:
+    from r2mae.images.config import ImagesConfig
+    from r2mae.training import fit, load
+
+    fit(ImagesConfig(data="digits", steps=1, hidden=4, latent=2, threads=1), get_wing("images"), tmp_path / "run")
+    for function in (r2mae.load, load, lookup.load):
+        loaded = function(tmp_path / "run")
+        assert isinstance(loaded, LoadedRun)
+        assert loaded.config.data == "digits"
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "config.yaml").write_text("wing: sounds\n", encoding="utf-8")
+    with pytest.raises(UserError, match="names no wing of this version"):
+        r2mae.load(tmp_path / "other")
+    assert {"load", "__version__"} <= set(dir(r2mae))
