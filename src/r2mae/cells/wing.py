@@ -8,19 +8,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from r2mae.cells.config import CellsConfig
+from r2mae.cells.models import MODELS
 from r2mae.cells.sets import SEA_AD_DYNAMIC_END, SET_DEFAULTS, SETS
 from r2mae.errors import UserError
 from r2mae.evaluation.metrics import Metric
 from r2mae.evaluation.recalibration import with_as_trained
 from r2mae.masking.schemes import HLCA_CURRICULUM, SEA_AD_CURRICULUM, RatioDefaults
+from r2mae.training.models import build_model
 
 if TYPE_CHECKING:
     import numpy as np
     import pandas as pd
-    from torch import nn
 
     from r2mae.cells.batches import CellData
-    from r2mae.cells.task import GeneTask
+    from r2mae.cells.task import CountModel, GeneTask
     from r2mae.evaluation.examples import Examples
 
 # What a configuration says of the columns and layers of a file.
@@ -93,23 +94,15 @@ class CellsWing:
 
         return load_data(config)
 
-    def build(self, architecture: Mapping[str, Any]) -> "tuple[GeneTask, nn.Module]":
+    def build(self, architecture: Mapping[str, Any]) -> "tuple[GeneTask, CountModel]":
         """Make the task and a fresh model."""
-        from r2mae.cells.model import CountAutoencoder
-        from r2mae.cells.task import GeneTask
-
-        if architecture["model"] != "mlp":
-            raise ValueError(f"unknown model {architecture['model']!r}")
-        genes, batches = len(architecture["genes"]), len(architecture["batches"])
-        n_hidden, n_latent = int(architecture["n_hidden"]), int(architecture["n_latent"])
-        model = CountAutoencoder(genes, batches, n_hidden, n_latent)
-        model.gene_names, model.batch_names = tuple(architecture["genes"]), tuple(architecture["batches"])
-        return GeneTask(genes, n_hidden, architecture.get("representation", "latent")), model
+        made: tuple[GeneTask, CountModel] = build_model(MODELS, architecture)
+        return made
 
     evaluation_options = ("recalibrate", "representation")
 
     def evaluate(
-        self, config: CellsConfig, task: "GeneTask", model: "nn.Module", data: "CellData", **options: Any
+        self, config: CellsConfig, task: "GeneTask", model: "CountModel", data: "CellData", **options: Any
     ) -> dict[str, float]:
         """Measure a pretrained model: probes across donors, reconstruction, effective rank.
 
@@ -119,9 +112,7 @@ class CellsWing:
             If the data have other genes or batches than the model; and as :func:`r2mae.cells.evaluate.evaluate`.
         """
         from r2mae.cells.evaluate import evaluate
-        from r2mae.cells.model import CountAutoencoder
 
-        assert isinstance(model, CountAutoencoder)
         if (data.table.genes, data.table.batches) != (model.gene_names, model.batch_names):
             raise UserError(
                 f"{config.data} has other genes or batches than the run was trained on: restore the file, or embed it "
@@ -182,7 +173,7 @@ class CellsWing:
     has_examples = False
 
     def examples(
-        self, config: CellsConfig, task: "GeneTask", model: "nn.Module", data: "CellData"
+        self, config: CellsConfig, task: "GeneTask", model: "CountModel", data: "CellData"
     ) -> "Examples | None":
         """Return None: a masked cell is nothing to look at."""
         return None
@@ -207,7 +198,7 @@ class CellsWing:
         self,
         config: CellsConfig,
         task: "GeneTask",
-        model: "nn.Module",
+        model: "CountModel",
         source: str,
         *,
         transform_batch: str | None = None,
