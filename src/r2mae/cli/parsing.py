@@ -101,9 +101,10 @@ class Parser(jsonargparse.ArgumentParser):
                 self.aliases.get(field, field)
             )
             if action is None:
-                known = sorted(o for o in self._option_string_actions if o.startswith("--"))
+                typed = map(as_typed, self._option_string_actions)
+                known = sorted({*(option for option in typed if option.startswith("--")), *self.aliases})
                 hint = nearest(name.replace("-", "_").replace("__", "--", 1), known).replace("_", "-")
-                raise UserError(f"unknown option {name!r} of {self.prog!r}: {_short(as_typed(hint))}")
+                raise UserError(f"unknown option {name!r} of {self.prog!r}: {_short(hint)}")
             option = max(action.option_strings, key=len)
             kind = getattr(action, "_typehint", None)
             if get_origin(kind) is tuple and not equals:  # --labels a b, as people type lists

@@ -22,7 +22,7 @@ def in_words(kind: Any) -> str:
 
 def fits(value: Any, kind: Any) -> bool:
     """Return whether a value is of the type that a field is annotated with."""
-    if get_origin(kind) is ClassVar:
+    if kind is Any or get_origin(kind) is ClassVar:
         return True
     if get_origin(kind) is Literal:
         return value in get_args(kind)

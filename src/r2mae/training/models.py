@@ -98,14 +98,13 @@ class ModelConfig(RunConfig):
         if "model_settings" in flat:
             raise UserError(f"{source}: unknown field 'model_settings': a model's settings are written {PREFIX}NAME")
         own = {key.removeprefix(PREFIX): value for key, value in values.items() if key not in flat}
-        if "model" not in flat and not own:
+        name = flat.get("model", usual_model(cls))
+        if isinstance(name, str) and name not in cls.models:
+            raise UserError(f"{source}: {unknown('model', name, cls.models)}")
+        if not own:
             return super().from_dict(flat, source=source)
-        name = flat.setdefault("model", usual_model(cls))
-        if not isinstance(name, str):
-            raise UserError(f"{source}: model takes text, not {short(name)}")
         try:
-            made = super().from_dict(flat, source=source)
-            return dataclasses.replace(made, model_settings=own) if own else made
+            return super().from_dict({**flat, "model_settings": own}, source=source)
         except UserError as error:
             told = str(error)
             raise UserError(told if told.startswith(f"{source}: ") else f"{source}: {told}") from None
