@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from dataclasses import fields
 from pathlib import Path
 
 import anndata
@@ -263,7 +264,7 @@ def test_options_that_training_does_not_listen_to_are_refused(adata: anndata.Ann
 
 def test_fields_of_the_data_are_all_refused() -> None:
     """Every field of a configuration of cells that concerns data or probes, and none that concerns training."""
-    own = set(CellsConfig.__dataclass_fields__) - set(RunConfig.__dataclass_fields__)
+    own = {field.name for field in fields(CellsConfig)} - {field.name for field in fields(RunConfig)}
     assert own - {"n_hidden", "n_latent", "timing", "recalibrate"} <= set(_ELSEWHERE)
     assert set(_ELSEWHERE) - own == {"data", "preset", "epochs", "validation"}
 

@@ -73,7 +73,7 @@ def as_now(table: CellTable, adata: "AnnData", batch_key: str | None) -> CellTab
 _SCORES = "call evaluate({}=...) on the trained model"
 _ELSEWHERE: Mapping[str, str] = {
     "data": "the cells are those of adata",
-    "model": "it trains the model mlp; others are pretrained by `r2mae pretrain`, and loaded by MaskedAutoencoder.load",
+    "model": "here it is always mlp; `r2mae pretrain cells` has --model",
     "model_settings": "pass n_hidden and n_latent to MaskedAutoencoder(...)",
     "preset": "pass n_hidden and n_latent to MaskedAutoencoder(...)",
     "epochs": "pass max_epochs",
