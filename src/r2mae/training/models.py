@@ -19,7 +19,7 @@ from r2mae.training.fields import exact_values, short
 PREFIX = "model."
 _MOST = 2**31 - 1
 
-Config = TypeVar("Config", bound=RunConfig)
+_Config = TypeVar("_Config", bound=RunConfig)
 _Own = TypeVar("_Own", bound="ModelConfig")
 
 
@@ -47,23 +47,30 @@ class ModelConfig(RunConfig):
     def __post_init__(self) -> None:
         if self.model not in self.models:
             raise unknown("model", self.model, self.models)
-        given = self.model_settings
         if self.model == usual_model(type(self)):
-            for name, value in _plain(given, self.usual_settings, self.model).items():
-                if getattr(self, name) not in (value, self.__dataclass_fields__[name].default):
-                    raise UserError(f"{name} is {getattr(self, name)!r} and {PREFIX}{name} {value!r}: give one of them")
-                object.__setattr__(self, name, value)
-            object.__setattr__(self, "model_settings", None)
+            self._take_usual()
         else:
-            kind = settings_of(type(self), self.model)
-            object.__setattr__(self, "model_settings", kind(**_plain(given, kind, self.model)))
-            for field in dataclasses.fields(self.usual_settings):
-                if getattr(self, field.name) != self.__dataclass_fields__[field.name].default:
-                    raise UserError(
-                        f"{field.name} is of the model {usual_model(type(self))!r}, and the model is {self.model!r}: "
-                        f"leave it out (options of a model are written --{PREFIX}NAME)"
-                    )
+            self._take_own(settings_of(type(self), self.model))
         super().__post_init__()
+
+    def _take_usual(self) -> None:
+        """Put settings of the usual model into the fields."""
+        for name, value in _plain(self.model_settings, self.usual_settings, self.model).items():
+            field = getattr(self, name)
+            if field not in (value, self.__dataclass_fields__[name].default):
+                raise UserError(f"{name} is {field!r} and {PREFIX}{name} {value!r}: give one of them")
+            object.__setattr__(self, name, value)
+        object.__setattr__(self, "model_settings", None)
+
+    def _take_own(self, kind: type) -> None:
+        """Make the settings of another model, to which the fields of the usual one are nothing."""
+        object.__setattr__(self, "model_settings", kind(**_plain(self.model_settings, kind, self.model)))
+        for name in _names(self.usual_settings):
+            if getattr(self, name) != self.__dataclass_fields__[name].default:
+                raise UserError(
+                    f"{name} is of the model {usual_model(type(self))!r}, and the model is {self.model!r}: leave it "
+                    f"out (options of a model are written --{PREFIX}NAME)"
+                )
 
     @property
     def settings(self) -> Any:
@@ -73,8 +80,7 @@ class ModelConfig(RunConfig):
     def architecture(self) -> dict[str, Any]:
         """Return the name of the model and its settings in plain types."""
         kind = self.usual_settings if self.model_settings is None else type(self.model_settings)
-        values = {field.name: getattr(self.settings, field.name) for field in dataclasses.fields(kind)}
-        return {"model": self.model, **{name: list(v) if isinstance(v, tuple) else v for name, v in values.items()}}
+        return {"model": self.model, **{name: _listed(getattr(self.settings, name)) for name in _names(kind)}}
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain types; settings of another model than the usual one are written `model.NAME`."""
@@ -82,13 +88,12 @@ class ModelConfig(RunConfig):
         own = values.pop("model_settings")
         if own is None:
             return values
-        usual = {field.name for field in dataclasses.fields(self.usual_settings)}
-        made = {}
+        usual, made = _names(self.usual_settings), {}
         for name, value in values.items():
             if name not in usual:
                 made[name] = value
             if name == "model":
-                made |= {PREFIX + key: list(v) if isinstance(v, tuple) else v for key, v in own.items()}
+                made |= {PREFIX + key: _listed(setting) for key, setting in own.items()}
         return made
 
     @classmethod
@@ -145,7 +150,7 @@ def build_model(models: Mapping[str, str], architecture: Mapping[str, Any]) -> A
     return import_module(models[name]).build(architecture)
 
 
-def with_values(config: Config, values: Mapping[str, Any]) -> Config:
+def with_values(config: _Config, values: Mapping[str, Any]) -> _Config:
     """Return a configuration with other plain values in some fields, `model.NAME` among them.
 
     Where they name another model, settings of the former one are left behind.
@@ -165,13 +170,21 @@ def _plain(given: Any, kind: type, model: str) -> dict[str, Any]:
     if given is None:
         return {}
     if isinstance(given, kind):
-        return {field.name: getattr(given, field.name) for field in dataclasses.fields(kind)}
+        return {name: getattr(given, name) for name in _names(kind)}
     if not isinstance(given, Mapping):
         raise UserError(f"model_settings are no settings of the model {model!r}: pass its own, or a mapping of names")
-    names = [field.name for field in dataclasses.fields(kind)]
+    names = _names(kind)
     for name, value in given.items():
         if name not in names:
             raise UserError(f"the model {model!r} has no setting {PREFIX}{name}: {nearest(str(name), names)}")
         if isinstance(value, int) and abs(value) > _MOST:
             raise UserError(f"{PREFIX}{name} takes numbers up to {_MOST:,}, not {short(value)}")
     return exact_values(kind, given, PREFIX)
+
+
+def _names(kind: type) -> list[str]:
+    return [field.name for field in dataclasses.fields(kind)]
+
+
+def _listed(value: Any) -> Any:
+    return list(value) if isinstance(value, tuple) else value
