@@ -127,7 +127,7 @@ class LoadedRun:
     model: nn.Module
 
     def embed(self, batch: Any) -> Tensor:
-        """Return the representation of a batch in the wing's own form (for images: flat pixels, bytes or 0 to 1)."""
+        """Return the representation of a batch in the wing's own form (for images: bytes, or numbers from 0 to 1)."""
         return self.task.embed(self.model, batch)
 
 
