@@ -84,7 +84,7 @@ class PixelTask:
             filled = clean * ~hidden
         return Corrupted(filled, hidden, clean, entries=clean.numel())
 
-    def forward(self, model: PixelAutoencoder, corrupted: Corrupted) -> Output:
+    def forward(self, model: nn.Module, corrupted: Corrupted) -> Output:
         """Reconstruct all pixels."""
         prediction, representation = model(corrupted.inputs)
         return Output(prediction, representation)
@@ -99,7 +99,7 @@ class PixelTask:
         return model.encode(_flat(batch))
 
     @torch.no_grad()
-    def reconstruct(self, model: PixelAutoencoder, batch: Tensor) -> Float[Tensor, "batch pixels"]:
+    def reconstruct(self, model: nn.Module, batch: Tensor) -> Float[Tensor, "batch pixels"]:
         """Return the output for images as they are, without a mask."""
         prediction: Tensor = model(_flat(batch))[0]
         return prediction
