@@ -13,7 +13,7 @@ import torch
 from benchmarks.timing import alternate, ratio_of
 from r2mae.images.batches import ImageData, load_data
 from r2mae.images.config import ImagesConfig
-from r2mae.images.model import MLPAutoencoder
+from r2mae.images.models.mlp import MLPAutoencoder
 from r2mae.images.wing import WING
 from r2mae.masking import Key, Uniform, element_mask
 from r2mae.training.loop import fit
@@ -61,7 +61,7 @@ def bare(config: ImagesConfig, data: ImageData, losses: list[np.ndarray], *, fus
     model = MLPAutoencoder(784, config.hidden, config.latent)
     optimiser = torch.optim.Adam(model.parameters(), lr=config.lr, fused=fused or None)
     order = BatchOrder(len(data.train), config.batch_size, config.steps or 0, key)
-    images = torch.from_numpy(data.train.flat)
+    images = torch.from_numpy(data.train.images).flatten(1)
     ratio = Uniform(0.5, 0.9)
     kept = []
     for step in range(config.steps or 0):

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from benchmarks.timing import alternate, ratio_of
-from r2mae.images.model import MLPAutoencoder
+from r2mae.images.models.mlp import MLPAutoencoder
 from r2mae.images.task import PixelTask
 from r2mae.masking import Key, Uniform, column_mask, draw, element_mask, patch_mask, token_mask
 

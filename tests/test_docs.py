@@ -16,6 +16,7 @@ import pytest
 
 from r2mae.cli.main import main
 from r2mae.images.config import ImagesConfig
+from r2mae.images.models import MODELS
 from r2mae.masking import schemes
 from r2mae.registry import WINGS
 
@@ -40,7 +41,10 @@ def page_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Pat
     """Run in a folder of its own, and forget what a page registers."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(schemes, "_REGISTRY", dict(schemes._REGISTRY))
+    models = set(MODELS)
     yield tmp_path
+    for name in MODELS.keys() - models:
+        del MODELS[name]
 
 
 # Lightning's own news about small loaders and torch's pytree, one by one; everything else stays an error.

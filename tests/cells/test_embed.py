@@ -15,7 +15,7 @@ from r2mae.cells import embed
 from r2mae.cells.batches import CellBatches
 from r2mae.cells.config import CellsConfig
 from r2mae.cells.embed import align_batches, embed_rows, embed_source, write_embedding
-from r2mae.cells.model import CountAutoencoder
+from r2mae.cells.models.mlp import CountAutoencoder
 from r2mae.cells.table import from_anndata
 from r2mae.cells.task import GeneTask
 from r2mae.errors import UserError

@@ -6,7 +6,7 @@ import torch
 from scipy import sparse
 
 from r2mae.cells.likelihood import nb_log_likelihood
-from r2mae.cells.model import CountAutoencoder
+from r2mae.cells.models.mlp import CountAutoencoder
 from r2mae.cells.task import GeneTask, _on_device, _on_host, dense
 from r2mae.masking.defaults import RatioDefaults
 from r2mae.masking.keys import Key

@@ -28,6 +28,8 @@ LINES: dict[str, set[str]] = {
     "pretrain digits --pri": {"--print-config"},
     "pretrain digits --preset mlp-16-6": {"mlp-16-64"},
     "pretrain cells --preset sm": {"small"},
+    "pretrain digits --model ": {"mlp"},
+    "pretrain cells --mod": {"--model"},
     "pretrain digits --optimizer ": {"adam", "adamw"},
     "pretrain digits --resize-mode ": {"squash", "crop"},
     "pretrain digits --exact ": {"true", "false"},

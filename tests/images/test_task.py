@@ -4,7 +4,7 @@ import torch
 from torch import nn
 
 from r2mae.images.config import ImagesConfig
-from r2mae.images.model import MLPAutoencoder
+from r2mae.images.models.mlp import MLPAutoencoder
 from r2mae.images.task import PixelTask, scaled
 from r2mae.images.wing import WING
 from r2mae.masking.keys import Key

@@ -51,7 +51,7 @@ def test_first_layer_has_the_mean_and_variance_of_its_inputs() -> None:
     data = images(256)  # one batch
     found = estimate_statistics(task, model, data)
     with torch.no_grad():
-        first = model.encoder[0](data.batch(np.arange(256), Key.root(0)).float() / 255)
+        first = model.encoder[0](data.batch(np.arange(256), Key.root(0)).flatten(1).float() / 255)
     torch.testing.assert_close(found["encoder.1.running_mean"], first.mean(0), rtol=1e-4, atol=1e-5)
     torch.testing.assert_close(found["encoder.1.running_var"], first.var(0), rtol=1e-4, atol=1e-5)
 

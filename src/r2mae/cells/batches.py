@@ -204,11 +204,11 @@ def split_data(table: CellTable, config: CellsConfig) -> CellData:
 
 def architecture_of(genes: Sequence[str], batches: Sequence[str], config: CellsConfig) -> dict[str, Any]:
     """Describe a model in plain types: what :meth:`r2mae.cells.wing.CellsWing.build` makes it of, and files keep."""
+    settings = config.architecture()
     return {
-        "model": "mlp",
+        "model": settings.pop("model"),
         "genes": list(genes),
         "batches": list(batches),
-        "n_hidden": config.n_hidden,
-        "n_latent": config.n_latent,
+        **settings,
         "representation": config.representation,
     }

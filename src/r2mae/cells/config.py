@@ -6,11 +6,12 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, ClassVar, Literal
 
+from r2mae.cells.models import MODELS, MLPSettings
 from r2mae.cells.sets import SEA_AD_DYNAMIC_END
 from r2mae.errors import UserError, nearest
 from r2mae.evaluation.recalibration import measured_in_words
 from r2mae.masking.defaults import HLCA_CURRICULUM, SEA_AD_CURRICULUM, RatioDefaults
-from r2mae.training.config import RunConfig
+from r2mae.training.models import ModelConfig
 from r2mae.training.scheme_options import scheme_of
 
 _HLCA = RatioDefaults(fixed=0.25, low=0.1, high=0.5, curriculum=HLCA_CURRICULUM)
@@ -21,15 +22,11 @@ TIMINGS: Mapping[str, RatioDefaults] = MappingProxyType(
 
 
 @dataclass(frozen=True, kw_only=True)
-class CellsConfig(RunConfig):
+class CellsConfig(MLPSettings, ModelConfig):
     """A run on single-cell counts; defaults follow the paper, or a reading where it is silent (docs/cells.md).
 
     Parameters
     ----------
-    n_hidden : int
-        Width of the hidden layers (paper: 2000).
-    n_latent : int
-        Width of the representation (paper: 1000).
     layer : str, optional
         Layer that holds the raw counts; by default X.
     batch_key : str, optional
@@ -68,11 +65,11 @@ class CellsConfig(RunConfig):
     """
 
     wing: ClassVar[str] = "cells"
+    models: ClassVar[Mapping[str, str]] = MODELS
+    usual_settings: ClassVar[type] = MLPSettings
     measured_with: ClassVar[tuple[str, ...]] = ("representation", "recalibrate")
     measured_formerly: ClassVar[Mapping[str, Any]] = MappingProxyType({"representation": "latent", "recalibrate": "no"})
 
-    n_hidden: int = 2000
-    n_latent: int = 1000
     layer: str | None = None
     batch_key: str | None = None
     donor_key: str | None = None

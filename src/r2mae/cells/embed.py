@@ -16,7 +16,6 @@ from torch import Tensor
 from r2mae.cells.batches import CellBatches
 from r2mae.cells.config import CellsConfig
 from r2mae.cells.hdf5 import atomic_hdf5
-from r2mae.cells.model import CountAutoencoder
 from r2mae.cells.sources import path_of, read_adata, read_obs
 from r2mae.cells.stored import opened
 from r2mae.cells.table import CellTable, load_cells, tell
@@ -25,9 +24,7 @@ from r2mae.files import write_arrays
 from r2mae.training.validation import EVALUATION_KEY, evaluating, to_device
 
 if TYPE_CHECKING:
-    from torch import nn
-
-    from r2mae.cells.task import GeneTask
+    from r2mae.cells.task import CountModel, GeneTask
 
 _BATCH = 2048
 _NO_PLACE = (EACCES, EPERM, EROFS, ENOTDIR, EISDIR, EEXIST, ENOENT)
@@ -45,7 +42,7 @@ def batches_of(
 
 def embed_rows(
     task: "GeneTask",
-    model: "nn.Module",
+    model: "CountModel",
     table: CellTable,
     rows: Int64[np.ndarray, " n"] | None = None,
     size: int = _BATCH,
@@ -71,7 +68,7 @@ def embed_rows(
 
 def expected_expression(
     task: "GeneTask",
-    model: "nn.Module",
+    model: "CountModel",
     table: CellTable,
     genes: Sequence[str],
     *,
@@ -173,7 +170,7 @@ def align_batches(
 def embed_source(
     config: CellsConfig,
     task: "GeneTask",
-    model: "nn.Module",
+    model: "CountModel",
     source: str,
     *,
     transform_batch: str | None = None,
@@ -197,7 +194,6 @@ def embed_source(
     UserError
         As :func:`r2mae.cells.table.load_cells` and :func:`align_batches`.
     """
-    assert isinstance(model, CountAutoencoder)
     # Batches come first: what is wrong with them is told before the counts of a large file are read.
     batch = align_batches(source, read_obs(source), config.batch_key, model.batch_names, transform_batch)
     table = tell(load_cells(source, layer=config.layer if layer is None else layer, genes=model.gene_names))

@@ -13,14 +13,14 @@ import numpy as np
 import torch
 from jaxtyping import Bool, Float, Float64, Int64
 from sklearn.exceptions import ConvergenceWarning
-from torch import Tensor, nn
+from torch import Tensor
 
 from r2mae.cells.bootstrap import cluster_bootstrap
 from r2mae.cells.config import CellsConfig
 from r2mae.cells.donors import MAX_CELLS, ProbeCells, probe_cells
 from r2mae.cells.embed import embed_rows
 from r2mae.cells.predictions import ClassPredictions, NumberPredictions, Predictions
-from r2mae.cells.task import GeneTask, dense
+from r2mae.cells.task import CountModel, GeneTask, dense
 from r2mae.errors import UserError
 from r2mae.evaluation.probes import LinearProbe, RidgeProbe
 from r2mae.evaluation.recalibration import Recalibrate, in_both_ways
@@ -47,7 +47,7 @@ Expected = Callable[[Mapping[str, Tensor], Tensor], Tensor]
 def evaluate(
     config: CellsConfig,
     task: GeneTask,
-    model: nn.Module,
+    model: CountModel,
     data: "CellData",
     *,
     intervals: bool = True,
@@ -94,7 +94,7 @@ def evaluate(
     return in_both_ways(recalibrate or config.recalibrate, measure)
 
 
-def _reconstruction_of(task: GeneTask, model: nn.Module, data: "CellData", recalibrate: bool) -> dict[str, float]:
+def _reconstruction_of(task: GeneTask, model: CountModel, data: "CellData", recalibrate: bool) -> dict[str, float]:
     """Let a model reconstruct the hidden genes of validation cells."""
     assert data.validation is not None
     with evaluating(model), at_ratios(task, model, data.train, RATIOS, wanted=recalibrate) as prepare:

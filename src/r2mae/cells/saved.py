@@ -4,25 +4,21 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from r2mae.cells.batches import architecture_of
 from r2mae.cells.config import CellsConfig
-from r2mae.cells.model import CountAutoencoder
 from r2mae.cells.setup import EMPTY
-from r2mae.cells.task import GeneTask
+from r2mae.cells.task import CountModel, GeneTask
 from r2mae.cells.wing import CellsWing
 from r2mae.errors import UserError
 from r2mae.training.devices import torch_device
 from r2mae.training.folder import RunFolder, read_json, remedy_for
 from r2mae.training.metrics import read_metrics
 from r2mae.training.saving import build_described, load_model, load_weights, save_pair
-
-if TYPE_CHECKING:
-    from r2mae.training.task import Trainable
 
 _FORMAT = 1
 _WEIGHTS, _DESCRIPTION = "model.safetensors", "model.json"
@@ -39,7 +35,7 @@ class TrainedModel:
     config : CellsConfig
         Of the training.
     task : GeneTask
-    model : CountAutoencoder
+    model : CountModel
         In evaluation mode.
     history : DataFrame or None
         Loss, ratio and validation loss by step.
@@ -48,7 +44,7 @@ class TrainedModel:
     setup: dict[str, Any]
     config: CellsConfig
     task: GeneTask
-    model: CountAutoencoder
+    model: CountModel
     history: pd.DataFrame | None
 
 
@@ -112,8 +108,7 @@ def load_trained(folder: Path, *, device: str = "cpu") -> TrainedModel:
         task, model = build_described(CellsWing(), stored["architecture"], path, folder / _WEIGHTS)
         load_weights(folder / _WEIGHTS, model)
         history = _history_of(stored.get("history"), path)
-    assert isinstance(task, GeneTask)
-    return TrainedModel(setup, _cells(config), task, _counts(model.to(torch_device(device)).eval()), history)
+    return TrainedModel(setup, config, task, model.to(torch_device(device)).eval(), history)
 
 
 def _history_of(stored: Any, path: Path) -> pd.DataFrame | None:
@@ -128,7 +123,7 @@ def _history_of(stored: Any, path: Path) -> pd.DataFrame | None:
         raise UserError(f"{path} holds no training history ({reason}): {remedy_for(path)}") from None
 
 
-def load_run(path: Path, wing: "Trainable", *, device: str = "cpu") -> TrainedModel:
+def load_run(path: Path, wing: CellsWing, *, device: str = "cpu") -> TrainedModel:
     """Read a finished run on cells.
 
     Raises
@@ -142,14 +137,12 @@ def load_run(path: Path, wing: "Trainable", *, device: str = "cpu") -> TrainedMo
         raise UserError(f"{path} is a run of the wing {name!r}, not {wing.name!r}: name a run on cells")
     with _kept(folder.model_file):
         config, task, model = load_model(path, wing, device=device, whole=True)
-    assert isinstance(task, GeneTask)
-    task = replace(task, representation=_cells(config).representation)
-    own = _cells(config)
-    label = own.labels[0] if own.labels else None
-    setup = {**EMPTY, "layer": own.layer, "batch_key": own.batch_key, "labels_key": label}
+    task = replace(task, representation=config.representation)
+    label = config.labels[0] if config.labels else None
+    setup = {**EMPTY, "layer": config.layer, "batch_key": config.batch_key, "labels_key": label}
     there = folder.metrics_file.is_file()
     history = read_metrics(folder.metrics_file).astype({"step": np.int64}).set_index("step") if there else None
-    return TrainedModel(setup, own, task, _counts(model), history)
+    return TrainedModel(setup, config, task, model, history)
 
 
 @contextmanager
@@ -160,13 +153,3 @@ def _kept(path: Path) -> Iterator[None]:
     except UserError as error:
         advice = "load another copy, or train and save the model anew"
         raise UserError(str(error).replace(remedy_for(path), advice)) from None
-
-
-def _cells(config: Any) -> CellsConfig:
-    assert isinstance(config, CellsConfig)
-    return config
-
-
-def _counts(model: Any) -> CountAutoencoder:
-    assert isinstance(model, CountAutoencoder)
-    return model

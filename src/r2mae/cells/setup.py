@@ -43,9 +43,7 @@ def read_setup(adata: "AnnData") -> dict[str, Any]:
 
 def configured(fields: Mapping[str, Any]) -> CellsConfig:
     """Make the configuration of a model of cells in memory; the fields are checked."""
-    config = CellsConfig.from_dict({"data": IN_MEMORY, **fields}, source="MaskedAutoencoder")
-    assert isinstance(config, CellsConfig)
-    return config
+    return CellsConfig.from_dict({"data": IN_MEMORY, **fields}, source="MaskedAutoencoder")
 
 
 def names_of(names: str | Iterable[str]) -> tuple[str, ...]:
@@ -75,6 +73,8 @@ def as_now(table: CellTable, adata: "AnnData", batch_key: str | None) -> CellTab
 _SCORES = "call evaluate({}=...) on the trained model"
 _ELSEWHERE: Mapping[str, str] = {
     "data": "the cells are those of adata",
+    "model": "here it is always mlp; `r2mae pretrain cells` has --model",
+    "model_settings": "pass n_hidden and n_latent to MaskedAutoencoder(...)",
     "preset": "pass n_hidden and n_latent to MaskedAutoencoder(...)",
     "epochs": "pass max_epochs",
     "representation": "pass representation to MaskedAutoencoder(...)",

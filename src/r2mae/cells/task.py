@@ -13,7 +13,6 @@ from jaxtyping import Float, Int64
 from torch import Tensor, nn
 
 from r2mae.cells.likelihood import hidden_losses
-from r2mae.cells.model import CountAutoencoder
 from r2mae.masking.curriculum import FeatureWeights
 from r2mae.masking.keys import Key
 from r2mae.masking.masks import RatioLike, column_mask, hidden_count
@@ -23,6 +22,53 @@ from r2mae.training.task import Corrupted, Output
 CSR = Mapping[str, Tensor]
 _WEIGHTS_DIVISOR = 20.0  # the weight network sees log(x / 20 + 1)
 _PAPER_WIDTH = 2000
+
+
+class CountModel(nn.Module):
+    """A model of counts, as :class:`GeneTask` trains it: logits over the genes by way of a representation.
+
+    Its numbers of genes and batches are those of the names.
+    """
+
+    gene_names: tuple[str, ...] = ()  # of the data it was made for
+    batch_names: tuple[str, ...] = ()
+    log_theta: Tensor
+    """log θ of every gene, shape (genes,)."""
+
+    def encode(
+        self,
+        log_counts: Float[Tensor, "cells columns"],
+        batch: Int64[Tensor, " cells"],
+        columns: Int64[Tensor, " columns"] | None = None,
+    ) -> Float[Tensor, "cells latent"]:
+        """Return the representation.
+
+        Parameters
+        ----------
+        log_counts : tensor, shape (cells, columns)
+            log(1 + count).
+        batch : int64 tensor, shape (cells,)
+            Number of each cell's batch.
+        columns : int64 tensor, optional
+            The genes that `log_counts` holds, where all others are zero; by default all.
+        """
+        raise NotImplementedError
+
+    def last_hidden(
+        self, log_counts: Float[Tensor, "cells genes"], batch: Int64[Tensor, " cells"]
+    ) -> Float[Tensor, "cells hidden"]:
+        """Return the layer before the representation."""
+        raise NotImplementedError
+
+    def forward(
+        self,
+        log_counts: Float[Tensor, "cells columns"],
+        batch: Int64[Tensor, " cells"],
+        columns: Int64[Tensor, " columns"] | None = None,
+        decoder_batch: Int64[Tensor, " cells"] | None = None,
+    ) -> tuple[Float[Tensor, "cells genes"], Float[Tensor, "cells latent"]]:
+        """Return the logits and the representation; the decoder may be told another batch than the encoder."""
+        raise NotImplementedError
 
 
 @dataclass(frozen=True)
@@ -126,17 +172,14 @@ class GeneTask:
         hide = _on_host if mask.device.type == "cpu" else _on_device
         return hide(batch, mask, order[:kept], order[kept:])
 
-    def forward(self, model: nn.Module, corrupted: Corrupted) -> CountOutput:
+    def forward(self, model: CountModel, corrupted: MaskedGenes) -> CountOutput:
         """Return logits over all genes, the dispersion, and the latent representation."""
-        assert isinstance(model, CountAutoencoder)
         inputs: KeptGenes = corrupted.inputs
         logits, latent = model(inputs.log_counts, inputs.batch, inputs.columns)
         return CountOutput(logits, latent, model.log_theta)
 
-    def losses(self, output: Output, corrupted: Corrupted) -> Float[Tensor, "cells hidden"]:
+    def losses(self, output: CountOutput, corrupted: MaskedGenes) -> Float[Tensor, "cells hidden"]:
         """Return −log NB of the hidden genes alone, in the order of `corrupted.columns`; μ = library · softmax."""
-        assert isinstance(output, CountOutput)
-        assert isinstance(corrupted, MaskedGenes)
         return hidden_losses(
             output.prediction,
             output.log_theta,
@@ -147,16 +190,15 @@ class GeneTask:
         )
 
     @torch.no_grad()
-    def embed(self, model: nn.Module, batch: CSR) -> Float[Tensor, "cells width"]:
+    def embed(self, model: CountModel, batch: CSR) -> Float[Tensor, "cells width"]:
         """Return the representation of whole cells."""
-        assert isinstance(model, CountAutoencoder)
         layer = model.encode if self.representation == "latent" else model.last_hidden
         return layer(dense(batch, self.genes).log1p_(), batch["batch"])
 
     @torch.no_grad()
     def expected(
         self,
-        model: nn.Module,
+        model: CountModel,
         batch: CSR,
         *,
         hidden: Int64[Tensor, " hidden"] | None = None,
@@ -166,7 +208,7 @@ class GeneTask:
 
         Parameters
         ----------
-        model : nn.Module
+        model : CountModel
             In evaluation mode.
         batch : mapping of tensors
             CSR.
@@ -184,13 +226,13 @@ class GeneTask:
         return torch.softmax(logits.float(), 1), library
 
     def reconstruct(
-        self, model: nn.Module, batch: CSR, *, hidden: Int64[Tensor, " hidden"] | None = None
+        self, model: CountModel, batch: CSR, *, hidden: Int64[Tensor, " hidden"] | None = None
     ) -> Float[Tensor, "cells genes"]:
         """Return μ of all genes, for whole cells or with genes hidden from the model; see :meth:`expected`."""
         share, library = self.expected(model, batch, hidden=hidden)
         return share * library[:, None]
 
-    def impute(self, model: nn.Module, batch: CSR, hidden: Int64[Tensor, " hidden"]) -> Float[Tensor, "cells hidden"]:
+    def impute(self, model: CountModel, batch: CSR, hidden: Int64[Tensor, " hidden"]) -> Float[Tensor, "cells hidden"]:
         """Return μ of genes that are hidden from the model."""
         return self.reconstruct(model, batch, hidden=hidden).index_select(1, hidden)
 
@@ -207,10 +249,9 @@ class GeneTask:
         return FeatureWeights(self.genes, curriculum, (first, second), channels)
 
     def learned_weights(
-        self, network: nn.Module, corrupted: Corrupted, output: Output
+        self, network: nn.Module, corrupted: MaskedGenes, output: Output
     ) -> Float[Tensor, "hidden ratios"]:
         """Return the weights of this mini-batch: the hidden genes' rows, of a matrix that is normalised over all."""
-        assert isinstance(corrupted, MaskedGenes)
         counts = dense(corrupted.batch, self.genes)
         mean_cell = counts.div_(_WEIGHTS_DIVISOR).log1p_().mean(0, keepdim=True)
         weights: Tensor = network(mean_cell)

@@ -8,11 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from r2mae.cells.config import TIMINGS, CellsConfig
+from r2mae.cells.models import MODELS
 from r2mae.cells.sets import SET_DEFAULTS, SETS
 from r2mae.errors import UserError
 from r2mae.evaluation.metrics import Metric
 from r2mae.evaluation.recalibration import with_as_trained
 from r2mae.masking.defaults import RatioDefaults
+from r2mae.training.models import build_model
 from r2mae.wings.base import BaseWing
 from r2mae.wings.options import (
     RECALIBRATE,
@@ -28,11 +30,9 @@ from r2mae.wings.options import (
 if TYPE_CHECKING:
     import numpy as np
     import pandas as pd
-    from torch import nn
 
     from r2mae.cells.batches import CellData
-    from r2mae.cells.task import GeneTask
-    from r2mae.evaluation.examples import Examples
+    from r2mae.cells.task import CountModel, GeneTask
 
 # What a configuration says of the columns and layers of a file.
 _OF_FILES = ("layer", "batch_key", "donor_key", "labels", "regress", "exclude", "only", "max_cells", "auroc_labels")
@@ -133,21 +133,13 @@ class CellsWing(BaseWing):
 
         return load_data(config)
 
-    def build(self, architecture: Mapping[str, Any]) -> "tuple[GeneTask, nn.Module]":
+    def build(self, architecture: Mapping[str, Any]) -> "tuple[GeneTask, CountModel]":
         """Make the task and a fresh model."""
-        from r2mae.cells.model import CountAutoencoder
-        from r2mae.cells.task import GeneTask
-
-        if architecture["model"] != "mlp":
-            raise ValueError(f"unknown model {architecture['model']!r}")
-        genes, batches = len(architecture["genes"]), len(architecture["batches"])
-        n_hidden, n_latent = int(architecture["n_hidden"]), int(architecture["n_latent"])
-        model = CountAutoencoder(genes, batches, n_hidden, n_latent)
-        model.gene_names, model.batch_names = tuple(architecture["genes"]), tuple(architecture["batches"])
-        return GeneTask(genes, n_hidden, architecture.get("representation", "latent")), model
+        made: tuple[GeneTask, CountModel] = build_model(MODELS, architecture)
+        return made
 
     def evaluate(
-        self, config: CellsConfig, task: "GeneTask", model: "nn.Module", data: "CellData", **options: Any
+        self, config: CellsConfig, task: "GeneTask", model: "CountModel", data: "CellData", **options: Any
     ) -> dict[str, float]:
         """Measure a pretrained model: probes across donors, reconstruction, effective rank.
 
@@ -157,9 +149,7 @@ class CellsWing(BaseWing):
             If the data have other genes or batches than the model; and as :func:`r2mae.cells.evaluate.evaluate`.
         """
         from r2mae.cells.evaluate import evaluate
-        from r2mae.cells.model import CountAutoencoder
 
-        assert isinstance(model, CountAutoencoder)
         if (data.table.genes, data.table.batches) != (model.gene_names, model.batch_names):
             raise UserError(
                 f"{config.data} has other genes or batches than the run was trained on: restore the file, or embed it "
@@ -215,14 +205,6 @@ class CellsWing(BaseWing):
         adata = None if name in BASELINES else stored_obsm(config.data, [name])
         return baseline_scores(data.table, config, (name,), adata=adata, **options)[name]
 
-    has_examples = False
-
-    def examples(
-        self, config: CellsConfig, task: "GeneTask", model: "nn.Module", data: "CellData"
-    ) -> "Examples | None":
-        """Return None: a masked cell is nothing to look at."""
-        return None
-
     exporters = (Exporter(".h5ad", _write), Exporter(".npz", _write))
 
     def figure_columns(self, config: CellsConfig) -> FigureColumns:
@@ -240,7 +222,7 @@ class CellsWing(BaseWing):
         self,
         config: CellsConfig,
         task: "GeneTask",
-        model: "nn.Module",
+        model: "CountModel",
         source: str,
         *,
         transform_batch: str | None = None,

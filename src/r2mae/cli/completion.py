@@ -112,7 +112,9 @@ def _of_data(command: str, run_it: Any) -> dict[str, _Entry]:
     for wing in all_wings():
         name = wing.name
         named = next(iter(wing.sets), "x")
-        entry = entries[f"{command} {name}"] = _entry(run_it, [name, named], presets=wing.presets)
+        models = getattr(wing.config, "models", ())
+        entry = _entry(run_it, [name, named], presets=wing.presets, models=models)
+        entries[f"{command} {name}"] = entry
         entry.places = [_join(wing.sets, _FILES)]
     first, *others = entries.values()
     shared = [option for option in first.options if all(option in other.options for other in others)]
@@ -123,13 +125,15 @@ def _of_data(command: str, run_it: Any) -> dict[str, _Entry]:
     return entries
 
 
-def _entry(run_it: Any, words: Sequence[str], presets: Iterable[str] = ()) -> _Entry:
+def _entry(
+    run_it: Any, words: Sequence[str], presets: Iterable[str] = (), models: Iterable[str] | None = None
+) -> _Entry:
     """Read an entry off a command's parser."""
     try:
         parser = parser_of(run_it, words)
     except UserError:  # of a wing whose library is missing
         return _Entry({"--help": ""})
-    named = _named(presets)
+    named = _named(presets, models)
     entry = _Entry()
     if "--config" in parser._option_string_actions:
         entry.options["--print-config"] = ""
@@ -146,7 +150,7 @@ def _entry(run_it: Any, words: Sequence[str], presets: Iterable[str] = ()) -> _E
     return entry
 
 
-def _named(presets: Iterable[str]) -> Mapping[str, str]:
+def _named(presets: Iterable[str], models: Iterable[str] | None) -> Mapping[str, str]:
     """Return the words that options and places take by their name, where their type does not tell."""
     from r2mae.cli.data import ACTIONS
     from r2mae.cli.theory_model import MODELS
@@ -159,7 +163,7 @@ def _named(presets: Iterable[str]) -> Mapping[str, str]:
         "scheme": schemes,
         "schemes": schemes,
         "preset": " ".join(presets),
-        "model": " ".join(MODELS),
+        "model": " ".join(MODELS if models is None else models),
         "data": _join(public_sets(), _FILES),
         "names": " ".join(ARTEFACTS),
         "what": " ".join([*(wing.name for wing in wings), *evaluations]),

@@ -5,6 +5,7 @@ import dataclasses
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_origin
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Any, get_origin
 import jsonargparse
 import yaml
 
+from r2mae.cli.model_options import add_settings, as_typed, fields_of_models, written_as
 from r2mae.errors import UserError, nearest
 from r2mae.masking.schemes import SCHEME_OPTIONS, effective, scheme_names
 from r2mae.registry import WINGS
@@ -52,10 +54,12 @@ class Parser(jsonargparse.ArgumentParser):
             exit_on_error=False,
             allow_abbrev=False,
         )
+        self.aliases: dict[str, str] = {}  # options as people type them, by names that the parser does not take
 
     def format_help(self, formatter: argparse.HelpFormatter | None = None) -> str:
         """Return the help, with `--batch_size` and `--labels a b` written as people type them."""
-        dashed = re.sub(r"--[a-z_]+", lambda match: match[0].replace("_", "-"), super().format_help(formatter))
+        told = as_typed(super().format_help(formatter))
+        dashed = re.sub(r"--[a-z_.]+", lambda match: match[0].replace("_", "-"), told)
         return dashed.replace("[ITEM,...]", "NAME [...]")  # of one length, so that columns stay
 
     def describe(self, name: str, told: str) -> None:
@@ -75,7 +79,7 @@ class Parser(jsonargparse.ArgumentParser):
         # jsonargparse keeps the name --print_config for itself.
         asked = [word for word in words if word in ("--print_config", "--print-config")]
         try:
-            values = dict(vars(self.parse_args(self._spelled([word for word in words if word not in asked]))))
+            values = self.parse_args(self._spelled([word for word in words if word not in asked])).as_dict()
             return {**values, "print_config": bool(asked)}
         except SystemExit:
             raise
@@ -94,11 +98,13 @@ class Parser(jsonargparse.ArgumentParser):
                 spelled.append(word)
                 continue
             name, equals, value = word.partition("=")
+            field = "--" + name[2:].replace("-", "_")
             action = self._option_string_actions.get(name) or self._option_string_actions.get(
-                "--" + name[2:].replace("-", "_")
+                self.aliases.get(field, field)
             )
             if action is None:
-                known = sorted(o for o in self._option_string_actions if o.startswith("--"))
+                typed = map(as_typed, self._option_string_actions)
+                known = sorted({*(option for option in typed if option.startswith("--")), *self.aliases})
                 hint = nearest(name.replace("-", "_").replace("__", "--", 1), known).replace("_", "-")
                 raise UserError(f"unknown option {name!r} of {self.prog!r}: {_short(hint)}")
             option = max(action.option_strings, key=len)
@@ -119,7 +125,7 @@ class Parser(jsonargparse.ArgumentParser):
         if key and value:
             action = self._option_string_actions.get(f"--{key[1]}")
             kind = getattr(action, "_typehint", None)
-            return f"--{key[1].replace('_', '-')} takes {in_words(kind)}, not {value[1]!r}"
+            return f"{as_typed(f'--{key[1]}').replace('_', '-')} takes {in_words(kind)}, not {value[1]!r}"
         return " ".join(message.split())
 
 
@@ -266,7 +272,7 @@ def add_config(parser: Parser, subject: Subject, *, skip: tuple[str, ...] = (), 
         Options of the command itself that its file may hold beside the wing's fields.
     """
     kind = subject.wing.config
-    parser.add_class_arguments(kind, None, skip={"data", *skip})
+    parser.add_class_arguments(kind, None, skip={"data", *fields_of_models(kind), *skip})
     parser.describe("preset", "Name of a preset; options given beside it win. By default the wing's own settings.")
     parser.add_argument(
         "--config",
@@ -280,8 +286,9 @@ def add_config(parser: Parser, subject: Subject, *, skip: tuple[str, ...] = (), 
     own = {name: value for name, value in own.items() if name not in _numbers_of_another(subject, given, skip)}
     preset = subject.given.get("preset")
     defaults = defaults_of(subject.wing, subject.data, preset if isinstance(preset, str) else None)
-    defaults |= {name: given[name] for name in own}
+    defaults |= {name: given[name] for name in map(partial(written_as, kind, given), own)}
     defaults |= defaults_of(subject.wing, None, _preset_of(subject))
+    defaults = add_settings(parser, kind, defaults, _said(subject.words, "--model"))
     parser.set_defaults(**{name: value for name, value in defaults.items() if name not in ("wing", "data", *skip)})
     _tell_numbers(parser, subject.wing)
 
@@ -342,7 +349,7 @@ def _tell_numbers(parser: Parser, wing: "Wing") -> None:
 
 def make_config(subject: Subject, values: dict[str, Any]) -> RunConfig:
     """Return the configuration that a command line means."""
-    kind = subject.wing.config
+    kind: type[RunConfig] = subject.wing.config
     fields = {field.name for field in dataclasses.fields(kind)}
     if subject.data is None:
         raise UserError("name the data: a set of `r2mae data list`, or a path")

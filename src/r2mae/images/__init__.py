@@ -7,7 +7,7 @@ from r2mae.lazy import lazily
 if TYPE_CHECKING:
     from r2mae.images.config import ImagesConfig
     from r2mae.images.data import ImageSet, Splits, load_images, load_splits
-    from r2mae.images.model import MLPAutoencoder
+    from r2mae.images.models.mlp import MLPAutoencoder
     from r2mae.images.task import PixelTask
     from r2mae.images.wing import WING
     from r2mae.masking.masks import element_mask, patch_mask
@@ -30,7 +30,7 @@ __getattr__, __dir__ = lazily(
     {
         "config": ("ImagesConfig",),
         "data": ("ImageSet", "Splits", "load_images", "load_splits"),
-        "model": ("MLPAutoencoder",),
+        "r2mae.images.models.mlp": ("MLPAutoencoder",),
         "task": ("PixelTask",),
         "wing": ("WING",),
         "r2mae.masking.masks": ("element_mask", "patch_mask"),

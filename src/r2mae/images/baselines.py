@@ -1,7 +1,6 @@
 """What models of images are compared with: raw pixels, principal components, the mean image."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,9 +14,8 @@ from r2mae.images.batches import ImageBatches, ImageData
 from r2mae.images.config import ImagesConfig
 from r2mae.images.data import ImageSet
 from r2mae.images.evaluate import Probe, clean_mse, embed_set, has_classes, masked_scores, probe_accuracy
-from r2mae.images.task import PixelTask, scaled
+from r2mae.images.task import PixelAutoencoder, PixelTask, scaled
 from r2mae.masking.keys import Key, permutation
-from r2mae.training.task import Corrupted, Output
 from r2mae.training.validation import EVALUATION_KEY
 
 _BATCH = 4096
@@ -55,9 +53,10 @@ def baseline_scores(
     """
     if name == "pixels":
         return _pixel_scores(config, data, probe, progress)
-    components = config.latent if name == "pca" else 0
+    components = config.settings.latent if name == "pca" else 0
     model = fit_components(data.train, components, seed=config.seed)
-    task = _FilledTask(model.pixels, exact=config.exact)
+    # Hidden pixels become their means: to a projection, a zero would be a dark pixel that was seen.
+    task = PixelTask(model.pixels, exact=config.exact, fill=tuple(model.mean.tolist()))
     test = ImageBatches(data.splits.test.images)
     scores = masked_scores(task, model, test) | {"clean_mse": clean_mse(task, model, test)}
     if not model.axes.shape[1]:
@@ -70,7 +69,7 @@ def baseline_scores(
     return scores | _spectrum(embedding)
 
 
-class Components(nn.Module):
+class Components(PixelAutoencoder):
     """Principal components as an autoencoder; without an axis its output is the mean image.
 
     Parameters
@@ -137,23 +136,6 @@ def fit_components(images: ImageBatches, components: int, *, seed: int = 0) -> C
     return Components(mean, np.ascontiguousarray(_signed(axes), dtype=np.float32))
 
 
-@dataclass(frozen=True)
-class _FilledTask(PixelTask):
-    """Hidden pixels become their means: to a projection, a zero would be a dark pixel that was seen."""
-
-    def forward(self, model: nn.Module, corrupted: Corrupted) -> Output:
-        """Reconstruct all pixels."""
-        assert isinstance(model, Components)
-        prediction, components = model(torch.where(corrupted.hidden, model.mean, corrupted.targets))
-        return Output(prediction, components)
-
-    @torch.no_grad()
-    def embed(self, model: nn.Module, batch: Tensor) -> Float[Tensor, "batch components"]:
-        """Return the components of whole images."""
-        assert isinstance(model, Components)
-        return model.encode(scaled(batch))
-
-
 def _pixel_scores(
     config: ImagesConfig, data: ImageData, probe: Probe, progress: Callable[[int, int], None] | None
 ) -> dict[str, float]:
@@ -183,14 +165,16 @@ def _flat(images: ImageSet) -> np.ndarray:
 
 
 def _floats(images: ImageSet) -> Float32[np.ndarray, "n pixels"]:
-    made: np.ndarray = scaled(ImageBatches(images.images).batch(np.arange(len(images)), EVALUATION_KEY)).numpy()
+    made: np.ndarray = (
+        scaled(ImageBatches(images.images).batch(np.arange(len(images)), EVALUATION_KEY)).flatten(1).numpy()
+    )
     return made
 
 
 def _parts(images: ImageBatches, rows: np.ndarray) -> Iterator[Float32[np.ndarray, "batch pixels"]]:
     """Give images as floats, a batch at a time."""
     for first in range(0, len(rows), _BATCH):
-        yield scaled(images.batch(rows[first : first + _BATCH], EVALUATION_KEY.rows(first))).numpy()
+        yield scaled(images.batch(rows[first : first + _BATCH], EVALUATION_KEY.rows(first))).flatten(1).numpy()
 
 
 def _leading(symmetric: Float[np.ndarray, "n n"], count: int) -> Float[np.ndarray, "n count"]:

@@ -15,7 +15,7 @@ from r2mae.masking.keys import Key, permutation
 
 
 class ImageBatches:
-    """Flattened images, whole batches at a time.
+    """Images, whole batches at a time.
 
     Parameters
     ----------
@@ -26,20 +26,20 @@ class ImageBatches:
     """
 
     def __init__(self, images: np.ndarray, rows: np.ndarray | None = None) -> None:
-        self.flat = images.reshape(len(images), -1)
+        self.images = np.ascontiguousarray(images)  # once, and not in every batch
         self.rows = rows
 
     def __len__(self) -> int:
         """Return the number of images."""
-        return len(self.flat) if self.rows is None else len(self.rows)
+        return len(self.images) if self.rows is None else len(self.rows)
 
     def __repr__(self) -> str:
-        return f"ImageBatches({len(self):,} images of {self.flat.shape[1]} numbers)"
+        return f"ImageBatches({len(self):,} images of {' x '.join(map(str, self.images.shape[1:]))})"
 
     def batch(self, indices: Sequence[int] | np.ndarray, key: Key) -> Tensor:
-        """Return these images as they are, whatever the key; shape (batch, pixels), in the array's own type."""
+        """Return these images as they are, shape (batch, height, width, channels), in the array's own type."""
         rows = np.asarray(indices)
-        return torch.from_numpy(self.flat.take(rows if self.rows is None else self.rows[rows], axis=0))
+        return torch.from_numpy(self.images.take(rows if self.rows is None else self.rows[rows], axis=0))
 
 
 @dataclass(frozen=True, repr=False)
@@ -88,13 +88,8 @@ def load_data(config: ImagesConfig) -> ImageData:
 
 def architecture(config: ImagesConfig, images: ImageSet) -> dict[str, Any]:
     """Return what the model is built from."""
-    made = {
-        "model": "mlp",
-        "shape": list(images.shape),
-        "hidden": config.hidden,
-        "latent": config.latent,
-        "exact": config.exact,
-    }
+    settings = config.architecture()
+    made = {"model": settings.pop("model"), "shape": list(images.shape), **settings, "exact": config.exact}
     return {**made, "fill": mean_colour(images.images)} if config.fill == "mean" else made
 
 

@@ -7,19 +7,16 @@ from typing import Any, ClassVar, Literal
 
 from r2mae.errors import UserError
 from r2mae.evaluation.recalibration import measured_in_words
-from r2mae.training.config import RunConfig
+from r2mae.images.models import MODELS, MLPSettings
+from r2mae.training.models import ModelConfig
 
 
 @dataclass(frozen=True, kw_only=True)
-class ImagesConfig(RunConfig):
+class ImagesConfig(MLPSettings, ModelConfig):
     """A run on images; defaults follow the paper's MNIST experiments, or a reading where it is silent (docs/images.md).
 
     Parameters
     ----------
-    hidden : int
-        Width of the first hidden layer (paper: 16 or 512).
-    latent : int
-        Width of the second hidden layer, the representation (paper: 16, 32, 64, 256 or 1024).
     exact : bool
         Hide exactly the rounded count of pixels in each image, instead of each pixel independently.
     resize : int, optional
@@ -36,11 +33,11 @@ class ImagesConfig(RunConfig):
     """
 
     wing: ClassVar[str] = "images"
+    models: ClassVar[Mapping[str, str]] = MODELS
+    usual_settings: ClassVar[type] = MLPSettings
     measured_with: ClassVar[tuple[str, ...]] = ("recalibrate",)
     measured_formerly: ClassVar[Mapping[str, Any]] = MappingProxyType({"recalibrate": "no"})
 
-    hidden: int = 512
-    latent: int = 256
     exact: bool = False
     resize: int | None = None
     fill: Literal["zero", "mean"] = "zero"

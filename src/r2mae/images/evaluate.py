@@ -1,7 +1,8 @@
 """What a model of images is worth: linear probe, reconstruction, effective rank."""
 
+import math
 from collections.abc import Callable
-from typing import Literal
+from typing import Literal, TypeVar
 
 import numpy as np
 import torch
@@ -17,7 +18,7 @@ from r2mae.evaluation.spectrum import effective_rank
 from r2mae.images.batches import ImageBatches, ImageData
 from r2mae.images.config import ImagesConfig
 from r2mae.images.data import ImageSet, Splits
-from r2mae.images.task import PixelTask, scaled
+from r2mae.images.task import ImageTask, scaled
 from r2mae.masking.keys import Key
 from r2mae.training.recalibrate import at_ratios, recalibrated
 from r2mae.training.validation import EVALUATION_KEY, evaluating, masked_losses, to_device
@@ -27,12 +28,13 @@ _BATCH = 2048
 _EXAMPLES = 8
 
 Probe = Literal["head", "logistic"]
+_Model = TypeVar("_Model", bound=nn.Module)
 
 
 def evaluate(
     config: ImagesConfig,
-    task: PixelTask,
-    model: nn.Module,
+    task: ImageTask[_Model],
+    model: _Model,
     data: ImageData,
     *,
     probe: Probe = "head",
@@ -68,8 +70,8 @@ def evaluate(
 
 def _measure(
     config: ImagesConfig,
-    task: PixelTask,
-    model: nn.Module,
+    task: ImageTask[_Model],
+    model: _Model,
     data: ImageData,
     *,
     probe: Probe,
@@ -86,8 +88,8 @@ def _measure(
 
 def _whole_scores(
     config: ImagesConfig,
-    task: PixelTask,
-    model: nn.Module,
+    task: ImageTask[_Model],
+    model: _Model,
     data: ImageData,
     probe: Probe,
     progress: Callable[[int, int], None] | None,
@@ -103,7 +105,7 @@ def _whole_scores(
     return scores
 
 
-def embed_set(task: PixelTask, model: nn.Module, images: ImageSet) -> Float32[np.ndarray, "n latent"]:
+def embed_set(task: ImageTask[_Model], model: _Model, images: ImageSet) -> Float32[np.ndarray, "n latent"]:
     """Embed every image, without a mask."""
     expected = getattr(model, "pixels", None)
     if expected is not None and expected != int(np.prod(images.shape)):
@@ -122,7 +124,7 @@ def embed_set(task: PixelTask, model: nn.Module, images: ImageSet) -> Float32[np
 
 
 @torch.no_grad()
-def clean_mse(task: PixelTask, model: nn.Module, batches: ImageBatches) -> float:
+def clean_mse(task: ImageTask[_Model], model: _Model, batches: ImageBatches) -> float:
     """Return the mean squared error over all pixels of unmasked images."""
     device = next(model.parameters()).device
     total = torch.zeros((), dtype=torch.float64, device=device)
@@ -130,13 +132,13 @@ def clean_mse(task: PixelTask, model: nn.Module, batches: ImageBatches) -> float
         for first in range(0, len(batches), _BATCH):
             rows = np.arange(first, min(first + _BATCH, len(batches)))
             batch = to_device(batches.batch(rows, EVALUATION_KEY.rows(first)), device)
-            total += (task.reconstruct(model, batch) - scaled(batch)).square().sum()
-    return float(total) / batches.flat.size
+            total += (task.reconstruct(model, batch).flatten(1) - scaled(batch).flatten(1)).square().sum()
+    return float(total) / (len(batches) * math.prod(batches.images.shape[1:]))
 
 
 @torch.no_grad()
 def complete(
-    task: PixelTask, model: nn.Module, data: ImageData, ratio: float, *, recalibrate: bool = False
+    task: ImageTask[_Model], model: _Model, data: ImageData, ratio: float, *, recalibrate: bool = False
 ) -> Examples:
     """Let a model complete masked test images, one of each class (the first eight), on frozen masks."""
     test = data.splits.test
@@ -183,7 +185,7 @@ def probe_accuracy(
 
 
 def masked_scores(
-    task: PixelTask, model: nn.Module, batches: ImageBatches, prepare: Callable[[int], None] | None = None
+    task: ImageTask[_Model], model: _Model, batches: ImageBatches, prepare: Callable[[int], None] | None = None
 ) -> dict[str, float]:
     """Return the error at hidden pixels on frozen masks: ``masked_mse``, and at each of :data:`RATIOS`.
 

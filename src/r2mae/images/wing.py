@@ -11,8 +11,10 @@ from r2mae.errors import UserError
 from r2mae.evaluation.metrics import Metric
 from r2mae.evaluation.recalibration import with_as_trained
 from r2mae.images.config import ImagesConfig
+from r2mae.images.models import MODELS
 from r2mae.images.sets import SETS
 from r2mae.masking.defaults import HLCA_CURRICULUM, RatioDefaults
+from r2mae.training.models import build_model
 from r2mae.wings.base import BaseWing
 from r2mae.wings.options import RECALIBRATE, CommandLine, Embedding, Evaluation, Option, SeveralPaths
 
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
     from r2mae.images.batches import ImageData
     from r2mae.images.evaluate import Probe
     from r2mae.images.resize import ResizeMode
-    from r2mae.images.task import PixelTask
+    from r2mae.images.task import ImageTask
 
 _WIDTHS = [(hidden, latent) for hidden in (512, 16) for latent in (16, 32, 64, 256, 1024)]
 
@@ -102,24 +104,17 @@ class ImagesWing(BaseWing):
 
         return load_data(config)
 
-    def build(self, architecture: Mapping[str, Any]) -> "tuple[PixelTask, nn.Module]":
+    def build(self, architecture: Mapping[str, Any]) -> "tuple[ImageTask, nn.Module]":
         """Make the task and a fresh model."""
-        from r2mae.images.model import MLPAutoencoder
-        from r2mae.images.task import PixelTask
-
-        if architecture["model"] != "mlp":
-            raise ValueError(f"unknown model {architecture['model']!r}")
-        pixels = int(np.prod([int(side) for side in architecture["shape"]]))
-        model = MLPAutoencoder(pixels, int(architecture["hidden"]), int(architecture["latent"]))
-        fill = tuple(float(value) for value in architecture.get("fill", ()))
-        return PixelTask(pixels, exact=bool(architecture["exact"]), fill=fill), model
+        made: tuple[ImageTask, nn.Module] = build_model(MODELS, architecture)
+        return made
 
     evaluation_support = ("progress",)
 
     def evaluate(
         self,
         config: ImagesConfig,
-        task: "PixelTask",
+        task: "ImageTask",
         model: "nn.Module",
         data: "ImageData",
         *,
@@ -175,7 +170,7 @@ class ImagesWing(BaseWing):
 
     has_examples = True
 
-    def examples(self, config: ImagesConfig, task: "PixelTask", model: "nn.Module", data: "ImageData") -> "Examples":
+    def examples(self, config: ImagesConfig, task: "ImageTask", model: "nn.Module", data: "ImageData") -> "Examples":
         """Complete a few masked test images."""
         from r2mae.images.evaluate import complete
 
@@ -184,7 +179,7 @@ class ImagesWing(BaseWing):
     def embed(
         self,
         config: ImagesConfig,
-        task: "PixelTask",
+        task: "ImageTask",
         model: "nn.Module",
         source: str,
         *,

@@ -9,6 +9,7 @@ from typing import Any
 
 from r2mae.errors import UserError
 from r2mae.training.config import RunConfig
+from r2mae.training.models import with_values
 
 
 @dataclass(frozen=True)
@@ -82,7 +83,7 @@ def grid(base: RunConfig, axes: Sequence[Axis]) -> list[Row]:
     for labels in itertools.product(*(axis.points for axis in axes)):
         config = base
         for axis, label in zip(axes, labels, strict=True):
-            config = replace(config, **axis.points[label])
+            config = with_values(config, axis.points[label])
         values = {axis.name: label for axis, label in zip(axes, labels, strict=True)}
         rows.append(Row(" ".join(labels), config, values))
     return rows

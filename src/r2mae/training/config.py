@@ -5,11 +5,11 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, ClassVar, Literal, get_args, get_type_hints
+from typing import Any, ClassVar, Literal, TypeVar
 
 from r2mae.errors import UserError, nearest
 from r2mae.masking.schemes import SCHEME_OPTIONS
-from r2mae.training.fields import above_zero, at_least, fits, in_words, short
+from r2mae.training.fields import above_zero, at_least, exact_values, in_words, short
 from r2mae.training.records import read_yaml as read_config
 
 __all__ = ["MACHINE_FIELDS", "RunConfig", "in_words", "read_config"]
@@ -21,6 +21,9 @@ _MOST = {"steps": 10**9, "threads": 4096, "workers": 1024, "devices": 4096, "cl_
 
 # These say where and how comfortably a run is computed, not what: a run may be resumed with others.
 MACHINE_FIELDS = frozenset({"device", "devices", "workers", "threads", "save_every", "keep_every", "logger"})
+
+
+_Own = TypeVar("_Own", bound="RunConfig")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -263,7 +266,7 @@ class RunConfig:
         return {"wing": self.wing, **{key: list(value) if isinstance(value, tuple) else value for key, value in fields}}
 
     @classmethod
-    def from_dict(cls, values: Mapping[str, Any], *, source: str = "configuration") -> "RunConfig":
+    def from_dict(cls: type[_Own], values: Mapping[str, Any], *, source: str = "configuration") -> _Own:
         """Build from plain types, and name any field that does not exist."""
         fields = {field.name for field in dataclasses.fields(cls)}
         given = {key: value for key, value in values.items() if key != "wing"}
@@ -272,17 +275,7 @@ class RunConfig:
                 raise UserError(f"{source}: unknown field {key!r}: {nearest(str(key), sorted(fields))}")
         if "data" not in given:
             raise UserError(f"{source}: the field 'data' is missing")
-        for key, kind in get_type_hints(cls).items():
-            if key in given and not fits(given[key], kind):
-                raise UserError(f"{source}: {key} takes {in_words(kind)}, not {short(given[key])}")
-        # YAML writes 2 for 2.0; a field that takes numbers holds floats.
-        floats = {key for key, kind in get_type_hints(cls).items() if float in (kind, *get_args(kind))}
-        try:
-            exact: dict[str, Any] = {k: float(v) if k in floats and v is not None else v for k, v in given.items()}
-        except OverflowError:
-            raise UserError(f"{source}: a number is too large: give one below 1e300") from None
-        exact = {k: tuple(v) if isinstance(v, list) else v for k, v in exact.items()}
-        return cls(**exact)
+        return cls(**exact_values(cls, given, f"{source}: "))
 
     def differences(self, other: "RunConfig") -> list[str]:
         """Return the fields in which two configurations differ, apart from idle ones, the machine and measuring."""

@@ -1,6 +1,7 @@
 """What a field of a configuration takes, in words and as a check."""
 
-from typing import Any, ClassVar, Literal, get_args, get_origin
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal, get_args, get_origin, get_type_hints
 
 from r2mae.errors import UserError
 
@@ -21,7 +22,7 @@ def in_words(kind: Any) -> str:
 
 def fits(value: Any, kind: Any) -> bool:
     """Return whether a value is of the type that a field is annotated with."""
-    if get_origin(kind) is ClassVar:
+    if kind is Any or get_origin(kind) is ClassVar:
         return True
     if get_origin(kind) is Literal:
         return value in get_args(kind)
@@ -32,6 +33,36 @@ def fits(value: Any, kind: Any) -> bool:
     if isinstance(value, bool) and kind is not bool:
         return False
     return isinstance(value, int | float) if kind is float else isinstance(value, kind)
+
+
+def exact_values(kind: type, given: Mapping[str, Any], before: str = "") -> dict[str, Any]:
+    """Return values for the fields of a dataclass: whole numbers as floats where it takes numbers, lists as tuples.
+
+    Parameters
+    ----------
+    kind : type
+        The dataclass.
+    given : mapping
+        Plain values by field.
+    before : str
+        What stands before the name of a field in errors.
+
+    Raises
+    ------
+    UserError
+        For a value of another type than the field's.
+    """
+    hints = {name: hint for name, hint in get_type_hints(kind).items() if name in given}
+    for name, hint in hints.items():
+        if not fits(given[name], hint):
+            raise UserError(f"{before}{name} takes {in_words(hint)}, not {short(given[name])}")
+    # YAML writes 2 for 2.0; a field that takes numbers holds floats.
+    floats = {name for name, hint in hints.items() if float in (hint, *get_args(hint))}
+    try:
+        exact = {key: float(v) if key in floats and v is not None else v for key, v in given.items()}
+    except OverflowError:
+        raise UserError(f"{before}a number is too large: give one below 1e300") from None
+    return {key: tuple(value) if isinstance(value, list) else value for key, value in exact.items()}
 
 
 def short(value: Any) -> str:

@@ -5,7 +5,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from safetensors import SafetensorError
 from safetensors.torch import load as load_bytes
@@ -21,6 +21,10 @@ from r2mae.training.folder import RunFolder, remedy_for
 from r2mae.training.memory_check import model_bytes
 from r2mae.training.recalibrate import Statistics, batch_norms, set_statistics
 from r2mae.training.task import Task, Trainable
+
+_Config = TypeVar("_Config", bound=RunConfig)
+_Task = TypeVar("_Task", bound=Task)
+_Model = TypeVar("_Model", bound=nn.Module)
 
 _HEADER = 1 << 16  # bytes of slack for a model of few weights
 FORMAT = 1  # of model.json; a newer one is refused, so that no model is ever half understood
@@ -67,8 +71,8 @@ def _bytes_of(model: nn.Module) -> bytes:
 
 
 def build_described(
-    wing: Trainable, architecture: Mapping[str, Any], file: Path, weights: Path
-) -> tuple[Task, nn.Module]:
+    wing: Trainable[Any, _Task, _Model], architecture: Mapping[str, Any], file: Path, weights: Path
+) -> tuple[_Task, _Model]:
     """Build the model that a file describes, once it is known to be of the size of its weights.
 
     Raises
@@ -116,13 +120,18 @@ class LoadedRun:
     model: nn.Module
 
     def embed(self, batch: Any) -> Tensor:
-        """Return the representation of a batch in the wing's own form (for images: flat pixels, bytes or 0 to 1)."""
+        """Return the representation of a batch in the wing's own form (for images: bytes, or numbers from 0 to 1)."""
         return self.task.embed(self.model, batch)
 
 
 def load_model(
-    path: str | Path, wing: Trainable, *, device: str = "cpu", whole: bool = False, recalibrate: bool | None = None
-) -> tuple[RunConfig, Task, nn.Module]:
+    path: str | Path,
+    wing: Trainable[_Config, _Task, _Model],
+    *,
+    device: str = "cpu",
+    whole: bool = False,
+    recalibrate: bool | None = None,
+) -> tuple[_Config, _Task, _Model]:
     """Load a finished run: configuration, task, and the model in evaluation mode on `device`.
 
     Parameters

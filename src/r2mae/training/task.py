@@ -1,4 +1,8 @@
-"""What a wing gives to the loop: data, a task, and a model."""
+"""What a wing gives to the loop: data, a task, and a model.
+
+A task is typed by its batches and its model, ``Task[Batch, Model]``; a wing by its configuration, its task and its
+model, ``Trainable[Config, Task, Model]``. What is left out may be anything: the loop asks for a plain ``Task``.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -8,6 +12,7 @@ import numpy as np
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
+from typing_extensions import TypeVar
 
 from r2mae.masking.defaults import RatioDefaults
 from r2mae.masking.keys import Key
@@ -91,26 +96,34 @@ def rows_of(batch: Any) -> int:
     return len(batch["indptr"]) - 1 if "indptr" in batch else len(next(iter(batch.values())))
 
 
-@runtime_checkable
-class Task(Protocol):
-    """How a wing hides, predicts and scores; stateless, so that it is the same in training and evaluation."""
+_Batch_contra = TypeVar("_Batch_contra", contravariant=True, default=Any)
+_Model_contra = TypeVar("_Model_contra", contravariant=True, bound=nn.Module, default=Any)
 
-    def corrupt(self, batch: Any, ratio: RatioLike, key: Key) -> Corrupted:
+
+@runtime_checkable
+class Task(Protocol[_Batch_contra, _Model_contra]):
+    """How a wing hides, predicts and scores; stateless, so that it is the same in training and evaluation.
+
+    A task is given back what it made: `corrupted` comes from its :meth:`corrupt` and `output` from its :meth:`forward`,
+    so that it may annotate them with classes of its own.
+    """
+
+    def corrupt(self, batch: _Batch_contra, ratio: RatioLike, key: Key) -> Corrupted:
         """Hide entries of a batch that lies on the device."""
 
-    def forward(self, model: nn.Module, corrupted: Corrupted) -> Output:
+    def forward(self, model: _Model_contra, corrupted: Any) -> Output:
         """Run the model."""
 
-    def losses(self, output: Output, corrupted: Corrupted) -> Float[Tensor, "..."]:
+    def losses(self, output: Any, corrupted: Any) -> Float[Tensor, "..."]:
         """Return the loss of each hidden entry: zero elsewhere, or hidden entries alone."""
 
-    def embed(self, model: nn.Module, batch: Any) -> Float[Tensor, "batch width"]:
+    def embed(self, model: _Model_contra, batch: _Batch_contra) -> Float[Tensor, "batch width"]:
         """Return the representation that probes use: unmasked and deterministic (the model is in eval mode)."""
 
     def weight_network(self, curriculum: Curriculum) -> nn.Module:
         """Return a new network that learns loss weights."""
 
-    def learned_weights(self, network: nn.Module, corrupted: Corrupted, output: Output) -> Float[Tensor, "units l"]:
+    def learned_weights(self, network: nn.Module, corrupted: Any, output: Any) -> Float[Tensor, "units l"]:
         """Return the weight matrix; its columns broadcast against the losses."""
 
 
@@ -131,8 +144,13 @@ class Data(Protocol):
         """Plain values from which :meth:`Trainable.build` makes the model, without any data."""
 
 
+_Config = TypeVar("_Config", bound=RunConfig, default=Any)
+_Task_co = TypeVar("_Task_co", bound=Task, covariant=True, default=Any)
+_Model_co = TypeVar("_Model_co", bound=nn.Module, covariant=True, default=Any)
+
+
 @runtime_checkable
-class Trainable(Protocol):
+class Trainable(Protocol[_Config, _Task_co, _Model_co]):
     """What the loop needs of a wing."""
 
     @property
@@ -140,18 +158,18 @@ class Trainable(Protocol):
         """The wing's name."""
 
     @property
-    def config(self) -> type[RunConfig]:
+    def config(self) -> type[_Config]:
         """The wing's own configuration."""
 
     @property
     def ratios(self) -> RatioDefaults:
         """The wing's numbers for the schemes."""
 
-    def fingerprint(self, config: Any) -> str:
+    def fingerprint(self, config: _Config) -> str:
         """Return what tells the data of a run from others, quickly."""
 
-    def load(self, config: Any) -> Data:
+    def load(self, config: _Config) -> Data:
         """Read the data of a run."""
 
-    def build(self, architecture: Mapping[str, Any]) -> tuple[Task, nn.Module]:
+    def build(self, architecture: Mapping[str, Any]) -> tuple[_Task_co, _Model_co]:
         """Make the task and a freshly initialised model."""

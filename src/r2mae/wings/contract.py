@@ -5,19 +5,26 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
 from torch import nn
+from typing_extensions import TypeVar
 
 from r2mae.catalogue import PublicSet
 from r2mae.evaluation.examples import Examples
 from r2mae.evaluation.metrics import Metric
-from r2mae.training.task import Data, Trainable
+from r2mae.training.config import RunConfig
+from r2mae.training.task import Data, Task, Trainable
 from r2mae.wings.options import CommandLine, Exporter, FigureColumns
 
 if TYPE_CHECKING:
     import pandas as pd
 
 
+_Config = TypeVar("_Config", bound=RunConfig, default=Any)
+_Task = TypeVar("_Task", bound=Task, default=Any)
+_Model = TypeVar("_Model", bound=nn.Module, default=Any)
+
+
 @runtime_checkable
-class Wing(Trainable, Protocol):
+class Wing(Trainable[_Config, _Task, _Model], Protocol[_Config, _Task, _Model]):
     """A domain: one object per wing, named in one line of :mod:`r2mae.registry` or by an entry point.
 
     :class:`r2mae.wings.base.BaseWing` has the defaults of what may be left out.
@@ -27,7 +34,7 @@ class Wing(Trainable, Protocol):
     def title(self) -> str:
         """The wing in a line, for help texts."""
 
-    def metrics_of(self, config: Any) -> tuple[Metric, ...]:
+    def metrics_of(self, config: _Config) -> tuple[Metric, ...]:
         """What :meth:`evaluate` measures in such runs, for tables; the first is the one that headlines speak of."""
 
     @property
@@ -64,14 +71,14 @@ class Wing(Trainable, Protocol):
         is done and what there is to do.
         """
 
-    def evaluate(self, config: Any, task: Any, model: nn.Module, data: Any, **options: Any) -> dict[str, float]:
+    def evaluate(self, config: _Config, task: _Task, model: _Model, data: Any, **options: Any) -> dict[str, float]:
         """Measure a pretrained model: a number for each of `metrics`, and more if the wing likes."""
 
     @property
     def has_examples(self) -> bool:
         """Whether :meth:`examples` may return some."""
 
-    def examples(self, config: Any, task: Any, model: nn.Module, data: Any) -> Examples | None:
+    def examples(self, config: _Config, task: _Task, model: _Model, data: Any) -> Examples | None:
         """Complete a few masked test samples that can be looked at, the same in every run; None where none can."""
 
     @property
@@ -81,7 +88,7 @@ class Wing(Trainable, Protocol):
     def figure_columns(self, config: Any) -> FigureColumns:
         """Return how a figure treats the columns that :meth:`embed` gives in such runs."""
 
-    def embed(self, config: Any, task: Any, model: nn.Module, source: str, **options: Any) -> dict[str, np.ndarray]:
+    def embed(self, config: _Config, task: _Task, model: _Model, source: str, **options: Any) -> dict[str, np.ndarray]:
         """Embed new data, and return arrays by name (`embedding`, and what belongs to it)."""
 
 

@@ -1,10 +1,19 @@
-"""The paper's three-layer MLP autoencoder for flattened images (appendix "MNIST")."""
+"""`mlp`, the paper's three-layer MLP autoencoder for flattened images (appendix "MNIST")."""
+
+import math
+from collections.abc import Mapping
+from typing import Any
 
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from r2mae.images.models import MLPSettings as Settings
+from r2mae.images.task import PixelAutoencoder, PixelTask
 
-class MLPAutoencoder(nn.Module):
+__all__ = ["MLPAutoencoder", "Settings", "build"]
+
+
+class MLPAutoencoder(PixelAutoencoder):
     """pixels → hidden → latent → pixels.
 
     Both hidden layers have batch normalisation and ReLU, the output a sigmoid. The representation that probes use is
@@ -41,3 +50,11 @@ class MLPAutoencoder(nn.Module):
         """Return the reconstruction and the second hidden layer."""
         latent = self.encode(flat)
         return self.decoder(latent), latent
+
+
+def build(architecture: Mapping[str, Any]) -> tuple[PixelTask, MLPAutoencoder]:
+    """Make the task and a fresh model; see :mod:`r2mae.images.models`."""
+    pixels = math.prod(int(side) for side in architecture["shape"])
+    model = MLPAutoencoder(pixels, int(architecture["hidden"]), int(architecture["latent"]))
+    fill = tuple(float(value) for value in architecture.get("fill", ()))
+    return PixelTask(pixels, exact=bool(architecture["exact"]), fill=fill), model

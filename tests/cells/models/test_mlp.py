@@ -2,7 +2,7 @@
 
 import torch
 
-from r2mae.cells.model import CountAutoencoder
+from r2mae.cells.models.mlp import CountAutoencoder
 
 
 def test_layers_and_size_of_the_paper() -> None:

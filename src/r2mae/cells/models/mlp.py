@@ -1,6 +1,7 @@
-"""The paper's MLP for counts: a three-layer encoder and a two-layer decoder, both told the batch."""
+"""`mlp`, the paper's MLP for counts: a three-layer encoder and a two-layer decoder, both told the batch."""
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -8,6 +9,11 @@ from jaxtyping import Float, Int, Int64
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import embedding
+
+from r2mae.cells.models import MLPSettings as Settings
+from r2mae.cells.task import CountModel, GeneTask
+
+__all__ = ["CountAutoencoder", "GeneLinear", "Settings", "add_batch", "build"]
 
 
 class GeneLinear(nn.Module):
@@ -56,7 +62,7 @@ class _Rows(torch.autograd.Function):
         return grad.new_zeros(ctx.shape).index_copy_(0, rows, grad), None
 
 
-class CountAutoencoder(nn.Module):
+class CountAutoencoder(CountModel):
     """log-counts and batch → latent → one logit per gene, of which the softmax is a share of the library.
 
     Encoder: two hidden layers with batch normalisation and ReLU, then a linear layer. Decoder: one hidden layer with
@@ -70,9 +76,6 @@ class CountAutoencoder(nn.Module):
     n_hidden, n_latent : int
         Widths (paper: 2000 and 1000).
     """
-
-    gene_names: tuple[str, ...] = ()  # of the data it was made for
-    batch_names: tuple[str, ...] = ()
 
     def __init__(self, genes: int, batches: int = 1, n_hidden: int = 2000, n_latent: int = 1000) -> None:
         super().__init__()
@@ -96,17 +99,7 @@ class CountAutoencoder(nn.Module):
         batch: Int64[Tensor, " cells"],
         columns: Int64[Tensor, " columns"] | None = None,
     ) -> Float[Tensor, "cells latent"]:
-        """Return the representation.
-
-        Parameters
-        ----------
-        log_counts : tensor, shape (cells, columns)
-            log(1 + count).
-        batch : int64 tensor, shape (cells,)
-            Number of each cell's batch.
-        columns : int64 tensor, optional
-            The genes that `log_counts` holds, where all others are zero; by default all.
-        """
+        """Return the representation; see :meth:`r2mae.cells.task.CountModel.encode`."""
         return self.encoder(self.first(log_counts, batch, columns))  # type: ignore[no-any-return]
 
     def last_hidden(
@@ -140,3 +133,12 @@ def add_batch(
 ) -> Float[Tensor, "cells width"]:
     """Add each cell's row of the batch covariate."""
     return out if rows is None else out + embedding(batch, rows)
+
+
+def build(architecture: Mapping[str, Any]) -> tuple[GeneTask, CountAutoencoder]:
+    """Make the task and a fresh model; see :mod:`r2mae.cells.models`."""
+    genes, batches = len(architecture["genes"]), len(architecture["batches"])
+    n_hidden, n_latent = int(architecture["n_hidden"]), int(architecture["n_latent"])
+    model = CountAutoencoder(genes, batches, n_hidden, n_latent)
+    model.gene_names, model.batch_names = tuple(architecture["genes"]), tuple(architecture["batches"])
+    return GeneTask(genes, n_hidden, architecture.get("representation", "latent")), model

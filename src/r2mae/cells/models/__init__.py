@@ -1,0 +1,31 @@
+"""The models of cells by name, a module each. No torch.
+
+Such a module has
+
+- ``Settings``, a frozen dataclass: its fields are the options ``--model.NAME``, its docstring their help;
+- ``build(architecture)``, which returns a task (a :class:`r2mae.cells.task.GeneTask`) and a freshly initialised
+  :class:`r2mae.cells.task.CountModel`. The mapping is what the run folder keeps: `model`; the names of `genes` and
+  `batches`; the settings; and `representation`.
+"""
+
+from dataclasses import dataclass
+
+MODELS = {
+    "mlp": "r2mae.cells.models.mlp",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class MLPSettings:
+    """Settings of the usual model, which are fields of every configuration: they are here, since `mlp` loads torch.
+
+    Parameters
+    ----------
+    n_hidden : int
+        Width of the hidden layers (paper: 2000).
+    n_latent : int
+        Width of the representation (paper: 1000).
+    """
+
+    n_hidden: int = 2000
+    n_latent: int = 1000

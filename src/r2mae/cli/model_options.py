@@ -1,0 +1,75 @@
+"""Options of models: `--model NAME`, and for its settings `--model.NAME VALUE`."""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from r2mae.training.config import RunConfig
+from r2mae.training.models import PREFIX, ModelConfig, settings_of, usual_model
+
+if TYPE_CHECKING:
+    from r2mae.cli.parsing import Parser
+
+_FIELD = "model_settings"  # for jsonargparse, to which `--model.layers` is a part of `--model`
+
+
+def fields_of_models(kind: type[RunConfig]) -> tuple[str, ...]:
+    """Return fields of a configuration that are no options themselves."""
+    return (_FIELD,) if issubclass(kind, ModelConfig) else ()
+
+
+def as_typed(told: str) -> str:
+    """Return a text with options of models as people type them."""
+    return told.replace(f"--{_FIELD}.", f"--{PREFIX}")
+
+
+def written_as(kind: type[RunConfig], given: Mapping[str, Any], name: str) -> str:
+    """Return the name under which a configuration holds what a file calls so."""
+    return name if name in given or not issubclass(kind, ModelConfig) else name.removeprefix(PREFIX)
+
+
+def add_settings(
+    parser: "Parser", kind: type[RunConfig], defaults: Mapping[str, Any], said: str | None
+) -> dict[str, Any]:
+    """Add the options of the model that a command line means, and return defaults as the parser knows them.
+
+    Where the command line names another model than file or preset, their settings of a model are left out.
+
+    Parameters
+    ----------
+    parser : Parser
+        With the options of the configuration.
+    kind : type
+        The configuration.
+    defaults : mapping
+        Of named set, file and presets.
+    said : str, optional
+        The model that the command line names.
+
+    Raises
+    ------
+    UserError
+        If there is no such model.
+    """
+    if not issubclass(kind, ModelConfig):
+        return dict(defaults)
+    usual = usual_model(kind)
+    before = str(defaults.get("model", usual))
+    name = before if said is None else said
+    parser.describe("model", f"Of: {', '.join(kind.models)}; its settings are options, too, --{PREFIX}NAME.")
+    settings = settings_of(kind, name)
+    if name != usual:
+        parser.add_class_arguments(settings, _FIELD, as_group=False)
+    own = {
+        field.name: field.name if name == usual else f"{_FIELD}.{field.name}" for field in dataclasses.fields(settings)
+    }
+    parser.aliases |= {f"--{PREFIX}{setting}": f"--{parsed}" for setting, parsed in own.items()}
+    others = {field.name for field in dataclasses.fields(kind.usual_settings)} if name != usual else set()
+    kept = {}
+    for key, value in defaults.items():
+        setting = key.removeprefix(PREFIX)
+        if key.startswith(PREFIX) and name == before:
+            kept[own[setting]] = value
+        elif not key.startswith(PREFIX) and key not in others:
+            kept[key] = value
+    return kept

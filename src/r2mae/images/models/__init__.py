@@ -1,0 +1,32 @@
+"""The models of images by name, a module each. No torch.
+
+Such a module has
+
+- ``Settings``, a frozen dataclass: its fields are the options ``--model.NAME``, its docstring their help; its `latent`,
+  a field or a property, is how many numbers the representation has;
+- ``build(architecture)``, which returns a task (:class:`r2mae.images.task.ImageTask`) and a freshly initialised model.
+  The mapping is what the run folder keeps: `model`; `shape` (height, width, channels); the settings; `exact`; and
+  `fill`, where hidden pixels become the mean colour.
+"""
+
+from dataclasses import dataclass
+
+MODELS = {
+    "mlp": "r2mae.images.models.mlp",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class MLPSettings:
+    """Settings of the usual model, which are fields of every configuration: they are here, since `mlp` loads torch.
+
+    Parameters
+    ----------
+    hidden : int
+        Width of the first hidden layer (paper: 16 or 512).
+    latent : int
+        Width of the second hidden layer, the representation (paper: 16, 32, 64, 256 or 1024).
+    """
+
+    hidden: int = 512
+    latent: int = 256

@@ -1,0 +1,190 @@
+"""Models by name: the part of a wing's configuration that chooses one and sets it up. No torch.
+
+A wing has a registry, the name of each model with its module. Such a module has a dataclass ``Settings``, whose fields
+become the options ``--model.NAME``, and a function ``build`` that makes task and model. The settings of the wing's
+usual model are fields of the configuration itself, and so options without the prefix.
+"""
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from types import MappingProxyType
+from typing import Any, ClassVar, TypeVar
+
+from r2mae.errors import UserError, nearest, unknown
+from r2mae.training.config import RunConfig
+from r2mae.training.fields import exact_values, short
+
+PREFIX = "model."
+_MOST = 2**31 - 1
+
+_Config = TypeVar("_Config", bound=RunConfig)
+_Own = TypeVar("_Own", bound="ModelConfig")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelConfig(RunConfig):
+    """A run of one of several models.
+
+    Parameters
+    ----------
+    model : str
+        Name of the model.
+    model_settings : dataclass or mapping, optional
+        Settings of the model, as its module's ``Settings`` or by their names; by default the model's own. Those of the
+        usual model become fields of the configuration, and None is left here.
+    """
+
+    models: ClassVar[Mapping[str, str]] = MappingProxyType({})
+    """The wing's registry: a module for the name of each model."""
+    usual_settings: ClassVar[type]
+    """Settings of the usual model, from which the configuration inherits."""
+
+    model: str = "mlp"
+    model_settings: Any = None
+
+    def __post_init__(self) -> None:
+        if self.model not in self.models:
+            raise unknown("model", self.model, self.models)
+        if self.model == usual_model(type(self)):
+            self._take_usual()
+        else:
+            self._take_own(settings_of(type(self), self.model))
+        super().__post_init__()
+
+    def _take_usual(self) -> None:
+        """Put settings of the usual model into the fields."""
+        for name, value in _plain(self.model_settings, self.usual_settings, self.model).items():
+            field = getattr(self, name)
+            if field not in (value, self.__dataclass_fields__[name].default):
+                raise UserError(f"{name} is {field!r} and {PREFIX}{name} {value!r}: give one of them")
+            object.__setattr__(self, name, value)
+        object.__setattr__(self, "model_settings", None)
+
+    def _take_own(self, kind: type) -> None:
+        """Make the settings of another model, to which the fields of the usual one are nothing."""
+        object.__setattr__(self, "model_settings", kind(**_plain(self.model_settings, kind, self.model)))
+        for name in _names(self.usual_settings):
+            if getattr(self, name) != self.__dataclass_fields__[name].default:
+                raise UserError(
+                    f"{name} is of the model {usual_model(type(self))!r}, and the model is {self.model!r}: leave it "
+                    f"out (options of a model are written --{PREFIX}NAME)"
+                )
+
+    @property
+    def settings(self) -> Any:
+        """The settings of the model; where it is the usual one, the configuration itself, which has their fields."""
+        return self if self.model_settings is None else self.model_settings
+
+    def architecture(self) -> dict[str, Any]:
+        """Return the name of the model and its settings in plain types."""
+        kind = self.usual_settings if self.model_settings is None else type(self.model_settings)
+        return {"model": self.model, **{name: _listed(getattr(self.settings, name)) for name in _names(kind)}}
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain types; settings of another model than the usual one are written `model.NAME`."""
+        values = super().to_dict()
+        own = values.pop("model_settings")
+        if own is None:
+            return values
+        usual, made = _names(self.usual_settings), {}
+        for name, value in values.items():
+            if name not in usual:
+                made[name] = value
+            if name == "model":
+                made |= {PREFIX + key: _listed(setting) for key, setting in own.items()}
+        return made
+
+    @classmethod
+    def from_dict(cls: type[_Own], values: Mapping[str, Any], *, source: str = "configuration") -> _Own:
+        """Build from plain types, and name any field or setting that does not exist."""
+        flat = {key: value for key, value in values.items() if not str(key).startswith(PREFIX)}
+        if "model_settings" in flat:
+            raise UserError(f"{source}: unknown field 'model_settings': a model's settings are written {PREFIX}NAME")
+        own = {key.removeprefix(PREFIX): value for key, value in values.items() if key not in flat}
+        name = flat.get("model", usual_model(cls))
+        if isinstance(name, str) and name not in cls.models:
+            raise UserError(f"{source}: {unknown('model', name, cls.models)}")
+        if not own:
+            return super().from_dict(flat, source=source)
+        try:
+            return super().from_dict({**flat, "model_settings": own}, source=source)
+        except UserError as error:
+            told = str(error)
+            raise UserError(told if told.startswith(f"{source}: ") else f"{source}: {told}") from None
+
+
+def usual_model(kind: type[ModelConfig]) -> str:
+    """Return the model that a run has unless another is named."""
+    return str(kind.__dataclass_fields__["model"].default)
+
+
+def settings_of(kind: type[ModelConfig], model: str) -> type:
+    """Return the settings of a model; the module of another model than the usual one is imported for them.
+
+    Raises
+    ------
+    UserError
+        If there is no such model.
+    """
+    if model not in kind.models:
+        raise unknown("model", model, kind.models)
+    if model == usual_model(kind):
+        return kind.usual_settings
+    found: type = import_module(kind.models[model]).Settings
+    return found
+
+
+def build_model(models: Mapping[str, str], architecture: Mapping[str, Any]) -> Any:
+    """Make task and model of an architecture, which names its model.
+
+    Raises
+    ------
+    ValueError
+        If it is none of these.
+    """
+    name = architecture["model"]
+    if name not in models:
+        raise ValueError(f"unknown model {name!r}")
+    return import_module(models[name]).build(architecture)
+
+
+def with_values(config: _Config, values: Mapping[str, Any]) -> _Config:
+    """Return a configuration with other plain values in some fields, `model.NAME` among them.
+
+    Where they name another model, settings of the former one are left behind.
+    """
+    if not isinstance(config, ModelConfig) or not any(key == "model" or key.startswith(PREFIX) for key in values):
+        return dataclasses.replace(config, **values)
+    name = values.get("model", config.model)
+    before = {PREFIX + key if config.model_settings is not None else key for key in config.architecture()}
+    kept = {key: value for key, value in config.to_dict().items() if name == config.model or key not in before}
+    if name == usual_model(type(config)):
+        values = {key.removeprefix(PREFIX): value for key, value in values.items()}
+    return type(config).from_dict({**kept, **values})
+
+
+def _plain(given: Any, kind: type, model: str) -> dict[str, Any]:
+    """Return given settings by name, checked against their types."""
+    if given is None:
+        return {}
+    if isinstance(given, kind):
+        return {name: getattr(given, name) for name in _names(kind)}
+    if not isinstance(given, Mapping):
+        raise UserError(f"model_settings are no settings of the model {model!r}: pass its own, or a mapping of names")
+    names = _names(kind)
+    for name, value in given.items():
+        if name not in names:
+            raise UserError(f"the model {model!r} has no setting {PREFIX}{name}: {nearest(str(name), names)}")
+        if isinstance(value, int) and abs(value) > _MOST:
+            raise UserError(f"{PREFIX}{name} takes numbers up to {_MOST:,}, not {short(value)}")
+    return exact_values(kind, given, PREFIX)
+
+
+def _names(kind: type) -> list[str]:
+    return [field.name for field in dataclasses.fields(kind)]
+
+
+def _listed(value: Any) -> Any:
+    return list(value) if isinstance(value, tuple) else value

@@ -1,0 +1,101 @@
+"""`--model NAME` and `--model.NAME VALUE`."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from r2mae.cli.main import main
+from r2mae.images.models import MODELS
+from r2mae.images.wing import WING
+
+Print = Callable[[str], dict[str, Any]]
+
+
+@pytest.fixture(autouse=True)
+def toy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setitem(MODELS, "toy", "toy_image_model")
+    tiny = {"model": "toy", "model.latent": 2, "lr": 0.5}
+    monkeypatch.setattr(type(WING), "presets", {**WING.presets, "toy-tiny": tiny})
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture
+def printed(capsys: pytest.CaptureFixture[str]) -> Print:
+    def call(line: str) -> dict[str, Any]:
+        assert main(["pretrain", "images", "digits", *line.split(), "--print-config"]) == 0
+        found: dict[str, Any] = yaml.safe_load(capsys.readouterr().out)
+        return found
+
+    return call
+
+
+def settings(config: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in config.items() if name.startswith("model.")}
+
+
+def test_options_of_the_usual_model_have_two_names(printed: Print) -> None:
+    usual = printed("--hidden 16")
+    assert usual["hidden"] == 16
+    assert printed("--model mlp --model.hidden 16") == printed("--model.hidden=16") == usual
+
+
+def test_options_of_another_model(printed: Print) -> None:
+    config = printed("--model toy --model.latent 3 --model.last-bias=1 --model.strides 1 2 --seed 4")
+    assert settings(config) == {
+        "model.latent": 3, "model.last_bias": 1.0, "model.kernels": "small", "model.strides": [1, 2],
+    }  # fmt: skip
+    assert (config["model"], config["seed"]) == ("toy", 4)
+    assert not {"hidden", "latent"} & config.keys()
+
+
+def test_presets_set_model_and_settings(printed: Print) -> None:
+    config = printed("--preset toy-tiny")
+    assert (config["model"], config["model.latent"], config["lr"]) == ("toy", 2, 0.5)
+    assert printed("--preset toy-tiny --model.latent 5")["model.latent"] == 5
+    other = printed("--preset toy-tiny --model mlp")
+    assert (other["model"], other["hidden"], other["latent"], settings(other)) == ("mlp", 512, 256, {})
+    assert printed("--preset mlp-16-64 --model toy")["model.latent"] == 4
+
+
+def test_files_hold_settings(printed: Print, tmp_path: Path) -> None:
+    for line in ("--preset toy-tiny --model.kernels large", "--hidden 16"):
+        config = printed(line)
+        (tmp_path / "c.yaml").write_text(yaml.safe_dump(config), encoding="utf-8")
+        assert printed("--config c.yaml") == config
+    (tmp_path / "c.yaml").write_text("model: toy\nmodel.latent: 7\n", encoding="utf-8")
+    assert printed("--config c.yaml --model.last_bias 2")["model.latent"] == 7
+    assert settings(printed("--config c.yaml --model mlp")) == {}
+    (tmp_path / "c.yaml").write_text("model.hidden: 7\n", encoding="utf-8")
+    assert printed("--config c.yaml")["hidden"] == 7
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("--model resnet", "unknown model 'resnet': choose from: mlp, toy"),
+        ("--model toy --model.laten 3", "unknown option '--model.laten' of 'r2mae pretrain images DATA': did you mean"),
+        ("--model toy --model.latent x", "--model.latent takes a whole number, not 'x'"),
+        ("--model toy --model.last-bias x", "--model.last-bias takes a number, not 'x'"),
+        ("--model toy --hidden 3", "hidden is of the model 'mlp', and the model is 'toy': leave it out"),
+        ("--model.latent x", "--latent takes a whole number, not 'x'"),
+        ("--model.seed 3", "unknown option '--model.seed'"),
+    ],
+)
+def test_mistakes_are_one_line(line: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["pretrain", "images", "digits", *line.split()]) == 2
+    told = capsys.readouterr().err
+    assert message in told
+    assert told.count("\n") == 1
+
+
+def test_help_names_models_and_their_settings(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["pretrain", "images", "digits", "--model", "toy", "--help"])
+    told = capsys.readouterr().out
+    assert "--model.last-bias" in told
+    assert "Channels of the toy." in told
+    assert "model_settings" not in told
+    assert "mlp, toy" in told
