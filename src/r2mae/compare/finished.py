@@ -106,7 +106,7 @@ def _cell(folder: Path, wing: Wing, base: RunConfig, *, told: bool) -> Cell | No
         return None
     mine, theirs = shared_fields(config), shared_fields(base)
     for name, value in theirs.items():
-        if mine[name] != value:
+        if mine[name] != value and name not in config.idle_fields:
             raise UserError(
                 f"{folder} is no run of this comparison ({name} is {mine[name]!r} there and {value!r} in "
                 f"{folder.parents[2] / 'compare.json'}): move it away"

@@ -1,4 +1,4 @@
-"""The wing `images`, as the floors above see it. No torch until data or models are asked for."""
+"""The wing `images`, as the layers above see it. No torch until data or models are asked for."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""The wing `text`, as the floors above see it. Neither torch nor transformers until data or models are asked for."""
+"""The wing `text`, as the layers above see it. Neither torch nor transformers until data or models are asked for."""
 
 from collections.abc import Mapping
 from dataclasses import replace

@@ -235,6 +235,11 @@ class RunConfig:
         """Whether the model is used with batch statistics that were re-estimated on whole inputs."""
         return False
 
+    @property
+    def idle_fields(self) -> frozenset[str]:
+        """Fields that change nothing under the scheme of this run."""
+        return frozenset()
+
     def measured_as(self) -> dict[str, Any]:
         """Return the fields of :attr:`measured_with`, which belong to every result."""
         return {name: getattr(self, name) for name in self.measured_with}
@@ -280,7 +285,7 @@ class RunConfig:
         return cls(**exact)
 
     def differences(self, other: "RunConfig") -> list[str]:
-        """Return the fields, apart from those of the machine and of measuring, in which two configurations differ."""
+        """Return the fields in which two runs differ, but for idle ones and those of machine and measuring."""
         mine, theirs = self.to_dict(), other.to_dict()
-        free = MACHINE_FIELDS.union(self.measured_with)
+        free = MACHINE_FIELDS.union(self.measured_with, self.idle_fields)
         return [key for key in mine if key not in free and mine[key] != theirs.get(key)]

@@ -19,7 +19,7 @@ import yaml
 from r2mae.errors import UserError
 from r2mae.files import UNFINISHED, atomic_write, write_json
 from r2mae.masking.defaults import RatioDefaults
-from r2mae.masking.schemes import scheme_takes
+from r2mae.masking.schemes import SCHEME_OPTIONS, scheme_takes
 from r2mae.training.config import RunConfig
 from r2mae.training.records import (
     Description,
@@ -122,7 +122,8 @@ class RunFolder:
         """
         if self.config_file.exists():
             there = type(config).from_dict(self._own(config), source=str(self.config_file))
-            if defaults is not None and there.cl_iterations is None and "cl_iterations" in scheme_takes(there.scheme):
+            same = there.scheme == config.scheme
+            if defaults is not None and same and there.cl_iterations is None and _takes(config, "cl_iterations"):
                 raise UserError(
                     f"{self.path} holds a curriculum of an earlier version, which had another schedule: choose another "
                     "--out"
@@ -132,9 +133,10 @@ class RunFolder:
             if different:
                 name = different[0]
                 yours, its = mine.to_dict()[name], theirs.to_dict()[name]
+                repeat = ", or repeat the options of that run" if _takes(config, name) else ""
                 raise UserError(
                     f"{self.path} belongs to another configuration ({name} is {its!r} there and "
-                    f"{yours!r} here): choose another --out, or repeat the options of that run"
+                    f"{yours!r} here): choose another --out{repeat}"
                 )
             return
         own = {self.environment_file.name, self.data_file.name}  # all that a crash can leave before config.yaml
@@ -215,6 +217,11 @@ class FolderLock:
     ) -> None:
         """Give the lock back."""
         os.close(self._handle)
+
+
+def _takes(config: RunConfig, name: str) -> bool:
+    """Return whether an option may be given beside the configuration's scheme."""
+    return name not in SCHEME_OPTIONS or name in scheme_takes(config.scheme)
 
 
 def environment() -> dict[str, Any]:
