@@ -108,6 +108,28 @@ def test_an_open_number_is_that_of_the_wing_and_no_other(tmp_path: Path) -> None
     new.check(ImagesConfig(data="digits"), WING.ratios)
 
 
+@pytest.mark.parametrize(
+    ("scheme", "there", "told", "repeatable"),
+    [
+        ("r2mae", {"decay": 0.001}, "decay is 0.001 there and None here", False),
+        ("fixed", {"low": 0.2}, "low is 0.2 there and None here", False),
+        ("fixed", {"sampling": "stratified"}, "sampling is 'stratified' there and 'independent' here", False),
+        ("dynamic", {"low": 0.6, "per": "sample"}, "low is 0.6 there and 0.5 here", True),
+        ("r2mae", {"scheme": "of-another-version"}, "scheme is 'of-another-version' there and 'r2mae' here", True),
+    ],
+)
+def test_a_folder_with_what_its_scheme_does_not_take_is_refused_for_that(
+    tmp_path: Path, scheme: str, there: dict[str, object], told: str, repeatable: bool
+) -> None:
+    """An older version may have let it pass, a later one may know it; numbers that are open there are no difference."""
+    config = ImagesConfig(data="digits", scheme=scheme)
+    folder = RunFolder(tmp_path)
+    folder.config_file.write_text(yaml.safe_dump({**config.to_dict(), **there}))
+    ending = "choose another --out, or repeat the options of that run" if repeatable else "choose another --out"
+    with pytest.raises(UserError, match=re.escape(f"({told}): {ending}") + "$"):
+        folder.check(config, WING.ratios)
+
+
 def test_options_have_defaults_that_say_nothing() -> None:
     assert set(OPTION_DEFAULTS) == set(OPTION_FIELDS) == {*SCHEME_OPTIONS, "scheme_options"}
     assert all(scheme_of(ImagesConfig(data="x", scheme=name), WING.ratios) for name in scheme_names())
@@ -166,25 +188,3 @@ def test_options_of_a_schemes_own_are_numbers_by_name(words: tuple[str, ...], me
 def test_an_option_that_no_scheme_takes_is_refused() -> None:
     with pytest.raises(UserError, match="no scheme takes 'pwoer': leave it out"):
         scheme_of(ImagesConfig(data="x", scheme_options=("pwoer=3",)), WING.ratios)
-
-
-@pytest.mark.parametrize(
-    ("scheme", "there", "told", "repeatable"),
-    [
-        ("r2mae", {"decay": 0.001}, "decay is 0.001 there and None here", False),
-        ("fixed", {"low": 0.2}, "low is 0.2 there and None here", False),
-        ("fixed", {"sampling": "stratified"}, "sampling is 'stratified' there and 'independent' here", False),
-        ("dynamic", {"low": 0.6, "per": "sample"}, "low is 0.6 there and 0.5 here", True),
-        ("r2mae", {"scheme": "of-another-version"}, "scheme is 'of-another-version' there and 'r2mae' here", True),
-    ],
-)
-def test_a_folder_with_what_its_scheme_does_not_take_is_refused_for_that(
-    tmp_path: Path, scheme: str, there: dict[str, object], told: str, repeatable: bool
-) -> None:
-    """An older version may have let it pass, a later one may know it; numbers that are open there are no difference."""
-    config = ImagesConfig(data="digits", scheme=scheme)
-    folder = RunFolder(tmp_path)
-    folder.config_file.write_text(yaml.safe_dump({**config.to_dict(), **there}))
-    ending = "choose another --out, or repeat the options of that run" if repeatable else "choose another --out"
-    with pytest.raises(UserError, match=re.escape(f"({told}): {ending}") + "$"):
-        folder.check(config, WING.ratios)

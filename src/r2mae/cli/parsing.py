@@ -15,12 +15,12 @@ import yaml
 
 from r2mae.cli.model_options import add_settings, as_typed, fields_of_models, written_as
 from r2mae.errors import UserError, nearest
-from r2mae.masking.schemes import SCHEME_OPTIONS, effective, scheme_names
+from r2mae.masking.schemes import effective, scheme_names
 from r2mae.registry import WINGS
 from r2mae.training.config import RunConfig, in_words, read_config
 from r2mae.training.folder import RunFolder
 from r2mae.training.numbers import ratios_of
-from r2mae.training.scheme_options import OPTION_FIELDS, OWN_OPTIONS, chosen_options
+from r2mae.training.scheme_options import OPTION_FIELDS, chosen_options, field_of
 from r2mae.wings.lookup import all_wings, defaults_of, get_wing, names_wing, public_sets, wing_of
 
 if TYPE_CHECKING:
@@ -308,7 +308,7 @@ def _numbers_of_another(subject: Subject, given: Mapping[str, Any], skip: Sequen
         return []
     config = subject.wing.config.from_dict({**given, "data": ""})
     chosen = chosen_options(config, ratios_of(subject.wing, config))
-    fields = {name if name in SCHEME_OPTIONS else OWN_OPTIONS for name in chosen}
+    fields = set(map(field_of, chosen))
     return [name for name in OPTION_FIELDS if name not in fields]
 
 

@@ -17,6 +17,11 @@ OPTION_DEFAULTS: dict[str, Any] = {one.name: one.default for one in fields(RunCo
 """Their values where nothing is said."""
 
 
+def field_of(option: str) -> str:
+    """Return the field of a configuration in which an option stands."""
+    return option if option in SCHEME_OPTIONS else OWN_OPTIONS
+
+
 def kind_of(name: str) -> SchemeKind:
     """Return what is known of a scheme.
 
@@ -125,18 +130,17 @@ def resolved(config: RunConfig, defaults: RatioDefaults) -> RunConfig:
 
 
 def as_used(config: RunConfig, defaults: RatioDefaults | None) -> RunConfig:
-    """Return the configuration with the numbers that its run uses, where the wing's are given.
-
-    Options that its scheme does not take, as a folder of another version may hold them, stay as they are.
-    """
+    """Return the configuration with the numbers that its run uses, where the wing's are given."""
     if defaults is None:
         return config
-    with suppress(UserError):  # a scheme of another version
-        takes = kind_of(config.scheme).takes
-        ignored: dict[str, Any] = {name: getattr(config, name) for name in SCHEME_OPTIONS if name not in takes}
-        plain: dict[str, Any] = {name: OPTION_DEFAULTS[name] for name in ignored}
-        return replace(resolved(replace(config, **plain), defaults), **ignored)
-    return config
+    try:  # a folder of another version may hold options that its scheme does not take here: they stay as they are
+        taken = for_scheme(config, config.scheme)
+        found = resolved(taken, defaults)
+    except UserError:  # nor may its scheme be known here
+        return config
+    strange = given_options(config).keys() - given_options(taken).keys()
+    ignored: dict[str, Any] = {field: getattr(config, field) for field in map(field_of, strange)}
+    return replace(found, **ignored)
 
 
 def _makes(config: RunConfig, wanted: Scheme, defaults: RatioDefaults) -> bool:
