@@ -30,8 +30,8 @@ from transformers import (
 
 from benchmarks.timing import alternate, ratio_of
 from r2mae.masking import Key, Uniform
+from r2mae.masking.defaults import RatioDefaults
 from r2mae.masking.masks import hidden_count
-from r2mae.masking.schemes import RatioDefaults
 from r2mae.text.callback import MaskCallback
 from r2mae.text.collator import MaskCollator
 from r2mae.text.config import TextConfig

@@ -1,6 +1,7 @@
 """Shapes and types are checked at every call while the tests run."""
 
 import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -29,6 +30,13 @@ def unchecked() -> Iterator[None]:
     jaxtyping.config.update("jaxtyping_disable", True)
     yield
     jaxtyping.config.update("jaxtyping_disable", False)
+
+
+@pytest.fixture
+def no_trackers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hide the trackers that this machine may have: whoever looks for them finds none."""
+    for name in ("wandb", "mlflow"):
+        monkeypatch.setitem(sys.modules, name, None)
 
 
 @pytest.fixture

@@ -177,7 +177,7 @@ def test_a_stop_in_the_middle_leaves_nothing(server, root, monkeypatch):
     import pooch
 
     def stopped(self, url, output, pooch):
-        output.write(CONTENT[:1000])
+        Path(output).write_bytes(CONTENT[:1000])
         raise KeyboardInterrupt
 
     monkeypatch.setattr(pooch.HTTPDownloader, "__call__", stopped)

@@ -3,6 +3,8 @@
 import json
 import pickle
 import random
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +19,12 @@ from r2mae.images.config import ImagesConfig
 from r2mae.images.wing import WING
 from r2mae.sweep.run_states import find_runs
 from r2mae.training.checkpoint import read_checkpoint
-from r2mae.training.config import read_config, scheme_of
+from r2mae.training.config import read_config
 from r2mae.training.folder import RunFolder
 from r2mae.training.loop import fit
 from r2mae.training.metrics import MetricsFile
 from r2mae.training.saving import load_model
+from r2mae.training.scheme_options import scheme_of
 from r2mae.wings.lookup import wing_of_run
 
 CASES = settings(max_examples=1000, suppress_health_check=list(HealthCheck))
@@ -60,6 +63,28 @@ def damage(draw: st.DrawFn) -> Any:
     return apply
 
 
+@contextmanager
+def in_a_line() -> Iterator[None]:
+    """Let a user's mistake pass, if it is told in one line."""
+    try:
+        yield
+    except UserError as error:
+        assert "\n" not in str(error)
+
+
+@contextmanager
+def restored(file: Path) -> Iterator[bytes | None]:
+    """Give a file's bytes, None where there is none, and bring it back to them in the end."""
+    whole = file.read_bytes() if file.exists() else None
+    try:
+        yield whole
+    finally:
+        if whole is None:
+            file.unlink(missing_ok=True)
+        else:
+            file.write_bytes(whole)
+
+
 class Payload:
     """Leaves a file behind when it is unpickled."""
 
@@ -75,10 +100,8 @@ class Payload:
 def test_checkpoints(run: Path, tmp_path_factory: pytest.TempPathFactory, change: Any) -> None:
     path = tmp_path_factory.getbasetemp() / "fuzzed.ckpt"
     path.write_bytes(change((run / "checkpoints" / "last.ckpt").read_bytes()))
-    try:
+    with in_a_line():
         assert isinstance(read_checkpoint(path)["r2mae_step"], int)
-    except UserError as error:
-        assert "\n" not in str(error)
 
 
 @settings(CASES, max_examples=200)
@@ -103,10 +126,8 @@ def test_payloads_never_run(tmp_path_factory: pytest.TempPathFactory, protocol: 
 def test_configurations_as_bytes(run: Path, tmp_path_factory: pytest.TempPathFactory, change: Any) -> None:
     path = tmp_path_factory.getbasetemp() / "fuzzed.yaml"
     path.write_bytes(change((run / "config.yaml").read_bytes()))
-    try:
+    with in_a_line():
         scheme_of(ImagesConfig.from_dict(read_config(path)), WING.ratios)
-    except UserError as error:
-        assert "\n" not in str(error)
 
 
 FILES = ["config.yaml", "model.json", "model.safetensors", "results.json", "metrics.csv"]
@@ -129,13 +150,12 @@ def test_configurations_as_values(changes: dict[str, Any]) -> None:
 
 @CASES
 @given(
-    name=st.sampled_from(["config.yaml", "model.json", "model.safetensors", "results.json", "metrics.csv"]),
+    name=st.sampled_from(FILES),
     change=damage(),
 )
 def test_run_folders(run: Path, name: str, change: Any) -> None:
     file = run / name if (run / name).exists() else run / "results.json"
-    whole = file.read_bytes() if file.exists() else None
-    try:
+    with restored(file) as whole:
         file.write_bytes(change(whole or b'{"scores": {"probe_accuracy": 0.5}}'))
         assert len(find_runs(run)) == 1
         results = RunFolder(run).results
@@ -144,15 +164,8 @@ def test_run_folders(run: Path, name: str, change: Any) -> None:
             lambda: load_model(run, wing_of_run(RunFolder(run).read_config(), run)),
             lambda: MetricsFile(run / "metrics.csv", keep=6).__exit__(None, None, None),
         ):
-            try:
+            with in_a_line():
                 read()
-            except UserError as error:
-                assert "\n" not in str(error)
-    finally:
-        if whole is None:
-            file.unlink()
-        else:
-            file.write_bytes(whole)
 
 
 RECORDS = {
@@ -171,13 +184,12 @@ huge = st.sampled_from([10**400, -(10**30), float("inf"), "1e400", "²", [[]], {
 )
 def test_values_in_files_of_run_folders(run: Path, name: str, changes: dict[int, Any], inner: dict[str, Any]) -> None:
     file = run / name
-    whole = file.read_bytes() if file.exists() else None
-    content = json.loads(whole or b'{"scores": {"probe_accuracy": 0.5}, "seconds": 1}')
-    if "architecture" in content:
-        content["architecture"] |= inner
-    fields = RECORDS[name]
-    content |= {fields[place % len(fields)]: value for place, value in changes.items()}
-    try:
+    with restored(file) as whole:
+        content = json.loads(whole or b'{"scores": {"probe_accuracy": 0.5}, "seconds": 1}')
+        if "architecture" in content:
+            content["architecture"] |= inner
+        fields = RECORDS[name]
+        content |= {fields[place % len(fields)]: value for place, value in changes.items()}
         file.write_text(json.dumps(content), encoding="utf-8")
         assert len(find_runs(run)) == 1
         folder = RunFolder(run)
@@ -189,12 +201,5 @@ def test_values_in_files_of_run_folders(run: Path, name: str, changes: dict[int,
             lambda: folder.description,
             lambda: folder.check_data("digits", "x"),
         ):
-            try:
+            with in_a_line():
                 read()
-            except UserError as error:
-                assert "\n" not in str(error)
-    finally:
-        if whole is None:
-            file.unlink()
-        else:
-            file.write_bytes(whole)

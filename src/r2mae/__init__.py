@@ -1,6 +1,6 @@
 """Masked pretraining with randomly random mask ratios (R²MAE).
 
-Importing this package is instant: rooms are imported by name (``r2mae.masking``, ``r2mae.images``, …) and
+Importing this package is instant: packages are imported by name (``r2mae.masking``, ``r2mae.images``, …) and
 bring torch and the libraries of their domain only then.
 """
 

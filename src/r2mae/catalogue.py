@@ -1,16 +1,15 @@
 """Public data sets: where each comes from, under which licence, and the proof that a copy is the true one."""
 
-import hashlib
 import json
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from r2mae.errors import UserError
-from r2mae.files import atomic_write, write_json
+from r2mae.files import atomic_path, write_json
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
@@ -183,9 +182,10 @@ def _status(place: Path, file: PublicFile, recorded: Mapping[str, str]) -> Statu
 
 
 def _sha256(path: Path) -> str:
+    import pooch
+
     try:
-        with path.open("rb") as stream:
-            return hashlib.file_digest(stream, "sha256").hexdigest()
+        return str(pooch.file_hash(path))
     except OSError as error:
         raise UserError(f"{path}: cannot be read ({error.strerror})") from error
 
@@ -226,17 +226,16 @@ def _download(file: PublicFile, place: Path, expected: str | None, bar: "_Bar") 
     downloader = pooch.HTTPDownloader(bar, chunk_size=2**16, headers={"Accept-Encoding": "identity"})
     by_hand = f"try again, or place the file by hand at {place}"
     try:
-        with atomic_write(place, "wb") as out:
-            tally = _Tally(out)
+        with atomic_path(place) as unchecked:
             try:
-                downloader(file.url, tally, None)
+                downloader(file.url, str(unchecked), None)
             except OSError as error:  # requests' errors are OSErrors without a number
                 if error.errno is not None:
                     raise
                 raise UserError(f"{file.url} cannot be fetched ({_reason(error)}): {by_hand}") from error
-            digest = tally.digest.hexdigest()
-            if file.size is not None and tally.size != file.size:
-                raise UserError(f"{file.url} gave {tally.size:,} bytes, expected {file.size:,}: {by_hand}")
+            if file.size is not None and (size := unchecked.stat().st_size) != file.size:
+                raise UserError(f"{file.url} gave {size:,} bytes, expected {file.size:,}: {by_hand}")
+            digest = _sha256(unchecked)
             if expected is not None and digest != expected:
                 raise UserError(f"{file.url} gave a file of sha256 {digest}, expected {expected}: {by_hand}")
     except OSError as error:
@@ -258,23 +257,6 @@ def _reason(error: OSError) -> str:
         return "timed out"
     known = {"ConnectionError": "no connection", "ChunkedEncodingError": "the connection broke off"}
     return known.get(name, name)
-
-
-class _Tally:
-    """A file that hashes and counts what is written to it."""
-
-    def __init__(self, out: IO[Any]) -> None:
-        self.out = out
-        self.digest = hashlib.sha256()
-        self.size = 0
-
-    def write(self, chunk: bytes) -> int:
-        self.digest.update(chunk)
-        self.size += len(chunk)
-        return int(self.out.write(chunk))
-
-    def flush(self) -> None:
-        """Leave flushing to the end: pooch asks for it after every chunk."""
 
 
 class _Bar:

@@ -1,6 +1,6 @@
 """What a user is told when something cannot be done: one line, with the remedy.
 
-Every room may raise :class:`UserError`; only the command line catches it (one line on stderr, exit code 2).
+Every package may raise :class:`UserError`; only the command line catches it (one line on stderr, exit code 2).
 """
 
 from collections.abc import Iterable, Sequence

@@ -9,7 +9,7 @@ import pytest
 @pytest.fixture(scope="session")
 def data_root() -> Path:
     """The folder of real data: $R2MAE_DATA, else ../shared/data beside the repository; skips without, but not in CI."""
-    beside = Path(__file__).resolve().parents[4] / "shared" / "data"
+    beside = Path(__file__).resolve().parents[3] / "shared" / "data"
     root = Path(os.environ.get("R2MAE_DATA") or beside).expanduser()
     if not root.is_dir():
         reason = f"no real data: {root} is not a folder (set R2MAE_DATA)"

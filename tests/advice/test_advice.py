@@ -59,6 +59,17 @@ def test_the_paragraph_of_every_case(digits: Matrix, bright: Matrix) -> None:
     assert "linear regression does best at 0.40" in paragraph(narrow)
 
 
+def test_a_range_of_one_ratio_is_one_number_everywhere(bright: Matrix) -> None:
+    narrow = make_report(bright, n=30, ratios=np.array([0.1, 0.4, 0.9]))
+    assert opening(narrow)[0].endswith(": for linear regression 0.40.")
+    assert [row["ratio"] for row in choices(narrow)[-2:]] == ["0.40", "0.40"]
+    labels = draw(narrow.advice, "digits").axes[2].get_legend_handles_labels()[1]
+    assert "range for linear regression: 0.40" in labels
+    close = make_report(bright, n=30, ratios=np.array([0.398, 0.4, 0.402]))
+    assert "of its own best at 0.40 only" in paragraph(close)
+    assert "own best ratios: 0.40;" in paragraph(close)
+
+
 def test_cautions_know_gaussian_rows_from_rare_pixels(digits: Matrix) -> None:
     assert cautions(make_report(gaussian(2000, 40), n=400)) == []
     few = " ".join(cautions(make_report(gaussian(60, 8))))  # fewer rows than 20 times a Gaussian's kurtosis

@@ -92,7 +92,7 @@ BROKEN: dict[str, tuple[bytes, str]] = {
     "one.csv": (b"a,b\n1,2\n", "1 row, expected at least 2"),
     "still.csv": (b"1,2\n1,2\n1,2\n", "0 of its features vary"),
     "text.npy": (b"hello", "is no .npy file"),
-    "text.h5ad": (b"hello", "not a valid .h5ad file"),
+    "text.h5ad": (b"hello", "is not a readable .h5ad"),
     "text.xyz": (b"hello", "unknown kind of file '.xyz'"),
 }
 
@@ -174,11 +174,54 @@ def test_normalised_values_are_taken_as_they_are(write_cells: Callable[..., Path
     assert found.notes == ("X holds no raw counts and is taken as already normalised",)
 
 
+@pytest.mark.parametrize("raw", [True, False])
+def test_cells_are_read_a_block_at_a_time(
+    write_cells: Callable[..., Path], monkeypatch: pytest.MonkeyPatch, raw: bool
+) -> None:
+    from scipy import sparse
+
+    rng = np.random.default_rng(1)
+    x = rng.poisson(0.4, (200, 12)) if raw else np.where(rng.random((200, 12)) < 0.5, 0.0, rng.normal(size=(200, 12)))
+    x[70:140:9] = 0
+    path = write_cells(sparse.csr_matrix(x))
+    whole = load_matrix(path, max_features=5)
+    monkeypatch.setattr("r2mae.cells.counts._ENTRIES", 1)  # blocks of 64 cells
+    blocks = load_matrix(path, max_features=5)
+    np.testing.assert_array_equal(blocks.values, whole.values)
+    assert (blocks.features, blocks.notes) == (whole.features, whole.notes)
+    assert len(whole.values) == (np.count_nonzero(x.sum(axis=1)) if raw else 200)
+
+
+def test_a_gene_stored_twice_in_a_cell_counts_once_with_its_sum(write_cells: Callable[..., Path]) -> None:
+    from scipy import sparse
+
+    counts = np.random.default_rng(0).poisson(1.5, (20, 6)) + 1
+    counts[:, 3:] = 0
+    plain = load_matrix(write_cells(sparse.csr_matrix(counts)))
+    once = sparse.csr_matrix(counts)
+    parts = np.stack([np.ones(once.nnz), once.data - 1], axis=1).ravel()
+    twice = sparse.csr_matrix((parts, np.repeat(once.indices, 2), 2 * once.indptr), shape=once.shape)
+    np.testing.assert_array_equal(load_matrix(write_cells(twice)).values, plain.values)
+
+
+def test_the_memory_that_cells_may_take_bounds_what_is_read(
+    write_cells: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write_cells(np.random.default_rng(0).poisson(1.5, (50, 40)).astype(np.float64))
+    monkeypatch.setattr("r2mae.cells.sources.memory_limit", lambda: 10_000)
+    refused(path, "X is stored as a dense array and needs .* of memory")
+
+
 def test_cells_that_cannot_be_used(write_cells: Callable[..., Path]) -> None:
     refused(write_cells(np.zeros((4, 3))), "fewer than 2 cells have any counts")
     broken = VALUES.copy()
     broken[2, 1] = np.nan
     refused(write_cells(broken), "cell 3, gene 'g1' holds nan")
+    h5py = pytest.importorskip("h5py")
+    with h5py.File(write_cells(VALUES), "a") as file:
+        path = Path(file.filename)
+        del file["X"]
+    refused(path, "has no matrix X of cells by genes")
 
 
 def test_real_cells(data_root: Path) -> None:

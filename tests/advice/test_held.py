@@ -6,9 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from r2mae.advice.held import DEEP, LINEAR, caveat
+from r2mae.advice.held import DEEP, LINEAR, caveat, span
 
-RESULTS = Path(__file__).resolve().parents[3] / "results"
+RESULTS = Path(__file__).resolve().parents[2] / "results"
 
 
 def rows(path: str) -> list[dict[str, str]]:
@@ -46,3 +46,11 @@ def test_the_caveat_names_its_sources() -> None:
     for source in (DEEP.source, LINEAR.source):
         assert source in caveat()
         assert (RESULTS.parent / source / "README.md").is_file()
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "written"),
+    [(0.1, 0.19, "0.10 to 0.19"), (0.15, 0.15, "0.15"), (0.1461, 0.1539, "0.15"), (0.149, 0.156, "0.15 to 0.16")],
+)
+def test_a_span_of_one_number_is_written_as_one(low: float, high: float, written: str) -> None:
+    assert span(low, high) == written

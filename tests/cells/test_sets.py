@@ -18,8 +18,8 @@ from r2mae.errors import UserError
 from r2mae.masking.keys import Key
 from r2mae.masking.ratios import LinearDecay
 from r2mae.training import fit
-from r2mae.training.config import scheme_of
 from r2mae.training.numbers import ratios_of
+from r2mae.training.scheme_options import scheme_of
 
 SHARED = ("csle", "covid-tcells", "onek1k", "perez-tcells", "combat", "pig-airway")
 SHAPES = {

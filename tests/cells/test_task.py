@@ -8,9 +8,10 @@ from scipy import sparse
 from r2mae.cells.likelihood import nb_log_likelihood
 from r2mae.cells.model import CountAutoencoder
 from r2mae.cells.task import GeneTask, _on_device, _on_host, dense
+from r2mae.masking.defaults import RatioDefaults
 from r2mae.masking.keys import Key
 from r2mae.masking.masks import column_mask
-from r2mae.masking.schemes import RatioDefaults, make_scheme
+from r2mae.masking.schemes import make_scheme
 from r2mae.training.task import Task
 from r2mae.training.validation import masked_losses
 

@@ -27,6 +27,7 @@ LINES = {
 }
 _PROBE = """
 import sys
+sys.modules["wandb"] = None  # hidden, where it is installed
 from r2mae.cli.main import main
 for line in sys.argv[1].split(";"):
     code = main(line.split())

@@ -149,7 +149,7 @@ def test_what_does_not_fit_is_refused_in_a_line(run: Run, line: str) -> None:
 
 def test_cells_are_mapped_by_gene_and_all_of_them_reconstructed(folder: Path) -> None:
     architecture = json.loads((folder / "cells" / "model.json").read_text())["architecture"]
-    config = CellsConfig(data="", donor_key="donor", labels=("kind",))
+    config = CellsConfig(data="", donor_key="donor", labels=("kind",), n_top_genes=3, min_genes=12)  # without effect
     changed, data = CELLS.elsewhere(config, str(folder / "b.h5ad"), architecture)
     assert changed.data == str(folder / "b.h5ad")
     assert data.table.genes == tuple(architecture["genes"])

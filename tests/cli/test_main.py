@@ -169,6 +169,7 @@ MISTAKES = {
 LEAVES_A_LOCK = ("compare digits --out mine", "compare images none.npz")
 
 
+@pytest.mark.usefixtures("no_trackers")
 @pytest.mark.parametrize("line", MISTAKES)
 def test_a_mistake_is_one_line_with_exit_code_2_and_leaves_nothing(run: Run, line: str, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()

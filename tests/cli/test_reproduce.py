@@ -5,14 +5,14 @@ import pytest
 from r2mae.cli.main import main
 from r2mae.reproduce import fig1b
 from r2mae.reproduce.artefact import ARTEFACTS, get_artefact
-from r2mae.reproduce.spiked import Size
+from r2mae.reproduce.spiked import SpikedSize
 
 
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty folder, and a Fig. 1B of no cost."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setitem(fig1b.SIZES, "small", Size(n=40, d=80, repetitions=2, fresh=2, step=0.05))
+    monkeypatch.setattr(SpikedSize, "small", {"n": 40, "d": 80, "repetitions": 2, "fresh": 2, "step": 0.05})
     return tmp_path
 
 
@@ -31,7 +31,7 @@ def test_all_artefacts_are_listed_with_their_titles(line: str, capsys: pytest.Ca
 
 def test_an_artefact_goes_to_a_folder_of_its_name(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["reproduce", "fig1b", "fig1b", "--scale", "small"]) == 0
-    files = sorted(path.name for path in (here / "runs" / "reproduce" / "fig1b").iterdir())
+    files = sorted(path.name for path in (here / "runs" / "reproduce" / "fig1b").glob("[!.]*"))
     assert files == ["fig1b.csv", "fig1b.png", "fig1b.svg"]
     out = capsys.readouterr().out
     assert out.count(fig1b.TITLE) == 1
@@ -42,6 +42,17 @@ def test_out_and_jobs(here: Path) -> None:
     assert main(["reproduce", "fig1b", "--scale", "small", "--out", "a"]) == 0
     assert main(["reproduce", "fig1b", "--scale", "small", "--out", "b", "--jobs", "2"]) == 0
     assert (here / "a" / "fig1b" / "fig1b.csv").read_bytes() == (here / "b" / "fig1b" / "fig1b.csv").read_bytes()
+
+
+def test_what_was_computed_before_is_told_and_again_computes_it_anew(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    line = ["reproduce", "fig1b", "--scale", "small"]
+    told = []
+    for more in ([], [], ["--again"]):
+        assert main([*line, *more]) == 0
+        told.append("1 of 1 parts computed before" in capsys.readouterr().out)
+    assert told == [False, True, False]
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,6 @@
 import pytest
 
-from r2mae.cli.show import scores_table
+from r2mae.cli.show import counting_bar, scores_table
 from r2mae.evaluation.metrics import Metric
 
 METRICS = (Metric("loss", "masked loss", higher_is_better=False), Metric("accuracy", "masked accuracy"))
@@ -52,3 +52,17 @@ def test_models_stand_side_by_side_with_equal_decimals(capsys: pytest.CaptureFix
         "masked accuracy  0.900 (0.800 to 0.950)  0.8500",
         "rank             143.2                   5.0",
     ]
+
+
+def test_what_is_counted_is_told_in_lines_in_a_pipe(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("r2mae.training.progress.PAUSE", 1e9)
+    with counting_bar("measuring") as update:
+        update(1, 4)
+    assert capsys.readouterr().err.strip() == ""  # it ended before the first line was due
+    monkeypatch.setattr("r2mae.training.progress.PAUSE", -1.0)
+    for counted, line in ((True, "measuring: 1/4"), (False, "measuring: 25%")):
+        with counting_bar("measuring", counted=counted) as update:
+            update(1, 4)
+        assert capsys.readouterr().err.strip() == line

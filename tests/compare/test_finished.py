@@ -6,10 +6,14 @@ from pathlib import Path
 
 import pytest
 
+from r2mae.cells.config import CellsConfig
+from r2mae.cells.wing import WING as CELLS
 from r2mae.cli.main import main
 from r2mae.compare.finished import finished_cells, shared_fields
+from r2mae.errors import UserError
 from r2mae.images.config import ImagesConfig
 from r2mae.images.wing import WING
+from r2mae.training.folder import RunFolder
 
 SIZE = ["--steps", "2", "--hidden", "4", "--latent", "2", "--jobs", "1", "--baselines", "mean"]
 
@@ -117,6 +121,24 @@ def test_seeds_are_added_to_finished_runs_whose_folders_hold_the_numbers_used(ma
     words = ["r2mae", "--sampling", "stratified", "--seeds", "2"]
     assert main(["compare", "digits", *SIZE, "--out", str(out), "--schemes", *words]) == 0
     assert {cell["seed"] for cell in findings(out)["cells"] if cell["label"] == "r2mae"} == {0, 1}
+
+
+@pytest.mark.parametrize(("scheme", "found"), [("r2mae", 1), ("dynamic", 0)])
+def test_a_field_that_a_row_does_not_use_may_differ(tmp_path: Path, scheme: str, found: int) -> None:
+    base = CellsConfig(data="x", preset="sea-ad", timing="sea-ad")
+    folder = RunFolder(tmp_path / "runs" / scheme / "seed-0")
+    folder.path.mkdir(parents=True)
+    before = {**base.to_dict(), "scheme": scheme}
+    del before["timing"]  # as earlier versions wrote it
+    folder.config_file.write_text(json.dumps(before))
+    folder.results_file.write_text(json.dumps({"scores": {}, "measured": base.measured_as()}))
+    for file in (folder.model_file, folder.weights):
+        file.write_text("{}")
+    if found:
+        assert [cell.row.label for cell in finished_cells(tmp_path, CELLS, base)] == [scheme]
+    else:
+        with pytest.raises(UserError, match=r"no run of this comparison \(timing is 'hlca' there and 'sea-ad'"):
+            finished_cells(tmp_path, CELLS, base)
 
 
 def test_another_way_of_measuring_trains_nothing_and_measures_anew(

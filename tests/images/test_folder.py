@@ -221,13 +221,13 @@ def test_what_does_not_fit_is_refused_before_it_is_decoded(folder):
 
 def test_empty_folders(folder):
     folder.mkdir()
-    refused("holds no images", folder)
+    refused("holds no images .*: put some there, or name another folder$", folder)
     (folder / "a").mkdir()
     (folder / "a" / "notes.txt").write_text("")
     refused("holds no images", folder)
     picture(folder / "train" / "a" / "0.png")
     (folder / "val").mkdir()
-    refused("val: holds no images", folder)
+    refused("val: holds no images .*: put some there, or remove it$", folder)
 
 
 def test_contradictory_layouts(folder):

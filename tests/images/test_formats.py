@@ -89,7 +89,7 @@ def test_idx_images_and_labels(write, pack):
         (idx(PIXELS) + b"x", "bytes follow"),
         (idx(PIXELS, shape=(2**31, 4, 3)), "GiB of memory"),
         (idx(PIXELS, shape=(2**20, 4, 3)), "truncated"),
-        (idx(PIXELS[:0]), "holds no images"),
+        (idx(PIXELS[:0]), "holds no images .*: fetch or export it again$"),
         (gzip.compress(idx(PIXELS))[:-9], "not a valid idx file"),
         (gzip.compress(idx(PIXELS))[:-1], "not a valid idx file"),
         (gzip.compress(idx(PIXELS)) + b"trailing", "not a valid idx file"),
@@ -164,7 +164,7 @@ def with_pixel(value, image, dtype):
         (npy(PIXELS[0]), "reshape"),
         (npy(PIXELS.reshape(2, 3, 5, 2)), r"transpose\(0, 2, 3, 1\)"),
         (npy(PIXELS.reshape(5, 2, 3, 2)), "reshape"),
-        (npy(PIXELS[:0]), "holds no images"),
+        (npy(PIXELS[:0]), "holds no images .*: save it again with some$"),
         (npy(PIXELS[:, :0]), "holds no images"),
         (npy(np.array([{}] * 60, object).reshape(5, 4, 3)), "never loaded"),
         (npy(PIXELS.astype(np.int64)), "int64, expected uint8"),
@@ -262,7 +262,8 @@ def stored(**arrays):
         (npz(pixels=PIXELS, classes=PIXELS), r"no array `images` \(found: pixels, classes\)"),
         (zipped(), r"found: nothing"),
         (npz(images=PIXELS[0]), "reshape"),
-        (npz(images=PIXELS[:0]), "`images` is empty"),
+        (npz(images=PIXELS[:0]), r"`images` is empty .*: save it again with a row for each image$"),
+        (npz(images=PIXELS, labels=NUMBERS[:0]), r"`labels` is empty .*: save it again with a row for each image$"),
         (npz(images=FLOATS * 2), "image 2 has pixels"),
         (npz(images=PIXELS, labels=[1, 2]), r"`labels` has shape \(2,\), expected \(5,\)"),
         (npz(images=PIXELS, labels=np.zeros((5, 2), int)), r"shape \(5, 2\)"),
@@ -371,7 +372,24 @@ PARTS = {
         "test_labels": NUMBERS[:2],
     },
     "has `test_labels` without its images: add the array `test_images`": {"test_labels": NUMBERS},
-    "test_images.*is empty": {"test_images": PIXELS[:0]},
+    "`test_images` is empty .*: save it again with a row for each image, or leave `test_images` out$": {
+        "test_images": PIXELS[:0]
+    },
+    "`test_images` is empty .*, or leave `test_images` and `test_labels` out$": {
+        "labels": NUMBERS,
+        "test_images": PIXELS[:0],
+        "test_labels": NUMBERS[:0],
+    },
+    "the labels `y_train` go with `x_train` or `X_train`, .* are `images`, which go with `labels`: rename one": {
+        "y_train": NUMBERS
+    },
+    "the labels `train_labels` go with `train_images`, .* are `images`": {"train_labels": NUMBERS},
+    "the labels `y_train` go with `x_train` or `X_train`, and": {"x_train": PIXELS, "y_train": NUMBERS},
+    "the labels `y_test` go with `x_test` or `X_test`, .* are `test_images`, which go with `test_labels`": {
+        "labels": NUMBERS,
+        "test_images": PIXELS,
+        "y_test": NUMBERS,
+    },
 }
 
 
@@ -382,6 +400,13 @@ def test_parts_that_do_not_go_together(write, words):
 
 def test_a_test_part_alone_is_refused(write):
     refused("has no array `images` .found: test_images.", read_parts, write(npz(test_images=PIXELS)))
+
+
+def test_of_several_pairs_the_first_is_read(write):
+    arrays = {"labels": NUMBERS, "x_train": FLOATS, "y_train": NUMBERS[::-1]}
+    read = read_npz(write(npz(images=PIXELS, **arrays)))
+    np.testing.assert_array_equal(read.images[..., 0], PIXELS)
+    np.testing.assert_array_equal(read.labels, NUMBERS)
 
 
 def test_both_parts_count_for_memory(write):

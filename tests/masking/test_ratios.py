@@ -7,7 +7,18 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from r2mae.masking.keys import Key
-from r2mae.masking.ratios import Fixed, Grid, LinearDecay, Ratio, Uniform, UniformAbove, as_ratio, draw
+from r2mae.masking.ratios import (
+    Fixed,
+    Grid,
+    LinearDecay,
+    Ratio,
+    Uniform,
+    UniformAbove,
+    as_ratio,
+    draw,
+    ends_of,
+    is_scheduled,
+)
 
 KEY = Key.root(0).fold("ratio")
 inner = st.floats(0.01, 0.99)
@@ -181,3 +192,37 @@ def test_as_ratio_reads_numbers_and_ranges() -> None:
     assert as_ratio(Grid((0.2,))) == Grid((0.2,))
     with pytest.raises(ValueError, match="two numbers"):
         as_ratio([0.1, 0.2, 0.3])
+
+
+class Toss:
+    """A ratio of a user's own, which says nothing of ends and schedules."""
+
+    def bind(self, total_steps: int) -> "Toss":
+        return self
+
+    def __call__(self, step: int, key: Key) -> float:
+        return 0.2 if key.fold(step).uniform() < 0.5 else 0.6
+
+    def nodes(self) -> tuple[np.ndarray, np.ndarray]:
+        return np.array([0.2, 0.6]), np.array([0.5, 0.5])
+
+
+@pytest.mark.parametrize(
+    ("ratio", "ends", "scheduled"),
+    [
+        (Fixed(0.3), (0.3, 0.3), False),
+        (Uniform(0, 1), (0.0, 1.0), False),
+        (Uniform(0.2, 0.4, sampling="stratified"), (0.2, 0.4), True),
+        (LinearDecay(0.9, 0.5), (0.5, 0.9), True),
+        (LinearDecay(0.9, 0.5, decay=0.0), (0.9, 0.9), True),
+        (UniformAbove(LinearDecay(0.4, 0.1), 0.6), (0.1, 0.6), True),
+        (Grid((0.1, 0.2, 0.5)), (0.1, 0.5), False),
+        (Toss(), (0.2, 0.6), True),
+    ],
+)
+def test_ends_are_the_lowest_and_highest_ratio(ratio: Ratio, ends: tuple[float, float], scheduled: bool) -> None:
+    assert ends_of(ratio) == ends
+    assert all(type(end) is float for end in ends_of(ratio))
+    assert is_scheduled(ratio) == scheduled
+    bound, key = ratio.bind(50), Key.root(0)
+    assert all(ends[0] <= bound(step, key) <= ends[1] for step in range(50))

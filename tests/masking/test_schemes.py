@@ -3,17 +3,17 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from r2mae.masking import schemes
+from r2mae.masking.defaults import DNA_CURRICULUM, HLCA_CURRICULUM, SEA_AD_CURRICULUM, CurriculumDefaults, RatioDefaults
 from r2mae.masking.keys import Key
 from r2mae.masking.ratios import Fixed, Grid, LinearDecay, Uniform, UniformAbove
 from r2mae.masking.schemes import (
-    DNA_CURRICULUM,
-    HLCA_CURRICULUM,
-    SEA_AD_CURRICULUM,
     Curriculum,
-    CurriculumDefaults,
-    RatioDefaults,
+    Scheme,
+    effective,
     make_scheme,
     register,
+    scheme_kind,
     scheme_names,
     scheme_summary,
     scheme_takes,
@@ -24,7 +24,7 @@ GENOME = RatioDefaults(fixed=0.15, low=0.05, high=0.3, dynamic=(0.3, 0.15), abov
 
 
 def test_the_nine_schemes_of_the_paper() -> None:
-    assert scheme_names() == [
+    assert scheme_names()[:9] == [
         "fixed", "dynamic", "mdlm", "r2mae", "r2mae-dynamic", "cl", "cl-k0", "r2mae-cl", "r2mae-cl-k0",
     ]  # fmt: skip
 
@@ -34,7 +34,12 @@ def test_every_scheme_binds_and_draws(name: str) -> None:
     scheme = make_scheme(name, CELLS).bind(100)
     key = Key.root(0)
     assert all(0 <= scheme.ratio(step, key) <= 1 for step in range(100))
-    assert (scheme.curriculum is not None) == ("cl" in name)
+    low, high = scheme.ends
+    assert all(low <= scheme.ratio(step, key) <= high for step in range(100))
+    kind = scheme_kind(name)
+    assert set(effective(name, CELLS, {}, 100)) <= set(kind.options)
+    if scheme.curriculum is None:
+        assert not any(option.startswith("cl_") for option in kind.takes)
     assert scheme_summary(name).endswith(".")
 
 
@@ -48,6 +53,30 @@ def test_numbers_of_the_paper() -> None:
     assert make_scheme("cl", CELLS).ratio == Fixed(0.25)
     assert make_scheme("dynamic", GENOME).ratio == LinearDecay(0.3, 0.15)
     assert make_scheme("r2mae-dynamic", GENOME).ratio == UniformAbove(LinearDecay(0.3, 0.0), 0.3)
+
+
+OTHERS = {"sampling": "stratified", "per": "sample", "low": 0.05, "high": 0.95, "ratio": 0.33, "decay": 0.01}
+
+
+@pytest.mark.parametrize("name", scheme_names())
+def test_every_option_that_a_scheme_takes_changes_it(name: str) -> None:
+    for option in scheme_takes(name):
+        beside = {"sampling": "stratified"} if option == "strata" else {}
+        plain, changed = (make_scheme(name, CELLS, **beside, **more) for more in ({}, {option: OTHERS.get(option, 7)}))
+        assert plain != changed, option
+
+
+def test_effective_numbers_are_those_of_the_scheme() -> None:
+    def ends(name: str, **given: float) -> tuple[float, float]:
+        used = effective(name, GENOME, given, 100)
+        return used["low"], used["high"]
+
+    assert ends("r2mae") == (0.05, 0.3)
+    assert ends("dynamic") == (0.15, 0.3)  # the wing has others for it
+    assert ends("r2mae-dynamic") == (0.0, 0.3)
+    assert ends("dynamic", low=0.2) == (0.2, 0.3)
+    third = replace(CELLS, low=1 / 3)
+    assert effective("cl", third, {}, 100)["low"] == 1 / 3  # the grid itself is rounded
 
 
 def test_cl_keeps_the_whole_grid_and_one_column() -> None:
@@ -93,6 +122,43 @@ def test_a_name_is_taken_once() -> None:
     with pytest.raises(ValueError, match="no scheme takes 'hihg': choose from ratio, low, high"):
         register("strange", takes=["low", "hihg"])(lambda numbers: make_scheme("fixed", numbers))
     assert "strange" not in scheme_names()
+
+
+@pytest.fixture
+def registry(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Forget what a test registers."""
+    monkeypatch.setattr(schemes, "_REGISTRY", dict(schemes._REGISTRY))
+
+
+@pytest.mark.usefixtures("registry")
+def test_further_parameters_are_options_of_the_schemes_own() -> None:
+    @register("bent", takes=["low"])
+    def bent(numbers: RatioDefaults, power: float = 2) -> Scheme:
+        """A ratio of a power of low."""
+        return Scheme("bent", Fixed(numbers.low**power))
+
+    assert scheme_takes("bent") == ("low", "power")
+    assert make_scheme("bent", CELLS, low=0.5).ratio == Fixed(0.25)
+    assert effective("bent", CELLS, {"power": 3.0}, 100) == {"low": 0.1, "power": 3.0}  # not its ratio, 0.001
+    assert make_scheme("bent", CELLS, low=0.5, power=1.0).ratio == Fixed(0.5)
+    with pytest.raises(ValueError, match=r"'r2mae' does not take 'power': leave it out, .* \(bent\)"):
+        make_scheme("r2mae", CELLS, power=1.0)
+
+
+@pytest.mark.usefixtures("registry")
+def test_a_scheme_that_cannot_be_is_refused_where_it_is_registered() -> None:
+    def without(numbers: RatioDefaults, power: float) -> Scheme:
+        return Scheme("x", Fixed(power))
+
+    def hidden(numbers: RatioDefaults, low: float = 0.1) -> Scheme:
+        return Scheme("x", Fixed(low))
+
+    for build, told in ((without, "needs a number as its default"), (hidden, "names it in `takes`")):
+        with pytest.raises(ValueError, match=told):
+            register("x")(build)
+    with pytest.raises(ValueError, match="must be #rrggbb"):
+        register("x", colour="red")(lambda numbers: make_scheme("fixed", numbers))
+    assert "x" not in scheme_names()
 
 
 def test_gradient_multiplier_falls_from_one_to_minus_one() -> None:

@@ -22,11 +22,11 @@ from r2mae.report.analysis import analyse
 from r2mae.report.charts import ratio_charts
 from r2mae.report.comparison import Comparison
 from r2mae.report.drawing import (
-    COLOURS,
     colours_of,
     drawn_ratios,
     loss_curves,
     reconstructions,
+    scheme_colours,
     score_against_ratio,
     score_by_scheme,
 )
@@ -35,6 +35,7 @@ from r2mae.report.ratio_figure import scores_by_ratio
 from r2mae.report.style import png, svg
 
 Make = Callable[..., Comparison]
+COLOURS = scheme_colours()
 
 
 def lines(figure: Figure, **properties: object) -> list[Line2D]:
@@ -51,7 +52,7 @@ def legend(figure: Figure) -> list[str]:
 
 
 def test_every_scheme_has_a_colour_of_its_own() -> None:
-    assert set(COLOURS) == set(scheme_names())
+    assert list(COLOURS) == scheme_names()
     assert len(set(COLOURS.values())) == len(COLOURS)
 
 

@@ -1,12 +1,11 @@
-import csv
+import re
 import warnings
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 from r2mae.errors import UserError
-from r2mae.reproduce.artefact import ARTEFACTS, Tally, compared, get_artefact, paper_ratios, write_table
+from r2mae.reproduce.artefact import ARTEFACTS, Computed, OfRuns, Size, Tally, compared, get_artefact, paper_ratios
 from r2mae.theory import InterpolationWarning, identity, risk
 
 
@@ -15,7 +14,21 @@ def test_every_artefact_says_what_it_is(name: str) -> None:
     artefact = get_artefact(name)
     assert 10 < len(artefact.TITLE) < 100
     assert artefact.PAPER.endswith((".", "?"))
-    assert callable(artefact.run)
+    assert isinstance(artefact, Computed) != isinstance(artefact, OfRuns)
+
+
+@pytest.mark.parametrize("name", [name for name in ARTEFACTS if name != "fig1f"])
+def test_every_computation_has_parts_of_names_of_their_own(name: str) -> None:
+    artefact = get_artefact(name)
+    assert isinstance(artefact, Computed)
+    names = {}
+    for scale in ("small", "full"):
+        size = artefact.SIZE.of(scale)
+        assert isinstance(size, Size)
+        names[scale] = [part.name for part in artefact.parts(size)]
+        assert len(set(names[scale])) == len(names[scale])
+        assert all(re.fullmatch(r"[\w.-]+", one, re.ASCII) for one in names[scale])
+    assert artefact.SIZE.of("small") != artefact.SIZE.of("full")
 
 
 def test_a_misspelt_artefact_is_named() -> None:
@@ -28,12 +41,6 @@ def test_the_paper_s_ratios() -> None:
     assert set(paper_ratios()) <= set(paper_ratios(0.01))
 
 
-def test_tables_keep_six_digits_and_leave_cells_empty(tmp_path: Path) -> None:
-    rows = [{"a": 1.23456789, "b": np.inf}, {"a": np.float64(0.1), "c": "x"}]
-    with write_table(tmp_path, "t", rows).open(newline="") as file:
-        assert list(csv.reader(file)) == [["a", "b", "c"], ["1.23457", "", ""], ["0.1", "", "x"]]
-
-
 def test_progress_is_one_count_over_all_parts() -> None:
     seen = []
     tally = Tally(lambda done, total: seen.append((done, total)), 7)
@@ -42,6 +49,8 @@ def test_progress_is_one_count_over_all_parts() -> None:
     simulation(2, 2)
     heavier(1, 1)
     assert seen == [(1, 7), (2, 7), (7, 7)]
+    tally.reach(7)
+    assert len(seen) == 3
 
 
 def test_a_comparison_needs_no_warning() -> None:

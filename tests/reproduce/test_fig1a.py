@@ -5,12 +5,13 @@ import numpy as np
 
 from r2mae.reproduce import fig1a
 from r2mae.reproduce.artefact import Tally
+from r2mae.reproduce.runner import run_artefact
 
 
 def test_it_writes_both_panels(tmp_path: Path) -> None:
-    size = fig1a.Size(settings=((20, 100), (40, 20)), repetitions=3)
+    size = fig1a.IsotropicSize(settings=((20, 100), (40, 20)), repetitions=3)
     counted = []
-    files = fig1a.run(tmp_path, size=size, progress=lambda done, total: counted.append((done, total)))
+    files = run_artefact(fig1a, tmp_path, size=size, progress=lambda done, total: counted.append((done, total))).files
     assert [file.name for file in files] == ["fig1a.csv", "fig1a.png", "fig1a.svg"]
     with files[0].open(newline="") as file:
         rows = list(csv.DictReader(file))

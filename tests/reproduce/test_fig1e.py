@@ -5,11 +5,12 @@ import pytest
 
 from r2mae.reproduce import fig1e
 from r2mae.reproduce.artefact import NOISE, Tally
+from r2mae.reproduce.runner import run_artefact
 from r2mae.theory import Rotated, beta_spectrum, direction_risk
 
 
 def test_it_writes_curves_thresholds_and_spectra(tmp_path: Path) -> None:
-    files = fig1e.run(tmp_path, size=fig1e.Size(n=40, d=120, repetitions=3, threshold_n=40))
+    files = run_artefact(fig1e, tmp_path, size=fig1e.SpectraSize(n=40, d=120, repetitions=3, threshold_n=40)).files
     assert [file.name for file in files] == [
         "fig1e.csv", "fig1e-thresholds.csv", "fig1e-spectra.csv", "fig1e.png", "fig1e.svg"
     ]  # fmt: skip
@@ -19,7 +20,7 @@ def test_it_writes_curves_thresholds_and_spectra(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", fig1e.MODELS)
 def test_simulation_follows_the_formula(name: str) -> None:
-    size = fig1e.Size(n=100, d=500, repetitions=10)
+    size = fig1e.SpectraSize(n=100, d=500, repetitions=10)
     rows = [row for row in fig1e.measure(name, fig1e.MODELS[name](500), size, 1, Tally(None, 1)) if row["ratio"] <= 0.6]
     gap = np.array([row["normalised_risk"] - row["formula"] for row in rows])
     assert np.abs(gap).max() < 0.12  # one design

@@ -5,11 +5,12 @@ import pytest
 
 from r2mae.reproduce import fig1g, fig4
 from r2mae.reproduce.artefact import compared
-from r2mae.reproduce.plateau import Size, describe, noisy, plateaus
+from r2mae.reproduce.plateau import PlateauSize, describe, noisy, plateaus
+from r2mae.reproduce.runner import run_artefact
 from r2mae.theory import plateau, risk
 
-SMALL = Size(n=100, d=1000, q=20)
-TINY = Size(n=24, d=200, q=12, seeds=3, repetitions=3)
+SMALL = PlateauSize(n=100, d=1000, q=20)
+TINY = PlateauSize(n=24, d=200, q=12, seeds=3, repetitions=3)
 
 
 def test_plateaus_of_a_curve() -> None:
@@ -27,7 +28,7 @@ def test_a_curve_that_only_rises_has_its_best_first() -> None:
 
 @pytest.mark.parametrize("module", [fig1g, fig4])
 def test_each_figure_writes_what_it_draws(module, tmp_path: Path) -> None:
-    files = module.run(tmp_path, size=TINY)
+    files = run_artefact(module, tmp_path, size=TINY).files
     name = module.__name__.rpartition(".")[2]
     assert {f"{name}.csv", f"{name}-plateaus.csv", f"{name}.png", f"{name}.svg"} <= {file.name for file in files}
     rows = files[0].read_text().splitlines()

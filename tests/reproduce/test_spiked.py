@@ -6,15 +6,16 @@ import pytest
 
 from r2mae.reproduce import fig1b, fig1c, fig1d, fig3
 from r2mae.reproduce.artefact import Tally
-from r2mae.reproduce.spiked import Size, add_corollary, column, magnitude_ratios, measure, select
+from r2mae.reproduce.runner import run_artefact
+from r2mae.reproduce.spiked import SpikedSize, add_corollary, column, magnitude_ratios, measure, select
 
-TINY = Size(n=40, d=120, deltas=(1.0, 10.0), repetitions=3, fresh=4, step=0.05)
+TINY = SpikedSize(n=40, d=120, deltas=(1.0, 10.0), repetitions=3, fresh=4, step=0.05)
 
 
 @pytest.mark.parametrize("module", [fig1b, fig1c, fig1d, fig3])
 def test_each_figure_writes_what_it_draws(module, tmp_path: Path) -> None:
     counted = []
-    files = module.run(tmp_path, size=TINY, progress=lambda done, total: counted.append((done, total)))
+    files = run_artefact(module, tmp_path, size=TINY, progress=lambda done, total: counted.append((done, total))).files
     name = module.__name__.rpartition(".")[2]
     assert {f"{name}.csv", f"{name}.png", f"{name}.svg"} <= {file.name for file in files}
     assert all(file.stat().st_size for file in files)
@@ -22,7 +23,7 @@ def test_each_figure_writes_what_it_draws(module, tmp_path: Path) -> None:
 
 
 def test_formula_corollary_and_simulation_agree() -> None:
-    size = Size(n=100, d=500, repetitions=2, fresh=60, step=0.05)
+    size = SpikedSize(n=100, d=500, repetitions=2, fresh=60, step=0.05)
     rows = measure(size, "uniform", (1.0,), (0.0, 1.0), 1, Tally(None, 1))
     add_corollary(size, rows)
     for cosine in (0.0, 1.0):
@@ -34,7 +35,7 @@ def test_formula_corollary_and_simulation_agree() -> None:
 
 
 def test_the_formula_is_finer_than_the_simulation() -> None:
-    size = Size(n=50, d=100, repetitions=2, fresh=2, step=0.01)
+    size = SpikedSize(n=50, d=100, repetitions=2, fresh=2, step=0.01)
     rows = measure(size, "ones", (1.0,), (0.0, 1.0), 1, Tally(None, 1))
     assert len(rows) == 2 * 98  # from 0.02, where a row is kept
     assert sum("risk" in row for row in rows) == 2 * 19
@@ -57,7 +58,7 @@ def test_the_magnitude_ratio_is_cosine_0_over_cosine_1() -> None:
 
 
 def test_fig3_is_of_the_spike_of_ones(tmp_path: Path) -> None:
-    with fig3.run(tmp_path, size=TINY)[0].open(newline="") as file:
+    with run_artefact(fig3, tmp_path, size=TINY).files[0].open(newline="") as file:
         rows = list(csv.DictReader(file))
     assert {row["v"] for row in rows} == {"ones"}
     assert {float(row["null"]) for row in rows} == {1.0, 2.0, 11.0}

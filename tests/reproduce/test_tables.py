@@ -8,7 +8,9 @@ import pytest
 
 from r2mae.masking.ratios import Uniform
 from r2mae.reproduce import ranges, readings, table5, table9, tables
-from r2mae.reproduce.published import SEEDS, TABLE_5, TABLE_9, Table
+from r2mae.reproduce.artefact import Artefact
+from r2mae.reproduce.published import Printed, Table, published
+from r2mae.reproduce.runner import run_artefact
 
 
 def read(path: Path) -> list[dict[str, str]]:
@@ -16,18 +18,26 @@ def read(path: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-@pytest.mark.parametrize("table", [TABLE_5, TABLE_9])
+@pytest.mark.parametrize("table", [published("table5"), published("table9")])
 def test_published_rows_are_complete(table: Table) -> None:
-    assert set(table.rows) == {"beta", "latent"}
-    for rows in table.rows.values():
-        assert len(rows) == len(SEEDS)
-        assert all(row.best <= row.middle for row in rows)
-        assert all(row.r2mae < row.middle for row in rows)  # the claim that is looked into
+    assert set(table.entries) == {"beta", "latent"}
+    for entries in table.entries.values():
+        assert tuple(entries) == tables.SEEDS
+        assert all(entry.best <= entry.middle for entry in entries.values())
+        assert all(entry.r2mae < entry.middle for entry in entries.values())  # the claim that is looked into
+
+
+def test_published_values_are_those_of_the_paper() -> None:
+    fifth, ninth = published("table5"), published("table9")
+    assert (fifth.low, fifth.middle, fifth.high, fifth.quantile) == (0.5, 0.55, 0.6, 0.0)
+    assert (ninth.low, ninth.middle, ninth.high, ninth.quantile) == (0.4, 0.45, 0.5, 0.1)
+    assert fifth.entries["beta"][12] == Printed(best_ratio=0.53, best=0.606, middle=0.612, r2mae=0.599)
+    assert ninth.entries["latent"][42] == Printed(best_ratio=0.43, best=0.814, middle=0.818, r2mae=0.806)
 
 
 def test_a_cell_measures_what_it_says() -> None:
-    size = tables.Size(n=60, d=150, seeds=(2,), masks=60, pairs=200, step=0.1)
-    cell = tables.measure(TABLE_5, "beta", 2, size)
+    size = tables.TableSize(n=60, d=150, seeds=(2,), masks=60, pairs=200, step=0.1)
+    cell = tables.measure(published("table5"), "beta", 2, size)
     assert cell.best <= cell.middle + 0.05
     assert cell.best_50 <= cell.r2mae_50 + 0.1
     assert cell.gain == pytest.approx(cell.r2mae - cell.middle)
@@ -37,10 +47,10 @@ def test_a_cell_measures_what_it_says() -> None:
 
 
 @pytest.mark.parametrize(("module", "name"), [(table5, "table5"), (table9, "table9")])
-def test_tables_are_written_beside_the_papers_values(tmp_path: Path, module: object, name: str) -> None:
+def test_tables_are_written_beside_the_papers_values(tmp_path: Path, module: Artefact, name: str) -> None:
     calls: list[tuple[int, int]] = []
-    size = tables.Size(n=40, d=80, seeds=(2, 42), masks=50, pairs=50, step=0.25)
-    files = module.run(tmp_path, size=size, progress=lambda *done: calls.append(done))  # type: ignore[attr-defined]
+    size = tables.TableSize(n=40, d=80, seeds=(2, 42), masks=50, pairs=50, step=0.25)
+    files = run_artefact(module, tmp_path, size=size, progress=lambda *done: calls.append(done)).files
     assert {path.name for path in files} == {f"{name}.csv", f"{name}.png", f"{name}.svg"}
     rows = read(tmp_path / f"{name}.csv")
     assert [(row["model"], row["seed"]) for row in rows] == [
@@ -52,8 +62,8 @@ def test_tables_are_written_beside_the_papers_values(tmp_path: Path, module: obj
 
 def test_the_same_number_twice_keeps_rows_of_low_ratio() -> None:
     """The reading that gives the published sign differs from the text's in the formula and in simulation."""
-    size = readings.Size(n=100, d=300, masks=150)
-    found = {row["reading"]: row for row in readings.measure(TABLE_5, "latent", 2, size)}
+    size = readings.ReadingsSize(n=100, d=300, masks=150)
+    found = {row["reading"]: row for row in readings.measure(published("table5"), "latent", 2, size)}
     assert set(found) == {reading.name for reading in readings.READINGS}
     twice, written = found["same number twice"], found["as written"]
     assert twice["formula"] < -0.005 < 0 < written["formula"]
@@ -67,7 +77,7 @@ def test_one_ratio_a_run_gives_all_rows_the_same_ratio() -> None:
 
 
 def test_readings_are_written(tmp_path: Path) -> None:
-    files = readings.run(tmp_path, size=readings.Size(n=40, d=80, seeds=(2,), masks=20))
+    files = run_artefact(readings, tmp_path, size=readings.ReadingsSize(n=40, d=80, seeds=(2,), masks=20)).files
     assert {path.name for path in files} == {"rules.csv", "levels.csv", "rules.png", "rules.svg"}
     rules, levels = read(tmp_path / "rules.csv"), read(tmp_path / "levels.csv")
     assert len(rules) == 4 * len(readings.READINGS)
@@ -75,12 +85,12 @@ def test_readings_are_written(tmp_path: Path) -> None:
 
 
 def test_no_range_beats_the_best_fixed_ratio(tmp_path: Path) -> None:
-    rows = [row for setting in ranges.settings(ranges.Size(40, 120)) for row in ranges.compare(setting)]
+    rows = [row for setting in ranges.settings(ranges.RangesSize(40, 120)) for row in ranges.compare(setting)]
     assert len(rows) > 50
     assert all(row["range"] >= row["best_fixed"] - 1e-3 for row in rows)
     told = ranges.summary(rows)
     assert told["mean"]["better_than_blind_pick"] > 0.5
-    files = ranges.run(tmp_path, size=ranges.Size(24, 120))
+    files = run_artefact(ranges, tmp_path, size=ranges.RangesSize(24, 120)).files
     assert {path.name for path in files} == {"summary.json", "ranges.csv", "width.csv", "ranges.png", "ranges.svg"}
     costs = read(tmp_path / "width.csv")
     assert all(float(row["cost"]) > 0 for row in costs)

@@ -4,13 +4,16 @@ import numpy as np
 
 from r2mae.reproduce import validation
 from r2mae.reproduce.artefact import Tally
+from r2mae.reproduce.runner import run_artefact
 
-TINY = validation.Size(d=60, wide=30, tall=180, repetitions=4, growth=(20, 40), work=160, signals=3)
+TINY = validation.ValidationSize(d=60, wide=30, tall=180, repetitions=4, growth=(20, 40), work=160, signals=3)
 
 
 def test_it_writes_grid_growth_and_slopes(tmp_path: Path) -> None:
     counted = []
-    files = validation.run(tmp_path, size=TINY, progress=lambda done, total: counted.append((done, total)))
+    files = run_artefact(
+        validation, tmp_path, size=TINY, progress=lambda done, total: counted.append((done, total))
+    ).files
     assert [file.name for file in files] == [
         "validation.csv", "validation-growth.csv", "validation-slopes.csv", "validation.png", "validation.svg"
     ]  # fmt: skip
@@ -39,6 +42,6 @@ def test_the_fit_finds_the_power_and_leaves_out_what_is_not_resolved() -> None:
 
 
 def test_the_error_falls_as_the_size_grows() -> None:
-    size = validation.Size(growth=(25, 100), work=10_000, signals=10)
+    size = validation.ValidationSize(growth=(25, 100), work=10_000, signals=10)
     rows = [row for row in validation.growth(size, 1, Tally(None, 1)) if row["case"] == "Beta, ñ = 1.5 d"]
     assert abs(rows[1]["relative"]) < 0.5 * abs(rows[0]["relative"])

@@ -2,6 +2,7 @@
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -10,6 +11,7 @@ from r2mae.errors import UserError
 from r2mae.text import footprint
 from r2mae.text.config import TextConfig
 from r2mae.text.footprint import check_memory, step_bytes
+from r2mae.text.wing import WING
 from r2mae.training import memory
 
 GB = 10**9
@@ -60,6 +62,19 @@ def test_it_is_refused_before_text_is_read(
     monkeypatch.setattr(footprint, "_GPU", tmp_path)
     check_memory(TextConfig(data="x"))
     check_memory(TextConfig(data="x", device="cuda:1"))
+
+
+@pytest.mark.parametrize(
+    ("options", "largest"), [({"scheme": "mdlm"}, 1.0), ({"scheme": "fixed"}, 0.15), ({"high": 0.6}, 0.6), ({}, 0.4)]
+)
+def test_the_largest_ratio_is_the_schemes(
+    options: dict[str, Any], largest: float, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "a.txt").write_text("a few words\n")
+    asked: list[float] = []
+    monkeypatch.setattr(footprint, "check_memory", lambda config, ratio: asked.append(ratio))
+    WING.check(TextConfig(data=str(tmp_path / "a.txt"), **options))
+    assert asked == [largest]
 
 
 def test_free_memory_is_known_on_linux() -> None:

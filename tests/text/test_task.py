@@ -13,9 +13,10 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 from transformers import RobertaForMaskedLM
 
+from r2mae.masking.defaults import RatioDefaults
 from r2mae.masking.keys import Key
 from r2mae.masking.masks import hidden_count
-from r2mae.masking.schemes import RatioDefaults, make_scheme, scheme_names
+from r2mae.masking.schemes import make_scheme, scheme_names, scheme_takes
 from r2mae.text import task as task_module
 from r2mae.text.config import TextConfig
 from r2mae.text.model import MaskedLanguageModel
@@ -233,7 +234,7 @@ def test_training_learns(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("scheme", scheme_names())
 def test_every_scheme_trains(scheme: str, tmp_path: Path) -> None:
-    fit(config(scheme=scheme, steps=4, cl_warmup=1 if "cl" in scheme else None), Wing(), tmp_path)
+    fit(config(scheme=scheme, steps=4, cl_warmup=1 if "cl_warmup" in scheme_takes(scheme) else None), Wing(), tmp_path)
     assert all(np.isfinite(losses(tmp_path)))
 
 

@@ -7,24 +7,24 @@ from r2mae.theory import Covariance, Dense, LowRank, Rotated, from_data, identit
 from r2mae.theory.covariance import haar
 from r2mae.theory.models import plateau
 
-RNG = np.random.default_rng(0)
-
 
 def examples() -> dict[str, Covariance]:
-    own, factor = RNG.uniform(0.5, 2, 30), RNG.standard_normal((30, 4))
+    rng = np.random.default_rng(0)
+    own, factor = rng.uniform(0.5, 2, 30), rng.standard_normal((30, 4))
     return {
-        "rotated": Rotated(RNG.uniform(1, 10, 30), 3),
+        "rotated": Rotated(rng.uniform(1, 10, 30), 3),
         "identity": identity(30),
         "spiked": spiked(5, np.arange(1.0, 31)),
         "lowrank": LowRank(own, factor),
-        "wide": LowRank(np.full(30, 2.0), RNG.standard_normal((30, 40))),
+        "wide": LowRank(np.full(30, 2.0), rng.standard_normal((30, 40))),
         "dense": Dense(LowRank(own, factor).matrix()),
-        "correlation": from_data(RNG.standard_normal((50, 30)), scale=True),
+        "correlation": from_data(rng.standard_normal((50, 30)), scale=True),
     }
 
 
 @pytest.mark.parametrize(("name", "cov"), examples().items())
 def test_the_parts_of_a_covariance_agree(name: str, cov: Covariance) -> None:
+    rng = np.random.default_rng(0)
     sigma = cov.matrix()
     np.testing.assert_allclose(sigma, sigma.T, atol=1e-12)
     values, vectors = cov.eigenvalues, cov.eigenvectors(np.arange(cov.d))
@@ -33,7 +33,7 @@ def test_the_parts_of_a_covariance_agree(name: str, cov: Covariance) -> None:
     np.testing.assert_allclose(vectors * values @ vectors.T, sigma, atol=1e-9)
     np.testing.assert_allclose(cov.eigenvectors(np.array([1, 0])), vectors[:, [1, 0]])
     np.testing.assert_allclose(cov.eigenvectors(np.array([-1])), vectors[:, [-1]])
-    b = RNG.standard_normal((cov.d, 3))
+    b = rng.standard_normal((cov.d, 3))
     np.testing.assert_allclose(cov.apply(b), sigma @ b, atol=1e-10)
     np.testing.assert_allclose(cov.apply(b[:, 0]), sigma @ b[:, 0], atol=1e-10)
     np.testing.assert_allclose(cov.quadratic(b), np.diag(b.T @ sigma @ b))
@@ -56,12 +56,13 @@ def test_sampled_rows_have_the_covariance(name: str, cov: Covariance) -> None:
 
 
 def test_a_common_diagonal_is_seen_only_where_it_is_one() -> None:
+    rng = np.random.default_rng(0)
     assert identity(20).common_diagonal == 1
     assert spiked(5, np.arange(1.0, 21)).common_diagonal is None
     assert LowRank(np.array([1.0, 2.0])).common_diagonal is None
     assert Dense(np.array([[2.0, 1.0], [1.0, 2.0]])).common_diagonal == 2
     assert Dense(np.diag([2.0, 3.0])).common_diagonal is None
-    assert from_data(RNG.standard_normal((9, 20)) * np.arange(1, 21), scale=True).common_diagonal == 1
+    assert from_data(rng.standard_normal((9, 20)) * np.arange(1, 21), scale=True).common_diagonal == 1
 
 
 def test_the_leading_eigenvalue_only_where_it_is_cheap() -> None:
@@ -82,7 +83,8 @@ def test_haar() -> None:
 
 @pytest.mark.parametrize("estimator", ["plain", "ledoit-wolf"])
 def test_from_data(estimator: str) -> None:
-    x = RNG.standard_normal((200, 8)) @ np.diag(np.arange(1.0, 9)) + 100
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((200, 8)) @ np.diag(np.arange(1.0, 9)) + 100
     plain = np.cov(x.T, bias=True)
     found = from_data(x, estimator).matrix()  # type: ignore[arg-type]
     if estimator == "plain":
@@ -101,7 +103,8 @@ def test_from_data(estimator: str) -> None:
 
 def test_a_singular_covariance_is_one() -> None:
     """Fewer rows than features; and single precision, which rounds eigenvalues below zero."""
-    x = RNG.standard_normal((10, 300))
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((10, 300))
     assert from_data(x, "plain").eigenvalues[-1] >= 0
     half = x.T @ x
     assert Dense(half.astype(np.float32)).d == 300

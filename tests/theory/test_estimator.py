@@ -14,9 +14,14 @@ from r2mae.theory.estimator import MaskedRidgeless
 from r2mae.theory.models import identity, uniform_direction
 from r2mae.theory.simulate import simulate
 
-RNG = np.random.default_rng(0)
-X = RNG.standard_normal((60, 8)) + 3
-Y = X @ RNG.standard_normal((8, 2)) + 0.1 * RNG.standard_normal((60, 2)) - 5
+
+def _data() -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((60, 8)) + 3
+    return x, x @ rng.standard_normal((8, 2)) + 0.1 * rng.standard_normal((60, 2)) - 5
+
+
+X, Y = _data()
 
 
 @parametrize_with_checks([MaskedRidgeless(), MaskedRidgeless(Uniform(0.2, 0.9), ridge=0.1, repetitions=3, keep=0.5)])

@@ -37,7 +37,6 @@ from r2mae.theory.ranges import Range
 from theory.brute import ridge_risk, simulate_plainly
 
 pytestmark = pytest.mark.filterwarnings("ignore::r2mae.theory.DominantWarning")  # small sizes are the rule here
-RNG = np.random.default_rng(0)
 P = np.round(np.arange(0.05, 0.96, 0.1), 2)
 PARTS = ("risk", "bias", "variance", "magnitude")
 
@@ -80,8 +79,9 @@ def test_corollary_1_as_d_grows() -> None:
 @pytest.mark.parametrize("n", [40, 600])
 @pytest.mark.parametrize("ratio", [0.2, 0.7, Range(0.3, 0.9)])
 def test_the_forms_of_a_covariance_agree(n: int, ratio: float | Range) -> None:
-    low = LowRank(RNG.uniform(0.5, 2, 90), RNG.standard_normal((90, 3)) / 5)
-    beta = RNG.standard_normal((90, 2))
+    rng = np.random.default_rng(0)
+    low = LowRank(rng.uniform(0.5, 2, 90), rng.standard_normal((90, 3)) / 5)
+    beta = rng.standard_normal((90, 2))
     one, two = risk(low, beta, n, ratio, 0.2), risk(Dense(low.matrix()), beta, n, ratio, 0.2)
     for part in PARTS:
         np.testing.assert_allclose(getattr(one, part), getattr(two, part), rtol=1e-8)
@@ -103,9 +103,10 @@ def test_a_rotated_covariance_and_its_matrix(n: int) -> None:
 @pytest.mark.parametrize("n", [60, 700])
 @pytest.mark.parametrize("kind", ["rotated", "lowrank", "dense"])
 def test_ridge_tends_to_ridgeless(kind: str, n: int) -> None:
+    rng = np.random.default_rng(0)
     cov: Covariance = uniform_spectrum(150, 1) if kind == "rotated" else latent(150, 1, q=5)
     cov = Dense(cov.matrix()) if kind == "dense" else cov
-    beta = RNG.standard_normal(150)
+    beta = rng.standard_normal(150)
     without = risk(cov, beta, n, [0.3, Range(0.4, 0.8)], 0.1)
     for ridge, tolerance in ((1e-2, 3e-3), (1e-4, 3e-5), (1e-8, 1e-8)):
         found = risk(cov, beta, n, [0.3, Range(0.4, 0.8)], 0.1, ridge=ridge)
@@ -117,15 +118,17 @@ def test_ridge_tends_to_ridgeless(kind: str, n: int) -> None:
 @pytest.mark.parametrize("ratio", [Range(0.6, 0.6), Range(0.3, 0.9)])
 @pytest.mark.parametrize("ridge", [3.0, 30.0])
 def test_the_k_equations_of_the_note(n: int, ratio: Range, ridge: float) -> None:
-    cov = LowRank(RNG.uniform(0.5, 2, 25), RNG.standard_normal((25, 3)))
-    beta = RNG.standard_normal(25)
+    rng = np.random.default_rng(0)
+    cov = LowRank(rng.uniform(0.5, 2, 25), rng.standard_normal((25, 3)))
+    beta = rng.standard_normal(25)
     expected = ridge_risk(cov.matrix(), beta, n, ratio.nodes(), 0.3, ridge)
     assert risk(cov, beta, n, ratio, 0.3, ridge=ridge).risk == pytest.approx(expected, rel=1e-6)
 
 
 @pytest.mark.parametrize("n", [100, 1000])
 def test_a_range_of_no_width_is_its_number(n: int) -> None:
-    cov, beta = latent(100, 1, q=4), RNG.standard_normal(100)
+    rng = np.random.default_rng(0)
+    cov, beta = latent(100, 1, q=4), rng.standard_normal(100)
     one, two = risk(cov, beta, n, 0.55, 0.1), risk(cov, beta, n, Uniform(0.55, 0.55), 0.1)
     for part in PARTS:
         assert getattr(one, part) == pytest.approx(float(getattr(two, part)), rel=1e-12)
@@ -133,7 +136,8 @@ def test_a_range_of_no_width_is_its_number(n: int) -> None:
 
 def test_rows_of_a_range_count_by_their_ratio() -> None:
     """Kept rows have the density p: a mixture given as such, with a constant probability, is the same."""
-    cov, beta = latent(100, 1, q=4), RNG.standard_normal(100)
+    rng = np.random.default_rng(0)
+    cov, beta = latent(100, 1, q=4), rng.standard_normal(100)
     mixed = risk(cov, beta, 100, Nodes(np.array([0.2, 0.8]), np.array([0.5, 0.5])))
     by_hand = risk(cov, beta, 100, Nodes(np.array([0.2, 0.8]), np.array([0.2, 0.8])), keep=0.5)
     np.testing.assert_allclose(mixed.risk, by_hand.risk)
@@ -142,7 +146,8 @@ def test_rows_of_a_range_count_by_their_ratio() -> None:
 
 
 def test_ratio_zero_is_the_null() -> None:
-    cov, beta = latent(50, 1, q=4), RNG.standard_normal((50, 2))
+    rng = np.random.default_rng(0)
+    cov, beta = latent(50, 1, q=4), rng.standard_normal((50, 2))
     found = risk(cov, beta, 10, [0.0, 0.5], 0.1)
     np.testing.assert_allclose(found.risk[0], cov.quadratic(beta))
     np.testing.assert_array_equal(found.risk[0], found.null)

@@ -21,8 +21,6 @@ from r2mae.theory.risk import direction_risk
 from r2mae.theory.rows import kept_rows, ratios_of_rows
 from r2mae.theory.simulate import simulate
 
-RNG = np.random.default_rng(0)
-
 
 @dataclass(frozen=True)
 class TwoPoints:
@@ -42,7 +40,8 @@ class Squared(TwoPoints):
 @pytest.mark.parametrize("targets", [(), (3,)])
 @pytest.mark.parametrize("case", ["regular", "repeated", "hidden"])
 def test_minimum_norm_is_the_pseudo_inverse(shape: tuple[int, int], targets: tuple[int, ...], case: str) -> None:
-    x, y = RNG.standard_normal(shape), RNG.standard_normal((shape[0], *targets))
+    rng = np.random.default_rng(0)
+    x, y = rng.standard_normal(shape), rng.standard_normal((shape[0], *targets))
     if case == "repeated":  # dependent rows, or dependent features
         x[:, -1], x[-1] = x[:, 0], x[0]
     if case == "hidden":  # a row and a feature of zeros
@@ -51,7 +50,8 @@ def test_minimum_norm_is_the_pseudo_inverse(shape: tuple[int, int], targets: tup
 
 
 def test_which_gram_matrices_are_singular() -> None:
-    x = RNG.standard_normal((10, 30))
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((10, 30))
     assert Factored(x).regular
     x[3] = 0
     assert Factored(x).regular
@@ -63,7 +63,8 @@ def test_which_gram_matrices_are_singular() -> None:
 @pytest.mark.parametrize("shape", [(20, 50), (50, 20)])
 @pytest.mark.parametrize("ridge", [1e-13, 0.5])  # the first: less than rounding, so singular values are used
 def test_ridge(shape: tuple[int, int], ridge: float) -> None:
-    x, y = RNG.standard_normal(shape), RNG.standard_normal(shape[0])
+    rng = np.random.default_rng(0)
+    x, y = rng.standard_normal(shape), rng.standard_normal(shape[0])
     x[1] = x[0]
     x[:, 1] = x[:, 0]
     exact = np.linalg.pinv(x) @ y if ridge < 1e-9 else np.linalg.solve(x.T @ x + ridge * np.eye(shape[1]), x.T @ y)
@@ -92,7 +93,8 @@ def test_uniform_numbers_are_independent() -> None:
 
 
 def test_masks_of_rows_follow_their_own_ratio_in_any_buffer() -> None:
-    x, u = RNG.standard_normal((40, 999)), Uniforms.draw(40, 999, 3)
+    rng = np.random.default_rng(0)
+    x, u = rng.standard_normal((40, 999)), Uniforms.draw(40, 999, 3)
     ratios, rows, buffer = np.linspace(0, 0.99, 40), np.array([0, 3, 20, 39]), np.full((40, 999), np.nan)
     masked = masked_rows(x, u.entries, ratios, rows, buffer)
     assert np.shares_memory(masked, buffer)

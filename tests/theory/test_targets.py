@@ -19,16 +19,16 @@ from r2mae.theory.targets import Directions, Features, Signals
 from theory.brute import hidden_by_masks
 
 pytestmark = pytest.mark.filterwarnings("ignore::r2mae.theory.DominantWarning")  # small sizes are the rule here
-RNG = np.random.default_rng(0)
 
 
 @pytest.mark.parametrize("kind", ["dense", "lowrank", "correlation"])
 def test_features_are_regressions_on_the_others(kind: str) -> None:
     """N without feature j, from the whole N."""
-    low = LowRank(RNG.uniform(0.5, 2, 12), RNG.standard_normal((12, 2)))
+    rng = np.random.default_rng(0)
+    low = LowRank(rng.uniform(0.5, 2, 12), rng.standard_normal((12, 2)))
     cov: Covariance = low
     if kind != "lowrank":
-        cov = Dense(low.matrix()) if kind == "dense" else from_data(RNG.standard_normal((30, 12)), scale=True)
+        cov = Dense(low.matrix()) if kind == "dense" else from_data(rng.standard_normal((30, 12)), scale=True)
     sigma, dia = cov.matrix(), np.diag(cov.diagonal)
     a, b, c = 0.7, 0.3, 0.2
     found = Features(cov).forms(cov.resolvent(a, b, c), a, b, c)
@@ -79,7 +79,8 @@ def test_directions_are_signals(n: int) -> None:
 
 @pytest.mark.parametrize("ratio", [0.001, 0.3, 0.999])
 def test_hidden_variance_of_independent_features(ratio: float) -> None:
-    own, beta = RNG.uniform(0.5, 3, 40), RNG.standard_normal((40, 2))
+    rng = np.random.default_rng(0)
+    own, beta = rng.uniform(0.5, 3, 40), rng.standard_normal((40, 2))
     for cov in (LowRank(own), Dense(np.diag(own))):
         found = hidden_variance(cov, Signals(cov, beta), ratio)
         np.testing.assert_allclose(found, ratio * (beta**2).T @ own, rtol=1e-10)
@@ -104,9 +105,10 @@ def test_hidden_variance_against_masks(name: str, ratio: float) -> None:
 
 def test_hidden_variance_of_few_dimensions() -> None:
     """What is kept of data of rank 3 tells everything, until fewer than three features are left."""
-    factor = RNG.standard_normal((50, 3))
+    rng = np.random.default_rng(0)
+    factor = rng.standard_normal((50, 3))
     cov = Dense(factor @ factor.T)
-    beta = RNG.standard_normal((50, 1))
+    beta = rng.standard_normal((50, 1))
     null = float(cov.quadratic(beta)[0])
     assert hidden_variance(cov, Signals(cov, beta), 0.9)[0] < 1e-6 * null
     assert hidden_variance(cov, Signals(cov, beta), 0.99)[0] > 0.1 * null

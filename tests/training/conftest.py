@@ -14,8 +14,8 @@ from torch import Tensor, nn
 from r2mae.evaluation.metrics import Metric
 from r2mae.images.batches import ImageBatches
 from r2mae.images.task import PixelTask
+from r2mae.masking.defaults import RatioDefaults
 from r2mae.masking.keys import Key, uniforms
-from r2mae.masking.schemes import RatioDefaults
 from r2mae.training.config import RunConfig
 
 

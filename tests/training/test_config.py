@@ -8,17 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from r2mae.cells.config import CellsConfig
-from r2mae.cells.wing import WING as CELLS
 from r2mae.errors import UserError
 from r2mae.images.config import ImagesConfig
 from r2mae.images.wing import WING
 from r2mae.masking.keys import Key
-from r2mae.masking.ratios import LinearDecay, Uniform, UniformAbove
-from r2mae.masking.schemes import RatioDefaults, scheme_names, scheme_takes
 from r2mae.text.config import TextConfig
-from r2mae.text.wing import WING as TEXT
-from r2mae.training.config import read_config, resolved, scheme_of
+from r2mae.training.config import read_config
 from r2mae.training.folder import RunFolder
+from r2mae.training.scheme_options import scheme_of
 
 
 @pytest.mark.parametrize(
@@ -74,36 +71,6 @@ def test_differences_leave_the_machine_out() -> None:
     assert a.differences(b) == ["lr"]
 
 
-def test_schemes_from_a_configuration() -> None:
-    scheme = scheme_of(ImagesConfig(data="x", sampling="stratified", low=0.3), WING.ratios)
-    assert scheme.ratio == Uniform(0.3, 0.9, sampling="stratified")
-    with pytest.raises(UserError, match=r"'fixed' does not take 'per': leave it out, .*\(mdlm, r2mae\)"):
-        scheme_of(ImagesConfig(data="x", scheme="fixed", per="sample"), WING.ratios)
-    with pytest.raises(UserError, match="did you mean 'dynamic'"):
-        scheme_of(ImagesConfig(data="x", scheme="dynamc"), WING.ratios)
-
-
-def test_own_schedules_reach_the_scheme() -> None:
-    dynamic = scheme_of(ImagesConfig(data="x", scheme="dynamic", decay=0.01), WING.ratios)
-    assert dynamic.ratio == LinearDecay(0.9, 0.5, decay=0.01)
-    above = scheme_of(ImagesConfig(data="x", scheme="r2mae-dynamic", decay=0.01), WING.ratios)
-    assert above.ratio == UniformAbove(LinearDecay(0.9, 0.5, decay=0.01), 0.9)
-    config = ImagesConfig(data="x", scheme="cl", cl_warmup=5, cl_start=10, cl_end=30, cl_iterations=7)
-    curriculum = scheme_of(config, WING.ratios).bind(1000).curriculum
-    assert curriculum is not None
-    assert curriculum.iterations == 7
-    assert [curriculum.frozen(step) for step in (4, 5)] == [True, False]
-    assert [curriculum.multiplier_at(step) for step in (10, 20, 30, 999)] == [1, 0, -1, -1]
-    for name, fields in (
-        ("r2mae", {"decay": 0.1}),
-        ("r2mae", {"cl_warmup": 3}),
-        ("cl-k0", {"cl_start": 3}),  # its multiplier never falls
-        ("r2mae-cl", {"sampling": "stratified"}),
-    ):
-        with pytest.raises(UserError, match=f"the scheme '{name}' does not take '{next(iter(fields))}'"):
-            scheme_of(ImagesConfig(data="x", scheme=name, **fields), WING.ratios)  # type: ignore[arg-type]
-
-
 def test_whole_numbers_of_yaml_are_floats_where_floats_belong() -> None:
     config = ImagesConfig.from_dict({"data": "x", "epochs": 2, "low": 0, "high": 1})
     assert [type(value) for value in (config.epochs, config.low, config.high)] == [float] * 3
@@ -142,54 +109,6 @@ def test_any_bytes_give_a_mapping_or_a_user_error(tmp_path_factory: pytest.TempP
 def test_values_of_the_wrong_type_are_named(fields: dict[str, object], message: str) -> None:
     with pytest.raises(UserError, match=re.escape(message)):
         ImagesConfig.from_dict({"data": "digits", **fields})
-
-
-WINGS = {"images": (ImagesConfig, WING.ratios), "cells": (CellsConfig, CELLS.ratios), "text": (TextConfig, TEXT.ratios)}
-
-
-@pytest.mark.parametrize("scheme", scheme_names())
-@pytest.mark.parametrize("wing", WINGS)
-def test_open_numbers_become_the_wings_and_mean_the_same(wing: str, scheme: str) -> None:
-    kind, ratios = WINGS[wing]
-    open_ = kind(data="x", scheme=scheme)
-    used = resolved(open_, ratios)
-    assert scheme_of(used, ratios) == scheme_of(open_, ratios)
-    for name in ("ratio", "low", "high"):
-        assert (getattr(used, name) is not None) == (name in scheme_takes(scheme))
-    assert (used.cl_iterations is not None) == (scheme_of(used, ratios).curriculum is not None)
-    assert resolved(used, ratios) == used
-    assert kind.from_dict(used.to_dict()) == used
-    assert open_.differences(used, ratios) == used.differences(open_, ratios) == []
-
-
-def test_numbers_of_ones_own_stay() -> None:
-    assert resolved(ImagesConfig(data="x", low=0.3), WING.ratios) == ImagesConfig(data="x", low=0.3, high=0.9)
-    with pytest.raises(UserError, match="does not take 'low'"):
-        resolved(ImagesConfig(data="x", scheme="fixed", low=0.3), WING.ratios)
-
-
-def test_ends_of_the_dynamic_ratio_may_be_its_own() -> None:
-    ratios = RatioDefaults(fixed=0.25, low=0.1, high=0.5, dynamic=(0.6, 0.2), above=(0.4, 0.1))
-    used = resolved(ImagesConfig(data="x", scheme="dynamic"), ratios)
-    assert (used.low, used.high) == (0.2, 0.6)
-    assert scheme_of(used, ratios).ratio == LinearDecay(0.6, 0.2)
-    # A floor that begins below high cannot be said by low and high: they stay open.
-    used = resolved(ImagesConfig(data="x", scheme="r2mae-dynamic"), ratios)
-    assert (used.low, used.high) == (None, None)
-
-
-def test_an_open_number_is_that_of_the_wing_and_no_other(tmp_path: Path) -> None:
-    folder = RunFolder(tmp_path / "old")
-    folder.claim(ImagesConfig(data="digits"), "digits")  # as earlier versions wrote it
-    assert read_config(folder.config_file)["low"] is None
-    folder.check(ImagesConfig(data="digits", low=0.5), WING.ratios)
-    folder.claim(resolved(ImagesConfig(data="digits"), WING.ratios), "digits", WING.ratios)
-    with pytest.raises(UserError, match=r"low is 0\.5 there and 0\.6 here"):
-        folder.check(ImagesConfig(data="digits", low=0.6), WING.ratios)
-    new = RunFolder(tmp_path / "new")
-    new.claim(ImagesConfig(data="digits"), "digits", WING.ratios)
-    assert [read_config(new.config_file)[name] for name in ("ratio", "low", "high")] == [None, 0.5, 0.9]
-    new.check(ImagesConfig(data="digits"), WING.ratios)
 
 
 def test_epochs_without_end_are_refused() -> None:

@@ -13,10 +13,10 @@ import yaml
 
 from r2mae.errors import UserError
 from r2mae.training.checkpoint import read_checkpoint
-from r2mae.training.config import resolved
 from r2mae.training.folder import FolderLock, RunFolder
 from r2mae.training.loop import fit
 from r2mae.training.saving import load_model
+from r2mae.training.scheme_options import resolved
 
 from .conftest import InterruptAt, Interrupted, ToyConfig, ToyWing, equal_bytes
 

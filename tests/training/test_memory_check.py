@@ -18,6 +18,7 @@ from r2mae.training import devices, memory_check
 from r2mae.training.config import RunConfig
 from r2mae.training.loop import fit
 from r2mae.training.memory_check import check_fits_memory, model_bytes
+from r2mae.training.saving import build_described
 
 ARCHITECTURE = {"model": "mlp", "shape": [8, 8, 1], "hidden": 16, "latent": 4, "exact": False}
 
@@ -100,10 +101,33 @@ def test_threads_far_above_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:
         pass
 
 
-def test_a_model_that_looks_at_its_numbers_while_it_is_made_is_let_through() -> None:
-    class Wing(type(WING)):  # type: ignore[misc]
-        def build(self, architecture: dict[str, object]) -> object:
-            [float(value) for value in torch.linspace(0, 0.1, 3)]  # as models with stochastic depth do
-            return super().build(architecture)
+class Looking(type(WING)):  # type: ignore[misc]
+    """Makes models that look at their own numbers while they are made, as those with stochastic depth do."""
 
-    check_fits_memory(ImagesConfig(data="digits"), Wing(), data())
+    def build(self, architecture: dict[str, object]) -> object:
+        [float(value) for value in torch.linspace(0, 0.1, 3)]
+        return super().build(architecture)
+
+
+class Broken(type(WING)):  # type: ignore[misc]
+    """Makes none."""
+
+    def build(self, architecture: dict[str, object]) -> object:
+        raise RuntimeError("another reason")
+
+
+def test_a_model_that_looks_at_its_numbers_while_it_is_made_is_let_through(tmp_path: Path) -> None:
+    assert model_bytes(Looking(), ARCHITECTURE) == 0
+    check_fits_memory(ImagesConfig(data="digits"), Looking(), data())
+    (tmp_path / "model.safetensors").write_bytes(b"")
+    _, model = build_described(Looking(), ARCHITECTURE, tmp_path / "model.json", tmp_path / "model.safetensors")
+    assert isinstance(model, torch.nn.Module)
+
+
+def test_a_model_that_fails_for_another_reason_is_told(tmp_path: Path) -> None:
+    with pytest.raises(RuntimeError, match="another reason"):
+        model_bytes(Broken(), ARCHITECTURE)
+    with pytest.raises(UserError, match=r"no model of these sizes can be made \(another reason\)"):
+        check_fits_memory(ImagesConfig(data="digits"), Broken(), data())
+    with pytest.raises(UserError, match=r"describes no model that can be built \(another reason\)"):
+        build_described(Broken(), ARCHITECTURE, tmp_path / "model.json", tmp_path / "model.safetensors")

@@ -12,9 +12,9 @@ from r2mae.images.wing import WING
 from r2mae.masking.keys import Key
 from r2mae.sweep.run_cell import pretrain
 from r2mae.training import run as module
-from r2mae.training.config import scheme_of
 from r2mae.training.loop import fit
 from r2mae.training.run import Run
+from r2mae.training.scheme_options import scheme_of
 
 from .conftest import ToyConfig, ToyWing
 

@@ -5,8 +5,8 @@ import pytest
 import torch
 
 from r2mae.masking.keys import Key
-from r2mae.training.config import scheme_of
 from r2mae.training.loop import fit
+from r2mae.training.scheme_options import scheme_of
 from r2mae.training.step import Pretraining
 from r2mae.training.validation import masked_losses
 

@@ -155,9 +155,9 @@ def choices(report: Report) -> list[dict[str, Any]]:
         rows.append(_choice(choice, _ratio(ratio), *found))
     one, other = advice.direction_stakes, advice.feature_stakes
     if advice.suggested is not None and one is not None and other is not None:
-        span = f"{_ratio(advice.suggested.low)} to {_ratio(advice.suggested.high)}"
-        rows.append(_choice("one fixed, picked blindly", span, one.blind, other.blind, None))
-        rows.append(_choice("drawn for every row", span, one.drawn, other.drawn, None))
+        drawn_from = held.span(advice.suggested.low, advice.suggested.high)
+        rows.append(_choice("one fixed, picked blindly", drawn_from, one.blind, other.blind, None))
+        rows.append(_choice("drawn for every row", drawn_from, one.drawn, other.drawn, None))
     return rows
 
 
@@ -218,10 +218,9 @@ def _best(advice: Advice) -> list[str]:
     lead, features = advice.directions, advice.features
     own = lead.best_ratio[lead.learnable]
     one, other = lead.ratio_of_lowest(lead.mean), features.ratio_of_lowest(features.weighted)
-    spread = _ratio(own.min()) if own.min() == own.max() else f"{_ratio(own.min())} to {_ratio(own.max())}"
     told = [
-        f"The directions' own best ratios: {spread}; the best fixed ratio for their mean is {_ratio(one)} "
-        f"(normalised risk {_risk(float(np.nanmin(lead.mean)))}, where 1 is predicting zero)."
+        f"The directions' own best ratios: {held.span(own.min(), own.max())}; the best fixed ratio for their mean is "
+        f"{_ratio(one)} (normalised risk {_risk(float(np.nanmin(lead.mean)))}, where 1 is predicting zero)."
     ]
     lowest = float(np.nanmin(features.weighted))
     if lowest < 1 - advice.tolerance:
@@ -237,7 +236,8 @@ def _common_ground(advice: Advice) -> str:
     fine = advice.ratios[advice.within]
     if len(fine):
         gap = bool((np.diff(np.flatnonzero(advice.within)) > 1).any())
-        where = f"from {_ratio(fine[0])} to {_ratio(fine[-1])}" if len(fine) > 1 else f"at {_ratio(fine[0])} only"
+        first, last = _ratio(fine[0]), _ratio(fine[-1])
+        where = f"from {first} to {last}" if first != last else f"at {first} only"
         return (
             f"Every learnable direction is within {advice.tolerance:g} of its own best {where}"
             f"{' (with gaps)' if gap else ''}; at {_ratio(advice.minimax_ratio)} the worst-served one loses least, "
@@ -265,7 +265,7 @@ def _range(advice: Advice) -> list[str]:
     if found.high - found.low < 0.015:
         return [f"That leaves no room for a range: linear regression does best at {_ratio(found.low)}."]
     return [
-        f"Range for masked linear regression: {_ratio(found.low)} to {_ratio(found.high)}, all of whose ratios cost "
+        f"Range for masked linear regression: {held.span(found.low, found.high)}, all of whose ratios cost "
         f"every learnable direction at most {_risk(advice.allowed)}. With a ratio drawn from it for every row the "
         f"directions' mean risk is {_risk(stakes.drawn)}; with one fixed ratio picked blindly from it, "
         f"{_risk(stakes.blind)} on average and {_risk(stakes.blind_worst)} at worst; with the best fixed ratio, "

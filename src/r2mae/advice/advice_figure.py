@@ -8,6 +8,7 @@ from matplotlib.cm import ScalarMappable
 from matplotlib.colors import LinearSegmentedColormap, Normalize
 from matplotlib.figure import Figure
 
+from r2mae.advice.held import span
 from r2mae.report.style import BLUE, GREEN, ORANGE, VERMILION, figure_style
 from r2mae.theory.advise import Advice
 
@@ -81,7 +82,7 @@ def _regret(axes: "Axes", advice: Advice, holds: bool) -> None:
     axes.axhline(advice.tolerance, color="#999999", lw=0.8, ls=":", label=f"tolerance {advice.tolerance:g}")
     if advice.suggested is not None and holds:
         low, high = advice.suggested.low, advice.suggested.high
-        label = f"range for linear regression: {low:.2f} to {high:.2f}"
+        label = f"range for linear regression: {span(low, high)}"
         axes.axvspan(low, high, color=_RANGE, alpha=0.25, lw=0, label=label)
     axes.set_ylim(0, 1)
     axes.grid()

@@ -1,76 +1,140 @@
-"""Single-cell counts (.h5ad) as a matrix."""
+"""Single-cell counts (.h5ad) as a matrix, through the reader of cells, a block of cells at a time."""
 
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from scipy import sparse
+from jaxtyping import Float64, Int64
+from scipy.sparse import csr_matrix
 
 from r2mae.advice.matrix import Matrix, most_variable
+from r2mae.cells.counts import Counts, chunks
+from r2mae.cells.sources import from_file
+from r2mae.cells.stored import opened
 from r2mae.errors import UserError
-from r2mae.images.formats import check_memory, reading
+from r2mae.images.formats import check_memory
 
 
 def read_cells(path: Path, max_features: int) -> Matrix:
     """Read X of an AnnData file; counts are scaled to the median total of a cell and log1p-transformed.
 
     Values that are not counts (not all non-negative integers) are taken as they are. The most variable genes are chosen
-    before the matrix is made dense.
+    before any matrix is made dense.
 
     Raises
     ------
     UserError
         Without anndata, for a broken file, one without X, or one whose cells are all empty.
     """
-    try:
-        import anndata
-    except ModuleNotFoundError:
-        raise UserError(
-            f"{path}: reading .h5ad needs 'anndata', which is not installed: pip install 'r2mae[cells]'"
-        ) from None
-    with reading(path, ".h5ad file"):
-        data = anndata.read_h5ad(path)
-    if data.X is None or not min(data.shape):
-        raise UserError(f"{path}: has no matrix X of cells by genes: expected counts or normalised values there")
-    x = data.X.tocsr() if sparse.issparse(data.X) else sparse.csr_matrix(np.asarray(data.X))
-    names = np.array(data.var_names.astype(str), dtype=object)
-    x = x.astype(np.float64)
-    if not np.isfinite(x.data).all():
-        place = int(np.argmin(np.isfinite(x.data)))
-        row = int(np.searchsorted(x.indptr, place, side="right"))
-        raise UserError(f"{path}: cell {row}, gene {names[x.indices[place]]!r} holds {x.data[place]:g}: repair X")
-    x, notes = _logged(path, x)
-    variance = _variance(x)
+    counts, names = _open(path)
+    values, notes = _logged(path, counts, _survey(path, counts, names))
+    variance = _variance(values)
     varies = int((variance > 0).sum())
     if varies < len(names):
         notes.append(f"{len(names) - varies:,} of {len(names):,} genes never vary and are left out")
     if varies > max_features:
         notes.append(most_variable(max_features, varies))
     top = np.sort(np.argsort(-variance, kind="stable")[: min(max_features, varies)])
-    check_memory(path, x.shape[0] * len(top) * 24, None, "give a smaller --max-features")
-    return Matrix(path.stem, x[:, top].toarray(), tuple(names[top]), tuple(notes))
+    check_memory(path, values.cells * len(top) * 24, None, "give a smaller --max-features")
+    dense = np.concatenate([block[:, top].toarray() for block in values])
+    return Matrix(path.stem, dense, tuple(names[top]), tuple(notes))
 
 
-def _logged(path: Path, x: Any) -> tuple[Any, list[str]]:
+def _open(path: Path) -> tuple[Counts, np.ndarray]:
+    """Find X and the names of its genes; what is stored by rows stays in the file."""
+    try:
+        import anndata  # noqa: F401  (the reader needs it)
+    except ModuleNotFoundError:
+        raise UserError(
+            f"{path}: reading .h5ad needs 'anndata', which is not installed: pip install 'r2mae[cells]'"
+        ) from None
+    nothing = UserError(f"{path}: has no matrix X of cells by genes: expected counts or normalised values there")
+    with opened(path) as store:
+        if "X" not in store:
+            raise nothing
+    found = from_file(path, None, backed=None)
+    if not min(found.counts.shape):
+        raise nothing
+    return found.counts, np.array(found.genes, dtype=object)
+
+
+@dataclass(frozen=True)
+class _Survey:
+    """Total of each cell, and whether all values are non-negative integers."""
+
+    totals: Float64[np.ndarray, " cells"]
+    raw: bool
+
+
+@dataclass(frozen=True, eq=False)
+class _Values:
+    """The cells that are kept, each times its scale, and then log1p where they are counts; read anew by each pass."""
+
+    counts: Counts
+    kept: Int64[np.ndarray, " kept"]
+    scale: Float64[np.ndarray, " cells"]
+    logged: bool
+
+    @property
+    def cells(self) -> int:
+        return len(self.kept)
+
+    def __iter__(self) -> Iterator[csr_matrix]:
+        for first, block in _blocks(self.counts):
+            if self.logged:
+                scale = self.scale[first : first + block.shape[0]]
+                block.data = np.log1p(np.repeat(scale, np.diff(block.indptr)) * block.data)
+            low, high = np.searchsorted(self.kept, (first, first + block.shape[0]))
+            yield block if high - low == block.shape[0] else block[self.kept[low:high] - first]
+
+
+def _blocks(counts: Counts) -> Iterator[tuple[int, csr_matrix]]:
+    for first, block in chunks(counts):
+        made = block.astype(np.float64)
+        made.sum_duplicates()
+        yield first, made
+
+
+def _survey(path: Path, counts: Counts, names: np.ndarray) -> _Survey:
+    totals, raw = np.zeros(counts.shape[0]), True
+    for first, block in _blocks(counts):
+        data = block.data
+        if not np.isfinite(data).all():
+            place = int(np.argmin(np.isfinite(data)))
+            row = first + int(np.searchsorted(block.indptr, place, side="right"))
+            raise UserError(f"{path}: cell {row}, gene {names[block.indices[place]]!r} holds {data[place]:g}: repair X")
+        raw = raw and bool((data >= 0).all() and (data == np.rint(data)).all())
+        totals[first : first + block.shape[0]] = np.asarray(block.sum(axis=1)).ravel()
+    return _Survey(totals, raw)
+
+
+def _logged(path: Path, counts: Counts, survey: _Survey) -> tuple[_Values, list[str]]:
     """Normalise counts; leave other values alone."""
-    if (x.data < 0).any() or (x.data != np.rint(x.data)).any():
-        return x, ["X holds no raw counts and is taken as already normalised"]
-    totals = np.asarray(x.sum(axis=1)).ravel()
+    totals = survey.totals
+    if not survey.raw:
+        notes = ["X holds no raw counts and is taken as already normalised"]
+        return _Values(counts, np.arange(len(totals)), np.ones(len(totals)), logged=False), notes
     full = totals > 0
     if full.sum() < 2:
         raise UserError(f"{path}: fewer than 2 cells have any counts in X")
     notes = ["counts are scaled to the median total of a cell, then log1p"]
     if not full.all():
         notes.append(f"{int((~full).sum()):,} cells without counts are left out")
-        x, totals = x[full], totals[full]
-    x = sparse.diags_array(np.median(totals) / totals).tocsr() @ x
-    x.data = np.log1p(x.data)
-    return x, notes
+    scale = np.median(totals[full]) / np.where(full, totals, 1.0)
+    return _Values(counts, np.flatnonzero(full), scale, logged=True), notes
 
 
-def _variance(x: Any) -> np.ndarray:
+def _variance(values: _Values) -> Float64[np.ndarray, " genes"]:
     """Variance of each column; exactly zero where all entries are equal."""
-    mean = np.asarray(x.mean(axis=0)).ravel()
-    square = np.asarray(x.multiply(x).mean(axis=0)).ravel()
-    still = np.asarray((x.max(axis=0) - x.min(axis=0)).todense()).ravel() == 0
-    return np.where(still, 0.0, np.maximum(square - mean**2, np.finfo(float).tiny))
+    genes = values.counts.shape[1]
+    total, square, low, high = np.zeros(genes), np.zeros(genes), np.full(genes, np.inf), np.full(genes, -np.inf)
+    for block in values:
+        if block.shape[0]:
+            total += np.asarray(block.sum(axis=0)).ravel()
+            square += np.asarray(block.multiply(block).sum(axis=0)).ravel()
+            low = np.minimum(low, block.min(axis=0).toarray().ravel())
+            high = np.maximum(high, block.max(axis=0).toarray().ravel())
+    mean = total / values.cells
+    spread = square / values.cells - mean**2
+    return np.where(low == high, 0.0, np.maximum(spread, np.finfo(float).tiny))

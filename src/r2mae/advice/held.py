@@ -88,7 +88,7 @@ def answer(advice: Advice, shape: Shape) -> str:
         return f"{line}; these data have such features: no ratio for linear regression either."
     if advice.suggested is None:
         return f"{line}; but here no direction can be learned: no ratio for linear regression either."
-    return f"{line}: for linear regression {_span(advice.suggested.low, advice.suggested.high)}."
+    return f"{line}: for linear regression {span(advice.suggested.low, advice.suggested.high)}."
 
 
 def caveat() -> str:
@@ -99,7 +99,7 @@ def caveat() -> str:
         [
             "What is modelled: each row is masked once, the model is linear and without a ridge. A deep autoencoder",
             "sees every row under many masks and is regularised by its training.",
-            f"On {DEEP.name} the advice was {_span(*DEEP.advised)} ({DEEP.rows:,} rows, {DEEP.features} features); an",
+            f"On {DEEP.name} the advice was {span(*DEEP.advised)} ({DEEP.rows:,} rows, {DEEP.features} features); an",
             f"autoencoder trained there had a probe accuracy of {low:.3f} to {high:.3f}, at {first:g} to {last:g} one",
             f"of {DEEP.at_best:.3f} ({DEEP.source}).",
             f"For masked linear regression the advised ratio was within {LINEAR.within:g} of the best measured one and",
@@ -130,5 +130,7 @@ def _plain(value: object) -> object:
     return list(value) if isinstance(value, tuple) else value
 
 
-def _span(low: float, high: float) -> str:
-    return f"{low:.2f} to {high:.2f}"
+def span(low: float, high: float) -> str:
+    """Write a range of ratios; one number where both ends round to the same."""
+    first, last = f"{low:.2f}", f"{high:.2f}"
+    return first if first == last else f"{first} to {last}"

@@ -2,13 +2,22 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, ClassVar, Literal
 
+from r2mae.cells.sets import SEA_AD_DYNAMIC_END
 from r2mae.errors import UserError, nearest
 from r2mae.evaluation.recalibration import measured_in_words
+from r2mae.masking.defaults import HLCA_CURRICULUM, SEA_AD_CURRICULUM, RatioDefaults
 from r2mae.training.config import RunConfig
+from r2mae.training.scheme_options import scheme_of
+
+_HLCA = RatioDefaults(fixed=0.25, low=0.1, high=0.5, curriculum=HLCA_CURRICULUM)
+TIMINGS: Mapping[str, RatioDefaults] = MappingProxyType(
+    {"hlca": _HLCA, "sea-ad": replace(_HLCA, dynamic_end=SEA_AD_DYNAMIC_END, curriculum=SEA_AD_CURRICULUM)}
+)
+"""The numbers of the schemes, with the schedules of the paper's runs; runs older than this choice had HLCA's."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,6 +127,15 @@ class CellsConfig(RunConfig):
     def recalibrates(self) -> bool:
         """Whether embeddings take re-estimated batch statistics."""
         return self.recalibrate != "no"
+
+    @property
+    def idle_fields(self) -> frozenset[str]:
+        """`timing`, where the scheme has no schedule that it would change."""
+        try:
+            first, *others = (scheme_of(self, numbers) for numbers in TIMINGS.values())
+        except UserError:  # a folder of another version may hold what its scheme does not take here
+            return frozenset()
+        return frozenset() if any(other != first for other in others) else frozenset({"timing"})
 
     def measured_in_words(self) -> str:
         """Say which layer scores are of, and which batch statistics they were measured with."""

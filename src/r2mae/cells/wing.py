@@ -1,4 +1,4 @@
-"""The wing `cells`, as the floors above see it. Neither torch nor anndata until data or models are asked for."""
+"""The wing `cells`, as the layers above see it. Neither torch nor anndata until data or models are asked for."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -7,12 +7,12 @@ from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from r2mae.cells.config import CellsConfig
-from r2mae.cells.sets import SEA_AD_DYNAMIC_END, SET_DEFAULTS, SETS
+from r2mae.cells.config import TIMINGS, CellsConfig
+from r2mae.cells.sets import SET_DEFAULTS, SETS
 from r2mae.errors import UserError
 from r2mae.evaluation.metrics import Metric
 from r2mae.evaluation.recalibration import with_as_trained
-from r2mae.masking.schemes import HLCA_CURRICULUM, SEA_AD_CURRICULUM, RatioDefaults
+from r2mae.masking.defaults import RatioDefaults
 
 if TYPE_CHECKING:
     import numpy as np
@@ -33,11 +33,7 @@ class CellsWing:
     name = "cells"
     title = "Single cells: raw counts in .h5ad or .zarr"
     config = CellsConfig
-    ratios = RatioDefaults(fixed=0.25, low=0.1, high=0.5, curriculum=HLCA_CURRICULUM)
-    timings: Mapping[str, RatioDefaults] = {
-        "hlca": ratios,
-        "sea-ad": replace(ratios, dynamic_end=SEA_AD_DYNAMIC_END, curriculum=SEA_AD_CURRICULUM),
-    }
+    ratios = TIMINGS["hlca"]
     presets: Mapping[str, Mapping[str, Any]] = {
         "paper": {"n_hidden": 2000, "n_latent": 1000},
         "small": {"n_hidden": 256, "n_latent": 64},
@@ -49,7 +45,7 @@ class CellsWing:
 
     def ratios_of(self, config: CellsConfig) -> RatioDefaults:
         """Return the numbers of the schemes, with the schedules of the run that `timing` names."""
-        return self.timings[config.timing]
+        return TIMINGS[config.timing]
 
     def metrics_of(self, config: CellsConfig) -> tuple[Metric, ...]:
         """Return the scores of the label columns, then reconstruction; for "both" also those as trained."""

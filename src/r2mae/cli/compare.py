@@ -28,7 +28,7 @@ _OF_ROWS = ("scheme", "seed")
 
 def run(words: Sequence[str]) -> int:
     """Run the command."""
-    from r2mae.compare.rows import DEFAULT_SCHEMES, plan_rows, with_numbers
+    from r2mae.compare.rows import DEFAULT_SCHEMES, per_ratio_schemes, plan_rows, with_numbers
     from r2mae.masking.schemes import scheme_names
 
     subject = read_subject("compare", words)
@@ -44,7 +44,8 @@ def run(words: Sequence[str]) -> int:
         nargs="+",
         type=str,
         default=list(DEFAULT_SCHEMES),
-        help=f"Of: {', '.join(scheme_names())}. `fixed` stands for three rows: the default ratio, low and high.",
+        help=f"Of: {', '.join(scheme_names())}. For three rows (the default ratio, low and high) stands: "
+        f"{', '.join(per_ratio_schemes())}.",
     )
     parser.add_argument("--seeds", nargs="+", type=str, default=["3"], help="How many, or which (two or more numbers).")
     parser.add_argument("--ratios", nargs="+", type=str, help="Fixed ratios to compare, instead of the three.")

@@ -13,10 +13,12 @@ import jsonargparse
 import yaml
 
 from r2mae.errors import UserError, nearest
-from r2mae.masking.schemes import SCHEME_OPTIONS, scheme_names
+from r2mae.masking.schemes import SCHEME_OPTIONS, effective, scheme_names
 from r2mae.registry import WINGS
-from r2mae.training.config import RunConfig, chosen_options, in_words, range_of, read_config
+from r2mae.training.config import RunConfig, in_words, read_config
+from r2mae.training.folder import RunFolder
 from r2mae.training.numbers import ratios_of
+from r2mae.training.scheme_options import OPTION_FIELDS, OWN_OPTIONS, chosen_options
 from r2mae.wings.lookup import defaults_of, get_wing, public_sets, wing_of
 
 if TYPE_CHECKING:
@@ -285,6 +287,8 @@ def add_config(parser: Parser, subject: Subject, *, skip: tuple[str, ...] = (), 
     )
     own = {name: value for name, value in subject.given.items() if name not in more}
     given = _fields_of(kind, {"data": "", **own}, subject.words)
+    # A run's file says all that its run was, even where an older version had no word yet for what a set now brings.
+    own = given if _of_a_run(config_file(subject.words)) else own
     own = {name: value for name, value in own.items() if name not in _numbers_of_another(subject, given, skip)}
     preset = subject.given.get("preset")
     defaults = defaults_of(subject.wing, subject.data, preset if isinstance(preset, str) else None)
@@ -294,6 +298,14 @@ def add_config(parser: Parser, subject: Subject, *, skip: tuple[str, ...] = (), 
     _tell_numbers(parser, subject.wing)
 
 
+def _of_a_run(file: str | None) -> bool:
+    """Return whether a file is the config.yaml of a run folder."""
+    if file is None:
+        return False
+    folder = RunFolder(Path(file).parent)
+    return folder.config_file == Path(file) and folder.environment_file.is_file()
+
+
 def _numbers_of_another(subject: Subject, given: Mapping[str, Any], skip: Sequence[str]) -> list[str]:
     """Return the options that a file holds only because a run of its own scheme used them, where another one runs."""
     scheme = given["scheme"]
@@ -301,7 +313,8 @@ def _numbers_of_another(subject: Subject, given: Mapping[str, Any], skip: Sequen
         return []
     config = subject.wing.config.from_dict({**given, "data": ""})
     chosen = chosen_options(config, ratios_of(subject.wing, config))
-    return [name for name in SCHEME_OPTIONS if name not in chosen]
+    fields = {name if name in SCHEME_OPTIONS else OWN_OPTIONS for name in chosen}
+    return [name for name in OPTION_FIELDS if name not in fields]
 
 
 def _said(words: Sequence[str], option: str) -> str | None:
@@ -318,7 +331,7 @@ def _fields_of(kind: type[RunConfig], own: Mapping[str, Any], words: Sequence[st
     """Return the fields of a file, checked; what is wrong with them names the file."""
     file = config_file(words) or "--config"
     try:
-        return kind.from_dict(own, source=file).to_dict()
+        return {"wing": kind.wing, **dataclasses.asdict(kind.from_dict(own, source=file))}
     except UserError as error:
         told = str(error)
         raise UserError(told if told.startswith(f"{file}: ") else f"{file}: {told}") from None
@@ -330,9 +343,10 @@ def _tell_numbers(parser: Parser, wing: "Wing") -> None:
     whose = "ours: the paper gives none" if numbers.ours else "the paper's"
     ends = {"low": numbers.low, "high": numbers.high}
     told = {"ratio": f"{numbers.fixed:g}", **{name: f"{value:g}" for name, value in ends.items()}}
-    for scheme in ("dynamic", "r2mae-dynamic"):
-        for name, value in range_of(scheme, numbers).items():
-            told[name] += f", of {scheme} {value:g}" if value != ends[name] else ""
+    for scheme in scheme_names():
+        used = effective(scheme, numbers, {}, 1000)
+        for name, usual in ends.items():
+            told[name] += f", of {scheme} {used[name]:g}" if used.get(name, usual) != usual else ""
     for name, said in told.items():
         parser.append(name, f"By default {said} ({whose}).")
     parser.append("cl_iterations", f"By default {numbers.curriculum.iterations}.")

@@ -5,8 +5,8 @@ from pathlib import Path
 
 from r2mae.cli.early import check_run
 from r2mae.cli.parsing import Parser, add_config, describe, example_data, make_config, print_config, read_subject
-from r2mae.training.config import resolved
 from r2mae.training.numbers import ratios_of
+from r2mae.training.scheme_options import resolved
 
 
 def run(words: Sequence[str]) -> int:

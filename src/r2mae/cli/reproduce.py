@@ -3,10 +3,13 @@
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from r2mae.cli.parsing import Parser
 from r2mae.errors import UserError, unknown
+
+if TYPE_CHECKING:
+    from r2mae.reproduce.artefact import Size
 
 _OUT = Path("runs") / "reproduce"
 
@@ -27,7 +30,13 @@ def run(words: Sequence[str]) -> int:
     )
     parser.add_argument("--out", type=str, help=f"Folder, in which each has its own; by default {_OUT}.")
     parser.add_argument(
-        "--jobs", type=int, default=1, help="Threads of the simulations; the numbers do not depend on it."
+        "--jobs",
+        type=int,
+        default=1,
+        help="Threads of simulations, processes of runs; the numbers do not depend on it.",
+    )
+    parser.add_argument(
+        "--again", action="store_true", help="Compute anew what is kept of an earlier call of the same size."
     )
     parser.add_argument(
         "--curve",
@@ -49,38 +58,40 @@ def run(words: Sequence[str]) -> int:
             raise unknown("artefact", name, ARTEFACTS)
     if values["jobs"] < 1:
         raise UserError(f"--jobs must be 1 or more, not {values['jobs']}")
-    own = _options(values["names"], values["curve"])
+    sizes = _sizes(values["names"], values["curve"])
 
     from r2mae.cli.show import counting_bar
+    from r2mae.reproduce.runner import run_artefact
 
     for name in dict.fromkeys(values["names"]):
         artefact = get_artefact(name)
         begun = time.monotonic()
         with counting_bar(name, counted=False) as progress:
-            files = artefact.run(
+            done = run_artefact(
+                artefact,
                 Path(values["out"] or _OUT) / name,
                 scale=values["scale"],
+                size=sizes.get(name),
                 jobs=values["jobs"],
                 progress=progress,
-                **own.get(name, {}),
+                again=values["again"],
             )
-        print(f"{artefact.TITLE} ({time.monotonic() - begun:.0f} s)")
-        for file in files:
+        kept = f", {done.kept} of {done.parts} parts computed before" if done.kept else ""
+        print(f"{artefact.TITLE} ({time.monotonic() - begun:.0f} s{kept})")
+        for file in done.files:
             print(f"  {file}")
     return 0
 
 
-def _options(names: Sequence[str], curve: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """Return what single artefacts are given besides, once it is sure that it is right."""
+def _sizes(names: Sequence[str], curve: Sequence[str]) -> "dict[str, Size]":
+    """Return the sizes that are not named by a scale, once it is sure that they are right."""
     if "fig1f" not in names:
         if curve:
             raise UserError("--curve is of fig1f: r2mae reproduce fig1f --curve FILE.csv")
         return {}
-    from r2mae.reproduce.fig1f import scaled
+    from r2mae.reproduce.fig1f import read
 
-    paths = [Path(word) for word in curve]
-    scaled(paths)
-    return {"fig1f": {"curve": paths}}
+    return {"fig1f": read([Path(word) for word in curve])}
 
 
 def _listing() -> str:

@@ -2,7 +2,6 @@
 
 import json
 import math
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Literal
@@ -14,7 +13,6 @@ from rich.table import Table
 from r2mae.evaluation.metrics import Metric, by_ratio
 from r2mae.files import jsonable
 
-_PAUSE = 10.0  # seconds between lines where there is no terminal for a bar
 _ENDS = ("_donors_low", "_donors_high")
 _SPREAD = "_sd"
 
@@ -55,20 +53,18 @@ def counting_bar(label: str, *, counted: bool = True, transient: bool = False) -
     """
     from rich.progress import Progress
 
-    from r2mae.training.progress import time_columns
+    from r2mae.training.progress import Lines, time_columns
 
-    console, told = Console(stderr=True), time.monotonic()
+    console, lines = Console(stderr=True), Lines()
     columns = time_columns(counted=counted)
     bar = Progress(*columns, console=console, disable=not console.is_terminal, transient=transient)
     task = bar.add_task(label, total=None)
 
     def update(done: int, total: int) -> None:
-        nonlocal told
         if not bar.live.is_started:  # what comes before may have a bar of its own
             bar.start()
         bar.update(task, completed=done, total=total)
-        if bar.disable and time.monotonic() - told > _PAUSE:
-            told = time.monotonic()
+        if bar.disable and lines.due():
             console.print(
                 f"{label}: {done}/{total}" if counted else f"{label}: {done / total:.0%}",
                 soft_wrap=True,

@@ -6,7 +6,7 @@ from typing import Any
 
 from r2mae.compare.finished import comparison_of, finished_cells
 from r2mae.compare.gather import gather
-from r2mae.compare.rows import fixed_label
+from r2mae.compare.rows import default_label
 from r2mae.errors import UserError
 from r2mae.report.comparison import Comparison
 from r2mae.training.folder import read_json
@@ -33,7 +33,7 @@ def gather_again(out: Path) -> Comparison:
     cells = finished_cells(out, wing, base, labels)
     if not any(not cell.row.baseline for cell in cells):
         raise UserError(f"nothing in {out} is finished: repeat the command of the comparison, and it goes on")
-    usual = {"default_fixed_label": before.get("default_fixed_label") or fixed_label(ratios_of(wing, base).fixed)}
+    usual = {"default_fixed_label": before.get("default_fixed_label") or default_label(base, ratios_of(wing, base))}
     try:
         return gather(cells, wing, base, extra=usual)
     except UserError as error:

@@ -9,7 +9,7 @@ from rich.console import Console
 
 from r2mae.compare.finished import agree, finished_cells, shared_fields
 from r2mae.compare.gather import gather
-from r2mae.compare.rows import baseline_rows, fixed_label, plan_rows
+from r2mae.compare.rows import baseline_rows, default_label, plan_rows
 from r2mae.errors import UserError
 from r2mae.files import UNFINISHED, write_json
 from r2mae.report.comparison import Comparison
@@ -79,7 +79,7 @@ def compare(
         agree([*beside, *cells], wing)
         write_json(out / "compare.json", shared)
         run_missing(cells, wing, runner, console=console)
-        labels = {"default_fixed_label": fixed_label(ratios_of(wing, base).fixed if base.ratio is None else base.ratio)}
+        labels = {"default_fixed_label": default_label(base, ratios_of(wing, base))}
         everything = finished_cells(out, wing, base, [row.label for row in rows])
         return gather(everything, wing, base, extra=labels)
 

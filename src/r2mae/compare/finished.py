@@ -9,14 +9,15 @@ from typing import Any
 
 from r2mae.compare.rows import baseline_rows, row_of
 from r2mae.errors import UserError
-from r2mae.masking.schemes import SCHEME_OPTIONS, scheme_names
+from r2mae.masking.schemes import scheme_names
 from r2mae.sweep.cells import Cell
-from r2mae.training.config import MACHINE_FIELDS, RunConfig, used_fields
+from r2mae.training.config import MACHINE_FIELDS, RunConfig
 from r2mae.training.folder import RunFolder, read_json
 from r2mae.training.numbers import ratios_of
+from r2mae.training.scheme_options import OPTION_FIELDS, as_used
 from r2mae.wings.contract import Wing
 
-_OF_ROWS = {"scheme", "seed", "preset", *SCHEME_OPTIONS}
+_OF_ROWS = {"scheme", "seed", "preset", *OPTION_FIELDS}
 
 
 def shared_fields(base: RunConfig) -> dict[str, Any]:
@@ -73,9 +74,9 @@ def agree(cells: Sequence[Cell], wing: Wing) -> None:
     known: dict[str, Cell] = {}
     for cell in cells:
         other = known.setdefault(cell.row.label, cell)
-        mine, theirs = (used_fields(one.config, ratios_of(wing, one.config)) for one in (cell, other))
-        for option in () if cell.row.baseline else SCHEME_OPTIONS:
-            here, there = mine[option], theirs[option]
+        mine, theirs = (as_used(one.config, ratios_of(wing, one.config)) for one in (cell, other))
+        for option in () if cell.row.baseline else OPTION_FIELDS:
+            here, there = getattr(mine, option), getattr(theirs, option)
             if here != there:
                 raise UserError(
                     f"{other.folder} ran with {option} {there!r}, and the seed {cell.seed} of {cell.row.label!r} has "
@@ -105,7 +106,7 @@ def _cell(folder: Path, wing: Wing, base: RunConfig, *, told: bool) -> Cell | No
         return None
     mine, theirs = shared_fields(config), shared_fields(base)
     for name, value in theirs.items():
-        if mine[name] != value:
+        if mine[name] != value and name not in config.idle_fields:
             raise UserError(
                 f"{folder} is no run of this comparison ({name} is {mine[name]!r} there and {value!r} in "
                 f"{folder.parents[2] / 'compare.json'}): move it away"

@@ -7,15 +7,14 @@ from pathlib import Path
 from typing import Any
 
 from r2mae.compare.finished import shared_fields
-from r2mae.masking.ratios import LinearDecay, UniformAbove
-from r2mae.masking.schemes import scheme_takes
 from r2mae.report.comparison import Comparison, Reconstructions
 from r2mae.sweep.cells import Cell
 from r2mae.sweep.gather import curves_of, in_order, metrics_of, table_of
-from r2mae.training.config import RunConfig, chosen_options, scheme_of
+from r2mae.training.config import RunConfig
 from r2mae.training.folder import RunFolder, environment, read_json
 from r2mae.training.numbers import ratios_of
 from r2mae.training.saving import load_model
+from r2mae.training.scheme_options import chosen_options, effective_options, kind_of
 from r2mae.wings.contract import Wing
 
 
@@ -65,28 +64,12 @@ def _rows(trained: Sequence[Cell], wing: Wing) -> dict[str, dict[str, Any]]:
 
 
 def _used(cell: Cell, wing: Wing) -> dict[str, Any]:
-    config, takes = cell.row.config, scheme_takes(cell.row.config.scheme)
-    numbers = ratios_of(wing, config)
+    config = cell.row.config
+    numbers, kind = ratios_of(wing, config), kind_of(config.scheme)
     steps = read_json(RunFolder(cell.folder).model_file).get("steps")
-    scheme = scheme_of(config, numbers).bind(steps if isinstance(steps, int) else config.steps or 1000)
-    used: dict[str, Any] = {name: getattr(config, name) for name in takes}
-    used |= {name: getattr(numbers, name) for name in ("low", "high") if used.get(name, 0) is None}
-    if "ratio" in takes and config.ratio is None:
-        used["ratio"] = numbers.fixed
-    ratio, curriculum = scheme.ratio, scheme.curriculum
-    falling = ratio.floor if isinstance(ratio, UniformAbove) else ratio
-    if isinstance(falling, LinearDecay):
-        high = ratio.high if isinstance(ratio, UniformAbove) else falling.high
-        used |= {"low": falling.low, "high": high, "decay": falling.rate}
-    if curriculum is not None and curriculum.total_steps is not None:
-        shares = {"cl_warmup": curriculum.warmup, "cl_start": curriculum.start, "cl_end": curriculum.end}
-        used |= {
-            name: round(share * curriculum.total_steps)
-            for name, share in shares.items()
-            if name in used and used[name] is None
-        }
-        used |= {"cl_iterations": curriculum.iterations}
-    given = [name for name in chosen_options(config, numbers) if (config.scheme, name) != ("fixed", "ratio")]
+    used = effective_options(config, numbers, steps if isinstance(steps, int) else None)
+    # The ratio of a row at a fixed ratio is in its label.
+    given = [name for name in chosen_options(config, numbers) if not (kind.per_ratio and name == "ratio")]
     return {"scheme": config.scheme, **used, "given": given}
 
 

@@ -1,18 +1,19 @@
-"""The rows of a comparison: masking schemes, with every fixed ratio a row of its own."""
+"""The rows of a comparison: masking schemes, of which some stand for a row at each fixed ratio."""
 
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 from r2mae.errors import UserError
-from r2mae.masking.schemes import SCHEME_OPTIONS, RatioDefaults, Scheme, not_taken, scheme_takes
+from r2mae.masking.defaults import RatioDefaults
+from r2mae.masking.schemes import Scheme, not_taken, scheme_kind, scheme_names
 from r2mae.report.comparison import BASELINE
 from r2mae.sweep.cells import Row
-from r2mae.training.config import SCHEME_DEFAULTS, RunConfig, given_options, scheme_of
+from r2mae.training.config import RunConfig
+from r2mae.training.scheme_options import for_scheme, given_options, kind_of, scheme_of
 
 DEFAULT_SCHEMES = ("fixed", "dynamic", "mdlm", "r2mae", "cl", "r2mae-cl")
-_SPREAD = ("ratio", "low", "high")  # the scheme "fixed" stands for a row at each of them
+_SPREAD = ("ratio", "low", "high")  # a scheme of fixed ratios stands for a row at each of them
 
 
 def plan_rows(
@@ -27,7 +28,7 @@ def plan_rows(
     defaults : RatioDefaults
         The wing's numbers.
     schemes : sequence of str
-        Registered names; "fixed" stands for one row per fixed ratio.
+        Registered names; "fixed" stands for one row per fixed ratio, as does every scheme that says so.
     ratios : sequence of float, optional
         The fixed ratios; by default low, the default ratio, and high.
 
@@ -38,8 +39,8 @@ def plan_rows(
     """
     if len(set(schemes)) < len(schemes):
         raise UserError(f"a scheme is named twice: {' '.join(schemes)}")
-    if ratios is not None and "fixed" not in schemes:
-        raise UserError("ratios are for the scheme 'fixed': add it to --schemes")
+    if ratios is not None and not any(kind_of(name).per_ratio for name in schemes):
+        raise UserError(f"ratios are for the scheme {' or '.join(map(repr, per_ratio_schemes()))}: add it to --schemes")
     taken = {option for name in schemes for option in _takes(name, ratios)}
     for option in given_options(base):
         if option not in taken:
@@ -48,12 +49,12 @@ def plan_rows(
             raise UserError(not_taken(option, schemes))
     rows = []
     for name in schemes:
-        if name == "fixed":
+        if kind_of(name).per_ratio:
             ends = (defaults.low if base.low is None else base.low, defaults.high if base.high is None else base.high)
             middle = defaults.fixed if base.ratio is None else base.ratio
             # A range may reach 0 or 1; a fixed ratio there would hide nothing or everything.
             chosen = ratios or [middle, *(end for end in ends if 0 < end < 1)]
-            rows += [_row(base, defaults, "fixed", ratio) for ratio in sorted(set(chosen))]
+            rows += [_row(base, defaults, name, ratio) for ratio in sorted(set(chosen))]
         else:
             rows.append(_row(base, defaults, name, base.ratio))
     return rows
@@ -71,7 +72,7 @@ def with_numbers(
     def meant(planned: Sequence[Row]) -> list[tuple[str, Scheme]]:
         return [(row.label, scheme_of(row.config, defaults)) for row in planned]
 
-    takers = {number for name in schemes if name != "fixed" or ratios is None for number in _takes(name, ratios)}
+    takers = {number for name in schemes for number in _takes(name, ratios)}
     for number, value in (("ratio", defaults.fixed), ("low", defaults.low), ("high", defaults.high)):
         if number in takers and getattr(base, number) is None:
             filled = replace(base, **{number: value})  # type: ignore[arg-type]
@@ -97,9 +98,19 @@ def baseline_rows(base: RunConfig, names: Sequence[str], rows: Sequence[Row]) ->
     return [Row(name, base, nothing, baseline=True) for name in names]
 
 
-def fixed_label(ratio: float) -> str:
-    """Return the label of a fixed ratio's row."""
-    return f"fixed {ratio:.2f}" if round(ratio, 2) == ratio else f"fixed {ratio:g}"
+def per_ratio_schemes() -> list[str]:
+    """Return the schemes that stand for a row at each fixed ratio."""
+    return [name for name in scheme_names() if scheme_kind(name).per_ratio]
+
+
+def ratio_label(name: str, ratio: float) -> str:
+    """Return the label of a row at a fixed ratio."""
+    return f"{name} {ratio:.2f}" if round(ratio, 2) == ratio else f"{name} {ratio:g}"
+
+
+def default_label(config: RunConfig, defaults: RatioDefaults) -> str:
+    """Return the label of the row at the default fixed ratio, whether or not it is in the comparison."""
+    return ratio_label(per_ratio_schemes()[0], defaults.fixed if config.ratio is None else config.ratio)
 
 
 def row_of(config: RunConfig, defaults: RatioDefaults) -> Row:
@@ -108,34 +119,16 @@ def row_of(config: RunConfig, defaults: RatioDefaults) -> Row:
 
 
 def _row(base: RunConfig, defaults: RatioDefaults, name: str, ratio: float | None) -> Row:
-    takes = scheme_takes(name)
-    own: dict[str, Any] = {
-        option: getattr(base, option) if option in takes else SCHEME_DEFAULTS[option] for option in SCHEME_OPTIONS
-    } | {"ratio": ratio if "ratio" in takes else None}
-    config = replace(base, scheme=name, **own)
-    ends = scheme_of(config, defaults).ratio.bind(base.steps or 1000)
-    p, _ = ends.nodes()
-    low, high = _ends(config, defaults, float(p.min()), float(p.max()))
-    single = name == "fixed"
-    values = {"scheme": name, "ratio": float(p[0]) if single else math.nan, "low": low, "high": high}
-    return Row(fixed_label(p[0]) if single else name, config, values)
+    config, kind = for_scheme(replace(base, ratio=ratio), name), kind_of(name)
+    low, high = scheme_of(config, defaults).bind(config.steps or 1000).ends
+    values = {"scheme": name, "ratio": low if kind.per_ratio else math.nan, "low": low, "high": high}
+    return Row(ratio_label(name, low) if kind.per_ratio else name, config, values)
 
 
 def _takes(name: str, ratios: Sequence[float] | None) -> tuple[str, ...]:
     """Return the options that the rows of a scheme depend on; low and high are fixed ratios unless others are named."""
-    try:
-        takes = scheme_takes(name)
-        return takes if name != "fixed" else () if ratios else _SPREAD
-    except ValueError as error:
-        raise UserError(str(error)) from None
-
-
-def _ends(config: RunConfig, defaults: RatioDefaults, first: float, last: float) -> tuple[float, float]:
-    """Gauss nodes lie inside the range: report its ends."""
-    if config.scheme == "mdlm":
-        return 0.0, 1.0
-    if first == last:
-        return first, last
-    low = defaults.low if config.low is None else config.low
-    high = defaults.high if config.high is None else config.high
-    return min(low, first), max(high, last)
+    kind = kind_of(name)
+    if not kind.per_ratio:
+        return kind.options
+    others = tuple(option for option in kind.options if option not in _SPREAD)
+    return others if ratios else (*_SPREAD, *others)

@@ -75,7 +75,10 @@ def read_folder(
         parts = [_scan(part) for part in _parts(path)]
     for part in parts:
         if not part.files:
-            raise UserError(f"{part.path}: holds no images ({', '.join(SUFFIXES)}), neither directly nor in folders")
+            remedy = "put some there, or name another folder" if part is parts[0] else "put some there, or remove it"
+            raise UserError(
+                f"{part.path}: holds no images ({', '.join(SUFFIXES)}), neither directly nor in folders: {remedy}"
+            )
     files = [file for part in parts for file in part.files]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of PIL about odd metadata; whatever decodes is taken

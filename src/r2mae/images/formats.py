@@ -221,7 +221,7 @@ def _read_idx(path: Path, ndim: int, content: str, max_bytes: int | None) -> np.
             shape = tuple(int(size) for size in np.frombuffer(sizes, ">u4"))
             expected = math.prod(shape)
             if not expected:
-                raise UserError(f"{path}: holds no {content} (shape {shape})")
+                raise UserError(f"{path}: holds no {content} (shape {shape}): fetch or export it again")
             check_memory(path, expected, max_bytes, "check that it is the right file")
             data = _take(stream, expected + 1)  # one more, to see the end and so gzip's own checksum
     _same_size(path, shape, expected, len(data))
@@ -245,8 +245,10 @@ def _npy_header(stream: Stream, path: Path) -> _Header:
     return header
 
 
-def member(archive: zipfile.ZipFile, path: Path, name: str, max_bytes: int | None) -> tuple[np.ndarray, _Header]:
-    """Read an array of a .npz, never more than its header declares."""
+def member(
+    archive: zipfile.ZipFile, path: Path, name: str, max_bytes: int | None, if_empty: str
+) -> tuple[np.ndarray, _Header]:
+    """Read an array of a .npz, never more than its header declares; `if_empty` says what to do about one of no size."""
     info = archive.getinfo(f"{name}.npy")
     check_memory(path, info.file_size, max_bytes, MAP_INSTEAD)
     with archive.open(info) as stream:
@@ -256,7 +258,7 @@ def member(archive: zipfile.ZipFile, path: Path, name: str, max_bytes: int | Non
         data = _take(stream, header.size + 1)  # one more, to see the end and so the archive's checksum
     _same_size(path, header.shape, header.size, len(data))
     if not header.size:
-        raise UserError(f"{path}: `{name}` is empty (shape {header.shape})")
+        raise UserError(f"{path}: `{name}` is empty (shape {header.shape}): {if_empty}")
     flat = np.frombuffer(data, _bytes_of_bool(header.dtype))
     return flat.reshape(header.shape, order="F" if header.fortran else "C"), header
 
@@ -273,7 +275,7 @@ def image_shape(path: Path, header: _Header) -> tuple[int, int, int, int]:
             f"{path}: has shape {shape}, expected N x H x W or N x H x W x C with 1 or 3 channels: {remedy}"
         )
     if not math.prod(shape):
-        raise UserError(f"{path}: holds no images (shape {shape})")
+        raise UserError(f"{path}: holds no images (shape {shape}): save it again with some")
     return shape[0], shape[1], shape[2], shape[3] if len(shape) == 4 else 1
 
 

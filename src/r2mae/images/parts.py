@@ -24,7 +24,10 @@ NPZ_PARTS = (
     (("images", "labels"), ("train_images", "train_labels"), ("x_train", "y_train"), ("X_train", "y_train")),
     (("test_images", "test_labels"), ("x_test", "y_test"), ("X_test", "y_test"), ("val_images", "val_labels")),
 )
-"""Arrays of a .npz with the images and labels of all or training, and of test; of each line the first that is there."""
+"""Arrays of a .npz with the images and labels of all or training, and of test; of each line the first that is there.
+
+The two names of a pair go together: labels of one pair are never read for the images of another.
+"""
 
 
 def read_npz(path: str | Path, *, max_bytes: int | None = None) -> tuple[Labelled, Labelled | None]:
@@ -41,18 +44,22 @@ def read_npz(path: str | Path, *, max_bytes: int | None = None) -> tuple[Labelle
     Raises
     ------
     UserError
-        As :func:`read_npy`; no `images`; labels of another length or type, or negative; labels without their images; a
-        test part that does not go with the training part (:func:`official_parts`); a broken archive, or one that
-        unpacks to more than `max_bytes`.
+        As :func:`read_npy`; no `images`; labels of another length or type, or negative; labels without their images,
+        or beside images of another pair of names; a test part that is empty or does not go with the training part
+        (:func:`official_parts`); a broken archive, or one that unpacks to more than `max_bytes`.
     """
     path = Path(path)
     with reading(path, ".npz file"), zipfile.ZipFile(path) as archive:
         names = [name.removesuffix(".npy") for name in archive.namelist()]
         pairs = _npz_pairs(path, names)
-        wanted = [name for pair in pairs for name in pair if name in names]
-        size = sum(archive.getinfo(f"{name}.npy").file_size for name in wanted)
+        there = [[name for name in pair if name in names] for pair in pairs]
+        size = sum(archive.getinfo(f"{name}.npy").file_size for part in there for name in part)
         check_memory(path, size, max_bytes, MAP_INSTEAD)
-        members = {name: member(archive, path, name, max_bytes) for name in wanted}
+        members = {
+            name: member(archive, path, name, max_bytes, _fill(part, number))
+            for number, part in enumerate(there)
+            for name in part
+        }
     shapes = [image_shape(path, members[images][1]) for images, _ in pairs]
     types = [members[images][1].dtype for images, _ in pairs]
     size = sum(math.prod(shape) * result_type(dtype).itemsize for shape, dtype in zip(shapes, types, strict=True))
@@ -116,19 +123,32 @@ def _size(part: Labelled) -> str:
     return " x ".join(map(str, part.images.shape[1:]))
 
 
+def _fill(part: Sequence[str], number: int) -> str:
+    """Say what to do about an empty array of the first part, which has to be there, or of the second."""
+    remedy = "save it again with a row for each image"
+    return f"{remedy}, or leave {' and '.join(f'`{name}`' for name in part)} out" if number else remedy
+
+
 def _npz_pairs(path: Path, names: Sequence[str]) -> list[tuple[str, str]]:
     """Find the names of images and labels of the parts that are there: all images, or training and test part."""
     pairs = []
     for part in NPZ_PARTS:
         known = next((pair for pair in part if pair[0] in names), None)
-        if known is None and (alone := next((labels for _, labels in part if labels in names), None)):
-            images = next(images for images, labels in part if labels == alone)
-            raise UserError(f"{path}: has `{alone}` without its images: add the array `{images}`")
+        stray = next((labels for _, labels in part if labels in names), None)
+        if known is None and stray is not None:
+            images = next(images for images, labels in part if labels == stray)
+            raise UserError(f"{path}: has `{stray}` without its images: add the array `{images}`")
         if known is None and part is NPZ_PARTS[0]:
             found = ", ".join(names[:10]) or "nothing"
             raise UserError(
                 f"{path}: has no array `images` (found: {found}): save it by "
                 "np.savez_compressed(path, images=..., labels=...)"
+            )
+        if known is not None and stray is not None and known[1] not in names:
+            owners = " or ".join(f"`{images}`" for images, labels in part if labels == stray)
+            raise UserError(
+                f"{path}: the labels `{stray}` go with {owners}, and the images are `{known[0]}`, which go with "
+                f"`{known[1]}`: rename one of the two, or leave one out"
             )
         pairs += [] if known is None else [known]
     return pairs

@@ -1,4 +1,4 @@
-"""The wing `images`, as the floors above see it. No torch until data or models are asked for."""
+"""The wing `images`, as the layers above see it. No torch until data or models are asked for."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -14,7 +14,7 @@ from r2mae.evaluation.recalibration import with_as_trained
 from r2mae.files import write_arrays
 from r2mae.images.config import ImagesConfig
 from r2mae.images.sets import SETS
-from r2mae.masking.schemes import HLCA_CURRICULUM, RatioDefaults
+from r2mae.masking.defaults import HLCA_CURRICULUM, RatioDefaults
 
 if TYPE_CHECKING:
     from torch import nn

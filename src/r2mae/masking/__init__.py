@@ -5,19 +5,18 @@ Ratios, keys and schemes come without torch; the mask functions and curricula br
 
 from typing import TYPE_CHECKING
 
+import r2mae.masking.builtin_schemes  # noqa: F401 (registers the schemes of the paper)
 from r2mae.lazy import lazily
+from r2mae.masking.defaults import DNA_CURRICULUM, HLCA_CURRICULUM, SEA_AD_CURRICULUM, CurriculumDefaults, RatioDefaults
 from r2mae.masking.keys import Key, permutation, uniforms
-from r2mae.masking.ratios import Fixed, Grid, LinearDecay, Ratio, Uniform, UniformAbove, as_ratio, draw
+from r2mae.masking.ratios import Fixed, Grid, LinearDecay, Ratio, Uniform, UniformAbove, as_ratio, draw, ends_of
 from r2mae.masking.schemes import (
-    DNA_CURRICULUM,
-    HLCA_CURRICULUM,
-    SEA_AD_CURRICULUM,
     Curriculum,
-    CurriculumDefaults,
-    RatioDefaults,
     Scheme,
+    SchemeKind,
     make_scheme,
     register,
+    scheme_kind,
     scheme_names,
     scheme_summary,
     scheme_takes,
@@ -48,6 +47,7 @@ __all__ = [
     "Ratio",
     "RatioDefaults",
     "Scheme",
+    "SchemeKind",
     "Uniform",
     "UniformAbove",
     "UnitWeights",
@@ -56,12 +56,14 @@ __all__ = [
     "corrupt_tokens",
     "draw",
     "element_mask",
+    "ends_of",
     "hidden_count",
     "make_scheme",
     "patch_mask",
     "permutation",
     "register",
     "scale_gradient",
+    "scheme_kind",
     "scheme_names",
     "scheme_summary",
     "scheme_takes",

@@ -7,7 +7,7 @@ of one optimiser step, and ``nodes()`` is a quadrature of its distribution over 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, Protocol, runtime_checkable
+from typing import ClassVar, Literal, Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Float
@@ -42,6 +42,7 @@ class Fixed:
         Fraction hidden, strictly between 0 and 1.
     """
 
+    scheduled: ClassVar[bool] = False
     value: float
 
     def __post_init__(self) -> None:
@@ -109,6 +110,16 @@ class Uniform:
             u = (permutation(key.fold("strata", block), self.strata)[place] + u) / self.strata
         return float(self.low + (self.high - self.low) * u)
 
+    @property
+    def scheduled(self) -> bool:
+        """Whether the ratio is a matter of the step."""
+        return self.sampling == "stratified"
+
+    @property
+    def ends(self) -> tuple[float, float]:
+        """low and high."""
+        return float(self.low), float(self.high)
+
     def quantile(self, u: Float[np.ndarray, "*n"]) -> Float[np.ndarray, "*n"]:
         """Return the ratios that uniform numbers stand for."""
         return np.asarray(self.low + (self.high - self.low) * u)
@@ -164,6 +175,11 @@ class LinearDecay:
             raise ValueError("a schedule needs the number of steps: call bind(total_steps) first")
         return (self.high - self.low) / (self.high * max(self.end * (self.total_steps - 1), 1))
 
+    @property
+    def ends(self) -> tuple[float, float]:
+        """ρ_min and ρ_max, whether or not a decay of one's own gets so far."""
+        return (float(self.high if self.decay == 0 else self.low), float(self.high))
+
     def nodes(self) -> Nodes:
         """Return the ratios that a run spends its steps at: the falling part, and the floor once reached."""
         if self.decay is None:
@@ -210,6 +226,16 @@ class UniformAbove:
         floor = self.floor(step, key)
         return float(floor + (self.high - floor) * key.fold(step).uniform())
 
+    @property
+    def rate(self) -> float:
+        """λ of the floor per optimiser step."""
+        return self.floor.rate
+
+    @property
+    def ends(self) -> tuple[float, float]:
+        """The lowest floor, and high."""
+        return self.floor.ends[0], float(self.high)
+
     def nodes(self) -> Nodes:
         """Return the product quadrature over the schedule and the range above it."""
         floors, outer = self.floor.nodes()
@@ -227,6 +253,7 @@ class Grid:
         Ratios in increasing order.
     """
 
+    scheduled: ClassVar[bool] = False
     values: tuple[float, ...]
 
     def __post_init__(self) -> None:
@@ -280,6 +307,25 @@ def draw(ratio: Ratio, step: int, key: Key, rows: int) -> float | Float[np.ndarr
     if isinstance(ratio, Uniform) and ratio.per == "sample":
         return ratio.low + (ratio.high - ratio.low) * uniforms(key.fold(step), rows)
     return ratio(step, key)
+
+
+def ends_of(ratio: Ratio) -> tuple[float, float]:
+    """Return the lowest and the highest ratio, as tables show them.
+
+    The nodes of a quadrature lie inside a range. A ratio with a range therefore has a property `ends`; of one without,
+    they are the lowest and the highest node.
+    """
+    ends = getattr(ratio, "ends", None)
+    if ends is None:
+        nodes, _ = ratio.nodes()
+        ends = (nodes.min(), nodes.max())
+    low, high = ends
+    return float(low), float(high)
+
+
+def is_scheduled(ratio: Ratio) -> bool:
+    """Return whether a ratio is a matter of the step, not of its draw alone; of one that does not say, it may be."""
+    return bool(getattr(ratio, "scheduled", True))
 
 
 def as_ratio(value: "float | Sequence[float] | Ratio") -> Ratio:

@@ -1,101 +1,20 @@
 """Schemes by name: a ratio, and for curricula learned loss weights.
 
-A scheme is one function, registered by a decorator, that turns a wing's defaults and the user's own numbers into a
-:class:`Scheme`. No torch: the networks that learn the weights are in :mod:`r2mae.masking.curriculum`.
+A scheme is one function, registered by a decorator, that turns a wing's numbers and the user's own into a
+:class:`Scheme`. All that others need to know of it is in its :class:`SchemeKind`: nobody asks for a name. Those of the
+paper are in :mod:`r2mae.masking.builtin_schemes`. No torch: the networks that learn the weights are in
+:mod:`r2mae.masking.curriculum`.
 """
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
-from typing import Literal
+import inspect
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
 
 from r2mae.errors import nearest
-from r2mae.masking.ratios import Fixed, Grid, LinearDecay, Ratio, Uniform, UniformAbove
-
-
-@dataclass(frozen=True)
-class CurriculumDefaults:
-    """A wing's numbers for the curricula (appendix "Implementations of CL and R²MAE + CL").
-
-    The moments are fractions of the whole run, so that a shorter run has the same shape.
-
-    Parameters
-    ----------
-    frozen : float
-        The weight network stands still until then.
-    start, end : float
-        The gradient multiplier falls from 1 to −1 between these moments.
-    spacing : float
-        Distance between the ratios of the grid.
-    columns : int, optional
-        l, the number of ratios of the grid, evenly spaced; it takes the place of `spacing`.
-    iterations : int
-        K, iterations of Sinkhorn's normalisation.
-    floor : float
-        Added to the sigmoid, so that weights stay positive.
-    ours : bool
-        True where the paper gives no numbers, and those of another domain stand in.
-    """
-
-    frozen: float
-    start: float
-    end: float
-    spacing: float = 0.05
-    columns: int | None = None
-    iterations: int = 4
-    floor: float = 1e-9
-    ours: bool = False
-
-    def grid(self, low: float, high: float) -> Grid:
-        """Return the grid of ratios on [low, high]."""
-        if self.columns is None:
-            return Grid.spaced(low, high, self.spacing)
-        return Grid.spaced(low, high, (high - low) / max(self.columns - 1, 1) or 1.0)
-
-
-def _single_cells(steps: int) -> CurriculumDefaults:
-    """Frozen for 5,000 steps; the multiplier falls from step 30,000 to 120,000."""
-    return CurriculumDefaults(frozen=5_000 / steps, start=30_000 / steps, end=120_000 / steps)
-
-
-# A run of the paper is 50 epochs of 90 % of the cells in batches of 400: 2,161,082 cells (HLCA), 1,378,211 (SEA-AD).
-HLCA_CURRICULUM = _single_cells(243_122)
-"""The paper's single-cell curricula on HLCA: fractions 0.021, 0.123 and 0.494 of the run."""
-
-SEA_AD_CURRICULUM = _single_cells(155_049)
-"""The same steps in SEA-AD's shorter run: fractions 0.032, 0.193 and 0.774."""
-
-DNA_CURRICULUM = CurriculumDefaults(frozen=5_000 / 30_000, start=0.0, end=1.0, columns=10, iterations=10, floor=0.5)
-"""The paper's DNA curricula: 10 ratios, 10 iterations, floor 0.5, frozen for a sixth, falling throughout the run."""
-
-
-@dataclass(frozen=True)
-class RatioDefaults:
-    """A wing's numbers: those of the paper where it gives them, else ours.
-
-    Parameters
-    ----------
-    fixed, low, high : float
-        The fixed ratio and the range of R²MAE.
-    dynamic : (float, float), optional
-        Start and end of the dynamic ratio; by default from `high` to `low`.
-    above : (float, float), optional
-        Start and end of the floor of R²MAE + dynamic; by default as `dynamic`.
-    dynamic_end : float
-        Fraction of the run after which both have fallen to their end.
-    curriculum : CurriculumDefaults
-        Of the schemes with learned loss weights; by default those of the paper's single cells.
-    ours : bool
-        True where the paper gives no ratios.
-    """
-
-    fixed: float
-    low: float
-    high: float
-    dynamic: tuple[float, float] | None = None
-    above: tuple[float, float] | None = None
-    dynamic_end: float = 1.0
-    curriculum: CurriculumDefaults = HLCA_CURRICULUM
-    ours: bool = False
+from r2mae.masking.defaults import HLCA_CURRICULUM, RatioDefaults
+from r2mae.masking.ratios import Grid, Ratio, Uniform, ends_of
 
 
 @dataclass(frozen=True)
@@ -150,6 +69,16 @@ class Curriculum:
             return 1.0 if step < first else -1.0
         return 1.0 - 2.0 * min(max((step - first) / (last - first), 0.0), 1.0)
 
+    @property
+    def used(self) -> dict[str, Any]:
+        """The options that mean this schedule."""
+        return {
+            "cl_warmup": round(self._moment(self.warmup_steps, self.warmup)),
+            "cl_start": round(self._moment(self.start_step, self.start)),
+            "cl_end": round(self._moment(self.end_step, self.end)),
+            "cl_iterations": self.iterations,
+        }
+
     def _moment(self, step: int | None, fraction: float) -> float:
         if step is not None:
             return step
@@ -181,30 +110,112 @@ class Scheme:
         curriculum = self.curriculum.bind(total_steps) if self.curriculum else None
         return replace(self, ratio=self.ratio.bind(total_steps), curriculum=curriculum)
 
+    @property
+    def ends(self) -> tuple[float, float]:
+        """The lowest and the highest ratio, as tables show them."""
+        return ends_of(self.ratio)
 
-Builder = Callable[[RatioDefaults], Scheme]
+    @property
+    def used(self) -> dict[str, Any]:
+        """The options of :data:`SCHEME_OPTIONS` that mean this scheme, once it is bound, or None."""
+        stratified = getattr(self.ratio, "sampling", None) == "stratified"
+        low, high = ends_of(self.curriculum.grid) if self.curriculum else self.ends
+        return {
+            "ratio": self.ends[0],
+            "low": low,
+            "high": high,
+            "decay": getattr(self.ratio, "rate", None),
+            "sampling": getattr(self.ratio, "sampling", None),
+            "per": getattr(self.ratio, "per", None),
+            "strata": getattr(self.ratio, "strata", None) if stratified else None,
+            **(self.curriculum.used if self.curriculum else {}),
+        }
+
+
+Builder = Callable[..., Scheme]
+"""From a wing's :class:`RatioDefaults` to a scheme; further parameters are options of the scheme's own."""
+
+SCHEME_OPTIONS = (
+    *("ratio", "low", "high", "decay", "sampling", "per", "strata"),
+    *("cl_warmup", "cl_start", "cl_end", "cl_iterations"),
+)
+"""What a run may say about its scheme. Each scheme takes some of them; what it does not take is refused."""
+
+# Where the options stand in the numbers that a builder gets; low and high are more than one number.
+_NUMBERS = {"ratio": "fixed", **{name: name for name in ("decay", "sampling", "per", "strata")}}
+_MOMENTS = {
+    "cl_warmup": "warmup_steps",
+    "cl_start": "start_step",
+    "cl_end": "end_step",
+    "cl_iterations": "iterations",
+}
 
 
 @dataclass(frozen=True)
-class _Entry:
+class SchemeKind:
+    """What is known of a scheme before it is built.
+
+    Parameters
+    ----------
+    name : str
+        Registered name.
+    build : callable
+        From :class:`RatioDefaults`, and the options of its own, to a :class:`Scheme`.
+    takes : tuple of str
+        The options of :data:`SCHEME_OPTIONS` that it listens to.
+    own : mapping of str to float
+        Options of its own, with their defaults: the builder's further parameters.
+    colour : str, optional
+        ``#rrggbb``, for figures.
+    per_ratio : bool
+        Whether it stands for one row at each fixed ratio in a comparison.
+    """
+
+    name: str
     build: Builder
     takes: tuple[str, ...]
-    summary: str
+    own: Mapping[str, float] = field(default_factory=dict)
+    colour: str | None = None
+    per_ratio: bool = False
+
+    @property
+    def options(self) -> tuple[str, ...]:
+        """All options that it listens to."""
+        return (*self.takes, *self.own)
+
+    @property
+    def summary(self) -> str:
+        """The scheme in one line."""
+        return next(iter((self.build.__doc__ or "").strip().splitlines()), "")
 
 
-_REGISTRY: dict[str, _Entry] = {}
-
-# What a run may say about its scheme. Each scheme takes some of them; what it does not take is refused.
-SCHEME_OPTIONS = (
-    *("ratio", "low", "high", "decay", "sampling", "per"),
-    *("cl_warmup", "cl_start", "cl_end", "cl_iterations"),
-)
-_CURRICULUM_OPTIONS = SCHEME_OPTIONS[-4:]
-_EASY_OPTIONS = ("cl_warmup", "cl_iterations")  # a multiplier that never falls has neither start nor end
+_REGISTRY: dict[str, SchemeKind] = {}
 
 
-def register(name: str, takes: Iterable[str]) -> Callable[[Builder], Builder]:
-    """Register a scheme under `name`; `takes` names those of :data:`SCHEME_OPTIONS` that it listens to."""
+def register(
+    name: str, takes: Iterable[str] = (), *, colour: str | None = None, per_ratio: bool = False
+) -> Callable[[Builder], Builder]:
+    """Register the function below as a scheme.
+
+    Its first parameter is a :class:`RatioDefaults`, in which the user's numbers stand already. Every further one, with
+    a number as its default, is an option of the scheme's own.
+
+    Parameters
+    ----------
+    name : str
+        What the scheme is called.
+    takes : iterable of str
+        Those of :data:`SCHEME_OPTIONS` that it listens to.
+    colour : str, optional
+        ``#rrggbb``, for figures; by default one that is free.
+    per_ratio : bool
+        Whether it stands for one row at each fixed ratio in a comparison.
+
+    Raises
+    ------
+    ValueError
+        For a name that is taken, an option that there is not, or a colour that is none.
+    """
 
     def add(build: Builder) -> Builder:
         if name in _REGISTRY:
@@ -212,10 +223,23 @@ def register(name: str, takes: Iterable[str]) -> Callable[[Builder], Builder]:
         options = tuple(takes)
         if strange := [option for option in options if option not in SCHEME_OPTIONS]:
             raise ValueError(f"no scheme takes {strange[0]!r}: choose from {', '.join(SCHEME_OPTIONS)}")
-        _REGISTRY[name] = _Entry(build, options, (build.__doc__ or "").strip().splitlines()[0])
+        if colour is not None and not re.fullmatch("#[0-9a-fA-F]{6}", colour):
+            raise ValueError(f"the colour of the scheme {name!r} must be #rrggbb, not {colour!r}")
+        _REGISTRY[name] = SchemeKind(name, build, options, _own_options(name, build), colour, per_ratio)
         return build
 
     return add
+
+
+def _own_options(name: str, build: Builder) -> dict[str, float]:
+    own = {}
+    for parameter in list(inspect.signature(build).parameters.values())[1:]:
+        if parameter.name in SCHEME_OPTIONS:
+            raise ValueError(f"{parameter.name!r} is an option of many schemes: {name!r} names it in `takes`")
+        if isinstance(parameter.default, bool) or not isinstance(parameter.default, int | float):
+            raise ValueError(f"the option {parameter.name!r} of the scheme {name!r} needs a number as its default")
+        own[parameter.name] = float(parameter.default)
+    return own
 
 
 def scheme_names() -> list[str]:
@@ -223,32 +247,40 @@ def scheme_names() -> list[str]:
     return list(_REGISTRY)
 
 
+def scheme_kind(name: str) -> SchemeKind:
+    """Return what is known of a scheme.
+
+    Raises
+    ------
+    ValueError
+        For an unknown name.
+    """
+    if name not in _REGISTRY:
+        raise ValueError(f"unknown scheme {name!r}: {nearest(name, _REGISTRY)}")
+    return _REGISTRY[name]
+
+
 def scheme_takes(name: str) -> tuple[str, ...]:
-    """Return which of :data:`SCHEME_OPTIONS` the scheme listens to."""
-    return _entry(name).takes
-
-
-def not_taken(option: str, names: Sequence[str]) -> str:
-    """Say that no scheme of these takes an option, and which do."""
-    whose = f"the scheme {names[0]!r} does not take" if len(names) == 1 else f"none of {', '.join(names)} takes"
-    takers = [name for name, entry in _REGISTRY.items() if option in entry.takes]
-    return f"{whose} {option!r}: leave it out, or choose a scheme that does ({', '.join(takers)})"
+    """Return which options the scheme listens to, those of its own last."""
+    return scheme_kind(name).options
 
 
 def scheme_summary(name: str) -> str:
     """Return the scheme in one line."""
-    return _entry(name).summary
+    return scheme_kind(name).summary
 
 
-def make_scheme(
-    name: str,
-    defaults: RatioDefaults,
-    *,
-    ratio: float | None = None,
-    low: float | None = None,
-    high: float | None = None,
-) -> Scheme:
-    """Build a scheme from a wing's defaults and the user's own numbers.
+def not_taken(option: str, names: Sequence[str]) -> str:
+    """Say that no scheme of these takes an option, and which do."""
+    takers = [name for name, kind in _REGISTRY.items() if option in kind.options]
+    if not takers:
+        return f"no scheme takes {option!r}: leave it out"
+    whose = f"the scheme {names[0]!r} does not take" if len(names) == 1 else f"none of {', '.join(names)} takes"
+    return f"{whose} {option!r}: leave it out, or choose a scheme that does ({', '.join(takers)})"
+
+
+def make_scheme(name: str, defaults: RatioDefaults, /, **given: Any) -> Scheme:
+    """Build a scheme from a wing's numbers and the user's own.
 
     Parameters
     ----------
@@ -256,109 +288,60 @@ def make_scheme(
         One of :func:`scheme_names`.
     defaults : RatioDefaults
         The wing's numbers.
-    ratio, low, high : float, optional
-        Override the default; one that the scheme does not listen to is an error, since it would change nothing.
+    **given
+        Options, in place of the wing's; None leaves one open. One that the scheme does not listen to is an error, since
+        it would change nothing.
 
     Raises
     ------
     ValueError
-        For an unknown name, a number outside [0, 1], low above high, or a number the scheme ignores.
+        For an unknown name, a number outside [0, 1], low above high, or an option that the scheme does not take.
     """
-    entry = _entry(name)
-    given = {key: value for key, value in (("ratio", ratio), ("low", low), ("high", high)) if value is not None}
-    for key in given:
-        if key not in entry.takes:
-            raise ValueError(not_taken(key, [name]))
-    numbers = defaults if ratio is None else replace(defaults, fixed=ratio)
-    if low is not None or high is not None:
-        bottom, top = defaults.low if low is None else low, defaults.high if high is None else high
-        if 0 <= top < bottom <= 1 and (low is None or high is None):
-            lacking = "low" if low is None else "high"
+    kind = scheme_kind(name)
+    given = {option: value for option, value in given.items() if value is not None}
+    for option in given:
+        if option not in kind.options:
+            raise ValueError(not_taken(option, [name]))
+    return kind.build(_numbers(defaults, given), **{option: given[option] for option in kind.own if option in given})
+
+
+def effective(name: str, defaults: RatioDefaults, given: Mapping[str, Any], total_steps: int) -> dict[str, Any]:
+    """Return every option that a scheme takes, as a run uses it: those given, and what the others come to.
+
+    Parameters
+    ----------
+    name, defaults, given
+        As for :func:`make_scheme`.
+    total_steps : int
+        Length of the run, on which schedules depend.
+
+    Raises
+    ------
+    ValueError
+        As :func:`make_scheme`.
+    """
+    kind, scheme = scheme_kind(name), make_scheme(name, defaults, **given)
+    used = {**scheme.bind(total_steps).used, **kind.own}
+    wings = {"ratio": defaults.fixed, "low": defaults.low, "high": defaults.high}
+    plain = {option: value for option, value in wings.items() if option in kind.takes and given.get(option) is None}
+    if make_scheme(name, defaults, **{**given, **plain}) == scheme:  # else the scheme has a range of its own
+        used |= plain
+    used |= {option: value for option, value in given.items() if value is not None}
+    return {option: used[option] for option in kind.options if used.get(option) is not None}
+
+
+def _numbers(defaults: RatioDefaults, given: Mapping[str, Any]) -> RatioDefaults:
+    """Put the user's numbers in the place of the wing's."""
+    own = {number: given[option] for option, number in _NUMBERS.items() if option in given}
+    moments = {moment: given[option] for option, moment in _MOMENTS.items() if option in given}
+    numbers = replace(defaults, **own, curriculum=replace(defaults.curriculum, **moments))
+    if "low" in given or "high" in given:
+        low, high = given.get("low", defaults.low), given.get("high", defaults.high)
+        if 0 <= high < low <= 1 and ("low" not in given or "high" not in given):
+            lacking = "high" if "low" in given else "low"
             raise ValueError(
-                f"low ({bottom:g}) is above high ({top:g}), and {lacking} is the default: give {lacking}, too"
+                f"low ({low:g}) is above high ({high:g}), and {lacking} is the default: give {lacking}, too"
             )
-        Uniform(bottom, top)  # refuses bad ranges in the user's own words
-        numbers = replace(numbers, low=bottom, high=top, dynamic=None, above=None)
-    return entry.build(numbers)
-
-
-@register("fixed", takes=["ratio"])
-def _fixed(numbers: RatioDefaults) -> Scheme:
-    """One mask ratio for the whole run."""
-    return Scheme("fixed", Fixed(numbers.fixed))
-
-
-@register("dynamic", takes=["low", "high", "decay"])
-def _dynamic(numbers: RatioDefaults) -> Scheme:
-    """Ratio falls linearly from high to low over the run."""
-    return Scheme("dynamic", _decay(numbers.dynamic, numbers))
-
-
-@register("mdlm", takes=["sampling", "per"])
-def _mdlm(numbers: RatioDefaults) -> Scheme:
-    """p ~ U(0, 1) for every mini-batch, as in masked diffusion language models."""
-    return Scheme("mdlm", Uniform(0.0, 1.0))
-
-
-@register("r2mae", takes=["low", "high", "sampling", "per"])
-def _r2mae(numbers: RatioDefaults) -> Scheme:
-    """p ~ U(low, high) for every mini-batch."""
-    return Scheme("r2mae", Uniform(numbers.low, numbers.high))
-
-
-@register("r2mae-dynamic", takes=["low", "high", "decay"])
-def _r2mae_dynamic(numbers: RatioDefaults) -> Scheme:
-    """p ~ U(floor, high) for every mini-batch, with a floor that falls over the run."""
-    return Scheme("r2mae-dynamic", UniformAbove(_decay(numbers.above or numbers.dynamic, numbers), numbers.high))
-
-
-@register("cl", takes=["ratio", "low", "high", *_CURRICULUM_OPTIONS])
-def _cl(numbers: RatioDefaults) -> Scheme:
-    """Fixed ratio with loss weights learned from easy to hard."""
-    return Scheme("cl", Fixed(numbers.fixed), _curriculum(numbers))
-
-
-@register("cl-k0", takes=["ratio", "low", "high", *_EASY_OPTIONS])
-def _cl_k0(numbers: RatioDefaults) -> Scheme:
-    """Fixed ratio with loss weights that always learn the easy entries."""
-    return Scheme("cl-k0", Fixed(numbers.fixed), _curriculum(numbers, "constant"))
-
-
-@register("r2mae-cl", takes=["low", "high", *_CURRICULUM_OPTIONS])
-def _r2mae_cl(numbers: RatioDefaults) -> Scheme:
-    """Ratio from a grid on [low, high], with loss weights learned from easy to hard."""
-    return Scheme("r2mae-cl", _grid(numbers), _curriculum(numbers))
-
-
-@register("r2mae-cl-k0", takes=["low", "high", *_EASY_OPTIONS])
-def _r2mae_cl_k0(numbers: RatioDefaults) -> Scheme:
-    """Ratio from a grid on [low, high], with loss weights that always learn the easy entries."""
-    return Scheme("r2mae-cl-k0", _grid(numbers), _curriculum(numbers, "constant"))
-
-
-def _decay(ends: tuple[float, float] | None, numbers: RatioDefaults) -> LinearDecay:
-    high, low = ends or (numbers.high, numbers.low)
-    return LinearDecay(high, low, end=numbers.dynamic_end)
-
-
-def _grid(numbers: RatioDefaults) -> Grid:
-    return numbers.curriculum.grid(numbers.low, numbers.high)
-
-
-def _curriculum(numbers: RatioDefaults, multiplier: Literal["constant", "falling"] = "falling") -> Curriculum:
-    given = numbers.curriculum
-    return Curriculum(
-        _grid(numbers),
-        multiplier,
-        warmup=given.frozen,
-        start=given.start,
-        end=given.end,
-        iterations=given.iterations,
-        floor=given.floor,
-    )
-
-
-def _entry(name: str) -> _Entry:
-    if name not in _REGISTRY:
-        raise ValueError(f"unknown scheme {name!r}: {nearest(name, _REGISTRY)}")
-    return _REGISTRY[name]
+        Uniform(low, high)  # refuses bad ranges in the user's own words
+        numbers = replace(numbers, low=low, high=high, dynamic=None, above=None)
+    return numbers

@@ -147,9 +147,9 @@ def scores_by_seed(comparison: Comparison, metric: str) -> pd.DataFrame:
 
 
 def fixed_labels(comparison: Comparison) -> list[str]:
-    """Return the labels of the fixed ratios."""
+    """Return the labels of the rows at a fixed ratio."""
     table = comparison.table
-    return list(dict.fromkeys(table.loc[table["scheme"] == "fixed", "label"]))
+    return list(dict.fromkeys(table.loc[table["ratio"].notna(), "label"]))
 
 
 def analyse(comparison: Comparison) -> Analysis:

@@ -14,6 +14,7 @@ from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
 
 from r2mae.errors import UserError
 from r2mae.evaluation.metrics import Metric
+from r2mae.masking.schemes import scheme_kind, scheme_names
 from r2mae.report.analysis import Analysis, fixed_labels, scores_by_seed
 from r2mae.report.comparison import Comparison
 from r2mae.report.style import figure_style
@@ -22,28 +23,24 @@ from r2mae.report.wording import number
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-# Okabe and Ito's colours and two of Tol's, told apart by colour-blind readers; the fixed ratios are greys.
-COLOURS = {
-    "fixed": "#6e6e6e",
-    "dynamic": "#56b4e9",
-    "mdlm": "#009e73",
-    "r2mae": "#d55e00",
-    "r2mae-dynamic": "#e69f00",
-    "cl": "#0072b2",
-    "cl-k0": "#332288",
-    "r2mae-cl": "#cc79a7",
-    "r2mae-cl-k0": "#882255",
-}
-_OTHER = "#999933"
+_GREY = "#6e6e6e"  # the curve over the fixed ratios
+_FREE = ("#999933", "#117733", "#44aa99", "#aa4499", "#ddcc77")  # Tol's, for schemes that name no colour
 _BASELINES = ("#8c510a", "#bf9058", "#5a3a1a", "#d9c3a0")  # browns
 _DASHES = ("-", "--", ":", "-.")
 WIDTH = 6.4
 
 
+def scheme_colours() -> dict[str, str]:
+    """Return the colour of every registered scheme: its own, or one that is free."""
+    free = cycle(_FREE)
+    return {name: scheme_kind(name).colour or next(free) for name in scheme_names()}
+
+
 def colours_of(comparison: Comparison) -> dict[str, tuple[float, float, float]]:
     """Return a colour per label: fixed for a scheme, greys from light to dark for rising fixed ratios, browns."""
     schemes = dict(zip(comparison.table["label"], comparison.table["scheme"], strict=True))
-    colours = {label: to_rgb(COLOURS.get(scheme, _OTHER)) for label, scheme in schemes.items()}
+    own = scheme_colours()
+    colours = {label: to_rgb(own.get(scheme, _FREE[0])) for label, scheme in schemes.items()}
     colours.update(zip(comparison.baselines, map(to_rgb, cycle(_BASELINES)), strict=False))
     fixed = _ratios_of(comparison)
     shades = np.linspace(0.72, 0.12, len(fixed)) if len(fixed) != 1 else np.array([0.43])
@@ -122,7 +119,7 @@ def score_against_ratio(comparison: Comparison, analysis: Analysis, metric: Metr
                 if one is not None:
                     one.axhline(rows[label]["mean"], color=colours[label], ls=dashes[label], lw=1.2, zorder=1)
         curve = [(ratio, rows[label]) for label, ratio in fixed.items() if rows[label]["n"] > 0]
-        grey = to_rgb(COLOURS["fixed"])
+        grey = to_rgb(_GREY)
         axes.plot([ratio for ratio, _ in curve], [row["mean"] for _, row in curve], "-", color=grey, lw=1.5)
         for ratio, row in curve:
             _point(axes, row, ratio, grey)

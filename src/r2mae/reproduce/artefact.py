@@ -1,22 +1,28 @@
 """What a reproduced figure or table is, where each one lives, and what their modules share."""
 
-import math
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Literal, Protocol, TypeAlias, cast, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypeAlias, cast, runtime_checkable
 
 import numpy as np
 from jaxtyping import Float
 
 from r2mae.errors import unknown
-from r2mae.files import write_rows
 from r2mae.theory import DominantWarning, InterpolationWarning, LocalisedWarning
+
+if TYPE_CHECKING:
+    from r2mae.reproduce.drawing import Figures
+    from r2mae.sweep.cells import Cell
 
 Progress: TypeAlias = Callable[[int, int], None]
 Scale: TypeAlias = Literal["small", "full"]
+Row: TypeAlias = dict[str, Any]
+Tables: TypeAlias = Mapping[str, Any]
+"""By the stem of the file: a list of rows becomes CSV, a mapping JSON."""
 
 NOISE = 0.04  # variance σ² in all of the paper's simulations
 
@@ -42,9 +48,32 @@ ARTEFACTS = {
 }
 
 
+@dataclass(frozen=True)
+class Size:
+    """How much an artefact computes; the fields are its own, and their defaults are the paper's sizes.
+
+    Attributes
+    ----------
+    small : mapping
+        Fields of the size that takes seconds.
+    digits : int
+        Of the numbers in the tables.
+    """
+
+    small: ClassVar[Mapping[str, Any]] = {}
+    digits: ClassVar[int] = 6
+
+    @classmethod
+    def of(cls, scale: Scale) -> "Size":
+        """Return the size of this name."""
+        return cls(**(cls.small if scale == "small" else {}))
+
+
 @runtime_checkable
 class Artefact(Protocol):
-    """A module that reproduces one figure or table.
+    """A module that reproduces one figure or table; it writes nothing, :mod:`r2mae.reproduce.runner` does.
+
+    It is :class:`Computed` or :class:`OfRuns` besides.
 
     Attributes
     ----------
@@ -52,25 +81,41 @@ class Artefact(Protocol):
         What it is, in a line.
     PAPER : str
         What the paper shows, and where.
+    SIZE : type
+        What its sizes are.
     """
 
     TITLE: str
     PAPER: str
+    SIZE: type[Size]
 
-    def run(self, out: Path, *, scale: Scale, jobs: int, progress: Progress | None) -> list[Path]:
-        """Write ``<name>.csv`` (every number that is drawn), ``<name>.png`` and ``.svg``; return the files.
+    def table(self, results: Any) -> Tables:
+        """Return every number that is drawn, by the stem of its file.
 
         Parameters
         ----------
-        out : Path
-            Folder.
-        scale : {"small", "full"}
-            "full" has the paper's sizes; "small" takes seconds.
-        jobs : int
-            Threads of the simulations; the numbers do not depend on it.
-        progress : callable, optional
-            Called with the steps done and all steps.
+        results : mapping or DataFrame
+            What each part computed, by its name; of runs, a line a run (:func:`r2mae.sweep.gather.table_of`).
         """
+
+    def draw(self, tables: Tables, size: Any) -> "Figures":
+        """Return the figures by the stems of their files; the runner has set their style."""
+
+
+@runtime_checkable
+class Computed(Artefact, Protocol):
+    """An artefact that is computed, part by part."""
+
+    def parts(self, size: Any) -> "list[Part]":
+        """Return what is computed."""
+
+
+@runtime_checkable
+class OfRuns(Artefact, Protocol):
+    """An artefact made of pretraining runs."""
+
+    def cells(self, size: Any, out: Path) -> "list[Cell]":
+        """Return the runs, all of one wing on the same data, with folders below `out`."""
 
 
 def get_artefact(name: str) -> Artefact:
@@ -110,6 +155,36 @@ class Tally:
         """Return a simulation's progress callback, each of whose repetitions counts as so many steps."""
         return lambda done, total: self.step(steps)
 
+    def reach(self, steps: int) -> None:
+        """Count up to this many steps, where fewer have been counted."""
+        if steps > self._done:
+            self.step(steps - self._done)
+
+
+@dataclass(frozen=True)
+class Part:
+    """A share of an artefact's computation, whose result is kept once it is there.
+
+    Parameters
+    ----------
+    name : str
+        Of its file: small letters, digits, dots and hyphens.
+    steps : int
+        How much of the progress it is.
+    compute : callable
+        Takes the number of threads and a :class:`Tally`, on which it may count; returns plain types (dictionaries,
+        lists, numbers, text) that depend on neither.
+    """
+
+    name: str
+    steps: int
+    compute: Callable[[int, Tally], Any]
+
+
+def joined(results: Mapping[str, list[Row]]) -> list[Row]:
+    """Return the rows of all parts, in their order."""
+    return [row for rows in results.values() for row in rows]
+
 
 @contextmanager
 def compared() -> Iterator[None]:
@@ -123,19 +198,3 @@ def compared() -> Iterator[None]:
 def paper_ratios(step: float = 0.05) -> Float[np.ndarray, " p"]:
     """Return the ratios step, 2·step, … below 1; the paper's are 0.05, 0.10, …, 0.95."""
     return np.round(np.arange(1, round(1 / step)) * step, 10)
-
-
-def short(value: object) -> object:
-    """Round a number to six digits; an infinite one or one that is missing becomes an empty cell."""
-    if isinstance(value, float | np.floating):
-        number = float(value)
-        return float(f"{number:.6g}") if math.isfinite(number) else ""
-    return value
-
-
-def write_table(out: Path, name: str, rows: Sequence[Mapping[str, Any]]) -> Path:
-    """Write rows as ``<name>.csv``; columns are those of the rows, in the order in which they first appear."""
-    columns = list(dict.fromkeys(key for row in rows for key in row))
-    path = Path(out) / f"{name}.csv"
-    write_rows(path, [{key: short(value) for key, value in row.items()} for row in rows], columns)
-    return path

@@ -1,7 +1,7 @@
 """The look that reproduced figures share: colours, curves with their simulation, and the line of the null risk."""
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 from jaxtyping import Float
@@ -18,6 +18,8 @@ COLOURS = (BLUE, VERMILION, GREEN, ORANGE, PURPLE, SKY, BLACK)
 RATIO = "mask ratio p"
 
 Curve = Float[np.ndarray, " p"]
+Figures: TypeAlias = Mapping[str, Figure]
+"""By the stem of the file."""
 
 
 def panels(

@@ -1,31 +1,30 @@
 """Fig. 1A: the isotropic model, Theorem 1 against simulation, on both sides of γ = 1."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from r2mae.report.style import BLUE, figure_style, save_figure
-from r2mae.reproduce.artefact import NOISE, Progress, Scale, Tally, paper_ratios, write_table
-from r2mae.reproduce.drawing import BLACK, GREY, null_line, panels, plain_log, predicted, ratio_axis
+from r2mae.report.style import BLUE
+from r2mae.reproduce.artefact import NOISE, Part, Row, Size, Tables, Tally, joined, paper_ratios
+from r2mae.reproduce.drawing import BLACK, GREY, Figures, null_line, panels, plain_log, predicted, ratio_axis
 from r2mae.reproduce.drawing import simulated as draw_simulated
 from r2mae.theory import identity, isotropic_risk, uniform_direction
 from r2mae.theory.simulate import simulate
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 TITLE = "Fig. 1A: isotropic model, Theorem 1 against simulation"
 PAPER = "Simulation follows Theorem 1; with γ < 1 the risk has a transition at p = γ."  # noqa: RUF001
 
-Row = dict[str, Any]
 _RIDGE = 1e-6  # the appendix's λ for this figure
 
 
 @dataclass(frozen=True)
-class Size:
+class IsotropicSize(Size):
     """How much is computed.
 
     Attributes
@@ -39,23 +38,28 @@ class Size:
     settings: tuple[tuple[int, int], ...] = ((2000, 10000), (4000, 2000))
     repetitions: int = 50
 
+    small: ClassVar = {"settings": ((200, 1000), (400, 200)), "repetitions": 20}
 
-SIZES = {"full": Size(), "small": Size(settings=((200, 1000), (400, 200)), repetitions=20)}
+
+SIZE = IsotropicSize
 
 
-def run(
-    out: Path,
-    *,
-    scale: Scale = "full",
-    jobs: int = 1,
-    progress: Progress | None = None,
-    size: Size | None = None,
-) -> list[Path]:
-    """Write fig1a.csv and its figure."""
-    size = SIZES[scale] if size is None else size
-    tally = Tally(progress, len(size.settings) * size.repetitions)
-    rows = [row for n, d in size.settings for row in measure(n, d, size.repetitions, jobs, tally)]
-    return [write_table(out, "fig1a", rows), *save_figure(_draw(size, rows), out, "fig1a")]
+def parts(size: IsotropicSize) -> list[Part]:
+    """Return a part for each panel."""
+    return [Part(f"n-{n}-d-{d}", size.repetitions, partial(measure, n, d, size.repetitions)) for n, d in size.settings]
+
+
+def table(results: Mapping[str, list[Row]]) -> Tables:
+    """Return the rows of all panels."""
+    return {"fig1a": joined(results)}
+
+
+def draw(tables: Tables, size: IsotropicSize) -> Figures:
+    """Draw a panel for each n and d."""
+    figure, axes = panels(len(size.settings), width=4.2, height=3.4)
+    for panel, (n, d) in zip(axes, size.settings, strict=True):
+        _panel(panel, n, d, [row for row in tables["fig1a"] if (row["n"], row["d"]) == (n, d)])
+    return {"fig1a": figure}
 
 
 def measure(n: int, d: int, repetitions: int, jobs: int, tally: Tally) -> list[Row]:
@@ -89,14 +93,6 @@ def measure(n: int, d: int, repetitions: int, jobs: int, tally: Tally) -> list[R
         }
         for i, p in enumerate(ratios)
     ]
-
-
-def _draw(size: Size, rows: list[Row]) -> "Figure":
-    with figure_style():
-        figure, axes = panels(len(size.settings), width=4.2, height=3.4)
-        for panel, (n, d) in zip(axes, size.settings, strict=True):
-            _panel(panel, n, d, [row for row in rows if (row["n"], row["d"]) == (n, d)])
-    return figure
 
 
 def _panel(axes: "Axes", n: int, d: int, rows: list[Row]) -> None:

@@ -1,27 +1,35 @@
 """Fig. 1B: the spiked model, Corollary 1 and the general formula against simulation."""
 
-from pathlib import Path
+from collections.abc import Mapping
 
-from r2mae.reproduce.artefact import Progress, Scale, Tally, write_table
-from r2mae.reproduce.spiked import SIZES, Size, add_corollary, draw_angles, measure, steps
+from r2mae.reproduce.artefact import Part, Row, Tables, Tally, joined
+from r2mae.reproduce.drawing import Figures
+from r2mae.reproduce.spiked import SpikedSize, add_corollary, draw_angles, measure
 
 TITLE = "Fig. 1B: spiked model (δ = 10), Corollary 1 against simulation"
 PAPER = "Simulation follows Corollary 1; the better β is aligned with v, the deeper the descent and the later its end."
+SIZE = SpikedSize
 
-_DELTAS = (10.0,)
+_DELTA = 10.0
 _COSINES = (0.0, 0.5, 1.0)  # the paper's legend is in its figure only; these span what it speaks of
 
 
-def run(
-    out: Path,
-    *,
-    scale: Scale = "full",
-    jobs: int = 1,
-    progress: Progress | None = None,
-    size: Size | None = None,
-) -> list[Path]:
-    """Write fig1b.csv and its figure."""
-    size = SIZES[scale] if size is None else size
-    rows = measure(size, "uniform", _DELTAS, _COSINES, jobs, Tally(progress, steps(size, _DELTAS)))
-    add_corollary(size, rows)
-    return [write_table(out, "fig1b", rows), *draw_angles(size, rows, out, "fig1b")]
+def parts(size: SpikedSize) -> list[Part]:
+    """Return one part, all angles of one strength."""
+
+    def compute(jobs: int, tally: Tally) -> list[Row]:
+        rows = measure(size, "uniform", (_DELTA,), _COSINES, jobs, tally)
+        add_corollary(size, rows)
+        return rows
+
+    return [Part("angles", size.repetitions + size.fresh, compute)]
+
+
+def table(results: Mapping[str, list[Row]]) -> Tables:
+    """Return the rows of all angles."""
+    return {"fig1b": joined(results)}
+
+
+def draw(tables: Tables, size: SpikedSize) -> Figures:
+    """Draw a panel for each angle."""
+    return {"fig1b": draw_angles(size, tables["fig1b"])}

@@ -1,29 +1,28 @@
 """Fig. 1D: how large predictions are across and along the spike."""
 
-from pathlib import Path
+from collections.abc import Mapping
 
-from r2mae.report.style import figure_style, save_figure
-from r2mae.reproduce.artefact import Progress, Scale, Tally, write_table
-from r2mae.reproduce.drawing import panels
-from r2mae.reproduce.spiked import SIZES, Size, draw_ratio, magnitude_ratios, measure, steps
+from r2mae.reproduce.artefact import Part, Row, Tables, joined
+from r2mae.reproduce.drawing import Figures, panels
+from r2mae.reproduce.spiked import SpikedSize, draw_ratio, magnitude_ratios, parts_of
 
 TITLE = "Fig. 1D: spiked model, prediction magnitude of cos(β, v) = 0 over cos(β, v) = 1"
 PAPER = "Higher masking gives a greater disparity of magnitude between signals along the spike and across it."
+SIZE = SpikedSize
 
 
-def run(
-    out: Path,
-    *,
-    scale: Scale = "full",
-    jobs: int = 1,
-    progress: Progress | None = None,
-    size: Size | None = None,
-) -> list[Path]:
-    """Write fig1d.csv and its figure."""
-    size = SIZES[scale] if size is None else size
-    rows = measure(size, "uniform", size.deltas, (0.0, 1.0), jobs, Tally(progress, steps(size, size.deltas)))
-    ratios = magnitude_ratios(rows)
-    with figure_style():
-        figure, axes = panels(1, width=4.4, height=3.6)
-        draw_ratio(axes[0], ratios)
-    return [write_table(out, "fig1d", ratios), *save_figure(figure, out, "fig1d")]
+def parts(size: SpikedSize) -> list[Part]:
+    """Return a part for each strength of the spike."""
+    return parts_of(size, "uniform")
+
+
+def table(results: Mapping[str, list[Row]]) -> Tables:
+    """Return the ratios of magnitudes."""
+    return {"fig1d": magnitude_ratios(joined(results))}
+
+
+def draw(tables: Tables, size: SpikedSize) -> Figures:
+    """Draw the ratios of magnitudes."""
+    figure, axes = panels(1, width=4.4, height=3.6)
+    draw_ratio(axes[0], tables["fig1d"])
+    return {"fig1d": figure}

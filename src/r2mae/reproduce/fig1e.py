@@ -1,28 +1,25 @@
 """Fig. 1E: three spectra, signals along their eigenvectors, and where masking begins to pay."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 from jaxtyping import Float
 
-from r2mae.report.style import BLUE, figure_style, save_figure
-from r2mae.reproduce.artefact import NOISE, Progress, Scale, Tally, compared, paper_ratios, write_table
-from r2mae.reproduce.drawing import COLOURS, GREY, null_line, panels, predicted, ratio_axis, simulated
+from r2mae.report.style import BLUE
+from r2mae.reproduce.artefact import NOISE, Part, Row, Size, Tables, Tally, compared, paper_ratios
+from r2mae.reproduce.drawing import COLOURS, GREY, Figures, null_line, panels, predicted, ratio_axis, simulated
 from r2mae.reproduce.signals import eigen_signals
 from r2mae.theory import Covariance, Rotated, beta_spectrum, direction_risk, latent, uniform_spectrum
 from r2mae.theory.simulate import simulate
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 TITLE = "Fig. 1E: uniform, Beta and latent-space spectra, β at eigenvectors, and the threshold"
 PAPER = "All models are non-monotonic, stronger signals more so; a comparable threshold suggests universality."
-
-Row = dict[str, Any]
 
 MODELS: dict[str, Callable[[int], Covariance]] = {
     "uniform": uniform_spectrum,
@@ -35,7 +32,7 @@ _GAMMAS = (0.5, 2.0, 5.0, 10.0)
 
 
 @dataclass(frozen=True)
-class Size:
+class SpectraSize(Size):
     """How much is computed.
 
     Attributes
@@ -53,41 +50,59 @@ class Size:
     repetitions: int = 50
     threshold_n: int = 200
 
+    small: ClassVar = {"n": 100, "d": 500, "repetitions": 20, "threshold_n": 100}
 
-SIZES = {"full": Size(), "small": Size(n=100, d=500, repetitions=20, threshold_n=100)}
+
+SIZE = SpectraSize
 
 
-def run(
-    out: Path,
-    *,
-    scale: Scale = "full",
-    jobs: int = 1,
-    progress: Progress | None = None,
-    size: Size | None = None,
-) -> list[Path]:
-    """Write fig1e.csv, fig1e-thresholds.csv, fig1e-spectra.csv and the figure."""
-    size = SIZES[scale] if size is None else size
-    tally = Tally(progress, len(MODELS) * size.repetitions)
-    models = {name: make(size.d) for name, make in MODELS.items()}
-    rows = [row for name, cov in models.items() for row in measure(name, cov, size, jobs, tally)]
-    here = {name: threshold(cov.eigenvalues, size.n) for name, cov in models.items()}
-    sweep = [
+def parts(size: SpectraSize) -> list[Part]:
+    """Return a part for each model."""
+    return [Part(name.lower(), size.repetitions, partial(_model, name, size)) for name in MODELS]
+
+
+def _model(name: str, size: SpectraSize, jobs: int, tally: Tally) -> dict[str, list[Row]]:
+    """Compute a model's curves, its threshold at this size and at others, and its spectrum."""
+    make = MODELS[name]
+    cov = make(size.d)
+    here = {"model": name, "gamma": size.d / size.n, "n": size.n, **threshold(cov.eigenvalues, size.n)}
+    others = [
         {"model": name, "gamma": gamma, "n": size.threshold_n, **threshold(values, size.threshold_n)}
-        for name, make in MODELS.items()
         for gamma in _GAMMAS
         for values in [make(round(gamma * size.threshold_n)).eigenvalues]
     ]
-    drawn = [{"model": name, "gamma": size.d / size.n, "n": size.n, **found} for name, found in here.items()]
-    histograms = [row for name, cov in models.items() for row in _histogram(name, cov.eigenvalues)]
-    return [
-        write_table(out, "fig1e", rows),
-        write_table(out, "fig1e-thresholds", drawn + sweep),
-        write_table(out, "fig1e-spectra", histograms),
-        *save_figure(_draw(rows, here, histograms), out, "fig1e"),
-    ]
+    curves = measure(name, cov, size, jobs, tally)
+    return {"curves": curves, "here": [here], "others": others, "spectrum": _histogram(name, cov.eigenvalues)}
 
 
-def measure(name: str, cov: Covariance, size: Size, jobs: int, tally: Tally) -> list[Row]:
+def table(results: Mapping[str, dict[str, list[Row]]]) -> Tables:
+    """Return the curves, the thresholds (those that are drawn first), and the spectra."""
+
+    def every(kind: str) -> list[Row]:
+        return [row for result in results.values() for row in result[kind]]
+
+    thresholds = every("here") + every("others")
+    return {"fig1e": every("curves"), "fig1e-thresholds": thresholds, "fig1e-spectra": every("spectrum")}
+
+
+def draw(tables: Tables, size: SpectraSize) -> Figures:
+    """Draw the curves of each model above its spectrum and threshold."""
+    rows, histograms = tables["fig1e"], tables["fig1e-spectra"]
+    thresholds = {row["model"]: row for row in tables["fig1e-thresholds"][: len(MODELS)]}
+    figure, axes = panels(len(MODELS), 2, width=3.7, height=2.8, heights=[2.2, 1])
+    upper, lower = axes[: len(MODELS)], axes[len(MODELS) :]
+    for panel, below, name in zip(upper, lower, MODELS, strict=True):
+        own = [row for row in rows if row["model"] == name]
+        _curves(panel, own, name)
+        _spectrum(below, own, thresholds[name], [row for row in histograms if row["model"] == name])
+    upper[0].set_ylabel("normalised test risk")
+    lower[0].set_ylabel("density")
+    handles, labels = upper[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=4, fontsize=9)
+    return {"fig1e": figure}
+
+
+def measure(name: str, cov: Covariance, size: SpectraSize, jobs: int, tally: Tally) -> list[Row]:
     """Simulate one model; risks are over βᵀΣβ.
 
     The formula has the model's own eigenvalues; eigenvectors are Haar in all three models (of the latent one because
@@ -186,21 +201,6 @@ def _histogram(name: str, eigenvalues: Float[np.ndarray, " d"]) -> list[Row]:
     ]
 
 
-def _draw(rows: list[Row], thresholds: dict[str, dict[str, float]], histograms: list[Row]) -> "Figure":
-    with figure_style():
-        figure, axes = panels(len(MODELS), 2, width=3.7, height=2.8, heights=[2.2, 1])
-        upper, lower = axes[: len(MODELS)], axes[len(MODELS) :]
-        for panel, below, name in zip(upper, lower, MODELS, strict=True):
-            own = [row for row in rows if row["model"] == name]
-            _curves(panel, own, name)
-            _spectrum(below, own, thresholds[name], [row for row in histograms if row["model"] == name])
-        upper[0].set_ylabel("normalised test risk")
-        lower[0].set_ylabel("density")
-        handles, labels = upper[0].get_legend_handles_labels()
-        figure.legend(handles, labels, loc="outside lower center", ncols=4, fontsize=9)
-    return figure
-
-
 def _curves(panel: "Axes", rows: list[Row], name: str) -> None:
     for colour, quantile in zip(COLOURS, QUANTILES, strict=False):
         own = [row for row in rows if row["quantile"] == quantile]
@@ -216,7 +216,7 @@ def _curves(panel: "Axes", rows: list[Row], name: str) -> None:
     panel.set_title(name)
 
 
-def _spectrum(panel: "Axes", rows: list[Row], found: dict[str, float], histogram: list[Row]) -> None:
+def _spectrum(panel: "Axes", rows: list[Row], limit: Row, histogram: list[Row]) -> None:
     low, width, density = (
         np.array([row["low"] for row in histogram]),
         histogram[0]["high"] - histogram[0]["low"],
@@ -233,10 +233,10 @@ def _spectrum(panel: "Axes", rows: list[Row], found: dict[str, float], histogram
     for colour, quantile in zip(COLOURS, QUANTILES, strict=False):
         value = next(row["eigenvalue"] for row in rows if row["quantile"] == quantile)
         panel.plot(value, 0.03 * top, "v", color=colour, markersize=6, clip_on=False, zorder=4)
-    panel.axvline(found["threshold"], color=BLUE, linewidth=1.4, linestyle="--")
+    panel.axvline(limit["threshold"], color=BLUE, linewidth=1.4, linestyle="--")
     panel.annotate(
-        f"λ = {found['threshold']:.2f}\n= {found['threshold_over_mean']:.2f} of the mean",
-        (found["threshold"], 0.98 * top),
+        f"λ = {limit['threshold']:.2f}\n= {limit['threshold_over_mean']:.2f} of the mean",
+        (limit["threshold"], 0.98 * top),
         (4, -2),
         textcoords="offset points",
         color=BLUE,

@@ -1,39 +1,44 @@
 """Fig. 1F: fine-tuning error of language models against the mask ratio, brought to one scale over tasks."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from matplotlib.figure import Figure
 
 from r2mae.errors import UserError
-from r2mae.report.style import figure_style, save_figure
-from r2mae.reproduce.artefact import Progress, Scale, write_table
-from r2mae.reproduce.drawing import COLOURS, panels, ratio_axis
-
-if TYPE_CHECKING:
-    import pandas as pd
+from r2mae.reproduce.artefact import Part, Row, Size, Tables, joined
+from r2mae.reproduce.drawing import COLOURS, Figures, panels, ratio_axis
 
 TITLE = "Fig. 1F: error of fine-tuned language models on one scale, of your table (--curve FILE.csv)"
 PAPER = "Tasks differ in how their error depends on the mask ratio of pretraining; the curves form one family."
+_COLUMNS = ("task", "ratio", "accuracy")
 _LINES = ("-", "--", ":", "-.")
 _EXPECTED = "expected a CSV file with the columns task, ratio and accuracy (fractions), such as sst2,0.15,0.93"
 
 
-def run(
-    out: Path,
-    *,
-    scale: Scale = "full",
-    jobs: int = 1,
-    progress: Progress | None = None,
-    curve: Sequence[Path] = (),
-) -> list[Path]:
-    """Write fig1f.csv and the figure.
+@dataclass(frozen=True)
+class AccuraciesSize(Size):
+    """The accuracies that are drawn; nothing is simulated.
+
+    Attributes
+    ----------
+    rows : tuple of (str, str, str)
+        Task, ratio and accuracy of each row of the tables.
+    """
+
+    rows: tuple[tuple[str, ...], ...] = ()
+
+
+SIZE = AccuraciesSize
+
+
+def read(curve: Sequence[Path]) -> AccuraciesSize:
+    """Read tables of accuracies, and make sure that they can be brought to one scale.
 
     Parameters
     ----------
-    out, scale, jobs, progress
-        As of every artefact; there is one scale, and nothing is simulated.
     curve : sequence of path
         CSV files with the columns task, ratio and accuracy, see :func:`r2mae.text.error_curve.error_curves`; their rows
         are put together. The paper's accuracies are those of Wettig et al. (2022), which their repository has.
@@ -43,27 +48,54 @@ def run(
     UserError
         Without a file; for one that cannot be read; and as error_curves.
     """
-    made = scaled(curve)
-    rows = [{str(name): value for name, value in row.items()} for row in made.to_dict("records")]
-    return [write_table(out, "fig1f", rows), *save_figure(_draw(made), out, "fig1f")]
+    if not curve:
+        raise _needs_table()
+    size = AccuraciesSize(tuple(row for path in curve for row in _read(Path(path))))
+    try:
+        _scaled(size)
+    except UserError as error:
+        raise UserError(f"{', '.join(map(str, curve))}: {error}") from None
+    return size
 
 
-def scaled(curve: Sequence[Path]) -> "pd.DataFrame":
-    """Read the tables and bring their tasks to one scale."""
+def parts(size: AccuraciesSize) -> list[Part]:
+    """Return one part.
+
+    Raises
+    ------
+    UserError
+        Without accuracies.
+    """
+    if not size.rows:
+        raise _needs_table()
+    return [Part("curves", 0, lambda jobs, tally: _scaled(size))]
+
+
+def table(results: Mapping[str, list[Row]]) -> Tables:
+    """Return the curves on one scale."""
+    return {"fig1f": joined(results)}
+
+
+def draw(tables: Tables, size: AccuraciesSize) -> Figures:
+    """Draw the error rates as measured, and on one scale."""
+    return {"fig1f": _draw(tables["fig1f"])}
+
+
+def _needs_table() -> UserError:
+    return UserError(f"fig1f needs a table of accuracies: --curve FILE.csv ({_EXPECTED})")
+
+
+def _scaled(size: AccuraciesSize) -> list[Row]:
+    """Bring the tasks to one scale."""
     import pandas as pd
 
     from r2mae.text.error_curve import error_curves
 
-    if not curve:
-        raise UserError(f"fig1f needs a table of accuracies: --curve FILE.csv ({_EXPECTED})")
-    table = pd.concat([_read(Path(path)) for path in curve], ignore_index=True)
-    try:
-        return error_curves(table)
-    except UserError as error:
-        raise UserError(f"{', '.join(map(str, curve))}: {error}") from None
+    made = error_curves(pd.DataFrame(size.rows, columns=list(_COLUMNS), dtype=object))
+    return [{str(name): value for name, value in row.items()} for row in made.to_dict("records")]
 
 
-def _read(path: Path) -> "pd.DataFrame":
+def _read(path: Path) -> list[tuple[str, ...]]:
     import pandas as pd
 
     try:
@@ -73,36 +105,36 @@ def _read(path: Path) -> "pd.DataFrame":
     except (OSError, ValueError) as error:  # pandas' own and those of decoding are ValueErrors
         reason = " ".join(str(error).split())[:160]
         raise UserError(f"{path}: cannot be read as a table ({reason}): {_EXPECTED}") from None
-    for column in ("task", "ratio", "accuracy"):
+    for column in _COLUMNS:
         if column not in table.columns:
             found = ", ".join(map(str, table.columns))[:160]
             raise UserError(f"{path}: has no column {column!r} (it has {found}): {_EXPECTED}")
     if nameless := [number for number, task in enumerate(table["task"], 1) if not str(task).strip()]:
         raise UserError(f"{path}: row {nameless[0]} names no task: {_EXPECTED}")
-    return table
+    return [tuple(row) for row in table[list(_COLUMNS)].to_numpy().tolist()]
 
 
-def _draw(made: "pd.DataFrame") -> Figure:
-    with figure_style():
-        figure, (plain, common) = panels(2, width=3.9, height=3.4)
-        for number, (task, own) in enumerate(made.groupby("task", sort=False)):
-            look: dict[str, Any] = {
-                "color": COLOURS[number % len(COLOURS)],
-                "linestyle": _LINES[number // len(COLOURS) % len(_LINES)],
-                "marker": "o",
-                "markersize": 3.5,
-                "linewidth": 1.4,
-            }
-            ratios = own["ratio"].to_numpy()
-            plain.plot(ratios, own["error"].to_numpy(), label=str(task), **look)
-            common.plot(ratios, own["scaled"].to_numpy(), **look)
-        for axes, title, words in (
-            (plain, "As measured", "error rate (1 \N{MINUS SIGN} accuracy)"),
-            (common, "On one scale (Fig. 1F)", "scaled error rate"),
-        ):
-            ratio_axis(axes)
-            axes.set_title(title)
-            axes.set_ylabel(words)
-        common.axhline(0, color="#808080", linewidth=1, linestyle=(0, (4, 3)), zorder=1)
-        plain.legend(fontsize=8)
+def _draw(rows: list[Row]) -> Figure:
+    figure, (plain, common) = panels(2, width=3.9, height=3.4)
+    for number, task in enumerate(dict.fromkeys(row["task"] for row in rows)):
+        look: dict[str, Any] = {
+            "color": COLOURS[number % len(COLOURS)],
+            "linestyle": _LINES[number // len(COLOURS) % len(_LINES)],
+            "marker": "o",
+            "markersize": 3.5,
+            "linewidth": 1.4,
+        }
+        own = [row for row in rows if row["task"] == task]
+        ratios = [row["ratio"] for row in own]
+        plain.plot(ratios, [row["error"] for row in own], label=str(task), **look)
+        common.plot(ratios, [row["scaled"] for row in own], **look)
+    for axes, title, words in (
+        (plain, "As measured", "error rate (1 \N{MINUS SIGN} accuracy)"),
+        (common, "On one scale (Fig. 1F)", "scaled error rate"),
+    ):
+        ratio_axis(axes)
+        axes.set_title(title)
+        axes.set_ylabel(words)
+    common.axhline(0, color="#808080", linewidth=1, linestyle=(0, (4, 3)), zorder=1)
+    plain.legend(fontsize=8)
     return figure

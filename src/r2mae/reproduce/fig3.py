@@ -1,32 +1,31 @@
 """Fig. 3: the spiked model with v = 1/√d."""
 
-from pathlib import Path
+from collections.abc import Mapping
 
-from r2mae.report.style import figure_style, save_figure
-from r2mae.reproduce.artefact import Progress, Scale, Tally, write_table
-from r2mae.reproduce.drawing import panels
-from r2mae.reproduce.spiked import SIZES, Size, draw_ratio, draw_risks, magnitude_ratios, measure, steps
+from r2mae.reproduce.artefact import Part, Row, Tables, joined
+from r2mae.reproduce.drawing import Figures, panels
+from r2mae.reproduce.spiked import SpikedSize, draw_ratio, draw_risks, magnitude_ratios, parts_of
 
 TITLE = "Fig. 3: spiked model with v all ones, test risk and magnitude ratio for δ = 1, 10, 100"
 PAPER = "As Figs. 1C and 1D, for a spike with equal entries."
+SIZE = SpikedSize
 
 
-def run(
-    out: Path,
-    *,
-    scale: Scale = "full",
-    jobs: int = 1,
-    progress: Progress | None = None,
-    size: Size | None = None,
-) -> list[Path]:
-    """Write fig3.csv, fig3-magnitude.csv and the figure."""
-    size = SIZES[scale] if size is None else size
-    rows = measure(size, "ones", size.deltas, (0.0, 1.0), jobs, Tally(progress, steps(size, size.deltas)))
-    ratios = magnitude_ratios(rows)
-    with figure_style():
-        figure, axes = panels(3, width=3.5, height=3.4)
-        draw_risks(axes[0], rows, 0.0)
-        draw_risks(axes[1], rows, 1.0)
-        draw_ratio(axes[2], ratios)
-    tables = [write_table(out, "fig3", rows), write_table(out, "fig3-magnitude", ratios)]
-    return [*tables, *save_figure(figure, out, "fig3")]
+def parts(size: SpikedSize) -> list[Part]:
+    """Return a part for each strength of the spike."""
+    return parts_of(size, "ones")
+
+
+def table(results: Mapping[str, list[Row]]) -> Tables:
+    """Return the risks, and the ratios of magnitudes."""
+    rows = joined(results)
+    return {"fig3": rows, "fig3-magnitude": magnitude_ratios(rows)}
+
+
+def draw(tables: Tables, size: SpikedSize) -> Figures:
+    """Draw the risks across and along the spike, and the ratios of magnitudes."""
+    figure, axes = panels(3, width=3.5, height=3.4)
+    draw_risks(axes[0], tables["fig3"], 0.0)
+    draw_risks(axes[1], tables["fig3"], 1.0)
+    draw_ratio(axes[2], tables["fig3-magnitude"])
+    return {"fig3": figure}

@@ -5,12 +5,13 @@ curves are drawn beside ImageNet accuracies of He et al., which are not reproduc
 """
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from functools import partial
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
 from jaxtyping import Float
 
-from r2mae.reproduce.artefact import NOISE, Scale, Tally, compared, paper_ratios
+from r2mae.reproduce.artefact import NOISE, Part, Row, Size, Tally, compared, paper_ratios
 from r2mae.reproduce.drawing import null_line, ratio_axis
 from r2mae.theory import plateau, risk
 from r2mae.theory.simulate import simulate
@@ -18,7 +19,6 @@ from r2mae.theory.simulate import simulate
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-Row = dict[str, Any]
 Reading = Literal["D", "WW"]
 READINGS: dict[Reading, str] = {"D": "D's entries are 100", "WW": "WWᵀ's eigenvalues are 100"}
 # Noise over the null risk: the paper's 0.04 is 0.002 of it.
@@ -26,7 +26,7 @@ NOISES = (0.0, 0.5, 1.0, 1.5)
 
 
 @dataclass(frozen=True)
-class Size:
+class PlateauSize(Size):
     """How much is computed.
 
     Attributes
@@ -45,50 +45,49 @@ class Size:
     seeds: int = 20
     repetitions: int = 50
 
-
-SIZES: dict[Scale, Size] = {"full": Size(), "small": Size(n=40, d=400, q=20, seeds=4, repetitions=20)}
-
-
-def steps(size: Size) -> int:
-    """Return how often :func:`measure` counts."""
-    return len(READINGS) * size.seeds * size.repetitions
+    small: ClassVar = {"n": 40, "d": 400, "q": 20, "seeds": 4, "repetitions": 20}
 
 
-def measure(size: Size, jobs: int, tally: Tally) -> list[Row]:
-    """Simulate samples of the model under both readings; risks are over βᵀΣβ."""
-    rows = []
+def samples(size: PlateauSize) -> list[Part]:
+    """Return a part for each sample of the model under both readings."""
+    return [
+        Part(f"{reading}-{seed}", size.repetitions, partial(_measure, size, reading, seed))
+        for reading in READINGS
+        for seed in range(size.seeds)
+    ]
+
+
+def _measure(size: PlateauSize, reading: Reading, seed: int, jobs: int, tally: Tally) -> list[Row]:
+    """Simulate one sample; risks are over βᵀΣβ."""
     ratios = paper_ratios()
-    for reading in READINGS:
-        for seed in range(size.seeds):
-            cov, beta = plateau(size.d, size.q, seed, of=reading)
-            with compared():
-                formula = risk(cov, beta, size.n, ratios, NOISE).normalised
-            found = simulate(
-                cov,
-                beta,
-                size.n,
-                ratios,
-                noise=NOISE,
-                repetitions=size.repetitions,
-                seed=seed,
-                jobs=jobs,
-                progress=tally.every(),
-            )
-            null = float(found.null)
-            rows += [
-                {
-                    "reading": reading,
-                    "sample": seed,
-                    "ratio": p,
-                    "null": null,
-                    "normalised_risk": found.normalised[i],
-                    "deviation": found.deviation[i] / null,
-                    "error": found.error[i] / null,
-                    "formula": formula[i],
-                }
-                for i, p in enumerate(ratios)
-            ]
-    return rows
+    cov, beta = plateau(size.d, size.q, seed, of=reading)
+    with compared():
+        formula = risk(cov, beta, size.n, ratios, NOISE).normalised
+    found = simulate(
+        cov,
+        beta,
+        size.n,
+        ratios,
+        noise=NOISE,
+        repetitions=size.repetitions,
+        seed=seed,
+        jobs=jobs,
+        progress=tally.every(),
+    )
+    null = float(found.null)
+    return [
+        {
+            "reading": reading,
+            "sample": seed,
+            "ratio": p,
+            "null": null,
+            "normalised_risk": found.normalised[i],
+            "deviation": found.deviation[i] / null,
+            "error": found.error[i] / null,
+            "formula": formula[i],
+        }
+        for i, p in enumerate(ratios)
+    ]
 
 
 def describe(rows: list[Row]) -> list[Row]:
@@ -129,7 +128,7 @@ def plateaus(ratios: Float[np.ndarray, " p"], curve: Float[np.ndarray, " p"]) ->
     }
 
 
-def noisy(size: Size) -> list[Row]:
+def noisy(size: PlateauSize) -> list[Row]:
     """Return the formula's curves with noise of several strengths, as shares of the null risk.
 
     Risk is affine in the noise variance, so one evaluation tells them all.

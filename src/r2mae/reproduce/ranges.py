@@ -6,37 +6,41 @@ the best fixed ratio of all.
 """
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Literal
+from functools import partial
+from itertools import islice
+from typing import Any, ClassVar
 
 import numpy as np
 from jaxtyping import Float
 from matplotlib.figure import Figure
 
-from r2mae.files import write_json, write_rows
 from r2mae.masking.ratios import Uniform
-from r2mae.report.style import figure_style, save_figure
-from r2mae.reproduce.tables import Progress
+from r2mae.reproduce.artefact import NOISE, Part, Row, Size, Tables, Tally, joined
+from r2mae.reproduce.drawing import Figures
 from r2mae.theory import Rotated, direction_risk
 
 TITLE = "When does a range of ratios pay, and how should it be chosen? (formula, random settings)"
 PAPER = "Not in the paper, which leaves the risk of R²MAE open."
 _GRID = np.round(np.arange(0.02, 0.981, 0.02), 10)
 _QUANTILES = (0.0, 0.02, 0.05, 0.1, 0.25)
+_BLOCK = 100  # settings of a part
+_WIDTHS = "widths"
 _USEFUL = 0.95  # normalised risk below which there is something to learn
 
 
 @dataclass(frozen=True)
-class Size:
+class RangesSize(Size):
     """Random settings, and features in each."""
 
     settings: int = 3000
     d: int = 400
 
+    small: ClassVar = {"settings": 200, "d": 200}
 
-SIZES = {"full": Size(), "small": Size(settings=200, d=200)}
+
+SIZE = RangesSize
 
 
 @dataclass(frozen=True)
@@ -52,7 +56,36 @@ class Setting:
     high: float
 
 
-def settings(size: Size) -> Iterator[Setting]:
+def parts(size: RangesSize) -> list[Part]:
+    """Return parts of a hundred settings each, and one for the costs of widths."""
+    blocks = [(first, min(first + _BLOCK, size.settings)) for first in range(0, size.settings, _BLOCK)]
+    return [
+        *(Part(f"settings-{first}", last - first, partial(_compare_all, size, first, last)) for first, last in blocks),
+        Part(_WIDTHS, 0, lambda jobs, tally: width_costs()),
+    ]
+
+
+def table(results: Mapping[str, list[Row]]) -> Tables:
+    """Return the counts over all settings, the means over directions, and the costs of widths."""
+    rows = joined({name: part for name, part in results.items() if name != _WIDTHS})
+    whole = [row for row in rows if row["target"] == "mean"]
+    return {"summary": summary(rows), "ranges": whole, "width": results[_WIDTHS]}
+
+
+def draw(tables: Tables, size: RangesSize) -> Figures:
+    """Draw the risk of ranges against that of each alternative."""
+    return {"ranges": _draw(tables["ranges"])}
+
+
+def _compare_all(size: RangesSize, first: int, last: int, jobs: int, tally: Tally) -> list[Row]:
+    rows = []
+    for setting in islice(settings(size), first, last):
+        rows += compare(setting)
+        tally.step()
+    return rows
+
+
+def settings(size: RangesSize) -> Iterator[Setting]:
     """Draw settings: four kinds of spectra, d/n from 0.2 to 4, with and without noise and ridge."""
     rng = np.random.default_rng(0)
     for place in range(size.settings):
@@ -82,7 +115,7 @@ def _spectrum(kind: str, d: int, rng: np.random.Generator) -> Float[np.ndarray, 
     return np.asarray(1 + 9 * rng.beta(2, 6, d))
 
 
-def compare(setting: Setting) -> list[dict[str, Any]]:
+def compare(setting: Setting) -> list[Row]:
     """Return one row for each learnable direction, and one for their mean and for the worst excess over them."""
     cov = Rotated(setting.eigenvalues)
     d = cov.d
@@ -137,7 +170,7 @@ def compare(setting: Setting) -> list[dict[str, Any]]:
     return [{k: float(f"{v:.6g}") if isinstance(v, float) else v for k, v in row.items()} for row in rows]
 
 
-def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
+def summary(rows: list[Row]) -> dict[str, Any]:
     """Count how often a range is better than each alternative, where the alternative learns anything at all."""
     told: dict[str, Any] = {}
     for target in ("direction", "mean", "worst excess"):
@@ -162,7 +195,7 @@ def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
     return told
 
 
-def _share(rows: list[dict[str, Any]], other: str) -> float:
+def _share(rows: list[Row], other: str) -> float:
     return round(float(np.mean([row["range"] < row[other] - 1e-6 for row in rows] or [0.0])), 4)
 
 
@@ -170,7 +203,7 @@ def _median(values: list[float]) -> float:
     return round(float(np.median(values)), 4) if values else float("nan")
 
 
-def width_costs() -> list[dict[str, Any]]:
+def width_costs() -> list[Row]:
     """What a range costs against its own middle, for the widths one would use (Beta and latent-like spectra, γ = 5)."""
     rows = []
     for name, values in (
@@ -179,14 +212,14 @@ def width_costs() -> list[dict[str, Any]]:
     ):
         cov = Rotated(np.asarray(values))
         for n in (100, 200, 500):
-            curve = direction_risk(cov, n, _GRID, 0.04, which=np.array([0, 100])).normalised
+            curve = direction_risk(cov, n, _GRID, NOISE, which=np.array([0, 100])).normalised
             for place, ratio in enumerate(_GRID[curve.argmin(axis=0)]):
                 for width in (0.05, 0.1, 0.2, 0.3, 0.4):
                     low, high = ratio - width / 2, ratio + width / 2
                     if low <= 0 or high >= 1:
                         continue
                     found = direction_risk(
-                        cov, n, [float(ratio), Uniform(float(low), float(high))], 0.04, which=np.array([0, 100])
+                        cov, n, [float(ratio), Uniform(float(low), float(high))], NOISE, which=np.array([0, 100])
                     ).normalised[:, place]
                     rows.append(
                         {
@@ -203,47 +236,22 @@ def width_costs() -> list[dict[str, Any]]:
     return rows
 
 
-def run(
-    out: Path,
-    *,
-    scale: Literal["small", "full"] = "full",
-    jobs: int = 1,
-    progress: Progress | None = None,
-    size: Size | None = None,
-) -> list[Path]:
-    """Write summary.json, width.csv, ranges.csv (means and worst excesses) and a figure."""
-    size = SIZES[scale] if size is None else size
-    rows: list[dict[str, Any]] = []
-    for place, setting in enumerate(settings(size), start=1):
-        rows += compare(setting)
-        if progress is not None:
-            progress(place, size.settings)
-    out = Path(out)
-    write_json(out / "summary.json", summary(rows))
-    whole = [row for row in rows if row["target"] == "mean"]
-    write_rows(out / "ranges.csv", whole, list(rows[0]))
-    widths = width_costs()
-    write_rows(out / "width.csv", widths, list(widths[0]))
-    return [out / "summary.json", out / "ranges.csv", out / "width.csv", *save_figure(_draw(whole), out, "ranges")]
-
-
-def _draw(rows: list[dict[str, Any]]) -> Figure:
-    with figure_style():
-        figure = Figure(figsize=(8.4, 3.2), layout="constrained")
-        panels = figure.subplots(1, 3, sharey=True)
-        shown = [row for row in rows if row["middle"] < 1.0]
-        ours = np.array([row["range"] for row in shown])
-        for axes, key, title in zip(
-            panels,
-            ("blind", "middle", "best_fixed"),
-            ("a ratio picked blindly from it", "its middle ratio", "the best fixed ratio"),
-            strict=True,
-        ):
-            other = np.array([row[key] for row in shown])
-            axes.plot(other, ours, ".", markersize=2.5, color="#0072b2", alpha=0.4, rasterized=True)
-            axes.plot([0, 1.5], [0, 1.5], color="#000000", linewidth=0.8)
-            axes.set(xlim=(0, 1.5), ylim=(0, 1.5), xlabel=f"risk of {title}")
-            better = float((ours < other - 1e-6).mean())
-            axes.set_title(f"range better in {better:.0%}")
-        panels[0].set_ylabel("risk of the range\n(mean over directions)")
+def _draw(rows: list[Row]) -> Figure:
+    figure = Figure(figsize=(8.4, 3.2), layout="constrained")
+    panels = figure.subplots(1, 3, sharey=True)
+    shown = [row for row in rows if row["middle"] < 1.0]
+    ours = np.array([row["range"] for row in shown])
+    for axes, key, title in zip(
+        panels,
+        ("blind", "middle", "best_fixed"),
+        ("a ratio picked blindly from it", "its middle ratio", "the best fixed ratio"),
+        strict=True,
+    ):
+        other = np.array([row[key] for row in shown])
+        axes.plot(other, ours, ".", markersize=2.5, color="#0072b2", alpha=0.4, rasterized=True)
+        axes.plot([0, 1.5], [0, 1.5], color="#000000", linewidth=0.8)
+        axes.set(xlim=(0, 1.5), ylim=(0, 1.5), xlabel=f"risk of {title}")
+        better = float((ours < other - 1e-6).mean())
+        axes.set_title(f"range better in {better:.0%}")
+    panels[0].set_ylabel("risk of the range\n(mean over directions)")
     return figure

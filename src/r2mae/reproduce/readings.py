@@ -5,26 +5,26 @@ covariance and an eigenvector (they decide the level). The published differences
 number that gives a row its ratio also decides whether the row is kept.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Literal
+from functools import partial
+from typing import ClassVar, Literal
 
 import numpy as np
 from jaxtyping import Bool, Float
 from matplotlib.figure import Figure
 
-from r2mae.files import write_rows
 from r2mae.masking.ratios import Uniform
-from r2mae.report.style import BLUE, VERMILION, figure_style, save_figure
-from r2mae.reproduce.published import SEEDS, TABLE_5, TABLE_9, Model, Table
-from r2mae.reproduce.tables import Progress, covariance
+from r2mae.report.style import BLUE, VERMILION
+from r2mae.reproduce.artefact import NOISE, Part, Row, Size, Tables, Tally, joined
+from r2mae.reproduce.drawing import Figures
+from r2mae.reproduce.published import Model, Table, published
+from r2mae.reproduce.tables import SEEDS, covariance
 from r2mae.theory import Covariance, Rotated, beta_spectrum, direction_risk, latent, risk, simulate
 from r2mae.theory.rows import Keep
 
 TITLE = "Tables 5 and 9 under several readings of their text: which gives the published sign?"
 PAPER = "R²MAE is better than the middle ratio in all 20 cells, by 0.003 to 0.025."
-_NOISE = 0.04
 Array = Float[np.ndarray, "*n"]
 
 
@@ -103,7 +103,7 @@ PLACES: dict[str, Callable[[int, Table], int]] = {
 
 
 @dataclass(frozen=True)
-class Size:
+class ReadingsSize(Size):
     """How much is computed: rows, features, seeds, masks for each cell."""
 
     n: int = 200
@@ -111,44 +111,44 @@ class Size:
     seeds: tuple[int, ...] = SEEDS
     masks: int = 2000
 
-
-SIZES = {"full": Size(), "small": Size(seeds=SEEDS[:2], masks=200)}
-
-
-def run(
-    out: Path,
-    *,
-    scale: Literal["small", "full"] = "full",
-    jobs: int = 1,
-    progress: Progress | None = None,
-    size: Size | None = None,
-) -> list[Path]:
-    """Write rules.csv (the sign), levels.csv (the level) and a figure of the first."""
-    size = SIZES[scale] if size is None else size
-    total = 2 * 2 * len(size.seeds)
-    cells: list[dict[str, Any]] = []
-    for place, part in enumerate(_cells(size, jobs), start=1):
-        cells += part
-        if progress is not None:
-            progress(place, total)
-    rules, levels = Path(out) / "rules.csv", Path(out) / "levels.csv"
-    write_rows(rules, cells, list(cells[0]))
-    rows = list(level_rows(size))
-    write_rows(levels, rows, list(rows[0]))
-    return [rules, levels, *save_figure(_draw(cells), out, "rules")]
+    small: ClassVar = {"seeds": SEEDS[:2], "masks": 200}
 
 
-def _cells(size: Size, jobs: int) -> Iterator[list[dict[str, Any]]]:
-    for table in (TABLE_5, TABLE_9):
-        for model, published in table.rows.items():
-            by_seed = dict(zip(SEEDS, published, strict=True))
-            for seed in size.seeds:
-                row = by_seed.get(seed)
-                paper = "" if row is None else round(row.r2mae - row.middle, 3)
-                yield [{**cell, "paper": paper} for cell in measure(table, model, seed, size, jobs)]
+SIZE = ReadingsSize
+
+_TABLES: tuple[Literal["table5", "table9"], ...] = ("table5", "table9")
+_LEVELS = "levels"
 
 
-def measure(table: Table, model: Model, seed: int, size: Size, jobs: int = 1) -> list[dict[str, Any]]:
+def parts(size: ReadingsSize) -> list[Part]:
+    """Return a part for each table, model and seed (the sign), and one for the level."""
+    signs = [
+        Part(f"{name}-{model}-{seed}", 1, partial(_sign, published(name), model, seed, size))
+        for name in _TABLES
+        for model in published(name).entries
+        for seed in size.seeds
+    ]
+    return [*signs, Part(_LEVELS, 0, lambda jobs, tally: list(level_rows(size)))]
+
+
+def table(results: Mapping[str, list[Row]]) -> Tables:
+    """Return the sign under every rule, and the level of every covariance and eigenvector."""
+    rules = joined({name: rows for name, rows in results.items() if name != _LEVELS})
+    return {"rules": rules, "levels": results[_LEVELS]}
+
+
+def draw(tables: Tables, size: ReadingsSize) -> Figures:
+    """Draw the differences under every rule, a panel for each table and model."""
+    return {"rules": _draw(tables["rules"])}
+
+
+def _sign(table: Table, model: Model, seed: int, size: ReadingsSize, jobs: int, tally: Tally) -> list[Row]:
+    printed = table.entries[model].get(seed)
+    paper = "" if printed is None else round(printed.r2mae - printed.middle, 3)
+    return [{**cell, "paper": paper} for cell in measure(table, model, seed, size, jobs)]
+
+
+def measure(table: Table, model: Model, seed: int, size: ReadingsSize, jobs: int = 1) -> list[Row]:
     """Measure R²MAE minus the middle ratio for one design under every reading, paired mask by mask."""
     cov = covariance(model, size.d, seed)
     beta = cov.eigenvectors(np.array([cov.at_quantile(table.quantile)]))[:, 0]
@@ -158,7 +158,7 @@ def measure(table: Table, model: Model, seed: int, size: Size, jobs: int = 1) ->
     def risks(key: object, ratio: float | Uniform, keep: Keep) -> Float[np.ndarray, " r"]:
         if key not in drawn:
             result = simulate(
-                cov, beta, size.n, [ratio], noise=_NOISE, repetitions=size.masks, keep=keep, seed=seed, jobs=jobs
+                cov, beta, size.n, [ratio], noise=NOISE, repetitions=size.masks, keep=keep, seed=seed, jobs=jobs
             )
             drawn[key] = result.risks[:, 0] / null
             formulas[key] = _formula(cov, beta, size.n, ratio, keep)
@@ -190,22 +190,22 @@ def measure(table: Table, model: Model, seed: int, size: Size, jobs: int = 1) ->
 def _formula(cov: Covariance, beta: Float[np.ndarray, " d"], n: int, ratio: float | Uniform, keep: Keep) -> float:
     if isinstance(ratio, OncePerRun):
         p, weight = ratio.nodes()
-        return float(weight @ risk(cov, beta, n, list(p), _NOISE, keep=keep).normalised)
-    return float(risk(cov, beta, n, ratio, _NOISE, keep=keep).normalised)
+        return float(weight @ risk(cov, beta, n, list(p), NOISE, keep=keep).normalised)
+    return float(risk(cov, beta, n, ratio, NOISE, keep=keep).normalised)
 
 
-def level_rows(size: Size) -> Iterator[dict[str, Any]]:
+def level_rows(size: ReadingsSize) -> Iterator[Row]:
     """Give the middle ratio's risk by the formula, mean and range over seeds, for covariances and eigenvectors."""
-    for table in (TABLE_5, TABLE_9):
+    for table in map(published, _TABLES):
         for spectrum, make in SPECTRA.items():
             model: Model = "latent" if spectrum.startswith("latent") else "beta"
-            printed = np.array([row.middle for row in table.rows[model]])
+            printed = np.array([row.middle for row in table.entries[model].values()])
             covs = [make(size.d, seed) for seed in size.seeds]
             for name, place in PLACES.items():
                 if name == "tenth eigenvector" and table.quantile == 0:
                     continue
                 which = np.array([place(size.d, table)])
-                found = [direction_risk(cov, size.n, table.middle, _NOISE, which=which) for cov in covs]
+                found = [direction_risk(cov, size.n, table.middle, NOISE, which=which) for cov in covs]
                 levels = np.array([float(one.normalised[0]) for one in found])
                 yield {
                     "table": table.name,
@@ -225,30 +225,27 @@ def _beta(d: int, seed: int) -> Float[np.ndarray, " d"]:
     return np.random.default_rng([seed, 0]).beta(2.0, 6.0, d)
 
 
-def _draw(cells: list[dict[str, Any]]) -> Figure:
-    with figure_style():
-        figure = Figure(figsize=(7.6, 5.2), layout="constrained")
-        panels = figure.subplots(2, 2, sharex=True, sharey=True)
-        names = [reading.name for reading in READINGS]
-        for axes, (table, model) in zip(
-            panels.flat, [(t, m) for t in ("table5", "table9") for m in ("beta", "latent")], strict=True
-        ):
-            own = [cell for cell in cells if (cell["table"], cell["model"]) == (table, model)]
-            printed = [cell["paper"] for cell in own if cell["reading"] == names[0] and cell["paper"] != ""]
-            if printed:
-                axes.axvspan(min(printed), max(printed), color=VERMILION, alpha=0.2, linewidth=0)
-                axes.axvline(float(np.mean(printed)), color=VERMILION, linewidth=1.2)
-            axes.axvline(0, color="#808080", linewidth=0.8)
-            for place, name in enumerate(names):
-                some = [cell for cell in own if cell["reading"] == name]
-                axes.plot([cell["difference"] for cell in some], [place] * len(some), "o", color=BLUE, markersize=4)
-                axes.plot(np.mean([cell["formula"] for cell in some]), place, "|", color="#000000", markersize=13)
-            axes.set_yticks(range(len(names)), names)
-            axes.set_title(f"Table {table.removeprefix('table')}, {model}")
-            axes.grid(axis="x")
-        panels[0, 0].invert_yaxis()
-        figure.supxlabel("R²MAE minus the middle ratio (normalised risk); left of zero R²MAE is better", fontsize=10)
-        figure.suptitle(
-            "dots: designs · black bar: formula · orange: printed in the paper (mean and range)", fontsize=10
-        )
+def _draw(cells: list[Row]) -> Figure:
+    figure = Figure(figsize=(7.6, 5.2), layout="constrained")
+    panels = figure.subplots(2, 2, sharex=True, sharey=True)
+    names = [reading.name for reading in READINGS]
+    for axes, (table, model) in zip(
+        panels.flat, [(t, m) for t in ("table5", "table9") for m in ("beta", "latent")], strict=True
+    ):
+        own = [cell for cell in cells if (cell["table"], cell["model"]) == (table, model)]
+        printed = [cell["paper"] for cell in own if cell["reading"] == names[0] and cell["paper"] != ""]
+        if printed:
+            axes.axvspan(min(printed), max(printed), color=VERMILION, alpha=0.2, linewidth=0)
+            axes.axvline(float(np.mean(printed)), color=VERMILION, linewidth=1.2)
+        axes.axvline(0, color="#808080", linewidth=0.8)
+        for place, name in enumerate(names):
+            some = [cell for cell in own if cell["reading"] == name]
+            axes.plot([cell["difference"] for cell in some], [place] * len(some), "o", color=BLUE, markersize=4)
+            axes.plot(np.mean([cell["formula"] for cell in some]), place, "|", color="#000000", markersize=13)
+        axes.set_yticks(range(len(names)), names)
+        axes.set_title(f"Table {table.removeprefix('table')}, {model}")
+        axes.grid(axis="x")
+    panels[0, 0].invert_yaxis()
+    figure.supxlabel("R²MAE minus the middle ratio (normalised risk); left of zero R²MAE is better", fontsize=10)
+    figure.suptitle("dots: designs · black bar: formula · orange: printed in the paper (mean and range)", fontsize=10)
     return figure

@@ -1,13 +1,13 @@
 """Figs. 1B, 1C, 1D and 3: the spiked model Σ = I + δvvᵀ, with β at an angle to v."""
 
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 
-from r2mae.report.style import BLUE, GREEN, ORANGE, VERMILION, figure_style, save_figure
-from r2mae.reproduce.artefact import NOISE, Scale, Tally, compared, paper_ratios
+from r2mae.report.style import BLUE, GREEN, ORANGE, VERMILION
+from r2mae.reproduce.artefact import NOISE, Part, Row, Size, Tally, compared, paper_ratios
 from r2mae.reproduce.drawing import (
     BLACK,
     COLOURS,
@@ -24,13 +24,13 @@ from r2mae.theory.simulate import Simulation, simulate
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
-Row = dict[str, Any]
 Kind = Literal["uniform", "ones"]
 
 
 @dataclass(frozen=True)
-class Size:
+class SpikedSize(Size):
     """How much is computed.
 
     Attributes
@@ -54,17 +54,19 @@ class Size:
     fresh: int = 200
     step: float = 0.01
 
+    small: ClassVar = {"n": 100, "d": 500, "fresh": 50, "step": 0.05}
 
-SIZES: dict[Scale, Size] = {"full": Size(), "small": Size(n=100, d=500, fresh=50, step=0.05)}
 
-
-def steps(size: Size, deltas: tuple[float, ...]) -> int:
-    """Return how often :func:`measure` counts."""
-    return len(deltas) * (size.repetitions + size.fresh)
+def parts_of(size: SpikedSize, kind: Kind, cosines: tuple[float, ...] = (0.0, 1.0)) -> list[Part]:
+    """Return a part for each strength of the spike, as :func:`measure` computes it."""
+    return [
+        Part(f"delta-{delta:g}", size.repetitions + size.fresh, partial(measure, size, kind, (delta,), cosines))
+        for delta in size.deltas
+    ]
 
 
 def measure(
-    size: Size, kind: Kind, deltas: tuple[float, ...], cosines: tuple[float, ...], jobs: int, tally: Tally
+    size: SpikedSize, kind: Kind, deltas: tuple[float, ...], cosines: tuple[float, ...], jobs: int, tally: Tally
 ) -> list[Row]:
     """Simulate every strength and angle, with one design (the paper) and with fresh ones.
 
@@ -103,7 +105,7 @@ def _measured(fixed: Simulation, fresh: Simulation, i: int, j: int) -> Row:
     }
 
 
-def add_corollary(size: Size, rows: list[Row]) -> None:
+def add_corollary(size: SpikedSize, rows: list[Row]) -> None:
     """Put Corollary 1 beside every row (v uniform)."""
     v = uniform_direction(size.d)
     for delta, cosine in dict.fromkeys((row["delta"], row["cosine"]) for row in rows):
@@ -147,35 +149,34 @@ def magnitude_ratios(rows: list[Row]) -> list[Row]:
     return found
 
 
-def draw_angles(size: Size, rows: list[Row], out: Path, name: str) -> list[Path]:
+def draw_angles(size: SpikedSize, rows: list[Row]) -> "Figure":
     """Draw Fig. 1B: a panel for each angle."""
     cosines = list(dict.fromkeys(row["cosine"] for row in rows))
-    with figure_style():
-        figure, axes = panels(len(cosines), width=3.3, height=3.6)
-        for panel, cosine in zip(axes, cosines, strict=True):
-            own = select(rows, cosine=cosine)
-            ratio = column(own, "ratio")
-            simulated(panel, ratio, column(own, "risk"), column(own, "deviation"), BLUE, "simulation, one design ± sd")
-            panel.plot(
-                ratio,
-                column(own, "fresh_risk"),
-                "o",
-                color=GREEN,
-                markersize=6,
-                markerfacecolor="none",
-                label=f"simulation, mean of {size.fresh} designs",
-            )
-            predicted(panel, ratio, column(own, "corollary1"), BLACK, "Corollary 1")
-            predicted(panel, ratio, column(own, "formula"), ORANGE, "general formula", ":")
-            null_line(panel, own[0]["null"])
-            ratio_axis(panel)
-            panel.set_title(f"cos(β, v) = {cosine:g}")
-            low = float(np.nanmin(column(own, "formula")))
-            panel.set_ylim(0, max(1.6 * own[0]["null"], 2.4 * low))
-        axes[0].set_ylabel("test risk / r²")
-        handles, labels = axes[0].get_legend_handles_labels()
-        figure.legend(handles, labels, loc="outside lower center", ncols=3, fontsize=9)
-    return save_figure(figure, out, name)
+    figure, axes = panels(len(cosines), width=3.3, height=3.6)
+    for panel, cosine in zip(axes, cosines, strict=True):
+        own = select(rows, cosine=cosine)
+        ratio = column(own, "ratio")
+        simulated(panel, ratio, column(own, "risk"), column(own, "deviation"), BLUE, "simulation, one design ± sd")
+        panel.plot(
+            ratio,
+            column(own, "fresh_risk"),
+            "o",
+            color=GREEN,
+            markersize=6,
+            markerfacecolor="none",
+            label=f"simulation, mean of {size.fresh} designs",
+        )
+        predicted(panel, ratio, column(own, "corollary1"), BLACK, "Corollary 1")
+        predicted(panel, ratio, column(own, "formula"), ORANGE, "general formula", ":")
+        null_line(panel, own[0]["null"])
+        ratio_axis(panel)
+        panel.set_title(f"cos(β, v) = {cosine:g}")
+        low = float(np.nanmin(column(own, "formula")))
+        panel.set_ylim(0, max(1.6 * own[0]["null"], 2.4 * low))
+    axes[0].set_ylabel("test risk / r²")
+    handles, labels = axes[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=3, fontsize=9)
+    return figure
 
 
 def draw_risks(panel: "Axes", rows: list[Row], cosine: float) -> None:

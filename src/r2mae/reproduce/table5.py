@@ -1,23 +1,27 @@
 """Table 5: R²MAE against fixed ratios in the linear model."""
 
-from collections.abc import Callable
-from pathlib import Path
-from typing import Literal
+from collections.abc import Mapping
 
-from r2mae.reproduce.published import TABLE_5
-from r2mae.reproduce.tables import Size, reproduce
+from r2mae.reproduce.artefact import Part, Row, Tables
+from r2mae.reproduce.drawing import Figures
+from r2mae.reproduce.published import published
+from r2mae.reproduce.tables import TableSize, draw_gains, parts_of
 
 TITLE = "Table 5: R²MAE, U(0.5, 0.6), against the best and the middle fixed ratio"
 PAPER = "R²MAE beats the middle ratio for every seed, and the best fixed ratio for most."
+SIZE = TableSize
 
 
-def run(
-    out: Path,
-    *,
-    scale: Literal["small", "full"] = "full",
-    jobs: int = 1,
-    progress: Callable[[int, int], None] | None = None,
-    size: Size | None = None,
-) -> list[Path]:
-    """Write table5.csv and its figure."""
-    return reproduce(TABLE_5, out, scale=scale, jobs=jobs, progress=progress, size=size)
+def parts(size: TableSize) -> list[Part]:
+    """Return a part for each model and seed."""
+    return parts_of(published("table5"), size)
+
+
+def table(results: Mapping[str, Row]) -> Tables:
+    """Return the rows of all models and seeds."""
+    return {"table5": list(results.values())}
+
+
+def draw(tables: Tables, size: TableSize) -> Figures:
+    """Draw R²MAE minus the middle ratio."""
+    return {"table5": draw_gains(published("table5"), tables["table5"])}

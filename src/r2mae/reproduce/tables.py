@@ -5,26 +5,25 @@ with that probability; every fixed ratio keeps rows with its own. All share the 
 differences are paired.
 """
 
-from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from pathlib import Path
-from typing import Any, Literal
+from functools import partial
+from typing import ClassVar
 
 import numpy as np
 from jaxtyping import Float
 from matplotlib.figure import Figure
 
-from r2mae.files import write_rows
 from r2mae.masking.ratios import Uniform
-from r2mae.report.style import BLUE, VERMILION, figure_style, save_figure
-from r2mae.reproduce.published import SEEDS, Model, Row, Table
+from r2mae.report.style import BLUE, VERMILION
+from r2mae.reproduce.artefact import NOISE, Part, Row, Size, Tally
+from r2mae.reproduce.published import Model, Printed, Table
 from r2mae.theory import Covariance, beta_spectrum, latent, risk, simulate
 
-Progress = Callable[[int, int], None]
+SEEDS = (2, 12, 22, 32, 42)
 
 
 @dataclass(frozen=True)
-class Size:
+class TableSize(Size):
     """How much is computed.
 
     Attributes
@@ -48,10 +47,11 @@ class Size:
     pairs: int = 4000
     step: float = 0.01
 
+    small: ClassVar = {"seeds": SEEDS[:2], "masks": 50, "pairs": 400, "step": 0.05}
+    digits: ClassVar = 5
 
-SIZES = {"full": Size(), "small": Size(seeds=SEEDS[:2], masks=50, pairs=400, step=0.05)}
+
 _PAPER_MASKS = 50
-_NOISE = 0.04
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ def covariance(model: Model, d: int, seed: int) -> Covariance:
     return beta_spectrum(d, seed) if model == "beta" else latent(d, seed)
 
 
-def measure(table: Table, model: Model, seed: int, size: Size, *, jobs: int = 1) -> Cell:
+def measure(table: Table, model: Model, seed: int, size: TableSize, *, jobs: int = 1) -> Cell:
     """Measure one cell."""
     cov = covariance(model, size.d, seed)
     place = cov.at_quantile(table.quantile)
@@ -104,10 +104,8 @@ def measure(table: Table, model: Model, seed: int, size: Size, *, jobs: int = 1)
     drawn = Uniform(table.low, table.high)
     grid = np.round(np.arange(0.0, 0.995, size.step), 10)
     grid = grid[(grid == 0) | (grid * size.n >= 1)]
-    over_grid = simulate(cov, beta, size.n, [*grid, drawn], noise=_NOISE, repetitions=size.masks, seed=seed, jobs=jobs)
-    pair = simulate(
-        cov, beta, size.n, [table.middle, drawn], noise=_NOISE, repetitions=size.pairs, seed=seed, jobs=jobs
-    )
+    over_grid = simulate(cov, beta, size.n, [*grid, drawn], noise=NOISE, repetitions=size.masks, seed=seed, jobs=jobs)
+    pair = simulate(cov, beta, size.n, [table.middle, drawn], noise=NOISE, repetitions=size.pairs, seed=seed, jobs=jobs)
     null = float(over_grid.null)
     risks = over_grid.risks / null
     few, many = risks[:_PAPER_MASKS].mean(axis=0), risks.mean(axis=0)
@@ -115,7 +113,7 @@ def measure(table: Table, model: Model, seed: int, size: Size, *, jobs: int = 1)
     against = risks[1::2, -1] - risks[1::2, chosen]
     gain, gain_error = (float(value) / null for value in pair.difference(1, 0))
     coarse = np.round(np.arange(0.05, 0.96, 0.05), 10)
-    formula = risk(cov, beta, size.n, [*coarse, table.middle, drawn], _NOISE).normalised
+    formula = risk(cov, beta, size.n, [*coarse, table.middle, drawn], NOISE).normalised
     middle = int(np.argmin(np.abs(grid - table.middle)))
     return Cell(
         best_ratio_50=float(grid[few[:-1].argmin()]),
@@ -138,87 +136,54 @@ def measure(table: Table, model: Model, seed: int, size: Size, *, jobs: int = 1)
     )
 
 
-def reproduce(
-    table: Table,
-    out: Path,
-    *,
-    scale: Literal["small", "full"] = "full",
-    jobs: int = 1,
-    progress: Progress | None = None,
-    size: Size | None = None,
-) -> list[Path]:
-    """Measure every cell of a table; write it beside the paper's values, and draw the differences.
-
-    Parameters
-    ----------
-    table : Table
-    out : Path
-        Folder.
-    scale, size
-        A named size, or one's own.
-    jobs : int
-        Threads.
-    progress : callable, optional
-        Called with the cells done and all cells.
-
-    Returns
-    -------
-    list of Path
-        The files written.
-    """
-    size = SIZES[scale] if size is None else size
-    rows: list[dict[str, Any]] = []
-    total = len(table.rows) * len(size.seeds)
-    for model, published in table.rows.items():
-        by_seed = dict(zip(SEEDS, published, strict=True))
-        for seed in size.seeds:
-            cell = measure(table, model, seed, size, jobs=jobs)
-            rows.append({"model": model, "seed": seed, **asdict(cell), **_beside(by_seed.get(seed))})
-            if progress is not None:
-                progress(len(rows), total)
-    path = Path(out) / f"{table.name}.csv"
-    write_rows(path, [{k: _short(v) for k, v in row.items()} for row in rows], list(rows[0]))
-    return [path, *save_figure(_draw(table, rows), out, table.name)]
+def parts_of(published: Table, size: TableSize) -> list[Part]:
+    """Return a part for each model and seed: a row of the table, beside the paper's values."""
+    return [
+        Part(f"{model}-{seed}", 1, partial(_row, published, model, seed, size))
+        for model in published.entries
+        for seed in size.seeds
+    ]
 
 
-def _beside(row: Row | None) -> dict[str, float]:
-    if row is None:
+def _row(published: Table, model: Model, seed: int, size: TableSize, jobs: int, tally: Tally) -> Row:
+    cell = measure(published, model, seed, size, jobs=jobs)
+    return {"model": model, "seed": seed, **asdict(cell), **_beside(published.entries[model].get(seed))}
+
+
+def _beside(printed: Printed | None) -> dict[str, float]:
+    if printed is None:
         return {}
-    return {f"paper_{name}": value for name, value in asdict(row).items()} | {
-        "paper_gain": round(row.r2mae - row.middle, 3)
+    return {f"paper_{name}": value for name, value in asdict(printed).items()} | {
+        "paper_gain": round(printed.r2mae - printed.middle, 3)
     }
 
 
-def _short(value: object) -> object:
-    return float(f"{value:.5g}") if isinstance(value, float) else value
-
-
-def _draw(table: Table, rows: list[dict[str, Any]]) -> Figure:
-    with figure_style():
-        figure = Figure(figsize=(6.4, 3.6), layout="constrained")
-        axes = figure.add_subplot()
-        places = np.arange(len(rows))
-        gains: Float[np.ndarray, " c"] = np.array([row["gain"] for row in rows])
-        errors = np.array([row["gain_error"] for row in rows])
-        formula = np.array([row["formula_r2mae"] - row["formula_middle"] for row in rows])
-        paper = np.array([row.get("paper_gain", np.nan) for row in rows])
-        axes.axhline(0, color="#808080", linewidth=0.8)
-        axes.errorbar(places, gains, 2 * errors, fmt="o", color=BLUE, capsize=3, label="measured, ± 2 standard errors")
-        axes.plot(places, formula, "_", color="#000000", markersize=14, label="formula")
-        axes.plot(places, paper, "D", color=VERMILION, markersize=5, label="printed in the paper")
-        axes.set_xticks(places, [f"{row['model']}\n{row['seed']}" for row in rows])
-        axes.set_ylabel("R²MAE minus the middle ratio\n(normalised risk)")
-        axes.set_title(
-            f"Table {table.name.removeprefix('table')}: U({table.low:g}, {table.high:g}) against {table.middle:g}"
-        )
-        axes.annotate(
-            "R²MAE better ↓",
-            (0.0, 0),
-            (4, -4),
-            textcoords="offset points",
-            va="top",
-            xycoords=("axes fraction", "data"),
-            color="#606060",
-        )
-        axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.08), ncols=3)
+def draw_gains(table: Table, rows: list[Row]) -> Figure:
+    """Draw R²MAE minus the middle ratio: measured, by the formula, and printed."""
+    figure = Figure(figsize=(6.4, 3.6), layout="constrained")
+    axes = figure.add_subplot()
+    places = np.arange(len(rows))
+    gains: Float[np.ndarray, " c"] = np.array([row["gain"] for row in rows])
+    errors = np.array([row["gain_error"] for row in rows])
+    formula = np.array([row["formula_r2mae"] - row["formula_middle"] for row in rows])
+    paper = np.array([row.get("paper_gain", np.nan) for row in rows])
+    axes.axhline(0, color="#808080", linewidth=0.8)
+    axes.errorbar(places, gains, 2 * errors, fmt="o", color=BLUE, capsize=3, label="measured, ± 2 standard errors")
+    axes.plot(places, formula, "_", color="#000000", markersize=14, label="formula")
+    axes.plot(places, paper, "D", color=VERMILION, markersize=5, label="printed in the paper")
+    axes.set_xticks(places, [f"{row['model']}\n{row['seed']}" for row in rows])
+    axes.set_ylabel("R²MAE minus the middle ratio\n(normalised risk)")
+    axes.set_title(
+        f"Table {table.name.removeprefix('table')}: U({table.low:g}, {table.high:g}) against {table.middle:g}"
+    )
+    axes.annotate(
+        "R²MAE better ↓",
+        (0.0, 0),
+        (4, -4),
+        textcoords="offset points",
+        va="top",
+        xycoords=("axes fraction", "data"),
+        color="#606060",
+    )
+    axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.08), ncols=3)
     return figure

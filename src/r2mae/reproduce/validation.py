@@ -1,19 +1,18 @@
 """The general formula against simulation: a grid over covariance models, and its error as d grows."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from itertools import product
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 from jaxtyping import Float
 
 from r2mae.masking import Uniform
-from r2mae.report.style import figure_style, save_figure
-from r2mae.reproduce.artefact import NOISE, Progress, Scale, Tally, compared, write_table
-from r2mae.reproduce.drawing import BLACK, COLOURS, GREY, panels, plain_log
+from r2mae.reproduce.artefact import NOISE, Part, Row, Size, Tables, Tally, compared
+from r2mae.reproduce.drawing import BLACK, COLOURS, GREY, Figures, panels, plain_log
 from r2mae.reproduce.signals import eigen_signals, random_signals
 from r2mae.theory import (
     Covariance,
@@ -29,17 +28,19 @@ from r2mae.theory import (
 )
 from r2mae.theory.simulate import simulate
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
 TITLE = "Validation: the general formula against simulation, and its error as d grows"
 PAPER = "Nothing: the paper gives no formula for general covariances or for ranges of ratios."
 
-Row = dict[str, Any]
 Ratio = float | RatioLike
 
 _THIN = 50  # latent dimensions of the thin models; fewer where d is small
 
 
 @dataclass(frozen=True)
-class Size:
+class ValidationSize(Size):
     """How much is computed.
 
     Attributes
@@ -66,11 +67,15 @@ class Size:
     work: int = 800_000
     signals: int = 20
 
+    small: ClassVar = {
+        "d": 200,
+        "wide": 40,
+        "tall": 600,
+        "repetitions": 50,
+        "growth": (25, 50, 100),
+        "work": 20_000,
+    }
 
-SIZES = {
-    "full": Size(),
-    "small": Size(d=200, wide=40, tall=600, repetitions=50, growth=(25, 50, 100), work=20_000),
-}
 
 MODELS: dict[str, Callable[[int, int], Covariance]] = {
     "identity": lambda d, seed: identity(d),
@@ -100,32 +105,39 @@ GROWTH: dict[str, tuple[str, float, Ratio]] = {
 }
 
 
-def run(
-    out: Path,
-    *,
-    scale: Scale = "full",
-    jobs: int = 1,
-    progress: Progress | None = None,
-    size: Size | None = None,
-) -> list[Path]:
-    """Write validation.csv (the grid), validation-growth.csv, validation-slopes.csv and the figure."""
-    size = SIZES[scale] if size is None else size
-    tally = Tally(progress, _all_work(size))
-    cells = grid(size, jobs, tally)
-    errors = growth(size, jobs, tally)
-    slopes = [fit(name, [row for row in errors if row["case"] == name]) for name in GROWTH]
-    tables = {"validation": cells, "validation-growth": errors, "validation-slopes": slopes}
-    return [
-        *(write_table(out, name, rows) for name, rows in tables.items()),
-        *save_figure(_draw(cells, errors, slopes), out, "validation"),
+SIZE = ValidationSize
+
+
+def parts(size: ValidationSize) -> list[Part]:
+    """Return a part for each model of the grid, and one for each case of the study of the error."""
+    shapes = ((size.wide, WIDE), (size.tall, TALL))
+    cell = size.repetitions * sum(_work(n, size.d, len(ratios)) for n, ratios in shapes)
+    cells = [Part(f"grid-{place}", cell, partial(grid, size, models=[name])) for place, name in enumerate(MODELS)]
+    errors = [
+        Part(f"growth-{place}", _growth_work(size, name), partial(growth, size, cases=[name]))
+        for place, name in enumerate(GROWTH)
     ]
+    return [*cells, *errors]
 
 
-def grid(size: Size, jobs: int, tally: Tally) -> list[Row]:
+def table(results: Mapping[str, list[Row]]) -> Tables:
+    """Return the grid, the errors as d grows, and the slopes of their fits."""
+    cells = [row for name, rows in results.items() if name.startswith("grid") for row in rows]
+    errors = [row for name, rows in results.items() if name.startswith("growth") for row in rows]
+    slopes = [fit(name, [row for row in errors if row["case"] == name]) for name in GROWTH]
+    return {"validation": cells, "validation-growth": errors, "validation-slopes": slopes}
+
+
+def draw(tables: Tables, size: ValidationSize) -> Figures:
+    """Draw the cells' differences in standard errors, and the error against d."""
+    return {"validation": _draw(*(tables[f"validation{kind}"] for kind in ("", "-growth", "-slopes")))}
+
+
+def grid(size: ValidationSize, jobs: int, tally: Tally, models: Iterable[str] = MODELS) -> list[Row]:
     """Compare formula and simulation in every cell."""
     rows = []
-    for name, make in MODELS.items():
-        cov = make(size.d, 0)
+    for name in models:
+        cov = MODELS[name](size.d, 0)
         signals = _signals(name, cov)
         beta = np.stack(list(signals.values()), axis=1)
         for n, ratios in ((size.wide, WIDE), (size.tall, TALL)):
@@ -164,10 +176,11 @@ def grid(size: Size, jobs: int, tally: Tally) -> list[Row]:
     return rows
 
 
-def growth(size: Size, jobs: int, tally: Tally) -> list[Row]:
+def growth(size: ValidationSize, jobs: int, tally: Tally, cases: Iterable[str] = GROWTH) -> list[Row]:
     """Measure the formula's relative error, for the mean over random signals, as d grows."""
     rows = []
-    for name, (model, per_feature, ratio) in GROWTH.items():
+    for name in cases:
+        model, per_feature, ratio = GROWTH[name]
         for d in size.growth:
             cov = MODELS[model](d, 0)
             beta = random_signals(d, size.signals)
@@ -240,73 +253,65 @@ def _work(n: int, d: int, ratios: int) -> int:
     return max(1, (n * d * (d + ratios * min(n, d))) // 10**6)
 
 
-def _all_work(size: Size) -> int:
-    one_model = sum(_work(n, size.d, len(ratios)) for n, ratios in ((size.wide, WIDE), (size.tall, TALL)))
-    growing = sum(
-        _repetitions(size, d) * _work(round(per_feature * d), d, 1)
-        for _, per_feature, _ in GROWTH.values()
-        for d in size.growth
-    )
-    return len(MODELS) * size.repetitions * one_model + growing
+def _growth_work(size: ValidationSize, case: str) -> int:
+    _, per_feature, _ = GROWTH[case]
+    return sum(_repetitions(size, d) * _work(round(per_feature * d), d, 1) for d in size.growth)
 
 
-def _repetitions(size: Size, d: int) -> int:
+def _repetitions(size: ValidationSize, d: int) -> int:
     return max(2, size.work // d)
 
 
-def _draw(cells: list[Row], errors: list[Row], slopes: list[Row]) -> Any:
-    with figure_style():
-        figure, (left, right) = panels(2, width=4.6, height=4.2)
-        names = list(MODELS)
-        for side, (marker, colour) in enumerate((("o", COLOURS[0]), ("D", COLOURS[1]))):
-            n = (cells[0]["n"], cells[-1]["n"])[side]
-            chosen = [row for row in cells if row["n"] == n]
-            within = [_place(names, row, chosen) + 0.2 * (2 * side - 1) for row in chosen]
-            kept = "ñ < d" if n < chosen[0]["d"] else "ñ > d"
-            left.plot(
-                [row["standard_errors"] for row in chosen],
-                within,
-                marker,
-                color=colour,
-                markersize=3,
-                alpha=0.8,
-                label=f"n = {n} ({kept})",
-            )
-        left.axvline(0, color=GREY, linewidth=0.8)
-        for edge in (-3, 3):
-            left.axvline(edge, color=GREY, linewidth=1, linestyle=(0, (4, 3)))
-        left.set_yticks(range(len(names)), names)
-        left.invert_yaxis()
-        left.set_xlabel("(simulation − formula) / standard error")  # noqa: RUF001
-        share = sum(row["agrees"] for row in cells) / len(cells)
-        left.set_title(f"d = {cells[0]['d']}: {share:.1%} of {len(cells)} cells agree")
-        left.legend(loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=2)
-        for colour, slope in zip(COLOURS, slopes, strict=False):
-            rows = [row for row in errors if row["case"] == slope["case"]]
-            d, value, error = (np.array([r[k] for r in rows], float) for k in ("d", "relative", "relative_error"))
-            told = (
-                f"{slope['case']}: slope {slope['slope']:.2f} ± {slope['slope_error']:.2f}" if "slope" in slope else ""
-            )
-            low = np.minimum(error, 0.9 * np.abs(value))
-            right.errorbar(
-                d,
-                np.abs(value),
-                [low, error],
-                fmt="o-",
-                color=colour,
-                markersize=4,
-                linewidth=1,
-                label=told or rows[0]["case"],
-            )
-        reach = np.array([min(r["d"] for r in errors), max(r["d"] for r in errors)], float)
-        right.plot(reach, 3 / reach, color=BLACK, linewidth=1, linestyle=(0, (4, 3)), label="3/d")
-        plain_log(right)
-        plain_log(right, "x")
-        right.set_xticks([row["d"] for row in errors if row["case"] == errors[0]["case"]])
-        right.set_xlabel("features d")
-        right.set_ylabel("|relative error of the formula|")
-        right.set_title("Finite sizes")
-        right.legend(loc="upper center", bbox_to_anchor=(0.5, -0.16))
+def _draw(cells: list[Row], errors: list[Row], slopes: list[Row]) -> "Figure":
+    figure, (left, right) = panels(2, width=4.6, height=4.2)
+    names = list(MODELS)
+    for side, (marker, colour) in enumerate((("o", COLOURS[0]), ("D", COLOURS[1]))):
+        n = (cells[0]["n"], cells[-1]["n"])[side]
+        chosen = [row for row in cells if row["n"] == n]
+        within = [_place(names, row, chosen) + 0.2 * (2 * side - 1) for row in chosen]
+        kept = "ñ < d" if n < chosen[0]["d"] else "ñ > d"
+        left.plot(
+            [row["standard_errors"] for row in chosen],
+            within,
+            marker,
+            color=colour,
+            markersize=3,
+            alpha=0.8,
+            label=f"n = {n} ({kept})",
+        )
+    left.axvline(0, color=GREY, linewidth=0.8)
+    for edge in (-3, 3):
+        left.axvline(edge, color=GREY, linewidth=1, linestyle=(0, (4, 3)))
+    left.set_yticks(range(len(names)), names)
+    left.invert_yaxis()
+    left.set_xlabel("(simulation − formula) / standard error")  # noqa: RUF001
+    share = sum(row["agrees"] for row in cells) / len(cells)
+    left.set_title(f"d = {cells[0]['d']}: {share:.1%} of {len(cells)} cells agree")
+    left.legend(loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=2)
+    for colour, slope in zip(COLOURS, slopes, strict=False):
+        rows = [row for row in errors if row["case"] == slope["case"]]
+        d, value, error = (np.array([r[k] for r in rows], float) for k in ("d", "relative", "relative_error"))
+        told = f"{slope['case']}: slope {slope['slope']:.2f} ± {slope['slope_error']:.2f}" if "slope" in slope else ""
+        low = np.minimum(error, 0.9 * np.abs(value))
+        right.errorbar(
+            d,
+            np.abs(value),
+            [low, error],
+            fmt="o-",
+            color=colour,
+            markersize=4,
+            linewidth=1,
+            label=told or rows[0]["case"],
+        )
+    reach = np.array([min(r["d"] for r in errors), max(r["d"] for r in errors)], float)
+    right.plot(reach, 3 / reach, color=BLACK, linewidth=1, linestyle=(0, (4, 3)), label="3/d")
+    plain_log(right)
+    plain_log(right, "x")
+    right.set_xticks([row["d"] for row in errors if row["case"] == errors[0]["case"]])
+    right.set_xlabel("features d")
+    right.set_ylabel("|relative error of the formula|")
+    right.set_title("Finite sizes")
+    right.legend(loc="upper center", bbox_to_anchor=(0.5, -0.16))
     return figure
 
 

@@ -6,7 +6,7 @@ from typing import Protocol, runtime_checkable
 from rich.console import Console
 
 from r2mae.errors import UserError
-from r2mae.masking.schemes import RatioDefaults
+from r2mae.masking.defaults import RatioDefaults
 from r2mae.sweep.cells import Cell
 from r2mae.sweep.measure import tell
 from r2mae.sweep.progress_board import Board

@@ -13,8 +13,6 @@ from r2mae.text.encoding import Progress, Tokenised
 if TYPE_CHECKING:
     from rich.console import Console
 
-_PAUSE = 10.0  # seconds between lines where there is no terminal for a bar
-
 
 @contextmanager
 def tokenising_bar(
@@ -26,25 +24,22 @@ def tokenising_bar(
     ----------
     label : str
         What is done.
-    console : Console, optional
-        Where to show it; standard error by default.
-    clock : callable
-        Tells seconds.
+    console, clock
+        As of :class:`r2mae.training.progress.ProgressBar`.
     """
     from rich.progress import Progress as Bar
 
-    from r2mae.training.progress import time_columns
+    from r2mae.training.progress import Lines, time_columns
 
     with _console() if console is None else _as_it_is(console) as shown:
         bar = Bar(*time_columns(counted=False), console=shown, disable=not shown.is_terminal, transient=True)
         task = bar.add_task(label, total=1.0)
-        stage, told = "", clock()
+        stage, lines = "", Lines(clock)
 
         def update(now: Tokenised) -> None:
-            nonlocal stage, told
+            nonlocal stage
             if bar.disable:
-                if clock() - told > _PAUSE:
-                    told = clock()
+                if lines.due():
                     shown.print(_line(label, now), soft_wrap=True, highlight=False)
                 return
             if not bar.live.is_started:

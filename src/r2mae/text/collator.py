@@ -13,7 +13,7 @@ from torch import Tensor
 from r2mae.errors import UserError, unknown
 from r2mae.masking.keys import Key
 from r2mae.masking.masks import corrupt_tokens, token_mask
-from r2mae.masking.ratios import Fixed, Grid, Ratio, Uniform, as_ratio, draw
+from r2mae.masking.ratios import Ratio, as_ratio, draw, is_scheduled
 from r2mae.text.task import SHARES, Corruption, special_tokens
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ class MaskCollator:
             self.ratio = as_ratio(ratio)
         except ValueError as error:
             raise UserError(str(error)) from None
-        if not isinstance(self.ratio, Fixed | Grid | Uniform) or getattr(self.ratio, "sampling", "") == "stratified":
+        if is_scheduled(self.ratio):
             raise UserError(
                 f"a collator does not know the step that {self.ratio} needs: give a number, a Grid or an independent "
                 "Uniform, or train with `r2mae pretrain text`"

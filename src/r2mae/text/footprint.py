@@ -9,10 +9,11 @@ from r2mae.training.memory import available_memory
 
 _SURE = 0.85  # the estimate was 0 to 25 % above what steps of five shapes took
 _USUAL = 50_265  # words of a tokenizer that is not opened yet
+_MEASURED = 0.4  # ratio at which the estimate was compared with steps: less is not trusted to need less
 _GPU = Path("/dev/nvidiactl")  # tells of a driver without torch
 
 
-def step_bytes(config: TextConfig, vocab_size: int, ratio: float = 0.4) -> int:
+def step_bytes(config: TextConfig, vocab_size: int, ratio: float = _MEASURED) -> int:
     """Estimate what forward and backward pass of a micro-batch keep, in bytes; without weights and their gradients.
 
     Parameters
@@ -30,8 +31,14 @@ def step_bytes(config: TextConfig, vocab_size: int, ratio: float = 0.4) -> int:
     return round(4 * tokens * ((config.layers - 1 + ratio) * layer + 4 * width + ratio * vocab_size))
 
 
-def check_memory(config: TextConfig) -> None:
+def check_memory(config: TextConfig, ratio: float = _MEASURED) -> None:
     """Refuse a step on a CPU that does not fit into its free memory; where that cannot be known, nothing is refused.
+
+    Parameters
+    ----------
+    config : TextConfig
+    ratio : float
+        Largest mask ratio of the run.
 
     Raises
     ------
@@ -41,8 +48,7 @@ def check_memory(config: TextConfig) -> None:
     if config.device not in ("cpu", "auto") or (config.device == "auto" and _GPU.exists()):
         return
     free, vocab_size = available_memory(), config.vocab_size if config.tokenizer is None else _USUAL
-    ratio = 1.0 if config.scheme == "mdlm" else max(config.ratio or 0.4, config.high or 0.4)
-    needed = step_bytes(config, vocab_size, ratio)
+    needed = step_bytes(config, vocab_size, max(ratio, _MEASURED))
     if free is None or _SURE * needed < free:
         return
     whole = needed * config.accumulate

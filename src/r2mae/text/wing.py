@@ -1,4 +1,4 @@
-"""The wing `text`, as the floors above see it. Neither torch nor transformers until data or models are asked for."""
+"""The wing `text`, as the layers above see it. Neither torch nor transformers until data or models are asked for."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from r2mae.evaluation.metrics import Metric
-from r2mae.masking.schemes import DNA_CURRICULUM, RatioDefaults
+from r2mae.masking.defaults import DNA_CURRICULUM, RatioDefaults
 from r2mae.text.config import ROBERTA, TextConfig
 from r2mae.text.sets import HUB, SET_DEFAULTS, SETS
 from r2mae.text.vocabulary import PLAIN_PRESETS, Presets, roberta_here
@@ -68,13 +68,14 @@ class TextWing:
         from r2mae.catalogue import data_root
         from r2mae.text.footprint import check_memory
         from r2mae.text.glue import find_glue
+        from r2mae.training.scheme_options import scheme_of
 
         if config.tokenizer == ROBERTA:
             roberta_here()
         for name in config.glue:
             find_glue(name, data_root() / "glue")
         self.check_source(config)
-        check_memory(config)
+        check_memory(config, scheme_of(config, self.ratios).ends[1])
 
     def load(self, config: TextConfig) -> "TextData":
         """Tokenise what a run reads, unless that was done already."""

@@ -1,6 +1,6 @@
 """The inverse of M = aΣ + b·diag Σ + cI, in the three forms in which it is cheap, and one that keeps its digits.
 
-Every closed form of this room is made of M⁻¹ alone: five traces and its products with a few vectors. Each covariance
+Every closed form of this package is made of M⁻¹ alone: five traces and its products with a few vectors. Each covariance
 knows the cheapest form for its structure (:meth:`r2mae.theory.Covariance.resolvent`).
 """
 

@@ -3,7 +3,8 @@
 from typing import TYPE_CHECKING
 
 from r2mae.lazy import lazily
-from r2mae.training.config import RunConfig, scheme_of
+from r2mae.training.config import RunConfig
+from r2mae.training.scheme_options import scheme_of
 
 if TYPE_CHECKING:
     from r2mae.training.folder import RunFolder

@@ -1,39 +1,23 @@
 """What a run is made of, as one typed dataclass; command line, YAML file and run folder all speak it. No torch."""
 
 import dataclasses
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, ClassVar, Literal, get_args, get_type_hints
 
 from r2mae.errors import UserError, nearest
-from r2mae.masking.ratios import LinearDecay, Ratio, Uniform, UniformAbove
-from r2mae.masking.schemes import (
-    SCHEME_OPTIONS,
-    RatioDefaults,
-    Scheme,
-    make_scheme,
-    not_taken,
-    scheme_takes,
-)
+from r2mae.masking.schemes import SCHEME_OPTIONS
 from r2mae.training.fields import above_zero, at_least, fits, in_words, short
 from r2mae.training.records import read_yaml as read_config
 
-__all__ = [
-    "MACHINE_FIELDS",
-    "SCHEME_DEFAULTS",
-    "RunConfig",
-    "chosen_options",
-    "given_options",
-    "in_words",
-    "read_config",
-    "scheme_of",
-]
+__all__ = ["MACHINE_FIELDS", "RunConfig", "in_words", "read_config"]
 
 # Far above what any run needs, and low enough that nothing spins, overflows or starts threads without end.
 _MOST_OF_ALL = 2**31 - 1
 _SEED = 2**63 - 1
-_MOST = {"steps": 10**9, "threads": 4096, "workers": 1024, "devices": 4096, "cl_iterations": 10_000}
+_MOST = {"steps": 10**9, "threads": 4096, "workers": 1024, "devices": 4096, "cl_iterations": 10_000, "strata": 10_000}
 
 # These say where and how comfortably a run is computed, not what: a run may be resumed with others.
 MACHINE_FIELDS = frozenset({"device", "devices", "workers", "threads", "save_every", "keep_every", "logger"})
@@ -73,6 +57,10 @@ class RunConfig:
         How a random ratio is drawn: independently, or spread evenly over consecutive steps.
     per : {"batch", "sample"}
         One random ratio for each mini-batch (the paper), or one for each sample.
+    strata : int, optional
+        Consecutive steps that stratified sampling spreads over the range; by default 16.
+    scheme_options : tuple of str
+        Options of a scheme's own, as NAME=NUMBER.
     weighting : {"mean", "sum", "inverse-ratio"}
         Normaliser of the loss: mean over hidden entries; sum per sample; or sum divided by ratio and length.
     epochs : float
@@ -146,6 +134,8 @@ class RunConfig:
     cl_iterations: int | None = None
     sampling: Literal["independent", "stratified"] = "independent"
     per: Literal["batch", "sample"] = "batch"
+    strata: int | None = None
+    scheme_options: tuple[str, ...] = ()
     weighting: Literal["mean", "sum", "inverse-ratio"] = "mean"
     epochs: float = 15
     steps: int | None = None
@@ -177,7 +167,7 @@ class RunConfig:
         self._check_sane()
         for name in ("batch_size", "accumulate", "save_every", "devices"):
             at_least(self, name, 1)
-        for name in ("steps", "validate_every", "patience", "threads", "cl_iterations", "keep_every"):
+        for name in ("steps", "validate_every", "patience", "threads", "cl_iterations", "keep_every", "strata"):
             if getattr(self, name) is not None:
                 at_least(self, name, 1)
         for name in ("workers", "seed", "weight_decay", "decay", "cl_warmup", "cl_start", "cl_end"):
@@ -200,6 +190,7 @@ class RunConfig:
                 raise UserError(f"{name} takes numbers up to {most:,}, not {short(value)}")
 
     def _check_combinations(self) -> None:
+        _ = self.own_options  # says what is wrong with them
         if self.batch_size % self.accumulate:
             raise UserError(f"batch_size {self.batch_size} does not split into {self.accumulate} equal micro-batches")
         if self.batch_size % (self.accumulate * self.devices):
@@ -223,9 +214,31 @@ class RunConfig:
             raise UserError("validate_every needs held-out data: add --validation 0.1")
 
     @property
+    def own_options(self) -> dict[str, float]:
+        """`scheme_options` as numbers by name."""
+        found: dict[str, float] = {}
+        for word in self.scheme_options:
+            name, _, value = word.partition("=")
+            if name in SCHEME_OPTIONS:
+                raise UserError(f"scheme_options are a scheme's own: give {word} as --{name.replace('_', '-')}")
+            try:
+                number = float(value)
+            except ValueError:
+                number = math.nan
+            if not name or name in found or not math.isfinite(number):
+                raise UserError(f"scheme_options takes NAME=NUMBER, each name once, such as power=3, not {short(word)}")
+            found[name] = number
+        return found
+
+    @property
     def recalibrates(self) -> bool:
         """Whether the model is used with batch statistics that were re-estimated on whole inputs."""
         return False
+
+    @property
+    def idle_fields(self) -> frozenset[str]:
+        """Fields that change nothing under the scheme of this run."""
+        return frozenset()
 
     def measured_as(self) -> dict[str, Any]:
         """Return the fields of :attr:`measured_with`, which belong to every result."""
@@ -271,121 +284,8 @@ class RunConfig:
         exact = {k: tuple(v) if isinstance(v, list) else v for k, v in exact.items()}
         return cls(**exact)
 
-    def differences(self, other: "RunConfig", defaults: RatioDefaults | None = None) -> list[str]:
-        """Return the fields, apart from those of the machine and of measuring, in which two configurations differ.
-
-        With the wing's `defaults`, a number that is open means the wing's.
-        """
-        mine, theirs = used_fields(self, defaults), used_fields(other, defaults)
-        free = MACHINE_FIELDS.union(self.measured_with)
+    def differences(self, other: "RunConfig") -> list[str]:
+        """Return the fields in which two configurations differ, apart from idle ones, the machine and measuring."""
+        mine, theirs = self.to_dict(), other.to_dict()
+        free = MACHINE_FIELDS.union(self.measured_with, self.idle_fields)
         return [key for key in mine if key not in free and mine[key] != theirs.get(key)]
-
-
-_DRAWN = ("sampling", "per")
-SCHEME_DEFAULTS = {field.name: field.default for field in dataclasses.fields(RunConfig) if field.name in SCHEME_OPTIONS}
-
-
-def used_fields(config: RunConfig, defaults: RatioDefaults | None) -> dict[str, Any]:
-    """Return plain types, with the numbers that a run uses where the wing's are given."""
-    try:
-        return (config if defaults is None else resolved(config, defaults)).to_dict()
-    except UserError:  # a folder of another version may hold numbers that its scheme does not take
-        return config.to_dict()
-
-
-def scheme_of(config: RunConfig, defaults: RatioDefaults) -> Scheme:
-    """Return the scheme that a configuration names, unbound.
-
-    Raises
-    ------
-    UserError
-        For an unknown scheme, impossible ratios, or options that the scheme does not listen to.
-    """
-    try:
-        takes = scheme_takes(config.scheme)
-        for option in given_options(config):
-            if option not in takes:
-                raise ValueError(not_taken(option, [config.scheme]))
-        scheme = make_scheme(config.scheme, defaults, ratio=config.ratio, low=config.low, high=config.high)
-        return _with_curriculum(dataclasses.replace(scheme, ratio=_with_schedule(scheme.ratio, config)), config)
-    except ValueError as error:
-        raise UserError(str(error)) from None
-
-
-def given_options(config: RunConfig) -> dict[str, Any]:
-    """Return those options of schemes that are not at their defaults."""
-    values = {name: getattr(config, name) for name in SCHEME_OPTIONS}
-    return {name: value for name, value in values.items() if value != SCHEME_DEFAULTS[name]}
-
-
-def chosen_options(config: RunConfig, defaults: RatioDefaults) -> list[str]:
-    """Return the options of schemes that differ from the wing's own numbers, which finished runs hold as well."""
-    found = given_options(config)
-    plain: dict[str, Any] = {name: SCHEME_DEFAULTS[name] for name in found}
-    usual = used_fields(dataclasses.replace(config, **plain), defaults)
-    return [name for name, value in found.items() if value != usual[name]]
-
-
-def resolved(config: RunConfig, defaults: RatioDefaults) -> RunConfig:
-    """Return the configuration with the wing's numbers in place of None, as far as its scheme takes them.
-
-    Both mean the same scheme, so that a file with the numbers reruns the run of one without. What depends on the length
-    of the run (`decay`, `cl_warmup`, `cl_start`, `cl_end`) stays open.
-
-    Raises
-    ------
-    UserError
-        As :func:`scheme_of`.
-    """
-    wanted = scheme_of(config, defaults)
-    ends = range_of(config.scheme, defaults)
-    several: list[dict[str, Any]] = [{"ratio": defaults.fixed}, ends, {"low": defaults.low}, {"high": defaults.high}]
-    if wanted.curriculum is not None:
-        several.append({"cl_iterations": wanted.curriculum.iterations})
-    for numbers in several:
-        if all(getattr(config, name) is None for name in numbers):
-            filled = dataclasses.replace(config, **numbers)
-            if _same_scheme(filled, wanted, defaults):
-                config = filled
-    return config
-
-
-def range_of(scheme: str, defaults: RatioDefaults) -> dict[str, float]:
-    """Return the wing's low and high of a scheme: the dynamic ones may have ends of their own."""
-    ends = {"dynamic": defaults.dynamic, "r2mae-dynamic": defaults.above or defaults.dynamic}.get(scheme)
-    high, low = ends or (defaults.high, defaults.low)
-    return {"low": low, "high": high}
-
-
-def _same_scheme(config: RunConfig, wanted: Scheme, defaults: RatioDefaults) -> bool:
-    try:
-        return scheme_of(config, defaults) == wanted
-    except UserError:  # it does not take the number
-        return False
-
-
-def _with_schedule(ratio: Ratio, config: RunConfig) -> Ratio:
-    """Put the user's own decay, sampling and ratios by sample into a ratio that has them."""
-    if isinstance(ratio, Uniform):
-        drawn: dict[str, Any] = {name: value for name, value in given_options(config).items() if name in _DRAWN}
-        ratio = dataclasses.replace(ratio, **drawn)
-    if config.decay is not None and isinstance(ratio, LinearDecay):
-        ratio = dataclasses.replace(ratio, decay=config.decay)
-    if config.decay is not None and isinstance(ratio, UniformAbove):
-        ratio = dataclasses.replace(ratio, floor=dataclasses.replace(ratio.floor, decay=config.decay))
-    return ratio
-
-
-def _with_curriculum(scheme: Scheme, config: RunConfig) -> Scheme:
-    """Put the user's own moments into a curriculum."""
-    given = (config.cl_warmup, config.cl_start, config.cl_end, config.cl_iterations)
-    if scheme.curriculum is None or given == (None, None, None, None):
-        return scheme
-    curriculum = dataclasses.replace(
-        scheme.curriculum,
-        warmup_steps=config.cl_warmup,
-        start_step=config.cl_start,
-        end_step=config.cl_end,
-        iterations=config.cl_iterations or scheme.curriculum.iterations,
-    )
-    return dataclasses.replace(scheme, curriculum=curriculum)

@@ -18,8 +18,9 @@ import yaml
 
 from r2mae.errors import UserError
 from r2mae.files import UNFINISHED, atomic_write, write_json
-from r2mae.masking.schemes import RatioDefaults, scheme_takes
-from r2mae.training.config import RunConfig, resolved, used_fields
+from r2mae.masking.defaults import RatioDefaults
+from r2mae.masking.schemes import SCHEME_OPTIONS, scheme_takes
+from r2mae.training.config import RunConfig
 from r2mae.training.records import (
     Description,
     read_description,
@@ -29,6 +30,7 @@ from r2mae.training.records import (
     read_yaml,
     remedy_for,
 )
+from r2mae.training.scheme_options import as_used, resolved
 
 __all__ = ["FolderLock", "RunFolder", "environment", "read_json", "remedy_for"]
 
@@ -120,18 +122,21 @@ class RunFolder:
         """
         if self.config_file.exists():
             there = type(config).from_dict(self._own(config), source=str(self.config_file))
-            if defaults is not None and there.cl_iterations is None and "cl_iterations" in scheme_takes(there.scheme):
+            same = there.scheme == config.scheme
+            if defaults is not None and same and there.cl_iterations is None and _takes(config, "cl_iterations"):
                 raise UserError(
                     f"{self.path} holds a curriculum of an earlier version, which had another schedule: choose another "
                     "--out"
                 )
-            different = config.differences(there, defaults)
+            mine, theirs = as_used(config, defaults), as_used(there, defaults)
+            different = mine.differences(theirs)
             if different:
                 name = different[0]
-                yours, its = (used_fields(one, defaults)[name] for one in (config, there))
+                yours, its = mine.to_dict()[name], theirs.to_dict()[name]
+                repeat = ", or repeat the options of that run" if _takes(config, name) else ""
                 raise UserError(
                     f"{self.path} belongs to another configuration ({name} is {its!r} there and "
-                    f"{yours!r} here): choose another --out, or repeat the options of that run"
+                    f"{yours!r} here): choose another --out{repeat}"
                 )
             return
         own = {self.environment_file.name, self.data_file.name}  # all that a crash can leave before config.yaml
@@ -212,6 +217,11 @@ class FolderLock:
     ) -> None:
         """Give the lock back."""
         os.close(self._handle)
+
+
+def _takes(config: RunConfig, name: str) -> bool:
+    """Return whether an option may be given beside the configuration's scheme."""
+    return name not in SCHEME_OPTIONS or name in scheme_takes(config.scheme)
 
 
 def environment() -> dict[str, Any]:

@@ -25,15 +25,20 @@ _BATCH_COPIES = 3  # of a sample's numbers: as read, as targets, and as hidden o
 
 
 def model_bytes(wing: Trainable, architecture: Mapping[str, Any]) -> int:
-    """Return the bytes of a model's parameters and buffers, without making them.
+    """Return the bytes of a model's parameters and buffers, without making them; 0 where they cannot be known so.
 
     Raises
     ------
     Exception
         Whatever the wing's constructors raise on values that make no model.
     """
-    with torch.device("meta"):
-        _, model = wing.build(architecture)
+    try:
+        with torch.device("meta"):
+            _, model = wing.build(architecture)
+    except (RuntimeError, NotImplementedError) as error:
+        if "meta tensor" not in str(error).lower():
+            raise
+        return 0  # it looks at its own numbers while it is made
     return sum(part.numel() * part.element_size() for part in (*model.parameters(), *model.buffers()))
 
 
@@ -51,24 +56,15 @@ def check_fits_memory(config: RunConfig, wing: Trainable, data: Data) -> None:
         size = model_bytes(wing, data.architecture)
     except UserError:
         raise
-    except (RuntimeError, NotImplementedError) as error:
-        if "meta tensor" not in str(error).lower():
-            raise _impossible(error) from None
-        size = 0  # it looks at its own numbers while it is made: its size is not known beforehand
-    except Exception as error:
-        raise _impossible(error) from None
+    except Exception as error:  # torch tells in its own ways of sizes whose product overflows
+        reason = " ".join(str(error).split())[:120]
+        raise UserError(f"no model of these sizes can be made ({reason}): ask for smaller ones") from None
     free = _free(config)
     if free is not None and _COPIES * size * _here(config) > free:
         raise UserError(
             f"the model takes at least {_gigabytes(_COPIES * size)} while it is trained, and {_gigabytes(free)} are "
             f"free: make it smaller ({_largest(data.architecture)})"
         )
-
-
-def _impossible(error: Exception) -> UserError:
-    """Return the error for sizes whose product overflows; torch tells of it in its own ways."""
-    reason = " ".join(str(error).split())[:120]
-    return UserError(f"no model of these sizes can be made ({reason}): ask for smaller ones")
 
 
 def _check_batch(config: RunConfig, data: Data) -> None:

@@ -2,7 +2,7 @@
 
 from typing import Any, Protocol, runtime_checkable
 
-from r2mae.masking.schemes import RatioDefaults
+from r2mae.masking.defaults import RatioDefaults
 from r2mae.training.config import RunConfig
 
 

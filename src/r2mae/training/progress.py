@@ -21,7 +21,7 @@ from rich.progress import (
 from rich.table import Column
 from rich.text import Text
 
-_PAUSE = 10.0  # seconds between lines where there is no terminal for a bar
+PAUSE = 10.0  # seconds between lines where there is no terminal for a bar
 
 
 @dataclass(frozen=True)
@@ -93,6 +93,30 @@ def time_columns(counted: bool = True) -> list[ProgressColumn]:
     return [TextColumn("{task.description}", table_column=whole), BarColumn(12), count, TimeElapsedColumn(), _Left()]
 
 
+class Lines:
+    """Tells when a line is due where there is no terminal for a bar: every ten seconds.
+
+    Parameters
+    ----------
+    clock : callable
+        Tells seconds.
+    at_once : bool
+        Whether the first is due at once; else after ten seconds, so that what is done by then stays silent.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic, *, at_once: bool = False) -> None:
+        self.clock = clock
+        self._told = -math.inf if at_once else clock()
+
+    def due(self) -> bool:
+        """Return whether to write one now, and then count from now."""
+        now = self.clock()
+        if now - self._told <= PAUSE:
+            return False
+        self._told = now
+        return True
+
+
 class ProgressBar:
     """One bar with loss, ratio, throughput and a time to finish; in a file or pipe, a line of these every ten seconds.
 
@@ -111,7 +135,7 @@ class ProgressBar:
     ) -> None:
         self.console = console or Console(stderr=True)
         self.label, self.clock = label, clock
-        self._told = -math.inf
+        self._lines = Lines(clock, at_once=True)
         self._bar = Progress(
             *time_columns(),
             TextColumn("{task.fields[note]}", table_column=Column(no_wrap=True, overflow="ellipsis", ratio=1)),
@@ -132,10 +156,8 @@ class ProgressBar:
         """Move the bar."""
         note = f"loss {pace.loss:.4g}  ratio {pace.ratio:.2f}  {pace.samples_per_second:,.0f} samples/s"
         self._bar.update(self._task, completed=pace.step, note=note)
-        now = self.clock()
-        if self._bar.disable and now - self._told > _PAUSE:
-            self._told = now
-            left = self._time_left(pace, now)
+        if self._bar.disable and self._lines.due():
+            left = self._time_left(pace, self.clock())
             self.console.print(f"{self.label}: step {pace.step}/{pace.total}  {note}{left}", soft_wrap=True)
 
     def _time_left(self, pace: Pace, now: float) -> str:

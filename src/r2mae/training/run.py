@@ -5,13 +5,15 @@ from functools import cached_property
 
 import torch
 
+from r2mae.masking.defaults import RatioDefaults
 from r2mae.masking.keys import Key
-from r2mae.masking.schemes import RatioDefaults, Scheme
-from r2mae.training.config import RunConfig, scheme_of
+from r2mae.masking.schemes import Scheme
+from r2mae.training.config import RunConfig
 from r2mae.training.devices import check_threads, torch_device
 from r2mae.training.loggers import check_logger
 from r2mae.training.numbers import ratios_of
 from r2mae.training.ranks import process_rank
+from r2mae.training.scheme_options import scheme_of
 from r2mae.training.task import Trainable
 
 

@@ -79,12 +79,7 @@ def build_described(
         If values have the wrong types, or would make a model that is larger than the file of weights beside it.
     """
     try:
-        try:
-            least = model_bytes(wing, architecture)
-        except (RuntimeError, NotImplementedError) as error:
-            if "meta tensor" not in str(error).lower():
-                raise
-            least = 0  # it looks at its own numbers while it is made
+        least = model_bytes(wing, architecture)
         if weights.is_file() and least > 2 * weights.stat().st_size + _HEADER:
             raise ValueError(f"its weights would take {least:,} bytes, {weights.name} has {weights.stat().st_size:,}")
         return wing.build(architecture)

@@ -9,9 +9,10 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
+from r2mae.masking.defaults import RatioDefaults
 from r2mae.masking.keys import Key
 from r2mae.masking.masks import RatioLike
-from r2mae.masking.schemes import Curriculum, RatioDefaults
+from r2mae.masking.schemes import Curriculum
 from r2mae.training.config import RunConfig
 
 

@@ -1,0 +1,105 @@
+"""A wing's numbers for the schemes: those of the paper, and where it gives none, ours."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from r2mae.masking.ratios import Grid
+
+
+@dataclass(frozen=True)
+class CurriculumDefaults:
+    """A wing's numbers for the curricula (appendix "Implementations of CL and R²MAE + CL").
+
+    The moments are fractions of the whole run, so that a shorter run has the same shape.
+
+    Parameters
+    ----------
+    frozen : float
+        The weight network stands still until then.
+    start, end : float
+        The gradient multiplier falls from 1 to −1 between these moments.
+    spacing : float
+        Distance between the ratios of the grid.
+    columns : int, optional
+        l, the number of ratios of the grid, evenly spaced; it takes the place of `spacing`.
+    iterations : int
+        K, iterations of Sinkhorn's normalisation.
+    floor : float
+        Added to the sigmoid, so that weights stay positive.
+    ours : bool
+        True where the paper gives no numbers, and those of another domain stand in.
+    warmup_steps, start_step, end_step : int, optional
+        The moments as steps, where a run gives them; they win over the fractions.
+    """
+
+    frozen: float
+    start: float
+    end: float
+    spacing: float = 0.05
+    columns: int | None = None
+    iterations: int = 4
+    floor: float = 1e-9
+    ours: bool = False
+    warmup_steps: int | None = None
+    start_step: int | None = None
+    end_step: int | None = None
+
+    def grid(self, low: float, high: float) -> Grid:
+        """Return the grid of ratios on [low, high]."""
+        if self.columns is None:
+            return Grid.spaced(low, high, self.spacing)
+        return Grid.spaced(low, high, (high - low) / max(self.columns - 1, 1) or 1.0)
+
+
+def _single_cells(steps: int) -> CurriculumDefaults:
+    """Frozen for 5,000 steps; the multiplier falls from step 30,000 to 120,000."""
+    return CurriculumDefaults(frozen=5_000 / steps, start=30_000 / steps, end=120_000 / steps)
+
+
+# A run of the paper is 50 epochs of 90 % of the cells in batches of 400: 2,161,082 cells (HLCA), 1,378,211 (SEA-AD).
+HLCA_CURRICULUM = _single_cells(243_122)
+"""The paper's single-cell curricula on HLCA: fractions 0.021, 0.123 and 0.494 of the run."""
+
+SEA_AD_CURRICULUM = _single_cells(155_049)
+"""The same steps in SEA-AD's shorter run: fractions 0.032, 0.193 and 0.774."""
+
+DNA_CURRICULUM = CurriculumDefaults(frozen=5_000 / 30_000, start=0.0, end=1.0, columns=10, iterations=10, floor=0.5)
+"""The paper's DNA curricula: 10 ratios, 10 iterations, floor 0.5, frozen for a sixth, falling throughout the run."""
+
+
+@dataclass(frozen=True)
+class RatioDefaults:
+    """A wing's numbers: those of the paper where it gives them, else ours. A run's own take their place.
+
+    Parameters
+    ----------
+    fixed, low, high : float
+        The fixed ratio and the range of R²MAE.
+    dynamic : (float, float), optional
+        Start and end of the dynamic ratio; by default from `high` to `low`.
+    above : (float, float), optional
+        Start and end of the floor of R²MAE + dynamic; by default as `dynamic`.
+    dynamic_end : float
+        Fraction of the run after which both have fallen to their end.
+    curriculum : CurriculumDefaults
+        Of the schemes with learned loss weights; by default those of the paper's single cells.
+    ours : bool
+        True where the paper gives no ratios.
+    decay : float, optional
+        λ of a falling ratio, where it does not follow from the length of the run.
+    sampling, per, strata
+        How a random ratio is drawn: see :class:`~r2mae.masking.ratios.Uniform`.
+    """
+
+    fixed: float
+    low: float
+    high: float
+    dynamic: tuple[float, float] | None = None
+    above: tuple[float, float] | None = None
+    dynamic_end: float = 1.0
+    curriculum: CurriculumDefaults = HLCA_CURRICULUM
+    ours: bool = False
+    decay: float | None = None
+    sampling: Literal["independent", "stratified"] = "independent"
+    per: Literal["batch", "sample"] = "batch"
+    strata: int | None = None

@@ -1,0 +1,122 @@
+"""A scheme of one's own is one function: rows, options, refusals, colours, help and training follow from it."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from r2mae.cli.main import main
+from r2mae.compare.gather import gather
+from r2mae.compare.rows import plan_rows, row_of
+from r2mae.errors import UserError
+from r2mae.images.config import ImagesConfig
+from r2mae.images.wing import WING
+from r2mae.masking import Key, RatioDefaults, Scheme, register, schemes
+from r2mae.report.drawing import scheme_colours
+from r2mae.sweep.cells import cells_of
+from r2mae.sweep.run_cell import pretrain
+from r2mae.training.config import read_config
+from r2mae.training.scheme_options import as_used, effective_options, scheme_of
+
+SMALL = {"steps": 1, "batch_size": 32, "hidden": 4, "latent": 2, "threads": 1, "device": "cpu"}
+
+
+class Bent:
+    """low + (high - low) u^power, with a kind of ratio that the package does not know."""
+
+    def __init__(self, low: float, high: float, power: float) -> None:
+        self.low, self.high, self.power = low, high, power
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Bent) and vars(self) == vars(other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def bind(self, total_steps: int) -> "Bent":
+        return self
+
+    def __call__(self, step: int, key: Key) -> float:
+        return float(self.low + (self.high - self.low) * key.fold(step).uniform() ** self.power)
+
+    def nodes(self) -> tuple[np.ndarray, np.ndarray]:
+        at = np.linspace(0, 1, 9)
+        return self.low + (self.high - self.low) * at**self.power, np.full(9, 1 / 9)
+
+
+@pytest.fixture(autouse=True)
+def bent(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Register a scheme, and forget it after the test."""
+    monkeypatch.setattr(schemes, "_REGISTRY", dict(schemes._REGISTRY))
+
+    @register("bent", takes=["low", "high"])
+    def build(numbers: RatioDefaults, power: float = 2.0) -> Scheme:
+        """A power of a uniform number, between low and high."""
+        return Scheme("bent", Bent(numbers.low, numbers.high, power))
+
+    yield
+
+
+def test_its_row_holds_its_options_and_no_other_does() -> None:
+    base = ImagesConfig(data="digits", low=0.4, scheme_options=("power=3",))
+    rows = {row.label: row for row in plan_rows(base, WING.ratios, ["fixed", "r2mae", "bent"])}
+    assert rows["bent"].values["low"] == 0.4 and rows["bent"].values["high"] == 0.9
+    assert [rows[label].config.scheme_options for label in ("bent", "r2mae", "fixed 0.40")] == [("power=3.0",), (), ()]
+    assert row_of(rows["bent"].config, WING.ratios) == rows["bent"]
+    with pytest.raises(UserError, match=r"none of fixed, r2mae takes 'power': .*\(bent\)"):
+        plan_rows(base, WING.ratios, ["fixed", "r2mae"])
+    with pytest.raises(UserError, match=r"the scheme 'bent' does not take 'ratio': .*\(fixed, cl, cl-k0\)"):
+        plan_rows(replace(base, ratio=0.3), WING.ratios, ["bent"])
+
+
+def test_its_options_are_told_and_compared_as_numbers() -> None:
+    plain, same, other = (
+        ImagesConfig(data="digits", scheme="bent", scheme_options=words)
+        for words in ((), ("power=2",), ("power=2.50",))
+    )
+    assert effective_options(plain, WING.ratios) == {"low": 0.5, "high": 0.9, "power": 2.0}
+    assert effective_options(other, WING.ratios)["power"] == 2.5
+    assert as_used(plain, WING.ratios) == as_used(same, WING.ratios)
+    assert as_used(plain, WING.ratios).differences(as_used(other, WING.ratios)) == ["scheme_options"]
+    assert scheme_of(other, WING.ratios).ratio == Bent(0.5, 0.9, 2.5)
+
+
+def test_a_scheme_may_stand_for_every_fixed_ratio() -> None:
+    @register("held", takes=["ratio"], per_ratio=True)
+    def held(numbers: RatioDefaults, extra: float = 0.0) -> Scheme:
+        """One ratio."""
+        return Scheme("held", Bent(numbers.fixed, numbers.fixed, 1 + extra))
+
+    rows = plan_rows(ImagesConfig(data="digits"), WING.ratios, ["held", "r2mae"])
+    assert [row.label for row in rows] == ["held 0.50", "held 0.70", "held 0.90", "r2mae"]
+    own = plan_rows(ImagesConfig(data="digits", scheme_options=("extra=1",)), WING.ratios, ["held"], [0.3])
+    assert [(row.label, row.config.scheme_options) for row in own] == [("held 0.30", ("extra=1.0",))]
+
+
+def test_it_has_a_colour_of_its_own() -> None:
+    colours = scheme_colours()
+    assert len(set(colours.values())) == len(colours) and "bent" in colours
+
+
+def test_the_command_line_takes_its_options(capsys: pytest.CaptureFixture[str]) -> None:
+    line = "pretrain digits --scheme bent --scheme-options power=3 --low 0.3 --print-config"
+    assert main(line.split()) == 0
+    printed = capsys.readouterr().out
+    assert "- power=3.0" in printed
+    assert main([*line.replace("bent", "r2mae").split()]) == 2
+    assert "the scheme 'r2mae' does not take 'power'" in capsys.readouterr().err
+
+
+@pytest.mark.filterwarnings("ignore:.*does not have many workers.*")
+@pytest.mark.filterwarnings("ignore:.*`isinstance.treespec, LeafSpec.` is deprecated.*")
+def test_it_trains_and_its_row_tells_its_options(tmp_path: Path) -> None:
+    base = ImagesConfig(data="digits", scheme_options=("power=3",), **SMALL)  # type: ignore[arg-type]
+    cells = cells_of(plan_rows(base, WING.ratios, ["bent"]), [0], tmp_path)
+    for cell in cells:
+        pretrain(cell.config, WING, cell.folder)
+    assert read_config(cells[0].folder / "config.yaml")["scheme_options"] == ["power=3.0"]
+    assert 0.5 <= pd.read_csv(cells[0].folder / "metrics.csv")["ratio"][0] <= 0.9
+    found = gather(cells, WING, base, {}, examples=False)
+    assert found.config["rows"]["bent"] == {"scheme": "bent", "low": 0.5, "high": 0.9, "power": 3.0, "given": ["power"]}

@@ -1,0 +1,176 @@
+"""The runner of artefacts: what it keeps, what it writes; and an artefact that is a sweep of runs."""
+
+import csv
+from collections.abc import Mapping
+from dataclasses import dataclass
+from io import StringIO
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import yaml
+from matplotlib.figure import Figure
+from rich.console import Console
+
+from r2mae.errors import UserError
+from r2mae.images.config import ImagesConfig
+from r2mae.images.wing import WING
+from r2mae.reproduce.artefact import Part, Row, Size, Tables
+from r2mae.reproduce.drawing import Figures
+from r2mae.reproduce.runner import run_artefact
+from r2mae.sweep.cells import Axis, Cell, cells_of, grid
+
+
+@dataclass(frozen=True)
+class Count(Size):
+    """How many parts there are."""
+
+    count: int = 3
+
+
+class Squares:
+    """An artefact of a part for each number, which notes what it computes."""
+
+    TITLE, PAPER, SIZE = "Squares of numbers", "Nothing.", Count
+
+    def __init__(self) -> None:
+        self.computed: list[int] = []
+        self.broken: int | None = None
+        self.factor = 1.0
+
+    def parts(self, size: Count) -> list[Part]:
+        return [Part(f"{number}", 2, lambda *_, number=number: self.compute(number)) for number in range(size.count)]
+
+    def compute(self, number: int) -> list[Row]:
+        if number == self.broken:
+            raise KeyboardInterrupt
+        self.computed.append(number)
+        return [{"number": np.int64(number), "square": np.float64(number) ** 2 / 3, "none": np.nan}]
+
+    def table(self, results: Mapping[str, list[Row]]) -> Tables:
+        rows = [{**row, "square": self.factor * row["square"]} for part in results.values() for row in part]
+        return {"squares": rows, "told": {"count": len(rows)}}
+
+    def draw(self, tables: Tables, size: Count) -> Figures:
+        figure = Figure()
+        figure.subplots().plot([row["square"] for row in tables["squares"]])
+        return {"picture": figure}
+
+
+def test_it_writes_tables_and_figures(tmp_path: Path) -> None:
+    done = run_artefact(Squares(), tmp_path)
+    assert [file.name for file in done.files] == ["squares.csv", "told.json", "picture.png", "picture.svg"]
+    with done.files[0].open(newline="") as file:
+        assert list(csv.reader(file)) == [
+            ["number", "square", "none"], ["0", "0.0", ""], ["1", "0.333333", ""], ["2", "1.33333", ""]
+        ]  # fmt: skip
+
+
+def test_what_is_computed_is_kept_and_what_is_made_of_it_is_not(tmp_path: Path) -> None:
+    artefact, seen = Squares(), []
+    first = run_artefact(artefact, tmp_path)
+    before = [file.read_bytes() for file in first.files]
+    second = run_artefact(artefact, tmp_path, progress=lambda *done: seen.append(done))
+    assert artefact.computed == [0, 1, 2]
+    assert (first.kept, second.kept, second.parts) == (0, 3, 3)
+    assert [file.read_bytes() for file in second.files] == before
+    assert seen == [(2, 6), (4, 6), (6, 6)]
+    artefact.factor = 3.0
+    assert "2,4.0" in run_artefact(artefact, tmp_path).files[0].read_text()
+    run_artefact(artefact, tmp_path, again=True)
+    assert artefact.computed == [0, 1, 2] * 2
+
+
+def test_a_computation_goes_on_where_it_was_broken_off(tmp_path: Path) -> None:
+    artefact = Squares()
+    artefact.broken = 2
+    with pytest.raises(KeyboardInterrupt):
+        run_artefact(artefact, tmp_path)
+    artefact.broken = None
+    assert run_artefact(artefact, tmp_path).kept == 2
+    assert artefact.computed == [0, 1, 2]
+
+
+def test_each_size_and_artefact_has_parts_of_its_own(tmp_path: Path) -> None:
+    artefact = Squares()
+    for count in (2, 3, 2):
+        run_artefact(artefact, tmp_path, size=Count(count))
+    assert artefact.computed == [0, 1, 0, 1, 2]
+    artefact.TITLE = "Other squares of numbers"
+    assert run_artefact(artefact, tmp_path).kept == 0
+
+
+def test_parts_of_another_version_are_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run_artefact(Squares(), tmp_path)
+    monkeypatch.setattr("r2mae.__version__", "0.0.0")
+    assert run_artefact(Squares(), tmp_path).kept == 0
+
+
+def test_a_damaged_part_is_computed_anew(tmp_path: Path) -> None:
+    run_artefact(Squares(), tmp_path)
+    (file,) = (tmp_path / ".parts").glob("*/1.json")
+    file.write_text("[{")
+    artefact = Squares()
+    assert run_artefact(artefact, tmp_path).kept == 2
+    assert artefact.computed == [1]
+
+
+PRESETS = ("mlp-16-16", "mlp-16-64")
+
+
+@dataclass(frozen=True)
+class Sweep(Size):
+    """Seeds of each row."""
+
+    seeds: tuple[int, ...] = (0, 1)
+
+
+class Widths:
+    """Presets × ratios on digits, as Figs. 2A and 2B are."""
+
+    TITLE, PAPER, SIZE = "Accuracy by width and ratio", "Nothing.", Sweep
+
+    def cells(self, size: Sweep, out: Path) -> list[Cell]:
+        base = ImagesConfig(data="digits", scheme="fixed", steps=2, batch_size=64)
+        presets = Axis("preset", {name: {**WING.presets[name], "preset": name} for name in PRESETS})
+        return cells_of(grid(base, [presets, Axis.over("ratio", [0.2, 0.6])]), size.seeds, out)
+
+    def table(self, results: pd.DataFrame) -> Tables:
+        means = results.groupby(["preset", "ratio"], sort=False)["probe_accuracy"].mean().reset_index()
+        return {"widths": means.to_dict("records"), "runs": results.to_dict("records")}
+
+    def draw(self, tables: Tables, size: Sweep) -> Figures:
+        figure = Figure()
+        axes = figure.subplots()
+        for preset in PRESETS:
+            own = [row for row in tables["widths"] if row["preset"] == preset]
+            axes.plot([float(row["ratio"]) for row in own], [row["probe_accuracy"] for row in own], label=preset)
+        return {"widths": figure}
+
+
+@pytest.mark.slow
+def test_a_sweep_of_presets_and_ratios_is_an_artefact(tmp_path: Path) -> None:
+    shown = Console(file=StringIO())
+    first = run_artefact(Widths(), tmp_path, size=Sweep((0,)), console=shown)
+    model = tmp_path / "runs" / "mlp-16-16-0.20" / "seed-0" / "model.safetensors"
+    written = model.stat().st_mtime_ns
+    done = run_artefact(Widths(), tmp_path, size=Sweep((0, 1)), console=shown)
+    assert ((first.parts, first.kept), (done.parts, done.kept)) == ((4, 0), (8, 4))
+    assert model.stat().st_mtime_ns == written, "trained once"
+    assert [file.name for file in done.files] == ["widths.csv", "runs.csv", "widths.png", "widths.svg"]
+    runs, widths = (pd.read_csv(file) for file in (done.files[1], done.files[0]))
+    assert list(zip(runs["preset"], runs["ratio"], runs["seed"], strict=True)) == [
+        (preset, ratio, seed) for preset in PRESETS for ratio in (0.2, 0.6) for seed in (0, 1)
+    ]
+    assert list(widths["preset"]) == [preset for preset in PRESETS for _ in range(2)]
+    np.testing.assert_allclose(widths["probe_accuracy"], runs["probe_accuracy"].to_numpy().reshape(4, 2).mean(1), 1e-5)
+    assert len(set(runs["masked_mse"])) == 8
+    config = yaml.safe_load((model.parent / "config.yaml").read_text())
+    assert (config["hidden"], config["latent"], config["ratio"], config["threads"]) == (16, 16, 0.2, 1)
+
+
+def test_runs_are_not_trained_again(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"remove .*runs, or choose another --out"):
+        run_artefact(Widths(), tmp_path, again=True)
+    assert not list(tmp_path.iterdir())
