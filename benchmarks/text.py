@@ -36,7 +36,7 @@ from r2mae.text.callback import MaskCallback
 from r2mae.text.collator import MaskCollator
 from r2mae.text.config import TextConfig
 from r2mae.text.fast import FastMaskedLM
-from r2mae.text.model import MaskedLanguageModel
+from r2mae.text.models.roberta import MaskedLanguageModel
 from r2mae.text.task import TokenTask
 from r2mae.training.loop import fit
 from r2mae.training.task import Task

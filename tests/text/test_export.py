@@ -13,7 +13,7 @@ from transformers import (
 
 from r2mae.errors import UserError
 from r2mae.text.export import save_pretrained, write_folder
-from r2mae.text.model import MaskedLanguageModel
+from r2mae.text.models.roberta import MaskedLanguageModel
 from r2mae.text.tokenizer import TextTokenizer, train_bpe
 from r2mae.training.folder import RunFolder
 from r2mae.training.saving import save_model

@@ -164,7 +164,8 @@ class _Attention(torch.autograd.Function):
         made = value.new_empty(3 if ctx.joint else 2, *value.shape)
         torch.bmm(dropped.transpose(1, 2), above, out=made[-1])
         errors = torch.bmm(above, value.transpose(1, 2)).mul_(kept)
-        errors = torch._softmax_backward_data(errors, probabilities, -1, errors.dtype)
+        errors = errors.mul_(probabilities)  # the gradient of softmax
+        errors.addcmul_(probabilities, errors.sum(-1, keepdim=True), value=-1)
         none = key.new_empty(1, 1, 1)
         torch.baddbmm(none, errors.transpose(1, 2), asked, beta=0, alpha=ctx.scale, out=made[-2])
         if ctx.joint:

@@ -9,7 +9,7 @@ from r2mae.evaluation.metrics import Metric
 from r2mae.masking.schemes import DNA_CURRICULUM, RatioDefaults
 from r2mae.text.config import ROBERTA, TextConfig
 from r2mae.text.sets import HUB, SET_DEFAULTS, SETS
-from r2mae.text.vocabulary import PLAIN_PRESETS, Presets, roberta_here
+from r2mae.text.tokenizer.vocabulary import PLAIN_PRESETS, Presets, roberta_here
 
 if TYPE_CHECKING:
     import numpy as np
@@ -84,15 +84,9 @@ class TextWing:
 
     def build(self, architecture: Mapping[str, Any]) -> "tuple[TokenTask, nn.Module]":
         """Make the task and a fresh model."""
-        from r2mae.text.model import MaskedLanguageModel
-        from r2mae.text.task import TokenTask
-        from r2mae.text.tokenizer import tokenizer_of
+        from r2mae.text.models import build
 
-        if architecture["model"] != "roberta":
-            raise ValueError(f"unknown model {architecture['model']!r}")
-        model = MaskedLanguageModel.from_architecture(architecture)
-        model.tokenizer = tokenizer_of(architecture)
-        return TokenTask.from_architecture(architecture), model
+        return build(architecture)
 
     evaluation_options = ("glue", "folder", "limit", "curve", "kept", "progress")
 

@@ -5,8 +5,8 @@ import io
 import pytest
 from rich.console import Console
 
-from r2mae.text.bar import tokenising_bar
 from r2mae.text.encoding import Tokenised
+from r2mae.text.tokenizer.progress_bar import tokenising_bar
 
 
 class Clock:
@@ -59,7 +59,7 @@ def test_nothing_is_shown_where_nothing_is_done() -> None:
 
 
 def test_standard_error_by_default(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("r2mae.text.bar._PAUSE", -1.0)
+    monkeypatch.setattr("r2mae.text.tokenizer.progress_bar._PAUSE", -1.0)
     with tokenising_bar("wiki") as update:
         update(Tokenised(1, 2, 0.5, 1.0, 1.0))
     assert capfd.readouterr().err == "wiki: 50%, 0:00:01 left\n"
