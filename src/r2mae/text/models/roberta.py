@@ -14,7 +14,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn.functional import embedding, gelu
 
-from r2mae.text.kernels import add_dropped, drop, look_up, vocabulary_losses
+from r2mae.text.kernels import add_dropped, drop, vocabulary_losses
 from r2mae.text.layers import attend_at
 from r2mae.text.models import MOST_LAYERS
 from r2mae.text.models import RobertaSettings as Settings
@@ -129,7 +129,8 @@ class MaskedLanguageModel(TokenModel):
     ) -> tuple[Float[Tensor, " units"], Float[Tensor, "units width"]]:
         """Return cross entropies of hidden tokens, and the last hidden states there; see :class:`TokenModel`."""
         module = self.roberta.embeddings
-        words, table = look_up(input_ids, module.word_embeddings.weight, module.padding_idx)
+        table = module.word_embeddings.weight
+        words = embedding(input_ids, table, padding_idx=module.padding_idx)
         states = self._layers(self._embed(words), None, columns).flatten(0, 1)
         if units is not None:
             states = states.index_select(0, units)
