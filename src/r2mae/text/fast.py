@@ -5,6 +5,7 @@ from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
 
 from r2mae.errors import UserError
 from r2mae.text.kernels import summed_cross_entropy
@@ -123,6 +124,7 @@ class _LabelsOnly(Swapped):
     accepts_loss_kwargs = True  # Trainer asks, and then passes num_items_in_batch
     _fast_evaluation: bool
     _selection: Selection
+    _hook: RemovableHandle
     training: bool
     base_model: Any
     config: Any

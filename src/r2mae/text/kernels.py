@@ -97,24 +97,24 @@ def self_attention(
         Of the dropout.
     """
     if rate in {0, 1} or not plain_cpu(key):
-        asked, keys, values = (part.unflatten(2, (heads, -1)).transpose(1, 2) for part in (query, key, value))
+        asked, keys, values = (_split(part, heads) for part in (query, key, value))
         found = scaled_dot_product_attention(asked, keys, values, attn_mask=mask, dropout_p=rate)
         return found.transpose(1, 2).flatten(2)
-    asked, keys, values = (_by_heads(part, heads) for part in (query, key, value))
+    asked, keys, values = (_split(part, heads).flatten(0, 1) for part in (query, key, value))
     scores = torch.bmm(asked * asked.shape[-1] ** -0.5, keys.transpose(1, 2))
     if mask is not None:
-        by_row = scores.unflatten(0, (-1, heads)).masked_fill(~mask, -torch.inf)
+        by_row = scores.view(-1, heads, *scores.shape[1:]).masked_fill(~mask, -torch.inf)
         # What attends to nothing gets nothing, as in torch's own.
         scores = by_row.softmax(-1).masked_fill(~mask.any(-1, keepdim=True), 0.0).flatten(0, 1)
     else:
         scores = scores.softmax(-1)
     context = torch.bmm(scores * keep_factors(scores.shape, rate), values)
-    return context.unflatten(0, (-1, heads)).transpose(1, 2).flatten(2)
+    return context.view(-1, heads, *context.shape[1:]).transpose(1, 2).flatten(2)
 
 
-def _by_heads(joint: Float[Tensor, "batch length width"], heads: int) -> Float[Tensor, "products length share"]:
-    """Return the parts of all heads as operands of batched products: (batch * heads, length, width / heads)."""
-    return joint.unflatten(2, (heads, -1)).transpose(1, 2).flatten(0, 1)
+def _split(joint: Float[Tensor, "batch length width"], heads: int) -> Float[Tensor, "batch heads length share"]:
+    """Divide the width among heads."""
+    return joint.reshape(*joint.shape[:2], heads, -1).transpose(1, 2)
 
 
 def vocabulary_losses(
