@@ -2,7 +2,7 @@
 
 Ours is the real loop (`fit`). Stock is ``RobertaForMaskedLM`` with ``DataCollatorForLanguageModeling`` in a bare loop
 with the same optimiser, once as torch has it by default and once fused. For users of ``Trainer`` there are the stock
-model with the stock collator, and ``FastMaskedLM`` with ``MaskCollator``. All read the same tokens; stock hides the
+model with the stock collator, and ``fast_masked_lm`` with ``MaskCollator``. All read the same tokens; stock hides the
 mean ratio, on which its time does not depend. The bound is the time that the matrix products of a step alone would
 take, at the rates that this machine has in the two largest of them.
 """
@@ -35,8 +35,8 @@ from r2mae.masking.masks import hidden_count
 from r2mae.text.callback import MaskCallback
 from r2mae.text.collator import MaskCollator
 from r2mae.text.config import TextConfig
-from r2mae.text.fast import FastMaskedLM
-from r2mae.text.model import MaskedLanguageModel
+from r2mae.text.fast import fast_masked_lm
+from r2mae.text.models.roberta import MaskedLanguageModel
 from r2mae.text.task import TokenTask
 from r2mae.training.loop import fit
 from r2mae.training.task import Task
@@ -175,7 +175,7 @@ def trainer(options: argparse.Namespace, words: PreTrainedTokenizerFast, *, fast
     model, data = stock_model(options), Rows(options)
     collate: Callable[..., Any] = DataCollatorForLanguageModeling(words, mlm_probability=(LOW + HIGH) / 2)
     if fast:
-        model, collate = FastMaskedLM(model), MaskCollator(words, Uniform(LOW, HIGH))
+        model, collate = fast_masked_lm(model), MaskCollator(words, Uniform(LOW, HIGH))
     with tempfile.TemporaryDirectory() as folder:
         arguments = TrainingArguments(
             output_dir=folder,
@@ -228,7 +228,7 @@ def bound(options: argparse.Namespace) -> float:
 
 
 def difference(options: argparse.Namespace) -> float:
-    """Return how far our loss and that of FastMaskedLM are from the stock one at most, training without dropout."""
+    """Return how far our loss and that of fast_masked_lm are from the stock one at most, training without dropout."""
     values = {**architecture(options), "dropout": 0.0}
     task, model = (kind.from_architecture(values) for kind in (TokenTask, MaskedLanguageModel))
     rows = torch.from_numpy(Rows(options).tokens[: min(options.rows, 8)])
@@ -236,7 +236,7 @@ def difference(options: argparse.Namespace) -> float:
     batch = {"input_ids": corrupted.inputs, "labels": rows.masked_fill(~corrupted.hidden, -100)}
     stock = copy.deepcopy(model).stock().train()
     losses = [stock(**batch).loss, task.losses(task.forward(model.train(), corrupted), corrupted).mean()]
-    losses.append(FastMaskedLM(stock)(**batch).loss)
+    losses.append(fast_masked_lm(stock)(**batch).loss)
     return max(abs(float(one - losses[0])) for one in losses)
 
 

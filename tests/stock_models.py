@@ -6,7 +6,7 @@ import torch
 import torch.nn.utils.prune
 import transformers
 
-from r2mae.text.fast import FastMaskedLM
+from r2mae.text.fast import fast_masked_lm
 
 SIZES = {
     "vocab_size": 61,
@@ -69,7 +69,7 @@ def same_as_stock(model: Any, inputs: dict[str, Any]) -> Any:
     before = gradients(model)
     model.zero_grad()
     torch.manual_seed(0)
-    found = FastMaskedLM(model)(**inputs)
+    found = fast_masked_lm(model)(**inputs)
     found.loss.backward()
     torch.testing.assert_close(found.loss, expected.loss, rtol=1e-6, atol=1e-6)
     after = gradients(model)

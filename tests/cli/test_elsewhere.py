@@ -173,7 +173,7 @@ def test_printed_data_are_one_short_line(
 ) -> None:
     monkeypatch.setenv("R2MAE_CACHE", str(folder / "cache"))
     config = wing.config.from_dict(RunFolder(folder / wing.name).read_config())
-    architecture = json.loads((folder / wing.name / "model.json").read_text())["architecture"]
+    architecture = RunFolder(folder / wing.name).description.architecture
     printed = repr(wing.elsewhere(config, str(folder / other), architecture)[1])
     assert told in printed
     assert "\n" not in printed and "0x" not in printed

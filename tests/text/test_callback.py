@@ -12,7 +12,7 @@ from transformers import PreTrainedTokenizerFast, RobertaConfig, RobertaForMaske
 from r2mae.masking import Uniform
 from r2mae.text.callback import MaskCallback
 from r2mae.text.collator import MaskCollator
-from r2mae.text.fast import FastMaskedLM
+from r2mae.text.fast import fast_masked_lm
 from r2mae.text.tokenizer import train_bpe
 
 TEXTS = [f"the {one} fox jumps over the {two} dog and runs" for one in ("red", "old", "big") for two in ("lazy", "sad")]
@@ -82,7 +82,7 @@ def run(
 ) -> Recording:
     collator = MaskCollator(tokenizer, Uniform(0.15, 0.4))
     trainer = Recording(
-        FastMaskedLM(model(tokenizer)),
+        fast_masked_lm(model(tokenizer)),
         arguments(folder, **options),
         train_dataset=data,
         data_collator=collator,
@@ -189,8 +189,8 @@ def test_accumulation_equals_a_large_batch_where_stock_does_not(
         trainer.train()
         return trainer.model.lm_head.dense.weight.detach() - model(tokenizer).lm_head.dense.weight.detach()
 
-    large = trained(FastMaskedLM, "large", 12, 1)
-    torch.testing.assert_close(trained(FastMaskedLM, "parts", 3, 4), large, rtol=1e-3, atol=1e-6)
+    large = trained(fast_masked_lm, "large", 12, 1)
+    torch.testing.assert_close(trained(fast_masked_lm, "parts", 3, 4), large, rtol=1e-3, atol=1e-6)
     torch.testing.assert_close(trained(lambda stock: stock, "stock", 12, 1), large, rtol=1e-3, atol=1e-6)
     too_large = trained(lambda stock: stock, "stock parts", 3, 4)
     assert too_large.norm() > 3 * large.norm()
@@ -232,7 +232,7 @@ def test_frozen_masks_are_those_of_every_evaluation(
     frozen = collator.frozen(0.15)
     args = arguments(tmp_path, eval_strategy="epoch", learning_rate=0.0, per_device_eval_batch_size=4)
     trainer = Evaluating(
-        FastMaskedLM(model(tokenizer)),
+        fast_masked_lm(model(tokenizer)),
         args,
         train_dataset=data,
         eval_dataset=data.select(range(8)),

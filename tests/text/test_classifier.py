@@ -13,7 +13,7 @@ from r2mae.images.wing import WING as IMAGES
 from r2mae.text.batches import load_data
 from r2mae.text.classifier import build_classifier, load_pretrained
 from r2mae.text.config import TextConfig
-from r2mae.text.model import MaskedLanguageModel
+from r2mae.text.models.roberta import MaskedLanguageModel
 from r2mae.text.tokenizer import TextTokenizer, train_bpe
 from r2mae.text.wing import WING as TEXT
 from r2mae.training.loop import fit

@@ -15,7 +15,7 @@ from r2mae.text.batches import TextData, load_data
 from r2mae.text.config import TextConfig
 from r2mae.text.evaluate import RATIOS, evaluate, ratio_curve
 from r2mae.text.finetune import finetune
-from r2mae.text.model import MaskedLanguageModel
+from r2mae.text.models.roberta import MaskedLanguageModel
 from r2mae.text.task import TokenTask
 
 WORDS = ["the", "film", "is", "a", "long", "quiet", "story", "of", "some", "people", "at", "sea", "good", "bad"]

@@ -1,22 +1,29 @@
+import json
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from transformers import (
+    AutoConfig,
     AutoModelForMaskedLM,
     AutoModelForSequenceClassification,
     AutoTokenizer,
+    PreTrainedTokenizerFast,
+    RobertaConfig,
     RobertaForMaskedLM,
     RobertaForSequenceClassification,
 )
 
 from r2mae.errors import UserError
+from r2mae.text.config import TextConfig
 from r2mae.text.export import save_pretrained, write_folder
-from r2mae.text.model import MaskedLanguageModel
+from r2mae.text.models.roberta import MaskedLanguageModel
 from r2mae.text.tokenizer import TextTokenizer, train_bpe
+from r2mae.training import saving
 from r2mae.training.folder import RunFolder
-from r2mae.training.saving import save_model
+from r2mae.training.saving import load, save_model
 
 TOKENIZER = train_bpe(["the quick brown fox jumps over the lazy dog"] * 3, 300)
 
@@ -78,8 +85,6 @@ def test_the_tokenizer_comes_along(tmp_path: Path) -> None:
 
 
 def test_a_finished_run_is_saved(tmp_path: Path) -> None:
-    from r2mae.text.config import TextConfig
-
     run, ours = RunFolder(tmp_path / "run"), model()
     run.claim(TextConfig(data="corpus.txt"), "fingerprint")
     with pytest.raises(UserError, match="is not finished"):
@@ -88,6 +93,81 @@ def test_a_finished_run_is_saved(tmp_path: Path) -> None:
     save_model(run, architecture(), ours, {"wing": "text", "steps": 1, "seconds": 1.0})
     stock = RobertaForMaskedLM.from_pretrained(save_pretrained(run.path, tmp_path / "hf")).eval()
     torch.testing.assert_close(stock(ids()).logits, ours.head(ours.encode(ids())), rtol=1e-5, atol=1e-6)
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> RunFolder:
+    """Finish a run of the untrained model."""
+    folder = RunFolder(tmp_path / "run")
+    folder.claim(TextConfig(data="corpus.txt", sequence_length=16), "fingerprint")
+    save_model(folder, architecture(), model(), {"wing": "text", "steps": 1, "seconds": 1.0})
+    return folder
+
+
+def test_the_run_folder_itself_opens_in_transformers(run: RunFolder) -> None:
+    for kind in (AutoConfig, RobertaConfig):
+        config = kind.from_pretrained(run.path)
+        assert (config.model_type, config.num_hidden_layers, config.vocab_size) == ("roberta", 2, TOKENIZER.vocab_size)
+    text = "the quick lazy dog"
+    expected = [0, *TOKENIZER.backend.encode(text, add_special_tokens=False).ids, 2]
+    assert PreTrainedTokenizerFast(tokenizer_file=str(run.path / "tokenizer.json"))(text)["input_ids"] == expected
+    tokenizer = AutoTokenizer.from_pretrained(run.path)
+    assert tokenizer(text)["input_ids"] == expected
+    assert (tokenizer.mask_token_id, tokenizer.model_max_length) == (TOKENIZER.mask_id, 512)
+    stock, ours = AutoModelForMaskedLM.from_pretrained(run.path).eval(), model()
+    assert type(stock) is RobertaForMaskedLM
+    torch.testing.assert_close(stock(ids()).logits, ours.head(ours.encode(ids())), rtol=1e-5, atol=1e-6)
+
+
+def test_the_tokenizer_lies_in_its_own_file_alone(run: RunFolder) -> None:
+    assert (run.path / "tokenizer.json").read_text(encoding="utf-8") == TOKENIZER.to_json()
+    described = json.loads(run.model_file.read_text(encoding="utf-8"))
+    assert "tokenizer" not in described["architecture"]
+    assert described["files"]["tokenizer"]["name"] == "tokenizer.json"
+    assert run.description.architecture == architecture()
+    loaded = load(run.path).model
+    assert loaded.tokenizer.fingerprint == TOKENIZER.fingerprint  # type: ignore[union-attr]
+
+
+def test_folders_with_the_tokenizer_in_the_description_still_open(run: RunFolder, tmp_path: Path) -> None:
+    old = tmp_path / "old"
+    old.mkdir()
+    for file in (run.config_file, run.weights):
+        shutil.copy(file, old)
+    described = json.loads(run.model_file.read_text(encoding="utf-8"))
+    del described["files"]
+    (old / "model.json").write_text(json.dumps({**described, "format": 1, "architecture": architecture()}))
+    loaded, new = load(old).model, load(run.path).model
+    assert loaded.tokenizer.fingerprint == TOKENIZER.fingerprint  # type: ignore[union-attr]
+    assert all(torch.equal(one, new.get_parameter(name)) for name, one in loaded.named_parameters())
+    save_pretrained(old, tmp_path / "hf")
+    assert (tmp_path / "hf" / "tokenizer.json").read_text(encoding="utf-8") == TOKENIZER.to_json()
+
+
+@pytest.mark.parametrize("content", [None, b"", b"{}", b"\xff", b"\x80\x04."])
+def test_another_tokenizer_or_none_is_refused(run: RunFolder, content: bytes | None) -> None:
+    file = run.path / "tokenizer.json"
+    file.unlink()
+    if content is not None:
+        file.write_bytes(content)
+    with pytest.raises(UserError, match=r"tokenizer\.json") as refused:
+        load(run.path)
+    assert "\n" not in str(refused.value)
+
+
+def test_without_the_description_nothing_counts(run: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    run.model_file.unlink()
+
+    def full(path: Path, content: object) -> None:
+        assert (run.path / "tokenizer.json").is_file() and (run.path / "config.json").is_file()
+        raise OSError(28, "No space left on device", str(path))
+
+    with monkeypatch.context() as patched, pytest.raises(OSError, match="No space left"):
+        patched.setattr(saving, "write_json", full)
+        save_model(run, architecture(), model(), {"wing": "text", "steps": 1, "seconds": 1.0})
+    assert not run.trained
+    save_model(run, architecture(), model(), {"wing": "text", "steps": 1, "seconds": 1.0})
+    assert load(run.path).config.wing == "text"
 
 
 def test_an_existing_folder_is_left_alone(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""FastMaskedLM: the stock losses and gradients, copies, files, what is refused."""
+"""Stock models made fast: the stock losses and gradients, copies, files, what is refused."""
 
 import copy
 import pickle
@@ -12,7 +12,7 @@ import transformers
 from transformers import RobertaConfig, RobertaForMaskedLM, RobertaModel
 
 from r2mae.errors import UserError
-from r2mae.text.fast import FastMaskedLM, stock_again
+from r2mae.text.fast import fast_masked_lm, stock_again
 from stock_models import FIVE, KINDS, SIZES, batch, gradients, same_as_stock, stock
 
 
@@ -23,14 +23,14 @@ def test_loss_and_gradients_are_the_stock_ones(kind: str, attention: str) -> Non
     model, inputs = stock(kind, attention), batch()
     expected = model(**inputs).logits
     found = same_as_stock(model, inputs)
-    assert FastMaskedLM(model) is model
+    assert fast_masked_lm(model) is model
     assert isinstance(model, getattr(transformers, f"{kind}ForMaskedLM"))
     # What is computed is as many logits as there are labels, in their order.
     torch.testing.assert_close(found.logits[0], expected[inputs["labels"] != -100], rtol=1e-4, atol=1e-6)
 
 
 def test_accumulated_gradients_equal_those_of_one_large_batch() -> None:
-    model, inputs = FastMaskedLM(stock()), batch(6)
+    model, inputs = fast_masked_lm(stock()), batch(6)
     model(**inputs).loss.backward()
     large = gradients(model)
     model.zero_grad()
@@ -52,10 +52,10 @@ def test_stock_roberta_ignores_the_number_of_items() -> None:
 
 
 def test_evaluation_has_all_logits_unless_asked() -> None:
-    model, inputs = FastMaskedLM(stock()).eval(), batch()
+    model, inputs = fast_masked_lm(stock()).eval(), batch()
     whole = model(**inputs)
     assert whole.logits.shape == (4, 12, 61)
-    FastMaskedLM(model, evaluation=True)
+    fast_masked_lm(model, evaluation=True)
     few = model(**inputs)
     assert few.logits.shape == (1, int((inputs["labels"] != -100).sum()), 61)
     torch.testing.assert_close(few.loss, whole.loss)
@@ -64,20 +64,20 @@ def test_evaluation_has_all_logits_unless_asked() -> None:
 
 
 def test_labels_may_come_by_place_and_outputs_as_tuples() -> None:
-    model, inputs = FastMaskedLM(stock()), batch()
+    model, inputs = fast_masked_lm(stock()), batch()
     expected = model(**inputs).loss
     none = [None] * 5
     by_place = model(inputs["input_ids"], inputs["attention_mask"], *none, inputs["labels"])
     torch.testing.assert_close(by_place.loss, expected)
     for kind in ("Roberta", "Deberta"):
-        model = FastMaskedLM(stock(kind))
+        model = fast_masked_lm(stock(kind))
         as_tuple = model(**inputs, return_dict=False)
         assert isinstance(as_tuple, tuple)
         torch.testing.assert_close(as_tuple[0], model(**inputs).loss)
 
 
 def test_no_labels_in_a_batch_is_a_loss_of_zero() -> None:
-    model, inputs = FastMaskedLM(stock()), batch()
+    model, inputs = fast_masked_lm(stock()), batch()
     loss = model(**{**inputs, "labels": torch.full_like(inputs["labels"], -100)}).loss
     loss.backward()
     assert loss.item() == 0
@@ -87,7 +87,7 @@ def test_no_labels_in_a_batch_is_a_loss_of_zero() -> None:
 def test_restored_it_is_the_stock_model() -> None:
     model, inputs = stock(), batch()
     kind, expected = type(model), model(**inputs).logits
-    assert stock_again(FastMaskedLM(FastMaskedLM(model))) is model
+    assert stock_again(fast_masked_lm(fast_masked_lm(model))) is model
     assert type(model) is kind
     assert not model.base_model._forward_hooks
     assert torch.equal(model(**inputs).logits, expected)
@@ -95,7 +95,7 @@ def test_restored_it_is_the_stock_model() -> None:
 
 
 def test_copies_are_fast_and_their_own() -> None:
-    model, inputs = FastMaskedLM(stock()), batch()
+    model, inputs = fast_masked_lm(stock()), batch()
     expected = model(**inputs).loss
     for twin in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
         assert twin(**inputs).logits.shape[0] == 1
@@ -103,10 +103,18 @@ def test_copies_are_fast_and_their_own() -> None:
         with torch.no_grad():
             twin.lm_head.bias.fill_(3.0)
         torch.testing.assert_close(model(**inputs).loss, expected)
+        assert stock_again(twin)(**inputs).logits.shape[0] == 4, "its own hook is taken away"
+        torch.testing.assert_close(model(**inputs).loss, expected)
+
+
+def test_the_first_name_is_the_same_function() -> None:
+    import r2mae.text
+
+    assert r2mae.text.FastMaskedLM is r2mae.text.fast_masked_lm is fast_masked_lm
 
 
 def test_saved_it_opens_as_the_stock_model(tmp_path: Path) -> None:
-    model, inputs = FastMaskedLM(stock()), batch()
+    model, inputs = fast_masked_lm(stock()), batch()
     model.save_pretrained(tmp_path)
     assert '"RobertaForMaskedLM"' in (tmp_path / "config.json").read_text(encoding="utf-8")
     opened = RobertaForMaskedLM.from_pretrained(tmp_path).eval()
@@ -116,11 +124,11 @@ def test_saved_it_opens_as_the_stock_model(tmp_path: Path) -> None:
 
 def test_models_without_labels_or_head_are_refused() -> None:
     with pytest.raises(UserError, match="RobertaModel is no masked language model"):
-        FastMaskedLM(RobertaModel(RobertaConfig(**SIZES)))
+        fast_masked_lm(RobertaModel(RobertaConfig(**SIZES)))
     model = stock()
     model.base_model_prefix = ""
     with pytest.raises(UserError, match="without a head"):
-        FastMaskedLM(model)
+        fast_masked_lm(model)
 
 
 def test_a_head_that_is_not_on_the_last_hidden_states_is_refused() -> None:
@@ -131,12 +139,12 @@ def test_a_head_that_is_not_on_the_last_hidden_states_is_refused() -> None:
             return transformers.modeling_outputs.MaskedLMOutput(loss=logits.sum(), logits=logits)
 
     inputs = batch()
-    with pytest.raises(UserError, match="a head that FastMaskedLM does not know"):
-        FastMaskedLM(Odd(RobertaConfig(**SIZES)))(inputs["input_ids"], labels=inputs["labels"])
+    with pytest.raises(UserError, match="a head that is not known here"):
+        fast_masked_lm(Odd(RobertaConfig(**SIZES)))(inputs["input_ids"], labels=inputs["labels"])
 
 
 def test_one_of_several_models_in_a_process_is_fast() -> None:
-    fast, plain, inputs = FastMaskedLM(stock("Roberta", "sdpa")), stock("Roberta", "sdpa"), batch()
+    fast, plain, inputs = fast_masked_lm(stock("Roberta", "sdpa")), stock("Roberta", "sdpa"), batch()
     assert plain(**inputs).logits.shape == (4, 12, 61)
     torch.testing.assert_close(plain(**inputs).loss, fast(**inputs).loss)
 
@@ -145,11 +153,11 @@ def test_one_of_several_models_in_a_process_is_fast() -> None:
 def test_other_models_with_labels_are_refused(kind: str) -> None:
     with torch.device("meta"), pytest.raises(UserError, match="no masked language model"):
         made = getattr(transformers, kind)
-        FastMaskedLM(made(made.config_class()))
+        fast_masked_lm(made(made.config_class()))
 
 
 def test_the_number_of_items_may_come_once_for_each_device() -> None:
-    model, inputs = FastMaskedLM(stock("Roberta", "sdpa")), batch()
+    model, inputs = fast_masked_lm(stock("Roberta", "sdpa")), batch()
     expected = model(**inputs, num_items_in_batch=7).loss
     torch.testing.assert_close(model(**inputs, num_items_in_batch=torch.tensor([7, 7])).loss, expected)
     nothing = {**inputs, "labels": torch.full_like(inputs["labels"], -100)}
@@ -158,20 +166,20 @@ def test_the_number_of_items_may_come_once_for_each_device() -> None:
 
 
 def test_second_derivatives_are_refused() -> None:
-    model = FastMaskedLM(stock("Roberta", "sdpa"))
+    model = fast_masked_lm(stock("Roberta", "sdpa"))
     weight = model.lm_head.dense.weight
     with pytest.raises(RuntimeError, match="take the stock model"):
         torch.autograd.grad(model(**batch()).loss, weight, create_graph=True)
 
 
 def test_evaluation_stays_as_it_was_chosen() -> None:
-    model = FastMaskedLM(stock(), evaluation=True).eval()
-    assert FastMaskedLM(model)(**batch()).logits.shape[0] == 1
-    assert FastMaskedLM(model, evaluation=False)(**batch()).logits.shape[0] == 4
+    model = fast_masked_lm(stock(), evaluation=True).eval()
+    assert fast_masked_lm(model)(**batch()).logits.shape[0] == 1
+    assert fast_masked_lm(model, evaluation=False)(**batch()).logits.shape[0] == 4
 
 
 def test_a_second_backward_pass_is_possible() -> None:
-    model, inputs = FastMaskedLM(stock("Roberta", "sdpa")), batch()
+    model, inputs = fast_masked_lm(stock("Roberta", "sdpa")), batch()
     loss = model(**inputs).loss
     (loss * 3).backward(retain_graph=True)
     first = gradients(model)

@@ -15,7 +15,7 @@ from r2mae.text import finetune as module
 from r2mae.text.classifier import build_classifier
 from r2mae.text.finetune import GlueScores, finetune
 from r2mae.text.glue import TASKS, read_glue
-from r2mae.text.model import MaskedLanguageModel
+from r2mae.text.models.roberta import MaskedLanguageModel
 from r2mae.text.sentences import encode
 from r2mae.text.tokenizer import TextTokenizer, train_bpe
 from r2mae.training.order import BatchOrder

@@ -4,16 +4,14 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.functional import cross_entropy, dropout, linear, scaled_dot_product_attention
 
 from r2mae.text import kernels
 from r2mae.text.kernels import (
     add_dropped,
     drop,
-    joint_linear,
     keep_factors,
-    look_up,
     self_attention,
     summed_cross_entropy,
     vocabulary_losses,
@@ -33,24 +31,20 @@ def test_dropout_keeps_its_share_and_the_mean(rate: float) -> None:
     assert torch.equal(ones.grad, dropped.detach()), "what is dropped has no gradient"
 
 
-def heads_of(joint: Tensor, parts: int, heads: int) -> tuple[Tensor, ...]:
-    batch, length = joint.shape[:2]
-    return joint.view(batch, length, parts, heads, -1).permute(2, 0, 3, 1, 4).unbind(0)
+def heads_of(states: Tensor, heads: int) -> Tensor:
+    return states.unflatten(2, (heads, -1)).transpose(1, 2)
 
 
-def plain_attention(
-    projected: Tensor, heads: int, query: Tensor | None, mask: Tensor | None, kept: Tensor | None
-) -> Tensor:
+def plain_attention(parts: list[Tensor], heads: int, mask: Tensor | None, kept: Tensor | None) -> Tensor:
     """Write attention with given dropout factors in torch's own operations."""
-    parts = heads_of(projected, 3 if query is None else 2, heads)
-    asked = parts[0] if query is None else heads_of(query, 1, heads)[0]
-    scores = asked @ parts[-2].transpose(-1, -2) / asked.shape[-1] ** 0.5
+    query, key, value = (heads_of(part, heads) for part in parts)
+    scores = query @ key.transpose(-1, -2) / query.shape[-1] ** 0.5
     if mask is not None:
         scores = scores.masked_fill(~mask, -torch.inf)
     probabilities = scores.softmax(-1)
     if kept is not None:
         probabilities = probabilities * kept.view(probabilities.shape)
-    return (probabilities @ parts[-1]).transpose(1, 2).flatten(2)
+    return (probabilities @ value).transpose(1, 2).flatten(2)
 
 
 @pytest.mark.parametrize("masked", [False, True])
@@ -61,17 +55,17 @@ def test_attention_is_softmax_of_scores_times_values(
 ) -> None:
     torch.manual_seed(3)
     batch, length, heads, width = 2, 7, 2, 8
-    projected = torch.randn(batch, length, (3 if places is None else 2) * width, requires_grad=True)
-    query = None if places is None else torch.randn(batch, places, width, requires_grad=True)
+    query = torch.randn(batch, places or length, width, requires_grad=True)
+    key, value = (torch.randn(batch, length, width, requires_grad=True) for _ in range(2))
     mask = None
     if masked:
         mask = torch.ones(batch, 1, 1, length, dtype=torch.bool)
         mask[0, ..., 4:] = False
     kept = keep_factors(torch.Size((batch * heads, places or length, length)), rate) if rate else None
     monkeypatch.setattr(kernels, "keep_factors", lambda shape, rate: kept)
-    given = [projected] if query is None else [projected, query]
-    found = self_attention(projected, heads, query=query, mask=mask, rate=rate)
-    expected = plain_attention(projected, heads, query, mask, kept)
+    given = [query, key, value]
+    found = self_attention(query, key, value, heads, mask=mask, rate=rate)
+    expected = plain_attention(given, heads, mask, kept)
     torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
     upstream = torch.randn_like(found)
     ours, theirs = torch.autograd.grad(found, given, upstream), torch.autograd.grad(expected, given, upstream)
@@ -80,26 +74,27 @@ def test_attention_is_softmax_of_scores_times_values(
 
 
 def test_attention_on_other_devices_is_torchs_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    projected = torch.randn(2, 5, 12, generator=torch.Generator().manual_seed(0))
+    states = torch.randn(2, 5, 4, generator=torch.Generator().manual_seed(0))
     monkeypatch.setattr(kernels, "plain_cpu", lambda tensor: False)
     torch.manual_seed(7)
-    found = self_attention(projected, 2, rate=0.3)
+    found = self_attention(states, states + 1, states * 2, 2, rate=0.3)
     torch.manual_seed(7)
-    expected = scaled_dot_product_attention(*heads_of(projected, 3, 2), dropout_p=0.3)
+    parts = (heads_of(part, 2) for part in (states, states + 1, states * 2))
+    expected = scaled_dot_product_attention(*parts, dropout_p=0.3)
     assert torch.equal(found, expected.transpose(1, 2).flatten(2))
     torch.manual_seed(7)
-    states = drop(projected, 0.5)
+    dropped = drop(states, 0.5)
     torch.manual_seed(7)
-    assert torch.equal(states, dropout(projected, 0.5))
+    assert torch.equal(dropped, dropout(states, 0.5))
     torch.manual_seed(7)
-    assert torch.equal(add_dropped(projected, projected, 0.5), projected + states)
+    assert torch.equal(add_dropped(states, states, 0.5), states + dropped)
 
 
 def test_dropout_in_attention_keeps_its_mean() -> None:
     torch.manual_seed(0)
-    projected = torch.randn(2, 6, 48)
-    exact = self_attention(projected, 2)
-    mean = torch.stack([self_attention(projected, 2, rate=0.2) for _ in range(4000)]).mean(0)
+    parts = torch.randn(3, 2, 6, 16).unbind(0)
+    exact = self_attention(*parts, 2)
+    mean = torch.stack([self_attention(*parts, 2, rate=0.2) for _ in range(4000)]).mean(0)
     torch.testing.assert_close(mean, exact, rtol=0, atol=0.05)
 
 
@@ -145,12 +140,6 @@ def test_rates_close_to_all_and_other_defaults() -> None:
         torch.set_default_dtype(torch.float32)
 
 
-def test_joint_layers_are_the_single_ones() -> None:
-    layers = [nn.Linear(6, width) for width in (4, 2, 3)]
-    states = torch.randn(2, 5, 6)
-    torch.testing.assert_close(joint_linear(states, *layers), torch.cat([one(states) for one in layers], -1))
-
-
 @settings(max_examples=30)
 @given(st.integers(0, 40), st.integers(2, 50), st.floats(0, 200), st.floats(0.01, 3), st.integers(0, 2**31))
 def test_summed_losses_are_cross_entropies(units: int, words: int, scale: float, factor: float, seed: int) -> None:
@@ -190,14 +179,3 @@ def test_vocabulary_losses_are_cross_entropies(units: int, words: int, scale: fl
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4)
     with torch.no_grad():
         torch.testing.assert_close(vocabulary_losses(features, weight, bias, targets), expected.detach())
-
-
-def test_padding_learns_nothing_from_being_looked_up() -> None:
-    ids, table = torch.tensor([[3, 1, 3], [0, 1, 2]]), torch.randn(5, 4, requires_grad=True)
-    upstream, head = torch.randn(2, 3, 4), torch.randn(5, 4)
-    words, same = look_up(ids, table, 1)
-    assert torch.equal(same, table)
-    found = torch.autograd.grad((words * upstream).sum() + (same * head).sum(), table)[0]
-    words = torch.nn.functional.embedding(ids, table, padding_idx=1)
-    expected = torch.autograd.grad((words * upstream).sum() + (table * head).sum(), table)[0]
-    torch.testing.assert_close(found, expected)

@@ -9,7 +9,7 @@ import torch.nn.utils.prune
 import transformers
 
 from r2mae.text import kernels
-from r2mae.text.fast import FastMaskedLM, stock_again
+from r2mae.text.fast import fast_masked_lm, stock_again
 from stock_models import FIVE, batch, gradients, same_as_stock, stock
 
 
@@ -27,12 +27,12 @@ def of_the_last_layer(model: Any, inputs: dict[str, Any]) -> int:
 def test_the_last_layer_is_computed_at_labels(kind: str) -> None:
     inputs = batch()
     most = int((inputs["labels"] != -100).sum(1).max())
-    assert of_the_last_layer(FastMaskedLM(stock(kind, "sdpa")), inputs) == 4 * most < 4 * 12
+    assert of_the_last_layer(fast_masked_lm(stock(kind, "sdpa")), inputs) == 4 * most < 4 * 12
     # All tokens without labels, in evaluation, and with attention that is not torch's own.
-    model = FastMaskedLM(stock(kind, "sdpa"))
+    model = fast_masked_lm(stock(kind, "sdpa"))
     assert of_the_last_layer(model, {**inputs, "labels": None}) == 48
     assert of_the_last_layer(model.eval(), inputs) == 48
-    assert of_the_last_layer(FastMaskedLM(stock(kind, "eager")), inputs) == 48
+    assert of_the_last_layer(fast_masked_lm(stock(kind, "eager")), inputs) == 48
 
 
 def test_attention_within_documents_stays_within_them() -> None:
@@ -95,7 +95,7 @@ def test_a_head_of_its_own_and_a_frozen_table_learn_as_before() -> None:
 
 
 def test_a_head_that_is_untied_later_has_its_own_weights() -> None:
-    model, inputs = FastMaskedLM(stock("Roberta", "sdpa")), batch()
+    model, inputs = fast_masked_lm(stock("Roberta", "sdpa")), batch()
     model.lm_head.decoder.weight = torch.nn.Parameter(torch.zeros(61, 16))
     assert torch.equal(model(**inputs).logits[0], model.lm_head.bias.expand(model(**inputs).logits.shape)[0])
 
@@ -105,7 +105,7 @@ def test_dropout_stays_dropout() -> None:
     for module in model.modules():
         if isinstance(module, torch.nn.Dropout):
             module.p = 0.5
-    FastMaskedLM(model)
+    fast_masked_lm(model)
     torch.manual_seed(1)
     first, second = model(**inputs).loss, model(**inputs).loss
     assert first != second
@@ -117,7 +117,7 @@ def test_dropout_stays_dropout() -> None:
     stock_again(model)
     kinds = {type(module).__module__.split(".")[0] for module in model.modules()}
     assert kinds == {"torch", "transformers"}
-    assert all("selection" not in vars(module) for module in model.modules())
+    assert all(not {"selection", "_selection", "_hook"} & set(vars(module)) for module in model.modules())
 
 
 def by_column(states: torch.Tensor, rate: float) -> torch.Tensor:
@@ -149,13 +149,13 @@ def test_dropout_is_where_the_stock_model_has_it(kind: str, monkeypatch: pytest.
     before = gradients(model)
     fast = with_dropout(monkeypatch, kind)
     fast.load_state_dict(model.state_dict())
-    found = FastMaskedLM(fast)(**inputs)
+    found = fast_masked_lm(fast)(**inputs)
     found.loss.backward()
     torch.testing.assert_close(found.loss, expected.loss, rtol=1e-5, atol=1e-6)
     for name, grad in gradients(fast).items():
         torch.testing.assert_close(grad, before[name], rtol=1e-3, atol=1e-6)
     # In evaluation there is none, even where it is as narrow.
-    FastMaskedLM(fast.eval(), evaluation=True)
+    fast_masked_lm(fast.eval(), evaluation=True)
     few = fast(**inputs)
     assert few.logits.shape[0] == 1
     torch.testing.assert_close(few.loss, model.eval()(**inputs).loss, rtol=1e-5, atol=1e-6)
@@ -204,13 +204,13 @@ def test_checkpoints_of_torch_are_run_again() -> None:
     model = stock("Roberta", "sdpa")
     layers = tuple(model.roberta.encoder.layer)
     apply_activation_checkpointing(model, check_fn=lambda module: module in layers)
-    found = FastMaskedLM(model)(**batch())
+    found = fast_masked_lm(model)(**batch())
     found.loss.backward()
     torch.testing.assert_close(found.loss, stock("Roberta", "sdpa")(**batch()).loss)
 
 
 def test_threads_do_not_mix_their_labels() -> None:
-    model = FastMaskedLM(stock("Roberta", "sdpa"))
+    model = fast_masked_lm(stock("Roberta", "sdpa"))
     parts = [{name: value[row : row + 2] for name, value in batch().items()} for row in (0, 2)]
     expected = [model(**part).loss.item() for part in parts]
     with ThreadPoolExecutor(2) as pool:
@@ -218,13 +218,6 @@ def test_threads_do_not_mix_their_labels() -> None:
             assert found == pytest.approx(expected[0]) or found == pytest.approx(expected[1])
         found = list(pool.map(lambda turn: model(**parts[turn % 2]).loss.item(), range(40)))
     assert found == pytest.approx(expected * 20)
-
-
-def test_tables_that_are_more_than_weights_are_left_alone() -> None:
-    for option, value in (("sparse", True), ("max_norm", 1.0), ("scale_grad_by_freq", True)):
-        model = stock("Roberta", "sdpa")
-        setattr(model.roberta.embeddings.word_embeddings, option, value)
-        assert type(FastMaskedLM(model).roberta.embeddings.word_embeddings) is torch.nn.Embedding
 
 
 def test_causal_attention_stays_causal() -> None:
@@ -245,7 +238,7 @@ def test_rows_that_attend_to_nothing_do_no_harm() -> None:
     for module in model.modules():
         if isinstance(module, torch.nn.Dropout):
             module.p = 0.1
-    loss = FastMaskedLM(model)(**inputs).loss
+    loss = fast_masked_lm(model)(**inputs).loss
     loss.backward()
     assert loss.isfinite(), "with dropout the kernels are at work"
     assert all(bool(grad.isfinite().all()) for grad in gradients(model).values())

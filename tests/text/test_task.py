@@ -19,7 +19,7 @@ from r2mae.masking.masks import hidden_count
 from r2mae.masking.schemes import make_scheme, scheme_names, scheme_takes
 from r2mae.text import task as task_module
 from r2mae.text.config import TextConfig
-from r2mae.text.model import MaskedLanguageModel
+from r2mae.text.models.roberta import MaskedLanguageModel
 from r2mae.text.task import HiddenTokens, TokenTask
 from r2mae.training.loop import fit
 from r2mae.training.task import Corrupted, Output, Task

@@ -93,8 +93,10 @@ def test_another_version_of_the_library_reads_the_model(tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-c", code, str(tmp_path / "a"), str(tmp_path / "w.pt")], check=True)
     there = torch.load(tmp_path / "w.pt", weights_only=True)
     assert all(torch.equal(there[name], value) for name, value in expected.items())
-    file.write_text(json.dumps({**description, "r2mae": "7.3.0", "format": 2}))
-    with pytest.raises(UserError, match=r"has format 2, and this version reads 1: it was written by r2mae 7\.3\.0"):
+    file.write_text(json.dumps({**description, "r2mae": "7.3.0", "format": 3}))
+    with pytest.raises(
+        UserError, match=r"has format 3, and this version reads up to 2: it was written by r2mae 7\.3\.0"
+    ):
         load(tmp_path / "a")
 
 

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from r2mae.text.config import TextConfig
     from r2mae.text.documents import read_documents
     from r2mae.text.export import save_pretrained
-    from r2mae.text.fast import FastMaskedLM
+    from r2mae.text.fast import FastMaskedLM, fast_masked_lm
     from r2mae.text.store import TokenStore, open_store
     from r2mae.text.tokenizer import TextTokenizer, load_tokenizer, train_bpe
 
@@ -24,6 +24,7 @@ __all__ = [
     "TextTokenizer",
     "TokenBatches",
     "TokenStore",
+    "fast_masked_lm",
     "load_data",
     "load_tokenizer",
     "open_store",
@@ -41,7 +42,7 @@ __getattr__, __dir__ = lazily(
         "config": ("TextConfig",),
         "documents": ("read_documents",),
         "export": ("save_pretrained",),
-        "fast": ("FastMaskedLM",),
+        "fast": ("FastMaskedLM", "fast_masked_lm"),
         "store": ("TokenStore", "open_store"),
         "tokenizer": ("TextTokenizer", "load_tokenizer", "train_bpe"),
     },

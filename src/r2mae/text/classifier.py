@@ -9,7 +9,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from r2mae.errors import UserError
-from r2mae.text.model import MaskedLanguageModel
+from r2mae.text.models.roberta import MaskedLanguageModel
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase, RobertaConfig

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from r2mae.errors import UserError
+from r2mae.text.models import RobertaSettings
 from r2mae.training.config import RunConfig
 
 PAPER_PRESETS = ("roberta-medium", "roberta-base")
@@ -11,11 +12,10 @@ PAPER_PRESETS = ("roberta-medium", "roberta-base")
 PAPER_VOCABULARY = 50_265
 ROBERTA = "roberta-50265"
 """What `tokenizer` calls RoBERTa's own byte-level BPE, wherever its files lie on a machine."""
-MOST_LAYERS = 1000  # a zero too many would build layers for minutes
 
 
 @dataclass(frozen=True, kw_only=True)
-class TextConfig(RunConfig):
+class TextConfig(RobertaSettings, RunConfig):
     """A masked language model, by default RoBERTa-medium with a vocabulary of 8,000.
 
     The page on text has a table of what is the paper's and what is ours.
@@ -31,16 +31,6 @@ class TextConfig(RunConfig):
         size has one trained.
     sequence_length : int
         Tokens of a sequence (paper: 128).
-    hidden_size : int
-        Width of the encoder (RoBERTa-medium: 512).
-    layers : int
-        Of the encoder (RoBERTa-medium: 8).
-    heads : int
-        Of attention (RoBERTa-medium: 8).
-    intermediate_size : int
-        Inner width of a layer (RoBERTa-medium: 2048).
-    dropout : float
-        In hidden states and attention.
     corruption : {"80-10-10", "mask"}
         What becomes of hidden tokens: 80 % <mask>, 10 % a random token, 10 % as they are; or all <mask>.
     exact : bool
@@ -60,11 +50,6 @@ class TextConfig(RunConfig):
     tokenizer: str | None = None
     vocab_size: int = 8000
     sequence_length: int = 128
-    hidden_size: int = 512
-    layers: int = 8
-    heads: int = 8
-    intermediate_size: int = 2048
-    dropout: float = 0.1
     corruption: Literal["80-10-10", "mask"] = "80-10-10"
     exact: bool = True
     text_column: str = "text"
@@ -84,13 +69,6 @@ class TextConfig(RunConfig):
         if self.preset in PAPER_PRESETS and self.tokenizer == ROBERTA and self.vocab_size != PAPER_VOCABULARY:
             # Whoever names a size beside the preset wants a vocabulary of this size.
             object.__setattr__(self, "tokenizer", None)
-        for name in ("hidden_size", "layers", "heads", "intermediate_size"):
-            if getattr(self, name) < 1:
-                raise UserError(f"{name} must be 1 or more, not {getattr(self, name)}")
-        if self.layers > MOST_LAYERS:
-            raise UserError(f"layers must be at most {MOST_LAYERS:,}, not {self.layers:,}")
-        if self.hidden_size % self.heads:
-            raise UserError(f"hidden_size {self.hidden_size} does not divide among {self.heads} heads")
         if self.sequence_length < 4:
             raise UserError(f"sequence_length must be 4 or more, not {self.sequence_length}")
         if self.vocab_size < 300:
@@ -98,8 +76,6 @@ class TextConfig(RunConfig):
         if self.glue_limit is not None and self.glue_limit < 2:
             raise UserError(f"glue_limit must be 2 or more examples, not {self.glue_limit}")
         self._check_glue()
-        if not 0 <= self.dropout < 1:
-            raise UserError(f"dropout must be a fraction in [0, 1), not {self.dropout}")
 
     def _check_glue(self) -> None:
         if not self.glue:

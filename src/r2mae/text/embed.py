@@ -10,8 +10,7 @@ from torch import nn
 from r2mae.text.config import TextConfig
 from r2mae.text.documents import Source, read_documents
 from r2mae.text.encoding import cores, encoded
-from r2mae.text.model import MaskedLanguageModel
-from r2mae.text.task import TokenTask
+from r2mae.text.task import TokenModel, TokenTask
 from r2mae.text.tokenizer import TextTokenizer
 from r2mae.training.validation import evaluating
 
@@ -43,7 +42,7 @@ def embed_documents(
     UserError
         If the source cannot be read.
     """
-    assert isinstance(model, MaskedLanguageModel)
+    assert isinstance(model, TokenModel)
     assert isinstance(model.tokenizer, TextTokenizer)
     tokenizer, beginnings = model.tokenizer, []
 

@@ -19,8 +19,7 @@ from r2mae.text.classifier import LENGTH
 from r2mae.text.config import TextConfig
 from r2mae.text.finetune import GlueScores, Progress, finetune
 from r2mae.text.glue import glue_task
-from r2mae.text.model import MaskedLanguageModel
-from r2mae.text.task import HiddenTokens, TokenTask
+from r2mae.text.task import HiddenTokens, TokenModel, TokenTask
 from r2mae.training.task import Batches
 from r2mae.training.validation import EVALUATION_KEY, evaluating
 
@@ -153,7 +152,7 @@ def ratio_curve(
     UserError
         No sequences, or none with a token that can be hidden.
     """
-    assert isinstance(model, MaskedLanguageModel)
+    assert isinstance(model, TokenModel)
     task = replace(task, exact=True)  # whatever the run was trained with
     chosen = _spread(len(rows), sequences)
     device = next(model.parameters()).device
@@ -164,7 +163,7 @@ def ratio_curve(
             batch = rows.batch(chosen[first : first + _ROWS], EVALUATION_KEY.rows(first)).to(device)
             for place, ratio in enumerate(ratios):
                 own = key.fold(round(ratio * 10_000)).rows(first)
-                sums[place] += _tally(model, task.corrupt(batch, ratio, own))
+                sums[place] += _tally(task, model, task.corrupt(batch, ratio, own))
             if progress is not None:
                 progress(min(first + _ROWS, len(chosen)), len(chosen))
     losses, hits, counts = sums.cpu().numpy().T
@@ -173,7 +172,7 @@ def ratio_curve(
     return losses / counts, hits / counts
 
 
-def _tally(model: MaskedLanguageModel, corrupted: HiddenTokens) -> Float64[Tensor, "3"]:
+def _tally(task: TokenTask, model: TokenModel, corrupted: HiddenTokens) -> Float64[Tensor, "3"]:
     """Sum losses, correct answers, and one, over hidden tokens."""
     states = model.encode(corrupted.inputs, columns=corrupted.columns).flatten(0, 1)
     targets, real = corrupted.targets, corrupted.real
@@ -181,7 +180,7 @@ def _tally(model: MaskedLanguageModel, corrupted: HiddenTokens) -> Float64[Tenso
         states = states.index_select(0, corrupted.units)
     counted = torch.ones(len(targets), device=states.device) if real is None else real
     tally = torch.zeros(3, dtype=torch.float64, device=states.device)
-    block = max(1, (_LOGITS if states.device.type == "cpu" else _DEVICE_LOGITS) // model.config.vocab_size)
+    block = max(1, (_LOGITS if states.device.type == "cpu" else _DEVICE_LOGITS) // task.vocab_size)
     for first in range(0, len(targets), block):
         part = slice(first, first + block)
         logits = model.head(states[part]).float()

@@ -8,9 +8,9 @@ from typing import Any
 
 from r2mae.errors import UserError
 from r2mae.files import UNFINISHED
-from r2mae.text.model import MaskedLanguageModel
+from r2mae.text.models.roberta import MaskedLanguageModel
 from r2mae.text.tokenizer import TextTokenizer
-from r2mae.training.folder import RunFolder, read_json
+from r2mae.training.folder import RunFolder
 
 
 def save_pretrained(run: str | Path, folder: str | Path) -> Path:
@@ -38,7 +38,7 @@ def save_pretrained(run: str | Path, folder: str | Path) -> Path:
 
     _, _, model = load_model(run, WING)
     assert isinstance(model, MaskedLanguageModel)
-    architecture = read_json(RunFolder(run).model_file)["architecture"]
+    architecture = RunFolder(run).description.architecture
     return write_folder(model, architecture, folder)
 
 

@@ -5,18 +5,11 @@ from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
 
 from r2mae.errors import UserError
-from r2mae.text.kernels import hooked, summed_cross_entropy
-from r2mae.text.layers import (
-    ATTENTIONS,
-    NarrowAttention,
-    QuickDropout,
-    Selection,
-    TiedEmbedding,
-    TiedHead,
-    Wanted,
-)
+from r2mae.text.kernels import summed_cross_entropy
+from r2mae.text.layers import ATTENTIONS, NarrowAttention, QuickDropout, Selection, Wanted, hooked
 from r2mae.text.swapping import Swapped, swap, unswap
 
 Model = TypeVar("Model", bound=nn.Module)
@@ -32,7 +25,7 @@ _PLAIN = (
 )
 
 
-def FastMaskedLM(model: Model, *, evaluation: bool | None = None) -> Model:  # noqa: N802  (named as what it makes)
+def fast_masked_lm(model: Model, *, evaluation: bool | None = None) -> Model:
     """Let a stock ``*ForMaskedLM`` compute logits where labels are, alone.
 
     The model itself is changed and returned: it stays of its class, trains under ``transformers.Trainer``, and is saved
@@ -76,14 +69,16 @@ def FastMaskedLM(model: Model, *, evaluation: bool | None = None) -> Model:  # n
     return model
 
 
+FastMaskedLM = fast_masked_lm
+"""The same function under its first name."""
+
+
 def stock_again(model: Model) -> Model:
-    """Undo :func:`FastMaskedLM`; the model itself is changed and returned."""
+    """Undo :func:`fast_masked_lm`; the model itself is changed and returned."""
     changed: Any = model
     if isinstance(changed, _LabelsOnly):
-        hooks = changed.base_model._forward_hooks
-        for number in [number for number, hook in hooks.items() if isinstance(hook, Selection)]:
-            del hooks[number]
-        del changed._fast_evaluation, changed._selection
+        changed._hook.remove()
+        del changed._fast_evaluation, changed._selection, changed._hook
         for module in model.modules():
             for name in ("selection", "last") if isinstance(module, Swapped) else ():
                 module.__dict__.pop(name, None)
@@ -101,18 +96,9 @@ def _quicken(model: Any) -> None:
         for attention in attentions:
             swap(attention, NarrowAttention)
             attention.selection, attention.last = selection, attention is attentions[-1]
-        table, head = model.get_input_embeddings(), model.get_output_embeddings()
-        if (type(table), type(head)) == (nn.Embedding, nn.Linear) and _tied(table, head):
-            swap(table, TiedEmbedding)
-            swap(head, TiedHead)
-            table.selection = head.selection = selection
-    model.base_model.register_forward_hook(selection)
     swap(model, _LabelsOnly)
     model._selection = selection
-
-
-def _tied(table: nn.Embedding, head: nn.Linear) -> bool:
-    return table.weight is head.weight and not (table.sparse or table.scale_grad_by_freq or table.max_norm)
+    model._hook = model.base_model.register_forward_hook(selection)
 
 
 def _is_known(model: Any) -> bool:
@@ -138,6 +124,7 @@ class _LabelsOnly(Swapped):
     accepts_loss_kwargs = True  # Trainer asks, and then passes num_items_in_batch
     _fast_evaluation: bool
     _selection: Selection
+    _hook: RemovableHandle
     training: bool
     base_model: Any
     config: Any
@@ -162,7 +149,7 @@ class _LabelsOnly(Swapped):
             output = super().forward(**kwargs)  # type: ignore[misc]
         if _logits(output, with_loss=not plain).shape[:-1] != (1, len(targets)):
             name = type(self).__name__
-            raise UserError(f"{name} has a head that FastMaskedLM does not know: train the stock model, unchanged")
+            raise UserError(f"{name} has a head that is not known here: train the stock model, unchanged")
         return _with_loss(output, targets, items) if plain else _scaled(output, len(targets), items)
 
     def _may_narrow(self, options: dict[str, Any]) -> bool:

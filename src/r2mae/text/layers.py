@@ -9,9 +9,8 @@ from typing import Any
 import torch
 from jaxtyping import Bool, Float, Int64
 from torch import Tensor, nn
-from torch.nn.functional import linear
 
-from r2mae.text.kernels import drop, hooked, joint_linear, look_up, plain_cpu, self_attention
+from r2mae.text.kernels import drop, self_attention
 from r2mae.text.swapping import Swapped
 
 # Attention modules of transformers that are written alike: query, key and value of `self`, then `output`.
@@ -41,16 +40,23 @@ def attend_at(
         Dropout of the probabilities.
     """
     heads, (batch, length, width) = attention.num_attention_heads, states.shape
-    if columns is None:
-        projected = joint_linear(states, attention.query, attention.key, attention.value)
-        return self_attention(projected, heads, mask=mask, rate=rate), states
-    projected = joint_linear(states, attention.key, attention.value)
-    rows = torch.arange(0, batch * length, length, device=columns.device)[:, None] + columns
-    states = states.flatten(0, 1).index_select(0, rows.flatten()).view(batch, -1, width)
-    if mask is not None and mask.shape[2] > 1:
-        at = columns[:, None, :, None].expand(-1, mask.shape[1], -1, length)
-        mask = mask.expand(batch, -1, -1, -1).gather(2, at)
-    return self_attention(projected, heads, query=attention.query(states), mask=mask, rate=rate), states
+    key, value = attention.key(states), attention.value(states)
+    if columns is not None:
+        rows = torch.arange(0, batch * length, length, device=columns.device)[:, None] + columns
+        states = states.flatten(0, 1).index_select(0, rows.flatten()).view(batch, -1, width)
+        if mask is not None and mask.shape[2] > 1:
+            at = columns[:, None, :, None].expand(-1, mask.shape[1], -1, length)
+            mask = mask.expand(batch, -1, -1, -1).gather(2, at)
+    return self_attention(attention.query(states), key, value, heads, mask=mask, rate=rate), states
+
+
+def hooked(module: nn.Module) -> bool:
+    """Whether somebody listens to a module, or changes what it does (pruning, adapters, sharding).
+
+    Torch has no public way to ask, so these are attributes that it might rename.
+    """
+    kinds = (module._forward_hooks, module._forward_pre_hooks, module._backward_hooks, module._backward_pre_hooks)
+    return any(kinds)
 
 
 @dataclass
@@ -67,15 +73,12 @@ class Wanted:
         Which of the flattened `columns` are wanted.
     narrowed : bool
         Whether the last layer has left out all but `columns`.
-    tables : pair of Tensor, optional
-        The embeddings, and what a head that is tied to them is to use in their place.
     """
 
     places: Tensor
     columns: Tensor | None = None
     units: Tensor | None = None
     narrowed: bool = False
-    tables: tuple[Tensor, Tensor] | None = None
 
     @classmethod
     def of(cls, wanted: Bool[Tensor, "batch length"], *, narrow: bool) -> "Wanted":
@@ -163,35 +166,3 @@ class QuickDropout(Swapped):
         if not self.training or self.inplace:
             return super().forward(input)  # type: ignore[misc, no-any-return]
         return drop(input, self.p)
-
-
-class TiedEmbedding(Swapped):
-    """The embedding of a model whose head is tied to it: the gradients of both become one table, not three."""
-
-    selection: Selection
-    weight: Tensor
-    padding_idx: int | None
-
-    def forward(self, input: Tensor) -> Tensor:
-        """Look tokens up, and leave the table for the head."""
-        wanted = self.selection.current
-        if wanted is None or wanted.columns is None or not torch.is_grad_enabled() or not plain_cpu(self.weight):
-            return super().forward(input)  # type: ignore[misc, no-any-return]
-        words, table = look_up(input, self.weight, self.padding_idx)
-        wanted.tables = self.weight, table
-        return words
-
-
-class TiedHead(Swapped):
-    """The head that :class:`TiedEmbedding` is tied to."""
-
-    selection: Selection
-    weight: Tensor
-    bias: Tensor | None
-
-    def forward(self, input: Tensor) -> Tensor:
-        """Return logits."""
-        wanted = self.selection.current
-        if wanted is None or wanted.tables is None or wanted.tables[0] is not self.weight:
-            return super().forward(input)  # type: ignore[misc, no-any-return]
-        return linear(input, wanted.tables[1], self.bias)

@@ -6,7 +6,7 @@ A batch is an integer tensor (batch, length) of tokens, packed without padding.
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
@@ -17,12 +17,77 @@ from r2mae.masking.curriculum import UnitWeights
 from r2mae.masking.keys import Key
 from r2mae.masking.masks import RatioLike, corrupt_tokens, hidden_count, token_mask
 from r2mae.masking.schemes import Curriculum
-from r2mae.text.model import MaskedLanguageModel
 from r2mae.training.task import Corrupted, Output
+
+if TYPE_CHECKING:
+    from r2mae.text.tokenizer import TextTokenizer
 
 Corruption = Literal["80-10-10", "mask"]
 # Shares of the mask token, of random tokens, and of tokens left as they are.
 SHARES: dict[Corruption, tuple[float, float, float]] = {"80-10-10": (0.8, 0.1, 0.1), "mask": (1.0, 0.0, 0.0)}
+
+
+class TokenModel(nn.Module):
+    """A masked language model, as :class:`TokenTask` trains it."""
+
+    tokenizer: "TextTokenizer | None" = None  # of a run folder's model
+
+    def forward(
+        self,
+        input_ids: Int[Tensor, "batch length"],
+        columns: Int[Tensor, "batch most"],
+        targets: Int[Tensor, " units"],
+        units: Int[Tensor, " units"] | None = None,
+    ) -> tuple[Float[Tensor, " units"], Float[Tensor, "units width"]]:
+        """Return cross entropies of hidden tokens, and the last hidden states there.
+
+        Parameters
+        ----------
+        input_ids : integer tensor, shape (batch, length)
+            Corrupted tokens, without padding.
+        columns : integer tensor, shape (batch, most)
+            Which tokens of each row are hidden; rows are equally long, and filled with any other tokens.
+        targets : integer tensor, shape (units,)
+            The clean tokens at `units`.
+        units : integer tensor, shape (units,), optional
+            Which of the flattened `columns` count; all by default.
+
+        Returns
+        -------
+        losses : Float tensor, shape (units,)
+            In nats.
+        states : Float tensor, shape (units, width)
+        """
+        raise NotImplementedError
+
+    def encode(
+        self,
+        input_ids: Int[Tensor, "batch length"],
+        *,
+        columns: Int[Tensor, "batch most"] | None = None,
+        attention_mask: Bool[Tensor, "batch length"] | None = None,
+    ) -> Float[Tensor, "batch places width"]:
+        """Return the last hidden states, of all tokens or of those in `columns` alone.
+
+        Parameters
+        ----------
+        input_ids : integer tensor, shape (batch, length)
+            Tokens.
+        columns : integer tensor, shape (batch, most), optional
+            Tokens of each row whose states are asked for.
+        attention_mask : Bool tensor, shape (batch, length), optional
+            False at padding, which comes at the end of rows; without it nothing is taken for padding.
+
+        Raises
+        ------
+        ValueError
+            If the rows are longer than the model takes.
+        """
+        raise NotImplementedError
+
+    def head(self, states: Float[Tensor, "*units width"]) -> Float[Tensor, "*units words"]:
+        """Return logits over the vocabulary."""
+        raise NotImplementedError
 
 
 class HiddenTokens(Corrupted):
@@ -83,19 +148,19 @@ class TokenOutput(Output):
         Cross entropies in nats.
     representation : Float tensor, shape (units, width)
         Last hidden states.
-    model : MaskedLanguageModel
+    model : TokenModel
         Whose head makes the logits.
     """
 
     def __init__(
-        self, losses: Float[Tensor, " units"], representation: Float[Tensor, "units width"], model: MaskedLanguageModel
+        self, losses: Float[Tensor, " units"], representation: Float[Tensor, "units width"], model: TokenModel
     ) -> None:
         object.__setattr__(self, "losses", losses)
         object.__setattr__(self, "representation", representation)
         object.__setattr__(self, "model", model)
 
     losses: Tensor
-    model: MaskedLanguageModel
+    model: TokenModel
 
     @property
     def prediction(self) -> Float[Tensor, "units words"]:
@@ -193,12 +258,8 @@ class TokenTask:
 
     def forward(self, model: nn.Module, corrupted: Corrupted) -> TokenOutput:
         """Return the losses at hidden tokens, and the states behind them."""
-        assert isinstance(model, MaskedLanguageModel)
+        assert isinstance(model, TokenModel)
         assert isinstance(corrupted, HiddenTokens)
-        _any_length(corrupted.columns, 1)
-        _any_length(corrupted.targets, 0)
-        if corrupted.units is not None:
-            _any_length(corrupted.units, 0)
         losses, states = model(corrupted.inputs, corrupted.columns, corrupted.targets, corrupted.units)
         return TokenOutput(losses, states, model)
 
@@ -214,7 +275,7 @@ class TokenTask:
 
         Rows may end with padding, which nothing attends to.
         """
-        assert isinstance(model, MaskedLanguageModel)
+        assert isinstance(model, TokenModel)
         seen = batch != self.pad_id
         states = model.encode(batch, attention_mask=None if bool(seen.all()) else seen)
         ordinary = (~self.special(batch))[..., None]
@@ -257,8 +318,3 @@ def _ordinary(vocab_size: int, special_ids: tuple[int, ...], device: torch.devic
     """Return the tokens that may take another's place."""
     kept = np.setdiff1d(np.arange(vocab_size), special_ids)
     return torch.from_numpy(kept).to(device)
-
-
-def _any_length(tensor: Tensor, dim: int) -> None:
-    """Tell torch.compile that a dimension varies, so that it compiles once for all lengths."""
-    torch._dynamo.maybe_mark_dynamic(tensor, dim)

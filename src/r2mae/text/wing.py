@@ -9,7 +9,7 @@ from r2mae.evaluation.metrics import Metric
 from r2mae.masking.defaults import DNA_CURRICULUM, RatioDefaults
 from r2mae.text.config import ROBERTA, TextConfig
 from r2mae.text.sets import HUB, SET_DEFAULTS, SETS
-from r2mae.text.vocabulary import PLAIN_PRESETS, Presets, roberta_here
+from r2mae.text.tokenizer.vocabulary import PLAIN_PRESETS, Presets, roberta_here
 from r2mae.wings.base import BaseWing
 from r2mae.wings.options import CommandLine, Embedding, Evaluation, FigureColumns, Option, SeveralPaths
 
@@ -138,15 +138,9 @@ class TextWing(BaseWing):
 
     def build(self, architecture: Mapping[str, Any]) -> "tuple[TokenTask, nn.Module]":
         """Make the task and a fresh model."""
-        from r2mae.text.model import MaskedLanguageModel
-        from r2mae.text.task import TokenTask
-        from r2mae.text.tokenizer import tokenizer_of
+        from r2mae.text.models import build
 
-        if architecture["model"] != "roberta":
-            raise ValueError(f"unknown model {architecture['model']!r}")
-        model = MaskedLanguageModel.from_architecture(architecture)
-        model.tokenizer = tokenizer_of(architecture)
-        return TokenTask.from_architecture(architecture), model
+        return build(architecture)
 
     evaluation_support = ("kept", "progress")
 

@@ -4,6 +4,7 @@ A run folder may come from anywhere: its files are bounded before they are read,
 (YAML's aliases), and every value has the type that the code relies on.
 """
 
+import hashlib
 import json
 import math
 from collections.abc import Hashable, Mapping
@@ -18,6 +19,7 @@ from r2mae.errors import UserError
 _MOST_YAML = 1 << 18  # bytes; a configuration has some hundred lines
 _MOST_JSON = 1 << 28  # a model of cells names its genes, and its training history has a line a step
 _MOST_STEPS = 10**15  # of any counter in a file
+FORMAT, WITH_FILES = 1, 2  # of model.json, where it stands alone and where it names files beside it
 
 
 class _Plain(yaml.SafeLoader):
@@ -89,6 +91,7 @@ class Description:
     steps : int
     seconds : float
     architecture : mapping
+        Whole, with the values that lie in files beside it.
     """
 
     format: Any
@@ -105,7 +108,7 @@ def read_description(path: Path) -> Description:
     Raises
     ------
     UserError
-        If a field is not of its type.
+        If a field is not of its type, or a file that belongs to it is missing or another one.
     """
     values = read_json(path)
     steps, seconds = values.get("steps", 0), number(values.get("seconds", 0.0))
@@ -116,7 +119,52 @@ def read_description(path: Path) -> Description:
     wing, architecture = values.get("wing"), values.get("architecture", {})
     if not isinstance(wing, str) or not isinstance(architecture, dict):
         raise UserError(f"{path} does not describe a model: {remedy_for(path)}")
+    if values.get("format") == WITH_FILES:
+        architecture = {**architecture, **_read_side_values(path, values.get("files"))}
     return Description(values.get("format"), str(values.get("r2mae")), wing, steps, seconds, architecture)
+
+
+def side_values(architecture: Mapping[str, Any], files: Mapping[str, str]) -> dict[str, dict[str, str]]:
+    """Return what ``model.json`` says of the architecture's values that lie beside it: file and SHA-256, by field.
+
+    Parameters
+    ----------
+    architecture : mapping
+    files : mapping of str to str
+        Texts by the name of their file; a value that is one of them need not be written again.
+    """
+    names = {text: name for name, text in files.items()}
+    return {
+        field: {"name": names[value], "sha256": _sha256(value)}
+        for field, value in architecture.items()
+        if isinstance(value, str) and value in names
+    }
+
+
+def _read_side_values(path: Path, files: Any) -> dict[str, str]:
+    """Read what :func:`side_values` names; a file that somebody replaced would make another model of the weights."""
+    if not isinstance(files, dict):
+        raise UserError(f"{path} does not describe a model: {remedy_for(path)}")
+    return {field: _read_side_value(path, entry) for field, entry in files.items()}
+
+
+def _read_side_value(path: Path, entry: Any) -> str:
+    name, known = (entry.get("name"), entry.get("sha256")) if isinstance(entry, dict) else (None, None)
+    if not isinstance(name, str) or not name or name.startswith(".") or {"/", "\\", "\0"} & set(name):
+        raise UserError(f"{path} does not describe a model: {remedy_for(path)}")
+    file = path.parent / name
+    try:
+        text = _text_of(file, _MOST_JSON)
+    except (OSError, ValueError) as error:
+        reason = " ".join(str(error).split())[:120]
+        raise UserError(f"{file} cannot be read ({reason}), and {path.name} needs it: {remedy_for(path)}") from None
+    if _sha256(text) != known:
+        raise UserError(f"{file} is not the file that the model was saved with: put that back, or {remedy_for(path)}")
+    return text
+
+
+def _sha256(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def read_results(path: Path) -> dict[str, Any] | None:

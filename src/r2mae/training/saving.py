@@ -5,7 +5,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from safetensors import SafetensorError
 from safetensors.torch import load as load_bytes
@@ -20,6 +20,7 @@ from r2mae.training.devices import torch_device
 from r2mae.training.folder import RunFolder, remedy_for
 from r2mae.training.memory_check import model_bytes
 from r2mae.training.recalibrate import Statistics, batch_norms, set_statistics
+from r2mae.training.records import FORMAT, WITH_FILES, side_values
 from r2mae.training.task import Task, Trainable
 
 _Config = TypeVar("_Config", bound=RunConfig)
@@ -27,7 +28,14 @@ _Task = TypeVar("_Task", bound=Task)
 _Model = TypeVar("_Model", bound=nn.Module)
 
 _HEADER = 1 << 16  # bytes of slack for a model of few weights
-FORMAT = 1  # of model.json; a newer one is refused, so that no model is ever half understood
+
+
+@runtime_checkable
+class HasSideFiles(Protocol):
+    """A model whose finished runs other programs open, too, by files that they expect beside the weights."""
+
+    def side_files(self, architecture: Mapping[str, Any]) -> Mapping[str, str]:
+        """Return texts by the name of their file; a text that is a value of the architecture lies there alone."""
 
 
 def save_model(
@@ -37,15 +45,21 @@ def save_model(
     description: Mapping[str, Any],
     statistics: Statistics | None = None,
 ) -> None:
-    """Write weights and re-estimated statistics, then the description (wing, steps, seconds) that vouches for them."""
+    """Write weights, statistics and side files, then the description (wing, steps, seconds) that vouches for them."""
     save_weights(folder.weights, model)
     if statistics:
         with atomic_write(folder.statistics, "wb") as file:
             file.write(save_bytes({name: value.cpu().contiguous() for name, value in statistics.items()}))
-    write_json(
-        folder.model_file,
-        {"format": FORMAT, "r2mae": r2mae.__version__, **description, "architecture": dict(architecture)},
-    )
+    files = model.side_files(architecture) if isinstance(model, HasSideFiles) else {}
+    for name, text in files.items():
+        with atomic_write(folder.path / name, "wb") as file:
+            file.write(text.encode())
+    beside = side_values(architecture, files)
+    content: dict[str, Any] = {"format": WITH_FILES if beside else FORMAT, "r2mae": r2mae.__version__, **description}
+    if beside:
+        content["files"] = beside
+    content["architecture"] = {name: value for name, value in architecture.items() if name not in beside}
+    write_json(folder.model_file, content)
 
 
 def save_weights(path: Path, model: nn.Module) -> None:
@@ -154,9 +168,9 @@ def load_model(
     if not folder.trained:
         raise UserError(f"{folder.path} is not finished: run its `r2mae pretrain` command again to go on")
     described = folder.description
-    if described.format != FORMAT:
+    if described.format not in (FORMAT, WITH_FILES):  # a newer one, so that no model is ever half understood
         raise UserError(
-            f"{folder.model_file} has format {described.format!r}, and this version reads {FORMAT}: "
+            f"{folder.model_file} has format {described.format!r}, and this version reads up to {WITH_FILES}: "
             f"it was written by r2mae {described.version}, take that version"
         )
     if described.wing != wing.name:

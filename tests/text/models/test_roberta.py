@@ -8,7 +8,7 @@ from torch.nn.functional import cross_entropy
 from transformers import RobertaForMaskedLM
 
 from r2mae.text import kernels
-from r2mae.text.model import MaskedLanguageModel
+from r2mae.text.models.roberta import MaskedLanguageModel
 from r2mae.training.saving import load_weights, save_weights
 
 WORDS, LENGTH = 83, 16

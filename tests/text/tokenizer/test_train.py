@@ -8,9 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import pre_tokenizers
 
-from r2mae.text import pretokens
-from r2mae.text.pretokens import LONGEST_WORD, cut_words
-from r2mae.text.tokenizer import train_bpe
+from r2mae.text.tokenizer import train, train_bpe
+from r2mae.text.tokenizer.train import LONGEST_WORD, cut_words
 
 WORDS = pre_tokenizers.ByteLevel(add_prefix_space=False)
 
@@ -37,11 +36,11 @@ def test_no_word_stays_long(long: str, around: str) -> None:
 
 @given(st.text(st.sampled_from("ab1!\u0301 \n\t\x1c\u00a0数'"), max_size=200), st.integers(1, 12))
 def test_what_has_no_long_word_is_left_alone(document: str, limit: int) -> None:
-    before, pretokens.LONGEST_WORD = pretokens.LONGEST_WORD, limit
+    before, train.LONGEST_WORD = train.LONGEST_WORD, limit
     try:
         pieces = list(cut_words([document]))
     finally:
-        pretokens.LONGEST_WORD = before
+        train.LONGEST_WORD = before
     assert "".join(pieces) == document
     if longest(document) <= limit:
         assert pieces == [document]

@@ -5,6 +5,7 @@ since the stock one spends half its time on what is thrown away: logits and the 
 hidden, a mask for padding that is not there, and a slow dropout. Losses and gradients equal the stock ones.
 """
 
+import copy
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -13,14 +14,17 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn.functional import embedding, gelu
 
-from r2mae.text.config import MOST_LAYERS
-from r2mae.text.kernels import add_dropped, drop, look_up, vocabulary_losses
+from r2mae.text.kernels import add_dropped, drop, vocabulary_losses
 from r2mae.text.layers import attend_at
+from r2mae.text.models import MOST_LAYERS
+from r2mae.text.models import RobertaSettings as Settings
+from r2mae.text.task import TokenModel, TokenTask
+from r2mae.text.tokenizer import tokenizer_of
 
 if TYPE_CHECKING:
     from transformers import RobertaForMaskedLM
 
-    from r2mae.text.tokenizer import TextTokenizer
+__all__ = ["MaskedLanguageModel", "Settings", "build"]
 
 _POSITIONS = 512  # of stock RoBERTa, so that a model pretrained on short sequences can be fine-tuned on longer ones
 # What a tied tensor is called a second time in `RobertaForMaskedLM`, and its first name.
@@ -30,7 +34,7 @@ _TIED = {
 }
 
 
-class MaskedLanguageModel(nn.Module):
+class MaskedLanguageModel(TokenModel):
     """RobertaForMaskedLM with a forward pass for hidden tokens (RoBERTa appendix of the paper).
 
     Parameters
@@ -45,8 +49,6 @@ class MaskedLanguageModel(nn.Module):
     dropout : float
         Of hidden states and attention probabilities.
     """
-
-    tokenizer: "TextTokenizer | None" = None  # of a run folder's model
 
     def __init__(
         self,
@@ -96,6 +98,18 @@ class MaskedLanguageModel(nn.Module):
             raise ValueError(f"layers must be 1 to {MOST_LAYERS:,}, not {sizes['layers']:,}")
         return cls(**sizes, dropout=float(architecture["dropout"]))
 
+    def side_files(self, architecture: Mapping[str, Any]) -> dict[str, str]:
+        """Return configuration and tokenizer in the form in which Hugging Face's libraries open them beside weights."""
+        config = copy.deepcopy(self.config)
+        config.architectures = ["RobertaForMaskedLM"]
+        made = {"config.json": str(config.to_json_string())}
+        if "tokenizer" not in architecture:
+            return made
+        longest = config.max_position_embeddings - architecture["pad_id"] - 1
+        files = tokenizer_of(architecture).files(max_length=longest)
+        rules = architecture["tokenizer"]  # to the letter, whatever version of its library wrote it
+        return {**made, "tokenizer_config.json": files["tokenizer_config.json"], "tokenizer.json": rules}
+
     def stock(self) -> "RobertaForMaskedLM":
         """Return a ``RobertaForMaskedLM`` that shares these parameters."""
         from transformers import RobertaForMaskedLM
@@ -113,27 +127,10 @@ class MaskedLanguageModel(nn.Module):
         targets: Int[Tensor, " units"],
         units: Int[Tensor, " units"] | None = None,
     ) -> tuple[Float[Tensor, " units"], Float[Tensor, "units width"]]:
-        """Return cross entropies of hidden tokens, and the last hidden states there.
-
-        Parameters
-        ----------
-        input_ids : integer tensor, shape (batch, length)
-            Corrupted tokens, without padding.
-        columns : integer tensor, shape (batch, most)
-            Which tokens of each row are hidden; rows are equally long, and filled with any other tokens.
-        targets : integer tensor, shape (units,)
-            The clean tokens at `units`.
-        units : integer tensor, shape (units,), optional
-            Which of the flattened `columns` count; all by default.
-
-        Returns
-        -------
-        losses : Float tensor, shape (units,)
-            In nats.
-        states : Float tensor, shape (units, width)
-        """
+        """Return cross entropies of hidden tokens, and the last hidden states there; see :class:`TokenModel`."""
         module = self.roberta.embeddings
-        words, table = look_up(input_ids, module.word_embeddings.weight, module.padding_idx)
+        table = module.word_embeddings.weight
+        words = embedding(input_ids, table, padding_idx=module.padding_idx)
         states = self._layers(self._embed(words), None, columns).flatten(0, 1)
         if units is not None:
             states = states.index_select(0, units)
@@ -146,22 +143,7 @@ class MaskedLanguageModel(nn.Module):
         columns: Int[Tensor, "batch most"] | None = None,
         attention_mask: Bool[Tensor, "batch length"] | None = None,
     ) -> Float[Tensor, "batch places width"]:
-        """Return the last hidden states, of all tokens or of those in `columns` alone.
-
-        Parameters
-        ----------
-        input_ids : integer tensor, shape (batch, length)
-            Tokens.
-        columns : integer tensor, shape (batch, most), optional
-            Tokens of each row whose states are asked for; the last layer is computed for these alone.
-        attention_mask : Bool tensor, shape (batch, length), optional
-            False at padding, which comes at the end of rows; without it nothing is taken for padding.
-
-        Raises
-        ------
-        ValueError
-            If the rows are longer than the model has positions.
-        """
+        """Return the last hidden states; see :class:`TokenModel`. The last layer is computed at `columns` alone."""
         module = self.roberta.embeddings
         words = embedding(input_ids, module.word_embeddings.weight, padding_idx=module.padding_idx)
         return self._layers(self._embed(words), attention_mask, columns)
@@ -206,6 +188,13 @@ class MaskedLanguageModel(nn.Module):
 
     def _add_dropped(self, residual: Tensor, states: Tensor) -> Tensor:
         return add_dropped(residual, states, self.config.hidden_dropout_prob if self.training else 0.0)
+
+
+def build(architecture: Mapping[str, Any]) -> tuple[TokenTask, MaskedLanguageModel]:
+    """Make the task and a fresh model; see :mod:`r2mae.text.models`."""
+    model = MaskedLanguageModel.from_architecture(architecture)
+    model.tokenizer = tokenizer_of(architecture)
+    return TokenTask.from_architecture(architecture), model
 
 
 def _leave_out_tied(module: nn.Module, state: dict[str, Any], prefix: str, metadata: object) -> None:

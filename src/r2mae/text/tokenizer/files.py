@@ -9,6 +9,7 @@ from typing import Any
 
 from r2mae.errors import UserError
 
+EXPECTED = "a tokenizer.json, a folder with a tokenizer's files, or a Hugging Face name"
 _LARGEST = 1 << 28  # bytes of a tokenizer's file; those in use have up to 40 MB
 # And what configurations call these roles; BERT's [CLS] and [SEP] open and close a sequence.
 ROLES = {

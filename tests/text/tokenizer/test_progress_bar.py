@@ -5,8 +5,8 @@ import io
 import pytest
 from rich.console import Console
 
-from r2mae.text.bar import tokenising_bar
 from r2mae.text.encoding import Tokenised
+from r2mae.text.tokenizer.progress_bar import tokenising_bar
 
 
 class Clock:

@@ -12,10 +12,10 @@ from r2mae.cli.main import main
 from r2mae.errors import UserError
 from r2mae.text.batches import load_data
 from r2mae.text.config import PAPER_PRESETS, PAPER_VOCABULARY, ROBERTA, TextConfig
-from r2mae.text.model import MaskedLanguageModel
+from r2mae.text.models.roberta import MaskedLanguageModel
 from r2mae.text.store import open_store
 from r2mae.text.tokenizer import load_tokenizer, train_bpe
-from r2mae.text.vocabulary import PLAIN_PRESETS, roberta_files, vocabulary_note, weights
+from r2mae.text.tokenizer.vocabulary import PLAIN_PRESETS, roberta_files, vocabulary_note, weights
 from r2mae.text.wing import WING
 from r2mae.training.config import RunConfig
 

@@ -5,8 +5,8 @@ import sys
 
 import pytest
 
-from r2mae.text.merges import Hearing, heard
 from r2mae.text.tokenizer import train_bpe
+from r2mae.text.tokenizer.merge_progress import Hearing, heard
 
 TEXTS = [f"document {number}: the cat sat on the mat" for number in range(40)]
 LINE = b'{"stage":"Compute merges","current":%d,"total":9}\n'

@@ -1,0 +1,77 @@
+"""The models of text by name, a module each. No torch.
+
+Such a module has
+
+- ``Settings``, a frozen dataclass of what the model is made with;
+- ``build(architecture)``, which returns a :class:`r2mae.text.task.TokenTask` and a freshly initialised
+  :class:`r2mae.text.task.TokenModel`. The mapping is what the run folder keeps: `model`, the settings, `vocab_size`,
+  `length` (of the longest sequence), the numbers of the special tokens (`bos_id`, `eos_id`, `pad_id`, `mask_id`,
+  `special_ids`), `corruption`, `exact`, and the tokenizer (`tokenizer`, `roles`).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from r2mae.errors import UserError
+
+if TYPE_CHECKING:
+    from r2mae.text.task import TokenModel, TokenTask
+
+MODELS = {
+    "roberta": "r2mae.text.models.roberta",
+}
+MOST_LAYERS = 1000  # a zero too many would build layers for minutes
+
+
+@dataclass(frozen=True, kw_only=True)
+class RobertaSettings:
+    """Settings of the usual model, which are fields of every configuration: they are here, since `roberta` loads torch.
+
+    Parameters
+    ----------
+    hidden_size : int
+        Width of the encoder (RoBERTa-medium: 512).
+    layers : int
+        Of the encoder (RoBERTa-medium: 8).
+    heads : int
+        Of attention (RoBERTa-medium: 8).
+    intermediate_size : int
+        Inner width of a layer (RoBERTa-medium: 2048).
+    dropout : float
+        In hidden states and attention.
+    """
+
+    hidden_size: int = 512
+    layers: int = 8
+    heads: int = 8
+    intermediate_size: int = 2048
+    dropout: float = 0.1
+
+    def __post_init__(self) -> None:
+        if inherited := getattr(super(), "__post_init__", None):
+            inherited()
+        for name in ("hidden_size", "layers", "heads", "intermediate_size"):
+            if getattr(self, name) < 1:
+                raise UserError(f"{name} must be 1 or more, not {getattr(self, name)}")
+        if self.layers > MOST_LAYERS:
+            raise UserError(f"layers must be at most {MOST_LAYERS:,}, not {self.layers:,}")
+        if self.hidden_size % self.heads:
+            raise UserError(f"hidden_size {self.hidden_size} does not divide among {self.heads} heads")
+        if not 0 <= self.dropout < 1:
+            raise UserError(f"dropout must be a fraction in [0, 1), not {self.dropout}")
+
+
+def build(architecture: Mapping[str, Any]) -> "tuple[TokenTask, TokenModel]":
+    """Make task and model of an architecture, which names its model.
+
+    Raises
+    ------
+    ValueError
+        If there is no such model.
+    """
+    if architecture["model"] not in MODELS:
+        raise ValueError(f"unknown model {architecture['model']!r}")
+    made: tuple[TokenTask, TokenModel] = import_module(MODELS[architecture["model"]]).build(architecture)
+    return made
