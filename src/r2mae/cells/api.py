@@ -12,7 +12,8 @@ from jaxtyping import Float32
 
 from r2mae.cells.batches import CellData, split_data
 from r2mae.cells.config import CellsConfig
-from r2mae.cells.embed import align_batches, embed_rows, expected_expression
+from r2mae.cells.covariate import align_batches
+from r2mae.cells.embed import embed_rows, expected_expression
 from r2mae.cells.saved import TrainedModel, load_run, load_trained, save_trained
 from r2mae.cells.setup import InMemoryWing, as_now, check_options, configured, names_of, read_setup, write_setup
 from r2mae.cells.table import CellTable, from_anndata, load_cells, tell, with_batches

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from r2mae.cells.config import CellsConfig
 from r2mae.cells.counts import chunks, in_memory
+from r2mae.cells.covariate import align_batches
 from r2mae.cells.donors import check_probes
 from r2mae.cells.rules import rule_columns
 from r2mae.cells.sources import ENTRY, read_obs
@@ -172,10 +173,8 @@ def other_data(
     Raises
     ------
     UserError
-        As :func:`load_data` and :func:`r2mae.cells.embed.align_batches`.
+        As :func:`load_data` and :func:`r2mae.cells.covariate.align_batches`.
     """
-    from r2mae.cells.embed import align_batches
-
     batch = align_batches(config.data, read_obs(config.data), config.batch_key, batches, transform_batch)
     table = load_cells(
         config.data, layer=config.layer, donor_key=config.donor_key, columns=_columns(config), genes=genes

@@ -1,0 +1,52 @@
+"""Batches of new cells, numbered as the model knows them."""
+
+import numpy as np
+import pandas as pd
+from jaxtyping import Int64
+
+from r2mae.errors import UserError, unknown
+
+
+def align_batches(
+    name: str, obs: pd.DataFrame, batch_key: str | None, known: tuple[str, ...], transform_batch: str | None = None
+) -> Int64[np.ndarray, " cells"]:
+    """Number the batches of cells as in training, for the encoder: each cell's own, where the model knows it.
+
+    Parameters
+    ----------
+    name : str
+        Of the source, for messages.
+    obs : DataFrame
+        Annotations of the cells.
+    batch_key : str, optional
+        Its column with the batch.
+    known : tuple of str
+        The model's batches.
+    transform_batch : str, optional
+        The training batch to take for cells of other batches, or of none.
+
+    Raises
+    ------
+    UserError
+        If a batch is new to the model or not given, and no `transform_batch` is named; or if that is none of its own.
+    """
+    if transform_batch is not None and transform_batch not in known:
+        raise unknown("batch", transform_batch, known)
+    if len(known) == 1:
+        return np.zeros(len(obs), dtype=np.int64)
+    instead = -1 if transform_batch is None else known.index(transform_batch)
+    remedy = f"name a training batch to take for them, such as transform_batch={known[0]!r} (--transform-batch)"
+    if batch_key is None or batch_key not in obs:
+        if transform_batch is None:
+            lacks = "the run names no column of batches" if batch_key is None else f"obs has no column {batch_key!r}"
+            raise UserError(f"{name}: batch_key: {lacks}, and the model tells batches apart: {remedy}")
+        return np.full(len(obs), instead, dtype=np.int64)
+    names, missing = obs[batch_key].astype(str), obs[batch_key].isna().to_numpy()
+    places = np.where(missing, -1, pd.Index(known).get_indexer(pd.Index(names)))
+    new = sorted({str(one) for one in names[(places < 0) & ~missing]})
+    if new and transform_batch is None:
+        listed = ", ".join(new[:5]) + (", ..." if len(new) > 5 else "")
+        raise UserError(f"{name}: the model has never seen the batch{'es' if len(new) > 1 else ''} {listed}: {remedy}")
+    if missing.any() and transform_batch is None:
+        raise UserError(f"{name}: cells have no value in column {batch_key!r} of obs (batch_key): {remedy}")
+    return np.where(places < 0, instead, places).astype(np.int64)
