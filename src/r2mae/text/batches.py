@@ -1,7 +1,7 @@
 """Tokens as the loop wants them: a packed stream, cut into rows of one length."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,6 @@ from r2mae.errors import UserError
 from r2mae.masking.keys import Key, permutation
 from r2mae.text.config import ROBERTA, TextConfig
 from r2mae.text.encoding import Progress
-from r2mae.text.models import RobertaSettings
 from r2mae.text.store import TokenStore, corpus_tokenizer, is_store, open_store
 from r2mae.text.tokenizer import TextTokenizer, load_tokenizer
 from r2mae.text.tokenizer.progress_bar import tokenising_bar
@@ -242,7 +241,6 @@ def _held_out(store: TokenStore, config: TextConfig) -> Int64[np.ndarray, " held
 def architecture(config: TextConfig, tokenizer: TextTokenizer) -> dict[str, Any]:
     """Return what the model is built from; with the tokenizer in it, no data are needed."""
     return {
-        "model": "roberta",
         "vocab_size": tokenizer.vocab_size,
         "special_ids": list(tokenizer.special_ids),
         "mask_id": tokenizer.mask_id,
@@ -250,7 +248,7 @@ def architecture(config: TextConfig, tokenizer: TextTokenizer) -> dict[str, Any]
         "bos_id": tokenizer.bos_id,
         "eos_id": tokenizer.eos_id,
         "length": config.sequence_length,
-        **{field.name: getattr(config, field.name) for field in fields(RobertaSettings)},
+        **config.architecture(),
         "corruption": config.corruption,
         "exact": config.exact,
         "roles": tokenizer.roles,

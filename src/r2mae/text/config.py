@@ -1,11 +1,12 @@
 """The configuration of a run on text. Neither torch nor transformers."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from r2mae.errors import UserError
-from r2mae.text.models import RobertaSettings
-from r2mae.training.config import RunConfig
+from r2mae.text.models import MODELS, RobertaSettings
+from r2mae.training.models import ModelConfig
 
 PAPER_PRESETS = ("roberta-medium", "roberta-base")
 """Presets that are models of the paper, and bring its vocabulary."""
@@ -15,7 +16,7 @@ ROBERTA = "roberta-50265"
 
 
 @dataclass(frozen=True, kw_only=True)
-class TextConfig(RobertaSettings, RunConfig):
+class TextConfig(RobertaSettings, ModelConfig):
     """A masked language model, by default RoBERTa-medium with a vocabulary of 8,000.
 
     The page on text has a table of what is the paper's and what is ours.
@@ -46,7 +47,10 @@ class TextConfig(RobertaSettings, RunConfig):
     """
 
     wing: ClassVar[str] = "text"
+    models: ClassVar[Mapping[str, str]] = MODELS
+    usual_settings: ClassVar[type] = RobertaSettings
 
+    model: str = "roberta"
     tokenizer: str | None = None
     vocab_size: int = 8000
     sequence_length: int = 128

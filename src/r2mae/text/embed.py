@@ -5,7 +5,6 @@ from collections.abc import Iterator
 import numpy as np
 import torch
 from jaxtyping import Float32, Int64
-from torch import nn
 
 from r2mae.text.config import TextConfig
 from r2mae.text.documents import Source, read_documents
@@ -19,7 +18,7 @@ _BEGINNING = 80  # characters by which a document is recognised
 
 
 def embed_documents(
-    config: TextConfig, task: TokenTask, model: nn.Module, source: Source, *, rows: int = _ROWS
+    config: TextConfig, task: TokenTask, model: TokenModel, source: Source, *, rows: int = _ROWS
 ) -> dict[str, np.ndarray]:
     """Embed every document of a corpus; of one that is longer than the model's sequences, their length.
 
@@ -42,7 +41,6 @@ def embed_documents(
     UserError
         If the source cannot be read.
     """
-    assert isinstance(model, TokenModel)
     assert isinstance(model.tokenizer, TextTokenizer)
     tokenizer, beginnings = model.tokenizer, []
 

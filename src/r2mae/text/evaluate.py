@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 from jaxtyping import Float64, Int64
-from torch import Tensor, nn
+from torch import Tensor
 
 from r2mae.catalogue import data_root
 from r2mae.errors import UserError
@@ -36,7 +36,7 @@ _DEVICE_LOGITS = 1 << 25
 def evaluate(
     config: TextConfig,
     task: TokenTask,
-    model: nn.Module,
+    model: TokenModel,
     data: "TextData",
     *,
     curve: bool = True,
@@ -116,7 +116,7 @@ def evaluate(
 @torch.no_grad()
 def ratio_curve(
     task: TokenTask,
-    model: nn.Module,
+    model: TokenModel,
     rows: Batches,
     ratios: Sequence[float] = RATIOS,
     *,
@@ -152,7 +152,6 @@ def ratio_curve(
     UserError
         No sequences, or none with a token that can be hidden.
     """
-    assert isinstance(model, TokenModel)
     task = replace(task, exact=True)  # whatever the run was trained with
     chosen = _spread(len(rows), sequences)
     device = next(model.parameters()).device

@@ -256,26 +256,21 @@ class TokenTask:
             real=None if units is not None else real.float(),
         )
 
-    def forward(self, model: nn.Module, corrupted: Corrupted) -> TokenOutput:
+    def forward(self, model: TokenModel, corrupted: HiddenTokens) -> TokenOutput:
         """Return the losses at hidden tokens, and the states behind them."""
-        assert isinstance(model, TokenModel)
-        assert isinstance(corrupted, HiddenTokens)
         losses, states = model(corrupted.inputs, corrupted.columns, corrupted.targets, corrupted.units)
         return TokenOutput(losses, states, model)
 
-    def losses(self, output: Output, corrupted: Corrupted) -> Float[Tensor, " units"]:
+    def losses(self, output: TokenOutput, corrupted: HiddenTokens) -> Float[Tensor, " units"]:
         """Return the cross entropy of each hidden token; units that merely fill a row have 0."""
-        assert isinstance(output, TokenOutput)
-        assert isinstance(corrupted, HiddenTokens)
         return output.losses if corrupted.real is None else output.losses * corrupted.real
 
     @torch.no_grad()
-    def embed(self, model: nn.Module, batch: Int[Tensor, "batch length"]) -> Float[Tensor, "batch width"]:
+    def embed(self, model: TokenModel, batch: Int[Tensor, "batch length"]) -> Float[Tensor, "batch width"]:
         """Return the mean of the last hidden states over the ordinary tokens of each row (0 where there are none).
 
         Rows may end with padding, which nothing attends to.
         """
-        assert isinstance(model, TokenModel)
         seen = batch != self.pad_id
         states = model.encode(batch, attention_mask=None if bool(seen.all()) else seen)
         ordinary = (~self.special(batch))[..., None]
@@ -287,10 +282,9 @@ class TokenTask:
         return UnitWeights(self.width, curriculum)
 
     def learned_weights(
-        self, network: nn.Module, corrupted: Corrupted, output: Output
+        self, network: nn.Module, corrupted: HiddenTokens, output: TokenOutput
     ) -> Float[Tensor, "units ratios"]:
         """Return the weights of the hidden tokens of this mini-batch; they are normalised over these alone."""
-        assert isinstance(corrupted, HiddenTokens)
         if corrupted.real is None:
             weights: Tensor = network(output.representation)
             return weights

@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING, Any
 from r2mae.evaluation.metrics import Metric
 from r2mae.masking.defaults import DNA_CURRICULUM, RatioDefaults
 from r2mae.text.config import ROBERTA, TextConfig
+from r2mae.text.models import MODELS
 from r2mae.text.sets import HUB, SET_DEFAULTS, SETS
 from r2mae.text.tokenizer.vocabulary import PLAIN_PRESETS, Presets, roberta_here
+from r2mae.training.models import build_model
 from r2mae.wings.base import BaseWing
 from r2mae.wings.options import CommandLine, Embedding, Evaluation, FigureColumns, Option, SeveralPaths
 
 if TYPE_CHECKING:
     import numpy as np
-    from torch import nn
 
-    from r2mae.evaluation.examples import Examples
     from r2mae.text.batches import TextData
-    from r2mae.text.task import TokenTask
+    from r2mae.text.task import TokenModel, TokenTask
 
 _TASKS = Option(
     "task",
@@ -136,16 +136,15 @@ class TextWing(BaseWing):
 
         return load_data(config)
 
-    def build(self, architecture: Mapping[str, Any]) -> "tuple[TokenTask, nn.Module]":
+    def build(self, architecture: Mapping[str, Any]) -> "tuple[TokenTask, TokenModel]":
         """Make the task and a fresh model."""
-        from r2mae.text.models import build
-
-        return build(architecture)
+        made: tuple[TokenTask, TokenModel] = build_model(MODELS, architecture)
+        return made
 
     evaluation_support = ("kept", "progress")
 
     def evaluate(
-        self, config: TextConfig, task: "TokenTask", model: "nn.Module", data: "TextData", **options: Any
+        self, config: TextConfig, task: "TokenTask", model: "TokenModel", data: "TextData", **options: Any
     ) -> dict[str, float]:
         """Measure a pretrained model on held-out text, and on the configuration's tasks of GLUE."""
         from r2mae.text.evaluate import evaluate
@@ -163,19 +162,11 @@ class TextWing(BaseWing):
         config = replace(config, data=source, glue=())
         return config, other_data(config, tokenizer_of(architecture))
 
-    has_examples = False
-
-    def examples(
-        self, config: TextConfig, task: "TokenTask", model: "nn.Module", data: "TextData"
-    ) -> "Examples | None":
-        """Return None: what is made of masked text is no picture."""
-        return None
-
     def figure_columns(self, config: TextConfig) -> FigureColumns:
         """Return that a figure of names tells nothing."""
         return FigureColumns(left_out=("documents", "split"))
 
-    def embed(self, config: TextConfig, task: "TokenTask", model: "nn.Module", source: str) -> "dict[str, np.ndarray]":
+    def embed(self, config: TextConfig, task: "TokenTask", model: "TokenModel", source: str) -> "dict[str, np.ndarray]":
         """Embed the documents of a corpus."""
         from r2mae.text.embed import embed_documents
 

@@ -2,22 +2,16 @@
 
 Such a module has
 
-- ``Settings``, a frozen dataclass of what the model is made with;
+- ``Settings``, a frozen dataclass: its fields are the options ``--model.NAME``, its docstring their help;
 - ``build(architecture)``, which returns a :class:`r2mae.text.task.TokenTask` and a freshly initialised
   :class:`r2mae.text.task.TokenModel`. The mapping is what the run folder keeps: `model`, the settings, `vocab_size`,
   `length` (of the longest sequence), the numbers of the special tokens (`bos_id`, `eos_id`, `pad_id`, `mask_id`,
   `special_ids`), `corruption`, `exact`, and the tokenizer (`tokenizer`, `roles`).
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
 
 from r2mae.errors import UserError
-
-if TYPE_CHECKING:
-    from r2mae.text.task import TokenModel, TokenTask
 
 MODELS = {
     "roberta": "r2mae.text.models.roberta",
@@ -61,17 +55,3 @@ class RobertaSettings:
             raise UserError(f"hidden_size {self.hidden_size} does not divide among {self.heads} heads")
         if not 0 <= self.dropout < 1:
             raise UserError(f"dropout must be a fraction in [0, 1), not {self.dropout}")
-
-
-def build(architecture: Mapping[str, Any]) -> "tuple[TokenTask, TokenModel]":
-    """Make task and model of an architecture, which names its model.
-
-    Raises
-    ------
-    ValueError
-        If there is no such model.
-    """
-    if architecture["model"] not in MODELS:
-        raise ValueError(f"unknown model {architecture['model']!r}")
-    made: tuple[TokenTask, TokenModel] = import_module(MODELS[architecture["model"]]).build(architecture)
-    return made
