@@ -61,7 +61,7 @@ class Output:
 
 @runtime_checkable
 class Batches(Protocol):
-    """Training or evaluation data: a length, and a whole batch for a list of indices and a key."""
+    """Training or evaluation data: a number of samples, and a batch for any list of indices, given a key."""
 
     def __len__(self) -> int:
         """Return the number of samples."""
@@ -77,7 +77,7 @@ class Batches(Protocol):
             The only source of random numbers for everything drawn here (augmentation, packing). In training it is the
             key of the optimiser step, and ``key.row`` is the row of the first sample in the global batch. Numbers that
             are drawn with :func:`r2mae.masking.keys.words`, or from keys folded from this one, make a sample the same
-            in every process and worker, and in a resumed run. In evaluation the key is the same in every call.
+            in every process and worker, and in a resumed run. In evaluation, keys are the same in every call.
         """
 
 
@@ -105,7 +105,7 @@ class Task(Protocol[_Batch_contra, _Model_contra]):
     """How a wing hides entries, predicts them and scores the prediction.
 
     A task has no state, so that it does the same in training and evaluation. The argument `corrupted` always comes from
-    its own :meth:`corrupt`, and `output` from its own :meth:`forward`; it may annotate them with subclasses of its own.
+    its own :meth:`corrupt`, and `output` from its own :meth:`forward`; it may annotate them with classes of its own.
     """
 
     def corrupt(self, batch: _Batch_contra, ratio: RatioLike, key: Key) -> Corrupted:
