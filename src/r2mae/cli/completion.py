@@ -1,6 +1,6 @@
 """``r2mae completion bash|zsh``: completion of each command's own options, and of their values, for a shell.
 
-Everything is read off the commands' own parsers, so that a new option, scheme, set or command is completed at once.
+Everything is taken from the parsers of the commands, so new options, schemes, sets and commands are completed, too.
 """
 
 import argparse
@@ -56,7 +56,7 @@ complete -o filenames -F _r2mae r2mae
 
 @dataclass
 class _Entry:
-    """What can follow a command: its options with their values, and what stands at its first, second … place."""
+    """The completions of a command: its options with their values, and its first, second … positional argument."""
 
     options: dict[str, str] = field(default_factory=dict)
     many: list[str] = field(default_factory=list)
@@ -81,7 +81,7 @@ def run(words: Sequence[str]) -> int:
 
 
 def _entries() -> dict[str, _Entry]:
-    """Return what follows every command; ``pretrain images`` and ``theory risk`` are commands of their own."""
+    """Return the completions of every command; ``pretrain images`` and ``theory risk`` count as commands, too."""
     from r2mae.advice.data import NAMED
     from r2mae.cli.main import all_commands, command_of
     from r2mae.cli.theory import SUBCOMMANDS
@@ -128,7 +128,7 @@ def _of_data(command: str, run_it: Any) -> dict[str, _Entry]:
 def _entry(
     run_it: Any, words: Sequence[str], presets: Iterable[str] = (), models: Iterable[str] | None = None
 ) -> _Entry:
-    """Read an entry off a command's parser."""
+    """Return the completions of a command, from its parser."""
     try:
         parser = parser_of(run_it, words)
     except UserError:  # of a wing whose library is missing
@@ -151,7 +151,7 @@ def _entry(
 
 
 def _named(presets: Iterable[str], models: Iterable[str] | None) -> Mapping[str, str]:
-    """Return the words that options and places take by their name, where their type does not tell."""
+    """Return the words that options and arguments take, by name, where this cannot be seen from their type."""
     from r2mae.cli.data import ACTIONS
     from r2mae.cli.theory_model import MODELS
     from r2mae.reproduce.artefact import ARTEFACTS
@@ -175,7 +175,7 @@ def _named(presets: Iterable[str], models: Iterable[str] | None) -> Mapping[str,
 
 
 def _values(action: argparse.Action, named: Mapping[str, str]) -> str:
-    """Return the words that an option or place takes, :data:`_FILES`, :data:`_NUMBER`, or nothing for a flag."""
+    """Return the words that an option or argument takes, :data:`_FILES`, :data:`_NUMBER`, or nothing for a flag."""
     kind = getattr(action, "_typehint", None) or action.type
     if action.option_strings and action.nargs == 0:
         return ""

@@ -1,4 +1,4 @@
-"""What the wings declare, as options and help of commands that serve runs of any wing, and as commands."""
+"""Add what wings declare to the command line: options and help of common commands, and commands of their own."""
 
 import argparse
 import textwrap
@@ -24,12 +24,12 @@ def evaluations_of(wing: "Wing") -> "tuple[Evaluation, ...]":
 
 
 def add_options(parser: Parser, options: "Iterable[tuple[Wing, Option]]", when: str = "") -> None:
-    """Add options that wings declare, one for each name; the help says whose they are, and `when` they count.
+    """Add the options that wings declare, each name once; the help says which wing has it, and `when` it applies.
 
     Raises
     ------
     UserError
-        If a wing declares what the command or another wing has otherwise.
+        If a wing declares an option that the command has, or that another wing declares differently.
     """
     declared: dict[str, list[tuple[Wing, Option]]] = {}
     for wing, option in options:
@@ -59,7 +59,7 @@ def _clash(wing: "Wing", option: "Option", other: str) -> UserError:
 
 
 def _help(ones: "Sequence[tuple[Wing, Option]]", when: str) -> str:
-    """Join what wings say of an option: one sentence for those that say the same."""
+    """Join the help of an option from several wings; wings with the same text share a sentence."""
     said: dict[str, list[str]] = {}
     for wing, option in ones:
         said.setdefault(option.help, []).append(option.whose or wing.name)
@@ -77,7 +77,7 @@ def _and(names: Iterable[str]) -> str:
 
 
 def given_options(values: Mapping[str, Any], options: "Iterable[tuple[Wing, Option]]") -> dict[str, Any]:
-    """Return the options that a user gave, by their names: an empty list is none."""
+    """Return the options that a user gave, by name; an empty list counts as not given."""
     return _given(values, dict.fromkeys(option.name for _, option in options))
 
 
@@ -86,12 +86,12 @@ def _given(values: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
 
 
 def refuse(path: Path, wing: "Wing", name: str) -> UserError:
-    """Build the error for an option that the wing of a run does not have."""
+    """Return the error for an option that the wing of a run does not have."""
     return UserError(f"{path} is a run of the wing {wing.name}, which has no --{name.replace('_', '-')}: leave it out")
 
 
 def parameters_of(path: Path, wing: "Wing", own: "Iterable[Option]", given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return parameters of the wing's method from options that were given.
+    """Turn options that were given into parameters of the wing's method.
 
     Raises
     ------
@@ -106,12 +106,12 @@ def parameters_of(path: Path, wing: "Wing", own: "Iterable[Option]", given: Mapp
 
 
 def evaluation_of(wing: "Wing", path: Path, what: str | None, given: Mapping[str, Any]) -> "Evaluation":
-    """Return the evaluation that is asked for, once the options given are known to be its own.
+    """Return the requested evaluation, after checking that the given options belong to it.
 
     Raises
     ------
     UserError
-        If the wing has no such evaluation, it lacks an option, or an option belongs to another one.
+        If the wing has no such evaluation, a required option is missing, or an option belongs to another evaluation.
     """
     ones = evaluations_of(wing)
     known = [wing.name, *(one.name for one in ones if one.name)]

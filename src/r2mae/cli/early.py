@@ -1,4 +1,4 @@
-"""What can be told before torch is loaded: run folders and data that are not there, a tracker that is not installed."""
+"""Checks before torch is loaded: missing run folders or data, and trackers that are not installed."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -14,13 +14,13 @@ if TYPE_CHECKING:
 
 
 def check_run(wing: "Wing", config: RunConfig) -> None:
-    """Find the mistakes of a run that need no library."""
+    """Refuse mistakes of a run that can be found without a heavy library."""
     check_logger(config.logger)
     wing.check(config)
 
 
 def check_source(wing: "Wing", config: RunConfig, data: str) -> None:
-    """Refuse data that are not there."""
+    """Refuse missing data."""
     wing.check_source(replace(config, data=data))
 
 

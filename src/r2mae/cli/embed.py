@@ -95,7 +95,7 @@ def _options(wings: "Sequence[Wing]") -> "Iterator[tuple[Wing, Option]]":
 
 
 def _check_figure(wing: "Wing", values: Mapping[str, Any]) -> "pd.DataFrame | None":
-    """Find mistakes before anything is embedded; return the table that --color may choose from, if there is one."""
+    """Check the options of the figure before anything is embedded; return the table of --color, if there is one."""
     if values["figure"] is None:
         if values["color"]:
             raise UserError("--color is for a figure: name its file, --figure umap.svg")

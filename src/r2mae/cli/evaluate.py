@@ -119,7 +119,7 @@ def _of_reading(wings: "Sequence[Wing]") -> "Iterator[tuple[Wing, Option]]":
 def _reading(
     wings: "Sequence[Wing]", wing: "Wing", path: Path, values: Mapping[str, Any], evaluation: "Evaluation"
 ) -> dict[str, Any]:
-    """Return how other data shall be read; refuse what would be without effect."""
+    """Return the given options for reading other data; refuse those that would have no effect."""
     given = given_options(values, _of_reading(wings))
     reading = parameters_of(path, wing, wing.command_line.reading, given)
     if values["data"] is None:

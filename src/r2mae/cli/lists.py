@@ -8,7 +8,7 @@ _MOST_SEEDS = 10_000
 
 
 def words_of(values: object) -> list[str]:
-    """Read lists as people type them: words, or one word with commas; in a file also a single number or name."""
+    """Read a list: several words, or one word with commas; in a file also a single number or name."""
     values = [values] if isinstance(values, str | int | float) else values
     if not isinstance(values, list | tuple) or not all(isinstance(value, str | int | float) for value in values):
         raise UserError(f"expected names or numbers, or a list of them, not {str(values)[:80]!r}")
@@ -41,7 +41,7 @@ def parse_seeds(words: Sequence[str]) -> list[int]:
 
 
 def parse_baselines(words: Sequence[str] | None, usual: Sequence[str]) -> list[str]:
-    """Read ``--baselines pca mean`` and ``--baselines none``; without the option those that are usual for the wing."""
+    """Read ``--baselines pca mean`` or ``--baselines none``; without the option, the wing's default baselines."""
     if words is None:
         return list(usual)
     others = [word for word in words if word != "none"]

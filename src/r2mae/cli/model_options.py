@@ -14,35 +14,35 @@ _FIELD = "model_settings"  # for jsonargparse, to which `--model.layers` is a pa
 
 
 def fields_of_models(kind: type[RunConfig]) -> tuple[str, ...]:
-    """Return fields of a configuration that are no options themselves."""
+    """Return the fields of a configuration that have no option of their own."""
     return (_FIELD,) if issubclass(kind, ModelConfig) else ()
 
 
 def as_typed(told: str) -> str:
-    """Return a text with options of models as people type them."""
+    """Return a text in which options of models are written as people type them."""
     return told.replace(f"--{_FIELD}.", f"--{PREFIX}")
 
 
 def written_as(kind: type[RunConfig], given: Mapping[str, Any], name: str) -> str:
-    """Return the name under which a configuration holds what a file calls so."""
+    """Return the configuration's name for a name in a file."""
     return name if name in given or not issubclass(kind, ModelConfig) else name.removeprefix(PREFIX)
 
 
 def add_settings(
     parser: "Parser", kind: type[RunConfig], defaults: Mapping[str, Any], said: str | None
 ) -> dict[str, Any]:
-    """Add the options of the model that a command line means, and return defaults as the parser knows them.
+    """Add the settings of the chosen model as options, and return the defaults under the parser's names.
 
-    Where the command line names another model than file or preset, their settings of a model are left out.
+    If the command line names another model than file or preset, their settings of a model are ignored.
 
     Parameters
     ----------
     parser : Parser
-        With the options of the configuration.
+        A parser that has the options of the configuration.
     kind : type
         The configuration.
     defaults : mapping
-        Of named set, file and presets.
+        Defaults from the named set, the file and presets.
     said : str, optional
         The model that the command line names.
 

@@ -1,4 +1,4 @@
-"""Command lines: typed options from dataclasses, with errors of one line."""
+"""Parse command lines: options come from typed dataclasses, and errors are single lines."""
 
 import argparse
 import dataclasses
@@ -31,7 +31,7 @@ _FEW = 4  # words that an error repeats
 
 
 class _Formatter(jsonargparse.DefaultHelpFormatter, argparse.RawDescriptionHelpFormatter):
-    """Keeps examples as they are written, and leaves out that a default is null: the help says what happens then."""
+    """Formats the help: examples stay as they are written, and "(default: null)" is left out."""
 
     def _get_help_string(self, action: argparse.Action) -> str:
         told = super()._get_help_string(action)
@@ -43,7 +43,7 @@ class _Formatter(jsonargparse.DefaultHelpFormatter, argparse.RawDescriptionHelpF
 class Parser(jsonargparse.ArgumentParser):
     """A parser whose options are written with dashes, and whose errors are single lines."""
 
-    _asked = False  # whether parsers are wanted for themselves: see parser_of
+    _asked = False  # whether `read` hands the parser over instead of parsing: see parser_of
 
     def __init__(self, prog: str, description: str, *examples: str) -> None:
         super().__init__(
@@ -57,13 +57,13 @@ class Parser(jsonargparse.ArgumentParser):
         self.aliases: dict[str, str] = {}  # options as people type them, by names that the parser does not take
 
     def format_help(self, formatter: argparse.HelpFormatter | None = None) -> str:
-        """Return the help, with `--batch_size` and `--labels a b` written as people type them."""
+        """Return the help, with options as people type them: `--batch-size`, and `--labels NAME [...]` for lists."""
         told = as_typed(super().format_help(formatter))
         dashed = re.sub(r"--[a-z_.]+", lambda match: match[0].replace("_", "-"), told)
-        return dashed.replace("[ITEM,...]", "NAME [...]")  # of one length, so that columns stay
+        return dashed.replace("[ITEM,...]", "NAME [...]")  # equally long, so that columns stay aligned
 
     def describe(self, name: str, told: str) -> None:
-        """Say in the help of an option what holds here."""
+        """Replace the help of an option."""
         self._option_string_actions[f"--{name}"].help = told
 
     def append(self, name: str, told: str) -> None:
@@ -87,10 +87,10 @@ class Parser(jsonargparse.ArgumentParser):
             raise UserError(self._one_line(str(error))) from None
 
     def _spelled(self, words: Sequence[str]) -> list[str]:
-        """Write `--batch-size` as the field's name, and `--exact` alone as `--exact=true`."""
+        """Rewrite options for jsonargparse: `--batch-size` as `--batch_size`, `--exact` alone as `--exact=true`."""
         spelled = []
         skip = 0
-        for place, word in enumerate(words):
+        for index, word in enumerate(words):
             if skip:
                 skip -= 1
                 continue
@@ -110,11 +110,11 @@ class Parser(jsonargparse.ArgumentParser):
             option = max(action.option_strings, key=len)
             kind = getattr(action, "_typehint", None)
             if get_origin(kind) is tuple and not equals:  # --labels a b, as people type lists
-                lists = list(takewhile(lambda later: not later.startswith("-"), words[place + 1 :]))
+                lists = list(takewhile(lambda later: not later.startswith("-"), words[index + 1 :]))
                 spelled.append(f"{option}={json.dumps(lists)}")
                 skip = len(lists)
                 continue
-            bare = not equals and (place + 1 == len(words) or words[place + 1].startswith("-"))
+            bare = not equals and (index + 1 == len(words) or words[index + 1].startswith("-"))
             is_flag = bare and kind is bool
             spelled.append(f"{option}=true" if is_flag else f"{option}{equals}{value}")
         return spelled
@@ -130,14 +130,14 @@ class Parser(jsonargparse.ArgumentParser):
 
 
 class _FoundError(Exception):
-    """Carries a parser out of the command that made it."""
+    """Raised by :meth:`Parser.read` to hand the parser to :func:`parser_of`."""
 
     def __init__(self, parser: Parser) -> None:
         self.parser = parser
 
 
 def parser_of(command: Callable[[Sequence[str]], int], words: Sequence[str]) -> Parser:
-    """Return the parser that a command makes for such words, and do not run the command."""
+    """Return the parser that a command makes for these words, without running the command."""
     Parser._asked = True
     try:
         command(words)
@@ -154,7 +154,7 @@ def _short(hint: str) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class Subject:
-    """What a command is about: a wing and its data, and the options that are left."""
+    """The wing and the data of a command, and the rest of its words."""
 
     wing: "Wing"
     data: str | None
@@ -170,7 +170,7 @@ def read_subject(command: str, words: Sequence[str]) -> Subject:
     Raises
     ------
     UserError
-        If neither wing nor data can be told.
+        If the wing or the data are missing.
     """
     rest = list(words)
     leading = []
@@ -203,7 +203,7 @@ def _usage(command: str) -> str:
 
 
 def _several(command: str, name: str | None, words: Sequence[str]) -> UserError:
-    """Build the error for several words where one data set is wanted."""
+    """Return the error for several words where one data set is expected."""
     first = words[0]
     if name is None and wing_of(first) is None and not Path(first).suffix and not Path(first).exists():
         hint = nearest(first, WINGS)
@@ -244,7 +244,7 @@ def _preset_of(subject: Subject) -> str | None:
 
 
 def describe(subject: Subject) -> str:
-    """Say what DATA may be, and which presets there are."""
+    """Return the text of the help on what DATA may be, and on presets."""
     wing = subject.wing
     sets = f", or a named set ({', '.join(wing.sets)}), which needs no {wing.name!r} before it" if wing.sets else ""
     presets = f"Presets: {', '.join(wing.presets)}.\n" if wing.presets else ""
@@ -252,24 +252,25 @@ def describe(subject: Subject) -> str:
 
 
 def example_data(subject: Subject) -> str:
-    """Return what an example may name: a set of the wing, or a path where it has none."""
+    """Return data for an example: a set of the wing, or a path if it has none."""
     wing = subject.wing
     return next(iter(wing.sets), f"{wing.name} path/to/data")
 
 
 def add_config(parser: Parser, subject: Subject, *, skip: tuple[str, ...] = (), more: tuple[str, ...] = ()) -> None:
-    """Add the wing's options.
+    """Add the options of the wing's configuration to a parser.
 
-    Their defaults come from the named set, the file's preset, the file, and the command line's preset; the later wins.
+    Defaults come from four sources: the named set, the preset of the file, the file, and the preset of the command
+    line. Each overrides those before it.
 
     Parameters
     ----------
     parser, subject
-        Of the command.
+        The parser of the command, and its wing and data.
     skip : tuple of str
-        Fields that the command has no use for.
+        Fields that the command does not use.
     more : tuple of str
-        Options of the command itself that its file may hold beside the wing's fields.
+        Options of the command itself, which its file may hold beside the wing's fields.
     """
     kind = subject.wing.config
     parser.add_class_arguments(kind, None, skip={"data", *fields_of_models(kind), *skip})
@@ -302,7 +303,7 @@ def _of_a_run(file: str | None) -> bool:
 
 
 def _numbers_of_another(subject: Subject, given: Mapping[str, Any], skip: Sequence[str]) -> list[str]:
-    """Return the options that a file holds only because a run of its own scheme used them, where another one runs."""
+    """Return the options that a run's file holds only because its scheme used them, if another scheme runs now."""
     scheme = given["scheme"]
     if "scheme" not in skip and _said(subject.words, "--scheme") in (None, scheme):
         return []
@@ -313,17 +314,17 @@ def _numbers_of_another(subject: Subject, given: Mapping[str, Any], skip: Sequen
 
 
 def _said(words: Sequence[str], option: str) -> str | None:
-    """Return what stands behind an option on the command line."""
-    for place, word in enumerate(words):
-        if word == option and place + 1 < len(words):
-            return words[place + 1]
+    """Return the value of an option on the command line."""
+    for index, word in enumerate(words):
+        if word == option and index + 1 < len(words):
+            return words[index + 1]
         if word.startswith(f"{option}="):
             return word.removeprefix(f"{option}=")
     return None
 
 
 def _fields_of(kind: type[RunConfig], own: Mapping[str, Any], words: Sequence[str]) -> dict[str, Any]:
-    """Return the fields of a file, checked; what is wrong with them names the file."""
+    """Return the fields of a file, checked; errors name the file."""
     file = config_file(words) or "--config"
     try:
         return {"wing": kind.wing, **dataclasses.asdict(kind.from_dict(own, source=file))}
@@ -333,7 +334,7 @@ def _fields_of(kind: type[RunConfig], own: Mapping[str, Any], words: Sequence[st
 
 
 def _tell_numbers(parser: Parser, wing: "Wing") -> None:
-    """Say in the help which numbers the wing has for what is left open."""
+    """Add to the help of options the numbers that the wing uses if they are left out."""
     numbers = wing.ratios
     whose = "ours: the paper gives none" if numbers.ours else "the paper's"
     ends = {"low": numbers.low, "high": numbers.high}

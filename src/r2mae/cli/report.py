@@ -1,4 +1,4 @@
-"""``r2mae report DIR…``: table, figures and report of comparisons, made again from what is finished."""
+"""``r2mae report DIR…``: make table, figures and report of comparisons again, from all finished runs."""
 
 from collections.abc import Sequence
 from pathlib import Path

@@ -84,7 +84,7 @@ def run(words: Sequence[str]) -> int:
 
 
 def _sizes(names: Sequence[str], curve: Sequence[str]) -> "dict[str, Size]":
-    """Return the sizes that are not named by a scale, once it is sure that they are right."""
+    """Return the size of fig1f, read from the files of ``--curve``; the other artefacts take theirs from a scale."""
     if "fig1f" not in names:
         if curve:
             raise UserError("--curve is of fig1f: r2mae reproduce fig1f --curve FILE.csv")

@@ -1,4 +1,4 @@
-"""Scores on the terminal."""
+"""Print scores and progress on the terminal."""
 
 import json
 import math
@@ -19,10 +19,10 @@ _SPREAD = "_sd"
 
 
 class Terminal(Console):
-    """rich's console, which ends a command with code 1 where its reader has gone (``| head``); this one with 0."""
+    """A console that ends the command with exit code 0 when the reader of a pipe has gone (``| head``); rich's: 1."""
 
     def on_broken_pipe(self) -> None:
-        """Send the rest nowhere, and end."""
+        """Discard the rest of the output, and end."""
         try:
             super().on_broken_pipe()
         except SystemExit:
@@ -36,21 +36,21 @@ def print_json(value: Any) -> None:
 
 @contextmanager
 def counting_bar(label: str, *, counted: bool = True, transient: bool = False) -> Iterator[Callable[[int, int], None]]:
-    """Show a bar with a time to finish, or a line now and then in a file or pipe.
+    """Show a bar with the time left; in a file or pipe, print a line now and then.
 
     Parameters
     ----------
     label : str
-        What is done.
+        Name of the work.
     counted : bool
-        Whether the numbers mean something to people; otherwise their ratio is shown.
+        Whether to show the amounts done and in total; otherwise their ratio is shown.
     transient : bool
-        Whether the bar goes away in the end.
+        Whether the bar disappears at the end.
 
     Yields
     ------
     callable
-        To be told what is done, and what there is to do.
+        Call it with the amount done and the total.
     """
     from rich.progress import Progress
 
@@ -79,10 +79,10 @@ def counting_bar(label: str, *, counted: bool = True, transient: bool = False) -
 
 
 def scores_table(columns: Mapping[str, Mapping[str, float]], metrics: Sequence[Metric]) -> None:
-    """Print scores, a column for each model, the wing's headline metrics first and in words.
+    """Print scores, with a column for each model; the wing's metrics come first, under their labels.
 
-    Where ``name_UNITS_low`` and ``name_UNITS_high`` stand beside ``name``, they are shown as its interval (over such
-    units: donors), and ``name_sd`` behind ±. Scores at several mask ratios, ``name_0.15`` and so on, have a table of
+    If there are ``name_UNITS_low`` and ``name_UNITS_high`` beside ``name``, they are shown as its interval (over units
+    such as donors); ``name_sd`` is shown after ±. Scores at several mask ratios, such as ``name_0.15``, have a table of
     their own.
     """
     labels = {metric.name: metric.label for metric in metrics}
@@ -133,7 +133,7 @@ def _print(table: Table, *, gap: bool) -> None:
 
 
 def _belongs(name: str, every: Collection[str]) -> bool:
-    """Return whether a score is an end of the interval of another one, or its deviation."""
+    """Return whether a score is an end of the interval of another score, or its standard deviation."""
     if name.endswith(_SPREAD):
         return name.removesuffix(_SPREAD) in every
     return any(name.startswith(one) and _END.fullmatch(name, len(one)) for one in every)

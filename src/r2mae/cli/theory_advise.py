@@ -71,7 +71,7 @@ def run(words: Sequence[str]) -> int:
 
 
 def _check(samples: int | None, directions: int, tolerance: float, max_features: int | None) -> None:
-    """Tell mistakes before data are loaded."""
+    """Refuse mistakes before data are loaded."""
     if samples is not None and samples < 2:
         raise UserError(f"--samples must be 2 or more, not {samples}")
     if directions < 1:

@@ -63,7 +63,7 @@ def table(problem: Problem, found: "Risk") -> list[dict[str, Any]]:
 
 
 def facts(problem: Problem, null: float) -> dict[str, Any]:
-    """Return what the numbers are about."""
+    """Return the properties of the problem: what the numbers belong to."""
     return {
         "model": problem.title,
         "n": problem.n,
@@ -75,7 +75,7 @@ def facts(problem: Problem, null: float) -> dict[str, Any]:
 
 
 def in_words(rows: Sequence[dict[str, Any]]) -> str:
-    """Say which ratio is best, and how the range does beside it."""
+    """Return a sentence that names the best ratio and compares the range with it."""
     fixed = [row for row in rows if not row["ratio"].startswith("R²MAE")]
     best = min(fixed, key=lambda row: row["risk"])
     if best["normalised"] >= 1:

@@ -15,9 +15,9 @@ from r2mae.wings.lookup import wing_of_run
 
 
 def gather_again(out: Path) -> Comparison:
-    """Read everything that is finished in the folder of a comparison; nothing is run.
+    """Read everything that is finished in the folder of a comparison, without running anything.
 
-    Where its data cannot be read any more, there are no examples to look at, and a warning says so.
+    If its data cannot be read any more, the result has no examples, and a warning says so.
 
     Raises
     ------
@@ -39,13 +39,13 @@ def gather_again(out: Path) -> Comparison:
     except UserError as error:
         if not wing.has_examples:
             raise
-        found = gather(cells, wing, base, extra=usual, examples=False)
+        comparison = gather(cells, wing, base, extra=usual, examples=False)
         logging.getLogger("r2mae").warning("%s: the report has no examples (%s)", out, error)
-        return found
+        return comparison
 
 
 def _before(out: Path) -> dict[str, Any]:
-    """Return the configuration that the last report told, empty where there is none."""
+    """Return the configuration in the last ``results.json``, empty where there is none."""
     try:
         config = read_json(out / "results.json").get("config")
     except (UserError, OSError, AttributeError):

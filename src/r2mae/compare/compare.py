@@ -1,4 +1,4 @@
-"""``compare``: schemes × seeds, resumable, and one outcome of everything that is finished."""
+"""``compare``: run schemes × seeds, resumable, and gather everything that is finished."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -35,10 +35,10 @@ def compare(
     jobs: int | None = None,
     console: Console | None = None,
 ) -> Comparison:
-    """Run what is missing of a comparison, and gather everything that is finished in its folder.
+    """Run the missing runs of a comparison, and gather everything that is finished in its folder.
 
-    Runs that are finished are never repeated, half-finished ones go on. Every one computes with one thread, so that
-    its result does not depend on how many run beside it.
+    Finished runs are never repeated; half-finished ones go on. By default every run computes with one thread, so that
+    its result does not depend on how many run at the same time.
 
     Parameters
     ----------
@@ -49,7 +49,7 @@ def compare(
     schemes, ratios
         See :func:`r2mae.compare.rows.plan_rows`.
     baselines : sequence of str
-        What to measure beside the schemes, of the wing's :meth:`~r2mae.wings.contract.HasBaselines.baselines_of`.
+        Baselines to measure beside the schemes, out of :meth:`~r2mae.wings.contract.HasBaselines.baselines_of`.
     seeds : sequence of int
         Each seed draws weights, data order, masks and (for sets without an official test part) the split.
     out : Path
@@ -74,7 +74,7 @@ def compare(
     with FolderLock(out):
         shared = shared_fields(base)
         _claim(out, shared, base.measured_with)
-        beside = finished_cells(out, wing, base, but={cell.folder for cell in cells})
+        beside = finished_cells(out, wing, base, skip={cell.folder for cell in cells})
         check_cells(cells, wing, beside=beside)  # the report will be of both
         agree([*beside, *cells], wing)
         write_json(out / "compare.json", shared)

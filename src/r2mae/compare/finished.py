@@ -1,4 +1,4 @@
-"""What lies finished in the folder of a comparison, whichever command made it."""
+"""Find the finished runs in the folder of a comparison, whichever command made them."""
 
 import logging
 import math
@@ -21,14 +21,18 @@ _OF_ROWS = {"scheme", "seed", "preset", *OPTION_FIELDS}
 
 
 def shared_fields(base: RunConfig) -> dict[str, Any]:
-    """Return what all runs of a comparison have in common; options of schemes belong to the rows that take them."""
+    """Return the fields that all runs of a comparison share: all but those of a row, a seed or a machine."""
     return {key: value for key, value in base.to_dict().items() if key not in _OF_ROWS | MACHINE_FIELDS}
 
 
 def finished_cells(
-    out: Path, wing: Wing, base: RunConfig, first: Sequence[str] = (), *, but: Collection[Path] = ()
+    out: Path, wing: Wing, base: RunConfig, first: Sequence[str] = (), *, skip: Collection[Path] = ()
 ) -> list[Cell]:
     """Return every finished run and measured baseline of a comparison, in the order of display.
+
+    If `first` names every row that was found, rows are in that order. Otherwise schemes come in the order in which they
+    are registered, the fixed ratios of one from low to high, and baselines come last. Within a row, runs are in the
+    order of their seeds.
 
     Parameters
     ----------
@@ -39,38 +43,36 @@ def finished_cells(
     base : RunConfig
         What its runs share.
     first : sequence of str
-        Labels in the order of display, where they are all that there is; else the fixed ratios rise, schemes follow in
-        their usual order, and baselines end.
-    but : collection of Path
-        Folders that are not looked at, and then nothing is said of those that are left out.
+        Labels of rows, in the order of display.
+    skip : collection of Path
+        Folders to ignore. If there are any, no warning is logged about runs that are left out.
 
     Raises
     ------
     UserError
         For a run of another comparison, or runs of one row that took different options.
     """
-    folders = [folder for folder in sorted((out / "runs").glob("*/seed-*")) if folder not in but]
-    found = [cell for folder in folders if (cell := _cell(folder, wing, base, told=not but))]
-    agree(found, wing)
-    there = {cell.row.label for cell in found}
-    order = list(first) if there <= set(first) else sorted(there)
+    folders = [folder for folder in sorted((out / "runs").glob("*/seed-*")) if folder not in skip]
+    cells = [cell for folder in folders if (cell := _cell(folder, wing, base, warn=not skip))]
+    agree(cells, wing)
+    labels = {cell.row.label for cell in cells}
     names = scheme_names()
     usual = tuple(getattr(wing, "default_baselines", ()))
 
-    def place(cell: Cell) -> tuple[Any, ...]:
+    def order(cell: Cell) -> tuple[Any, ...]:
         row = cell.row
-        if there <= set(first):
-            return (order.index(row.label), cell.seed)
+        if labels <= set(first):
+            return (list(first).index(row.label), cell.seed)
         kind = usual.index(row.label) if row.label in usual else len(usual)
         scheme = kind if row.baseline else names.index(row.config.scheme)
         ratio = 0.0 if math.isnan(row.values["ratio"]) else row.values["ratio"]
         return (row.baseline, scheme, ratio, row.label, cell.seed)
 
-    return sorted(found, key=place)
+    return sorted(cells, key=order)
 
 
 def agree(cells: Sequence[Cell], wing: Wing) -> None:
-    """Refuse runs of one row whose schemes took different options: their mean would be of neither."""
+    """Refuse runs of one row whose schemes took different options: a mean over them would mean nothing."""
     known: dict[str, Cell] = {}
     for cell in cells:
         other = known.setdefault(cell.row.label, cell)
@@ -84,7 +86,7 @@ def agree(cells: Sequence[Cell], wing: Wing) -> None:
                 )
 
 
-def _cell(folder: Path, wing: Wing, base: RunConfig, *, told: bool) -> Cell | None:
+def _cell(folder: Path, wing: Wing, base: RunConfig, *, warn: bool) -> Cell | None:
     run, seed = RunFolder(folder), folder.name.removeprefix("seed-")
     results = run.results
     if results is None or not seed.isdecimal():
@@ -97,7 +99,7 @@ def _cell(folder: Path, wing: Wing, base: RunConfig, *, told: bool) -> Cell | No
     config = wing.config.from_dict(run.read_config(), source=str(run.config_file))
     config = replace(config, **base.measured_as())
     if run.results_for(config) is None:
-        if told:
+        if warn:
             logging.getLogger("r2mae").warning(
                 "%s was measured in another way than this comparison and is left out of its report: name its scheme, "
                 "too, to measure it anew",
@@ -115,7 +117,7 @@ def _cell(folder: Path, wing: Wing, base: RunConfig, *, told: bool) -> Cell | No
 
 
 def check_folder(out: Path) -> Path:
-    """Return the file in which a comparison's folder says what it is.
+    """Return ``compare.json`` of a comparison's folder, which holds what its runs share.
 
     Raises
     ------
@@ -133,7 +135,7 @@ def check_folder(out: Path) -> Path:
 
 
 def comparison_of(out: Path) -> dict[str, Any]:
-    """Return what the runs of a comparison share, as its folder says.
+    """Return the fields that the runs of a comparison share, from ``compare.json``.
 
     Raises
     ------

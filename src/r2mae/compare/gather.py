@@ -21,7 +21,7 @@ from r2mae.wings.contract import Wing
 def gather(
     cells: Sequence[Cell], wing: Wing, base: RunConfig, extra: Mapping[str, Any], *, examples: bool = True
 ) -> Comparison:
-    """Read scores, curves, ratios and (unless told not to) examples of finished cells."""
+    """Read scores, curves and ratios of finished cells, and with `examples` their examples."""
     ordered = in_order(cells)
     trained = [cell for cell in ordered if not cell.row.baseline]
     first = _first_seed(trained)
@@ -47,18 +47,18 @@ def gather(
 
 
 def _first_seed(trained: Sequence[Cell]) -> int:
-    """Return the lowest of the seeds under which most rows have run: examples are compared within one seed."""
+    """Return the seed under which most rows have run, the lowest of several: examples are compared within one seed."""
     counts = Counter(cell.seed for cell in trained)
     return min(counts, key=lambda seed: (-counts[seed], seed))
 
 
 def _shared(base: RunConfig) -> dict[str, Any]:
-    """Return what all rows used; epochs say nothing where steps are given."""
+    """Return the fields that all rows share, without the epochs where steps are given."""
     return {key: value for key, value in shared_fields(base).items() if key != "epochs" or base.steps is None}
 
 
 def _rows(trained: Sequence[Cell], wing: Wing) -> dict[str, dict[str, Any]]:
-    """Return for every row the options that its scheme takes, as they were used, and which of them were given."""
+    """Return for every row the options that its scheme takes, with the values used, and which of them were given."""
     first = {cell.row.label: cell for cell in reversed(trained)}
     return {label: _used(first[label], wing) for label in reversed(first)}
 
@@ -74,7 +74,7 @@ def _used(cell: Cell, wing: Wing) -> dict[str, Any]:
 
 
 def _examples(cells: Sequence[Cell], wing: Wing) -> Reconstructions | None:
-    """Let the first seed's models complete the same masked examples, where the wing has some to look at."""
+    """Return the same masked examples as the model of each cell completes them; None if the wing has none."""
     if not wing.has_examples:
         return None
     data = wing.load(cells[0].config)

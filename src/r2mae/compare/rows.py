@@ -1,4 +1,4 @@
-"""The rows of a comparison: masking schemes, of which some stand for a row at each fixed ratio."""
+"""The rows of a comparison. A scheme is one row; a scheme of one fixed ratio is a row for each fixed ratio."""
 
 import math
 from collections.abc import Sequence
@@ -28,7 +28,7 @@ def plan_rows(
     defaults : RatioDefaults
         The wing's numbers.
     schemes : sequence of str
-        Registered names; "fixed" stands for one row per fixed ratio, as does every scheme that says so.
+        Registered names; "fixed", and every scheme registered with ``per_ratio=True``, is a row for each fixed ratio.
     ratios : sequence of float, optional
         The fixed ratios; by default low, the default ratio, and high.
 
@@ -67,7 +67,7 @@ def with_numbers(
     schemes: Sequence[str],
     ratios: Sequence[float] | None = None,
 ) -> RunConfig:
-    """Return `base` with the wing's numbers in place of None, as far as they leave `rows`, its rows, as they are."""
+    """Return `base` with the wing's numbers in place of None, wherever that leaves its rows, `rows`, unchanged."""
 
     def meant(planned: Sequence[Row]) -> list[tuple[str, Scheme]]:
         return [(row.label, scheme_of(row.config, defaults)) for row in planned]
@@ -99,7 +99,7 @@ def baseline_rows(base: RunConfig, names: Sequence[str], rows: Sequence[Row]) ->
 
 
 def per_ratio_schemes() -> list[str]:
-    """Return the schemes that stand for a row at each fixed ratio."""
+    """Return the schemes that have a row for each fixed ratio."""
     return [name for name in scheme_names() if scheme_kind(name).per_ratio]
 
 
@@ -126,7 +126,10 @@ def _row(base: RunConfig, defaults: RatioDefaults, name: str, ratio: float | Non
 
 
 def _takes(name: str, ratios: Sequence[float] | None) -> tuple[str, ...]:
-    """Return the options that the rows of a scheme depend on; low and high are fixed ratios unless others are named."""
+    """Return the options that the rows of a scheme depend on.
+
+    Without `ratios`, these are among them for a scheme of one fixed ratio: ratio, low and high are its fixed ratios.
+    """
     kind = kind_of(name)
     if not kind.per_ratio:
         return kind.options

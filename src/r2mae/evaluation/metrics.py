@@ -1,4 +1,4 @@
-"""What a score is called, and which way is up."""
+"""The metrics of an evaluation: their names, and whether higher or lower is better."""
 
 import re
 from collections.abc import Iterable
@@ -19,14 +19,15 @@ class Metric:
     label : str
         Its name in tables and figures.
     higher_is_better : bool, optional
-        Which way is up; None for a number that describes without judging (effective rank), which is shown but neither
-        ranked nor compared with the best fixed ratio.
+        None if neither is better, as for the effective rank: such a metric is shown, but neither ranked nor compared
+        with the best fixed ratio.
     bounds : (float, float)
-        Least and largest possible value; intervals of means end there.
+        Lowest and highest possible value; intervals of means are cut off there.
     ranked : bool
-        Whether it counts in the average score and rank of a comparison; not if it sums others up or is another task.
+        Whether it counts in the average score and rank of a comparison. A metric that summarises others, or measures
+        another task, does not.
     optional : bool
-        Whether there are data for which it is not defined; that no cell has it is then no news.
+        Whether it is undefined for some data; a report then does not mention that no run has it.
     """
 
     name: str
@@ -38,7 +39,7 @@ class Metric:
 
     @property
     def arrow(self) -> str:
-        """Which way is up, in a character; nothing for a metric that does not judge."""
+        """An arrow up if higher is better, down if lower is better; empty if neither is."""
         return {True: "↑", False: "↓", None: ""}[self.higher_is_better]
 
 

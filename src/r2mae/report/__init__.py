@@ -1,1 +1,1 @@
-"""What people see of a comparison: its analysis, table, figures and page, from plain results alone."""
+"""The report of a comparison: its analysis, table, figures and page. It reads plain results alone."""

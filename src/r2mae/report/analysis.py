@@ -1,7 +1,7 @@
 """What a comparison says: intervals, paired differences from the best fixed ratio, ranks, a headline.
 
-Seeds are paired, since runs of one seed share data split, order and masks. "Best fixed" is chosen for every seed by
-the mean over the other seeds, so that choosing the best of many ratios is not itself mistaken for skill.
+Seeds are paired: runs of one seed share data split, order and masks. "Best fixed" is chosen for every seed by the mean
+over the other seeds. Chosen on the same seed, the best of many ratios would look better than it is.
 """
 
 import json
@@ -51,7 +51,7 @@ class BestFixedChoice:
     scores : tuple of float
         Its score under that seed.
     held_out : bool
-        Whether a seed's ratio was chosen without that seed; with one seed and several ratios it cannot be.
+        Whether a seed's ratio was chosen without that seed. With one seed and several ratios this is impossible.
     """
 
     seeds: tuple[int, ...]
@@ -80,14 +80,14 @@ class Analysis:
         Label of the default fixed ratio, where it is one of the rows.
     ranks : DataFrame
         Means by label and metric name, with "average score" and "average rank" as in the paper's tables, for labels
-        with a value of every ranked metric. The score is a plain mean over metrics, NaN where some are better high
-        and others low: it says something only where they share a scale, the rank always does.
+        with a value of every ranked metric. The score is a plain mean over metrics, which means something only where
+        they share a scale. It is NaN where some metrics are better high and others low. The rank has no such limits.
     decimals : mapping of metric name to int
         Decimals to show.
     headline : str
         The outcome in two sentences.
     notes : tuple of str
-        What else must be known to read it.
+        What else a reader must know.
     """
 
     metrics: tuple[Metric, ...]
@@ -243,9 +243,9 @@ def _summary(metrics: Sequence[Metric], scores: Mapping[str, pd.DataFrame]) -> p
         for label, column in scores[metric.name].items():
             values = column.dropna().to_numpy()
             if len(values):
-                found = mean_interval(values, confidence=CONFIDENCE)
-                low, high = np.clip([found.low, found.high], *metric.bounds)
-                lines.append((label, metric.name, found.mean, float(low), float(high), found.n, found.method))
+                estimate = mean_interval(values, confidence=CONFIDENCE)
+                low, high = np.clip([estimate.low, estimate.high], *metric.bounds)
+                lines.append((label, metric.name, estimate.mean, float(low), float(high), estimate.n, estimate.method))
             else:
                 lines.append((label, metric.name, np.nan, np.nan, np.nan, 0, "none"))
     return pd.DataFrame(lines, columns=list(SUMMARY_COLUMNS))
@@ -261,13 +261,13 @@ def _choose(metric: Metric, scores: pd.DataFrame, fixed: Sequence[str]) -> BestF
     held_out = len(table) > 1 or len(labels) == 1
     if len(table) > 1:
         best = best_fixed(values, higher_is_better=metric.higher_is_better)
-        places, picked = best.chosen, best.scores
+        columns, picked = best.chosen, best.scores
     else:
-        places = (values.argmax if metric.higher_is_better else values.argmin)(axis=1)
-        picked = values[np.arange(len(values)), places]
+        columns = (values.argmax if metric.higher_is_better else values.argmin)(axis=1)
+        picked = values[np.arange(len(values)), columns]
     return BestFixedChoice(
         seeds=tuple(int(seed) for seed in table.index),
-        labels=tuple(labels[int(place)] for place in places),
+        labels=tuple(labels[int(column)] for column in columns),
         scores=tuple(float(score) for score in picked),
         held_out=held_out,
     )
@@ -297,9 +297,9 @@ def _differences(
                 if label == against or pair.empty:
                     continue
                 a, b = pair.iloc[:, 0].to_numpy(), pair.iloc[:, 1].to_numpy()
-                found = paired_difference(a, b, higher_is_better=metric.higher_is_better, confidence=CONFIDENCE)
-                verdict = "same" if against == BEST_FIXED and label in own else found.verdict
-                numbers = (found.mean, found.low, found.high, found.n, found.method)
+                difference = paired_difference(a, b, higher_is_better=metric.higher_is_better, confidence=CONFIDENCE)
+                verdict = "same" if against == BEST_FIXED and label in own else difference.verdict
+                numbers = (difference.mean, difference.low, difference.high, difference.n, difference.method)
                 lines.append((label, metric.name, against, *numbers, verdict))
     return pd.DataFrame(lines, columns=list(DIFFERENCE_COLUMNS))
 
@@ -315,7 +315,7 @@ def _ranks(metrics: Sequence[Metric], summary: pd.DataFrame, labels: Sequence[st
 
 
 def _standings(comparison: Comparison, primary: Metric, differences: pd.DataFrame, fixed: Sequence[str]) -> list[str]:
-    """Say how schemes (one alone is in the headline) and baselines stand against the best fixed ratio."""
+    """Say how schemes and baselines compare with the best fixed ratio; a single scheme is in the headline already."""
     others = [label for label in comparison.labels if label not in {*fixed, *comparison.baselines}]
     said = [standings(differences, primary, others, "Against")] if len(others) > 1 else []
     said.append(standings(differences, primary, comparison.baselines, "Baselines, against"))
@@ -369,8 +369,8 @@ def _given(rows: Mapping[str, Mapping[str, Any]]) -> list[str]:
 
 def _line(table: pd.DataFrame, **where: str) -> dict[str, Any] | None:
     mask = np.logical_and.reduce([(table[column] == value).to_numpy() for column, value in where.items()])
-    found = table[mask].to_dict("records")
-    return {str(key): value for key, value in found[0].items()} if found else None
+    records = table[mask].to_dict("records")
+    return {str(key): value for key, value in records[0].items()} if records else None
 
 
 def _records(table: pd.DataFrame) -> list[dict[str, Any]]:

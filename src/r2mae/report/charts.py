@@ -1,10 +1,10 @@
-"""Charts of the report that answer to the pointer: drawn here as SVG, so that they stand without scripts, too.
+"""Interactive charts of the report, drawn here as SVG, so that they are there without scripts, too.
 
-The SVG is stretched to its frame while lines keep their width, and labels are text of the page around it: a chart
-fits a phone without small print. The page's script adds the reading of values, from :attr:`Area.data`.
+The SVG is stretched to its frame, and lines keep their width. Labels are text of the page around it, so that a chart
+fits a phone without small print. The page's script shows values under the pointer, from :attr:`Area.data`.
 
-Vega-Lite was tried in their place. Its charts cannot be read by arrow keys, are absent without scripts, print pale from
-a dark page, need ``unsafe-eval``, and take two to three times as long to open.
+Vega-Lite was tried instead. Its charts cannot be read by arrow keys, are missing without scripts, print pale from a
+dark page, need ``unsafe-eval``, and take two to three times as long to open.
 """
 
 import re
@@ -28,7 +28,7 @@ _DASHES = ("", "7 4", "2 3", "9 3 2 3")
 
 @dataclass(frozen=True)
 class Ink:
-    """How a label is drawn: a colour on light and on dark ground, and a pattern of dashes for SVG.
+    """How a label is drawn: a colour on light and on dark background, and a pattern of dashes for SVG.
 
     Parameters
     ----------
@@ -80,7 +80,7 @@ class Area:
     title, x_label : str
         In words.
     x_ticks, y_ticks : list of (float, str)
-        Places in percent, from the left and from the top, and texts.
+        Positions in percent, from the left and from the top, and texts.
     grid : str
         The path of the grid.
     series : list of Series
@@ -146,7 +146,7 @@ def chart(name: str, title: str, caption: str, panels: Sequence[Panel], inks: Ma
     inks : mapping
         The ink of every label.
     """
-    areas = [_area(f"panel-{name}-{place}", panel, inks) for place, panel in enumerate(panels)]
+    areas = [_area(f"panel-{name}-{index}", panel, inks) for index, panel in enumerate(panels)]
     return Chart(name, title, caption, areas)
 
 
@@ -162,8 +162,8 @@ def _area(name: str, panel: Panel, inks: Mapping[str, Ink]) -> Area:
         lines.append({"label": line.label, **numbers})
     x_ticks = [(float(_across(panel, np.array(value))) / 10, text) for value, text in panel.x_ticks]
     y_ticks = [(float(_down(panel, np.array(value))) / 10, text) for value, text in panel.y_ticks]
-    grid = "".join([f"M0 {place * 10:.1f}H{_SIDE}" for place, _ in y_ticks])
-    grid += "".join([f"M{place * 10:.1f} 0V{_SIDE}" for place, _ in x_ticks])
+    grid = "".join([f"M0 {position * 10:.1f}H{_SIDE}" for position, _ in y_ticks])
+    grid += "".join([f"M{position * 10:.1f} 0V{_SIDE}" for position, _ in x_ticks])
     data = {"name": name, "x_label": panel.x_label, "x": _short(x), "across": _short(across), "lines": lines}
     return Area(name, panel.title, panel.x_label, x_ticks, y_ticks, grid, series, data)
 
@@ -176,8 +176,8 @@ def _series(
     low: Float[np.ndarray, " points"],
     high: Float[np.ndarray, " points"],
 ) -> Series:
-    """Write paths from places in the SVG; a missing value is passed over."""
-    points, bottom, top = (_points(across, places) for places in (mean, low, high))
+    """Write paths from positions in the SVG; a missing value is passed over."""
+    points, bottom, top = (_points(across, positions) for positions in (mean, low, high))
     return Series(
         ink,
         band=f"M{'L'.join(top + bottom[::-1])}Z" if line.has_band and len(bottom) > 1 else "",
@@ -191,13 +191,13 @@ def _points(across: Float[np.ndarray, " points"], down: Float[np.ndarray, " poin
 
 
 def _across(panel: Panel, x: Float[np.ndarray, "*points"]) -> Float[np.ndarray, "*points"]:
-    """Return places from the left of the SVG."""
+    """Return positions from the left of the SVG."""
     low, high = panel.x_range
     return np.asarray((x - low) / (high - low) * _SIDE)
 
 
 def _down(panel: Panel, y: Float[np.ndarray, "*points"]) -> Float[np.ndarray, "*points"]:
-    """Return places from the top of the SVG; a value below a logarithmic axis goes below the frame, which cuts it."""
+    """Return positions from the top of the SVG; values below a logarithmic axis fall outside the frame, unseen."""
     low, high = panel.y_range
     if panel.log:
         low, high, y = np.log(low), np.log(high), np.log(np.maximum(y, low / 10))
@@ -209,24 +209,24 @@ def _short(values: Float[np.ndarray, " points"]) -> list[float | None]:
 
 
 def themed(svg: str) -> str:
-    """Let the colours of a figure's inline SVG follow the page: its ground and grid, its lines like those of charts.
+    """Let the colours of a figure's inline SVG follow the page, light or dark: background, grid and lines.
 
     Parameters
     ----------
     svg : str
         With colours as ``#rrggbb`` in styles.
     """
-    found = sorted(set(re.findall(r": (#[0-9a-f]{6})\b", svg)))
+    colours = sorted(set(re.findall(r": (#[0-9a-f]{6})\b", svg)))
     both = {"#ffffff": "var(--page)", "#e4e4e4": "var(--grid)"}
     svg = re.sub(r": (#[0-9a-f]{6})\b", lambda match: f": {both.get(match[1], f'var(--c{match[1][1:]})')}", svg)
-    light = "".join(f"--c{colour[1:]}:{colour};" for colour in found if colour not in both)
-    dark = "".join(f"--c{colour[1:]}:{to_hex(_on_dark(to_rgb(colour)))};" for colour in found if colour not in both)
+    light = "".join(f"--c{colour[1:]}:{colour};" for colour in colours if colour not in both)
+    dark = "".join(f"--c{colour[1:]}:{to_hex(_on_dark(to_rgb(colour)))};" for colour in colours if colour not in both)
     style = f".plot{{{light}}}@media screen and (prefers-color-scheme:dark){{.plot{{{dark}}}}}"
     return svg.replace(">", f"><style>{style}</style>", 1)
 
 
 def _on_dark(colour: tuple[float, float, float]) -> tuple[float, float, float]:
-    """Turn greys over, and lighten dark colours, so that both stand out from a dark page."""
+    """Invert greys and lighten dark colours, so that both stand out from a dark page."""
     red, green, blue = colour
     if red == green == blue:
         return (1 - 0.8 * red,) * 3

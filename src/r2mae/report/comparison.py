@@ -1,4 +1,4 @@
-"""What a comparison is, once its cells have run: one table, and everything else derived from it."""
+"""The result of a comparison, once its cells have run: one table, from which everything else is derived."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -15,7 +15,7 @@ CELL_COLUMNS = ("label", "scheme", "ratio", "low", "high", "seed", "seconds")
 
 @dataclass(frozen=True)
 class Reconstructions:
-    """Examples for the eye, all from the first seed.
+    """Examples to look at, all from the first seed.
 
     Parameters
     ----------
@@ -24,7 +24,7 @@ class Reconstructions:
     ratio : float
         Mask ratio of the examples.
     by_label : mapping of label to ndarray, shape (examples, height, width, channels)
-        What each scheme's model makes of `masked`.
+        What each scheme's model predicts from `masked`.
     """
 
     original: np.ndarray
@@ -77,5 +77,5 @@ class Comparison:
 
     @property
     def baselines(self) -> list[str]:
-        """Those of them that were not pretrained."""
+        """The labels of rows that were not pretrained."""
         return list(dict.fromkeys(self.table.loc[self.table["scheme"] == BASELINE, "label"]))

@@ -1,4 +1,4 @@
-"""The figures of a comparison. Figures are objects of their own: nothing touches pyplot's global state."""
+"""The figures of a comparison, as matplotlib ``Figure`` objects: pyplot's global state is never touched."""
 
 from collections.abc import Mapping, Sequence
 from itertools import cycle
@@ -49,7 +49,7 @@ def colours_of(comparison: Comparison) -> dict[str, tuple[float, float, float]]:
 
 
 def score_by_scheme(comparison: Comparison, analysis: Analysis, metric: Metric | None = None) -> Figure:
-    """Mean with interval of every label, every seed as a dot, the best fixed ratio as a dashed line.
+    """Draw the mean and interval of every label, every seed as a dot, and the best fixed ratio as a dashed line.
 
     Parameters
     ----------
@@ -92,10 +92,10 @@ def score_by_scheme(comparison: Comparison, analysis: Analysis, metric: Metric |
 
 
 def score_against_ratio(comparison: Comparison, analysis: Analysis, metric: Metric | None = None) -> Figure:
-    """Fixed ratios as a curve over the mask ratio; every other scheme as a bar over its range.
+    """Draw fixed ratios as a curve over the mask ratio, and every other scheme as a bar over its range.
 
-    A diamond over the axis of ratios is a fixed ratio's. Schemes of many ratios have theirs in a panel without such an
-    axis, so that nobody reads a ratio from where it stands.
+    Means and intervals are diamonds. Those of fixed ratios stand at their ratio. Those of other schemes have no single
+    ratio, and stand in a second panel without an axis of ratios.
 
     Parameters
     ----------
@@ -124,7 +124,7 @@ def score_against_ratio(comparison: Comparison, analysis: Analysis, metric: Metr
         for ratio, row in curve:
             _point(axes, row, ratio, grey)
         handles = [Line2D([], [], color=grey, marker="D", ms=5, label="fixed ratio")] if curve else []
-        for place, label in enumerate(others):
+        for index, label in enumerate(others):
             low, high = ends[label]
             mean, colour = rows[label]["mean"], colours[label]
             if high > low:
@@ -132,7 +132,7 @@ def score_against_ratio(comparison: Comparison, analysis: Analysis, metric: Metr
             else:
                 axes.plot([low], [mean], "_", color=colour, ms=10, mew=3, alpha=0.75, zorder=4)
             if beside is not None:
-                _point(beside, rows[label], place, colour)
+                _point(beside, rows[label], index, colour)
             handles.append(Line2D([], [], color=colour, lw=3, marker="D", ms=5, label=label))
         handles += [Line2D([], [], color=colours[label], lw=1.2, ls=dashes[label], label=label) for label in bare]
         axes.set_xlim(-0.02, 1.02)
@@ -225,13 +225,13 @@ def drawn_ratios(comparison: Comparison) -> Figure:
     with figure_style():
         figure = Figure(figsize=(WIDTH, 0.7 + 1.25 * lines), layout="constrained")
         grid = figure.subplots(lines, columns, squeeze=False, sharex=True)
-        for place, axes in enumerate(grid.flat):
+        for index, axes in enumerate(grid.flat):
             axes.set_yticks([])
             axes.spines["left"].set_visible(False)
-            if place >= len(labels):
+            if index >= len(labels):
                 axes.set_visible(False)
                 continue
-            label = labels[place]
+            label = labels[index]
             ratios = np.asarray(comparison.ratios[label], dtype=float)
             if np.ptp(ratios) < 1e-9:
                 axes.axvline(ratios[0], color=colours[label], lw=3)
@@ -239,7 +239,7 @@ def drawn_ratios(comparison: Comparison) -> Figure:
                 # A hair below round numbers, so that a grid's ratios fall into a bin whatever their last bit.
                 axes.hist(ratios, bins=np.linspace(0, 1.025, 42) - 1e-6, histtype="stepfilled", color=colours[label])
             axes.set_title(label, fontsize=10)
-            axes.tick_params(labelbottom=place + columns >= len(labels))
+            axes.tick_params(labelbottom=index + columns >= len(labels))
         grid[0, 0].set_xlim(-0.02, 1.02)
         grid[0, 0].set_xticks([0, 0.5, 1], ["0", "0.5", "1"])
         figure.supxlabel("mask ratio", fontsize=10)
@@ -297,7 +297,7 @@ def _direction(metric: Metric) -> str:
 
 
 def _title(comparison: Comparison) -> str:
-    """The title, or the end of it: a path may be long."""
+    """Return the title, shortened to its end where it is a long path."""
     return comparison.title if len(comparison.title) <= 40 else f"…{comparison.title[-39:]}"
 
 

@@ -63,7 +63,7 @@ class _Legend:
 
 
 def check_figure(path: str | Path) -> None:
-    """Find out before anything is computed whether a UMAP can be drawn and written there.
+    """Check, before anything is computed, that a UMAP can be drawn and written to such a file.
 
     Raises
     ------
@@ -101,17 +101,18 @@ def columns_of(
         Text, or float64 with NaN for missing values.
     """
     rows = len(arrays["embedding"])
-    found: dict[str, np.ndarray] = {}
+    columns: dict[str, np.ndarray] = {}
     for name, values in arrays.items():
         if name in ("embedding", "classes", *without) or values.shape != (rows,):
             continue
         if name == "labels" and "classes" in arrays:
-            found[name] = arrays["classes"].astype(str)[values.astype(np.int64)]
+            columns[name] = arrays["classes"].astype(str)[values.astype(np.int64)]
         elif name in numbers or values.dtype.kind == "f":
-            found[name] = pd.to_numeric(pd.Series(values), errors="coerce").to_numpy(dtype=np.float64, na_value=np.nan)
+            series = pd.to_numeric(pd.Series(values), errors="coerce")
+            columns[name] = series.to_numpy(dtype=np.float64, na_value=np.nan)
         else:
-            found[name] = values.astype(str)
-    return found
+            columns[name] = values.astype(str)
+    return columns
 
 
 def values_of(column: "pd.Series[Any]") -> np.ndarray:
@@ -193,7 +194,7 @@ def embedding_figure(
     check_points(max_points)
     # The choice is in random order: that of drawing.
     chosen = permutation(Key.root(seed).fold("figure points"), points)[:max_points]
-    places = umap_places(embedding[chosen], seed=seed)
+    positions = umap_places(embedding[chosen], seed=seed)
     shown = f"{len(chosen):,} of {points:,} points" if len(chosen) < points else f"{points:,} points"
     shown = shown.replace(" ", "\u00a0")
     panels = {name: values[chosen] for name, values in columns.items()} or {"": np.full(len(chosen), "")}
@@ -203,11 +204,11 @@ def embedding_figure(
         for axes, (name, values) in zip(all_axes, panels.items(), strict=True):
             _frame(axes, name)
             if name in legends:
-                _draw_labels(axes, places, legends[name])
+                _draw_labels(axes, positions, legends[name])
             elif name:
-                _draw_numbers(figure, axes, places, values)
+                _draw_numbers(figure, axes, positions, values)
             else:
-                _dots(axes, places, len(places), c=BLUE)
+                _dots(axes, positions, len(positions), c=BLUE)
     return figure
 
 
@@ -235,7 +236,7 @@ def _suffix(path: Path) -> str:
 
 
 def _umap() -> Any:
-    """Return umap-learn; its import takes seconds, and numba's and its own news are nothing to users."""
+    """Return umap-learn. Its import takes seconds; warnings of numba and of its own are hidden from users."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -250,14 +251,14 @@ def _legend(values: np.ndarray) -> _Legend:
     missing = is_missing(values)
     names, inverse = np.unique(values, return_inverse=True)
     counts = np.bincount(inverse, weights=~missing, minlength=len(names)).astype(np.int64)
-    largest = [int(place) for place in np.argsort(-counts, kind="stable") if counts[place]]
+    largest = [int(index) for index in np.argsort(-counts, kind="stable") if counts[index]]
     rest = largest[len(_COLOURS) - 1 :] if len(largest) > len(_COLOURS) else []
-    kept = sorted(set(largest) - set(rest), key=lambda place: _natural(str(names[place])))
-    entries = [(_short(str(names[place])), _COLOURS[turn]) for turn, place in enumerate(kept)]
+    kept = sorted(set(largest) - set(rest), key=lambda index: _natural(str(names[index])))
+    entries = [(_short(str(names[index])), _COLOURS[turn]) for turn, index in enumerate(kept)]
     colour = np.tile(to_rgb(_MISSING), (len(names), 1))
     colour[rest] = to_rgb(_OTHER)
-    for place, (_, own) in zip(kept, entries, strict=True):
-        colour[place] = to_rgb(own)
+    for index, (_, own) in zip(kept, entries, strict=True):
+        colour[index] = to_rgb(own)
     if rest:
         entries.append((f"other ({len(rest)})", _OTHER))
     if missing.any():
@@ -266,7 +267,7 @@ def _legend(values: np.ndarray) -> _Legend:
 
 
 def _grid(names: Sequence[str], legends: Mapping[str, _Legend], title: str) -> "tuple[Figure, list[Axes]]":
-    """Place panels by inches, three in a row at most, so that they stand in line whatever is below them."""
+    """Place panels by inches, three in a row at most, so that they are aligned whatever legends stand below them."""
     across = min(3, len(names))
     rows = [names[first : first + across] for first in range(0, len(names), across)]
     below = [max([_BAR, *(_ROW * legends[name].rows + 0.2 for name in row if name in legends)]) for row in rows]
@@ -275,14 +276,14 @@ def _grid(names: Sequence[str], legends: Mapping[str, _Legend], title: str) -> "
     height = 0.2 + 0.2 * len(lines) + sum(_TITLE + _SIDE + space for space in below)
     figure = Figure(figsize=(width, height), dpi=200)
     figure.text(_GAP / width, 1 - 0.12 / height, "\n".join(lines), va="top", fontsize=11)
-    found, top = [], height - 0.2 - 0.2 * len(lines)
+    panels, top = [], height - 0.2 - 0.2 * len(lines)
     for row, space in zip(rows, below, strict=True):
         top -= _TITLE + _SIDE
-        for place in range(len(row)):
-            left = _GAP + (_SIDE + _GAP) * place
-            found.append(figure.add_axes((left / width, top / height, _SIDE / width, _SIDE / height)))
+        for column in range(len(row)):
+            left = _GAP + (_SIDE + _GAP) * column
+            panels.append(figure.add_axes((left / width, top / height, _SIDE / width, _SIDE / height)))
         top -= space
-    return figure, found
+    return figure, panels
 
 
 def _frame(axes: "Axes", name: str) -> None:
@@ -293,15 +294,15 @@ def _frame(axes: "Axes", name: str) -> None:
     axes.spines[:].set(visible=True, color="#d0d0d0")
 
 
-def _dots(axes: "Axes", places: Float32[np.ndarray, "some 2"], points: int, **how: Any) -> Any:
-    """Many points would make an SVG of many megabytes, so they are drawn as pixels in it."""
+def _dots(axes: "Axes", positions: Float32[np.ndarray, "some 2"], points: int, **how: Any) -> Any:
+    """Draw points; many of them as pixels, since the SVG would otherwise take many megabytes."""
     return axes.scatter(
-        places[:, 0], places[:, 1], lw=0, rasterized=points > 2000, s=np.clip(9000 / points, 1.2, 16), **how
+        positions[:, 0], positions[:, 1], lw=0, rasterized=points > 2000, s=np.clip(9000 / points, 1.2, 16), **how
     )
 
 
-def _draw_labels(axes: "Axes", places: Float32[np.ndarray, "points 2"], legend: _Legend) -> None:
-    _dots(axes, places, len(places), c=legend.of_points)
+def _draw_labels(axes: "Axes", positions: Float32[np.ndarray, "points 2"], legend: _Legend) -> None:
+    _dots(axes, positions, len(positions), c=legend.of_points)
     handles = [
         Line2D([], [], ls="", marker="o", ms=6, mew=0, color=colour, label=name)
         for name, colour in zip(legend.names, legend.colours, strict=True)
@@ -313,11 +314,11 @@ def _draw_labels(axes: "Axes", places: Float32[np.ndarray, "points 2"], legend: 
 
 
 def _draw_numbers(
-    figure: Figure, axes: "Axes", places: Float32[np.ndarray, "points 2"], values: Float[np.ndarray, " points"]
+    figure: Figure, axes: "Axes", positions: Float32[np.ndarray, "points 2"], values: Float[np.ndarray, " points"]
 ) -> None:
     known = np.isfinite(values)
     if not known.all():
-        _dots(axes, places[~known], len(places), c=_MISSING)
+        _dots(axes, positions[~known], len(positions), c=_MISSING)
         handle = Line2D([], [], ls="", marker="o", ms=6, mew=0, color=_MISSING, label="no value")
         below = (-0.03, -0.13 if known.any() else -0.01)
         axes.legend(handles=[handle], loc="upper left", bbox_to_anchor=below, fontsize=9, handletextpad=0.2)
@@ -326,11 +327,11 @@ def _draw_numbers(
     low, high = (float(end) for end in np.quantile(values[known], [0.01, 0.99]))
     if low == high:
         low, high = float(values[known].min()), float(values[known].max())
-    drawn = _dots(axes, places[known], len(places), c=values[known], cmap="viridis", vmin=low, vmax=high)
+    drawn = _dots(axes, positions[known], len(positions), c=values[known], cmap="viridis", vmin=low, vmax=high)
     beyond = (bool((values[known] < low).any()), bool((values[known] > high).any()))
     extend = {(False, False): "neither", (True, False): "min", (False, True): "max", (True, True): "both"}[beyond]
-    place = axes.inset_axes((0.06, -0.065, 0.88, 0.03))
-    bar = figure.colorbar(drawn, cax=place, orientation="horizontal", extend=extend)
+    bar_axes = axes.inset_axes((0.06, -0.065, 0.88, 0.03))
+    bar = figure.colorbar(drawn, cax=bar_axes, orientation="horizontal", extend=extend)
     bar.outline.set_visible(False)
     bar.ax.tick_params(labelsize=9, width=0.8)
 

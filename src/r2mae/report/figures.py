@@ -36,7 +36,7 @@ class NamedFigure:
     draw : callable
         Draws it.
     panels : tuple of Panel
-        What it is drawn from, where it is lines over an axis: the page shows them as a chart instead.
+        For figures of lines over an axis: the data of the lines. The page then shows a chart instead of the figure.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""The report of a comparison: one HTML file that needs nothing else, neither network nor (to be read) scripts."""
+"""The report of a comparison: one HTML file that needs no network, and can be read without scripts."""
 
 import math
 from base64 import b64encode
@@ -131,7 +131,7 @@ def _rows(comparison: Comparison, analysis: Analysis) -> list[_Row]:
 
 
 def _comparisons(comparison: Comparison, analysis: Analysis) -> list[_Differences]:
-    found, inks = [], inks_of(comparison)
+    comparisons, inks = [], inks_of(comparison)
     for against in (BEST_FIXED, analysis.default_fixed):
         rows = []
         for label in comparison.labels:
@@ -140,8 +140,8 @@ def _comparisons(comparison: Comparison, analysis: Analysis) -> list[_Difference
             if any(values):
                 rows.append(_Row(inks[label], line["n"] if line else 0, values))
         if rows:
-            found.append(_Differences(str(against), rows))
-    return found
+            comparisons.append(_Differences(str(against), rows))
+    return comparisons
 
 
 def _difference(analysis: Analysis, label: str, metric: Metric, against: str) -> _Value | None:

@@ -1,4 +1,4 @@
-"""Lines over a common axis, with bands, as plain numbers: what figures and the page's charts are both drawn from."""
+"""Lines with bands over a common axis, as plain numbers. Figures and the page's charts are both drawn from them."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -152,13 +152,13 @@ def _ticks(ends: tuple[float, float], *, log: bool) -> list[tuple[float, str]]:
     low, high = ends
     if log:
         subs = (1.0, 2.0, 3.0, 5.0) if high < 100 * low else (1.0, 3.0)
-        places = LogLocator(subs=subs).tick_values(low, high)
+        ticks = LogLocator(subs=subs).tick_values(low, high)
         if high > 1e4 * low:
-            places = LogLocator().tick_values(low, high)
+            ticks = LogLocator().tick_values(low, high)
     else:
-        places = MaxNLocator(5, steps=[1, 2, 2.5, 5, 10]).tick_values(low, high)
-    kept = [float(place) for place in places if low <= place <= high]
-    return [(place, f"{place + 0.0:.6g}" if abs(place) > 1e-12 else "0") for place in kept]
+        ticks = MaxNLocator(5, steps=[1, 2, 2.5, 5, 10]).tick_values(low, high)
+    kept = [float(tick) for tick in ticks if low <= tick <= high]
+    return [(tick, f"{tick + 0.0:.6g}" if abs(tick) > 1e-12 else "0") for tick in kept]
 
 
 def _finite(parts: Iterable[np.ndarray]) -> Float[np.ndarray, " n"]:

@@ -1,4 +1,4 @@
-"""What a comparison leaves behind: table, figures, report, and the table on the terminal."""
+"""Write the output of a comparison: tables, figures and report; and print the table on the terminal."""
 
 from pathlib import Path
 
@@ -25,7 +25,7 @@ def publish(comparison: Comparison, out: Path, *, console: Console | None = None
 
 
 def _console() -> Console:
-    """A file or pipe has no width of its own: give the table the room it needs."""
+    """Return a console; for a file or pipe, which has no width, one that is wide enough for the table."""
     console = Console()
     return console if console.is_terminal else Console(width=max(console.width, _WIDTH))
 

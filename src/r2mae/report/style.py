@@ -37,7 +37,7 @@ _STYLE = {
 
 
 class PlainLogFormatter(LogFormatter):
-    """Ticks of a logarithmic axis as plain numbers: matplotlib's own write formulas, which are off here."""
+    """Writes ticks of a logarithmic axis as plain numbers; matplotlib's own writes formulas, which are off here."""
 
     def __call__(self, x: float, pos: int | None = None) -> str:
         """Return the number where matplotlib would label the tick, else nothing."""
@@ -45,7 +45,7 @@ class PlainLogFormatter(LogFormatter):
 
 
 def _plain_logs(figure: Figure) -> None:
-    """Replace what writes formulas on logarithmic axes; a formatter of one's own stays."""
+    """Replace formatters that write formulas on logarithmic axes; others stay."""
     for axes in figure.axes:
         for axis in (axes.xaxis, axes.yaxis):
             if axis.get_scale() != "log":
@@ -58,7 +58,7 @@ def _plain_logs(figure: Figure) -> None:
 
 @contextmanager
 def figure_style() -> Iterator[None]:
-    """Draw and save alike on every machine, whatever its own matplotlib settings."""
+    """Within the block, draw and save with the project's settings, whatever matplotlib settings the user has."""
     with mpl.rc_context():
         mpl.rcdefaults()
         mpl.rcParams.update(_STYLE)  # type: ignore[arg-type]

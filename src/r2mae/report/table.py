@@ -63,7 +63,7 @@ def comparison_table(comparison: Comparison, analysis: Analysis, *, short: bool 
 
 
 def print_comparison(console: Console, comparison: Comparison, analysis: Analysis) -> None:
-    """Print the headline, the table and what else must be known.
+    """Print the headline, the table and the notes.
 
     Parameters
     ----------
@@ -110,7 +110,7 @@ def _heading(metric: Metric) -> str:
 
 
 def _estimate(row: Mapping[str, Any], analysis: Analysis, *, signed: bool = False) -> str:
-    """A t interval is symmetric and fits in ±; a bootstrap interval need not be, and stands below the mean."""
+    """Write a mean with its interval: behind ± if it is a t interval, which is symmetric, else on a line below."""
     places = analysis.decimals[analysis.primary.name]
     if signed:
         places = difference_places(row["mean"], row["low"], row["high"], places)
@@ -123,12 +123,13 @@ def _estimate(row: Mapping[str, Any], analysis: Analysis, *, signed: bool = Fals
 
 
 def _difference(analysis: Analysis, label: str) -> tuple[Text, Text]:
-    found = analysis.difference(label, analysis.primary.name)
-    if found is None:
+    difference = analysis.difference(label, analysis.primary.name)
+    if difference is None:
         return Text(""), Text("")
-    if found["verdict"] == "same":
+    if difference["verdict"] == "same":
         return Text(BEST_FIXED, style="dim"), Text("")
-    return Text(_estimate(found, analysis, signed=True)), Text(found["verdict"], style=_STYLES[found["verdict"]])
+    verdict = difference["verdict"]
+    return Text(_estimate(difference, analysis, signed=True)), Text(verdict, style=_STYLES[verdict])
 
 
 def _means(analysis: Analysis, metric: Metric, labels: Sequence[str]) -> list[Text]:

@@ -125,18 +125,18 @@ def headline(
         lead_in = f"Of the other schemes {challenger} comes nearest; it"
     else:
         lead_in = "It" if len(leaders) == 1 else challenger
-    found = differences[
+    against_best = differences[
         (differences["label"] == challenger)
         & (differences["metric"] == metric.name)
         & (differences["against"] == BEST_FIXED)
     ]
-    if found.empty:
+    if against_best.empty:
         return f"{first}. {lead_in} has no seed in common with the fixed ratios."
-    return f"{first}. {lead_in} {_against_best_fixed(found.iloc[0].to_dict(), places)}."
+    return f"{first}. {lead_in} {_against_best_fixed(against_best.iloc[0].to_dict(), places)}."
 
 
 def standings(differences: pd.DataFrame, metric: Metric, labels: Sequence[str], lead: str) -> str | None:
-    """Sort rows into better, undecided and worse than the best fixed ratio; None where one seed can decide nothing.
+    """Say which rows are better, undecided or worse than the best fixed ratio; None where there is only one seed.
 
     Parameters
     ----------
@@ -166,7 +166,7 @@ def standings(differences: pd.DataFrame, metric: Metric, labels: Sequence[str], 
 
 
 def beyond_the_edge(means: Mapping[float, float], *, up: bool) -> str | None:
-    """Say that the best fixed ratio is the lowest or highest of those that ran, and how to look further; else None.
+    """Warn if the best fixed ratio is the lowest or highest that ran, and say how to look further; else return None.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""What a sweep runs: rows (a configuration each) under every seed, each run in a folder of its own."""
+"""The runs of a sweep: every row (a configuration) under every seed, each in a folder of its own."""
 
 import itertools
 import math
@@ -21,11 +21,11 @@ class Row:
     label : str
         "fixed 0.50", "mlp-16-64 0.30", …
     config : RunConfig
-        With everything that the row fixes; the seed is still open.
+        Of its runs; the seed is set for each of them.
     values : mapping
-        Columns of the table that tell the row from others, such as `scheme` and `ratio`.
+        Columns of the table that distinguish the row from others, such as `scheme` and `ratio`.
     baseline : bool
-        Whether the row is measured and not pretrained; its label is then the baseline's name.
+        Whether the row is a baseline, which is measured without pretraining; the label is then its name.
     """
 
     label: str
@@ -90,7 +90,7 @@ def grid(base: RunConfig, axes: Sequence[Axis]) -> list[Row]:
 
 
 def cells_of(rows: Sequence[Row], seeds: Sequence[int], out: Path) -> list[Cell]:
-    """Return the cells, seed by seed, so that a first sweep of all rows is there early."""
+    """Return the cells, seed by seed, so that one seed of all rows is finished early."""
     return [
         Cell(row, seed, replace(row.config, seed=seed), out / "runs" / row.label.replace(" ", "-") / f"seed-{seed}")
         for seed in seeds

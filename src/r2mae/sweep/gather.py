@@ -16,7 +16,7 @@ _POINTS = 200
 
 def in_order(cells: Sequence[Cell]) -> list[Cell]:
     """Return cells row by row, the rows in the order of their first cells, and within a row by seed."""
-    order = {label: place for place, label in enumerate(dict.fromkeys(cell.row.label for cell in cells))}
+    order = {label: position for position, label in enumerate(dict.fromkeys(cell.row.label for cell in cells))}
     return sorted(cells, key=lambda cell: (order[cell.row.label], cell.seed))
 
 

@@ -1,4 +1,4 @@
-"""Measure finished runs and baselines, as their wing does."""
+"""Measure finished runs and baselines with the evaluation of their wing."""
 
 import logging
 import multiprocessing
@@ -17,10 +17,10 @@ from r2mae.wings.contract import HasBaselines, MeasuresElsewhere, Wing
 from r2mae.wings.lookup import wing_of_run
 
 
-def tell(data: Data) -> Data:
-    """Say on the logger ``r2mae`` (by default on standard error) what was left out of data or filled in.
+def log_notes(data: Data) -> Data:
+    """Log what was left out of the data or filled in, on the logger ``r2mae`` (by default on standard error).
 
-    Processes of a comparison keep silent: it has told so itself, once.
+    The worker processes of a comparison log nothing: their parent has logged the same notes once.
     """
     if multiprocessing.parent_process() is None:
         for note in getattr(data, "notes", ()):
@@ -44,7 +44,7 @@ def measure(
 
 
 def _working(folder: RunFolder, wing: Wing, progress: Callable[[int, int], None] | None) -> dict[str, Any]:
-    """Return what lets a long evaluation show itself, and go on where it was cut off."""
+    """Return the arguments with which a long evaluation shows its progress and can be resumed."""
     offered = {"kept": folder.evaluation_file, "progress": progress}
     return {name: value for name, value in offered.items() if name in wing.evaluation_support}
 
@@ -69,21 +69,23 @@ def evaluate(
     progress: Callable[[int, int], None] | None = None,
     **options: Any,
 ) -> Evaluated:
-    """Measure a finished run by its folder alone; nothing in the folder changes but what a long evaluation keeps.
+    """Measure a finished run, given its folder.
+
+    Only a long evaluation writes into the folder: it keeps the parts that it has finished.
 
     Parameters
     ----------
     path : Path
         Run folder.
     source : str, optional
-        Other data to measure it on than its own; what is fitted is fitted on their training part.
+        Other data to measure the run on. Probes are then fitted on the training part of these data.
     reading : mapping, optional
         How the wing shall read them (:meth:`r2mae.wings.contract.MeasuresElsewhere.elsewhere`).
     baselines : sequence of str
         To be measured on the same data.
     device : str
     progress : callable, optional
-        Called with what is done and what there is to do, by evaluations that take long.
+        Evaluations that take long call it with the amount done and the total.
     **options
         Of the wing's evaluation.
 
@@ -107,7 +109,7 @@ def evaluate(
     scores = wing.evaluate(config, task, model, data, **options, **working)
     beside = {}
     if isinstance(wing, HasBaselines):
-        # How a model of ours is measured does not concern them.
+        # Baselines do not take the options that say how a pretrained model is measured.
         theirs = {name: value for name, value in options.items() if name not in config.measured_with}
         theirs |= {name: value for name, value in working.items() if name == "progress"}
         beside = {name: wing.score_baseline(config, name, data, **theirs) for name in baselines}
@@ -123,9 +125,8 @@ def _elsewhere(
     known = read_json(folder.data_file).get("fingerprint") if folder.data_file.exists() else None
     if known == wing.fingerprint(replace(config, data=source)):
         raise UserError(f"{source} is what {folder.path} was trained on: leave --data out")
-    found: tuple[RunConfig, Data] = wing.elsewhere(config, source, folder.description.architecture, **reading)
-    tell(found[1])
-    return found
+    config, data = wing.elsewhere(config, source, folder.description.architecture, **reading)
+    return config, log_notes(data)
 
 
 def check_baselines(config: RunConfig, wing: Wing, names: Sequence[str]) -> None:
@@ -142,7 +143,7 @@ def check_baselines(config: RunConfig, wing: Wing, names: Sequence[str]) -> None
 
 
 def scores_of(folder: RunFolder) -> dict[str, float]:
-    """Return the scores of a finished cell."""
+    """Return the scores of a finished run, NaN where one is missing."""
     results = folder.results
     if results is None:
         raise UserError(f"{folder.results_file} holds no scores: run the same command again to measure the run")

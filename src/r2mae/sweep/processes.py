@@ -55,7 +55,7 @@ class Processes:
             raise UserError(f"jobs must be 1 or more, not {self.jobs}")
 
     def run(self, waiting: Sequence[Cell], wing: Wing, board: Board) -> None:
-        """Run the cells; one that fails does not cost the others, and is raised in the end."""
+        """Run all cells; if some fail, the error of the first is raised after the others have run."""
         with _one_interrupt():
             _run(waiting, wing, board, min(_jobs(self.jobs, self.device), len(waiting)))
 
@@ -72,8 +72,8 @@ def _run(waiting: Sequence[Cell], wing: Wing, board: Board, jobs: int) -> None:
     os.environ[JOBS] = str(jobs)
     for name in _THREADS:  # read when a library is loaded, so before the processes start
         os.environ.setdefault(name, "1")
-    # Three numbers a cell, steps done and planned and the process, written by one process each: no lock that a crash
-    # could leave held.
+    # Three numbers for each cell: steps done, steps planned, process id. Only the cell's own process writes them, so
+    # there is no lock that a crash could leave held.
     shared = context.RawArray(c_longlong, _NUMBERS * len(waiting))
     watch = Watch(waiting)
     failed: list[tuple[Cell, Exception]] = []
@@ -83,13 +83,13 @@ def _run(waiting: Sequence[Cell], wing: Wing, board: Board, jobs: int) -> None:
         futures = {
             pool.submit(
                 _run_cell,
-                place,
+                index,
                 wing.name,
                 cell.config.to_dict(),
                 str(cell.folder),
                 cell.row.label if cell.row.baseline else None,
             ): cell
-            for place, cell in enumerate(waiting)
+            for index, cell in enumerate(waiting)
         }
         pending: set[Future[float]] = set(futures)
         while pending:
@@ -131,7 +131,7 @@ def _run(waiting: Sequence[Cell], wing: Wing, board: Board, jobs: int) -> None:
 
 @contextmanager
 def _one_interrupt() -> Iterator[None]:
-    """Answer the first Ctrl-C alone: a second must not break off what ends the processes."""
+    """React to the first Ctrl-C only: a second one must not interrupt the code that ends the processes."""
 
     def first(number: int, frame: FrameType | None) -> None:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -151,8 +151,8 @@ _shared: Any = None
 
 
 def _start_worker(shared: Any, parent: int) -> None:
-    """Prepare a process: the parent alone answers Ctrl-C, and none outlives it."""
-    global _shared  # noqa: PLW0603  (a process has one place for progress)
+    """Prepare a worker: it ignores Ctrl-C, which its parent handles, and it ends when its parent does."""
+    global _shared  # noqa: PLW0603  (one array of progress in each process)
     _shared = shared
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     torch.set_num_threads(1)
@@ -166,30 +166,30 @@ def _follow(parent: int) -> None:
 
 
 class _SharedProgress:
-    """Tells the parent how far a cell is."""
+    """Reports to the parent how far a cell is."""
 
-    def __init__(self, place: int) -> None:
-        self.place = place
+    def __init__(self, index: int) -> None:
+        self.index = index
 
     def start(self, step: int, total: int) -> None:
-        _shared[_NUMBERS * self.place], _shared[_NUMBERS * self.place + 1] = step, total
+        _shared[_NUMBERS * self.index], _shared[_NUMBERS * self.index + 1] = step, total
 
     def update(self, pace: Pace) -> None:
-        _shared[_NUMBERS * self.place] = pace.step
+        _shared[_NUMBERS * self.index] = pace.step
 
     def stop(self) -> None:
         return
 
 
-def _run_cell(place: int, wing_name: str, fields: dict[str, Any], folder: str, baseline: str | None) -> float:
+def _run_cell(index: int, wing_name: str, fields: dict[str, Any], folder: str, baseline: str | None) -> float:
     """Run a cell in a worker process, and return its seconds."""
     began = time.perf_counter()
-    _shared[_NUMBERS * place + 2] = os.getpid()
+    _shared[_NUMBERS * index + 2] = os.getpid()
     wing = get_wing(wing_name)
     config = wing.config.from_dict(fields)
     if baseline is None:
         try:
-            pretrain(config, wing, Path(folder), reporter=_SharedProgress(place))
+            pretrain(config, wing, Path(folder), reporter=_SharedProgress(index))
         except SystemExit:  # stopped by a signal, and saved; the pool would catch this, and go on to the next cell
             os._exit(1)
     else:

@@ -1,4 +1,4 @@
-"""The one display of a sweep's progress."""
+"""The display of a sweep's progress."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -17,10 +17,9 @@ _FEW = 4  # runs that a line names
 
 
 class Board:
-    """A bar for the whole comparison with a time to finish, and one for each run under way.
+    """Shows a bar for the whole comparison, with the time left, and a bar for each run in progress.
 
-    In a file or pipe there are no bars, only the line that each finished run leaves, and now and then one with the
-    time to finish.
+    In a file or pipe there are no bars: there is a line for each finished run, and now and then one with the time left.
 
     Parameters
     ----------
@@ -29,9 +28,9 @@ class Board:
     console : Console
         Where to show it.
     metric : Metric
-        What a finished run's line tells.
+        The score that is shown for a finished run.
     clock : callable
-        Tells seconds.
+        Returns the time in seconds.
     """
 
     def __init__(
@@ -74,31 +73,31 @@ class Board:
 
     def update(self, steps: Sequence[tuple[int, int]]) -> None:
         """Show steps done and planned of every waiting run (0 planned: not begun)."""
-        for place, (done, planned) in enumerate(steps):
+        for index, (done, planned) in enumerate(steps):
             if planned:
-                self._first.setdefault(place, done)
+                self._first.setdefault(index, done)
         if self._progress.disable:
-            self._tell(steps)
+            self._print_line(steps)
         known = [planned for _, planned in steps if planned]
         if not known:
             return
         # Runs that have not begun are taken to be as long as those that have; measuring counts as some steps more.
         total = (1 + _MEASURING) * len(steps) * sum(known) / len(known)
-        measured = sum(_MEASURING * steps[place][1] for place in self._ended)
+        measured = sum(_MEASURING * steps[index][1] for index in self._ended)
         done_all = sum(done for done, _ in steps) + measured
         self._progress.update(self._all, completed=done_all, total=total, note=self._note())
-        for place, (done, planned) in enumerate(steps):
+        for index, (done, planned) in enumerate(steps):
             if not planned:
                 continue
-            if place not in self._bars:
-                cell = self.waiting[place]
+            if index not in self._bars:
+                cell = self.waiting[index]
                 name = f"  {cell.row.label}, seed {cell.seed}"
-                self._bars[place] = self._progress.add_task(name, total=planned, note="")
+                self._bars[index] = self._progress.add_task(name, total=planned, note="")
             note = "" if done < planned else "measuring"
-            self._progress.update(self._bars[place], completed=done, visible=place not in self._ended, note=note)
+            self._progress.update(self._bars[index], completed=done, visible=index not in self._ended, note=note)
 
-    def _tell(self, steps: Sequence[tuple[int, int]]) -> None:
-        """Leave a line now and then: the time to finish, or before anything is finished how far the runs are."""
+    def _print_line(self, steps: Sequence[tuple[int, int]]) -> None:
+        """Print a line now and then: the time left, or, before any run is finished, how far the runs are."""
         now = self.clock()
         if now - self._told < _PAUSE or len(self._ended) == len(self.waiting):
             return
@@ -109,24 +108,24 @@ class Board:
         self.console.print(text, soft_wrap=True, markup=False, highlight=False)
 
     def _seconds_left(self, steps: Sequence[tuple[int, int]], seconds: float) -> float | None:
-        """Return how long the rest takes at the pace since the start, None before a run has shown what one takes."""
+        """Return the time that the rest takes at the pace so far; None before the first run is finished."""
         if not self._ended - self._failed:
             return None
         known = [planned for _, planned in steps if planned]
         usual = sum(known) / len(known) if known else 1.0
         work = rest = 0.0
-        for place, (done, planned) in enumerate(steps):
+        for index, (done, planned) in enumerate(steps):
             whole = (1 + _MEASURING) * (planned or usual)
-            reached = whole if place in self._ended - self._failed else done
-            work += reached - self._first.get(place, 0)
-            rest += 0 if place in self._ended else whole - reached
+            reached = whole if index in self._ended - self._failed else done
+            work += reached - self._first.get(index, 0)
+            rest += 0 if index in self._ended else whole - reached
         return seconds * rest / work if work > 0 else None
 
     def _running(self, steps: Sequence[tuple[int, int]]) -> str:
         told = []
-        for place, (done, planned) in enumerate(steps):
-            if planned and place not in self._ended:
-                cell = self.waiting[place]
+        for index, (done, planned) in enumerate(steps):
+            if planned and index not in self._ended:
+                cell = self.waiting[index]
                 how_far = f"at {done / planned:.0%}" if done < planned else "measuring"
                 told.append(f"{cell.row.label} (seed {cell.seed}) {how_far}")
         more = f" and {len(told) - _FEW} more" if len(told) > _FEW else ""
@@ -147,9 +146,9 @@ class Board:
 
     def failed(self, cell: Cell, error: Exception) -> None:
         """Leave a line about a failed run."""
-        place = self.waiting.index(cell)
-        self._ended.add(place)
-        self._failed.add(place)
+        index = self.waiting.index(cell)
+        self._ended.add(index)
+        self._failed.add(index)
         self.console.print(
             f"failed: {cell.row.label}, seed {cell.seed}: {error}", soft_wrap=True, markup=False, highlight=False
         )

@@ -1,4 +1,4 @@
-"""One cell of a comparison, or one run by itself: pretrain, then measure."""
+"""Pretrain and measure one run: a cell of a comparison, or a run by itself."""
 
 import time
 from collections.abc import Callable
@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from r2mae.files import write_json
-from r2mae.sweep.measure import measure, tell
+from r2mae.sweep.measure import log_notes, measure
 from r2mae.training.config import RunConfig
 from r2mae.training.folder import FolderLock, RunFolder
 from r2mae.training.loop import Fitted, fit_run
@@ -26,12 +26,12 @@ def pretrain(
     data: Data | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> tuple[Fitted, dict[str, Any]]:
-    """Pretrain into a run folder and write ``results.json``; what is done already is not done again.
+    """Pretrain into a run folder, measure the model and write ``results.json``; finished parts are not repeated.
 
     Returns
     -------
     fitted : Fitted
-        What the loop did.
+        What :func:`r2mae.training.fit` returns.
     results : dict
         ``scores`` by name, ``steps``, ``seconds`` of training and ``samples_per_second``.
     """
@@ -39,7 +39,7 @@ def pretrain(
     run, folder = Run.of(config, wing), RunFolder(out)
     folder.check(config, run.numbers)
     if data is None and not (folder.trained and folder.results_for(config) is not None):
-        data = tell(wing.load(config))
+        data = log_notes(wing.load(config))
     fitted = fit_run(run, out, data=data, reporter=reporter)
     if run.rank > 0:
         raise SystemExit(0)  # the first process measures and reports
@@ -59,10 +59,10 @@ def pretrain(
 
 
 def measure_baseline(config: RunConfig, wing: HasBaselines, name: str, data: Data, out: Path, fingerprint: str) -> None:
-    """Measure a baseline into a folder of its own: ``results.json``, which says on which data."""
+    """Measure a baseline, and write its scores and the fingerprint of the data to ``results.json`` in `out`."""
     began = time.perf_counter()
     scores = wing.score_baseline(config, name, data)
-    seconds = time.perf_counter() - began  # of all, since only some of them are trained
+    seconds = time.perf_counter() - began  # training included, where the baseline is trained
     results = {"baseline": name, "data": fingerprint, "scores": scores, "measuring_seconds": seconds}
     with FolderLock(out):
         write_json(RunFolder(out).results_file, results)

@@ -1,4 +1,4 @@
-"""What run folders there are, and how far each is."""
+"""Find run folders, and the state of each."""
 
 import fcntl
 import os
@@ -16,14 +16,14 @@ from r2mae.wings.lookup import get_wing
 
 @dataclass(frozen=True)
 class RunState:
-    """A run folder at a glance.
+    """The state of a run folder.
 
     Parameters
     ----------
     path : str
         The folder.
     wing, data, scheme : str
-        What runs there ("" where the configuration cannot be read).
+        From its configuration; "" where that cannot be read.
     seed : int or None
         Its seed.
     state : str
@@ -33,7 +33,7 @@ class RunState:
     score : float or None
         The wing's first metric.
     note : str
-        What is damaged.
+        What is wrong with a damaged folder.
     """
 
     path: str
@@ -109,7 +109,7 @@ def _last_step(folder: RunFolder) -> int:
 
 
 def _in_use(folder: RunFolder) -> bool:
-    """Ask for a shared lock, which does not come while a run holds its own."""
+    """Return whether a run holds the lock of the folder; a shared lock is then refused."""
     try:
         handle = os.open(folder.path / ".lock", os.O_RDONLY | os.O_NONBLOCK)
     except OSError:

@@ -1,4 +1,4 @@
-"""Run what is missing of a sweep, wherever its cells are computed."""
+"""Run the cells of a sweep that are not finished, on any runner."""
 
 from collections.abc import Sequence
 from typing import Protocol, runtime_checkable
@@ -8,7 +8,7 @@ from rich.console import Console
 from r2mae.errors import UserError
 from r2mae.masking.defaults import RatioDefaults
 from r2mae.sweep.cells import Cell
-from r2mae.sweep.measure import tell
+from r2mae.sweep.measure import log_notes
 from r2mae.sweep.progress_board import Board
 from r2mae.training.config import RunConfig
 from r2mae.training.devices import check_threads
@@ -20,46 +20,48 @@ from r2mae.wings.contract import Wing
 
 @runtime_checkable
 class Runner(Protocol):
-    """Where cells are computed."""
+    """What computes cells: processes of this machine, for example."""
 
     def run(self, waiting: Sequence[Cell], wing: Wing, board: Board) -> None:
-        """Run every cell into its folder, and tell the board of each that ends.
+        """Run every cell into its folder, and report each that ends to the board.
 
         Raises
         ------
         UserError
-            If a cell failed; the others have run all the same.
+            If a cell failed. All other cells have run nevertheless.
         """
 
 
 def check_sweep(base: RunConfig) -> None:
-    """Refuse what no run of a sweep can have."""
+    """Refuse options that no run of a sweep can have."""
     if base.devices > 1:
         raise UserError("a comparison trains each run on one device: leave --devices out, and use --jobs")
     check_threads(base.threads)
 
 
 def check_cells(cells: Sequence[Cell], wing: Wing, *, beside: Sequence[Cell] = ()) -> None:
-    """Find data that cannot be read, models that do not fit, and folders of other runs, before any process starts.
+    """Check data, memory and folders before any process starts.
+
+    Refused are data that cannot be read, models that do not fit into memory, and folders of other runs.
 
     Parameters
     ----------
     cells : sequence of Cell
-        To be run; all on the same data.
+        The cells to run, all on the same data.
     wing : Wing
         Of the data.
     beside : sequence of Cell
-        Others that will be told of together with them.
+        Finished cells that will be in the same report.
     """
     first = cells[0].config
-    check_fits_memory(first, wing, tell(wing.load(first)))
+    check_fits_memory(first, wing, log_notes(wing.load(first)))
     fingerprint = wing.fingerprint(first)
     for cell in [*cells, *beside]:
         _check(cell, fingerprint, ratios_of(wing, cell.config))
 
 
 def run_missing(cells: Sequence[Cell], wing: Wing, runner: Runner, *, console: Console | None = None) -> None:
-    """Run the cells that are not finished: half-finished ones go on, finished ones are never repeated.
+    """Run the cells that are not finished. Half-finished ones go on; finished ones are never repeated.
 
     Parameters
     ----------
@@ -80,7 +82,7 @@ def run_missing(cells: Sequence[Cell], wing: Wing, runner: Runner, *, console: C
 
 
 def _check(cell: Cell, fingerprint: str, defaults: RatioDefaults) -> None:
-    """Refuse a folder of another configuration before hours are spent on the others."""
+    """Refuse a folder of another configuration now, before hours are spent on other cells."""
     folder = RunFolder(cell.folder)
     if cell.row.baseline and folder.results is not None and folder.results.get("data") != fingerprint:
         raise UserError(f"{cell.folder} was measured on other data: choose another --out, or remove it to measure anew")

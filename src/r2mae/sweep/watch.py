@@ -1,4 +1,4 @@
-"""Signs of life of the runs of a comparison: which is silent, and how long to wait for one that must end."""
+"""Watch the runs of a comparison: report those without progress, and decide how long to wait for one to end."""
 
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -11,25 +11,25 @@ from r2mae.files import UNFINISHED
 from r2mae.sweep.cells import Cell
 from r2mae.training.folder import RunFolder
 
-_SILENT = (
-    600.0  # seconds without a step, or of loading or measuring, before a line says so; then twice as long, and so on
-)
-_SHORT, _LONG = 20.0, 600.0  # seconds that a process may take to end, once it is told to
-_STEPS = 3.0  # how many of its longest steps so far that is
+# Seconds without progress (a step, the end of loading or of measuring) before a line reports it. The time doubles with
+# every line.
+_SILENT = 600.0
+_SHORT, _LONG = 20.0, 600.0  # limits, in seconds, of how long a process may take to end
+_STEPS = 3.0  # between these limits it may take as long as so many of its longest steps so far
 _POLL = 0.1
 
 
 class Watch:
-    """Notes when each run was heard of.
+    """Remembers when each run last made progress.
 
     Parameters
     ----------
     waiting : sequence of Cell
-        The runs, in the order of what they tell.
+        The runs, in the order in which :meth:`look` is given their states.
     clock : callable
-        Tells seconds.
+        Returns the time in seconds.
     processor : callable
-        Tells the processor time, in seconds, that a process has used; None where that is not known.
+        Returns the processor time, in seconds, that a process has used; None where that is not known.
     """
 
     def __init__(
@@ -48,40 +48,46 @@ class Watch:
         self._ended: set[int] = set()
 
     def look(self, states: Sequence[tuple[int, ...]]) -> list[str]:
-        """Take note of steps done, steps planned and process of every run; return a line for each that fell silent."""
+        """Return a line for each run that has made no progress for long.
+
+        Parameters
+        ----------
+        states : sequence of (int, int, int)
+            Of every run: steps done, steps planned, and the id of its process (0 before it has one).
+        """
         lines, now = [], self.clock()
-        for place, state in enumerate(states):
-            if not state[2] or place in self._ended:
+        for index, state in enumerate(states):
+            if not state[2] or index in self._ended:
                 continue
-            before = self._heard.get(place)
+            before = self._heard.get(index)
             if before is None or before[0] != state:
                 if before is not None and state[0] > before[0][0] > 0:
-                    self._longest[place] = max(self._longest.get(place, 0.0), now - before[1])
-                self._heard[place], self._told[place] = (state, now), _SILENT
-                self._used[place] = self._processor(state[2])
-            elif now - before[1] >= self._told[place]:
-                lines.append(self._line(place, state, now - before[1]))
-                self._told[place] = 2 * self._told[place]
-                self._used[place] = self._processor(state[2])
+                    self._longest[index] = max(self._longest.get(index, 0.0), now - before[1])
+                self._heard[index], self._told[index] = (state, now), _SILENT
+                self._used[index] = self._processor(state[2])
+            elif now - before[1] >= self._told[index]:
+                lines.append(self._line(index, state, now - before[1]))
+                self._told[index] = 2 * self._told[index]
+                self._used[index] = self._processor(state[2])
         return lines
 
     def ended(self, cell: Cell) -> None:
-        """Take note that a run has ended."""
+        """Stop watching a run that has ended."""
         self._ended.add(self.waiting.index(cell))
 
     def patience(self, process: int) -> tuple[float, Path | None]:
         """Return the seconds that a process may take to end its step, and the folder of its run."""
-        for place, (state, _) in self._heard.items():
-            if place not in self._ended and state[2] == process:
-                steps = _STEPS * self._longest.get(place, 0.0)
-                return min(_LONG, max(_SHORT, steps)), self.waiting[place].folder
+        for index, (state, _) in self._heard.items():
+            if index not in self._ended and state[2] == process:
+                steps = _STEPS * self._longest.get(index, 0.0)
+                return min(_LONG, max(_SHORT, steps)), self.waiting[index].folder
         return _SHORT, None
 
-    def _line(self, place: int, state: tuple[int, ...], seconds: float) -> str:
-        cell, (done, planned, process) = self.waiting[place], state
+    def _line(self, index: int, state: tuple[int, ...], seconds: float) -> str:
+        cell, (done, planned, process) = self.waiting[index], state
         measuring = planned > 0 or cell.row.baseline
         doing = f"at step {done:,} of {planned:,}" if done < planned else "measuring" if measuring else "loading"
-        used, before = self._processor(process), self._used[place]
+        used, before = self._processor(process), self._used[index]
         idle = used is not None and before is not None and used - before < 0.01 * seconds
         works = ", and does nothing" if idle else ""
         return (
@@ -91,7 +97,10 @@ class Watch:
 
 
 def end(processes: Iterable[BaseProcess], watch: Watch, console: Console) -> None:
-    """Wait for processes that were told to end, each as long as its steps take or it is saving, then kill them."""
+    """Wait for processes that were asked to end, and kill those that take too long.
+
+    A process may take a few of its steps, and longer while it is saving a checkpoint.
+    """
     began = watch.clock()
     left = {process: watch.patience(process.pid or 0) for process in processes}
     saved: dict[BaseProcess, int] = {}
@@ -120,11 +129,11 @@ def end(processes: Iterable[BaseProcess], watch: Watch, console: Console) -> Non
 
 
 def _saving(folder: Path) -> int:
-    """Return the bytes of the checkpoint that is being written; it grows as long as it is."""
+    """Return the size of the checkpoint that is being written, in bytes; while it grows, the process is saving."""
     size = 0
-    for place in RunFolder(folder).checkpoint.parent.glob(f".*{UNFINISHED}"):
+    for file in RunFolder(folder).checkpoint.parent.glob(f".*{UNFINISHED}"):
         try:
-            size += place.stat().st_size
+            size += file.stat().st_size
         except OSError:  # just renamed: it is complete
             continue
     return size

@@ -1,4 +1,4 @@
-"""What ``transformers.Trainer`` tells a :class:`~r2mae.text.collator.MaskCollator`, and what it logs of it."""
+"""A callback that connects ``transformers.Trainer`` to a :class:`~r2mae.text.collator.MaskCollator`."""
 
 import math
 from typing import TYPE_CHECKING, Any
@@ -14,15 +14,16 @@ if TYPE_CHECKING:
 
 
 class MaskCallback(TrainerCallback):
-    """Tells the collator each epoch, so that masks are new in every one, and logs the mean ratio as ``mask_ratio``.
+    """Gives the collator the number of each epoch, so that every epoch has new masks; logs the mean ``mask_ratio``.
 
-    While a CPU trains, the process keeps the memory that it frees (:func:`~r2mae.training.memory.keep_freed_memory`):
-    a vocabulary's logits are too large to be asked for anew in every step. After an error it goes on to do so.
+    During training on a CPU, the process also keeps freed memory for itself instead of returning it to the system
+    (:func:`~r2mae.training.memory.keep_freed_memory`): allocating the logits of a whole vocabulary anew takes too long
+    in every step. The end of training turns this off; if training ends with an error, it stays on.
 
     Parameters
     ----------
     collator : MaskCollator
-        The one that ``Trainer`` has.
+        The collator that ``Trainer`` was given.
 
     Examples
     --------
@@ -38,7 +39,7 @@ class MaskCallback(TrainerCallback):
     def on_train_begin(
         self, args: "TrainingArguments", state: "TrainerState", control: "TrainerControl", **kwargs: Any
     ) -> None:
-        """Keep freed memory, and begin to count epochs."""
+        """Keep freed memory, and start to count epochs."""
         self._epoch, self._resumed = None, state.global_step > 0
         if args.device.type == "cpu":
             keep_freed_memory()
@@ -53,10 +54,11 @@ class MaskCallback(TrainerCallback):
     def on_epoch_begin(
         self, args: "TrainingArguments", state: "TrainerState", control: "TrainerControl", **kwargs: Any
     ) -> None:
-        """Tell the epoch, before its first batch is made.
+        """Give the collator the number of the epoch, before the first batch is made.
 
-        A resumed run begins with the epoch that it was cut off in. Over data without a length ``Trainer`` begins again
-        from the first pass, and its own count of epochs lags behind the passes: they are counted here.
+        A resumed run starts in the epoch in which it was interrupted. If the data have no length, ``Trainer`` starts
+        again with the first pass over them, and its own epoch number is behind the number of passes; so passes are
+        counted here.
         """
         if self._epoch is not None:
             self._epoch += 1

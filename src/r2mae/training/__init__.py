@@ -1,4 +1,4 @@
-"""The one loop, run folders, resume. ``fit`` trains; ``load_model`` reads what it made."""
+"""The training loop, run folders and resume. ``fit`` trains a model; ``load_model`` loads it."""
 
 from typing import TYPE_CHECKING
 

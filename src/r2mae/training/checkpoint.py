@@ -18,10 +18,10 @@ _KINDS = {STEP: int, EARLY: dict, SECONDS: float, "state_dict": dict, "optimizer
 
 
 class AtomicCheckpointIO(CheckpointIO):
-    """Lightning's door to the disk: a checkpoint replaces the old one only when it is complete."""
+    """Saves and loads checkpoints for Lightning. A checkpoint replaces the old one only when it is complete."""
 
     def save_checkpoint(self, checkpoint: dict[str, Any], path: str | Path, storage_options: Any | None = None) -> None:
-        """Write `checkpoint` beside `path`, bring it to the disk, then rename."""
+        """Write the checkpoint to a file beside `path`, force it to the disk, then rename it."""
         with atomic_write(path, "wb") as file:
             try:
                 torch.save(checkpoint, file)
@@ -54,7 +54,7 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
     """
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # torch wonders about foreign pickles; the refusal below says enough
+            warnings.simplefilter("ignore")  # torch's warnings about foreign pickles; the error below says enough
             checkpoint = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # torch raises many kinds for a broken archive; each means the same to the user
         reason = (

@@ -33,7 +33,7 @@ class EarlyStopping:
     Parameters
     ----------
     patience : int, optional
-        How many are borne; None never stops.
+        Validations without improvement after which to stop; None never stops.
     """
 
     patience: int | None
@@ -42,11 +42,11 @@ class EarlyStopping:
 
     @property
     def over(self) -> bool:
-        """Whether patience has run out."""
+        """Whether training should stop."""
         return self.patience is not None and self.waited >= self.patience
 
     def stop(self, loss: float) -> bool:
-        """Take note of a validation loss, and say whether to stop."""
+        """Count a validation loss, and return whether to stop."""
         if loss < self.best:
             self.best, self.waited = loss, 0
         else:
@@ -56,26 +56,27 @@ class EarlyStopping:
 
 @dataclass
 class CheckpointKeeper(Callback):
-    """Keeps the run folder true to the run.
+    """Keeps the files of the run folder up to date with the run.
 
-    Losses stay on the device and are read once in :data:`FLUSH_EVERY` steps, so that the loop never waits for it.
-    A non-finite loss is found at that moment, which always comes before a checkpoint, and so are non-finite weights
-    (the update after a finite loss may be the one that breaks them): the last checkpoint is sound.
+    Losses stay on the device, and are read once in :data:`FLUSH_EVERY` steps, so that the loop need not wait for the
+    device. A non-finite loss is found at that moment, which always comes before a checkpoint is saved. Weights are
+    checked before a checkpoint, too, since the update after a finite loss may break them. So the last checkpoint is
+    sound.
 
     Parameters
     ----------
     run : Run
-        Whose.
+        The run.
     folder, metrics, reporter
-        Where it is written, and who is told of progress.
+        Its folder, its metrics file, and the reporter of its progress.
     total_steps, validate_every : int
-        Of the run.
+        Optimiser steps of the run, and steps between validations.
     validation : Batches, optional
         Held-out samples.
     early : EarlyStopping
         Counts validations.
     stop : StopRequest
-        Hears of signals.
+        Says whether a signal has asked the run to stop.
     step : int
         Optimiser steps that are done.
     seconds_before : float
@@ -98,7 +99,7 @@ class CheckpointKeeper(Callback):
     _losses: list[Tensor] = field(default_factory=list)
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Start the clock, and listen for signals."""
+        """Start the clock, and begin to handle signals."""
         self.stop.listen()
         self._began = time.perf_counter()
         self._clock, self._clock_step = self._began, self.step
@@ -106,7 +107,7 @@ class CheckpointKeeper(Callback):
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        """Keep books, once for every optimiser step."""
+        """Once in every optimiser step: record metrics, validate, save a checkpoint, each where it is due."""
         if trainer.global_step == self.step or not isinstance(pl_module, Pretraining):
             return
         self.step = trainer.global_step
@@ -141,7 +142,7 @@ class CheckpointKeeper(Callback):
                 raise Stopped(asked)
 
     def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
-        """Add what a resumed run needs to know, as plain numbers."""
+        """Add the plain numbers that a resumed run needs."""
         checkpoint[STEP] = self.step
         checkpoint[EARLY] = {"best": self.early.best, "waited": self.early.waited}
         checkpoint[SECONDS] = self.seconds

@@ -1,4 +1,4 @@
-"""What a run is made of, as one typed dataclass; command line, YAML file and run folder all speak it. No torch."""
+"""The configuration of a run, a typed dataclass for command line, YAML files and run folders. No torch."""
 
 import dataclasses
 import math
@@ -14,12 +14,12 @@ from r2mae.training.records import read_yaml as read_config
 
 __all__ = ["MACHINE_FIELDS", "RunConfig", "in_words", "read_config"]
 
-# Far above what any run needs, and low enough that nothing spins, overflows or starts threads without end.
+# Far above what any run needs, and low enough that nothing overflows, runs forever or starts threads without end.
 _MOST_OF_ALL = 2**31 - 1
 _SEED = 2**63 - 1
 _MOST = {"steps": 10**9, "threads": 4096, "workers": 1024, "devices": 4096, "cl_iterations": 10_000, "strata": 10_000}
 
-# These say where and how comfortably a run is computed, not what: a run may be resumed with others.
+# These say where and how a run is computed, not what is computed: a run may be resumed with other values.
 MACHINE_FIELDS = frozenset({"device", "devices", "workers", "threads", "save_every", "keep_every", "logger"})
 
 
@@ -183,7 +183,7 @@ class RunConfig:
         self._check_combinations()
 
     def _check_sane(self) -> None:
-        """Refuse numbers that no run can mean, in the fields of every wing, and text that no path can hold."""
+        """Refuse impossible numbers in the fields that every wing has, and text that cannot be part of a path."""
         for field in dataclasses.fields(self):
             name, value = field.name, getattr(self, field.name)
             if isinstance(value, str) and "\0" in value:
@@ -240,15 +240,15 @@ class RunConfig:
 
     @property
     def idle_fields(self) -> frozenset[str]:
-        """Fields that change nothing under the scheme of this run."""
+        """Fields that have no effect under the scheme of this run."""
         return frozenset()
 
     def measured_as(self) -> dict[str, Any]:
-        """Return the fields of :attr:`measured_with`, which belong to every result."""
+        """Return the fields of :attr:`measured_with` with their values, which are stored with every result."""
         return {name: getattr(self, name) for name in self.measured_with}
 
     def measured_in_words(self) -> str:
-        """Say for tables how scores are measured, where that is a choice."""
+        """Return how scores are measured, in words for tables; empty if there is no choice."""
         return ""
 
     def total_steps(self, samples: int) -> int:

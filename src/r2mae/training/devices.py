@@ -8,7 +8,7 @@ import torch
 
 from r2mae.errors import UserError
 
-_THREADS = 64  # that any machine bears
+_THREADS = 64  # so many are allowed on any machine
 
 
 def torch_device(name: str) -> torch.device:
@@ -30,7 +30,7 @@ def torch_device(name: str) -> torch.device:
 
 
 def check_threads(count: int | None) -> None:
-    """Refuse numbers of threads that no machine of this size is meant to have."""
+    """Refuse more threads than make sense on this machine."""
     cores = os.cpu_count() or 1
     if count is not None and count > max(_THREADS, 4 * cores):
         raise UserError(
@@ -40,7 +40,7 @@ def check_threads(count: int | None) -> None:
 
 @contextmanager
 def cpu_threads(count: int | None) -> Iterator[None]:
-    """Compute with so many threads of torch (None: as many as there are), and with as many as before afterwards."""
+    """Within the block, let torch use this many threads (None: do not change the number)."""
     check_threads(count)
     before = torch.get_num_threads()
     if count is not None:

@@ -1,4 +1,4 @@
-"""What a field of a configuration takes, in words and as a check."""
+"""The values that a field of a configuration takes: described in words, and checked."""
 
 from collections.abc import Mapping
 from typing import Any, ClassVar, Literal, get_args, get_origin, get_type_hints
@@ -9,7 +9,7 @@ _LINE = 120  # characters of a value that an error repeats
 
 
 def in_words(kind: Any) -> str:
-    """Say what values a field takes: "a number", "one of adam, adamw" and so on."""
+    """Describe the values that a field takes: "a number", "one of adam, adamw" and so on."""
     words = {float: "a number", int: "a whole number", bool: "true or false", str: "text"}
     if kind in words:
         return words[kind]
@@ -45,7 +45,7 @@ def exact_values(kind: type, given: Mapping[str, Any], before: str = "") -> dict
     given : mapping
         Plain values by field.
     before : str
-        What stands before the name of a field in errors.
+        Prefix of the field's name in errors.
 
     Raises
     ------
@@ -66,7 +66,7 @@ def exact_values(kind: type, given: Mapping[str, Any], before: str = "") -> dict
 
 
 def short(value: Any) -> str:
-    """Write a value into a line: Python itself refuses to write whole numbers of thousands of digits."""
+    """Return a value as short text for an error; also a whole number of thousands of digits, which ``str`` refuses."""
     if isinstance(value, int) and abs(value) >= 10**30:
         return "a number of more than 30 digits"
     try:
@@ -77,14 +77,14 @@ def short(value: Any) -> str:
 
 
 def at_least(config: object, name: str, bound: int) -> None:
-    """Refuse a field that is no number, or below a bound."""
+    """Refuse a value that is no number, or is below a bound."""
     value = getattr(config, name)
     if not isinstance(value, int | float) or isinstance(value, bool) or not value >= bound:
         raise UserError(f"{name} must be {bound} or more, not {short(value)}")
 
 
 def above_zero(config: object, name: str) -> None:
-    """Refuse a field that is no finite number above zero."""
+    """Refuse a value that is not a finite number above zero."""
     value = getattr(config, name)
     if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value < float("inf"):
         raise UserError(f"{name} must be a finite number above 0, not {short(value)}")

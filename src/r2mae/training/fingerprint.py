@@ -1,4 +1,4 @@
-"""Telling whether data are still the same, without decoding them."""
+"""Fingerprints of data, to check whether they have changed, without decoding them."""
 
 import hashlib
 import os
@@ -13,9 +13,10 @@ def fingerprint(*sources: str | Path, contents: bool = False) -> str:
     Parameters
     ----------
     *sources : str or Path
-        What a run reads; a source that is no path counts by its name.
+        What a run reads: paths, or names of sets. A source that is no existing path is hashed by its name.
     contents : bool
-        Read the files of folders, too: for folders of few files, which may change at equal size.
+        Hash the content of files in folders, too. This is for folders of few files, where a file may change without
+        changing its size.
     """
     digest = hashlib.blake2b(digest_size=16)
     for source in sources:

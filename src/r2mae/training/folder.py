@@ -62,21 +62,21 @@ class RunFolder:
 
     @property
     def trained(self) -> bool:
-        """Whether training has ended; the description is written last, so it vouches for the weights."""
+        """Whether training has ended. ``model.json`` is written last, so where it exists the weights are complete."""
         return self.model_file.is_file() and self.weights.is_file()
 
     @property
     def results(self) -> dict[str, Any] | None:
-        """What the run scored, or None before evaluation; a damaged file is measured anew."""
+        """The contents of ``results.json``; None if it is missing or damaged, so that the run is measured anew."""
         return read_results(self.results_file)
 
     @property
     def description(self) -> Description:
-        """What the weights are of; a :class:`UserError` where that is damaged."""
+        """The description of the model in ``model.json``; raises a :class:`UserError` if it is damaged."""
         return read_description(self.model_file)
 
     def results_for(self, config: RunConfig) -> dict[str, Any] | None:
-        """Return what the run scored, unless it was measured in another way than `config` says."""
+        """Return the results, or None if they were measured in another way than `config` says."""
         results = self.results
         if results is None:
             return None
@@ -91,14 +91,14 @@ class RunFolder:
         return read_yaml(self.config_file)
 
     def claim(self, config: RunConfig, fingerprint: str, defaults: RatioDefaults | None = None) -> None:
-        """Write configuration and data's fingerprint into a new folder, or compare them with those that are there.
+        """Write the configuration and the data's fingerprint into a new folder, or compare them with those in it.
 
-        With the wing's `defaults`, numbers that the configuration leaves open are written as they are used.
+        With `defaults`, numbers that the configuration leaves open are written with the values that are used.
 
         Raises
         ------
         UserError
-            If the folder belongs to another configuration or other data, or holds something else than a run.
+            If the folder belongs to another configuration or other data, or holds files that are not of a run.
         """
         self.check(config, defaults)
         if self.config_file.exists():
@@ -113,12 +113,12 @@ class RunFolder:
             yaml.safe_dump(used.to_dict(), file, sort_keys=False)
 
     def check(self, config: RunConfig, defaults: RatioDefaults | None = None) -> None:
-        """Refuse a folder of another configuration, or with something else than a run in it; data are not looked at.
+        """Refuse a folder of another configuration, or with files that are not of a run. Data are not checked.
 
         Raises
         ------
         UserError
-            With the first difference, or the first other file.
+            It names the first difference, or the first file that is not of a run.
         """
         if self.config_file.exists():
             there = type(config).from_dict(self._own(config), source=str(self.config_file))
@@ -146,7 +146,7 @@ class RunFolder:
             raise UserError(f"{self.path} holds other files ({foreign[0]}) and no run: choose another --out")
 
     def note_measured(self, config: RunConfig) -> None:
-        """Write into config.yaml how the run was measured, since it is used in the same way."""
+        """Write into config.yaml how the run was measured, so that the model is used in the same way."""
         there = self.read_config()
         if {name: there.get(name) for name in config.measured_with} == config.measured_as():
             return
@@ -154,7 +154,7 @@ class RunFolder:
             yaml.safe_dump({**there, **config.measured_as()}, file, sort_keys=False)
 
     def check_data(self, data: str, fingerprint: str) -> None:
-        """Refuse data that are no longer those that the run was trained on.
+        """Refuse data that have changed since the run was trained on them.
 
         Raises
         ------
@@ -166,7 +166,7 @@ class RunFolder:
             raise UserError(f"{data} has changed since {self.path} was trained on it: restore it to measure the run")
 
     def sweep(self) -> None:
-        """Delete what a killed process left half-written; only the holder of the lock may."""
+        """Delete half-written files of a killed process. Only the holder of the lock may call this."""
         for left in self.path.rglob(f".*{UNFINISHED}"):
             left.unlink(missing_ok=True)
 
@@ -178,12 +178,12 @@ class RunFolder:
 
 
 class FolderLock:
-    """Keeps a folder to one process; the system drops the lock when the process ends, however it ends.
+    """Locks a folder for one process. The system releases the lock when the process ends, in whatever way.
 
     Parameters
     ----------
     folder : Path
-        What to lock.
+        The folder to lock.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -215,18 +215,18 @@ class FolderLock:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Give the lock back."""
+        """Release the lock."""
         os.close(self._handle)
 
 
 def _takes(config: RunConfig, name: str) -> bool:
-    """Return whether an option may be given beside the configuration's scheme."""
+    """Return whether a field is no option of schemes, or one that the configuration's scheme takes."""
     return name not in SCHEME_OPTIONS or name in scheme_takes(config.scheme)
 
 
 def environment() -> dict[str, Any]:
     """Describe the machine and the libraries of a run."""
-    import torch  # a mistyped folder is told before it is loaded
+    import torch  # late, so that a mistyped folder is reported before torch is loaded
 
     versions = {}
     for name in _LIBRARIES:

@@ -23,10 +23,10 @@ class Stopped(BaseException):
 
 
 class StopRequest:
-    """Listens for signals while a run trains.
+    """Handles Ctrl-C and SIGTERM while a run trains.
 
-    Signals that the caller ignores (a worker of a comparison leaves Ctrl-C to its parent) stay ignored, and outside the
-    main thread, where Python hands out no signals, nothing is listened to.
+    Signals that the caller ignores stay ignored: a worker of a comparison leaves Ctrl-C to its parent. Outside the main
+    thread, where Python delivers no signals, this does nothing.
     """
 
     def __init__(self) -> None:
@@ -34,7 +34,7 @@ class StopRequest:
         self._before: dict[int, Any] = {}
 
     def __enter__(self) -> "StopRequest":
-        """Begin to listen."""
+        """Begin to handle signals."""
         self._process = os.getpid()
         if threading.current_thread() is threading.main_thread():
             self._before = {n: signal.getsignal(n) for n in _SIGNALS if signal.getsignal(n) != signal.SIG_IGN}
@@ -42,12 +42,12 @@ class StopRequest:
         return self
 
     def listen(self) -> None:
-        """Take the signals (back: Lightning puts a handler of its own before ours, which stops without saving)."""
+        """Install the handlers, again if need be: Lightning replaces them by its own, which stop without saving."""
         for number in self._before:
             signal.signal(number, self._hear)
 
     def __exit__(self, *details: object) -> None:
-        """Give the signals back to whom they belonged."""
+        """Restore the handlers of before."""
         for number, handler in self._before.items():
             signal.signal(number, handler)
 

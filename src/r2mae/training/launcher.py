@@ -1,7 +1,7 @@
-"""The processes that rank 0 starts for a run: when one of them ends, all do, and one line says which.
+"""The processes that rank 0 starts for a run: when one of them ends, all end, and one line says which.
 
-Lightning starts them, and ends everything without a word when one is lost; a collective that waits for it would raise a
-traceback on each of the others, or wait for half an hour.
+Lightning starts them. Without this module, Lightning ends everything without a message when a process is lost; or a
+collective that waits for the lost one raises a traceback in each of the others, or waits for half an hour.
 """
 
 import os
@@ -29,14 +29,14 @@ class WatchedLauncher(_SubprocessScriptLauncher):
     Attributes
     ----------
     ended : str or None
-        What became of the first process that was lost.
+        How the first lost process ended, in words.
     """
 
     ended: str | None = None
     _over = threading.Event()
 
     def launch(self, function: Callable[..., Any], *args: Any, trainer: Any = None, **kwargs: Any) -> Any:
-        """Start them unless torchrun or SLURM did, then train."""
+        """Start the processes, unless torchrun or SLURM has done so, then train."""
         self._over, self._known = threading.Event(), threading.Event()
         self.cluster_environment.validate_settings(num_devices=self.num_processes, num_nodes=self.num_nodes)
         if not self.cluster_environment.creates_processes_externally:
@@ -47,7 +47,7 @@ class WatchedLauncher(_SubprocessScriptLauncher):
         return function(*args, **kwargs)
 
     def over(self) -> None:
-        """Stop watching: the run has ended, well or badly."""
+        """Stop watching: the run has ended, with or without an error."""
         self._over.set()
 
     def end_others(self) -> None:
@@ -57,7 +57,7 @@ class WatchedLauncher(_SubprocessScriptLauncher):
                 process.kill()
 
     def lost(self) -> str | None:
-        """Say which process was lost; a connection breaks some moments before its process is seen to have ended."""
+        """Return how a process was lost; wait for it, since its connection breaks moments before its end is seen."""
         if self.procs:
             self._known.wait(_GRACE)
         return self.ended
@@ -84,12 +84,12 @@ class WatchedStrategy(DDPStrategy):
 
     @property
     def watched(self) -> WatchedLauncher | None:
-        """Who starts and watches the others; None before the trainer is made."""
+        """The launcher; None before the trainer is made."""
         return self._launcher if isinstance(self._launcher, WatchedLauncher) else None
 
 
 def loss_of_a_process(error: BaseException, launcher: WatchedLauncher | None) -> UserError | None:
-    """Return what to say where an error only means that another process of the run has ended, else None."""
+    """Return a message if an error is only the consequence of the end of another process of the run, else None."""
     if not isinstance(error, RuntimeError) or not any(word in str(error).lower() for word in _LOST):
         return None
     ended = None if launcher is None else launcher.lost()

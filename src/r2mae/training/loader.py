@@ -1,4 +1,4 @@
-"""Batches on their way to the model: made by the wing, in this process or in workers, each with its key."""
+"""The data loader: it asks the wing for batches, each with its key, in this process or in workers."""
 
 import signal
 from typing import Any
@@ -12,15 +12,15 @@ from r2mae.training.task import Batches, MovableBatches
 
 
 class KeyedBatches(Dataset[Any]):
-    """Lets a loader fetch whole batches by index, instead of collating samples, and hands each its key.
+    """A data set for torch's loader that returns whole batches by index, each made with its key.
 
     Parameters
     ----------
     data : Batches
         The wing's.
     key : Key
-        From which the keys of the steps are folded. A share of a batch gets that of its step, with rows counted in the
-        global batch: no process and no worker shows in it.
+        The keys of the steps are folded from it. The part of a batch that one process makes gets the key of its step,
+        with rows counted in the global batch, so that it does not depend on processes or workers.
     """
 
     def __init__(self, data: Batches, key: Key) -> None:
@@ -31,7 +31,7 @@ class KeyedBatches(Dataset[Any]):
         return len(self.data)
 
     def __getitems__(self, share: Share) -> Any:
-        """Return the batch of a share; the name is torch's."""
+        """Return the batch of a share; torch prescribes the name."""
         return self.data.batch(share.indices, self.key.fold(share.step).rows(share.row))
 
 
@@ -43,11 +43,11 @@ def make_loader(
     Parameters
     ----------
     data : Batches
-        The training samples; where no worker makes their batches, they move to the device if they can.
+        The training samples. Without workers they are moved to the device, if they can be.
     order : BatchOrder
-        Which of them, step by step.
+        The samples of each step.
     key : Key
-        Of what is drawn while batches are made, see :class:`KeyedBatches`.
+        For random numbers that are drawn while batches are made; see :class:`KeyedBatches`.
     workers : int
         Processes that make batches; 0 makes them in this one.
     device : torch.device, optional
@@ -67,7 +67,7 @@ def make_loader(
 
 
 def _leave_signals(worker: int) -> None:
-    """Leave signals to the process that trains: one that is sent to the whole group must not end its loaders."""
+    """Ignore signals in a worker: one that is sent to the whole process group must not end the workers."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
 

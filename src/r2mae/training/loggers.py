@@ -40,7 +40,7 @@ def make_logger(config: RunConfig, folder: RunFolder) -> "Logger | bool":
     Raises
     ------
     UserError
-        If its library is not installed, or not the one that Lightning wants.
+        If its library is not installed, or Lightning cannot use the installed one.
     """
     from lightning.pytorch.loggers import MLFlowLogger, TensorBoardLogger, WandbLogger
 

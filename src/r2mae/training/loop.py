@@ -1,4 +1,4 @@
-"""``fit``: from a configuration to a trained model in a run folder, resuming by itself where a run was cut off.
+"""``fit``: train a model into a run folder, or resume a run that was interrupted.
 
 What one optimiser step does is in ``step.py``, what happens between steps in ``checkpoint_keeper.py``.
 """
@@ -39,16 +39,16 @@ from r2mae.training.trainer import KNOWN_WARNINGS, ending_together, make_trainer
 
 @dataclass(frozen=True)
 class Fitted:
-    """What became of a run.
+    """The outcome of :func:`fit`.
 
     Parameters
     ----------
     folder : RunFolder
-        Where it lies.
+        The run folder.
     steps : int
         Optimiser steps of the finished run (fewer than planned after early stopping).
     resumed_from : int
-        Step at which this call went on; 0 for a new run.
+        Step from which this call resumed the run; 0 for a new run.
     worked : bool
         False if the run was already finished, so that nothing was done.
     seconds : float
@@ -65,10 +65,11 @@ class Fitted:
 def fit(
     config: RunConfig, wing: Trainable, out: str | Path, *, data: Data | None = None, reporter: Reporter | None = None
 ) -> Fitted:
-    """Pretrain a model, or go on where an earlier call was cut off.
+    """Pretrain a model, or resume a run where an earlier call was interrupted.
 
-    A run is one Lightning epoch over a loader whose batches are a pure function of seed and step; a resumed run ends
-    with the same weights and metrics, byte for byte, as an undisturbed one on the same machine and thread count.
+    Every batch is a pure function of seed and step. So a resumed run ends with the same weights and metrics, byte for
+    byte, as an uninterrupted one on the same machine with the same number of threads. For Lightning, the whole run is
+    one epoch.
 
     Parameters
     ----------
@@ -79,9 +80,9 @@ def fit(
     out : path
         The run folder.
     data : Data, optional
-        The wing's data, where they are loaded already.
+        The wing's data, if they are loaded already.
     reporter : Reporter, optional
-        Who is told of progress.
+        Is called with the progress of the run.
 
     Raises
     ------
@@ -93,7 +94,7 @@ def fit(
 
 
 def fit_run(run: Run, out: str | Path, *, data: Data | None = None, reporter: Reporter | None = None) -> Fitted:
-    """Do as :func:`fit` for a run that is resolved already."""
+    """Do what :func:`fit` does, for a :class:`Run` that exists already."""
     config, wing, folder = run.config, run.wing, RunFolder(out)
     if data is not None:
         check_fits_memory(config, wing, data)  # before anything is written
@@ -126,7 +127,7 @@ def fit_run(run: Run, out: str | Path, *, data: Data | None = None, reporter: Re
 
 
 def _build(run: Run, data: Data) -> Pretraining:
-    """Make the model, with fresh weights, and what trains it."""
+    """Make the model, with fresh weights, and the module that trains it."""
     total = run.config.total_steps(len(data.train))
     task, model = run.wing.build(data.architecture)
     module = Pretraining(task, model, run.scheme.bind(total), run.config, total)
@@ -143,7 +144,7 @@ def _train(
     checkpoint: dict[str, Any] | None,
     reporter: Reporter | None,
 ) -> CheckpointKeeper:
-    """Take the steps that the checkpoint lacks, all if there is none."""
+    """Train from the checkpoint to the last step, or from the beginning if there is no checkpoint."""
     config, total = run.config, module.total_steps
     first, seconds, early = 0, 0.0, EarlyStopping(config.patience)
     if checkpoint is not None:
@@ -187,7 +188,7 @@ def _train(
 
 
 def _take_steps(run: Run, module: Pretraining, data: Data, keeper: CheckpointKeeper, *, resumed: bool) -> None:
-    """Let Lightning drive the steps over batches that begin where the run goes on."""
+    """Let Lightning run the remaining steps, with the batches that belong to them."""
     config = run.config
     order = BatchOrder(
         len(data.train),
@@ -221,7 +222,7 @@ def _other_model(folder: RunFolder) -> UserError:
 
 @contextmanager
 def _keyed_torch(key: Key) -> Iterator[None]:
-    """Key weight initialisation, and leave the caller's generator as it was."""
+    """Seed torch's generator from the run's key within the block, and restore the caller's state afterwards."""
     state = torch.get_rng_state()
     torch.manual_seed(key.fold("init").seed())
     try:

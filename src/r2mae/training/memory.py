@@ -1,4 +1,4 @@
-"""Memory of this process: what it frees stays with it while it trains on a CPU; and what it may still take."""
+"""Memory of this process: keep freed memory while training on a CPU; and how much memory is available."""
 
 import ctypes
 import sys
@@ -12,11 +12,10 @@ _USUAL = {_TRIM_THRESHOLD: 128 * 1024, _MMAP_THRESHOLD: 32 * 1024 * 1024}
 
 
 def keep_freed_memory() -> None:
-    """Let glibc reuse large blocks instead of returning them to the kernel, from now on; elsewhere do nothing.
+    """From now on, let glibc reuse large blocks instead of returning them to the kernel. Without glibc, do nothing.
 
-    Blocks above 32 MB are usually mapped anew whenever they are asked for, and the kernel fills them with zeros page by
-    page. The gradients of wide layers are such blocks, of every step: at 5,000 genes this took a sixth of the step's
-    time.
+    Usually, every block above 32 MB is mapped anew, and the kernel fills it with zeros page by page. The gradients of
+    wide layers are such blocks in every step: at 5,000 genes this took a sixth of the step's time.
     """
     if libc := _libc():
         for option, value in _KEEP.items():
@@ -33,7 +32,7 @@ def release_freed_memory() -> None:
 
 @contextmanager
 def freed_memory_kept() -> Iterator[None]:
-    """Keep freed memory meanwhile."""
+    """Keep freed memory within the block."""
     keep_freed_memory()
     try:
         yield

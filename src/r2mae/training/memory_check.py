@@ -1,7 +1,8 @@
-"""Whether model and batch of a run fit into memory, checked before anything of that size is made.
+"""Check that the model and the batches of a run fit into memory, before anything large is allocated.
 
-Without it a width with a zero too many ends in a kernel that kills the process, and a batch of a hundred million in
-hours without a step. The bounds are what a run takes *at least*: what passes may still be too large.
+Without this check, a width with a zero too many makes the kernel kill the process, and with a batch of a hundred
+million samples no step is finished for hours. The bounds are what a run needs *at least*; a run that passes the check
+may still be too large.
 """
 
 from collections.abc import Mapping
@@ -19,13 +20,13 @@ from r2mae.training.validation import EVALUATION_KEY
 
 _COPIES = 4  # of each weight while it is trained: itself, its gradient, and two moments of Adam
 _PASSES = 100  # over all data in one optimiser step; more is a mistake
-_FEW = 1 << 16  # samples of a step that are borne however small the data are
+_FEW = 1 << 16  # samples of a step that are allowed however small the data are
 _ORDER = 16  # bytes for the place of a sample in the order of the data, and a copy
 _BATCH_COPIES = 3  # of a sample's numbers: as read, as targets, and as hidden or predicted
 
 
 def model_bytes(wing: Trainable, architecture: Mapping[str, Any]) -> int:
-    """Return the bytes of a model's parameters and buffers, without making them; 0 where they cannot be known so.
+    """Return the bytes of a model's parameters and buffers, without allocating them; 0 if this is impossible.
 
     Raises
     ------
@@ -48,7 +49,7 @@ def check_fits_memory(config: RunConfig, wing: Trainable, data: Data) -> None:
     Raises
     ------
     UserError
-        With what it takes at least, and the options that make it smaller.
+        It says how much memory the run needs at least, and which options reduce it.
     """
     config.total_steps(len(data.train))
     _check_batch(config, data)
@@ -97,7 +98,7 @@ def _sample_bytes(data: Data) -> int:
 
 
 def _free(config: RunConfig) -> int | None:
-    """Return the free memory of the device, None where it cannot be known."""
+    """Return the free memory of the device, None if it is unknown."""
     device = torch_device(config.device)
     if device.type == "cuda":
         return int(torch.cuda.mem_get_info(device)[0])
@@ -105,7 +106,7 @@ def _free(config: RunConfig) -> int | None:
 
 
 def _here(config: RunConfig) -> int:
-    """Return how many processes of the run share that memory."""
+    """Return how many processes of the run share the memory of the device (on a CPU all of them)."""
     return config.devices if torch_device(config.device).type == "cpu" else 1
 
 

@@ -1,4 +1,4 @@
-"""The metrics file: one row a step, written in blocks, and cut back to the checkpoint when a run is resumed."""
+"""The metrics file, ``metrics.csv``: one row for each step. A resumed run removes the rows after its checkpoint."""
 
 import os
 from collections.abc import Sequence
@@ -18,21 +18,23 @@ COLUMNS = ("step", "ratio", "loss", "lr", "validation_loss")
 
 
 class MetricsFile:
-    """``metrics.csv`` of a run. It holds nothing that depends on the clock, so that equal runs have equal files.
+    """Writes ``metrics.csv`` of a run. It contains no times, so that equal runs have equal files.
+
+    Opening the file removes the rows after step `keep`; :meth:`write` adds rows.
 
     Parameters
     ----------
     path : Path
         The file.
     keep : int
-        Last step of the rows that stay: the checkpoint's step, 0 for a new run.
+        Rows up to this step are kept: the step of the checkpoint, or 0 for a new run.
     rank : int
-        Of this process; only rank 0 writes.
+        Rank of this process. Only rank 0 writes; in other processes all methods do nothing.
 
     Raises
     ------
     UserError
-        If a step up to `keep` is missing.
+        If the file lacks a step up to `keep`.
     """
 
     def __init__(self, path: Path, keep: int = 0, *, rank: int = 0) -> None:
@@ -49,14 +51,14 @@ class MetricsFile:
         self._file = path.open("a", encoding="utf-8", newline="")
 
     def write(self, rows: Sequence[Sequence[float | None]]) -> None:
-        """Append rows in the order of :data:`COLUMNS`; None is an empty cell."""
+        """Append rows, each with its values in the order of :data:`COLUMNS`; None is written as an empty cell."""
         if self._silent:
             return
         self._file.writelines(",".join("" if x is None else _number(x) for x in row) + "\n" for row in rows)
         self._file.flush()
 
     def sync(self) -> None:
-        """Bring all rows to the disk; a checkpoint must not know of steps that the file does not."""
+        """Force all rows to the disk. Call it before saving a checkpoint: every step before it must be in the file."""
         if not self._silent:
             os.fsync(self._file.fileno())
 
@@ -73,7 +75,7 @@ class MetricsFile:
 
 
 def complete_rows(path: Path) -> list[str]:
-    """Return the complete rows; a crash may have cut the last one short."""
+    """Return the rows that are complete; a crash may have left the last one incomplete."""
     if not path.exists():
         return []
     text = path.read_text(encoding="utf-8", errors="replace")
@@ -82,13 +84,13 @@ def complete_rows(path: Path) -> list[str]:
 
 
 def step_of(row: str) -> int | None:
-    """Return the step that a row begins with, None where it begins with anything else."""
+    """Return the step in the first column of a row, None if there is no valid step."""
     first = row.split(",", 1)[0]
     return int(first) if first.isascii() and first.isdecimal() and len(first) <= _DIGITS else None
 
 
 def read_metrics(path: Path) -> "pd.DataFrame":
-    """Read ``metrics.csv``: the columns :data:`COLUMNS` as numbers, a row a step.
+    """Read ``metrics.csv``: the columns :data:`COLUMNS` as numbers, one row for each step.
 
     Raises
     ------

@@ -1,8 +1,8 @@
-"""Models by name: the part of a wing's configuration that chooses one and sets it up. No torch.
+"""Models by name: the part of a wing's configuration that chooses a model and holds its settings. No torch.
 
-A wing has a registry, the name of each model with its module. Such a module has a dataclass ``Settings``, whose fields
-become the options ``--model.NAME``, and a function ``build`` that makes task and model. The settings of the wing's
-usual model are fields of the configuration itself, and so options without the prefix.
+A wing has a registry: the module of each model, by the model's name. The module has a dataclass ``Settings``, whose
+fields become the options ``--model.NAME``, and a function ``build`` that makes task and model. The settings of the
+wing's usual model are fields of the configuration itself, so their options need no prefix.
 """
 
 import dataclasses
@@ -32,8 +32,8 @@ class ModelConfig(RunConfig):
     model : str
         Name of the model.
     model_settings : dataclass or mapping, optional
-        Settings of the model, as its module's ``Settings`` or by their names; by default the model's own. Those of the
-        usual model become fields of the configuration, and None is left here.
+        Settings of the model, as its module's ``Settings`` or as values by name; by default the model's defaults. For
+        the usual model they are moved into the fields of the configuration, and this becomes None.
     """
 
     models: ClassVar[Mapping[str, str]] = MappingProxyType({})
@@ -54,7 +54,7 @@ class ModelConfig(RunConfig):
         super().__post_init__()
 
     def _take_usual(self) -> None:
-        """Put settings of the usual model into the fields."""
+        """Move settings of the usual model into fields of the configuration."""
         for name, value in _plain(self.model_settings, self.usual_settings, self.model).items():
             field = getattr(self, name)
             if field not in (value, self.__dataclass_fields__[name].default):
@@ -63,7 +63,7 @@ class ModelConfig(RunConfig):
         object.__setattr__(self, "model_settings", None)
 
     def _take_own(self, kind: type) -> None:
-        """Make the settings of another model, to which the fields of the usual one are nothing."""
+        """Make the settings of another model; fields of the usual model must not be set then."""
         object.__setattr__(self, "model_settings", kind(**_plain(self.model_settings, kind, self.model)))
         for name in _names(self.usual_settings):
             if getattr(self, name) != self.__dataclass_fields__[name].default:
@@ -74,7 +74,7 @@ class ModelConfig(RunConfig):
 
     @property
     def settings(self) -> Any:
-        """The settings of the model; where it is the usual one, the configuration itself, which has their fields."""
+        """The settings of the model. For the usual model this is the configuration, which has the same fields."""
         return self if self.model_settings is None else self.model_settings
 
     def architecture(self) -> dict[str, Any]:
@@ -116,7 +116,7 @@ class ModelConfig(RunConfig):
 
 
 def usual_model(kind: type[ModelConfig]) -> str:
-    """Return the model that a run has unless another is named."""
+    """Return the name of the default model."""
     return str(kind.__dataclass_fields__["model"].default)
 
 
@@ -142,7 +142,7 @@ def build_model(models: Mapping[str, str], architecture: Mapping[str, Any]) -> A
     Raises
     ------
     ValueError
-        If it is none of these.
+        If no model has that name.
     """
     name = architecture["model"]
     if name not in models:
@@ -153,7 +153,7 @@ def build_model(models: Mapping[str, str], architecture: Mapping[str, Any]) -> A
 def with_values(config: _Config, values: Mapping[str, Any]) -> _Config:
     """Return a configuration with other plain values in some fields, `model.NAME` among them.
 
-    Where they name another model, settings of the former one are left behind.
+    If they name another model, the settings of the former model are dropped.
     """
     if not isinstance(config, ModelConfig) or not any(key == "model" or key.startswith(PREFIX) for key in values):
         return dataclasses.replace(config, **values)

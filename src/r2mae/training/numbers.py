@@ -1,4 +1,4 @@
-"""A wing's numbers for the schemes of a run."""
+"""The default numbers that a wing gives to masking schemes, such as the ratio and the range."""
 
 from typing import Any, Protocol, runtime_checkable
 
@@ -8,7 +8,7 @@ from r2mae.training.config import RunConfig
 
 @runtime_checkable
 class HasRatios(Protocol):
-    """A wing, as far as its numbers for the schemes go."""
+    """The part of a wing with its numbers for the schemes."""
 
     @property
     def ratios(self) -> RatioDefaults:
@@ -17,7 +17,7 @@ class HasRatios(Protocol):
 
 @runtime_checkable
 class HasTimings(Protocol):
-    """A wing whose numbers depend on the configuration, such as on whose schedules a run follows."""
+    """A wing whose numbers depend on the configuration, such as on the run of the paper whose schedules it follows."""
 
     def ratios_of(self, config: Any) -> RatioDefaults:
         """Return the numbers for such a run."""

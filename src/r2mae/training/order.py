@@ -1,4 +1,4 @@
-"""The order of the data: a pure function of (seed, optimiser step)."""
+"""The order in which samples are used: a pure function of seed and optimiser step."""
 
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -11,16 +11,16 @@ from r2mae.masking.keys import Key, permutation
 
 
 class Share(NamedTuple):
-    """What one process takes of one micro-batch: it says by itself which random numbers belong to it.
+    """The samples that one process takes of one micro-batch, with step and row, which select its random numbers.
 
     Parameters
     ----------
     indices : int64 array
-        Its samples.
+        The samples.
     step : int
         The optimiser step, from 0.
     row : int
-        Row of the first sample in the global batch, that of the whole step over all micro-batches and processes.
+        Row of the first sample in the global batch (all samples of the step, over micro-batches and processes).
     """
 
     indices: Int64[np.ndarray, " micro"]
@@ -29,7 +29,7 @@ class Share(NamedTuple):
 
 
 class BatchOrder(Sampler[Any]):
-    """The share of every micro-batch of a run, beginning wherever the run goes on.
+    """Yields this process's share of every micro-batch of a run, from the step where the run starts or resumes.
 
     The samples form one endless sequence: a keyed permutation of the data set for epoch 0, then one for epoch 1, and so
     on. Optimiser step t takes the samples ``t * batch_size`` to ``(t + 1) * batch_size`` of it: all batches are
@@ -48,9 +48,9 @@ class BatchOrder(Sampler[Any]):
     accumulate : int
         Micro-batches of an optimiser step.
     first_step : int
-        Where to begin; the length stays that of the whole run, as the trainer counts from its start.
+        Step to begin with. The length stays that of the whole run, since the trainer counts from step 0.
     rank, ranks : int
-        Which part of every micro-batch this process takes, and of how many.
+        This process takes part `rank` of every micro-batch, which is divided into `ranks` parts.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""How a run shows itself while it works."""
+"""Show the progress of a run."""
 
 import math
 import time
@@ -26,7 +26,7 @@ PAUSE = 10.0  # seconds between lines where there is no terminal for a bar
 
 @dataclass(frozen=True)
 class Pace:
-    """Where a run stands.
+    """The progress of a run.
 
     Parameters
     ----------
@@ -35,7 +35,7 @@ class Pace:
     loss, ratio : float
         Of the last step.
     samples_per_second : float
-        Since the last report.
+        Speed since the last report.
     """
 
     step: int
@@ -47,16 +47,16 @@ class Pace:
 
 @runtime_checkable
 class Reporter(Protocol):
-    """Whoever listens to a run."""
+    """What a run reports its progress to."""
 
     def start(self, step: int, total: int) -> None:
-        """Take note that a run begins, or goes on, at `step`."""
+        """Called when a run starts or resumes at `step`."""
 
     def update(self, pace: Pace) -> None:
-        """Take note of progress."""
+        """Called with the progress."""
 
     def stop(self) -> None:
-        """Take note of the end."""
+        """Called at the end."""
 
 
 class Silent:
@@ -87,21 +87,21 @@ def _left(seconds: float) -> str:
 
 
 def time_columns(counted: bool = True) -> list[ProgressColumn]:
-    """Return what must stay readable on a narrow terminal: name, bar, count, time passed and time to finish."""
+    """Return the columns of a bar that fits a narrow terminal: name, bar, count, time passed and time left."""
     count = MofNCompleteColumn() if counted else TaskProgressColumn()
     whole = Column(no_wrap=True)
     return [TextColumn("{task.description}", table_column=whole), BarColumn(12), count, TimeElapsedColumn(), _Left()]
 
 
 class Lines:
-    """Tells when a line is due where there is no terminal for a bar: every ten seconds.
+    """Says when to print a line, every ten seconds, where there is no terminal for a bar.
 
     Parameters
     ----------
     clock : callable
         Tells seconds.
     at_once : bool
-        Whether the first is due at once; else after ten seconds, so that what is done by then stays silent.
+        Whether the first line is printed at once; else after ten seconds, so that short work prints nothing.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic, *, at_once: bool = False) -> None:
@@ -109,7 +109,7 @@ class Lines:
         self._told = -math.inf if at_once else clock()
 
     def due(self) -> bool:
-        """Return whether to write one now, and then count from now."""
+        """Return whether to print a line now; if so, the next is due ten seconds later."""
         now = self.clock()
         if now - self._told <= PAUSE:
             return False
@@ -118,7 +118,7 @@ class Lines:
 
 
 class ProgressBar:
-    """One bar with loss, ratio, throughput and a time to finish; in a file or pipe, a line of these every ten seconds.
+    """Shows a bar with loss, ratio, speed and time left; in a file or pipe, a line with these every ten seconds.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Lightning without its announcements: this package has its own."""
+"""Silence messages of Lightning, since this package prints its own."""
 
 import logging
 import warnings

@@ -1,4 +1,4 @@
-"""Which of several processes this is, also before any process group exists; and that none outlives the first."""
+"""The rank of this process, known before any process group exists; and ending processes whose parent has ended."""
 
 import os
 import sys
@@ -16,8 +16,8 @@ _PATIENCE = 5.0  # seconds that rank 0 has to end the others, when all meet the 
 def process_rank(devices: int) -> int:
     """Return this process's rank among those that train one model together.
 
-    torchrun's variables say it, SLURM's, or those that Lightning sets for the processes it starts. A run on one
-    device is rank 0 also where SLURM started it beside others: they are runs of their own.
+    It is read from the environment variables of torchrun, of SLURM, or of Lightning, for processes that it starts. A
+    run on one device is always rank 0, even if SLURM started several such processes: each of them is a run of its own.
 
     Parameters
     ----------
@@ -42,9 +42,9 @@ def process_rank(devices: int) -> int:
 
 
 class Following:
-    """Ends this process soon after the one that started it: rank 0, or torchrun.
+    """Ends this process soon after its parent has ended: rank 0, or torchrun.
 
-    A rank that waits for another in a collective, or at the rendezvous, would wait for half an hour.
+    Otherwise a rank that waits for another one, in a collective or at the rendezvous, would wait for half an hour.
     """
 
     def __init__(self) -> None:
@@ -52,7 +52,7 @@ class Following:
         self._over = False
 
     def start(self) -> None:
-        """Begin to look, in a process of several that another one started; elsewhere, and a second time, do nothing."""
+        """Begin to watch the parent. It does nothing in a process that is not one of several, or if called again."""
         self._over = False
         if self.leader is not None:
             return
@@ -65,11 +65,11 @@ class Following:
             threading.Thread(target=self._look, daemon=True, name="r2mae leader").start()
 
     def stop(self) -> None:
-        """Stop looking: the run has ended, and rank 0 may, too."""
+        """Stop watching: the run has ended, and rank 0 may end, too."""
         self._over = True
 
     def await_end(self) -> None:
-        """Wait a moment for rank 0 to end this process: it tells of errors that all of them meet."""
+        """Wait a moment for rank 0 to end this process: an error that all ranks have is reported by rank 0 alone."""
         if self.leader is not None and LEADER in os.environ:
             time.sleep(_PATIENCE)
 

@@ -1,9 +1,8 @@
-"""Batch statistics for the inputs that a model is used on.
+"""Re-estimate batch statistics for the inputs that a model is used on.
 
-Batch normalisation remembers means and variances of training, where entries are hidden; a model that then sees whole
-inputs, or another mask ratio, is given the wrong ones. Re-estimated statistics are those of training samples, whole or
-masked at the ratio in question. Weights are left alone. The paper does not mention any of this, and what it reports is
-taken to be with the statistics of training.
+Batch normalisation keeps means and variances from training, where entries are hidden. They are wrong for whole inputs,
+and for another mask ratio. Here they are estimated again on training samples, whole or masked at the ratio in question.
+Weights do not change. The paper does not mention this; its results are taken to use the statistics of training.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -29,10 +28,10 @@ Statistics = Mapping[str, Tensor]
 
 @runtime_checkable
 class Reconstructs(Protocol):
-    """A task that can run its whole model on inputs of which nothing is hidden."""
+    """A task that can run its whole model on whole inputs."""
 
     def reconstruct(self, model: nn.Module, batch: Any) -> Tensor:
-        """Return the output for a batch as it is."""
+        """Return the output for a batch with nothing hidden."""
 
 
 def batch_norms(model: nn.Module) -> dict[str, _BatchNorm]:
@@ -59,7 +58,7 @@ def set_statistics(model: nn.Module, statistics: Statistics) -> None:
     Raises
     ------
     KeyError, RuntimeError
-        If they belong to another model.
+        If the statistics belong to another model.
     """
     for name, layer in batch_norms(model).items():
         for buffer in ("running_mean", "running_var"):
@@ -121,7 +120,7 @@ def estimate_statistics(
 
 @contextmanager
 def using_statistics(model: nn.Module, statistics: Statistics) -> Iterator[None]:
-    """Give a model other statistics for a block; empty ones leave it alone."""
+    """Give a model other statistics within the block; empty ones change nothing."""
     if not statistics:
         yield
         return
@@ -137,7 +136,7 @@ def using_statistics(model: nn.Module, statistics: Statistics) -> Iterator[None]
 def recalibrated(
     task: Task, model: nn.Module, data: Batches, ratio: float | None = None, *, wanted: bool = True
 ) -> Iterator[None]:
-    """Run a block with :func:`estimate_statistics`, where that is wanted."""
+    """Run a block with statistics from :func:`estimate_statistics`, if that is wanted."""
     with using_statistics(model, estimate_statistics(task, model, data, ratio) if wanted else {}):
         yield
 

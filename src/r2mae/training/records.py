@@ -1,7 +1,7 @@
-"""What the small files of a run folder must hold, and one reader for each: whatever is wrong becomes one line.
+"""Readers of the small files of a run folder, which report whatever is wrong with a file in one line.
 
-A run folder may come from anywhere: its files are bounded before they are read, nothing in them refers to other parts
-(YAML's aliases), and every value has the type that the code relies on.
+A run folder may come from a stranger. So the size of a file is checked before it is read, YAML with references
+(anchors and aliases) is refused, and every value is checked to have the type that the code relies on.
 """
 
 import hashlib
@@ -23,7 +23,7 @@ FORMAT, WITH_FILES = 1, 2  # of model.json, where it stands alone and where it n
 
 
 class _Plain(yaml.SafeLoader):
-    """YAML without references: a few lines of nested aliases would stand for more values than any memory holds."""
+    """Loads YAML without references: a few lines of nested aliases could expand to more values than fit into memory."""
 
     def compose_node(self, parent: Any, index: Any) -> Any:
         event = self.peek_event()  # type: ignore[no-untyped-call]
@@ -79,7 +79,7 @@ def remedy_for(path: Path) -> str:
 
 @dataclass(frozen=True)
 class Description:
-    """``model.json``: what the weights are of.
+    """The contents of ``model.json``: which model the weights belong to.
 
     Parameters
     ----------
@@ -91,7 +91,7 @@ class Description:
     steps : int
     seconds : float
     architecture : mapping
-        Whole, with the values that lie in files beside it.
+        Complete: with the values that are stored in files beside ``model.json``.
     """
 
     format: Any
@@ -108,7 +108,7 @@ def read_description(path: Path) -> Description:
     Raises
     ------
     UserError
-        If a field is not of its type, or a file that belongs to it is missing or another one.
+        If a field has the wrong type, or a file that it names is missing or was replaced.
     """
     values = read_json(path)
     steps, seconds = values.get("steps", 0), number(values.get("seconds", 0.0))
@@ -125,13 +125,13 @@ def read_description(path: Path) -> Description:
 
 
 def side_values(architecture: Mapping[str, Any], files: Mapping[str, str]) -> dict[str, dict[str, str]]:
-    """Return what ``model.json`` says of the architecture's values that lie beside it: file and SHA-256, by field.
+    """Return, for the architecture's values that are stored in files of their own, file name and SHA-256, by field.
 
     Parameters
     ----------
     architecture : mapping
     files : mapping of str to str
-        Texts by the name of their file; a value that is one of them need not be written again.
+        The text of each file by its name. A value that equals one of them is stored only there.
     """
     names = {text: name for name, text in files.items()}
     return {
@@ -142,7 +142,7 @@ def side_values(architecture: Mapping[str, Any], files: Mapping[str, str]) -> di
 
 
 def _read_side_values(path: Path, files: Any) -> dict[str, str]:
-    """Read what :func:`side_values` names; a file that somebody replaced would make another model of the weights."""
+    """Read the files that :func:`side_values` names; a replaced file is refused, since it would change the model."""
     if not isinstance(files, dict):
         raise UserError(f"{path} does not describe a model: {remedy_for(path)}")
     return {field: _read_side_value(path, entry) for field, entry in files.items()}
@@ -168,9 +168,9 @@ def _sha256(text: str) -> str:
 
 
 def read_results(path: Path) -> dict[str, Any] | None:
-    """Read ``results.json`` of a run folder; None where it is not there or damaged, so that the run is measured anew.
+    """Read ``results.json`` of a run folder; None if it is missing or damaged, so that the run is measured anew.
 
-    Scores are finite numbers or None, by name; so are `seconds` and the other numbers where they are there.
+    Scores, by name, and other numbers such as `seconds` are finite or None.
     """
     try:
         values = read_json(path)
@@ -209,7 +209,7 @@ def number(value: Any) -> float | None:
 
 
 def _text_of(path: Path, most: int) -> str:
-    """Read a file of bounded size; a pipe or device in its place, which may never end, is refused."""
+    """Read a file of limited size. Pipes and devices are refused, since they may never end."""
     if path.exists() and not path.is_dir() and not path.is_file():
         raise ValueError("it is no regular file")
     with path.open("rb") as file:

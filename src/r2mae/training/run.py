@@ -1,4 +1,4 @@
-"""A run as it is on this machine: what its configuration leaves to the wing and the machine, decided once."""
+"""A run on this machine: everything that the configuration leaves to the wing or the machine, decided once."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -19,18 +19,18 @@ from r2mae.training.task import Trainable
 
 @dataclass(frozen=True, eq=False)
 class Run:
-    """A configuration together with what it means here; make it with :meth:`of`.
+    """A configuration together with its scheme, device and rank on this machine; make it with :meth:`of`.
 
     Parameters
     ----------
     config : RunConfig
-        What the user asked for.
+        The user's configuration.
     wing : Trainable
-        Of its data and model.
+        The wing of its data and model.
     numbers : RatioDefaults
         The wing's numbers for the schemes of such a run.
     scheme : Scheme
-        Not yet bound to a number of steps, which only the data tell.
+        Not yet bound to a number of steps, which is only known once the data are read.
     device : torch.device
         Where it trains.
     rank : int
@@ -46,7 +46,7 @@ class Run:
 
     @classmethod
     def of(cls, config: RunConfig, wing: Trainable) -> "Run":
-        """Resolve a configuration; what can be wrong with it is found before any data are read or files written.
+        """Resolve a configuration. Its mistakes are found here, before data are read or files are written.
 
         Raises
         ------
@@ -68,5 +68,5 @@ class Run:
 
     @cached_property
     def fingerprint(self) -> str:
-        """What tells the run's data from others, taken when it is first asked for."""
+        """The fingerprint of the run's data, computed on first use."""
         return self.wing.fingerprint(self.config)

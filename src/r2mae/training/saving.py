@@ -1,4 +1,4 @@
-"""Finished models: ``model.safetensors`` with ``model.json`` beside it, readable anywhere and never unpickled."""
+"""Save and load finished models: ``model.safetensors`` with ``model.json`` beside it; nothing is unpickled."""
 
 import logging
 import os
@@ -32,10 +32,10 @@ _HEADER = 1 << 16  # bytes of slack for a model of few weights
 
 @runtime_checkable
 class HasSideFiles(Protocol):
-    """A model whose finished runs other programs open, too, by files that they expect beside the weights."""
+    """A model whose run folder has further files beside the weights, so that other programs can open it."""
 
     def side_files(self, architecture: Mapping[str, Any]) -> Mapping[str, str]:
-        """Return texts by the name of their file; a text that is a value of the architecture lies there alone."""
+        """Return the text of each file by its name; a text that is a value of the architecture is stored only there."""
 
 
 def save_model(
@@ -45,7 +45,7 @@ def save_model(
     description: Mapping[str, Any],
     statistics: Statistics | None = None,
 ) -> None:
-    """Write weights, statistics and side files, then the description (wing, steps, seconds) that vouches for them."""
+    """Write weights, statistics and side files, and last the description, whose presence says that all are complete."""
     save_weights(folder.weights, model)
     if statistics:
         with atomic_write(folder.statistics, "wb") as file:
@@ -69,7 +69,7 @@ def save_weights(path: Path, model: nn.Module) -> None:
 
 
 def save_pair(weights: Path, model: nn.Module, file: Path, description: Mapping[str, Any]) -> None:
-    """Write weights and the JSON that describes them: where the disk is full, both stay as they were."""
+    """Write weights and the JSON that describes them; if the disk is full, the files of before stay unchanged."""
     with atomic_write(weights, "wb") as handle:
         handle.write(_bytes_of(model))
         handle.flush()
@@ -87,7 +87,7 @@ def _bytes_of(model: nn.Module) -> bytes:
 def build_described(
     wing: Trainable[Any, _Task, _Model], architecture: Mapping[str, Any], file: Path, weights: Path
 ) -> tuple[_Task, _Model]:
-    """Build the model that a file describes, once it is known to be of the size of its weights.
+    """Build the model that a file describes, after checking that it has the size of its weights.
 
     Raises
     ------
@@ -153,9 +153,10 @@ def load_model(
     path, wing, device
         Of the run.
     whole : bool
-        The model is going to see whole inputs: give it the batch statistics that the run re-estimated on them.
+        Whether the model will be used on whole inputs; it then gets the batch statistics that the run re-estimated on
+        whole inputs.
     recalibrate : bool, optional
-        With `whole`, whether to do so; by default as the run's configuration says.
+        With `whole`, whether to use re-estimated statistics; by default as the run's configuration says.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""From a configuration to its scheme: the options that are given, and what the scheme makes of those left open."""
+"""Make the scheme of a configuration: the options that are given, and the values of those left open."""
 
 from contextlib import suppress
 from dataclasses import fields, replace
@@ -18,7 +18,7 @@ OPTION_DEFAULTS: dict[str, Any] = {one.name: one.default for one in fields(RunCo
 
 
 def field_of(option: str) -> str:
-    """Return the field of a configuration in which an option stands."""
+    """Return the field of a configuration that holds an option."""
     return option if option in SCHEME_OPTIONS else OWN_OPTIONS
 
 
@@ -37,19 +37,19 @@ def kind_of(name: str) -> SchemeKind:
 
 
 def given_options(config: RunConfig) -> dict[str, Any]:
-    """Return the options of schemes that are not at their defaults, by name."""
+    """Return the options of schemes that differ from the configuration's defaults, by name."""
     values = {name: getattr(config, name) for name in SCHEME_OPTIONS}
     common = {name: value for name, value in values.items() if value != OPTION_DEFAULTS[name]}
     return {**common, **config.own_options}
 
 
 def scheme_of(config: RunConfig, defaults: RatioDefaults) -> Scheme:
-    """Return the scheme that a configuration names, unbound.
+    """Return the scheme that a configuration names, not yet bound to a number of steps.
 
     Raises
     ------
     UserError
-        For an unknown scheme, impossible ratios, or options that the scheme does not listen to.
+        For an unknown scheme, impossible ratios, or options that the scheme does not take.
     """
     try:
         return make_scheme(config.scheme, defaults, **given_options(config))
@@ -81,7 +81,10 @@ def effective_options(config: RunConfig, defaults: RatioDefaults, steps: int | N
 
 
 def chosen_options(config: RunConfig, defaults: RatioDefaults) -> list[str]:
-    """Return the given options that differ from what the scheme uses without them, which finished runs hold as well."""
+    """Return the given options that differ from the values that the scheme uses without them.
+
+    Configurations of finished runs hold these values, too, as if they had been given.
+    """
     plain: dict[str, Any] = dict(OPTION_DEFAULTS)
     usual = as_used(replace(config, **plain), defaults).to_dict()
     with suppress(ValueError):  # an unknown scheme is refused where it is made
@@ -90,7 +93,7 @@ def chosen_options(config: RunConfig, defaults: RatioDefaults) -> list[str]:
 
 
 def for_scheme(config: RunConfig, name: str) -> RunConfig:
-    """Return the configuration with a scheme, and of the options only those that this scheme takes.
+    """Return the configuration with another scheme, and with only those options that this scheme takes.
 
     Raises
     ------
@@ -107,11 +110,11 @@ def for_scheme(config: RunConfig, name: str) -> RunConfig:
 
 
 def resolved(config: RunConfig, defaults: RatioDefaults) -> RunConfig:
-    """Return the configuration with the wing's numbers in place of None, as far as its scheme takes them.
+    """Return the configuration with the wing's numbers in place of None, for the options that its scheme takes.
 
-    Both mean the same scheme, so that a file with the numbers reruns the run of one without. What depends on the length
-    of the run (`decay`, `cl_warmup`, `cl_start`, `cl_end`) stays open. Options of the scheme's own are written in one
-    way, and left out where they say nothing new.
+    Both configurations mean the same run, so a file with the numbers repeats the run of a file without them. Options
+    that depend on the length of the run (`decay`, `cl_warmup`, `cl_start`, `cl_end`) stay None. Options of the scheme's
+    own are written in a standard form, and left out where they have their default.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""What one optimiser step does, from the batch to the moved weights: :class:`Pretraining`, read from top to bottom."""
+"""One optimiser step, from the batch to the updated weights: read :class:`Pretraining` from top to bottom."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ from r2mae.training.task import Corrupted, Task, rows_of
 
 
 class Pretraining(LightningModule):
-    """Hide, predict, score, and move the weights; the one LightningModule, of every task.
+    """Hides entries, predicts them, computes the loss and updates the weights: the LightningModule of every task.
 
     Lightning calls the methods of a step in the order in which they stand here:
 
@@ -31,15 +31,15 @@ class Pretraining(LightningModule):
 
     The loss of a step is Σ w·ℓ / Σ w over the hidden entries of all its micro-batches (with learned weights, which
     average to one, the denominator is the count). Where a step has several micro-batches, their sums are
-    differentiated, and the gradients rescaled once, before clipping: a mean of means would weigh hidden entries
-    unequally whenever the counts differ.
+    differentiated, and the gradients are rescaled once, before clipping. The mean of the micro-batches' means would
+    weigh hidden entries unequally, whenever their counts differ.
 
     Parameters
     ----------
     task, model
         From the wing.
     scheme : Scheme
-        Bound to the run's steps.
+        The masking scheme, bound to the run's steps.
     config : RunConfig
         The run.
     total_steps : int
@@ -60,7 +60,7 @@ class Pretraining(LightningModule):
         self.ratio = 0.0  # of the last micro-batch, its mean where every sample has its own
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
-        """Give the model its optimiser; AdamW's decay spares biases and norms, and the weight network."""
+        """Return the optimiser. AdamW's weight decay does not apply to biases, norms and the weight network."""
         config = self.config
         groups: list[dict[str, Any]] = [{"params": list(self.model.parameters())}]
         if config.optimizer == "adamw" and config.weight_decay > 0:
@@ -81,7 +81,7 @@ class Pretraining(LightningModule):
                 group["lr"] = config.lr * factor
 
     def training_step(self, batch: Any, batch_idx: int) -> Tensor:
-        """Return what is differentiated for one micro-batch."""
+        """Return the value that is differentiated for one micro-batch."""
         step, part = self.trainer.global_step, batch_idx % self.config.accumulate
         rows = rows_of(batch)
         first = (part * self.trainer.world_size + self.global_rank) * rows  # its row in the global batch
@@ -106,7 +106,7 @@ class Pretraining(LightningModule):
         return total
 
     def _seed_torch(self, step: int, part: int) -> None:
-        """Key dropout and its like, so that a resumed run draws what the undisturbed one would."""
+        """Seed torch for this step (dropout, for example), so that a resumed run draws the same numbers."""
         seed = self._torch_key.fold(step, part, self.global_rank).seed()
         if self.device.type == "cuda":
             torch.cuda.manual_seed(seed)
@@ -132,9 +132,9 @@ class Pretraining(LightningModule):
         return self.config.accumulate == 1 and self.trainer.world_size == 1
 
     def on_before_optimizer_step(self, optimizer: torch.optim.Optimizer) -> None:
-        """Turn the gradient of the sums into that of the weighted mean over the whole step, then clip.
+        """Rescale the gradient of the sums to that of the weighted mean over the whole step, then clip it.
 
-        The weight network is clipped by itself, so that a curriculum does not change how the model is clipped.
+        The weight network is clipped separately, so that a curriculum does not change how the model is clipped.
         """
         if not self._alone:
             total = torch.stack(self._sums).sum()
@@ -152,7 +152,7 @@ class Pretraining(LightningModule):
                     nn.utils.clip_grad_norm_(part.parameters(), self.config.clip)
 
     def end_step(self) -> Tensor:
-        """Let the moving average follow the moved weights.
+        """Update the moving average with the new weights.
 
         Returns
         -------
@@ -165,7 +165,7 @@ class Pretraining(LightningModule):
 
     @property
     def kept_model(self) -> nn.Module:
-        """The model that is validated and saved: the moving average where there is one."""
+        """The model that is validated and saved: the moving average if there is one, else the model itself."""
         return self.model if self.average is None else self.average.module
 
     def __setattr__(self, name: str, value: Any) -> None:

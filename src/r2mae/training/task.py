@@ -1,7 +1,7 @@
-"""What a wing gives to the loop: data, a task, and a model.
+"""What a wing gives to the training loop: data, a task, and a model.
 
 A task is typed by its batches and its model, ``Task[Batch, Model]``; a wing by its configuration, its task and its
-model, ``Trainable[Config, Task, Model]``. What is left out may be anything: the loop asks for a plain ``Task``.
+model, ``Trainable[Config, Task, Model]``. A parameter that is left out is ``Any``: the loop takes a plain ``Task``.
 """
 
 from collections.abc import Mapping, Sequence
@@ -30,11 +30,11 @@ class Corrupted:
     inputs : Any
         What the model sees.
     hidden : Bool tensor
-        True where the loss looks.
+        True at hidden entries, which the loss is computed on.
     targets : tensor
         The clean values.
     entries : int
-        How many entries could have been hidden.
+        Number of entries that could have been hidden.
     weights : tensor, optional
         The task's own weights of the hidden entries, in the shape of the losses or broadcast to it.
     """
@@ -47,13 +47,13 @@ class Corrupted:
 
     @property
     def count(self) -> Tensor | int:
-        """How many entries are hidden; a wing that knows it beforehand need not count."""
+        """Number of hidden entries; a wing that knows it beforehand may override this."""
         return self.hidden.sum()
 
 
 @dataclass(frozen=True)
 class Output:
-    """What a model makes of a corrupted mini-batch: its prediction, and the representation behind it."""
+    """The output of a model for a corrupted mini-batch: its prediction, and the representation behind it."""
 
     prediction: Tensor
     representation: Tensor
@@ -61,7 +61,7 @@ class Output:
 
 @runtime_checkable
 class Batches(Protocol):
-    """Training or evaluation data: a length, and a whole batch for a list of indices and a key."""
+    """Training or evaluation data: a number of samples, and a batch for any list of indices, given a key."""
 
     def __len__(self) -> int:
         """Return the number of samples."""
@@ -74,19 +74,19 @@ class Batches(Protocol):
         indices : sequence of int
             Which samples, in this order.
         key : Key
-            The one source of random numbers for whatever is drawn here (augmentation, packing). In training it is
-            that of the optimiser step, and ``key.row`` is the row of the first sample in the global batch: drawn with
-            :func:`r2mae.masking.keys.words` or folded from it, a sample looks the same whichever process or worker
-            makes it, and in a resumed run. Evaluation gives keys that are the same in every call.
+            The only source of random numbers for everything drawn here (augmentation, packing). In training it is the
+            key of the optimiser step, and ``key.row`` is the row of the first sample in the global batch. Numbers that
+            are drawn with :func:`r2mae.masking.keys.words`, or from keys folded from this one, make a sample the same
+            in every process and worker, and in a resumed run. In evaluation, keys are the same in every call.
         """
 
 
 @runtime_checkable
 class MovableBatches(Batches, Protocol):
-    """Samples that can live on the device as a whole, so that no batch has to travel."""
+    """Samples that can be moved to the device as a whole, so that no batch has to be copied there."""
 
     def on_device(self, device: torch.device) -> Batches:
-        """Return the same batches, made on the device where they fit there, and else themselves."""
+        """Return batches that are made on the device, or the object itself if they do not fit there."""
 
 
 def rows_of(batch: Any) -> int:
@@ -102,34 +102,34 @@ _Model_contra = TypeVar("_Model_contra", contravariant=True, bound=nn.Module, de
 
 @runtime_checkable
 class Task(Protocol[_Batch_contra, _Model_contra]):
-    """How a wing hides, predicts and scores; stateless, so that it is the same in training and evaluation.
+    """How a wing hides entries, predicts them and scores the prediction.
 
-    A task is given back what it made: `corrupted` comes from its :meth:`corrupt` and `output` from its :meth:`forward`,
-    so that it may annotate them with classes of its own.
+    A task has no state, so that it does the same in training and evaluation. The argument `corrupted` always comes from
+    its own :meth:`corrupt`, and `output` from its own :meth:`forward`; it may annotate them with classes of its own.
     """
 
     def corrupt(self, batch: _Batch_contra, ratio: RatioLike, key: Key) -> Corrupted:
-        """Hide entries of a batch that lies on the device."""
+        """Hide entries of a batch, which is on the device of the model."""
 
     def forward(self, model: _Model_contra, corrupted: Any) -> Output:
         """Run the model."""
 
     def losses(self, output: Any, corrupted: Any) -> Float[Tensor, "..."]:
-        """Return the loss of each hidden entry: zero elsewhere, or hidden entries alone."""
+        """Return the loss of each entry, zero where it is not hidden; or of the hidden entries alone."""
 
     def embed(self, model: _Model_contra, batch: _Batch_contra) -> Float[Tensor, "batch width"]:
-        """Return the representation that probes use: unmasked and deterministic (the model is in eval mode)."""
+        """Return the representation that probes use, of whole samples; deterministic, with the model in eval mode."""
 
     def weight_network(self, curriculum: Curriculum) -> nn.Module:
-        """Return a new network that learns loss weights."""
+        """Return a new network that learns the loss weights of a curriculum."""
 
     def learned_weights(self, network: nn.Module, corrupted: Any, output: Any) -> Float[Tensor, "units l"]:
-        """Return the weight matrix; its columns broadcast against the losses."""
+        """Return the learned weights as a matrix whose columns broadcast against the losses."""
 
 
 @runtime_checkable
 class Data(Protocol):
-    """What a wing loads for a configuration."""
+    """The data that a wing loads for a configuration."""
 
     @property
     def train(self) -> Batches:
@@ -137,11 +137,11 @@ class Data(Protocol):
 
     @property
     def validation(self) -> Batches | None:
-        """Samples held out of them for the validation loss."""
+        """Samples held out of the training data for the validation loss; None if there are none."""
 
     @property
     def architecture(self) -> dict[str, Any]:
-        """Plain values from which :meth:`Trainable.build` makes the model, without any data."""
+        """Plain values from which :meth:`Trainable.build` can make the model without the data."""
 
 
 _Config = TypeVar("_Config", bound=RunConfig, default=Any)
@@ -151,7 +151,7 @@ _Model_co = TypeVar("_Model_co", bound=nn.Module, covariant=True, default=Any)
 
 @runtime_checkable
 class Trainable(Protocol[_Config, _Task_co, _Model_co]):
-    """What the loop needs of a wing."""
+    """The part of a wing that the training loop uses: a configuration class, data, a task and a model."""
 
     @property
     def name(self) -> str:
@@ -159,17 +159,17 @@ class Trainable(Protocol[_Config, _Task_co, _Model_co]):
 
     @property
     def config(self) -> type[_Config]:
-        """The wing's own configuration."""
+        """The class of the wing's configuration."""
 
     @property
     def ratios(self) -> RatioDefaults:
-        """The wing's numbers for the schemes."""
+        """The wing's default ratios, and other default numbers of the masking schemes."""
 
     def fingerprint(self, config: _Config) -> str:
-        """Return what tells the data of a run from others, quickly."""
+        """Return a short text that differs for other data; it must be quick, and read as little as it can."""
 
     def load(self, config: _Config) -> Data:
         """Read the data of a run."""
 
     def build(self, architecture: Mapping[str, Any]) -> tuple[_Task_co, _Model_co]:
-        """Make the task and a freshly initialised model."""
+        """Return the task and a model with fresh weights."""

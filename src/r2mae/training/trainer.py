@@ -1,4 +1,4 @@
-"""The Lightning trainer of a run: device, number format, processes; and that all processes end together."""
+"""The Lightning trainer of a run: its device, number format and processes, all of which end together."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -31,7 +31,7 @@ KNOWN_WARNINGS = (
 
 
 def make_trainer(run: Run, keeper: CheckpointKeeper, module: Pretraining) -> Trainer:
-    """Return the trainer: one epoch, checkpoints by the keeper alone.
+    """Return the trainer. It runs one epoch; only the keeper saves checkpoints.
 
     Raises
     ------
@@ -78,7 +78,7 @@ def make_trainer(run: Run, keeper: CheckpointKeeper, module: Pretraining) -> Tra
 
 @contextmanager
 def ending_together(trainer: Trainer) -> Iterator[None]:
-    """Let all processes of a run end where one of them does, with the one line of rank 0."""
+    """Within the block, when one process of the run ends, end all of them, with one line from rank 0."""
     watched = trainer.strategy.watched if isinstance(trainer.strategy, WatchedStrategy) else None
     try:
         yield

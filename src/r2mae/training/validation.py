@@ -31,17 +31,17 @@ def masked_losses(
     Parameters
     ----------
     task, model
-        What is evaluated; the model's mode (training or evaluation) is restored afterwards.
+        The task and the model to evaluate. The model's mode (training or evaluation) is restored afterwards.
     data : Batches
         Samples.
     ratios : sequence of float
         Mask ratios.
     seed : int
-        Of the evaluation masks and of the batches' keys; independent of the training seed.
+        Seed of the evaluation masks and of the batches' keys; it is independent of the training seed.
     device : str
         Where the model lies.
     prepare : callable, optional
-        Called with the number of a ratio (from 0) before the model runs at it, such as to change batch statistics.
+        Called with the index of a ratio before the model runs at that ratio, to change batch statistics, for example.
 
     Returns
     -------
@@ -78,7 +78,7 @@ class evaluating:  # noqa: N801  (a context manager, named as it is used)
         self.model.eval()
 
     def __exit__(self, *details: object) -> None:
-        """Go back to the mode of before."""
+        """Restore the mode."""
         self.model.train(self._training)
 
 

@@ -1,1 +1,1 @@
-"""What a wing offers, and how one is found by its name."""
+"""The contract of a wing, and how to find a wing by its name."""

@@ -1,4 +1,4 @@
-"""The defaults of a wing: what one has that says nothing else."""
+"""The defaults of a wing."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 
 
 class BaseWing:
-    """A base for wings: everything of :class:`r2mae.wings.contract.Wing` that has a sensible default.
+    """A base class for wings, with every part of :class:`r2mae.wings.contract.Wing` that has a sensible default.
 
-    A wing adds `name`, `title`, `config`, `ratios`, `metrics_of`, `fingerprint`, `load`, `build`, `evaluate` and
+    A wing must add `name`, `title`, `config`, `ratios`, `metrics_of`, `fingerprint`, `load`, `build`, `evaluate` and
     `embed`.
     """
 
@@ -29,16 +29,16 @@ class BaseWing:
     command_line: CommandLine = CommandLine()
 
     def check_source(self, config: Any) -> None:
-        """Refuse nothing: data are looked at when they are read."""
+        """Refuse nothing: mistakes in the data are found when they are read."""
 
     def check(self, config: Any) -> None:
-        """Refuse data that are not there."""
+        """Refuse missing data."""
         self.check_source(config)
 
     def examples(self, config: Any, task: Any, model: "nn.Module", data: Any) -> "Examples | None":
-        """Return None: there is nothing to look at."""
+        """Return None: the wing has no examples."""
         return None
 
     def figure_columns(self, config: Any) -> FigureColumns:
-        """Return that all columns are drawn as they are, but for the division into training and test."""
+        """Return that all columns are drawn as they are, except `split` (training or test)."""
         return FigureColumns(left_out=("split",))

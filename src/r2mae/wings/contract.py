@@ -1,4 +1,4 @@
-"""What a wing offers to comparisons and the command line, beyond what the loop needs."""
+"""The contract of a wing: what comparisons and the command line need of it, beyond what the training loop needs."""
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
@@ -25,17 +25,19 @@ _Model = TypeVar("_Model", bound=nn.Module, default=Any)
 
 @runtime_checkable
 class Wing(Trainable[_Config, _Task, _Model], Protocol[_Config, _Task, _Model]):
-    """A domain: one object per wing, named in one line of :mod:`r2mae.registry` or by an entry point.
+    """A domain, such as images: its configuration, data, task, model and evaluation, in one object.
 
-    :class:`r2mae.wings.base.BaseWing` has the defaults of what may be left out.
+    :class:`~r2mae.training.task.Trainable` lists what the training loop needs of it; here is the rest. Inherit from
+    :class:`r2mae.wings.base.BaseWing`, which has defaults for all that may be left out. To make a wing known, name the
+    object in a line of :mod:`r2mae.registry`, or by an entry point of your own package.
     """
 
     @property
     def title(self) -> str:
-        """The wing in a line, for help texts."""
+        """A description of the wing in one line, for help texts."""
 
     def metrics_of(self, config: _Config) -> tuple[Metric, ...]:
-        """What :meth:`evaluate` measures in such runs, for tables; the first is the one that headlines speak of."""
+        """Return the scores of :meth:`evaluate` that tables show for such runs; headlines are about the first."""
 
     @property
     def presets(self) -> Mapping[str, Mapping[str, Any]]:
@@ -43,58 +45,58 @@ class Wing(Trainable[_Config, _Task, _Model], Protocol[_Config, _Task, _Model]):
 
     @property
     def sets(self) -> Mapping[str, PublicSet]:
-        """The public sets that are known by name."""
+        """The wing's public data sets, by name."""
 
     @property
     def set_defaults(self) -> Mapping[str, Mapping[str, Any]]:
-        """Fields of the configuration that a named set wants otherwise than the wing."""
+        """By the name of a public set: fields of the configuration whose defaults differ for this set."""
 
     @property
     def command_line(self) -> CommandLine:
-        """What the command line offers for the wing: options, evaluations and commands of its own."""
+        """The wing's own options, evaluations and commands on the command line."""
 
     def check_source(self, config: Any) -> None:
-        """Raise a UserError where the data are not there. It may look at files, and loads no library."""
+        """Raise a UserError if the data are missing. It may look at files, but must not import heavy libraries."""
 
     def check(self, config: Any) -> None:
-        """Raise a UserError for mistakes of a run that can be seen without a library; data that are not there, too."""
+        """Raise a UserError for missing data and other mistakes that can be found without a heavy library."""
 
     @property
     def default_baselines(self) -> tuple[str, ...]:
-        """The baselines that a comparison measures unless it is told otherwise."""
+        """The baselines that a comparison measures by default."""
 
     @property
     def evaluation_support(self) -> tuple[str, ...]:
-        """What :meth:`evaluate` takes beside options of users: `kept`, `progress`, or neither.
+        """Which of the arguments `kept` and `progress` :meth:`evaluate` takes, beside the options of users.
 
-        One that takes long may take `kept`, a file for what it has finished, and `progress`, which it calls with what
-        is done and what there is to do.
+        They are for evaluations that take long: `kept` is the path of a file for the parts that are finished, and
+        `progress` is called with the amount done and the total.
         """
 
     def evaluate(self, config: _Config, task: _Task, model: _Model, data: Any, **options: Any) -> dict[str, float]:
-        """Measure a pretrained model: a number for each of `metrics`, and more if the wing likes."""
+        """Measure a pretrained model; return scores by name, those of :meth:`metrics_of` among them."""
 
     @property
     def has_examples(self) -> bool:
         """Whether :meth:`examples` may return some."""
 
     def examples(self, config: _Config, task: _Task, model: _Model, data: Any) -> Examples | None:
-        """Complete a few masked test samples that can be looked at, the same in every run; None where none can."""
+        """Let the model complete a few masked test samples, the same in every run; None if they cannot be shown."""
 
     @property
     def exporters(self) -> tuple[Exporter, ...]:
-        """The kinds of file that embeddings are written as, the usual one first."""
+        """The file formats in which embeddings can be written, the default first."""
 
     def figure_columns(self, config: Any) -> FigureColumns:
-        """Return how a figure treats the columns that :meth:`embed` gives in such runs."""
+        """Return how a figure treats the columns that :meth:`embed` returns for such runs."""
 
     def embed(self, config: _Config, task: _Task, model: _Model, source: str, **options: Any) -> dict[str, np.ndarray]:
-        """Embed new data, and return arrays by name (`embedding`, and what belongs to it)."""
+        """Embed new data, and return arrays by name: `embedding`, and columns such as `labels`."""
 
 
 @runtime_checkable
 class HasAnnotations(Protocol):
-    """A wing whose data carry a table of annotations, a row for each sample that :meth:`Wing.embed` embeds."""
+    """A wing whose data have a table of annotations, with a row for each sample that :meth:`Wing.embed` embeds."""
 
     def annotations(self, source: str) -> "pd.DataFrame":
         """Return the table alone, without reading the samples."""
@@ -102,25 +104,25 @@ class HasAnnotations(Protocol):
 
 @runtime_checkable
 class MeasuresElsewhere(Protocol):
-    """A wing whose finished runs can be measured on other data than their own."""
+    """A wing whose finished runs can be measured on other data than those of the run."""
 
     def elsewhere(self, config: Any, source: str, architecture: Mapping[str, Any], **options: Any) -> tuple[Any, Data]:
-        """Return what :meth:`Wing.evaluate` takes: the configuration as it is for these data, and the data.
+        """Read other data; return the configuration adapted to them and the data, both for :meth:`Wing.evaluate`.
 
-        Raises a UserError where they do not fit the model that `architecture` describes. The options are those of
-        reading that the wing declares (:attr:`r2mae.wings.options.CommandLine.reading`).
+        Raises a UserError if the data do not fit the model that `architecture` describes. `options` are those that the
+        wing declares for reading data (:attr:`r2mae.wings.options.CommandLine.reading`).
         """
 
 
 @runtime_checkable
 class HasBaselines(Protocol):
-    """A wing that can also measure what is no pretrained model of ours: raw features, other packages, given vectors."""
+    """A wing that can also measure baselines: raw features, models of other packages, or vectors from a file."""
 
     def baselines_of(self, config: Any) -> tuple[str, ...]:
-        """Return the names that can be asked for, given such data."""
+        """Return the names of the baselines that exist for such data."""
 
     def check_baselines(self, names: Sequence[str]) -> None:
-        """Raise a UserError for one that cannot be measured here, such as for want of a package."""
+        """Raise a UserError for a baseline that cannot be measured here, because a package is missing, for example."""
 
     def score_baseline(self, config: Any, name: str, data: Any, **options: Any) -> dict[str, float]:
-        """Measure one of them, as far as :meth:`Wing.evaluate` applies to it, with its `progress` if it has one."""
+        """Measure a baseline with the parts of :meth:`Wing.evaluate` that apply to it; `progress` is as there."""

@@ -1,4 +1,4 @@
-"""From names to wings, and from run folders to what is in them. A wing's libraries come when it is asked for."""
+"""Find wings by name, and load runs from their folders. A wing and its libraries are imported only when needed."""
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -32,12 +32,12 @@ def get_wing(name: str) -> "Wing":
     """
     if name not in WINGS:
         raise unknown("wing", name, WINGS)
-    found = _object(name, WINGS[name], "WING")
-    return cast("Wing", found) if package_of(name) is None else _checked(name, found)
+    wing = _object(name, WINGS[name], "WING")
+    return cast("Wing", wing) if package_of(name) is None else _checked(name, wing)
 
 
 def _object(wing: str, target: str, usual: str) -> Any:
-    """Return an object of a wing by its place, ``module`` or ``module:object``."""
+    """Import an object of a wing, named as ``module:object`` or ``module``."""
     module, _, attribute = target.partition(":")
     package = package_of(wing)
     try:
@@ -53,7 +53,7 @@ def _object(wing: str, target: str, usual: str) -> Any:
     except Exception as error:
         if package is None:
             raise
-        raise _broken(wing, package, error) from None  # the code of others: anything may go wrong
+        raise _broken(wing, package, error) from None  # foreign code may raise anything
 
 
 def _broken(wing: str, package: str, error: Exception) -> UserError:
@@ -62,7 +62,7 @@ def _broken(wing: str, package: str, error: Exception) -> UserError:
 
 
 def _checked(name: str, wing: Any) -> "Wing":
-    """Return a wing of another package once it is known to have what this version asks for."""
+    """Return a wing of another package, or raise a UserError if it lacks a part that this version needs."""
     package = package_of(name)
     if missing := [part for part in (*_OWN, *_DEFAULTS) if not hasattr(wing, part)]:
         raise UserError(
@@ -78,7 +78,7 @@ def _checked(name: str, wing: Any) -> "Wing":
 
 
 def all_wings() -> "list[Wing]":
-    """Return the wings that can be loaded; of one that cannot, a line is logged once."""
+    """Return the wings that can be loaded. For one that cannot, a line is logged, once."""
     return list(_each(WINGS))
 
 
@@ -118,8 +118,8 @@ def implementation(command: "Command") -> Callable[..., None]:
         If a library that it needs is not installed, or it comes from another package and is broken.
     """
     wing = next(wing for wing in _each(_with_commands()) if command in wing.command_line.commands)
-    found: Callable[..., None] = _object(wing.name, command.run, "run")
-    return found
+    function: Callable[..., None] = _object(wing.name, command.run, "run")
+    return function
 
 
 def wing_of(data: str) -> str | None:
@@ -132,12 +132,12 @@ def _owner(data: str, names: Iterable[str]) -> str | None:
 
 
 def names_wing(word: str) -> bool:
-    """Return whether a word names a wing; other packages are asked last, for that takes time."""
+    """Return whether a word names a wing; wings of other packages are looked up last, since this takes time."""
     return word in BUILT_IN or (_owner(word, BUILT_IN) is None and word in WINGS)
 
 
 def defaults_of(wing: "Wing", data: str | None, preset: str | None) -> dict[str, Any]:
-    """Return the fields that a named set and a preset fix, unless the user says otherwise."""
+    """Return the defaults that a named set and a preset give to fields of the configuration."""
     fields: dict[str, Any] = {}
     if data is not None:
         fields |= wing.set_defaults.get(data, {})
@@ -159,7 +159,7 @@ def wing_of_run(config: Mapping[str, Any], path: Path) -> "Wing":
 
 
 def load(path: str | Path, *, device: str = "cpu") -> "LoadedRun":
-    """Load a finished run of any wing by its folder alone; also ``r2mae.load``.
+    """Load a finished run of any wing from its folder; also available as ``r2mae.load``.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""What a wing declares for the command line, as data. Importing this module loads no library."""
+"""Classes with which a wing declares its options and commands. Importing this module loads no heavy library."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,16 +20,16 @@ class Option:
     help : str
         What it does. It follows "For images: ", so it begins with a small letter and ends with a full stop.
     kind : type
-        ``str``, ``int``, ``float``, ``bool``, or ``tuple[str, ...]`` for a list. Left out, the option is None (an
-        empty list), and the wing's method takes its own default.
+        ``str``, ``int``, ``float``, ``bool``, or ``tuple[str, ...]`` for a list. If the user leaves the option out, the
+        wing's method takes its own default.
     choices : tuple of str
         The only values allowed; empty for any.
     parameter : str
-        The parameter of the wing's method that it sets; empty for that of its own name.
+        The parameter of the wing's method that it sets; empty if it has the name of the option.
     whose : str
-        Whom it is for, if that says more than the wing's name: "models with batch normalisation".
+        What it is for, if that is more precise than the wing's name: "models with batch normalisation".
     needed : str
-        For what cannot do without it: how an error names it, with an example ("the tasks: --task sst2 qnli").
+        For a required option: how an error names it, with an example ("the tasks: --task sst2 qnli").
     """
 
     name: str
@@ -42,12 +42,12 @@ class Option:
 
     @property
     def sets(self) -> str:
-        """The parameter that it sets."""
+        """The parameter that the option sets."""
         return self.parameter or self.name
 
     @property
     def is_list(self) -> bool:
-        """Whether it takes several words."""
+        """Whether the option takes several words."""
         return self.kind not in (str, int, float, bool)
 
     @property
@@ -65,13 +65,13 @@ class Evaluation:
     help : str
         What it measures.
     options : tuple of Option
-        What :meth:`~r2mae.wings.contract.Wing.evaluate` can be asked for.
+        Options of :meth:`~r2mae.wings.contract.Wing.evaluate`.
     examples : tuple of str
-        What may follow ``r2mae evaluate``.
+        Examples of what may follow ``r2mae evaluate``.
     name : str
-        What is typed behind RUN; empty for the wing's usual evaluation.
+        The name that is typed after RUN; empty for the wing's usual evaluation.
     fixed : mapping
-        Parameters that it sets by itself.
+        Parameters of `evaluate` that this evaluation always sets, by name.
     own_data : bool
         Whether it brings data of its own, so that ``--data`` is refused.
     """
@@ -91,11 +91,11 @@ class Embedding:
     Parameters
     ----------
     help : str
-        What the output holds beside `embedding`.
+        What the output contains beside `embedding`.
     options : tuple of Option
-        What :meth:`~r2mae.wings.contract.Wing.embed` can be asked for, beside the options of reading.
+        Options of :meth:`~r2mae.wings.contract.Wing.embed`, beside the options of reading.
     examples : tuple of str
-        What may follow ``r2mae embed``.
+        Examples of what may follow ``r2mae embed``.
     """
 
     help: str = ""
@@ -105,21 +105,21 @@ class Embedding:
 
 @dataclass(frozen=True)
 class Command:
-    """A command of a wing's own: ``r2mae NAME PLACE … --OPTION …``.
+    """A command of a wing's own: ``r2mae NAME ARGUMENT … --OPTION …``.
 
     Parameters
     ----------
     name, help : str
-        As typed, and what it does in a few words.
+        The name as typed, and what the command does in a few words.
     run : str
-        ``module:function``, imported when the command is called. It takes the places and those options that were
-        given as keyword arguments, prints what there is to tell, and raises a UserError for users' mistakes.
+        ``module:function``, imported when the command is called. The function takes the arguments and those options
+        that were given, as keyword arguments. It prints the results, and raises a UserError for users' mistakes.
     places : tuple of Option
-        What stands behind the name, in this order; a list may stand last.
+        The positional arguments, in order; the last may be a list.
     options : tuple of Option
-        The others. Their help stands alone, without a wing's name before it.
+        The other options. Their help stands alone, without a wing's name before it.
     examples : tuple of str
-        What may follow ``r2mae NAME``; one or more.
+        One or more examples of what may follow ``r2mae NAME``.
     """
 
     name: str
@@ -132,14 +132,14 @@ class Command:
 
 @dataclass(frozen=True)
 class SeveralPaths:
-    """What to do with several files, where a command takes one data set.
+    """What an error proposes if a user gives several files to a command that takes one data set.
 
     Parameters
     ----------
     remedy : str
         Such as "give a folder that holds them all".
     example : callable
-        Given the paths, returns what to type instead.
+        Takes the paths, and returns what to type instead.
     """
 
     remedy: str
@@ -148,14 +148,14 @@ class SeveralPaths:
 
 @dataclass(frozen=True)
 class Exporter:
-    """A kind of file that embeddings are written as.
+    """A file format in which embeddings can be written.
 
     Parameters
     ----------
     suffix : str
         Of the file, such as ".npz".
     write : callable
-        Writes the arrays that a wing made of a source: ``write(output, arrays, source)``.
+        Writes the arrays that a wing returned for a source: ``write(output, arrays, source)``.
     """
 
     suffix: str
@@ -188,7 +188,7 @@ class FigureColumns:
     numbers : tuple of str
         Columns that are numbers, though they may be written as text.
     left_out : tuple of str
-        Columns that tell nothing in a figure (names, one value per row): drawn only when asked for.
+        Columns that are useless in a figure, such as names, one for each row. They are drawn only on request.
     """
 
     numbers: tuple[str, ...] = ()
@@ -197,7 +197,7 @@ class FigureColumns:
 
 @dataclass(frozen=True)
 class CommandLine:
-    """All that a wing declares for the command line; whatever is left out, the wing does not have.
+    """Everything that a wing declares for the command line. The wing does not have what is left out.
 
     Parameters
     ----------
@@ -209,15 +209,15 @@ class CommandLine:
         How data other than the run's are read, for :meth:`~r2mae.wings.contract.Wing.embed` and
         :meth:`~r2mae.wings.contract.MeasuresElsewhere.elsewhere`.
     elsewhere : str
-        What is special about measuring on other data, in a clause.
+        A clause for the help: what is special about measuring on other data.
     embedding : Embedding
-        Of new data.
+        The embedding of new data.
     baselines : str
         Names that ``--baselines`` takes, in words.
     commands : tuple of Command
         The wing's own.
     words : mapping of str to callable
-        What completion offers for options and fields of the configuration that take lists of names.
+        For completion: by option or field of the configuration that takes names, a function that returns the names.
     example : str
         Data that a usage error names after the wing; empty where the wing need not be named there.
     several : SeveralPaths, optional
@@ -236,5 +236,5 @@ class CommandLine:
     several: SeveralPaths | None = None
 
     def of_evaluation(self, name: str) -> Evaluation | None:
-        """Return an evaluation by its name, the usual one for an empty name, or None where there is no such."""
+        """Return an evaluation by its name, the usual one for an empty name, or None if there is none of that name."""
         return next((one for one in (self.evaluation, *self.evaluations) if one.name == name), None)
