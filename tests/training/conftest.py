@@ -85,11 +85,6 @@ class ToyWing:
     def examples(self, config: ToyConfig, task: PixelTask, model: nn.Module, data: Any) -> None:
         return None
 
-    embedding_files = (".npz",)
-
-    def write_embedding(self, output: Path, arrays: Mapping[str, np.ndarray], source: str) -> None:
-        np.savez(output, **arrays)  # type: ignore[arg-type]
-
     def embed(self, config: ToyConfig, task: PixelTask, model: nn.Module, source: str) -> dict[str, np.ndarray]:
         return {}
 

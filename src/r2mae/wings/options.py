@@ -234,7 +234,3 @@ class CommandLine:
     words: Mapping[str, Callable[[], Sequence[str]]] = field(default_factory=dict)
     example: str = ""
     several: SeveralPaths | None = None
-
-    def of_evaluation(self, name: str) -> Evaluation | None:
-        """Return an evaluation by its name, the usual one for an empty name, or None if there is none of that name."""
-        return next((one for one in (self.evaluation, *self.evaluations) if one.name == name), None)
