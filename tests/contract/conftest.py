@@ -1,0 +1,249 @@
+"""One entry per wing: data and sizes with which its contract is tested in seconds. All else is read from registries."""
+
+import re
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from torch import Tensor, nn
+
+from r2mae.registry import BUILT_IN, WINGS
+from r2mae.training.config import RunConfig
+from r2mae.training.loop import fit
+from r2mae.training.saving import load_model
+from r2mae.wings.contract import Wing
+from r2mae.wings.lookup import get_wing
+
+PAGE = Path(__file__).parents[2] / "docs" / "add-a-domain.md"
+
+
+def other_numbers(batch: Tensor, hidden: Tensor) -> Tensor:
+    """Return a batch with another number at every hidden place."""
+    other = 255 - batch if batch.dtype == torch.uint8 else batch + 1
+    return torch.where(hidden.reshape(batch.shape), other, batch)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What the contract cannot know of a wing by itself.
+
+    Parameters
+    ----------
+    write : callable
+        Writes a few samples into a folder and returns what a run takes as `data`.
+    samples : int
+        How many there are for `embed`.
+    fields : mapping
+        Of the configuration, for short runs.
+    sizes : mapping
+        Settings of models by their name, to keep them small; a model that is not named has its own defaults.
+    changed : callable
+        ``changed(batch, hidden)`` is the batch with other values wherever something is hidden.
+    hiding : mapping
+        Values of the architecture with which the model sees nothing of what is hidden, where there are others.
+    module : callable, optional
+        For a wing that is not registered: makes it, and returns where it lives.
+    """
+
+    write: Callable[[Path], str]
+    samples: int
+    fields: Mapping[str, Any] = field(default_factory=dict)
+    sizes: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    changed: Callable[[Any, Tensor], Any] = other_numbers
+    hiding: Mapping[str, Any] = field(default_factory=dict)
+    module: Callable[[], str] | None = None
+
+
+def write_images(folder: Path) -> str:
+    rng = np.random.default_rng(0)
+    labels = np.arange(60) % 3
+    images = rng.integers(0, 128, (60, 4, 4, 1)) + 60 * labels[:, None, None, None]
+    np.savez(folder / "images.npz", images=images.astype(np.uint8), labels=labels)
+    return str(folder / "images.npz")
+
+
+def write_cells(folder: Path) -> str:
+    import anndata
+    from scipy.sparse import csr_matrix
+
+    cells, rng = np.arange(90), np.random.default_rng(0)
+    counts = rng.poisson(rng.gamma(0.5, 4.0, (3, 30))[cells % 3]).astype(np.float32)
+    counts[cells, cells % 30] += 1
+    obs = {
+        "kind": np.array(["B", "NK", "T"])[cells % 3],
+        "donor": [f"d{cell % 6}" for cell in cells // 3],
+        "age": 30.0 + 5 * (cells // 3 % 6),
+    }
+    made = anndata.AnnData(
+        csr_matrix(counts),
+        pd.DataFrame(obs, index=[f"c{cell}" for cell in cells]),
+        pd.DataFrame(index=[f"g{gene}" for gene in range(30)]),
+    )
+    with anndata.settings.override(allow_write_nullable_strings=True):
+        made.write_h5ad(folder / "cells.h5ad")
+    return str(folder / "cells.h5ad")
+
+
+def other_counts(batch: Mapping[str, Tensor], hidden: Tensor) -> dict[str, Tensor]:
+    """Return cells with one more count of every hidden gene."""
+    from r2mae.cells.task import dense
+
+    counts = dense(batch, hidden.shape[1]) + hidden
+    cell, gene = counts.nonzero(as_tuple=True)
+    ends = torch.bincount(cell, minlength=len(counts)).cumsum(0)
+    changed = {"indptr": torch.cat([ends.new_zeros(1), ends]), "indices": gene, "values": counts[cell, gene]}
+    return {**batch, **{name: value.to(batch[name].dtype) for name, value in changed.items()}}
+
+
+def write_text(folder: Path) -> str:
+    words = ["alpha", "beta", "gamma", "delta", "epsilon", "zeta", "eta", "theta", "iota", "kappa"]
+    first = np.random.default_rng(0).integers(0, 10, 60)
+    texts = [" ".join(words[(start + i) % 10] for i in range(30)) for start in first]
+    (folder / "corpus.txt").write_text("\n\n".join(texts), encoding="utf-8")
+    return str(folder / "corpus.txt")
+
+
+def other_tokens(batch: Tensor, hidden: Tensor) -> Tensor:
+    """Return rows with one or the other of two ordinary tokens in every hidden place."""
+    return torch.where(hidden, 100 + (batch == 100).to(batch.dtype), batch)
+
+
+def wing_of_the_page() -> str:
+    """Make a module of the code on the page, up to the section that uses it."""
+    text = PAGE.read_text(encoding="utf-8").split("\n## Use it")[0]
+    module = ModuleType("wing_of_the_page")
+    if module.__name__ not in sys.modules:
+        sys.modules[module.__name__] = module
+        exec("\n".join(re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL)), module.__dict__)
+    return module.__name__
+
+
+ENTRIES = {
+    "images": Entry(
+        write_images,
+        samples=60,
+        fields={"batch_size": 16},
+        sizes={"mlp": {"hidden": 8, "latent": 4}, "toy": {"latent": 3}},
+    ),
+    "cells": Entry(
+        write_cells,
+        samples=90,
+        fields={"batch_size": 30, "labels": ("kind",), "regress": ("age",), "donor_key": "donor"},
+        sizes={"mlp": {"n_hidden": 16, "n_latent": 4}},
+        changed=other_counts,
+    ),
+    "text": Entry(
+        write_text,
+        samples=60,
+        fields={"batch_size": 8, "vocab_size": 300, "sequence_length": 16, "validation": 0.1},
+        sizes={"roberta": {"hidden_size": 16, "layers": 1, "heads": 2, "intermediate_size": 32}},
+        changed=other_tokens,
+        hiding={"corruption": "mask"},  # of "80-10-10" the model sees a tenth of the hidden tokens, as it should
+    ),
+    "waves": Entry(lambda folder: "sines", samples=200, fields={"batch_size": 32}, module=wing_of_the_page),
+}
+
+
+def entry_of(name: str) -> Entry:
+    """Return the entry of a wing."""
+    if name not in ENTRIES:
+        pytest.fail(f"the wing {name!r} has no entry in tests/contract/conftest.py: add one, with its data and sizes")
+    return ENTRIES[name]
+
+
+@contextmanager
+def known(name: str) -> Iterator[None]:
+    """Register the wing for a while, where its entry brings it along."""
+    entry = ENTRIES.get(name)
+    if entry is None or entry.module is None or name in WINGS:
+        yield
+        return
+    BUILT_IN[name] = entry.module()
+    try:
+        yield
+    finally:
+        del BUILT_IN[name]
+
+
+def cases() -> list[tuple[str, str]]:
+    """Return every wing with each of its models; one that has no registry of models with an empty name."""
+    found = []
+    for name in dict.fromkeys([*WINGS, *ENTRIES]):
+        with known(name):
+            found += [(name, model) for model in getattr(get_wing(name).config, "models", {"": ""})]
+    return found
+
+
+@dataclass(frozen=True)
+class Case:
+    """A wing with one of its models, and data that are read once.
+
+    Parameters
+    ----------
+    wing : Wing
+    model : str
+        Its name; empty where the wing has no registry of models.
+    entry : Entry
+    source : str
+        The data.
+    folder : Path
+        For what all tests of the case share.
+    """
+
+    wing: Wing
+    model: str
+    entry: Entry
+    source: str
+    folder: Path
+
+    def config(self, **fields: Any) -> RunConfig:
+        """Return the configuration of a short run."""
+        values = {"data": self.source, "threads": 1, "device": "cpu", **self.entry.fields, **fields}
+        if self.model:
+            values |= {"model": self.model, "model_settings": dict(self.entry.sizes.get(self.model, {}))}
+        return self.wing.config(**values)
+
+    @cached_property
+    def data(self) -> Any:
+        """What the wing loads."""
+        return self.wing.load(self.config())
+
+    @cached_property
+    def unmoved(self) -> dict[str, Tensor]:
+        """The parameters after a step that is too small to move them: as they are at first."""
+        fit(self.config(steps=1, lr=1e-30), self.wing, self.folder / "unmoved", data=self.data)
+        return dict(load_model(self.folder / "unmoved", self.wing)[2].named_parameters())
+
+    @cached_property
+    def finished(self) -> tuple[RunConfig, Any, nn.Module]:
+        """Configuration, task and model of a finished run."""
+        fit(self.config(steps=2), self.wing, self.folder / "finished", data=self.data)
+        return load_model(self.folder / "finished", self.wing, whole=True)
+
+
+@contextmanager
+def made(name: str, model: str, folder: Path) -> Iterator[Case]:
+    """Make a case; caches of its wing lie in the folder."""
+    entry = entry_of(name)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    with known(name), pytest.MonkeyPatch.context() as patch:
+        patch.setenv("R2MAE_CACHE", str(folder / "cache"))
+        yield Case(get_wing(name), model, entry, entry.write(folder), folder)
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture(scope="module", params=cases(), ids=lambda pair: " ".join(pair).strip())
+def case(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Case]:
+    """Every wing with every model."""
+    with made(*request.param, tmp_path_factory.mktemp(request.param[0])) as one:
+        yield one

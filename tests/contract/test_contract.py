@@ -1,0 +1,196 @@
+"""What every wing, model and scheme must do, whoever registered it. Data and sizes of a wing: conftest.py."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from torch import nn
+
+from contract.conftest import Case, cases, entry_of, made
+from r2mae.cli.main import main
+from r2mae.images.models import MODELS
+from r2mae.masking.defaults import RatioDefaults
+from r2mae.masking.keys import Key
+from r2mae.masking.ratios import draw
+from r2mae.masking.schemes import make_scheme, scheme_names, scheme_takes
+from r2mae.registry import WINGS
+from r2mae.training.folder import RunFolder
+from r2mae.training.loop import fit
+from r2mae.training.numbers import ratios_of
+from r2mae.training.saving import load_model
+from r2mae.training.scheme_options import as_used, scheme_of
+from r2mae.training.task import Data, Task
+from r2mae.wings.contract import Wing
+from training.conftest import InterruptAt, Interrupted, equal_bytes
+
+pytestmark = [
+    # Lightning's own news about small loaders and torch's pytree; everything else stays an error.
+    pytest.mark.filterwarnings("ignore:.*does not have many workers.*"),
+    pytest.mark.filterwarnings("ignore:.*`isinstance.treespec, LeafSpec.` is deprecated.*"),
+]
+SCHEMES = scheme_names()
+LEARNED = [one for one in SCHEMES if make_scheme(one, RatioDefaults(fixed=0.5, low=0.2, high=0.8)).curriculum]
+PLAIN = [one for one in SCHEMES if one not in LEARNED]
+# For what costs most: a scheme whose ratio changes, without and with learned weights.
+TWO = [PLAIN[-1], LEARNED[-1]]
+
+
+def test_everything_is_there_and_a_model_is_built_from_plain_values(case: Case) -> None:
+    assert isinstance(case.wing, Wing)
+    assert isinstance(case.data, Data)
+    made_of = case.data.architecture
+    task, model = case.wing.build(made_of)
+    assert isinstance(task, Task)
+    assert isinstance(model, nn.Module)
+    _, again = case.wing.build(json.loads(json.dumps(made_of)))
+    shapes = [{name: value.shape for name, value in one.state_dict().items()} for one in (model, again)]
+    assert shapes[0] == shapes[1]
+    config = case.config()
+    assert type(config).from_dict(config.to_dict()) == config
+    assert case.wing.fingerprint(config) == case.wing.fingerprint(config)
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_a_step_moves_the_model(case: Case, scheme: str, tmp_path: Path) -> None:
+    at_once = {"cl_warmup": 0} if "cl_warmup" in scheme_takes(scheme) else {}
+    config = case.config(scheme=scheme, steps=2, **at_once)
+    assert fit(config, case.wing, tmp_path, data=case.data).steps == 2
+    metrics = pd.read_csv(tmp_path / "metrics.csv")
+    assert metrics["step"].tolist() == [1, 2]
+    assert np.isfinite(metrics["loss"]).all()
+    numbers = ratios_of(case.wing, config)
+    low, high = scheme_of(config, numbers).ends
+    assert metrics["ratio"].between(low - 1e-9, high + 1e-9).all()
+    there, _, model = load_model(tmp_path, case.wing)
+    assert there.differences(as_used(config, numbers)) == []
+    moved = [float((value - case.unmoved[name]).detach().abs().max()) for name, value in model.named_parameters()]
+    assert all(np.isfinite(moved))
+    assert max(moved) > 1e-6
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_the_model_does_not_see_hidden_values(case: Case, scheme: str) -> None:
+    config = case.config(scheme=scheme, steps=20)
+    ratio_of = scheme_of(config, ratios_of(case.wing, config)).bind(20).ratio
+    task, model = case.wing.build({**case.data.architecture, **case.entry.hiding})
+    rows, key = min(8, len(case.data.train)), Key.root(0)
+    batch = case.data.train.batch(range(rows), key.fold("batch"))
+    for step in (0, 19):
+        ratio, mask = draw(ratio_of, step, key.fold("ratio"), rows), key.fold("mask", step)
+        corrupted = task.corrupt(batch, ratio, mask)
+        other = task.corrupt(case.entry.changed(batch, corrupted.hidden), ratio, mask)
+        assert corrupted.hidden.any()
+        assert torch.equal(other.hidden, corrupted.hidden)  # the mask does not look at values, either
+        outputs = []
+        for one in (corrupted, other):
+            torch.manual_seed(0)  # of dropout
+            outputs.append(task.forward(model, one))
+        assert torch.equal(outputs[0].prediction, outputs[1].prediction)
+        assert torch.equal(outputs[0].representation, outputs[1].representation)
+        losses = [task.losses(*pair).sum() for pair in zip(outputs, (corrupted, other), strict=True)]
+        assert not torch.equal(*losses)  # the loss does see them
+
+
+@pytest.mark.parametrize("scheme", TWO)
+def test_a_run_that_was_cut_off_ends_with_the_same_bytes(case: Case, scheme: str, tmp_path: Path) -> None:
+    at_once = {"cl_warmup": 1} if "cl_warmup" in scheme_takes(scheme) else {}
+    config = case.config(scheme=scheme, steps=6, save_every=2, **at_once)
+    whole, cut = tmp_path / "whole", tmp_path / "cut"
+    fit(config, case.wing, whole, data=case.data)
+    with pytest.raises(Interrupted):
+        fit(config, case.wing, cut, data=case.data, reporter=InterruptAt(4))
+    assert not RunFolder(cut).trained
+    assert 0 < fit(config, case.wing, cut, data=case.data).resumed_from < 6
+    assert equal_bytes(whole, cut)
+
+
+def test_embeddings_are_deterministic_with_a_row_for_each_sample(case: Case) -> None:
+    first, second = (case.wing.embed(*case.finished, case.source) for _ in range(2))
+    assert first["embedding"].ndim == 2
+    assert len(first["embedding"]) == case.entry.samples
+    assert np.isfinite(first["embedding"]).all()
+    assert first.keys() == second.keys()
+    for name, values in first.items():
+        np.testing.assert_array_equal(values, second[name])
+
+
+def test_every_metric_is_measured_within_its_bounds(case: Case) -> None:
+    config, task, model = case.finished
+    scores = case.wing.evaluate(config, task, model, case.data)
+    assert case.wing.metrics_of(config)
+    for metric in case.wing.metrics_of(config):
+        if metric.name in scores or not metric.optional:
+            low, high = metric.bounds
+            assert low - 1e-6 <= scores[metric.name] <= high + 1e-6, metric.name
+
+
+def test_every_exporter_writes_a_file(case: Case, tmp_path: Path) -> None:
+    arrays = case.wing.embed(*case.finished, case.source)
+    assert case.wing.exporters
+    for exporter in case.wing.exporters:
+        path = tmp_path / f"embedding{exporter.suffix}"
+        exporter.write(path, arrays, case.source)
+        assert path.stat().st_size > 0
+        if exporter.suffix == ".npz":
+            with np.load(path, allow_pickle=False) as there:
+                np.testing.assert_array_equal(there["embedding"], arrays["embedding"])
+
+
+@pytest.mark.parametrize("mistake", ["--no-such-option 1", "--model no-such-model", "--scheme no-such-scheme"])
+def test_a_mistake_costs_one_line(
+    case: Case, mistake: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["pretrain", case.wing.name, case.source, *mistake.split(), "--out", "run"]) == 2
+    told = capsys.readouterr().err
+    assert told.startswith("r2mae: ")
+    assert told.count("\n") == 1
+    assert "no-such" in told or not case.model  # a wing without a choice of models has no --model
+    assert not Path("run").exists()
+
+
+@pytest.mark.slow
+def test_two_processes_take_the_steps_of_one(case: Case, tmp_path: Path) -> None:
+    """Ratios and steps are equal; the loss but for batch statistics and dropout, which each process has of its own."""
+    config = case.config(scheme=TWO[0], steps=3)
+    fit(config, case.wing, tmp_path / "one", data=case.data)
+    script, values = Path(__file__).with_name("two_processes.py"), {**config.to_dict(), "devices": 2}
+    environment = {**os.environ, "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [sys.executable, str(script), case.wing.name, str(tmp_path / "two"), json.dumps(values)],
+        check=False, capture_output=True, text=True, env=environment, timeout=300,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert RunFolder(tmp_path / "two").trained
+    one, two = (pd.read_csv(tmp_path / name / "metrics.csv") for name in ("one", "two"))
+    for column in ("step", "ratio"):
+        assert two[column].tolist() == one[column].tolist()
+    assert two["loss"].to_numpy() == pytest.approx(one["loss"].to_numpy(), rel=0.3)
+
+
+def test_all_wings_are_tested() -> None:
+    wings = [name for name, _ in cases()]
+    assert set(WINGS) <= set(wings)
+    assert "waves" in wings  # that of docs/add-a-domain.md
+    with pytest.raises(pytest.fail.Exception, match=r"the wing 'sounds' has no entry in .*: add one"):
+        entry_of("sounds")
+
+
+def test_a_model_is_tested_once_it_is_registered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert ("images", "toy") not in cases()
+    monkeypatch.setitem(MODELS, "toy", "toy_image_model")
+    assert ("images", "toy") in cases()
+    with made("images", "toy", tmp_path) as toy:
+        test_everything_is_there_and_a_model_is_built_from_plain_values(toy)
+        test_a_step_moves_the_model(toy, TWO[0], tmp_path / "step")
+        test_the_model_does_not_see_hidden_values(toy, TWO[0])
+        test_embeddings_are_deterministic_with_a_row_for_each_sample(toy)
+        test_every_metric_is_measured_within_its_bounds(toy)
