@@ -82,6 +82,8 @@ def test_files_hold_settings(printed: Print, tmp_path: Path) -> None:
         ("--model toy --hidden 3", "hidden is of the model 'mlp', and the model is 'toy': leave it out"),
         ("--model.latent x", "--latent takes a whole number, not 'x'"),
         ("--model.seed 3", "unknown option '--model.seed'"),
+        ("--model.hidden 4 --hidden 8", "--model.hidden and --hidden are the same option: give one of them"),
+        ("--hidden 4 --model.hidden=8", "--hidden and --model.hidden are the same option: give one of them"),
     ],
 )
 def test_mistakes_are_one_line(line: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -88,6 +88,7 @@ class Parser(jsonargparse.ArgumentParser):
 
     def _spelled(self, words: Sequence[str]) -> list[str]:
         """Rewrite options for jsonargparse: `--batch-size` as `--batch_size`, `--exact` alone as `--exact=true`."""
+        written: dict[str, str] = {}  # how each option was first typed
         spelled = []
         skip = 0
         for index, word in enumerate(words):
@@ -108,6 +109,9 @@ class Parser(jsonargparse.ArgumentParser):
                 hint = nearest(name.replace("-", "_").replace("__", "--", 1), known).replace("_", "-")
                 raise UserError(f"unknown option {name!r} of {self.prog!r}: {_short(hint)}")
             option = max(action.option_strings, key=len)
+            before = written.setdefault(option, field)
+            if before != field and self.aliases.keys() & {before, field}:
+                raise UserError(f"{before.replace('_', '-')} and {name} are the same option: give one of them")
             kind = getattr(action, "_typehint", None)
             if get_origin(kind) is tuple and not equals:  # --labels a b, as people type lists
                 lists = list(takewhile(lambda later: not later.startswith("-"), words[index + 1 :]))
@@ -327,7 +331,8 @@ def _fields_of(kind: type[RunConfig], own: Mapping[str, Any], words: Sequence[st
     """Return the fields of a file, checked; errors name the file."""
     file = config_file(words) or "--config"
     try:
-        return {"wing": kind.wing, **dataclasses.asdict(kind.from_dict(own, source=file))}
+        fields = kind.from_dict(own, source=file).to_dict()
+        return {name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()}
     except UserError as error:
         told = str(error)
         raise UserError(told if told.startswith(f"{file}: ") else f"{file}: {told}") from None
