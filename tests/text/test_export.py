@@ -23,7 +23,8 @@ from r2mae.text.models.roberta import MaskedLanguageModel
 from r2mae.text.tokenizer import TextTokenizer, train_bpe
 from r2mae.training import saving
 from r2mae.training.folder import RunFolder
-from r2mae.training.saving import load, save_model
+from r2mae.training.saving import save_model
+from r2mae.wings.lookup import load
 
 TOKENIZER = train_bpe(["the quick brown fox jumps over the lazy dog"] * 3, 300)
 

@@ -61,6 +61,7 @@ def test_whole_rows_are_classical_regression(seed: int, n: int, ridge: float, no
     assert found.risk == pytest.approx(expected, rel=1e-7, abs=1e-10 * (float(found.null) + noise))
 
 
+@example(800_000, 13, 0.0, Range(0.0, 0.6))
 @given(
     SEEDS,
     ROWS,
@@ -70,7 +71,11 @@ def test_whole_rows_are_classical_regression(seed: int, n: int, ridge: float, no
 def test_the_last_bits_do_not_matter(seed: int, n: int, ridge: float, ratio: float | Range) -> None:
     sigma, values, _ = singular(seed)
     beta = np.random.default_rng(seed).standard_normal(len(sigma))
-    one, two = (risk(Dense(s), beta, n, ratio, 0.1, ridge=ridge, keep=1.0) for s in (sigma, moved(sigma, seed)))
+    try:
+        one, two = (risk(Dense(s), beta, n, ratio, 0.1, ridge=ridge, keep=1.0) for s in (sigma, moved(sigma, seed)))
+    except ArithmeticError as refusal:  # without a ridge, close to as many rows as dimensions, it says so
+        assert ridge == 0 and abs(n - len(sigma)) < 0.25 * n and "use ridge=" in str(refusal)
+        return
     if n in (len(sigma), len(values)):
         assert np.isfinite(two.risk) == np.isfinite(one.risk)
         return

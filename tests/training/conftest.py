@@ -38,7 +38,7 @@ class DimmedBatches(ImageBatches):
     """Images, each made darker by a number of its own that is drawn with the key."""
 
     def batch(self, indices: Any, key: Key) -> Tensor:
-        light = torch.from_numpy(uniforms(key, len(indices)))[:, None]
+        light = torch.from_numpy(uniforms(key, len(indices)))[:, None, None, None]
         return (super().batch(indices, key) * light).to(torch.uint8)
 
 
