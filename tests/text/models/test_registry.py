@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from r2mae.errors import UserError
 from r2mae.masking.keys import Key
 from r2mae.text.config import TextConfig
-from r2mae.text.models import MODELS, RobertaSettings, build
+from r2mae.text.models import MODELS, RobertaSettings
 from r2mae.text.task import TokenModel, TokenTask
 from r2mae.text.wing import WING
 
@@ -43,7 +43,9 @@ def test_settings_of_the_usual_model_are_fields_of_every_configuration() -> None
 
 def test_an_unknown_model_is_refused() -> None:
     with pytest.raises(ValueError, match="unknown model 'bert'"):
-        build({"model": "bert"})
+        WING.build({"model": "bert"})
+    with pytest.raises(UserError, match="unknown model .bert.: choose from: roberta"):
+        TextConfig(data="x", model="bert")
 
 
 def test_a_new_model_is_a_module_and_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
