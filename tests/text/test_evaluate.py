@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from r2mae.errors import UserError
 from r2mae.masking.keys import Key
@@ -189,9 +189,9 @@ def test_glue_beside_the_curve_and_without_held_out_text(config: TextConfig, dat
 
 
 def test_a_task_that_does_not_exist_is_found_first(config: TextConfig, data: TextData, glue: Path) -> None:
-    task, _ = built(data)
+    task, model = built(data)
     with pytest.raises(UserError, match="unknown GLUE task 'nli'"):
-        evaluate(config, task, nn.Identity(), data, glue=("nli",), folder=glue)
+        evaluate(config, task, model, data, glue=("nli",), folder=glue)
 
 
 def test_glue_lies_in_the_data_folder(
