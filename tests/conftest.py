@@ -39,16 +39,22 @@ def no_trackers(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setitem(sys.modules, name, None)
 
 
-@pytest.fixture
-def shared_data(monkeypatch: pytest.MonkeyPatch) -> Path:
+@pytest.fixture(scope="session")
+def data_root() -> Path:
     """The folder of real data: $R2MAE_DATA, else ../shared/data beside the repository; skips without, but not in CI."""
     beside = Path(__file__).resolve().parents[2] / "shared" / "data"
     root = Path(os.environ.get("R2MAE_DATA") or beside).expanduser()
-    missing = [name for name in ("cells", "wikitext2") if not (root / name).is_dir()]
+    missing = [name for name in ("cells", "mnist", "wikitext2") if not (root / name).is_dir()]
     if missing:
         reason = f"no real data: {root / missing[0]} is not a folder (set R2MAE_DATA)"
         if os.environ.get("CI") == "true":
             pytest.fail(reason)
         pytest.skip(reason)
-    monkeypatch.setenv("R2MAE_DATA", str(root))
     return root
+
+
+@pytest.fixture
+def shared_data(data_root: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The same folder, where the package looks for data, too."""
+    monkeypatch.setenv("R2MAE_DATA", str(data_root))
+    return data_root

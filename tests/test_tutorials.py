@@ -29,18 +29,6 @@ print("finished")
 """
 
 
-@pytest.fixture
-def data_root() -> Path:
-    """The folder of real data: $R2MAE_DATA, else ../shared/data beside the repository; skips without, but not in CI."""
-    root = Path(os.environ.get("R2MAE_DATA") or ROOT.parent / "shared" / "data").expanduser()
-    if not (root / "cells").is_dir():
-        reason = f"no real cells: {root / 'cells'} is not a folder (set R2MAE_DATA)"
-        if os.environ.get("CI") == "true":
-            pytest.fail(reason)
-        pytest.skip(reason)
-    return root
-
-
 def execute(notebook: Path, folder: Path, **variables: str) -> subprocess.CompletedProcess[str]:
     """Run a notebook's cells in a fresh process, one thread, warnings as a reader has them."""
     environment = {**os.environ, "MPLBACKEND": "Agg", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", **variables}

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from r2mae.theory import Covariance, RatioLike, Risk
+    from r2mae.theory.ranges import Range
 
 MODELS = {
     "identity": "Σ = I",
@@ -74,7 +75,7 @@ class Problem:
         The fixed ratios, then the range if there is one.
     fixed : array (P,)
         The fixed ratios.
-    range : RatioLike or None
+    range : Range or None
     """
 
     cov: "Covariance"
@@ -85,7 +86,7 @@ class Problem:
     noise: float
     ridge: float
     fixed: "np.ndarray"
-    range: "RatioLike | None"
+    range: "Range | None"
 
     @property
     def ratios(self) -> "list[float | RatioLike]":
@@ -136,9 +137,9 @@ class Problem:
             return risk(self.cov, self.beta[:, None], self.n, self.ratios, self.noise, ridge=self.ridge)
 
 
-def range_label(chosen: "RatioLike") -> str:
+def range_label(chosen: "Range") -> str:
     """Return a range in words."""
-    return f"R²MAE {getattr(chosen, 'low'):g}–{getattr(chosen, 'high'):g}"  # noqa: B009, RUF001
+    return f"R²MAE {chosen.low:g}–{chosen.high:g}"  # noqa: RUF001
 
 
 def read_problem(values: dict[str, Any]) -> Problem:

@@ -127,7 +127,7 @@ def _write(problem: Problem, found: "Risk", rows: Sequence[dict[str, Any]], out:
     null, count = float(found.null[0]), len(problem.fixed)
     chosen = None
     if problem.range is not None:
-        chosen = (float(problem.range.low), float(problem.range.high), float(found.normalised[-1, 0]))  # type: ignore[attr-defined]
+        chosen = (float(problem.range.low), float(problem.range.high), float(found.normalised[-1, 0]))
     figure = risk_figure(
         problem.fixed,
         found.risk[:count, 0] / null,

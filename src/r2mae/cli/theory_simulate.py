@@ -106,7 +106,7 @@ def _write(
     null, count = float(measured.null), len(problem.fixed)
     chosen = None
     if problem.range is not None:
-        low, high = problem.range.low, problem.range.high  # type: ignore[attr-defined]
+        low, high = problem.range.low, problem.range.high
         chosen = (float(low), float(high), float(measured.normalised[-1]))
     figure = simulation_figure(
         problem.fixed,
