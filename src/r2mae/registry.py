@@ -1,11 +1,11 @@
-"""The wings by name: where each lives, and nothing is imported before it is asked for."""
+"""The wings by name, with the module that defines each. No wing is imported here."""
 
 import sys
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
 
 JOBS = "R2MAE_JOBS"
-"""Environment variable in which a comparison tells its processes how many they are."""
+"""Environment variable that tells the processes of a comparison how many of them run at once."""
 
 GROUP = "r2mae.wings"
 """Entry points by which other packages register wings: ``waves = "my_package.wing:WING"``."""
@@ -18,11 +18,11 @@ BUILT_IN = {
 """The package's own wings, one line each; the object is called WING."""
 
 WITH_COMMANDS: tuple[str, ...] = ()
-"""Those of them that declare commands of their own: the list of commands need not import the others."""
+"""The built-in wings that declare commands of their own. Only these are imported to list all commands."""
 
 
 class Wings(Mapping[str, str]):
-    """Where each wing lives, as ``module`` or ``module:object``: the built-in ones, then those of other packages.
+    """The location of each wing, as ``module`` or ``module:object``: built-in wings, then those of other packages.
 
     Entry points are read when a name that is not built in is looked up, or when all are listed. A built-in name wins.
     """
@@ -48,8 +48,8 @@ def package_of(name: str) -> str | None:
 
 @lru_cache(maxsize=4)
 def _elsewhere(path: tuple[str, ...]) -> dict[str, tuple[str, str]]:
-    """Return place and distribution of each wing that other packages on the path register."""
-    from importlib.metadata import entry_points  # which takes milliseconds, and most commands name a built-in wing
+    """Return the location and the distribution of each wing that other packages on the path register."""
+    from importlib.metadata import entry_points  # takes milliseconds, and most commands use a built-in wing
 
     return {
         point.name: (point.value.split("[")[0].strip(), point.dist.name if point.dist else "another package")

@@ -72,7 +72,7 @@ def _parser(wings: "Sequence[Wing]") -> Parser:
     parser.add_argument(
         "--recalibrate",
         choices=["yes", "no"],
-        help="For models with batch normalisation: take the statistics that the run re-estimated on whole inputs "
+        help="For models with batch normalisation: use the statistics that the run re-estimated on whole inputs "
         "(yes), or those of training (no); by default as in the run.",
     )
     parser.add_argument("--device", type=str, default="auto", help="auto, cpu, cuda or cuda:N.")
@@ -81,8 +81,8 @@ def _parser(wings: "Sequence[Wing]") -> Parser:
         "--color",
         type=tuple[str, ...],
         default=(),
-        help="Columns to colour the figure by, where the data have a table of annotations (obs) any of it; by default "
-        "the run's labels and numbers.",
+        help="Columns to colour the figure by: any columns of the annotations (obs), if the data have such a table; by "
+        "default the run's labels and numbers.",
     )
     parser.add_argument("--max_points", type=int, default=20_000, help="Draw this many points, chosen at random.")
     return parser
