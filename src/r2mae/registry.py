@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import lru_cache
 
 JOBS = "R2MAE_JOBS"
@@ -10,15 +11,24 @@ JOBS = "R2MAE_JOBS"
 GROUP = "r2mae.wings"
 """Entry points by which other packages register wings: ``waves = "my_package.wing:WING"``."""
 
-BUILT_IN = {
-    "images": "r2mae.images.wing",
-    "cells": "r2mae.cells.wing",
-    "text": "r2mae.text.wing",
-}
-"""The package's own wings, one line each; the object is called WING."""
 
-WITH_COMMANDS: tuple[str, ...] = ()
-"""Those of them that declare commands of their own: the list of commands need not import the others."""
+@dataclass(frozen=True)
+class BuiltIn:
+    """A wing of this package: the module with the object WING, and its own commands.
+
+    The commands are by name, each with what it does in a few words, so that the list of commands imports no wing.
+    """
+
+    module: str
+    commands: Mapping[str, str] = field(default_factory=dict)
+
+
+BUILT_IN = {
+    "images": BuiltIn("r2mae.images.wing"),
+    "cells": BuiltIn("r2mae.cells.wing"),
+    "text": BuiltIn("r2mae.text.wing"),
+}
+"""The package's own wings, one line each."""
 
 
 class Wings(Mapping[str, str]):
@@ -28,7 +38,7 @@ class Wings(Mapping[str, str]):
     """
 
     def __getitem__(self, name: str) -> str:
-        return BUILT_IN[name] if name in BUILT_IN else _elsewhere(tuple(sys.path))[name][0]
+        return BUILT_IN[name].module if name in BUILT_IN else _elsewhere(tuple(sys.path))[name][0]
 
     def __iter__(self) -> Iterator[str]:
         yield from BUILT_IN

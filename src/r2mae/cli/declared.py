@@ -135,7 +135,7 @@ def evaluation_of(wing: "Wing", path: Path, what: str | None, given: Mapping[str
     return chosen
 
 
-def run_command(command: "Command", words: Sequence[str]) -> int:
+def run_command(wing: "Wing", command: "Command", words: Sequence[str]) -> int:
     """Run a wing's own command."""
     examples = [f"r2mae {command.name} {example}" for example in command.examples]
     parser = Parser(f"r2mae {command.name}", f"{_sentence(command.help)}.", *examples)
@@ -156,7 +156,7 @@ def run_command(command: "Command", words: Sequence[str]) -> int:
     for option in command.options:
         if option.needed and option.name not in given:
             raise UserError(f"r2mae {command.name} needs {option.needed}")
-    implementation(command)(**{declared[name].sets: value for name, value in given.items()})
+    implementation(wing, command)(**{declared[name].sets: value for name, value in given.items()})
     return 0
 
 
