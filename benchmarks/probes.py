@@ -1,6 +1,7 @@
 """LinearProbe against scikit-learn's LogisticRegressionCV, and both probes against its GridSearchCV.
 
-Folds, strengths, scores and choice are the same. LogisticRegressionCV is the nearest peer: it, too, walks along the strengths.
+Folds, strengths, scores and choice are the same. LogisticRegressionCV is the nearest peer: it walks along the
+strengths, too.
 """
 
 import argparse
@@ -66,9 +67,9 @@ DATA: dict[str, Callable[[], Data]] = {
 
 # Name, data, number of groups.
 PATHS: dict[str, tuple[Callable[[], Data], int]] = {
-    "1,400 × 64, 10 classes": (embedded_digits, 20),
-    "5,000 × 64, 10 classes": (lambda: embeddings(5000, 64), 20),
-    "2,700 × 64, 3 classes": (lambda: embeddings(2700, 64, 3), 8),
+    "1,400 x 64, 10 classes": (embedded_digits, 20),
+    "5,000 x 64, 10 classes": (lambda: embeddings(5000, 64), 20),
+    "2,700 x 64, 3 classes": (lambda: embeddings(2700, 64, 3), 8),
 }
 
 

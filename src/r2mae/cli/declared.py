@@ -102,7 +102,7 @@ def parameters_of(path: Path, wing: "Wing", own: "Iterable[Option]", given: Mapp
     for name in given:
         if name not in known:
             raise refuse(path, wing, name)
-    return {known[name].sets: value for name, value in given.items()}
+    return {known[name].sets: known[name].value_of(value) for name, value in given.items()}
 
 
 def evaluation_of(wing: "Wing", path: Path, what: str | None, given: Mapping[str, Any]) -> "Evaluation":
@@ -156,7 +156,9 @@ def run_command(wing: "Wing", command: "Command", words: Sequence[str]) -> int:
     for option in command.options:
         if option.needed and option.name not in given:
             raise UserError(f"r2mae {command.name} needs {option.needed}")
-    implementation(wing, command)(**{declared[name].sets: value for name, value in given.items()})
+    implementation(wing, command)(
+        **{declared[name].sets: declared[name].value_of(value) for name, value in given.items()}
+    )
     return 0
 
 
