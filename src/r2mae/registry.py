@@ -1,4 +1,4 @@
-"""The wings by name: where each lives, and nothing is imported before it is asked for."""
+"""Where each wing lives, and the schemes of other packages. Nothing is imported before it is asked for."""
 
 import sys
 from collections.abc import Iterator, Mapping
@@ -10,6 +10,9 @@ JOBS = "R2MAE_JOBS"
 
 GROUP = "r2mae.wings"
 """Entry points by which other packages register wings: ``waves = "my_package.wing:WING"``."""
+
+SCHEMES = "r2mae.schemes"
+"""Entry points by which other packages register schemes: ``r2mae-wide = "my_package.schemes"``, which registers it."""
 
 
 @dataclass(frozen=True)
@@ -38,11 +41,11 @@ class Wings(Mapping[str, str]):
     """
 
     def __getitem__(self, name: str) -> str:
-        return BUILT_IN[name].module if name in BUILT_IN else _elsewhere(tuple(sys.path))[name][0]
+        return BUILT_IN[name].module if name in BUILT_IN else _elsewhere(tuple(sys.path))[GROUP][name][0]
 
     def __iter__(self) -> Iterator[str]:
         yield from BUILT_IN
-        yield from (name for name in _elsewhere(tuple(sys.path)) if name not in BUILT_IN)
+        yield from (name for name in _elsewhere(tuple(sys.path))[GROUP] if name not in BUILT_IN)
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
@@ -53,15 +56,24 @@ WINGS = Wings()
 
 def package_of(name: str) -> str | None:
     """Return the distribution that registers a wing, or None for a built-in one."""
-    return None if name in BUILT_IN else _elsewhere(tuple(sys.path))[name][1]
+    return None if name in BUILT_IN else _elsewhere(tuple(sys.path))[GROUP][name][1]
+
+
+def schemes_elsewhere() -> Mapping[str, tuple[str, str]]:
+    """Return module and distribution of each scheme that other packages register, by name."""
+    return _elsewhere(tuple(sys.path))[SCHEMES]
 
 
 @lru_cache(maxsize=4)
-def _elsewhere(path: tuple[str, ...]) -> dict[str, tuple[str, str]]:
-    """Return place and distribution of each wing that other packages on the path register."""
+def _elsewhere(path: tuple[str, ...]) -> dict[str, dict[str, tuple[str, str]]]:
+    """Return place and distribution of all that other packages on the path register, by group and name."""
     from importlib.metadata import entry_points  # which takes milliseconds, and most commands name a built-in wing
 
+    every = entry_points()
     return {
-        point.name: (point.value.split("[")[0].strip(), point.dist.name if point.dist else "another package")
-        for point in sorted(entry_points(group=GROUP), key=lambda point: point.name)
+        group: {
+            point.name: (point.value.split("[")[0].strip(), point.dist.name if point.dist else "another package")
+            for point in sorted(every.select(group=group), key=lambda point: point.name)
+        }
+        for group in (GROUP, SCHEMES)
     }
