@@ -2,8 +2,8 @@
 
 A scheme is one function, registered by a decorator, that turns a wing's numbers and the user's own into a
 :class:`Scheme`. All that others need to know of it is in its :class:`SchemeKind`: nobody asks for a name. Those of the
-paper are in :mod:`r2mae.masking.builtin_schemes`; those of other packages are found by their entry points. No torch: the networks that learn the weights are in
-:mod:`r2mae.masking.curriculum`.
+paper are in :mod:`r2mae.masking.builtin_schemes`; those of other packages are found by their entry points. No torch:
+the networks that learn the weights are in :mod:`r2mae.masking.curriculum`.
 """
 
 import inspect
