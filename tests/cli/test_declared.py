@@ -67,6 +67,8 @@ def test_an_option_that_the_command_has() -> None:
 
 def test_an_option_sets_its_parameter() -> None:
     assert parameters_of(RUN, wing("one"), (SIZE, NAMES), {"names": ("a",)}) == {"chosen": ("a",)}
+    switch = replace(SIZE, meaning={"small": 1, "large": 9})
+    assert parameters_of(RUN, wing("one"), (switch,), {"size_mode": "large"}) == {"size_mode": 9}
     with pytest.raises(UserError, match=r"^runs/a is a run of the wing one, which has no --size-mode: leave it out$"):
         parameters_of(RUN, wing("one"), (NAMES,), {"size_mode": "small"})
 

@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -317,11 +317,15 @@ def test_runs_tells_running_from_stopped(tmp_path: Path) -> None:
     assert state.step == read_checkpoint(out / "checkpoints" / "last.ckpt")["r2mae_step"]
 
 
-def _hear_ctrl_c() -> None:
-    """Let a process hear of Ctrl-C, even if these tests are a background job, which a shell starts deaf to it."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
+@pytest.fixture
+def hearing() -> Iterator[None]:
+    """Let processes hear of Ctrl-C, even if these tests are a background job, which a shell starts deaf to it."""
+    handler = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, handler)
 
 
+@pytest.mark.usefixtures("hearing")
 def test_one_ctrl_c_is_one_line(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "r2mae", "pretrain", "digits", "--steps", "1000000", "--save-every", "5"]
     out = tmp_path / "a"
@@ -329,7 +333,6 @@ def test_one_ctrl_c_is_one_line(tmp_path: Path) -> None:
         [*command, "--hidden", "16", "--out", str(out)],
         stderr=subprocess.PIPE,
         start_new_session=True,
-        preexec_fn=_hear_ctrl_c,
         text=True,
     ) as process:
         while not (out / "checkpoints" / "last.ckpt").exists():
@@ -343,13 +346,12 @@ def test_one_ctrl_c_is_one_line(tmp_path: Path) -> None:
     assert told[0].startswith("r2mae: stopping after this step")
 
 
+@pytest.mark.usefixtures("hearing")
 def test_ctrl_c_twice_ends_a_comparison_and_its_processes(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "r2mae", "compare", "digits", "--schemes", "r2mae", "--seeds", "2", "--jobs", "1"]
     out = tmp_path / "a"
     options = ["--steps", "100000", "--save-every", "5", "--hidden", "16", "--out", str(out)]
-    with subprocess.Popen(
-        [*command, *options], stderr=subprocess.PIPE, start_new_session=True, preexec_fn=_hear_ctrl_c, text=True
-    ) as process:
+    with subprocess.Popen([*command, *options], stderr=subprocess.PIPE, start_new_session=True, text=True) as process:
         while not list(out.glob("runs/*/*/checkpoints/last.ckpt")):
             time.sleep(0.05)
             assert process.poll() is None

@@ -18,6 +18,7 @@ from r2mae.training.models import build_model
 from r2mae.wings.base import BaseWing
 from r2mae.wings.options import (
     RECALIBRATE,
+    STATISTICS,
     CommandLine,
     Embedding,
     Evaluation,
@@ -82,6 +83,7 @@ class CellsWing(BaseWing):
             '`cells` and columns of the run; as .h5ad the file itself, with the embedding in .obsm["X_r2mae"]',
             options=(_REPRESENTATION,),
             examples=("runs/cells new.h5ad -o new-embedded.h5ad --layer counts",),
+            loading=(STATISTICS,),
         ),
         baselines="expression, pca, scvi, and keys of the file's obsm",
         several=SeveralPaths("join the files first (anndata.concat)", lambda paths: "all.h5ad"),

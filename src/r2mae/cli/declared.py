@@ -104,7 +104,7 @@ def parameters_of(path: Path, wing: "Wing", own: "Iterable[Option]", given: Mapp
     for name in given:
         if name not in known:
             raise refuse(path, wing, name)
-    return {known[name].sets: value for name, value in given.items()}
+    return {known[name].sets: known[name].value_of(value) for name, value in given.items()}
 
 
 def evaluation_of(wing: "Wing", path: Path, what: str | None, given: Mapping[str, Any]) -> "Evaluation":
@@ -137,7 +137,7 @@ def evaluation_of(wing: "Wing", path: Path, what: str | None, given: Mapping[str
     return chosen
 
 
-def run_command(command: "Command", words: Sequence[str]) -> int:
+def run_command(wing: "Wing", command: "Command", words: Sequence[str]) -> int:
     """Run a wing's own command."""
     examples = [f"r2mae {command.name} {example}" for example in command.examples]
     parser = Parser(f"r2mae {command.name}", f"{_sentence(command.help)}.", *examples)
@@ -158,7 +158,9 @@ def run_command(command: "Command", words: Sequence[str]) -> int:
     for option in command.options:
         if option.needed and option.name not in given:
             raise UserError(f"r2mae {command.name} needs {option.needed}")
-    implementation(command)(**{declared[name].sets: value for name, value in given.items()})
+    implementation(wing, command)(
+        **{declared[name].sets: declared[name].value_of(value) for name, value in given.items()}
+    )
     return 0
 
 

@@ -91,7 +91,7 @@ def all_commands() -> dict[str, str]:
     """Return every command with its description: those of this package, then those of the wings."""
     from r2mae.wings.lookup import wing_commands
 
-    return COMMANDS | {name: command.help for name, command in wing_commands().items() if name not in COMMANDS}
+    return COMMANDS | {name: told for name, told in wing_commands().items() if name not in COMMANDS}
 
 
 def command_of(name: str) -> Callable[[Sequence[str]], int]:
@@ -105,11 +105,11 @@ def command_of(name: str) -> Callable[[Sequence[str]], int]:
     if name in COMMANDS:
         run: Callable[[Sequence[str]], int] = import_module(f"r2mae.cli.{name}").run
         return run
-    from r2mae.wings.lookup import wing_commands
+    from r2mae.wings.lookup import wing_command
 
-    commands = wing_commands()
-    if name not in commands:
+    found = wing_command(name)
+    if found is None:
         raise unknown("command", name, all_commands())
     from r2mae.cli.declared import run_command
 
-    return partial(run_command, commands[name])
+    return partial(run_command, *found)

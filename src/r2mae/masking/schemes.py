@@ -2,19 +2,24 @@
 
 A scheme is one function, registered by a decorator. From a wing's default numbers and the user's options it makes a
 :class:`Scheme`. Its :class:`SchemeKind` holds everything that other code needs to know about it, so that no other code
-compares names of schemes. The paper's schemes are in :mod:`r2mae.masking.builtin_schemes`. This module does not import
-torch: the networks that learn the weights are in :mod:`r2mae.masking.curriculum`.
+compares names of schemes. The paper's schemes are in :mod:`r2mae.masking.builtin_schemes`; those of other packages are
+found by their entry points. This module does not import torch: the networks that learn the weights are in
+:mod:`r2mae.masking.curriculum`.
 """
 
 import inspect
+import logging
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
+from importlib import import_module
 from typing import Any, Literal
 
 from r2mae.errors import nearest
 from r2mae.masking.defaults import HLCA_CURRICULUM, RatioDefaults
 from r2mae.masking.ratios import Grid, Ratio, Uniform, ends_of
+from r2mae.registry import schemes_elsewhere
 
 
 @dataclass(frozen=True)
@@ -243,8 +248,42 @@ def _own_options(name: str, build: Builder) -> dict[str, float]:
 
 
 def scheme_names() -> list[str]:
-    """Return the names of all schemes, in the order of the paper."""
-    return list(_REGISTRY)
+    """Return the names of all schemes: the paper's in its order, then those of other packages.
+
+    For one that cannot be loaded, a line is logged, once.
+    """
+    for name in schemes_elsewhere():
+        if name not in _REGISTRY:
+            try:
+                _load(name)
+            except ValueError as error:
+                _warn(str(error))
+    return [*(name for name in _REGISTRY if name not in _LOADED), *sorted(_LOADED)]
+
+
+_LOADED: set[str] = set()  # those found by their entry points
+
+
+def _load(name: str) -> None:
+    """Import the module that an entry point names, which registers the scheme."""
+    target, package = schemes_elsewhere()[name]
+    try:
+        import_module(target.partition(":")[0])
+    except Exception as error:  # foreign code may raise anything
+        reason = " ".join(f"{type(error).__name__}: {error}".split())[:120]
+        raise ValueError(
+            f"the scheme {name!r} of {package} cannot be loaded ({reason}): repair or uninstall {package}"
+        ) from None
+    if name not in _REGISTRY:
+        raise ValueError(
+            f"the scheme {name!r} of {package} is not registered by {target}: repair or uninstall {package}"
+        )
+    _LOADED.add(name)
+
+
+@cache
+def _warn(line: str) -> None:
+    logging.getLogger("r2mae").warning("%s", line)
 
 
 def scheme_kind(name: str) -> SchemeKind:
@@ -253,10 +292,12 @@ def scheme_kind(name: str) -> SchemeKind:
     Raises
     ------
     ValueError
-        For an unknown name.
+        For an unknown name, or a scheme of another package that cannot be loaded.
     """
+    if name not in _REGISTRY and name in schemes_elsewhere():
+        _load(name)
     if name not in _REGISTRY:
-        raise ValueError(f"unknown scheme {name!r}: {nearest(name, _REGISTRY)}")
+        raise ValueError(f"unknown scheme {name!r}: {nearest(name, scheme_names())}")
     return _REGISTRY[name]
 
 
@@ -272,7 +313,7 @@ def scheme_summary(name: str) -> str:
 
 def not_taken(option: str, names: Sequence[str]) -> str:
     """Return the error line for an option that none of these schemes takes; it names the schemes that do."""
-    takers = [name for name, kind in _REGISTRY.items() if option in kind.options]
+    takers = [name for name in scheme_names() if option in _REGISTRY[name].options]
     if not takers:
         return f"no scheme takes {option!r}: leave it out"
     whose = f"the scheme {names[0]!r} does not take" if len(names) == 1 else f"none of {', '.join(names)} takes"
