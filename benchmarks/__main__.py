@@ -4,7 +4,7 @@ import sys
 from importlib import import_module
 
 NAMES = ("cells", "loop", "masking", "probes", "startup", "text", "theory", "tricks", "backed")
-LONG = ("backed",)  # writes a file of several GB: by name alone
+LONG = ("backed",)  # writes a file of several GB, so it runs only if it is named
 
 
 def main() -> int:

@@ -1,4 +1,4 @@
-"""LinearProbe and RidgeProbe against scikit-learn's GridSearchCV: same folds, strengths, scores and choice."""
+"""LinearProbe and RidgeProbe, compared with GridSearchCV of scikit-learn: same folds, strengths, scores and choice."""
 
 import argparse
 from collections.abc import Callable, Sequence
@@ -17,12 +17,12 @@ Data = tuple[np.ndarray, np.ndarray]
 
 
 def classification() -> Data:
-    """2,000 rows, 200 features of which 80 carry the class, 10 classes that overlap."""
+    """2,000 rows, 200 features of which 80 depend on the class, 10 overlapping classes."""
     return make_classification(2000, 200, n_informative=40, n_redundant=40, n_classes=10, random_state=0)
 
 
 def embeddings() -> Data:
-    """2,000 rows, 200 correlated, non-negative features as of a ReLU layer, 10 classes that overlap in part."""
+    """2,000 rows, 200 correlated, non-negative features like those of a ReLU layer, 10 partly overlapping classes."""
     rng = np.random.default_rng(0)
     deviation = np.arange(1, 201) ** -0.4
     turn = np.linalg.qr(rng.standard_normal((200, 200)))[0]
@@ -44,7 +44,7 @@ DATA: dict[str, Callable[[], Data]] = {
 
 
 def compare(title: str, probe: Any, search: Any, X: np.ndarray, y: np.ndarray, repeats: int) -> None:
-    """Time a probe and its peer in turns, and say how far their scores agree."""
+    """Time a probe and its peer in turns, and print the largest difference of their scores."""
     groups = np.random.default_rng(1).integers(0, 20, len(X))
     times = alternate({"probe": lambda: _fit(probe, X, y, groups), "peer": lambda: _fit(search, X, y, groups)}, repeats)
     ratio, spread = ratio_of(times["peer"], times["probe"])
@@ -73,14 +73,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Print the ratios."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--threads", type=int, default=1, help="of linear algebra, for both (scikit-learn's best is 1)")
+    parser.add_argument(
+        "--threads", type=int, default=1, help="threads of linear algebra, for both (scikit-learn is fastest with 1)"
+    )
     parser.add_argument("--data", nargs="+", choices=list(DATA), default=list(DATA))
     options = parser.parse_args(argv)
     print(f"5 grouped folds, the paper's grids, {options.threads} thread(s), {options.repeats} rounds in turns")
     with threadpool_limits(options.threads):
         for name in options.data:
             X, y = DATA[name]()
-            # scikit-learn's L-BFGS to 1e-6, as many steps as that takes
+            # scikit-learn's L-BFGS with a tolerance of 1e-6, and enough steps to reach it
             logistic = LogisticRegression(tol=1e-6, max_iter=100_000)
             search = GridSearchCV(logistic, {"C": PAPER_CS}, cv=GroupKFold(5), scoring="balanced_accuracy")
             compare(f"logistic, {name}", LinearProbe(), search, X, y, options.repeats)
