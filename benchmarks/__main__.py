@@ -7,7 +7,7 @@ from importlib import import_module
 from pathlib import Path
 
 NAMES = ("cells", "loop", "masking", "probes", "startup", "text", "theory", "tricks", "backed")
-LONG = ("backed",)  # writes a file of several GB: by name alone
+LONG = ("backed",)  # writes a file of several GB, so it runs only if it is named
 
 
 def main(argv: Sequence[str] | None = None) -> int:
