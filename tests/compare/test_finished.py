@@ -105,6 +105,24 @@ def test_runs_of_a_row_agree_on_its_options(made: Path, capsys: pytest.CaptureFi
     assert not (made / "runs" / "dynamic" / "seed-1").exists()
 
 
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--hidden", "2147483647"], "make it smaller (--hidden is 2,147,483,647)"),
+        (["--device", "tpu", "--decay", "0.2"], "device"),
+        (["--resize", "100000000", "--decay", "0.2"], "resize"),
+    ],
+)
+def test_mistakes_of_options_are_told_before_those_of_the_folder(
+    made: Path, capsys: pytest.CaptureFixture[str], options: list[str], message: str
+) -> None:
+    words = ["compare", "digits", *SIZE, "--seeds", "0", "1", "--out", str(made), "--schemes", "dynamic"]
+    assert main([*words, *options]) == 2
+    told = capsys.readouterr().err
+    assert message in told
+    assert "another configuration" not in told
+
+
 def test_what_is_unfinished_or_foreign_is_left_out(made: Path, tmp_path: Path) -> None:
     out = tmp_path / "c"
     shutil.copytree(made, out)
