@@ -15,6 +15,8 @@ from r2mae.images.config import ImagesConfig
 from r2mae.images.wing import WING
 from r2mae.training.folder import RunFolder
 
+pytestmark = pytest.mark.slow
+
 SIZE = ["--steps", "2", "--hidden", "4", "--latent", "2", "--jobs", "1", "--baselines", "mean"]
 
 
