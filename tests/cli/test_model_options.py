@@ -100,4 +100,5 @@ def test_help_names_models_and_their_settings(capsys: pytest.CaptureFixture[str]
     assert "--model.last-bias" in told
     assert "Channels of the toy." in told
     assert "model_settings" not in told
-    assert "mlp, toy" in told
+    assert "Of: mlp, " in told
+    assert ", toy" in told
