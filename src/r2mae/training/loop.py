@@ -132,7 +132,7 @@ def _build(run: Run, data: Data) -> Pretraining:
     total = config.total_steps(samples)
     task, model = run.wing.build(data.architecture)
     scheme = run.scheme.bind(total, samples / config.batch_size)
-    module = Pretraining(task, model, scheme, config, total, warmup=config.warmup_of(total, samples))
+    module = Pretraining(task, model, scheme, config, total, config.warmup_of(total, samples))
     if run.config.compile:
         model.compile()
     return module

@@ -55,7 +55,6 @@ class Pretraining(LightningModule):
         scheme: Scheme,
         config: RunConfig,
         total_steps: int,
-        *,
         warmup: float | None = None,
     ) -> None:
         super().__init__()

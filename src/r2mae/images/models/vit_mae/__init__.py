@@ -1,4 +1,4 @@
-"""`vit-mae`, the masked autoencoder of a vision transformer (section "ViT-MAE" of the paper). Settings load no torch."""
+"""`vit-mae`, the masked autoencoder of a vision transformer (paper: "ViT MAE models"). Settings load no torch."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
