@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 from r2mae.errors import nearest, warn_once
 from r2mae.masking.defaults import HLCA_CURRICULUM, RatioDefaults
-from r2mae.masking.ratios import Grid, Ratio, Uniform, ends_of
+from r2mae.masking.ratios import CountsEpochs, Grid, Ratio, Uniform, ends_of
 from r2mae.registry import schemes_elsewhere
 
 
@@ -108,10 +108,13 @@ class Scheme:
     ratio: Ratio
     curriculum: Curriculum | None = None
 
-    def bind(self, total_steps: int) -> "Scheme":
-        """Fix all schedules to a run of `total_steps` optimiser steps."""
+    def bind(self, total_steps: int, steps_per_epoch: float | None = None) -> "Scheme":
+        """Fix all schedules to a run of `total_steps` optimiser steps, and those that count epochs to their length."""
         curriculum = self.curriculum.bind(total_steps) if self.curriculum else None
-        return replace(self, ratio=self.ratio.bind(total_steps), curriculum=curriculum)
+        ratio = self.ratio.bind(total_steps)
+        if steps_per_epoch is not None and isinstance(ratio, CountsEpochs):
+            ratio = ratio.with_epochs(steps_per_epoch)
+        return replace(self, ratio=ratio, curriculum=curriculum)
 
     @property
     def ends(self) -> tuple[float, float]:
@@ -123,11 +126,15 @@ class Scheme:
         """The options of :data:`SCHEME_OPTIONS` that describe this scheme, which must be bound; None where unused."""
         stratified = getattr(self.ratio, "sampling", None) == "stratified"
         low, high = ends_of(self.curriculum.grid) if self.curriculum else self.ends
+        in_epochs = getattr(self.ratio, "unit", "steps") == "epochs"
+        unknown = in_epochs and getattr(self.ratio, "epoch", None) is None
         return {
             "ratio": self.ends[0],
             "low": low,
             "high": high,
-            "decay": getattr(self.ratio, "rate", None),
+            # λ of a schedule in epochs is not known before their length is.
+            "decay": None if unknown else getattr(self.ratio, "rate", None),
+            "decay_in": "epochs" if in_epochs else None,
             "sampling": getattr(self.ratio, "sampling", None),
             "per": getattr(self.ratio, "per", None),
             "strata": getattr(self.ratio, "strata", None) if stratified else None,
@@ -139,13 +146,13 @@ Builder = Callable[..., Scheme]
 """Makes a scheme from a wing's :class:`RatioDefaults`. Further parameters are options of this scheme alone."""
 
 SCHEME_OPTIONS = (
-    *("ratio", "low", "high", "decay", "sampling", "per", "strata"),
+    *("ratio", "low", "high", "decay", "decay_in", "sampling", "per", "strata"),
     *("cl_warmup", "cl_start", "cl_end", "cl_iterations"),
 )
 """The options of schemes. Each scheme takes some of them; an option that it does not take is refused."""
 
 # The fields of RatioDefaults that the options set. low and high are not here: they set several fields at once.
-_NUMBERS = {"ratio": "fixed", **{name: name for name in ("decay", "sampling", "per", "strata")}}
+_NUMBERS = {"ratio": "fixed", **{name: name for name in ("decay", "decay_in", "sampling", "per", "strata")}}
 _MOMENTS = {
     "cl_warmup": "warmup_steps",
     "cl_start": "start_step",
