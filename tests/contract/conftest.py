@@ -132,7 +132,7 @@ ENTRIES = {
         write_images,
         samples=60,
         fields={"batch_size": 16},
-        sizes={"mlp": {"hidden": 8, "latent": 4}, "toy": {"latent": 3}},
+        sizes={"mlp": {"hidden": 8, "latent": 4}, "unet": {"channels": 2}, "toy": {"latent": 3}},
     ),
     "cells": Entry(
         write_cells,

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from r2mae.images.task import ImageTask
 
 _WIDTHS = [(hidden, latent) for hidden in (512, 16) for latent in (16, 32, 64, 256, 1024)]
+# The paper's recipe for its U-Nets on CelebA, whose base channels are 8, 16 and 32.
+_FACES = {"lr": 1e-3, "batch_size": 256, "epochs": 10.0}
 
 _PROBE = Option(
     "probe",
@@ -61,7 +63,7 @@ class ImagesWing(BaseWing):
     )
     presets: Mapping[str, Mapping[str, Any]] = {
         f"mlp-{hidden}-{latent}": {"hidden": hidden, "latent": latent} for hidden, latent in _WIDTHS
-    }
+    } | {f"unet-{channels}": {"model": "unet", "model.channels": channels, **_FACES} for channels in (4, 8, 16, 32)}
     sets = SETS
     # digits has 1,438 training images: 15 epochs would be 168 steps.
     set_defaults: Mapping[str, Mapping[str, Any]] = {"digits": {"epochs": 100.0}}

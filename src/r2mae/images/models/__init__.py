@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 MODELS = {
     "mlp": "r2mae.images.models.mlp",
+    "unet": "r2mae.images.models.unet",
 }
 
 
