@@ -62,8 +62,8 @@ def run_artefact(
     artefact : Artefact
     out : Path
         Its folder.
-    scale : {"small", "full"}
-        "full" has the paper's sizes; "small" takes seconds.
+    scale : {"smoke", "small", "full"}
+        "full" has the paper's sizes; "small" takes seconds, or hours where models are trained; "smoke" a minute then.
     size : Size, optional
         One's own, of the artefact's `SIZE`, in place of `scale`.
     jobs : int
