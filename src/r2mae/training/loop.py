@@ -128,9 +128,11 @@ def fit_run(run: Run, out: str | Path, *, data: Data | None = None, reporter: Re
 
 def _build(run: Run, data: Data) -> Pretraining:
     """Make the model, with fresh weights, and the module that trains it."""
-    total = run.config.total_steps(len(data.train))
+    config, samples = run.config, len(data.train)
+    total = config.total_steps(samples)
     task, model = run.wing.build(data.architecture)
-    module = Pretraining(task, model, run.scheme.bind(total), run.config, total)
+    scheme = run.scheme.bind(total, samples / config.batch_size)
+    module = Pretraining(task, model, scheme, config, total, warmup=config.warmup_of(total, samples))
     if run.config.compile:
         model.compile()
     return module
