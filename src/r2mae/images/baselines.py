@@ -13,7 +13,16 @@ from r2mae.evaluation.spectrum import effective_rank
 from r2mae.images.batches import ImageBatches, ImageData
 from r2mae.images.config import ImagesConfig
 from r2mae.images.data import ImageSet
-from r2mae.images.evaluate import Probe, clean_mse, embed_set, has_classes, masked_scores, probe_accuracy
+from r2mae.images.evaluate import (
+    Probe,
+    attribute_scores,
+    clean_mse,
+    embed_set,
+    has_attributes,
+    has_classes,
+    masked_scores,
+    probe_accuracy,
+)
 from r2mae.images.task import PixelAutoencoder, PixelTask, scaled
 from r2mae.masking.keys import Key, permutation
 from r2mae.training.validation import EVALUATION_KEY
@@ -56,16 +65,19 @@ def baseline_scores(
     components = config.settings.latent if name == "pca" else 0
     model = fit_components(data.train.whole, components, seed=config.seed)
     # Hidden pixels become their means: to a projection, a zero would be a dark pixel that was seen.
-    task = PixelTask(model.pixels, exact=config.exact, fill=tuple(model.mean.tolist()))
+    together = data.splits.train.shape[2] if getattr(config.settings, "share_colours", False) else 1
+    task = PixelTask(model.pixels, exact=config.exact, fill=tuple(model.mean.tolist()), together=together)
     test = ImageBatches(data.splits.test.images)
     scores = masked_scores(task, model, test) | {"clean_mse": clean_mse(task, model, test)}
     if not model.axes.shape[1]:
         return scores
     embedding = embed_set(task, model, data.splits.test)
-    if has_classes(data.splits):
-        scores["probe_accuracy"] = probe_accuracy(
-            probe, embed_set(task, model, data.splits.train), embedding, data.splits, config.seed, progress
-        )
+    if has_classes(data.splits) or has_attributes(data.splits):
+        train = embed_set(task, model, data.splits.train)
+        if has_classes(data.splits):
+            scores["probe_accuracy"] = probe_accuracy(probe, train, embedding, data.splits, config.seed, progress)
+        if has_attributes(data.splits):
+            scores |= attribute_scores(train, embedding, data.splits, config.seed)
     return scores | _spectrum(embedding)
 
 
@@ -150,6 +162,8 @@ def _pixel_scores(
         else:
             train, test = _floats(splits.train), _floats(splits.test)
             scores["probe_accuracy"] = probe_accuracy(probe, train, test, splits, config.seed, progress)
+    if has_attributes(splits):
+        scores |= attribute_scores(_flat(splits.train), _flat(splits.test), splits, config.seed)
     return scores | (_spectrum(_floats(splits.test)) if splits.test.images.size <= _RANK_NUMBERS else {})
 
 

@@ -54,6 +54,9 @@ class ImagesWing(BaseWing):
     ratios = RatioDefaults(fixed=0.7, low=0.5, high=0.9, curriculum=replace(HLCA_CURRICULUM, ours=True), ours=True)
     metrics = (
         Metric("probe_accuracy", "linear probe accuracy", bounds=(0, 1)),
+        Metric("attribute_accuracy", "attribute probe, scaled accuracy", bounds=(-inf, 1), optional=True),
+        Metric("attribute_accuracy_raw", "attribute probe accuracy", bounds=(0, 1), ranked=False, optional=True),
+        Metric("attribute_auroc", "attribute probe AUROC", bounds=(0, 1), ranked=False, optional=True),
         Metric("masked_mse", "masked reconstruction error", higher_is_better=False, bounds=(0, 1)),
         Metric("clean_mse", "unmasked reconstruction error", higher_is_better=False, bounds=(0, 1)),
         Metric("effective_rank", "effective rank", higher_is_better=None, bounds=(1, inf)),

@@ -13,6 +13,8 @@ from torch.nn import functional
 from r2mae.errors import UserError
 from r2mae.images.batches import ImageBatches
 from r2mae.images.config import ImagesConfig
+from r2mae.images.data import ImageSet
+from r2mae.images.evaluate import embed_set
 from r2mae.images.models.unet import PositionWeights, Settings, UNet, UNetTask, build
 from r2mae.images.wing import WING
 from r2mae.masking.keys import Key
@@ -168,8 +170,11 @@ def test_embedding_and_reconstruction_are_of_whole_images() -> None:
 
 
 def test_other_colours_are_refused() -> None:
-    with pytest.raises(UserError, match=r"have 1 colour channels, and the model takes 3"):
-        UNetTask((8, 8, 3)).embed(unet(), images(2, 8, 8, 1))
+    task = UNetTask((8, 8, 3))
+    task.check_images("faces", (5, 9, 3))
+    with pytest.raises(UserError, match=r"faces has images of 1 colour channels, and the model takes 3"):
+        embed_set(task, unet(), ImageSet("faces", images(2, 8, 8, 1).numpy()))
+    assert embed_set(task, unet(), ImageSet("faces", images(2, 5, 9, 3).numpy())).shape == (2, 32)
     with pytest.raises(UserError, match="two pixels or more"):
         build({"shape": [1, 1, 3], "channels": 2, "share_colours": True, "exact": False})
     for channels in (0, 5000):

@@ -157,6 +157,14 @@ class UNetTask:
             inputs = clean * ~hidden
         return Corrupted(inputs, hidden, clean, entries=clean.numel())
 
+    def check_images(self, name: str, shape: tuple[int, int, int]) -> None:
+        """Refuse images of other colours; any height and width will do."""
+        if shape[2] != self.shape[2]:
+            raise UserError(
+                f"{name} has images of {shape[2]} colour channels, and the model takes {self.shape[2]}: bring them to "
+                "the channels of the training images"
+            )
+
     def forward(self, model: UNet, corrupted: Corrupted) -> Output:
         """Reconstruct all pixels."""
         prediction, representation = model(corrupted.inputs)
@@ -169,12 +177,12 @@ class UNetTask:
     @torch.no_grad()
     def embed(self, model: UNet, batch: Tensor) -> Float[Tensor, "batch latent"]:
         """Return the mean over the bottleneck of whole images."""
-        return model.encode(_fitting(model, batch))
+        return model.encode(scaled(batch))
 
     @torch.no_grad()
     def reconstruct(self, model: UNet, batch: Tensor) -> Float[Tensor, "batch height width colours"]:
         """Return the output for images as they are, without a mask (Fig. 2B)."""
-        prediction: Tensor = model(_fitting(model, batch))[0]
+        prediction: Tensor = model(scaled(batch))[0]
         return prediction
 
     def weight_network(self, curriculum: Curriculum) -> nn.Module:
@@ -233,12 +241,3 @@ def build(architecture: Mapping[str, Any]) -> tuple[UNetTask, UNet]:
     fill = tuple(float(value) for value in architecture.get("fill", ()))
     shared, exact = bool(architecture["share_colours"]), bool(architecture["exact"])
     return UNetTask((height, width, colours), shared, exact, fill), UNet(colours, int(architecture["channels"]))
-
-
-def _fitting(model: UNet, batch: Tensor) -> Float[Tensor, "batch height width colours"]:
-    if batch.shape[3] != model.colours:
-        raise UserError(
-            f"the images have {batch.shape[3]} colour channels, and the model takes {model.colours}: bring them to the "
-            "colours of the training images"
-        )
-    return scaled(batch)
