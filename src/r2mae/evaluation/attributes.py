@@ -138,9 +138,7 @@ class AttributeScores:
     attributes: int
 
 
-def score_attributes(
-    logits: Float[np.ndarray, "n k"], truth: _Test, train: Attributes
-) -> AttributeScores | None:
+def score_attributes(logits: Float[np.ndarray, "n k"], truth: _Test, train: Attributes) -> AttributeScores | None:
     """Score predictions of attributes; None if no attribute has both values in training and in test.
 
     Parameters

@@ -34,7 +34,7 @@ def unet(colours: int = 3, channels: int = 2) -> UNet:
 
 
 def as_written(weights: Mapping[str, Tensor], x: Tensor) -> tuple[Tensor, Tensor]:
-    """The network step by step, for images (batch, colours, height, width): odd sides are padded with −∞ before pooling."""
+    """The network step by step, on images (batch, colours, height, width); odd sides get −∞ beyond before pooling."""
 
     def block(name: str, x: Tensor) -> Tensor:
         for conv, norm in ((0, 1), (3, 4)):
