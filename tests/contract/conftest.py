@@ -155,7 +155,7 @@ ENTRIES = {
                 "decoder_width": 8,
                 "decoder_layers": 2,
                 "decoder_heads": 2,
-            },  # fmt: skip
+            },
         },
         changed=other_pixels,
     ),

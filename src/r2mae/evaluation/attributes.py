@@ -51,7 +51,7 @@ class AttributeHead(nn.Module):
         """Return the logits of all rows of features, so many at a time."""
         x = as_features(features, self.heads.weight.device)
         parts = [self(as_floats(x[first : first + rows])) for first in range(0, max(len(x), 1), rows)]
-        return torch.cat(parts).double().cpu().numpy()  # type: ignore[no-any-return]
+        return torch.cat(parts).double().cpu().numpy()
 
 
 def fit_attributes(
@@ -110,7 +110,7 @@ def fit_attributes(
             kept = _kept(key.fold("dropout", epoch, start), len(rows), hidden, dropout, x.device)
             loss = nn.functional.binary_cross_entropy_with_logits(head(as_floats(x[rows]), kept), y[rows])
             optimizer.zero_grad()
-            loss.backward()
+            loss.backward()  # type: ignore[no-untyped-call]
             optimizer.step()
     return head.requires_grad_(False)
 

@@ -1,4 +1,4 @@
-"""Fig. 2B and Figs. 5–7: U-Nets of several widths on faces, at nine fixed mask ratios."""
+"""Fig. 2B and Figs. 5 to 7: U-Nets of several widths on faces, at nine fixed mask ratios."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ from r2mae.sweep.cells import Axis, Cell, cells_of, grid
 if TYPE_CHECKING:
     import pandas as pd
 
-TITLE = "Fig. 2B and Figs. 5–7: U-Nets on faces, error of whole images and probe of attributes"
+TITLE = "Fig. 2B and Figs. 5 to 7: U-Nets on faces, error of whole images and probe of attributes"
 PAPER = "The best ratio grows with the width: 0.6, 0.7, 0.8 for 8, 16, 32; probing jumps above some ratio."
 
 _ERROR, _SCALED = "clean_mse", "attribute_accuracy"

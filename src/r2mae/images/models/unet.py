@@ -151,10 +151,7 @@ class UNetTask:
         masked = clean.shape[:3] if self.share_colours else clean.shape
         mask = element_mask(tuple(masked), ratio, key, exact=self.exact, device=clean.device)
         hidden = mask.view(*masked, *[1] * (4 - mask.ndim)).expand(clean.shape)
-        if self.fill:
-            inputs = torch.where(hidden, clean.new_tensor(self.fill), clean)
-        else:
-            inputs = clean * ~hidden
+        inputs = torch.where(hidden, clean.new_tensor(self.fill), clean) if self.fill else clean * ~hidden
         return Corrupted(inputs, hidden, clean, entries=clean.numel())
 
     def check_images(self, name: str, shape: tuple[int, int, int]) -> None:
@@ -200,9 +197,9 @@ class UNetTask:
 class PositionWeights(nn.Module):
     """One weight for each place and ratio, from the mean image of a batch: the curricula's network for a U-Net.
 
-    The paper's network (:class:`r2mae.masking.curriculum.FeatureWeights`) would have a last layer of millions of weights
-    for images. This one is ours: three convolutions (3×3, 3×3, 1×1) over the mean image and the two coordinates of each
-    place, of the same few thousand weights whatever the size of the images. The colours of a pixel share its weight.
+    The paper's network (:class:`r2mae.masking.curriculum.FeatureWeights`) would have a last layer of many millions of
+    weights for images. This one is ours: three convolutions (3×3, 3×3, 1×1) over the mean image and the two coordinates
+    of each place, with a few thousand weights whatever the size of the images. The colours of a pixel share its weight.
 
     Parameters
     ----------
