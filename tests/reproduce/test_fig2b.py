@@ -35,7 +35,10 @@ def test_the_sizes_are_those_of_the_paper_and_of_the_study(tmp_path: Path, monke
     monkeypatch.setenv("R2MAE_DATA", "/somewhere")
     full, small = (fig2b.cells(FacesSize.of(scale), tmp_path) for scale in ("full", "small"))
     assert len(full) == len(small) == 3 * 9 * 3
-    for cells, side, widths in ((full, 128, {8, 16, 32}), (small, 64, {4, 8, 16})):
+    for cells, side, widths, data in (
+        (full, 128, {8, 16, 32}, "/somewhere/celeba-aligned"),
+        (small, 64, {4, 8, 16}, "celeba"),
+    ):
         assert {cell.config.settings.channels for cell in cells} == widths
         assert {cell.config.ratio for cell in cells} == set(RATIOS)
         assert len({cell.folder for cell in cells}) == len(cells)
@@ -43,7 +46,7 @@ def test_the_sizes_are_those_of_the_paper_and_of_the_study(tmp_path: Path, monke
             config = cell.config
             assert (config.model, config.scheme, config.resize, config.resize_mode) == ("unet", "fixed", side, "crop")
             assert (config.lr, config.batch_size, config.epochs, config.steps) == (1e-3, 256, 10, None)
-            assert (config.data, config.recalibrate) == ("/somewhere/celeba", "both")
+            assert (config.data, config.recalibrate) == (data, "both")
 
 
 def test_tables_have_means_over_seeds_and_the_best_ratio_of_each_width() -> None:

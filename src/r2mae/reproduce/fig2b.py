@@ -39,7 +39,8 @@ class FacesSize(Size):
     Attributes
     ----------
     data : str
-        The faces; by default the folder `celeba` of the data folder.
+        The faces; without a name the folder `celeba-aligned` of the data folder, which must hold all of CelebA with its
+        tables.
     side : int
         Of the images, in pixels: the middle square of each, brought to this size.
     channels : tuple of int
@@ -58,8 +59,11 @@ class FacesSize(Size):
     seeds: tuple[int, ...] = (0, 1, 2)
     steps: int | None = None
 
-    small: ClassVar = {"side": 64, "channels": (4, 8, 16)}
-    smoke: ClassVar = {"side": 32, "channels": (4, 8), "ratios": (0.3, 0.7), "seeds": (0,), "steps": 2}
+    small: ClassVar = {"data": "celeba", "side": 64, "channels": (4, 8, 16)}
+    smoke: ClassVar = {
+        **{"data": "celeba", "side": 32, "channels": (4, 8)},
+        **{"ratios": (0.3, 0.7), "seeds": (0,), "steps": 2},
+    }
 
 
 SIZE = FacesSize
@@ -68,7 +72,7 @@ SIZE = FacesSize
 def cells(size: FacesSize, out: Path) -> list[Cell]:
     """Return a run for each width, ratio and seed; scores are taken with either kind of batch statistics."""
     base = ImagesConfig(
-        data=size.data or str(data_root() / "celeba"),
+        data=size.data or str(data_root() / "celeba-aligned"),
         resize=size.side,
         resize_mode="crop",
         scheme="fixed",
