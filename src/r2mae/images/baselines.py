@@ -165,7 +165,7 @@ def _pixel_scores(
         else:
             train, test = _floats(splits.train), _floats(splits.test)
             scores["probe_accuracy"] = probe_accuracy(probe, train, test, splits, config.seed, progress)
-    if has_attributes(splits):
+    if has_attributes(splits) and _can_be_probed(splits, "head"):
         scores |= attribute_scores(_flat(splits.train), _flat(splits.test), splits, config.seed)
     return scores | (_spectrum(_floats(splits.test)) if splits.test.images.size <= _RANK_NUMBERS else {})
 

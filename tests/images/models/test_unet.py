@@ -28,6 +28,13 @@ def images(*shape: int, seed: int = 0) -> Tensor:
     return torch.from_numpy(np.random.default_rng(seed).integers(0, 256, shape, dtype=np.uint8))
 
 
+def replace_samples(task: UNetTask, samples: int) -> UNetTask:
+    class Fewer(UNetTask):
+        statistics_samples = samples
+
+    return Fewer(task.shape, task.share_colours, task.exact, task.fill)
+
+
 def unet(colours: int = 3, channels: int = 2) -> UNet:
     torch.manual_seed(0)
     return UNet(colours, channels).eval()
@@ -208,6 +215,12 @@ def test_batch_statistics_of_whole_images() -> None:
     assert len(found) == 2 * 18
     first = functional.conv2d((batch / 255).movedim(3, 1), model.down[0][0].weight, padding=1)
     torch.testing.assert_close(found["down.0.1.running_mean"], first.mean((0, 2, 3)), rtol=1e-4, atol=1e-6)
+    # As many images as the task says, the same ones in every call.
+    few = estimate_statistics(replace_samples(task, 7), model, ImageBatches(batch.numpy()))
+    again = estimate_statistics(task, model, ImageBatches(batch.numpy()), samples=7)
+    for name, value in few.items():
+        assert torch.equal(value, again[name])
+    assert not torch.equal(few["down.0.1.running_mean"], found["down.0.1.running_mean"])
     # The last block, too, which an embedding does not reach.
     assert not torch.equal(found["up.3.4.running_mean"], model.state_dict()["up.3.4.running_mean"])
 

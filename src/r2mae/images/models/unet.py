@@ -5,7 +5,7 @@ What the paper leaves open is chosen here, and listed in docs/images.md, "U-Net 
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from jaxtyping import Float
@@ -136,6 +136,8 @@ class UNetTask:
     share_colours: bool = True
     exact: bool = False
     fill: tuple[float, ...] = ()
+
+    statistics_samples: ClassVar[int] = 2048  # every image has many places: a quarter of the usual is plenty
 
     def corrupt(self, batch: Tensor, ratio: RatioLike, key: Key) -> Corrupted:
         """Fill hidden pixels with zero, or with :attr:`fill`.
