@@ -8,10 +8,12 @@ are, undecoded.
 import hashlib
 import io
 import os
+import posixpath
 import tarfile
 from collections.abc import Iterator
-from pathlib import Path, PurePosixPath
-from typing import IO, Literal
+from io import BufferedIOBase
+from pathlib import Path
+from typing import Literal, cast
 
 from r2mae.errors import UserError
 from r2mae.images.decode import SUFFIXES
@@ -60,12 +62,12 @@ class Member:
     @property
     def name(self) -> str:
         """The last part of its path."""
-        return PurePosixPath(self.path).name
+        return self.path.rpartition("/")[2]
 
     @property
     def suffix(self) -> str:
         """The ending of its name."""
-        return PurePosixPath(self.path).suffix
+        return posixpath.splitext(self.path)[1]
 
     def is_dir(self) -> bool:
         """Tell whether it is a folder."""
@@ -79,7 +81,7 @@ class Member:
         """Give what a folder holds."""
         yield from self.children.values()
 
-    def open(self, mode: Literal["rb"] = "rb") -> IO[bytes]:
+    def open(self, mode: Literal["rb"] = "rb") -> BufferedIOBase:
         """Open a file."""
         if self._content is None:
             raise IsADirectoryError(21, "Is a directory", str(self))
@@ -121,7 +123,7 @@ def stamp(path: Path) -> str:
     return hashlib.blake2b(named, digest_size=16).hexdigest()
 
 
-def members(path: Path) -> Iterator[tuple[tarfile.TarInfo, IO[bytes] | None]]:
+def members(path: Path) -> Iterator[tuple[tarfile.TarInfo, BufferedIOBase | None]]:
     """Give the files and folders of an archive in its order, each file with a stream that is open until the next.
 
     Raises
@@ -133,7 +135,7 @@ def members(path: Path) -> Iterator[tuple[tarfile.TarInfo, IO[bytes] | None]]:
     with reading(path, "tar archive"), tarfile.open(path, mode) as archive:
         for info in archive:
             _check(path, info)
-            yield info, archive.extractfile(info) if info.isreg() else None
+            yield info, cast("BufferedIOBase", archive.extractfile(info)) if info.isreg() else None
 
 
 def open_archive(path: Path, *, max_bytes: int | None = None) -> Member:
@@ -174,8 +176,7 @@ def open_archive(path: Path, *, max_bytes: int | None = None) -> Member:
 def _check(path: Path, info: tarfile.TarInfo) -> None:
     """Refuse what a plain copy of the files would not hold."""
     remedy = "pack the files themselves again"
-    name = PurePosixPath(info.name)
-    if name.is_absolute() or ".." in name.parts or "\\" in info.name:
+    if info.name.startswith("/") or ".." in info.name.split("/") or "\\" in info.name:
         raise UserError(f"{path}: the member {info.name!r} has a path outside the archive: {remedy}")
     for is_one, kind in _KINDS:
         if is_one(info):

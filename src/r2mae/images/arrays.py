@@ -48,7 +48,8 @@ class StoredImages:
         raise NotImplementedError
 
 
-AnyImages = UInt8[np.ndarray, "n height width channels"] | Float32[np.ndarray, "n height width channels"] | StoredImages
+# Axes without names: one function may take images and return others.
+AnyImages = UInt8[np.ndarray, "_ _ _ _"] | Float32[np.ndarray, "_ _ _ _"] | StoredImages
 
 
 class MappedImages(StoredImages):
@@ -87,11 +88,11 @@ class PickedImages(StoredImages):
     ----------
     images : ndarray or StoredImages
         The others.
-    rows : int64 ndarray of shape (n,)
+    rows : int64 ndarray of shape (picked,)
         Which of them, in this order.
     """
 
-    def __init__(self, images: AnyImages, rows: Int64[np.ndarray, " n"]) -> None:
+    def __init__(self, images: AnyImages, rows: Int64[np.ndarray, " picked"]) -> None:
         self.images: AnyImages = images.images if isinstance(images, PickedImages) else images
         self.rows: np.ndarray = images.rows[rows] if isinstance(images, PickedImages) else rows
         super().__init__((len(rows), *images.shape[1:]), images.dtype)
@@ -101,7 +102,7 @@ class PickedImages(StoredImages):
         return self.images.take(self.rows[rows], axis=0)
 
 
-def pick(images: AnyImages, rows: Int64[np.ndarray, " n"]) -> AnyImages:
+def pick(images: AnyImages, rows: Int64[np.ndarray, " picked"]) -> AnyImages:
     """Choose images by their rows: a copy of an array, and of stored images a view."""
     return PickedImages(images, rows) if isinstance(images, StoredImages) else images[rows]
 

@@ -8,9 +8,10 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from io import BufferedIOBase
 from multiprocessing import parent_process
 from pathlib import Path
-from typing import IO, Any, Literal, NamedTuple, Protocol, TypeVar
+from typing import IO, Any, Literal, NamedTuple, Protocol, TypeVar, cast, runtime_checkable
 
 import numpy as np
 from jaxtyping import Int64, UInt8
@@ -86,13 +87,14 @@ class Reading:
             raise UserError("draft is for images that are made smaller: add --resize N, or leave it out")
 
 
+@runtime_checkable
 class Encoded(Protocol):
     """Images as the bytes of their files."""
 
     def __len__(self) -> int:
         """Return how many there are."""
 
-    def open(self, row: int) -> IO[bytes]:
+    def open(self, row: int) -> BufferedIOBase:
         """Open one of them."""
 
     def name(self, row: int) -> str:
@@ -105,6 +107,7 @@ class Encoded(Protocol):
         """Return a text that changes with any of them."""
 
 
+@runtime_checkable
 class File(Protocol):
     """A file on disk or in an archive."""
 
@@ -112,7 +115,7 @@ class File(Protocol):
     def name(self) -> str:
         """Its name alone."""
 
-    def open(self, mode: Literal["rb"]) -> IO[bytes]:
+    def open(self, mode: Literal["rb"]) -> BufferedIOBase:
         """Open it."""
 
 
@@ -126,7 +129,7 @@ class Files:
         """Return how many there are."""
         return len(self.files)
 
-    def open(self, row: int) -> IO[bytes]:
+    def open(self, row: int) -> BufferedIOBase:
         """Open one of them."""
         return self.files[row].open("rb")
 
@@ -228,7 +231,7 @@ def _opened(encoded: Encoded, row: int) -> Iterator[Image.Image]:
     with (
         reading(name, "image", "remove or replace it"),
         encoded.open(row) as file,
-        Image.open(file, formats=_DECODERS) as image,
+        Image.open(cast("IO[bytes]", file), formats=_DECODERS) as image,
     ):
         if image.mode.startswith(_DEEP):
             raise UserError(f"{name}: has more than 8 bits a channel: save it with 8, or all as float .npy in [0, 1]")

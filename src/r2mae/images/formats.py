@@ -63,8 +63,10 @@ class Labelled(NamedTuple):
 
     def rows(self, first: int, stop: int) -> "Labelled":
         """Return some of them, without copying."""
-        cut = slice(first, stop)
         images = self.images
+        if (first, stop) == (0, len(images)):
+            return self
+        cut = slice(first, stop)
         return Labelled(
             PickedImages(images, np.arange(len(images))[cut]) if isinstance(images, StoredImages) else images[cut],
             None if self.labels is None else self.labels[cut],

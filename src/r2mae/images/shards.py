@@ -13,8 +13,9 @@ import re
 import tarfile
 from collections.abc import Sequence
 from functools import partial
+from io import BufferedIOBase
 from pathlib import Path
-from typing import IO, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Int64
@@ -63,7 +64,7 @@ class ShardFiles:
         """Return the number of images."""
         return len(self.places)
 
-    def open(self, row: int) -> IO[bytes]:
+    def open(self, row: int) -> BufferedIOBase:
         """Read one of them."""
         return io.BytesIO(read_at(self._shard(row), *map(int, self.places[row])))
 
@@ -168,7 +169,7 @@ class _Here(NamedTuple):
     def __str__(self) -> str:
         return self.name
 
-    def open(self, mode: str) -> IO[bytes]:
+    def open(self, mode: str) -> BufferedIOBase:
         return io.BytesIO(self.content)
 
 

@@ -51,6 +51,8 @@ def gather(source: Path | str, encoded: Encoded, how: Reading) -> tuple[AnyImage
     """
     with strictly():
         broken = Broken(len(encoded))
+        if how.cache == "mmap" and (folder := _place(encoded, how, "decoded")).is_dir():
+            return _mapped(folder, encoded, how)
         shape, sound = _survey(encoded, how, broken)
         size = math.prod(shape) * len(sound)
         cache = how.cache
@@ -67,10 +69,10 @@ def gather(source: Path | str, encoded: Encoded, how: Reading) -> tuple[AnyImage
             smaller = "--resize N" if how.resize is None else f"a smaller --resize than {how.resize}"
             check_memory(Path(source), size, how.max_bytes, f"give {smaller}, or add --cache mmap or --cache none")
             return _in_memory(encoded, shape, sound, how, broken)
-        if not how.skip_broken:
-            broken.report(encoded, skip=False)
         if cache == "mmap":
             return _on_disk(encoded, shape, sound, how, broken)
+        if not how.skip_broken:
+            broken.report(encoded, skip=False)
         images = DecodedImages(encoded, shape, how)
         if how.skip_broken:
             sound = _sound(encoded, shape, sound, how, broken)
@@ -154,13 +156,19 @@ def _on_disk(
     encoded: Encoded, shape: Shape, sound: Int64[np.ndarray, " sound"], how: Reading, broken: Broken
 ) -> tuple[AnyImages, Int64[np.ndarray, " kept"]]:
     """Decode once into a file, which later runs map; one that was broken off is made anew."""
-    folder = _place(encoded, shape, how, "decoded")
+    folder = _place(encoded, how, "decoded")
     with made_once(folder) as unfinished:
         if unfinished is not None:
             images = np.lib.format.open_memmap(unfinished / _PIXELS, "w+", np.uint8, (len(sound), *shape))
             np.save(unfinished / _ROWS, _fill(images, encoded, sound, how, broken))
             images.flush()
-    kept = _kept(folder, encoded, how, made=unfinished is not None)
+    return _mapped(folder, encoded, how, made=unfinished is not None)
+
+
+def _mapped(
+    folder: Path, encoded: Encoded, how: Reading, *, made: bool = False
+) -> tuple[AnyImages, Int64[np.ndarray, " kept"]]:
+    kept = _kept(folder, encoded, how, made=made)
     mapped = MappedImages(folder / _PIXELS)
     return mapped if len(kept) == len(mapped) else PickedImages(mapped, np.arange(len(kept))), kept
 
@@ -169,7 +177,7 @@ def _sound(
     encoded: Encoded, shape: Shape, sound: Int64[np.ndarray, " sound"], how: Reading, broken: Broken
 ) -> Int64[np.ndarray, " kept"]:
     """Find out which images can be decoded by decoding them all, once; which they are is kept on disk."""
-    folder = _place(encoded, shape, how, "sound")
+    folder = _place(encoded, how, "sound")
     with made_once(folder) as unfinished:
         if unfinished is not None:
             kept = [row for rows, _ in _decoded(encoded, shape, sound, how, broken) for row in rows]
@@ -178,10 +186,10 @@ def _sound(
     return _kept(folder, encoded, how, made=unfinished is not None)
 
 
-def _place(encoded: Encoded, shape: Shape, how: Reading, kind: str) -> Path:
+def _place(encoded: Encoded, how: Reading, kind: str) -> Path:
     """Return where the decoded images of these files, read in this way, are kept."""
     told = "\0".join(
-        map(str, (_FORMAT, kind, encoded.stamp(), *shape, how.resize, how.resize_mode, how.draft, how.skip_broken))
+        map(str, (_FORMAT, kind, encoded.stamp(), how.resize, how.resize_mode, how.draft, how.skip_broken))
     )
     return cache_folder() / "images" / hashlib.blake2b(told.encode(), digest_size=16).hexdigest()
 
