@@ -145,6 +145,7 @@ ENTRIES = {
         fields={"batch_size": 16},
         sizes={
             "mlp": {"hidden": 8, "latent": 4},
+            "unet": {"channels": 2},
             "toy": {"latent": 3},
             "vit-mae": {
                 "patch": 2,

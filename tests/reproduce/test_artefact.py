@@ -8,6 +8,8 @@ from r2mae.errors import UserError
 from r2mae.reproduce.artefact import ARTEFACTS, Computed, OfRuns, Size, Tally, compared, get_artefact, paper_ratios
 from r2mae.theory import InterpolationWarning, identity, risk
 
+COMPUTED = [name for name in ARTEFACTS if isinstance(get_artefact(name), Computed)]
+
 
 @pytest.mark.parametrize("name", ARTEFACTS)
 def test_every_artefact_says_what_it_is(name: str) -> None:
@@ -17,7 +19,7 @@ def test_every_artefact_says_what_it_is(name: str) -> None:
     assert isinstance(artefact, Computed) != isinstance(artefact, OfRuns)
 
 
-@pytest.mark.parametrize("name", [name for name in ARTEFACTS if name != "fig1f"])
+@pytest.mark.parametrize("name", [name for name in COMPUTED if name != "fig1f"])
 def test_every_computation_has_parts_of_names_of_their_own(name: str) -> None:
     artefact = get_artefact(name)
     assert isinstance(artefact, Computed)
@@ -29,6 +31,16 @@ def test_every_computation_has_parts_of_names_of_their_own(name: str) -> None:
         assert len(set(names[scale])) == len(names[scale])
         assert all(re.fullmatch(r"[\w.-]+", one, re.ASCII) for one in names[scale])
     assert artefact.SIZE.of("small") != artefact.SIZE.of("full")
+
+
+def test_the_smoke_scale_is_of_training_runs() -> None:
+    for name in ARTEFACTS:
+        size = get_artefact(name).SIZE
+        if name in COMPUTED:
+            with pytest.raises(UserError, match="the small scale takes seconds"):
+                size.of("smoke")
+        else:
+            assert len({size.of(scale) for scale in ("smoke", "small", "full")}) == 3
 
 
 def test_a_misspelt_artefact_is_named() -> None:

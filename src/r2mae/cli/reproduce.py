@@ -26,7 +26,11 @@ def run(words: Sequence[str]) -> int:
     )
     parser.add_argument("names", metavar="NAME", nargs="*", type=str, help="Which ones.")
     parser.add_argument(
-        "--scale", choices=["small", "full"], default="full", help="The paper's sizes, or small ones that take seconds."
+        "--scale",
+        choices=["smoke", "small", "full"],
+        default="full",
+        help="The paper's sizes, or small ones: seconds for simulations, hours for training runs, which have a third "
+        "scale, smoke, of a few steps.",
     )
     parser.add_argument("--out", type=str, help=f"Folder, with a subfolder for each NAME; by default {_OUT}.")
     parser.add_argument(

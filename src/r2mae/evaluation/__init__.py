@@ -9,6 +9,7 @@ from r2mae.evaluation.metrics import Metric
 from r2mae.lazy import lazily
 
 if TYPE_CHECKING:
+    from r2mae.evaluation.attributes import AttributeHead, AttributeScores, fit_attributes, score_attributes
     from r2mae.evaluation.head import LinearHead, fit_head
     from r2mae.evaluation.probes import LinearProbe, RidgeProbe
     from r2mae.evaluation.spectrum import Spectrum, effective_rank
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
+    "AttributeHead",
+    "AttributeScores",
     "BestFixed",
     "Difference",
     "Interval",
@@ -33,15 +36,18 @@ __all__ = [
     "Spectrum",
     "best_fixed",
     "effective_rank",
+    "fit_attributes",
     "fit_head",
     "mean_interval",
     "paired_difference",
     "rank_table",
+    "score_attributes",
 ]
 
 __getattr__, __dir__ = lazily(
     __name__,
     {
+        "attributes": ("AttributeHead", "AttributeScores", "fit_attributes", "score_attributes"),
         "head": ("LinearHead", "fit_head"),
         "probes": ("LinearProbe", "RidgeProbe"),
         "spectrum": ("Spectrum", "effective_rank"),

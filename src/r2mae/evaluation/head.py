@@ -35,10 +35,10 @@ class LinearHead:
 
     def logits(self, features: Features) -> Float[Tensor, "n classes"]:
         """Logits of every row, on the head's device."""
-        x = _features(features, self.weight.device)
+        x = as_features(features, self.weight.device)
         step = _ROWS if x.dtype == torch.uint8 else max(len(x), 1)
         parts = [x[first : first + step] for first in range(0, max(len(x), 1), step)]
-        return torch.cat([torch.addmm(self.bias, _floats(part), self.weight.T) for part in parts])
+        return torch.cat([torch.addmm(self.bias, as_floats(part), self.weight.T) for part in parts])
 
     def predict(self, features: Features) -> Int[Tensor, " n"]:
         """Class of every row, on the head's device."""
@@ -91,7 +91,7 @@ def fit_head(
     """
     if device is None:
         device = features.device if isinstance(features, Tensor) else torch.device("cpu")
-    x = _features(features, torch.device(device))
+    x = as_features(features, torch.device(device))
     y = torch.as_tensor(labels, device=x.device).long()
     _check(x, y)
     generator = torch.Generator().manual_seed(seed)
@@ -107,7 +107,7 @@ def fit_head(
             order = torch.randperm(len(x), generator=generator).to(x.device)
             for start in range(0, len(x), batch_size):
                 rows = order[start : start + batch_size]
-                weight.grad, bias.grad = _gradients(weight, bias, _floats(x[rows]), y[rows])
+                weight.grad, bias.grad = _gradients(weight, bias, as_floats(x[rows]), y[rows])
                 optimizer.step()
     return LinearHead(weight, bias)
 
@@ -125,12 +125,14 @@ def _gradients(
     return residual.T @ x, residual.sum(dim=0)
 
 
-def _features(features: Features, device: torch.device) -> Float[Tensor, "n d"] | UInt8[Tensor, "n d"]:
+def as_features(features: Features, device: torch.device) -> Float[Tensor, "n d"] | UInt8[Tensor, "n d"]:
+    """Return features on a device, as 32-bit floats; bytes stay bytes."""
     x = torch.as_tensor(features).detach()
     return x.to(device=device, dtype=torch.uint8 if x.dtype == torch.uint8 else torch.float32)
 
 
-def _floats(x: Float[Tensor, "batch d"] | UInt8[Tensor, "batch d"]) -> Float[Tensor, "batch d"]:
+def as_floats(x: Float[Tensor, "batch d"] | UInt8[Tensor, "batch d"]) -> Float[Tensor, "batch d"]:
+    """Return bytes as 0 to 1, and floats as they are."""
     return x.float().mul_(1 / 255) if x.dtype == torch.uint8 else x
 
 

@@ -1,5 +1,6 @@
 """What models of images are compared with: raw pixels, principal components, the mean image."""
 
+import logging
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -10,10 +11,21 @@ from torch import Tensor, nn
 
 from r2mae.evaluation.head import fit_head
 from r2mae.evaluation.spectrum import effective_rank
+from r2mae.images.arrays import StoredImages, in_chunks
 from r2mae.images.batches import ImageBatches, ImageData
 from r2mae.images.config import ImagesConfig
-from r2mae.images.data import ImageSet
-from r2mae.images.evaluate import Probe, clean_mse, embed_set, has_classes, masked_scores, probe_accuracy
+from r2mae.images.data import ImageSet, Splits
+from r2mae.images.evaluate import (
+    Probe,
+    attribute_scores,
+    clean_mse,
+    embed_set,
+    has_attributes,
+    has_classes,
+    masked_scores,
+    probe_accuracy,
+)
+from r2mae.images.formats import memory_limit
 from r2mae.images.task import PixelAutoencoder, PixelTask, scaled
 from r2mae.masking.keys import Key, permutation
 from r2mae.training.validation import EVALUATION_KEY
@@ -54,18 +66,21 @@ def baseline_scores(
     if name == "pixels":
         return _pixel_scores(config, data, probe, progress)
     components = config.settings.latent if name == "pca" else 0
-    model = fit_components(data.train, components, seed=config.seed)
+    model = fit_components(data.train.whole, components, seed=config.seed)
     # Hidden pixels become their means: to a projection, a zero would be a dark pixel that was seen.
-    task = PixelTask(model.pixels, exact=config.exact, fill=tuple(model.mean.tolist()))
+    together = data.splits.train.shape[2] if getattr(config.settings, "share_colours", False) else 1
+    task = PixelTask(model.pixels, exact=config.exact, fill=tuple(model.mean.tolist()), together=together)
     test = ImageBatches(data.splits.test.images)
     scores = masked_scores(task, model, test) | {"clean_mse": clean_mse(task, model, test)}
     if not model.axes.shape[1]:
         return scores
     embedding = embed_set(task, model, data.splits.test)
-    if has_classes(data.splits):
-        scores["probe_accuracy"] = probe_accuracy(
-            probe, embed_set(task, model, data.splits.train), embedding, data.splits, config.seed, progress
-        )
+    if has_classes(data.splits) or has_attributes(data.splits):
+        train = embed_set(task, model, data.splits.train)
+        if has_classes(data.splits):
+            scores["probe_accuracy"] = probe_accuracy(probe, train, embedding, data.splits, config.seed, progress)
+        if has_attributes(data.splits):
+            scores |= attribute_scores(train, embedding, data.splits, config.seed)
     return scores | _spectrum(embedding)
 
 
@@ -141,7 +156,7 @@ def _pixel_scores(
 ) -> dict[str, float]:
     """Probe the pixels; images of bytes stay bytes, which a float copy would be four times as large as."""
     splits, scores = data.splits, {}
-    if has_classes(splits):
+    if has_classes(splits) and _can_be_probed(splits, probe):
         assert splits.train.labels is not None
         assert splits.test.labels is not None
         if probe == "head":
@@ -150,6 +165,8 @@ def _pixel_scores(
         else:
             train, test = _floats(splits.train), _floats(splits.test)
             scores["probe_accuracy"] = probe_accuracy(probe, train, test, splits, config.seed, progress)
+    if has_attributes(splits) and _can_be_probed(splits, "head"):
+        scores |= attribute_scores(_flat(splits.train), _flat(splits.test), splits, config.seed)
     return scores | (_spectrum(_floats(splits.test)) if splits.test.images.size <= _RANK_NUMBERS else {})
 
 
@@ -160,7 +177,21 @@ def _spectrum(embedding: Float32[np.ndarray, "n d"]) -> dict[str, float]:
     return {"effective_rank": found.rank, "spectral_entropy": found.entropy}
 
 
+def _can_be_probed(splits: Splits, probe: Probe) -> bool:
+    """Tell whether the pixels of images that are stored elsewhere fit into memory for a probe; say it if not."""
+    held = [part.images for part in (splits.train, splits.test) if isinstance(part.images, StoredImages)]
+    size = sum(images.size * (images.dtype.itemsize if probe == "head" else 4) for images in held)
+    if size <= memory_limit():
+        return True
+    logging.getLogger("r2mae").warning(
+        "%s", f"pixels: no probe, since {size / 2**30:,.3g} GiB of images do not fit into memory"
+    )
+    return False
+
+
 def _flat(images: ImageSet) -> np.ndarray:
+    if isinstance(images.images, StoredImages):
+        return np.concatenate([chunk.reshape(len(chunk), -1) for chunk in in_chunks(images.images)])
     return images.images.reshape(len(images), -1)
 
 

@@ -1,17 +1,22 @@
 """Images as the loop wants them: batches by index out of one array."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from r2mae.errors import UserError
+from r2mae.images.arrays import AnyImages, in_chunks
+from r2mae.images.augment import crop_flip
 from r2mae.images.config import ImagesConfig
 from r2mae.images.data import ImageSet, Splits, load_splits
 from r2mae.masking.keys import Key, permutation
+
+Augment = Literal["none", "crop-flip"]
 
 
 class ImageBatches:
@@ -19,15 +24,19 @@ class ImageBatches:
 
     Parameters
     ----------
-    images : ndarray, shape (n, height, width, channels)
-        In memory, or mapped from a file.
+    images : ndarray or StoredImages, shape (n, height, width, channels)
+        In memory, mapped from a file, or decoded whenever they are asked for.
     rows : ndarray of int, optional
         Which of them; all by default.
+    augment : {"none", "crop-flip"}
+        What becomes of them in a batch: nothing, or :func:`r2mae.images.augment.crop_flip`.
     """
 
-    def __init__(self, images: np.ndarray, rows: np.ndarray | None = None) -> None:
-        self.images = np.ascontiguousarray(images)  # once, and not in every batch
+    def __init__(self, images: AnyImages, rows: np.ndarray | None = None, *, augment: Augment = "none") -> None:
+        # Once, and not in every batch.
+        self.images = np.ascontiguousarray(images) if isinstance(images, np.ndarray) else images
         self.rows = rows
+        self.augment = augment
 
     def __len__(self) -> int:
         """Return the number of images."""
@@ -36,10 +45,22 @@ class ImageBatches:
     def __repr__(self) -> str:
         return f"ImageBatches({len(self):,} images of {' x '.join(map(str, self.images.shape[1:]))})"
 
+    @property
+    def whole(self) -> "ImageBatches":
+        """The same images without augmentation."""
+        return ImageBatches(self.images, self.rows)
+
     def batch(self, indices: Sequence[int] | np.ndarray, key: Key) -> Tensor:
-        """Return these images as they are, shape (batch, height, width, channels), in the array's own type."""
+        """Return these images, shape (batch, height, width, channels).
+
+        As they are, in the array's own type; or augmented, as float32 from 0 to 1.
+        """
         rows = np.asarray(indices)
-        return torch.from_numpy(self.images.take(rows if self.rows is None else self.rows[rows], axis=0))
+        images = torch.from_numpy(self.images.take(rows if self.rows is None else self.rows[rows], axis=0))
+        if self.augment == "none":
+            return images
+        height, width = self.images.shape[1:3]
+        return crop_flip(images, (height, width), key.fold("augment"))
 
 
 @dataclass(frozen=True, repr=False)
@@ -51,7 +72,8 @@ class ImageData:
     splits : Splits
         Training and test images.
     train, validation : ImageBatches
-        The training images, and those of them held out.
+        The training images, augmented as the configuration says, and whole ones for the validation loss: the official
+        validation part, or else some of the training images.
     architecture : dict
         From which the model is built.
     """
@@ -73,16 +95,21 @@ def load_data(config: ImagesConfig) -> ImageData:
         seed=config.seed,
         resize=config.resize,
         resize_mode=config.resize_mode,
+        cache=config.cache,
+        skip_broken=config.skip_broken,
+        draft=config.draft,
     )
     images = splits.train.images
-    if images[0].size < 2:
+    if math.prod(splits.train.shape) < 2:
         raise UserError(f"{config.data}: masking needs images of two pixels or more")
-    train, validation = ImageBatches(images), None
-    if config.validation:
+    train, validation = ImageBatches(images, augment=config.augment), None
+    if config.validation and splits.validation is not None:
+        validation = ImageBatches(splits.validation.images)
+    elif config.validation:
         order = permutation(Key.root(config.seed).fold("validation"), len(images))
         held_out = min(max(1, round(config.validation * len(images))), len(images) - 1)
         validation = ImageBatches(images, np.sort(order[:held_out]))
-        train = ImageBatches(images, np.sort(order[held_out:]))
+        train = ImageBatches(images, np.sort(order[held_out:]), augment=config.augment)
     return ImageData(splits, train, validation, architecture(config, splits.train))
 
 
@@ -95,7 +122,12 @@ def architecture(config: ImagesConfig, images: ImageSet) -> dict[str, Any]:
     return {**made, "fill": mean_colour(images.images)} if config.fill == "mean" else made
 
 
-def mean_colour(images: np.ndarray) -> list[float]:
+def mean_colour(images: AnyImages) -> list[float]:
     """Return the mean pixel of images for each channel, 0 to 1."""
     scale = 255.0 if images.dtype == np.uint8 else 1.0
-    return [float(value) / scale for value in images.mean(axis=(0, 1, 2), dtype=np.float64)]
+    if isinstance(images, np.ndarray):
+        means = images.mean(axis=(0, 1, 2), dtype=np.float64)
+    else:
+        total = sum((chunk.sum(axis=(0, 1, 2), dtype=np.float64) for chunk in in_chunks(images)), np.float64(0))
+        means = np.asarray(total / math.prod(images.shape[:3]))
+    return [float(value) / scale for value in means]

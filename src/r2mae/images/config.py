@@ -30,6 +30,17 @@ class ImagesConfig(MLPSettings, ModelConfig):
         What --resize makes of images that are not square: squash them, or cut the ends of the longer side off.
     test_fraction : float
         Fraction of a set without an official test part that is kept for evaluation.
+    augment : {"none", "crop-flip"}
+        What the model is trained on: whole images, or random resized crops (0.2 to 1 of the area, bicubic), half of
+        them flipped. All else is measured on whole images.
+    draft : bool
+        Let the JPEG decoder make large images smaller (by 2, 4 or 8) before --resize does the rest: some times as
+        fast, with slightly other pixels.
+    skip_broken : bool
+        Leave out image files that cannot be decoded, and say how many, instead of refusing the set.
+    cache : {"auto", "memory", "mmap", "none"}
+        Where decoded images are kept: in memory, in a memory map on disk (below R2MAE_CACHE), or nowhere, to be decoded
+        by the workers whenever they are needed. "auto" is memory where they fit, else none.
     """
 
     wing: ClassVar[str] = "images"
@@ -44,6 +55,10 @@ class ImagesConfig(MLPSettings, ModelConfig):
     recalibrate: Literal["yes", "no", "both"] = "yes"
     resize_mode: Literal["squash", "crop"] = "squash"
     test_fraction: float = 0.2
+    augment: Literal["none", "crop-flip"] = "none"
+    draft: bool = False
+    skip_broken: bool = False
+    cache: Literal["auto", "memory", "mmap", "none"] = "auto"
     lr: float = 3e-3
 
     def __post_init__(self) -> None:
@@ -57,6 +72,8 @@ class ImagesConfig(MLPSettings, ModelConfig):
                 raise UserError(f"{name} does nothing for the model {self.model!r}: leave it out")
         if self.resize_mode != "squash" and self.resize is None:
             raise UserError("resize_mode is for images that are resized: add --resize N, or leave it out")
+        if self.draft and self.resize is None:
+            raise UserError("draft is for images that are made smaller: add --resize N, or leave it out")
         if self._normalises and self.batch_size // (self.accumulate * self.devices) < 2:
             raise UserError("batch normalisation needs two images in a micro-batch: raise batch_size")
         if not 0 < self.test_fraction < 1:

@@ -10,6 +10,7 @@ from jaxtyping import Float32
 from torch import Tensor, nn
 
 from r2mae.errors import UserError
+from r2mae.evaluation.attributes import fit_attributes, score_attributes
 from r2mae.evaluation.examples import Examples
 from r2mae.evaluation.head import fit_head
 from r2mae.evaluation.probes import LinearProbe
@@ -33,7 +34,7 @@ from r2mae.training.validation import EVALUATION_KEY, evaluating, masked_losses,
 
 RATIOS = (0.1, 0.3, 0.5, 0.7, 0.9)
 _BATCH = 2048
-_NUMBERS = 1 << 25  # of the images of a batch: 222 of 224 x 224 pixels
+_NUMBERS = 1 << 23  # of the images of a batch: 55 of 224 x 224 pixels; a U-Net's states are many times as large
 _EXAMPLES = 8
 
 Probe = Literal["head", "logistic"]
@@ -67,7 +68,8 @@ def evaluate(
     Returns
     -------
     dict
-        ``probe_accuracy`` (where there are two classes or more), ``masked_mse`` (mean over the ratios of
+        ``probe_accuracy`` (where there are two classes or more), ``attribute_accuracy`` (scaled), its ``…_raw`` and
+        ``attribute_auroc`` (where there are attributes), ``masked_mse`` (mean over the ratios of
         :data:`RATIOS`, on frozen masks) and each of them, ``clean_mse`` (of models that give back whole images),
         ``effective_rank`` and ``spectral_entropy``
         of the test embeddings. With "both", also each of them ``as_trained_…``.
@@ -108,9 +110,13 @@ def _whole_scores(
     """Probe and spectrum of the embeddings of whole images."""
     test = embed_set(task, model, data.splits.test)
     scores: dict[str, float] = {}
+    train = None
     if has_classes(data.splits):
         train = embed_set(task, model, data.splits.train)
         scores["probe_accuracy"] = probe_accuracy(probe, train, test, data.splits, config.seed, progress)
+    if has_attributes(data.splits):
+        train = embed_set(task, model, data.splits.train) if train is None else train
+        scores |= attribute_scores(train, test, data.splits, config.seed)
     spectrum = effective_rank(test)
     scores["effective_rank"], scores["spectral_entropy"] = spectrum.rank, spectrum.entropy
     return scores
@@ -184,6 +190,30 @@ def has_classes(splits: Splits) -> bool:
     classes = splits.train.classes
     labelled = splits.train.labels is not None and splits.test.labels is not None
     return labelled and classes is not None and len(classes) > 1
+
+
+def has_attributes(splits: Splits) -> bool:
+    """Return whether there are attributes to probe for."""
+    return splits.train.attributes is not None and splits.test.attributes is not None
+
+
+def attribute_scores(train: np.ndarray, test: np.ndarray, splits: Splits, seed: int) -> dict[str, float]:
+    """Return the scores of the paper's probe of attributes; only where :func:`has_attributes`.
+
+    `train` and `test` have a row for each image: its embedding, or its pixels as bytes. There are no scores where no
+    attribute has both values in training and test images.
+    """
+    assert splits.train.attributes is not None
+    assert splits.test.attributes is not None
+    head = fit_attributes(train, splits.train.attributes, seed=seed)
+    found = score_attributes(head.logits(test), splits.test.attributes, splits.train.attributes)
+    if found is None:
+        return {}
+    return {
+        "attribute_accuracy": found.accuracy,
+        "attribute_accuracy_raw": found.raw,
+        "attribute_auroc": found.auroc,
+    }
 
 
 def probe_accuracy(

@@ -7,6 +7,9 @@ from r2mae.images.config import ImagesConfig
 
 _WIDTHS = [(hidden, latent) for hidden in (512, 16) for latent in (16, 32, 64, 256, 1024)]
 
+# The paper's recipe for its U-Nets on CelebA, whose base channels are 8, 16 and 32.
+_FACES: dict[str, Any] = {"model": "unet", "lr": 1e-3, "batch_size": 256, "epochs": 10.0}
+
 # The recipe of the masked autoencoder; the paper's epochs, with warm-up over 10 of its 150.
 _RECIPE: dict[str, Any] = {
     "model": "vit-mae",
@@ -37,6 +40,7 @@ def _vit(side: int, batch: int, accumulate: int, encoder: dict[str, Any], decode
 
 PRESETS: Mapping[str, Mapping[str, Any]] = {
     **{f"mlp-{hidden}-{latent}": {"hidden": hidden, "latent": latent} for hidden, latent in _WIDTHS},
+    **{f"unet-{channels}": {**_FACES, "model.channels": channels} for channels in (4, 8, 16, 32)},
     "vit-mae-base": _vit(224, 4096, 16, _sizes(768, 12, 12, 16), _decoder(512, 8, 16)),
     "vit-mae-large": _vit(224, 4096, 32, _sizes(1024, 24, 16, 16), _decoder(512, 8, 16)),
     "vit-mae-huge": _vit(224, 4096, 64, _sizes(1280, 32, 16, 14), _decoder(512, 8, 16)),

@@ -123,11 +123,14 @@ class PixelTask:
     fill : tuple of float
         What hidden pixels become (0 to 1): a number for each colour channel, or for each number of an image; without
         one, zero.
+    together : int
+        How many successive numbers are hidden together: 1, or the colours of a pixel.
     """
 
     pixels: int
     exact: bool = False
     fill: tuple[float, ...] = ()
+    together: int = 1
 
     def check_images(self, name: str, shape: tuple[int, int, int]) -> None:
         """Refuse images of another number of numbers."""
@@ -150,7 +153,10 @@ class PixelTask:
             See :func:`r2mae.masking.element_mask`.
         """
         clean = _flat(batch)
-        hidden = element_mask(tuple(clean.shape), ratio, key, exact=self.exact, device=clean.device)
+        units = (len(clean), clean.shape[1] // self.together)
+        hidden = element_mask(units, ratio, key, exact=self.exact, device=clean.device)
+        if self.together > 1:
+            hidden = hidden.repeat_interleave(self.together, dim=1)
         if self.fill:  # colours are the last axis of a flattened image
             filled = torch.where(hidden, clean.new_tensor(self.fill).repeat(self.pixels // len(self.fill)), clean)
         else:

@@ -54,6 +54,9 @@ class ImagesWing(BaseWing):
     ratios = RatioDefaults(fixed=0.7, low=0.5, high=0.9, curriculum=replace(HLCA_CURRICULUM, ours=True), ours=True)
     metrics = (
         Metric("probe_accuracy", "linear probe accuracy", bounds=(0, 1)),
+        Metric("attribute_accuracy", "attribute probe, scaled accuracy", bounds=(-inf, 1), optional=True),
+        Metric("attribute_accuracy_raw", "attribute probe accuracy", bounds=(0, 1), ranked=False, optional=True),
+        Metric("attribute_auroc", "attribute probe AUROC", bounds=(0, 1), ranked=False, optional=True),
         Metric("masked_mse", "masked reconstruction error", higher_is_better=False, bounds=(0, 1)),
         Metric("clean_mse", "unmasked reconstruction error", higher_is_better=False, bounds=(0, 1)),
         Metric("effective_rank", "effective rank", higher_is_better=None, bounds=(1, inf)),
@@ -104,7 +107,7 @@ class ImagesWing(BaseWing):
         """Refuse data that are not there, without torch."""
         from r2mae.images.data import check_source
 
-        check_source(config.data)
+        check_source(config.data, cache=config.cache, skip_broken=config.skip_broken, draft=config.draft)
 
     def load(self, config: ImagesConfig) -> "ImageData":
         """Read the images of a run."""
@@ -169,7 +172,7 @@ class ImagesWing(BaseWing):
         UserError
             If they are of another size than the model takes.
         """
-        config = replace(_resized(config, resize, resize_mode), data=source)
+        config = replace(_resized(config, resize, resize_mode), data=source, cache="auto")
         data = self.load(config)
         there, here = [int(side) for side in architecture["shape"]], list(data.splits.train.shape)
         if there != here:
@@ -211,7 +214,13 @@ class ImagesWing(BaseWing):
         from r2mae.images.evaluate import embed_set
 
         config = _resized(config, resize, resize_mode)
-        size: dict[str, Any] = {"resize": config.resize, "resize_mode": config.resize_mode}
+        size: dict[str, Any] = {
+            "resize": config.resize,
+            "resize_mode": config.resize_mode,
+            "cache": "auto",
+            "skip_broken": config.skip_broken,
+            "draft": config.draft,
+        }
         if self.fingerprint(replace(config, data=source)) == self.fingerprint(config):
             splits = load_splits(source, test_fraction=config.test_fraction, seed=config.seed, **size)
             parts = [splits.train, splits.test]

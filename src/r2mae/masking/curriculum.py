@@ -55,7 +55,7 @@ def scale_gradient(value: Tensor, factor: float) -> Tensor:
     return _ScaleGradient.apply(value, factor)  # type: ignore[no-untyped-call, no-any-return]
 
 
-def _mean_over_ranks(clean: Float[Tensor, "batch d"]) -> Float[Tensor, " d"]:
+def mean_over_ranks(clean: Float[Tensor, "batch d"]) -> Float[Tensor, " d"]:
     """Average over the samples of all processes (of equal number), so that all use the same loss weights."""
     mean = clean.mean(0)
     if torch.distributed.is_available() and torch.distributed.is_initialized():
@@ -99,7 +99,7 @@ class FeatureWeights(nn.Module):
 
     def forward(self, clean: Float[Tensor, "batch d"]) -> Float[Tensor, "d l"]:
         """Return the weight matrix of this batch."""
-        rows = self.trunk(_mean_over_ranks(clean)).view(-1, self.channels)
+        rows = self.trunk(mean_over_ranks(clean)).view(-1, self.channels)
         positive = torch.sigmoid(self.project(rows)) + self.curriculum.floor
         return sinkhorn(positive, self.curriculum.iterations)
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypeAlias, c
 import numpy as np
 from jaxtyping import Float
 
-from r2mae.errors import unknown
+from r2mae.errors import UserError, unknown
 from r2mae.theory import DominantWarning, InterpolationWarning, LocalisedWarning
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from r2mae.sweep.cells import Cell
 
 Progress: TypeAlias = Callable[[int, int], None]
-Scale: TypeAlias = Literal["small", "full"]
+Scale: TypeAlias = Literal["smoke", "small", "full"]
 Row: TypeAlias = dict[str, Any]
 Tables: TypeAlias = Mapping[str, Any]
 """Tables by file name without suffix. A list of rows is written as CSV, a mapping as JSON."""
@@ -37,6 +37,7 @@ ARTEFACTS = {
         "fig1e": "fig1e",
         "fig1f": "fig1f",
         "fig1g": "fig1g",
+        "fig2b": "fig2b",
         "fig3": "fig3",
         "fig4": "fig4",
         "table5": "table5",
@@ -55,18 +56,29 @@ class Size:
     Attributes
     ----------
     small : mapping
-        Values of the fields for the size that takes seconds.
+        Values of the fields for the size that takes seconds; for training runs it takes hours without a GPU.
+    smoke : mapping
+        Values of the fields for a size that only shows that everything works; empty if the small one is as quick.
     digits : int
         Number of digits of the numbers in the tables.
     """
 
     small: ClassVar[Mapping[str, Any]] = {}
+    smoke: ClassVar[Mapping[str, Any]] = {}
     digits: ClassVar[int] = 6
 
     @classmethod
     def of(cls, scale: Scale) -> "Size":
-        """Return the size of this name."""
-        return cls(**(cls.small if scale == "small" else {}))
+        """Return the size of this name.
+
+        Raises
+        ------
+        UserError
+            If there is no smoke size.
+        """
+        if scale == "smoke" and not cls.smoke:
+            raise UserError("--scale smoke is for artefacts of training runs: here the small scale takes seconds")
+        return cls(**{"smoke": cls.smoke, "small": cls.small, "full": {}}[scale])
 
 
 @runtime_checkable

@@ -62,8 +62,8 @@ def run_artefact(
     artefact : Artefact
     out : Path
         The folder to write to.
-    scale : {"small", "full"}
-        "full" has the paper's sizes; "small" takes seconds.
+    scale : {"smoke", "small", "full"}
+        "full" has the paper's sizes. "small" takes seconds, or hours if models are trained; "smoke" then takes a minute.
     size : Size, optional
         A size of your own, an instance of the artefact's `SIZE`; it replaces `scale`.
     jobs : int

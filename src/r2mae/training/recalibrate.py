@@ -34,6 +34,24 @@ class Reconstructs(Protocol):
         """Return the output for a batch with nothing hidden."""
 
 
+@runtime_checkable
+class KnowsPlaces(Protocol):
+    """A task whose samples count many times in batch statistics, as images do in those of convolutions."""
+
+    @property
+    def statistics_samples(self) -> int:
+        """The most training samples that are looked at, in place of :data:`SAMPLES`."""
+
+
+@runtime_checkable
+class Augmented(Protocol):
+    """Training samples that may be augmented, and can also be had as they are."""
+
+    @property
+    def whole(self) -> Batches:
+        """The same samples without augmentation."""
+
+
 def batch_norms(model: nn.Module) -> dict[str, _BatchNorm]:
     """Return the layers with running statistics, by name."""
     return {
@@ -67,7 +85,7 @@ def set_statistics(model: nn.Module, statistics: Statistics) -> None:
 
 @torch.no_grad()
 def estimate_statistics(
-    task: Task, model: nn.Module, data: Batches, ratio: float | None = None, *, samples: int = SAMPLES
+    task: Task, model: nn.Module, data: Batches, ratio: float | None = None, *, samples: int | None = None
 ) -> dict[str, Tensor]:
     """Return the statistics that a model's batch normalisations have on training samples.
 
@@ -78,11 +96,11 @@ def estimate_statistics(
     task, model
         Of a run.
     data : Batches
-        The training samples.
+        The training samples; augmented ones (:class:`Augmented`) are taken as they are without it.
     ratio : float, optional
         Mask ratio of the inputs; by default nothing is hidden.
-    samples : int
-        At most this many are looked at.
+    samples : int, optional
+        At most this many are looked at; by default what the task says (:class:`KnowsPlaces`), or :data:`SAMPLES`.
 
     Returns
     -------
@@ -93,6 +111,9 @@ def estimate_statistics(
     layers, device = batch_norms(model), next(model.parameters()).device
     if not layers or len(data) < 2 or not isinstance(task, Reconstructs):
         return {}
+    data = data.whole if isinstance(data, Augmented) else data
+    if samples is None:
+        samples = task.statistics_samples if isinstance(task, KnowsPlaces) else SAMPLES
     key = Key.root(0).fold("recalibration")
     rows = permutation(key, len(data))[:samples]
     before = {name: value.clone() for name, value in model.state_dict().items()}

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 
 MODELS = {
     "mlp": "r2mae.images.models.mlp",
+    "unet": "r2mae.images.models.unet",
     "vit-mae": "r2mae.images.models.vit_mae",
 }
 

@@ -1,0 +1,242 @@
+"""`unet`, the paper's U-Net for faces (section 4.4, appendix "CelebA"): convolutions, so images keep their shape.
+
+What the paper leaves open is chosen here, and listed in docs/images.md, "U-Net on faces".
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn.functional import max_pool2d
+
+from r2mae.errors import UserError
+from r2mae.images.task import scaled
+from r2mae.masking.curriculum import mean_over_ranks, sinkhorn
+from r2mae.masking.keys import Key
+from r2mae.masking.masks import RatioLike, element_mask
+from r2mae.masking.schemes import Curriculum
+from r2mae.training.task import Corrupted, Output
+
+__all__ = ["PositionWeights", "Settings", "UNet", "UNetTask", "build"]
+
+_LEVELS = 4  # the paper's down-sampling blocks
+_MOST_CHANNELS = 1 << 12  # beyond, the bottleneck alone would have tens of billions of weights
+_WEIGHT_CHANNELS = 16
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """Settings of the U-Net.
+
+    Parameters
+    ----------
+    channels : int
+        Of the first block; each of the four levels below has twice as many (paper: 8, 16 or 32).
+    share_colours : bool
+        Hide all colours of a pixel together, or each by itself.
+    """
+
+    channels: int = 16
+    share_colours: bool = True
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.channels <= _MOST_CHANNELS:
+            raise UserError(f"model.channels must be 1 to {_MOST_CHANNELS:,}, not {self.channels:,}")
+
+    @property
+    def latent(self) -> int:
+        """Numbers of the representation: the channels of the bottleneck."""
+        return self.channels << _LEVELS
+
+
+class UNet(nn.Module):
+    """Four blocks down, a bottleneck, four blocks up, each of which also sees the block of its own size going down.
+
+    A block is two 3×3 convolutions, each with batch normalisation and ReLU. Between blocks are 2×2 max pooling, and
+    transposed 2×2 convolutions. Where a side is odd, pooling looks beyond the edge at nothing, and what up-sampling
+    makes of that is cut off: images of any size work, and no number that the model or the loss sees is padding (but for
+    the zeros around each convolution).
+
+    Images lie in memory as they come, the colours last: convolutions are faster on that (benchmarks/unet.py).
+
+    Parameters
+    ----------
+    colours : int
+        Of the images, 1 or 3.
+    channels : int
+        Of the first block; twice as many at each level below.
+    """
+
+    def __init__(self, colours: int, channels: int = 16) -> None:
+        super().__init__()
+        self.colours = colours
+        widths = [channels << level for level in range(_LEVELS + 1)]
+        rising = list(zip(widths[-2::-1], widths[:0:-1], strict=True))  # (of this level, of the one below), upwards
+        self.down = nn.ModuleList(_block(*pair) for pair in zip([colours, *widths], widths[:-1], strict=False))
+        self.bottleneck = _block(widths[-2], widths[-1])
+        self.enlarge = nn.ModuleList(nn.ConvTranspose2d(below, here, 2, stride=2) for here, below in rising)
+        self.up = nn.ModuleList(_block(2 * here, here) for here, _ in rising)
+        self.output = nn.Sequential(nn.Conv2d(channels, colours, 1), nn.Sigmoid())
+
+    def encode(self, images: Float[Tensor, "batch height width colours"]) -> Float[Tensor, "batch latent"]:
+        """Return the mean over the bottleneck's places."""
+        return self._descend(images)[0].mean((2, 3))
+
+    def forward(
+        self, images: Float[Tensor, "batch height width colours"]
+    ) -> tuple[Float[Tensor, "batch height width colours"], Float[Tensor, "batch latent"]]:
+        """Return the reconstruction and the mean over the bottleneck's places."""
+        state, kept = self._descend(images)
+        representation = state.mean((2, 3))
+        for enlarge, block, beside in zip(self.enlarge, self.up, reversed(kept), strict=True):
+            height, width = beside.shape[2:]
+            state = block(torch.cat([beside, enlarge(state)[:, :, :height, :width]], dim=1))
+        return self.output(state).movedim(1, 3), representation
+
+    def _descend(self, images: Float[Tensor, "batch height width colours"]) -> tuple[Tensor, list[Tensor]]:
+        """Return the bottleneck, and the state of each level before it is pooled."""
+        state, kept = images.movedim(3, 1), []
+        for block in self.down:
+            # Of one colour a tensor cannot tell that its colours are last; of more this changes nothing.
+            kept.append(block(state).contiguous(memory_format=torch.channels_last))
+            state = max_pool2d(kept[-1], 2, ceil_mode=True)
+        return self.bottleneck(state), kept
+
+
+def _block(inputs: int, outputs: int) -> nn.Sequential:
+    """Two convolutions; their biases would be lost in the batch normalisation."""
+    layers: list[nn.Module] = []
+    for width in (inputs, outputs):
+        layers += [
+            nn.Conv2d(width, outputs, 3, padding=1, bias=False), nn.BatchNorm2d(outputs), nn.ReLU(inplace=True)
+        ]  # fmt: skip
+    return nn.Sequential(*layers)
+
+
+@dataclass(frozen=True)
+class UNetTask:
+    """Hide pixels of images that keep their shape; the loss is the squared error at hidden pixels.
+
+    Parameters
+    ----------
+    shape : (int, int, int)
+        Height, width and colours of the images.
+    share_colours : bool
+        Hide all colours of a pixel together, or each by itself.
+    exact : bool
+        Hide exactly the rounded count in every image, instead of each pixel independently.
+    fill : tuple of float
+        What hidden pixels become (0 to 1), a number for each colour; without one, zero.
+    """
+
+    shape: tuple[int, int, int]
+    share_colours: bool = True
+    exact: bool = False
+    fill: tuple[float, ...] = ()
+
+    statistics_samples: ClassVar[int] = 2048  # every image has many places: a quarter of the usual is plenty
+
+    def corrupt(self, batch: Tensor, ratio: RatioLike, key: Key) -> Corrupted:
+        """Fill hidden pixels with zero, or with :attr:`fill`.
+
+        Parameters
+        ----------
+        batch : tensor, shape (batch, height, width, colours)
+            uint8 (0 to 255) or float (0 to 1).
+        ratio, key
+            See :func:`r2mae.masking.element_mask`.
+        """
+        clean = scaled(batch)
+        masked = clean.shape[:3] if self.share_colours else clean.shape
+        mask = element_mask(tuple(masked), ratio, key, exact=self.exact, device=clean.device)
+        hidden = mask.view(*masked, *[1] * (4 - mask.ndim)).expand(clean.shape)
+        inputs = torch.where(hidden, clean.new_tensor(self.fill), clean) if self.fill else clean * ~hidden
+        return Corrupted(inputs, hidden, clean, entries=clean.numel())
+
+    def check_images(self, name: str, shape: tuple[int, int, int]) -> None:
+        """Refuse images of other colours; any height and width will do."""
+        if shape[2] != self.shape[2]:
+            raise UserError(
+                f"{name} has images of {shape[2]} colour channels, and the model takes {self.shape[2]}: bring them to "
+                "the channels of the training images"
+            )
+
+    def forward(self, model: UNet, corrupted: Corrupted) -> Output:
+        """Reconstruct all pixels."""
+        prediction, representation = model(corrupted.inputs)
+        return Output(prediction, representation)
+
+    def losses(self, output: Output, corrupted: Corrupted) -> Float[Tensor, "batch numbers"]:
+        """Return the squared error at hidden pixels, and zero elsewhere; images are flattened."""
+        return ((output.prediction - corrupted.targets).square() * corrupted.hidden).flatten(1)
+
+    @torch.no_grad()
+    def embed(self, model: UNet, batch: Tensor) -> Float[Tensor, "batch latent"]:
+        """Return the mean over the bottleneck of whole images."""
+        return model.encode(scaled(batch))
+
+    @torch.no_grad()
+    def reconstruct(self, model: UNet, batch: Tensor) -> Float[Tensor, "batch height width colours"]:
+        """Return the output for images as they are, without a mask (Fig. 2B)."""
+        prediction: Tensor = model(scaled(batch))[0]
+        return prediction
+
+    def weight_network(self, curriculum: Curriculum) -> nn.Module:
+        """Return a network that makes one weight for each pixel and ratio from the clean batch."""
+        return PositionWeights(self.shape[2], curriculum)
+
+    def learned_weights(
+        self, network: nn.Module, corrupted: Corrupted, output: Output
+    ) -> Float[Tensor, "numbers ratios"]:
+        """Return the weights of this mini-batch."""
+        weights: Tensor = network(corrupted.targets)
+        return weights
+
+
+class PositionWeights(nn.Module):
+    """One weight for each place and ratio, from the mean image of a batch: the curricula's network for a U-Net.
+
+    The paper's network (:class:`r2mae.masking.curriculum.FeatureWeights`) would have a last layer of many millions of
+    weights for images. This one is ours: three convolutions (3×3, 3×3, 1×1) over the mean image and the two coordinates
+    of each place, with a few thousand weights whatever the size of the images. The colours of a pixel share its weight.
+
+    Parameters
+    ----------
+    colours : int
+        Of the images.
+    curriculum : Curriculum
+        Its grid gives the ratios; its `iterations` and `floor` are used.
+    """
+
+    def __init__(self, colours: int, curriculum: Curriculum) -> None:
+        super().__init__()
+        self.curriculum = curriculum
+        self.layers = nn.Sequential(
+            nn.Conv2d(colours + 2, _WEIGHT_CHANNELS, 3, padding=1),
+            nn.ReLU(),
+            nn.Conv2d(_WEIGHT_CHANNELS, _WEIGHT_CHANNELS, 3, padding=1),
+            nn.ReLU(),
+            nn.Conv2d(_WEIGHT_CHANNELS, len(curriculum.grid.values), 1),
+        )
+
+    def forward(self, clean: Float[Tensor, "batch height width colours"]) -> Float[Tensor, "numbers ratios"]:
+        """Return the weight matrix of this batch; over the places, weights of a ratio average to one."""
+        height, width, colours = clean.shape[1:]
+        mean = mean_over_ranks(clean.flatten(1)).view(height, width, colours).movedim(2, 0)
+        rows, columns = (torch.linspace(-1, 1, side, device=mean.device, dtype=mean.dtype) for side in (height, width))
+        places = torch.stack([rows[:, None].expand(height, width), columns.expand(height, width)])
+        positive = torch.sigmoid(self.layers(torch.cat([mean, places])[None])[0]) + self.curriculum.floor
+        return sinkhorn(positive.flatten(1).T, self.curriculum.iterations).repeat_interleave(colours, dim=0)
+
+
+def build(architecture: Mapping[str, Any]) -> tuple[UNetTask, UNet]:
+    """Make the task and a fresh model; see :mod:`r2mae.images.models`."""
+    height, width, colours = (int(side) for side in architecture["shape"])
+    if height * width < 2:
+        raise UserError("a U-Net needs images of two pixels or more")
+    fill = tuple(float(value) for value in architecture.get("fill", ()))
+    shared, exact = bool(architecture["share_colours"]), bool(architecture["exact"])
+    return UNetTask((height, width, colours), shared, exact, fill), UNet(colours, int(architecture["channels"]))

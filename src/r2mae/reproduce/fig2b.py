@@ -1,0 +1,188 @@
+"""Fig. 2B and Figs. 5 to 7: U-Nets of several widths on faces, at nine fixed mask ratios."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+from jaxtyping import Float
+
+from r2mae.catalogue import data_root
+from r2mae.images.config import ImagesConfig
+from r2mae.images.wing import WING
+from r2mae.reproduce.artefact import Row, Size, Tables
+from r2mae.reproduce.drawing import COLOURS, Figures, panels, ratio_axis
+from r2mae.sweep.cells import Axis, Cell, cells_of, grid
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+TITLE = "Fig. 2B and Figs. 5 to 7: U-Nets on faces, error of whole images and probe of attributes"
+PAPER = "The best ratio grows with the width: 0.6, 0.7, 0.8 for 8, 16, 32; probing jumps above some ratio."
+
+_ERROR, _SCALED = "clean_mse", "attribute_accuracy"
+_SCORES = {
+    _ERROR: "squared error of whole images",
+    _SCALED: "median scaled accuracy",
+    "attribute_accuracy_raw": "median accuracy",
+    "attribute_auroc": "mean AUROC",
+}
+_AS_TRAINED = "as_trained_"
+_PAPER_BEST = {8: 0.6, 16: 0.7, 32: 0.8}
+
+
+@dataclass(frozen=True)
+class FacesSize(Size):
+    """How much is trained.
+
+    Attributes
+    ----------
+    data : str
+        The faces; without a name the folder `celeba-aligned` of the data folder, which must hold all of CelebA with its
+        tables.
+    side : int
+        Of the images, in pixels: the middle square of each, brought to this size.
+    channels : tuple of int
+        Of the first block: a preset `unet-N` for each.
+    ratios : tuple of float
+        Fixed ratios.
+    seeds : tuple of int
+    steps : int, optional
+        Instead of the paper's ten epochs.
+    """
+
+    data: str = ""
+    side: int = 128
+    channels: tuple[int, ...] = (8, 16, 32)
+    ratios: tuple[float, ...] = tuple(round(0.1 * k, 1) for k in range(1, 10))
+    seeds: tuple[int, ...] = (0, 1, 2)
+    steps: int | None = None
+
+    small: ClassVar = {"data": "celeba", "side": 64, "channels": (4, 8, 16)}
+    smoke: ClassVar = {
+        **{"data": "celeba", "side": 32, "channels": (4, 8)},
+        **{"ratios": (0.3, 0.7), "seeds": (0,), "steps": 2},
+    }
+
+
+SIZE = FacesSize
+
+
+def cells(size: FacesSize, out: Path) -> list[Cell]:
+    """Return a run for each width, ratio and seed; scores are taken with either kind of batch statistics."""
+    base = ImagesConfig(
+        data=size.data or str(data_root() / "celeba-aligned"),
+        resize=size.side,
+        resize_mode="crop",
+        scheme="fixed",
+        steps=size.steps,
+        recalibrate="both",
+    )
+    names = [f"unet-{channels}" for channels in size.channels]
+    widths = Axis("preset", {name: {**WING.presets[name], "preset": name} for name in names})
+    return cells_of(grid(base, [widths, Axis.over("ratio", size.ratios)]), size.seeds, out)
+
+
+def table(results: "pd.DataFrame") -> Tables:
+    """Return all runs; means and deviations over seeds; and for each width the best ratio of every seed."""
+    results = results.assign(
+        channels=[int(str(preset).removeprefix("unet-")) for preset in results["preset"]],
+        ratio=results["ratio"].astype(float),
+    )
+    columns = ["channels", "ratio", "seed", *_measured(results)]
+    by_ratio = [_means(group, _measured(results)) for _, group in results.groupby(["channels", "ratio"])]
+    best = [
+        row
+        for score in _measured(results)
+        for _, group in results.groupby("channels")
+        if (row := _best(group, score)) is not None
+    ]
+    return {"fig2b": by_ratio, "fig2b-best": best, "fig2b-runs": results[columns].to_dict("records")}
+
+
+def draw(tables: Tables, size: FacesSize) -> Figures:
+    """Draw the error of whole images (Fig. 2B) and, where there are attributes, a panel for each width (Figs. 5–7)."""
+    rows: list[Row] = tables["fig2b"]
+    figure, (axes,) = panels(1, width=5.0, height=3.8)
+    for colour, channels in zip(COLOURS, _widths(rows), strict=False):
+        _curve(axes, rows, channels, _ERROR, colour, f"{channels} channels")
+        _curve(axes, rows, channels, _AS_TRAINED + _ERROR, colour, None, "--")
+    axes.set_yscale("log")
+    ratio_axis(axes)
+    axes.set_ylabel(_SCORES[_ERROR])
+    axes.set_title("Unmasked reconstruction\n(dashed: batch statistics of training)")
+    axes.legend()
+    figures = {"fig2b": figure}
+    if any(_SCALED in row for row in rows):
+        figures["fig5-7"], grid_of_axes = panels(len(_widths(rows)), width=3.4, height=3.6)
+        for colour, panel, channels in zip(COLOURS, grid_of_axes, _widths(rows), strict=False):
+            _curve(panel, rows, channels, _SCALED, colour, "re-estimated batch statistics")
+            _curve(panel, rows, channels, _AS_TRAINED + _SCALED, colour, "those of training", "--")
+            ratio_axis(panel)
+            panel.set_ylabel(_SCORES[_SCALED])
+            panel.set_title(f"{channels} channels")
+            panel.legend()
+    return figures
+
+
+def _measured(results: "pd.DataFrame") -> list[str]:
+    """Return the scores that there are, each as measured, and with the statistics of training."""
+    wanted = [prefix + name for name in _SCORES for prefix in ("", _AS_TRAINED)]
+    return [name for name in wanted if name in results and bool(results[name].notna().any())]
+
+
+def _means(group: "pd.DataFrame", scores: Sequence[str]) -> Row:
+    first = group.iloc[0]
+    row: Row = {"channels": int(first["channels"]), "ratio": float(first["ratio"]), "seeds": len(group)}
+    for name in scores:
+        row[name] = float(group[name].mean())
+        row[f"{name}_sd"] = float(group[name].std(ddof=1)) if len(group) > 1 else float("nan")
+    return row
+
+
+def _best(group: "pd.DataFrame", score: str) -> Row | None:
+    """Return the best ratio of each seed for one score and width, and after which ratio the mean rises most."""
+    table = group.pivot_table(index="seed", columns="ratio", values=score).dropna()
+    if not len(table):
+        return None
+    lower = score.endswith(_ERROR)
+    ratios: Float[np.ndarray, " ratios"] = np.array(table.columns, dtype=float)
+    chosen = ratios[(table.to_numpy().argmin(1) if lower else table.to_numpy().argmax(1))]
+    channels = int(group["channels"].iloc[0])
+    row: Row = {
+        "score": score,
+        "channels": channels,
+        "best_ratio": float(np.mean(chosen)),
+        "best_ratio_lowest": float(chosen.min()),
+        "best_ratio_highest": float(chosen.max()),
+        "paper_best_ratio": _PAPER_BEST.get(channels, float("nan")),
+    }
+    if not lower and len(ratios) > 1:
+        steps = np.diff(table.to_numpy().mean(0))
+        row |= {"largest_rise": float(steps.max()), "largest_rise_after": float(ratios[:-1][steps.argmax()])}
+    return row
+
+
+def _widths(rows: Sequence[Row]) -> list[int]:
+    return sorted({row["channels"] for row in rows})
+
+
+def _curve(
+    axes: Any, rows: Sequence[Row], channels: int, score: str, colour: str, label: str | None, style: str = "-"
+) -> None:
+    own = [row for row in rows if row["channels"] == channels and score in row]
+    if not own:
+        return
+    deviation = np.nan_to_num([row[f"{score}_sd"] for row in own])
+    axes.errorbar(
+        [row["ratio"] for row in own],
+        [row[score] for row in own],
+        deviation,
+        fmt=f"o{style}",
+        color=colour,
+        markersize=3.5,
+        linewidth=1.2,
+        capsize=2,
+        label=label,
+    )

@@ -1,0 +1,232 @@
+"""Images that are kept in memory, mapped, or decoded when asked for: the same pixels, and the same runs."""
+
+import logging
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from r2mae.errors import UserError
+from r2mae.images import arrays, decode
+from r2mae.images.arrays import MappedImages, PickedImages, StoredImages, in_chunks
+from r2mae.images.baselines import baseline_scores
+from r2mae.images.batches import load_data, mean_colour
+from r2mae.images.config import ImagesConfig
+from r2mae.images.data import load_images, load_splits
+from r2mae.images.decode import Cache, DecodedImages, Reading
+from r2mae.images.evaluate import complete, embed_set, evaluate
+from r2mae.images.folder import read_folder
+from r2mae.images.wing import WING
+from r2mae.training.loop import fit
+
+CACHES: tuple[Cache, ...] = ("memory", "mmap", "none")
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("R2MAE_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    rng = np.random.default_rng(0)
+    for number in range(60):
+        path = tmp_path / "pets" / f"{'abc'[number % 3]}" / f"{number:03}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray((rng.integers(0, 60, (7, 9, 3)) + number % 3 * 60).astype(np.uint8)).save(path)
+    return tmp_path / "pets"
+
+
+def config(folder: Path, cache: Cache, **more: object) -> ImagesConfig:
+    settings = {"resize": 6, "hidden": 16, "latent": 8, "batch_size": 16, "threads": 1, "device": "cpu"}
+    return ImagesConfig.from_dict({"data": str(folder), "cache": cache, **settings, **more})
+
+
+def test_the_same_pixels_wherever_they_are_kept(folder: Path) -> None:
+    made = {cache: load_splits(folder, resize=6, resize_mode="crop", seed=1, cache=cache) for cache in CACHES}
+    assert isinstance(made["memory"].train.images, np.ndarray)
+    rows = np.random.default_rng(0).permutation(len(made["memory"].train))
+    for splits in made.values():
+        assert splits.train.shape == (6, 6, 3)
+        np.testing.assert_array_equal(splits.train.images.take(rows, axis=0), made["memory"].train.images[rows])
+        np.testing.assert_array_equal(splits.train.labels, made["memory"].train.labels)
+        np.testing.assert_array_equal(splits.test.labels, made["memory"].test.labels)
+
+
+def test_images_of_a_file_fit_or_are_decoded_when_needed(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    assert isinstance(load_images(folder, cache="auto")[0].images, np.ndarray)
+    with caplog.at_level(logging.WARNING, "r2mae"):
+        images, _ = load_images(folder, cache="auto", max_bytes=1000)
+    assert isinstance(images.images, DecodedImages)
+    assert any("--cache mmap" in line for line in caplog.messages)
+    with pytest.raises(UserError, match=r"GiB of memory.*--cache mmap or --cache none"):
+        load_images(folder, cache="memory", max_bytes=1000)
+
+
+def test_the_map_is_made_once_and_for_each_way_of_reading(
+    folder: Path, own_cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def maps() -> int:
+        return len(list(own_cache.glob("images/*/pixels.npy")))
+
+    load_images(folder, cache="mmap")
+    assert maps() == 1
+
+    def never(*_: object) -> None:
+        raise AssertionError("decoded again")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("r2mae.images.store.decode", never)
+        patch.setattr("r2mae.images.store.header", never)
+        load_images(folder, cache="mmap")
+    for how in ({"resize": 4}, {"resize": 4, "resize_mode": "crop"}, {"resize": 4, "draft": True}):
+        load_images(folder, cache="mmap", **how)
+    assert maps() == 4
+    Image.new("RGB", (9, 7)).save(folder / "a" / "000.png")
+    images, _ = load_images(folder, cache="mmap")
+    assert maps() == 5
+    assert not images.images.take(np.array([0]), axis=0).any()
+
+
+def test_a_map_that_was_broken_off_is_made_anew(folder: Path, own_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After an error within, and after a process was killed, which leaves what it had begun."""
+
+    def failing(encoded: object, row: int, *_: object) -> np.ndarray:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("r2mae.images.store.decode", failing)
+        with pytest.raises(KeyboardInterrupt):
+            load_images(folder, cache="mmap")
+    assert not list(own_cache.glob("images/*/pixels.npy"))
+    expected, _ = load_images(folder)
+    found, _ = load_images(folder, cache="mmap")
+    (place,) = own_cache.glob("images/*/pixels.npy")
+    left = place.parent.with_name(f".{place.parent.name}.tmp")
+    place.parent.rename(left)
+    (left / "pixels.npy").write_bytes(b"half of it")
+    found, _ = load_images(folder, cache="mmap")
+    np.testing.assert_array_equal(found.images.take(np.arange(60), axis=0), expected.images)
+    assert not left.exists()
+
+
+def test_stored_images_travel_to_other_processes(folder: Path) -> None:
+    for cache in ("mmap", "none"):
+        images = load_splits(folder, cache=cache).train.images
+        assert isinstance(images, PickedImages)
+        again = pickle.loads(pickle.dumps(images))
+        rows = np.array([3, 1])
+        np.testing.assert_array_equal(again.take(rows), images.take(rows))
+        assert len(pickle.dumps(images)) < 20_000  # the way to them, and not their pixels
+
+
+def test_a_pick_of_a_pick_is_a_pick() -> None:
+    images = np.arange(20, dtype=np.uint8).reshape(20, 1, 1, 1)
+    once = PickedImages(images, np.array([5, 3, 9, 2]))
+    twice = PickedImages(once, np.array([2, 0]))
+    assert twice.images is images
+    assert twice.take(np.array([1, 0, 1])).ravel().tolist() == [5, 9, 5]
+    assert (len(twice), twice.shape, twice.size, twice.dtype) == (2, (2, 1, 1, 1), 2, np.uint8)
+
+
+def test_a_worker_of_a_loader_starts_no_threads(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    images = read_folder(folder, Reading(cache="none"))[0].images
+    expected = images.take(np.arange(60), axis=0)
+    monkeypatch.setattr(decode, "parent_process", object)
+    monkeypatch.setattr(decode, "ThreadPoolExecutor", None)
+    np.testing.assert_array_equal(images.take(np.arange(60), axis=0), expected)
+
+
+class Watched(StoredImages):
+    """Images that say how many of them were in memory at once."""
+
+    def __init__(self, images: np.ndarray) -> None:
+        self.images, self.most = images, 0
+        super().__init__(images.shape)  # type: ignore[arg-type]
+
+    def take(self, rows: np.ndarray, axis: int = 0) -> np.ndarray:
+        self.most = max(self.most, len(rows))
+        return self.images.take(rows, axis=0)
+
+
+def test_all_images_are_looked_at_some_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    images = np.random.default_rng(0).integers(0, 256, (50, 4, 4, 3), np.uint8)
+    watched = Watched(images)
+    monkeypatch.setattr(arrays, "CHUNK_BYTES", 7 * 48)
+    np.testing.assert_array_equal(np.concatenate(list(in_chunks(watched))), images)
+    np.testing.assert_allclose(mean_colour(watched), mean_colour(images), rtol=1e-12)
+    assert watched.most == 7
+
+
+@pytest.mark.parametrize("cache", ["mmap", "none"])
+@pytest.mark.parametrize("augment", ["none", "crop-flip"])
+def test_a_run_is_the_same_wherever_images_are_kept(folder: Path, tmp_path: Path, cache: Cache, augment: str) -> None:
+    files = []
+    for kept, workers in (("memory", 0), (cache, 0), (cache, 2)):
+        out = tmp_path / f"{kept}-{workers}"
+        fit(config(folder, kept, steps=6, augment=augment, workers=workers, fill="mean", save_every=3), WING, out)
+        files.append((out / "model.safetensors").read_bytes() + (out / "metrics.csv").read_bytes())
+    assert files[0] == files[1] == files[2]
+
+
+@pytest.mark.parametrize("cache", ["mmap", "none"])
+def test_scores_are_the_same_wherever_images_are_kept(folder: Path, cache: Cache) -> None:
+    def scores(kept: Cache) -> dict[str, float]:
+        settings = config(folder, kept)
+        data = load_data(settings)
+        torch.manual_seed(0)
+        task, model = WING.build(data.architecture)
+        complete(task, model, data, 0.5)
+        found = {"embedded": float(embed_set(task, model, data.splits.train).sum())}
+        found |= evaluate(settings, task, model, data)
+        for name in WING.default_baselines:
+            found |= {f"{name} {key}": value for key, value in baseline_scores(settings, name, data).items()}
+        return found | baseline_scores(settings, "pixels", data, probe="logistic")
+
+    mine, expected = scores(cache), scores("memory")
+    assert mine.keys() == expected.keys()
+    assert mine == pytest.approx(expected, rel=1e-6)
+
+
+def test_the_pixels_of_a_set_beyond_memory_are_not_probed(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    settings = config(folder, "none")
+    data = load_data(settings)
+    monkeypatch.setattr("r2mae.images.baselines.memory_limit", lambda: 1000)
+    with caplog.at_level(logging.WARNING, "r2mae"):
+        assert "probe_accuracy" not in baseline_scores(settings, "pixels", data)
+    assert any("do not fit into memory" in line for line in caplog.messages)
+
+
+def test_a_run_may_go_on_with_images_kept_elsewhere(folder: Path) -> None:
+    assert config(folder, "none").differences(config(folder, "mmap")) == []
+    assert config(folder, "none").differences(config(folder, "none", skip_broken=True)) == ["skip_broken"]
+
+
+def test_embedding_of_a_run_and_of_other_images(folder: Path) -> None:
+    settings = config(folder, "none")
+    task, model = WING.build(load_data(settings).architecture)
+    found = WING.embed(settings, task, model, str(folder))
+    assert found["embedding"].shape == (60, 8)
+    assert found["split"].tolist() == [0] * 48 + [1] * 12
+
+
+@pytest.mark.parametrize("option", [{"cache": "mmap"}, {"cache": "none"}, {"skip_broken": True}, {"draft": True}])
+def test_options_for_files_are_refused_for_arrays(tmp_path: Path, option: dict[str, object]) -> None:
+    np.save(tmp_path / "x.npy", np.zeros((4, 6, 6), np.uint8))
+    for source in ("digits", str(tmp_path / "x.npy")):
+        settings = ImagesConfig.from_dict({"data": source, "resize": 6, **option})
+        with pytest.raises(UserError, match=r"is for files of images, and .* is an array: leave it out"):
+            WING.check_source(settings)
+        WING.check_source(ImagesConfig(data=source))
+
+
+def test_a_mapped_array_keeps_its_file(folder: Path) -> None:
+    images = load_images(folder, cache="mmap")[0].images
+    assert isinstance(images, MappedImages)
+    assert not images._open().flags.writeable

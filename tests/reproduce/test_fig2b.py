@@ -1,0 +1,87 @@
+"""Widths × ratios on faces: the runs, what is made of them, and the whole on images that are no faces."""
+
+from dataclasses import replace
+from io import StringIO
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from rich.console import Console
+
+from r2mae.reproduce import fig2b
+from r2mae.reproduce.fig2b import FacesSize
+from r2mae.reproduce.runner import run_artefact
+
+RATIOS = tuple(round(0.1 * k, 1) for k in range(1, 10))
+
+
+def results(*, attributes: bool = True) -> pd.DataFrame:
+    """Runs whose error is lowest at 0.6 and 0.7, and whose probe jumps after 0.4."""
+    rows = []
+    for channels, best in ((8, 0.6), (16, 0.7)):
+        for ratio in RATIOS:
+            for seed in range(3):
+                error = 0.01 + (ratio - best) ** 2 + 1e-4 * seed
+                row = {"label": "", "preset": f"unet-{channels}", "ratio": f"{ratio:.2f}", "seed": seed}
+                row |= {"clean_mse": error, "as_trained_clean_mse": 2 * error}
+                if attributes:
+                    row["attribute_accuracy"] = 0.1 * ratio + (ratio > 0.45) + 1e-3 * seed
+                rows.append(row)
+    return pd.DataFrame(rows)
+
+
+def test_the_sizes_are_those_of_the_paper_and_of_the_study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("R2MAE_DATA", "/somewhere")
+    full, small = (fig2b.cells(FacesSize.of(scale), tmp_path) for scale in ("full", "small"))
+    assert len(full) == len(small) == 3 * 9 * 3
+    for cells, side, widths, data in (
+        (full, 128, {8, 16, 32}, "/somewhere/celeba-aligned"),
+        (small, 64, {4, 8, 16}, "celeba"),
+    ):
+        assert {cell.config.settings.channels for cell in cells} == widths
+        assert {cell.config.ratio for cell in cells} == set(RATIOS)
+        assert len({cell.folder for cell in cells}) == len(cells)
+        for cell in cells:
+            config = cell.config
+            assert (config.model, config.scheme, config.resize, config.resize_mode) == ("unet", "fixed", side, "crop")
+            assert (config.lr, config.batch_size, config.epochs, config.steps) == (1e-3, 256, 10, None)
+            assert (config.data, config.recalibrate) == (data, "both")
+
+
+def test_tables_have_means_over_seeds_and_the_best_ratio_of_each_width() -> None:
+    tables = fig2b.table(results())
+    means = {(row["channels"], row["ratio"]): row for row in tables["fig2b"]}
+    assert len(means) == 18
+    assert means[8, 0.6]["clean_mse"] == pytest.approx(0.0101)
+    assert means[8, 0.6]["clean_mse_sd"] == pytest.approx(1e-4)
+    best = {(row["score"], row["channels"]): row for row in tables["fig2b-best"]}
+    for channels, ratio in ((8, 0.6), (16, 0.7)):
+        row = best["clean_mse", channels]
+        assert (row["best_ratio"], row["paper_best_ratio"]) == pytest.approx((ratio, ratio))
+        assert best["as_trained_clean_mse", channels]["best_ratio"] == pytest.approx(ratio)
+        probe = best["attribute_accuracy", channels]
+        assert probe["largest_rise_after"] == pytest.approx(0.4)
+        assert probe["largest_rise"] == pytest.approx(1.01)
+    assert len(tables["fig2b-runs"]) == 54
+
+
+@pytest.mark.parametrize("attributes", [True, False])
+def test_figures_show_every_width(attributes: bool) -> None:
+    tables = fig2b.table(results(attributes=attributes))
+    figures = fig2b.draw(tables, FacesSize())
+    assert set(figures) == ({"fig2b", "fig5-7"} if attributes else {"fig2b"})
+    assert len(figures["fig2b"].axes[0].containers) == 4  # each width with both kinds of batch statistics
+    if attributes:
+        assert [axes.get_title() for axes in figures["fig5-7"].axes] == ["8 channels", "16 channels"]
+
+
+@pytest.mark.slow
+def test_it_runs_on_any_images(tmp_path: Path) -> None:
+    size = replace(FacesSize.of("smoke"), data="digits", side=8, channels=(4,))
+    done = run_artefact(fig2b, tmp_path, size=size, console=Console(file=StringIO()))
+    assert done.parts == 2
+    rows = pd.read_csv(tmp_path / "fig2b.csv")
+    assert list(rows["ratio"]) == [0.3, 0.7]
+    assert np.isfinite(rows[["clean_mse", "as_trained_clean_mse"]]).all(axis=None)
+    assert (tmp_path / "fig2b.png").stat().st_size > 0
