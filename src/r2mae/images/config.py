@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any, ClassVar, Literal
 
@@ -26,6 +27,9 @@ class ImagesConfig(MLPSettings, ModelConfig):
     recalibrate : {"yes", "no", "both"}
         Re-estimate the statistics of batch normalisation on the inputs of each evaluation and of embeddings (yes), or
         take those of training, as in the paper (no); with both, scores are measured in both ways.
+    init : str, optional
+        Begin with the weights of a run folder, a folder of transformers, or a file of timm or the original MAE, instead
+        of fresh ones; for models that these have (docs/images.md).
     resize_mode : {"squash", "crop"}
         What --resize makes of images that are not square: squash them, or cut the ends of the longer side off.
     test_fraction : float
@@ -42,6 +46,7 @@ class ImagesConfig(MLPSettings, ModelConfig):
     resize: int | None = None
     fill: Literal["zero", "mean"] = "zero"
     recalibrate: Literal["yes", "no", "both"] = "yes"
+    init: str | None = None
     resize_mode: Literal["squash", "crop"] = "squash"
     test_fraction: float = 0.2
     lr: float = 3e-3
@@ -52,12 +57,24 @@ class ImagesConfig(MLPSettings, ModelConfig):
             value = getattr(self, name)
             if value is not None and (not isinstance(value, int) or value < 1):
                 raise UserError(f"{name} must be 1 or more, not {value!r}")
+        if self.init is not None:
+            self._check_init(self.init)
         if self.resize_mode != "squash" and self.resize is None:
             raise UserError("resize_mode is for images that are resized: add --resize N, or leave it out")
         if self.batch_size // (self.accumulate * self.devices) < 2:
             raise UserError("batch normalisation needs two images in a micro-batch: raise batch_size")
         if not 0 < self.test_fraction < 1:
             raise UserError(f"test_fraction must lie between 0 and 1, not {self.test_fraction}")
+
+    def _check_init(self, path: str) -> None:
+        """Refuse weights for a model that no other library has; a run must know them from wherever it is used."""
+        if not path:
+            raise UserError("init names no file or folder of weights: give one, or leave it out")
+        if not getattr(self.settings, "exchanged", False):
+            raise UserError(
+                f"init is for models that other libraries have (vit-mae), not for {self.model!r}: leave it out"
+            )
+        object.__setattr__(self, "init", str(Path(path).absolute()))
 
     @property
     def recalibrates(self) -> bool:

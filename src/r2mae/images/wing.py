@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from math import inf
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from r2mae.images.sets import SETS
 from r2mae.masking.defaults import HLCA_CURRICULUM, RatioDefaults
 from r2mae.training.models import build_model
 from r2mae.wings.base import BaseWing
-from r2mae.wings.options import RECALIBRATE, CommandLine, Embedding, Evaluation, Option, SeveralPaths
+from r2mae.wings.options import RECALIBRATE, CommandLine, Embedding, Evaluation, ModelFormat, Option, SeveralPaths
 
 if TYPE_CHECKING:
     from torch import nn
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from r2mae.images.evaluate import Probe
     from r2mae.images.resize import ResizeMode
     from r2mae.images.task import ImageTask
+    from r2mae.training.initial import Origin
 
 _WIDTHS = [(hidden, latent) for hidden in (512, 16) for latent in (16, 32, 64, 256, 1024)]
 
@@ -41,6 +43,29 @@ _READING = (
         "resize_mode",
         "what becomes of those that are not square; by default as in the run.",
         choices=("squash", "crop"),
+    ),
+)
+_ENCODER = Option("encoder", "the encoder alone, without the decoder.", bool, whose="images, --to transformers and mae")
+_FORMATS = (
+    ModelFormat(
+        "transformers",
+        "a folder for ViTMAEForPreTraining, with --encoder for ViTModel",
+        "r2mae.images.exchange.export:to_transformers",
+        options=(_ENCODER,),
+        examples=("runs/vit --to transformers -o vit_mae",),
+    ),
+    ModelFormat(
+        "timm",
+        "the encoder for timm's VisionTransformer, .safetensors or .pth",
+        "r2mae.images.exchange.export:to_timm",
+        examples=("runs/vit --to timm -o vit.safetensors",),
+    ),
+    ModelFormat(
+        "mae",
+        "a checkpoint of the original MAE, .pth",
+        "r2mae.images.exchange.export:to_mae",
+        options=(_ENCODER,),
+        examples=("runs/vit --to mae -o mae.pth --encoder",),
     ),
 )
 
@@ -78,6 +103,7 @@ class ImagesWing(BaseWing):
             examples=("runs/digits digits -o digits.npz --figure umap.svg",),
         ),
         baselines="pixels, pca, mean",
+        model_formats=_FORMATS,
         example="digits",
         several=SeveralPaths("give a folder that holds them all", lambda paths: "folder/"),
     )
@@ -97,6 +123,20 @@ class ImagesWing(BaseWing):
         from r2mae.images.data import check_source
 
         check_source(config.data)
+
+    def check(self, config: ImagesConfig) -> None:
+        """Refuse data and weights that are not there, without torch."""
+        self.check_source(config)
+        if config.init is not None and not Path(config.init).exists():
+            raise UserError(f"{config.init} (init): no such file or folder: name the weights to begin with")
+
+    def begin(self, config: ImagesConfig, model: "nn.Module") -> "Origin | None":
+        """Put the weights that `init` names into a fresh model."""
+        if config.init is None:
+            return None
+        from r2mae.images.exchange.init import begin
+
+        return begin(config.init, model)
 
     def load(self, config: ImagesConfig) -> "ImageData":
         """Read the images of a run."""

@@ -20,6 +20,7 @@ from r2mae.training.checkpoint_keeper import CheckpointKeeper, EarlyStopping
 from r2mae.training.config import RunConfig
 from r2mae.training.devices import cpu_threads
 from r2mae.training.folder import FolderLock, RunFolder
+from r2mae.training.initial import begin, check_unchanged, note
 from r2mae.training.interrupt import TOLD, Stopped, StopRequest
 from r2mae.training.loader import make_loader
 from r2mae.training.memory import freed_memory_kept
@@ -102,19 +103,21 @@ def fit_run(run: Run, out: str | Path, *, data: Data | None = None, reporter: Re
         begun = folder.config_file.exists()
         if begun:
             folder.claim(config, run.fingerprint, run.numbers)
+            check_unchanged(folder)
         if folder.trained:
             there = folder.description
             return Fitted(folder, there.steps, 0, False, there.seconds)
         if data is None:
             data = wing.load(config)
             check_fits_memory(config, wing, data)
-        if run.rank == 0:
-            if not begun:
-                folder.claim(config, run.fingerprint, run.numbers)
-            folder.sweep()
         checkpoint = read_checkpoint(folder.checkpoint) if folder.checkpoint.exists() else None
         with _keyed_torch(run.key):
-            module = _build(run, data)
+            module, origin = _build(run, data, fresh=checkpoint is None)
+            if run.rank == 0:
+                if not begun:  # only now, since weights to begin with may not fit
+                    folder.claim(config, run.fingerprint, run.numbers)
+                note(folder, origin)
+                folder.sweep()
             keeper = _train(run, module, data, folder, checkpoint, reporter)
         seconds = keeper.seconds
         if run.rank == 0:
@@ -126,14 +129,15 @@ def fit_run(run: Run, out: str | Path, *, data: Data | None = None, reporter: Re
         return Fitted(folder, keeper.step, 0 if checkpoint is None else int(checkpoint[STEP]), True, seconds)
 
 
-def _build(run: Run, data: Data) -> Pretraining:
-    """Make the model, with fresh weights, and the module that trains it."""
+def _build(run: Run, data: Data, *, fresh: bool) -> tuple[Pretraining, dict[str, Any] | None]:
+    """Make the model and the module that trains it; for a fresh run also the record of weights that it begins with."""
     total = run.config.total_steps(len(data.train))
     task, model = run.wing.build(data.architecture)
+    origin = begin(run, model) if fresh else None
     module = Pretraining(task, model, run.scheme.bind(total), run.config, total)
     if run.config.compile:
         model.compile()
-    return module
+    return module, origin
 
 
 def _train(

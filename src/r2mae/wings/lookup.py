@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from r2mae.catalogue import PublicSet
     from r2mae.training.saving import LoadedRun
     from r2mae.wings.contract import Wing
-    from r2mae.wings.options import Command
+    from r2mae.wings.options import Command, ModelFormat
 
 _OWN = ("title", "config", "ratios", "metrics_of", "fingerprint", "load", "build", "evaluate", "embed")
 _DEFAULTS = tuple(name for name in vars(BaseWing) if not name.startswith("_"))
@@ -119,6 +119,18 @@ def implementation(command: "Command") -> Callable[..., None]:
     """
     wing = next(wing for wing in _each(_with_commands()) if command in wing.command_line.commands)
     function: Callable[..., None] = _object(wing.name, command.run, "run")
+    return function
+
+
+def writer(wing: "Wing", layout: "ModelFormat") -> Callable[..., str]:
+    """Return the function that writes a wing's models in a layout of other libraries.
+
+    Raises
+    ------
+    UserError
+        As :func:`implementation`.
+    """
+    function: Callable[..., str] = _object(wing.name, layout.write, "write")
     return function
 
 
