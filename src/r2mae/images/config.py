@@ -59,9 +59,12 @@ class ImagesConfig(MLPSettings, ModelConfig):
                 raise UserError(f"{name} must be 1 or more, not {value!r}")
         if self.init is not None:
             self._check_init(self.init)
+        for name in getattr(self.settings, "ignores", ()):
+            if getattr(self, name) != self.__dataclass_fields__[name].default:
+                raise UserError(f"{name} does nothing for the model {self.model!r}: leave it out")
         if self.resize_mode != "squash" and self.resize is None:
             raise UserError("resize_mode is for images that are resized: add --resize N, or leave it out")
-        if self.batch_size // (self.accumulate * self.devices) < 2:
+        if self._normalises and self.batch_size // (self.accumulate * self.devices) < 2:
             raise UserError("batch normalisation needs two images in a micro-batch: raise batch_size")
         if not 0 < self.test_fraction < 1:
             raise UserError(f"test_fraction must lie between 0 and 1, not {self.test_fraction}")
@@ -79,8 +82,13 @@ class ImagesConfig(MLPSettings, ModelConfig):
     @property
     def recalibrates(self) -> bool:
         """Whether embeddings take re-estimated batch statistics."""
-        return self.recalibrate != "no"
+        return self._normalises and self.recalibrate != "no"
+
+    @property
+    def _normalises(self) -> bool:
+        """Whether the model may have batch normalisation, whose statistics there are to choose."""
+        return "recalibrate" not in getattr(self.settings, "ignores", ())
 
     def measured_in_words(self) -> str:
-        """Say which batch statistics scores were measured with."""
-        return measured_in_words(self.recalibrate)
+        """Say which batch statistics scores were measured with; nothing of a model that has none."""
+        return measured_in_words(self.recalibrate) if self._normalises else ""

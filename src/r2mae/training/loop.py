@@ -131,10 +131,12 @@ def fit_run(run: Run, out: str | Path, *, data: Data | None = None, reporter: Re
 
 def _build(run: Run, data: Data, *, fresh: bool) -> tuple[Pretraining, dict[str, Any] | None]:
     """Make the model and the module that trains it; for a fresh run also the record of weights that it begins with."""
-    total = run.config.total_steps(len(data.train))
+    config, samples = run.config, len(data.train)
+    total = config.total_steps(samples)
     task, model = run.wing.build(data.architecture)
     origin = begin(run, model) if fresh else None
-    module = Pretraining(task, model, run.scheme.bind(total), run.config, total)
+    scheme = run.scheme.bind(total, samples / config.batch_size)
+    module = Pretraining(task, model, scheme, config, total, warmup=config.warmup_of(total, samples))
     if run.config.compile:
         model.compile()
     return module, origin

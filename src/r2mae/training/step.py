@@ -44,9 +44,20 @@ class Pretraining(LightningModule):
         The run.
     total_steps : int
         Its optimiser steps.
+    warmup : float, optional
+        Fraction of the run over which the learning rate rises; by default the configuration's.
     """
 
-    def __init__(self, task: Task, model: nn.Module, scheme: Scheme, config: RunConfig, total_steps: int) -> None:
+    def __init__(
+        self,
+        task: Task,
+        model: nn.Module,
+        scheme: Scheme,
+        config: RunConfig,
+        total_steps: int,
+        *,
+        warmup: float | None = None,
+    ) -> None:
         super().__init__()
         self.task, self.model, self.scheme, self.config = task, model, scheme, config
         self.weights = task.weight_network(scheme.curriculum) if scheme.curriculum else None
@@ -54,7 +65,8 @@ class Pretraining(LightningModule):
         self.total_steps = total_steps
         key = Key.root(config.seed)
         self._ratio_key, self._mask_key, self._torch_key = key.fold("ratio"), key.fold("mask"), key.fold("torch")
-        self._scheduled = config.schedule != "constant" or config.warmup > 0
+        self._warmup = config.warmup if warmup is None else warmup
+        self._scheduled = config.schedule != "constant" or self._warmup > 0
         self._sums: list[Tensor] = []  # of the micro-batches of this step so far
         self._denominators: list[Tensor | float] = []
         self.ratio = 0.0  # of the last micro-batch, its mean where every sample has its own
@@ -70,15 +82,16 @@ class Pretraining(LightningModule):
         if self.weights is not None:
             groups.append({"params": list(self.weights.parameters()), "weight_decay": 0.0})
         kind = torch.optim.Adam if config.optimizer == "adam" else torch.optim.AdamW
-        return kind(groups, lr=config.lr, weight_decay=config.weight_decay, fused=True)
+        betas = (float(config.betas[0]), float(config.betas[1]))
+        return kind(groups, lr=config.peak_lr, betas=betas, weight_decay=config.weight_decay, fused=True)
 
     def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
         """Set the step's learning rate."""
         if self._scheduled:
             config = self.config
-            factor = learning_rate_factor(self.trainer.global_step, self.total_steps, config.schedule, config.warmup)
+            factor = learning_rate_factor(self.trainer.global_step, self.total_steps, config.schedule, self._warmup)
             for group in self.trainer.optimizers[0].param_groups:
-                group["lr"] = config.lr * factor
+                group["lr"] = config.peak_lr * factor
 
     def training_step(self, batch: Any, batch_idx: int) -> Tensor:
         """Return the value that is differentiated for one micro-batch."""

@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import ViTForImageClassification, ViTMAEModel, ViTModel
 
-from exchange_vits import equal, ours, pth, stock_mae, stock_vit
+from images.exchange.small_vits import equal, ours, pth, stock_mae, stock_vit
 from r2mae.errors import UserError
 from r2mae.images.exchange.files import read_weights
 from r2mae.images.exchange.names import for_transformers, from_transformers

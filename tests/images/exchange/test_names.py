@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import ViTForImageClassification, ViTModel
 
-from exchange_vits import equal, ours, stock_mae, stock_vit
+from images.exchange.small_vits import equal, ours, stock_mae, stock_vit
 from r2mae.errors import UserError
 from r2mae.images.exchange.names import PATCHES, for_transformers, from_transformers, is_transformers, unwrapped
 

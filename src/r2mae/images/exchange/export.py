@@ -178,7 +178,7 @@ def mean_ratio(config: ImagesConfig) -> float:
     """Return the mean mask ratio of a run, rounded to four digits: transformers knows a single one."""
     from r2mae.images.wing import WING
 
-    ratio = scheme_of(config, ratios_of(WING, config)).bind(1000).ratio
+    ratio = scheme_of(config, ratios_of(WING, config)).bind(1000, 1.0).ratio
     values, weights = ratio.nodes()
     return round(float(np.dot(values, weights) / np.sum(weights)), 4)
 
