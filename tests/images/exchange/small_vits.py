@@ -3,11 +3,15 @@
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from transformers import ViTConfig, ViTForImageClassification, ViTMAEConfig, ViTMAEForPreTraining, ViTModel
 
+from r2mae.images.config import ImagesConfig
 from r2mae.images.models.vit_mae.model import VisionTransformerMAE
+from r2mae.images.wing import WING
+from r2mae.training.loop import fit
 
 SIZES: dict[str, Any] = {
     "width": 32,
@@ -60,3 +64,22 @@ def pth(path: Path, content: Any) -> Path:
 
 def equal(one: dict[str, Tensor], other: dict[str, Tensor]) -> bool:
     return one.keys() == other.keys() and all(torch.equal(value, other[name]) for name, value in one.items())
+
+
+def picture_file(folder: Path, side: int = 16, channels: int = 3) -> Path:
+    """Write a few random images."""
+    pixels = np.random.default_rng(0).integers(0, 256, (24, side, side, channels), dtype=np.uint8)
+    np.save(folder / f"pictures-{side}-{channels}.npy", pixels)
+    return folder / f"pictures-{side}-{channels}.npy"
+
+
+def config(data: Path, patch: int = 4, **fields: Any) -> ImagesConfig:
+    usual = {"steps": 2, "batch_size": 8, "threads": 1, "device": "cpu", "scheme": "fixed", "ratio": 0.75}
+    settings = {"patch": patch, **SIZES, **fields.pop("settings", {})}
+    return ImagesConfig(data=str(data), model="vit-mae", model_settings=settings, **{**usual, **fields})
+
+
+def finished(folder: Path, **fields: Any) -> Path:
+    """Pretrain for two steps; return the run folder."""
+    made = config(picture_file(folder), **fields)
+    return fit(made, WING, folder / "run").folder.path

@@ -1,17 +1,21 @@
 """The masked autoencoder of patches against transformers', and what it promises of masks, lengths and gradients."""
 
+from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
 from images.models.vit_reference import stock_of
-from r2mae.images.models.vit_mae import build
-from r2mae.images.models.vit_mae.model import VisionTransformerMAE
+from r2mae.errors import UserError
+from r2mae.images.models.vit_mae import Settings, build
+from r2mae.images.models.vit_mae.model import VisionTransformerMAE, positions
 from r2mae.images.models.vit_mae.task import HiddenPatches, PatchTask
-from r2mae.images.patches import standardised
+from r2mae.images.patches import patchify, standardised
 from r2mae.masking.keys import Key
+from r2mae.masking.schemes import make_scheme
 
 KEY = Key.root(0).fold("mask", 3)
 SIZES = {"width": 48, "layers": 2, "heads": 3, "decoder_width": 32, "decoder_layers": 2, "decoder_heads": 2}

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from r2mae.errors import UserError
 from r2mae.images.exchange.files import Weights, read_weights
@@ -62,7 +62,7 @@ class Fitted:
     notes: tuple[str, ...] = ()
 
 
-def begin(path: str | Path, model: VisionTransformerMAE) -> Origin:
+def begin(path: str | Path, model: nn.Module) -> Origin:
     """Let a fresh model begin with the weights of a file or folder.
 
     Parameters
@@ -70,13 +70,14 @@ def begin(path: str | Path, model: VisionTransformerMAE) -> Origin:
     path : path
         See :func:`r2mae.images.exchange.files.read_weights`.
     model : VisionTransformerMAE
-        Its encoder gets all of its weights from there; its decoder too, if there is one, and stays fresh otherwise.
+        Its encoder gets all of its weights from there; so does its decoder where there is one, which else stays fresh.
 
     Raises
     ------
     UserError
         If the weights are of another architecture, or damaged.
     """
+    assert isinstance(model, VisionTransformerMAE)
     weights = read_weights(path)
     sizes = Sizes(model.grid, model.blocks[0].attn.heads, model.decoder_blocks[0].attn.heads)  # type: ignore[union-attr,arg-type]
     fitted = fitted_weights(weights, model.state_dict(), sizes)
@@ -100,7 +101,7 @@ def fitted_weights(weights: Weights, own: Mapping[str, Tensor], sizes: Sizes) ->
     pooled = bool(missing) and all(name.startswith("norm.") for name in missing) and "fc_norm.weight" in weights.state
     if missing and not pooled:
         raise UserError(f"{weights.path} has no {_some(missing)}: it is not a whole vision transformer")
-    unused = [name for name in weights.state if name not in own]
+    unused = sorted(weights.state.keys() - own.keys())
     if strange := [name for name in unused if not _of_decoder(name) and not name.startswith(_LEFT_OUT)]:
         raise UserError(f"{weights.path} has {_some(strange)}, which our model has not: it is another architecture")
     fitted = _positioned(weights, [name for name in wanted if name in weights.state], sizes)

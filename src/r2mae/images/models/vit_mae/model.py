@@ -79,7 +79,9 @@ class VisionTransformerMAE(nn.Module):
         torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, 64)
         super().compile(*arguments, **{"dynamic": False, **others})
 
-    def encode(self, images: Float[Tensor, "batch height width channels"]) -> Float[Tensor, "batch tokens width"]:
+    def encode(
+        self, images: Float[Tensor, "batch height width channels"]
+    ) -> Float[Tensor, "batch tokens numbers"]:
         """Return the last hidden states of whole images, after the norm: of the class token, then of every patch.
 
         Parameters
