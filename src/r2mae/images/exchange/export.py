@@ -15,37 +15,46 @@ from safetensors.torch import save
 
 from r2mae.errors import UserError
 from r2mae.files import UNFINISHED, atomic_write
-from r2mae.images.config import ImagesConfig
 from r2mae.images.exchange.names import PATCHES, State, for_transformers
 from r2mae.images.models.vit_mae.layers import NORM_EPSILON
 from r2mae.images.patches import DEVIATION, MEAN
+from r2mae.training.config import RunConfig
 from r2mae.training.folder import RunFolder
 from r2mae.training.numbers import ratios_of
 from r2mae.training.saving import load_model
 from r2mae.training.scheme_options import scheme_of
+from r2mae.wings.contract import Wing
+from r2mae.wings.lookup import wing_of_run
 
 _PICKLED = (".pth", ".pt")
 _BICUBIC = 3  # as PIL numbers it
 _COLOURS = 3
+_PROBE_EPSILON = 1e-6  # of a probe's batch normalisation
 
 
 @dataclass(frozen=True)
 class Finished:
-    """A finished vision transformer.
+    """A finished vision transformer: a masked autoencoder, or a classifier.
 
     Parameters
     ----------
-    config : ImagesConfig
-        Of its run.
     state : mapping of str to tensor
         Its weights, under our names.
     architecture : mapping
-        As in ``model.json``.
+        Of the masked autoencoder, as in ``model.json`` of its run.
+    ratio : float, optional
+        Mean mask ratio of its pretraining.
+    classes : tuple of str
+        What a classifier tells apart.
+    pool : {"class", "mean", "mean after the norm"}
+        What it classifies: the class token, or a mean over patches.
     """
 
-    config: ImagesConfig
     state: State
     architecture: Mapping[str, Any]
+    ratio: float | None = None
+    classes: tuple[str, ...] = ()
+    pool: str = "class"
 
     @property
     def size(self) -> tuple[int, int]:
@@ -55,26 +64,21 @@ class Finished:
 
     @property
     def encoder(self) -> State:
-        """The weights without those of the decoder."""
-        return {name: value for name, value in self.state.items() if not name.startswith(("decoder_", "mask_token"))}
+        """The weights without those of the decoder and the head."""
+        other = ("decoder_", "mask_token", "head.")
+        return {name: value for name, value in self.state.items() if not name.startswith(other)}
 
 
 def to_timm(run: Path, output: Path) -> str:
-    """Write the encoder under the names of timm's ``VisionTransformer``: .safetensors or .pth."""
+    """Write the encoder, or a classifier, under the names of timm's ``VisionTransformer``: .safetensors or .pth."""
     _new(output, (".safetensors", *_PICKLED))
     made = finished(run)
+    state = made.state if made.classes else made.encoder
     if output.suffix == ".safetensors":
-        _write(output, save(_contiguous(made.encoder), {"format": "pt"}))
+        _write(output, save(_contiguous(state), {"format": "pt"}))
     else:
-        _write(output, _pickled(made.encoder))
-    width, channels, patch = made.state[PATCHES].shape[:3]
-    height, across = made.size
-    size = height if height == across else (height, across)
-    return (
-        f"timm's VisionTransformer(img_size={size}, patch_size={patch}, in_chans={channels}, embed_dim={width}, "
-        f"depth={_layers(made.state, 'blocks')}, num_heads={made.architecture['heads']}, num_classes=0) takes it as "
-        "its state_dict"
-    )
+        _write(output, _pickled(_contiguous(state)))
+    return f"timm's VisionTransformer({_timm_options(made)}) takes it by load_state_dict"
 
 
 def to_mae(run: Path, output: Path, *, encoder: bool = False) -> str:
@@ -82,22 +86,38 @@ def to_mae(run: Path, output: Path, *, encoder: bool = False) -> str:
     _new(output, _PICKLED)
     made = finished(run)
     _write(output, _pickled({"model": _contiguous(made.encoder if encoder else made.state)}))
+    if made.classes and not encoder:
+        return "MAE's main_finetune.py takes it by --resume, with --eval"
     return "MAE's main_finetune.py takes it by --finetune"
 
 
 def to_transformers(run: Path, output: Path, *, encoder: bool = False) -> str:
-    """Write a folder for transformers: ``ViTMAEForPreTraining``, or its encoder as ``ViTModel``."""
+    """Write a folder for transformers.
+
+    It is one of ``ViTMAEForPreTraining``, of a classifier one of ``ViTForImageClassification``; with `encoder` one of
+    ``ViTModel``.
+    """
     _new(output)
     made = finished(run)
     height, width = made.size
-    if height != width and not encoder:
+    if made.classes and made.pool != "class":
+        raise UserError(
+            f"{run} classifies a mean over patches, and ViTForImageClassification the class token: fine-tune with "
+            "--pool class, or export --to timm"
+        )
+    if not made.classes and height != width and not encoder:
         raise UserError(f"ViTMAEForPreTraining takes square images, not {height} x {width}: add --encoder for ViTModel")
-    config = vit_config(made) if encoder else mae_config(made)
-    state = for_transformers(made.encoder, "") if encoder else for_transformers(made.state)
-    write_folder(output, state, config, processor_config(made))
     if encoder:
-        return "ViTModel.from_pretrained opens it with add_pooling_layer=False, ViTForImageClassification adds a head"
-    return "ViTMAEForPreTraining.from_pretrained opens it"
+        config, state = vit_config(made), for_transformers(made.encoder, "")
+        told = "ViTModel.from_pretrained opens it with add_pooling_layer=False, ViTForImageClassification adds a head"
+    elif made.classes:
+        config, state = classifier_config(made), for_transformers(made.state)
+        told = "ViTForImageClassification.from_pretrained opens it"
+    else:
+        config, state = mae_config(made), for_transformers(made.state)
+        told = "ViTMAEForPreTraining.from_pretrained opens it"
+    write_folder(output, state, config, processor_config(made))
+    return told
 
 
 def finished(run: Path) -> Finished:
@@ -108,14 +128,50 @@ def finished(run: Path) -> Finished:
     UserError
         If it is not finished or damaged, or its model is none that other libraries have.
     """
-    from r2mae.images.wing import WING
-
     folder = RunFolder(run)
-    if folder.trained and (model := folder.description.architecture.get("model")) != "vit-mae":
+    wing = wing_of_run(folder.read_config(), run)
+    architecture = folder.description.architecture if folder.trained else {}
+    model = architecture.get("encoder", architecture).get("model", "vit-mae")
+    if model != "vit-mae":
         raise UserError(f"{run} is a run of the model {str(model)[:40]!r}, which is exported nowhere: vit-mae is")
-    config, _, network = load_model(run, WING)
+    config, _, network = load_model(run, wing)
     state = {name: value.detach() for name, value in network.state_dict().items()}
-    return Finished(config, state, folder.description.architecture)
+    if "classes" in architecture:
+        return _classifier(state, architecture)
+    return Finished(state, architecture, mean_ratio(config, wing))
+
+
+def _classifier(state: State, architecture: Mapping[str, Any]) -> Finished:
+    """Return a fine-tuned model, or a probe: the frozen model with the head that the probe amounts to."""
+    encoder, classes = architecture["encoder"], tuple(map(str, architecture["classes"]))
+    if architecture["probe"] != "linear":
+        return Finished(state, encoder, None, classes, architecture["pool"])
+    inner = {name.removeprefix("encoder."): value for name, value in state.items() if name.startswith("encoder.")}
+    made = {name: value for name, value in inner.items() if not name.startswith(("decoder_", "mask_token"))}
+    # The probe's batch normalisation has no weights, so that it is a part of the linear layer after it.
+    deviation = (state["norm.running_var"] + _PROBE_EPSILON).sqrt()
+    weight = state["head.weight"] / deviation
+    made |= {"head.weight": weight, "head.bias": state["head.bias"] - weight @ state["norm.running_mean"]}
+    pool = "class" if architecture["pool"] == "class" else "mean after the norm"
+    return Finished(made, encoder, None, classes, pool)
+
+
+def _timm_options(made: Finished) -> str:
+    """Return the arguments with which timm makes the same model."""
+    width, channels, patch = made.state[PATCHES].shape[:3]
+    height, across = made.size
+    options: dict[str, Any] = {
+        "img_size": height if height == across else (height, across),
+        "patch_size": patch,
+        "in_chans": channels,
+        "embed_dim": width,
+        "depth": _layers(made.state, "blocks"),
+        "num_heads": int(made.architecture["heads"]),
+        "num_classes": len(made.classes),
+    }
+    if made.pool != "class":
+        options |= {"global_pool": "avg", "fc_norm": made.pool == "mean"}
+    return ", ".join(f"{name}={value!r}" for name, value in options.items())
 
 
 def vit_config(made: Finished, kind: str = "ViTModel") -> dict[str, Any]:
@@ -150,7 +206,7 @@ def mae_config(made: Finished) -> dict[str, Any]:
         "decoder_num_hidden_layers": _layers(made.state, "decoder_blocks"),
         "decoder_num_attention_heads": int(made.architecture["decoder_heads"]),
         "decoder_intermediate_size": len(made.state["decoder_blocks.0.mlp.fc1.bias"]),
-        "mask_ratio": mean_ratio(made.config),
+        "mask_ratio": made.ratio,
         "norm_pix_loss": bool(made.architecture["norm_pix"]),
     }
 
@@ -174,11 +230,16 @@ def processor_config(made: Finished) -> dict[str, Any]:
     }
 
 
-def mean_ratio(config: ImagesConfig) -> float:
-    """Return the mean mask ratio of a run, rounded to four digits: transformers knows a single one."""
-    from r2mae.images.wing import WING
+def classifier_config(made: Finished) -> dict[str, Any]:
+    """Return config.json for a classifier."""
+    names = {str(number): name for number, name in enumerate(made.classes)}
+    labels = {name: int(number) for number, name in names.items()}
+    return {**vit_config(made, "ViTForImageClassification"), "id2label": names, "label2id": labels}
 
-    ratio = scheme_of(config, ratios_of(WING, config)).bind(1000, 1.0).ratio
+
+def mean_ratio(config: RunConfig, wing: Wing) -> float:
+    """Return the mean mask ratio of a run, rounded to four digits: transformers knows a single one."""
+    ratio = scheme_of(config, ratios_of(wing, config)).bind(1000, 1.0).ratio
     values, weights = ratio.nodes()
     return round(float(np.dot(values, weights) / np.sum(weights)), 4)
 

@@ -192,20 +192,23 @@ def _parts(index: Path) -> list[str]:
 
 
 def _own_architecture(folder: RunFolder) -> Mapping[str, Any]:
-    """Return the architecture of a finished run, which must be of a vision transformer."""
+    """Return the architecture of a finished run of a vision transformer, pretrained or fine-tuned."""
     if not folder.trained:
         raise UserError(f"{folder.path} is not finished: run its command again to go on, then begin from it")
-    architecture = folder.description.architecture
-    if folder.description.wing != "images" or architecture.get("model") != "vit-mae":
-        model = architecture.get("model", folder.description.wing)
+    whole = folder.description.architecture
+    if whole.get("probe") == "linear":
+        raise UserError(f"{folder.path} is a probe of a frozen model: begin with the run that it probes")
+    architecture = whole.get("encoder", whole)
+    if not isinstance(architecture, Mapping) or architecture.get("model") != "vit-mae":
+        model = whole.get("model", folder.description.wing)
         raise UserError(f"{folder.path} is a run of the model {str(model)[:40]!r}: {_EXPECTED}")
     return architecture
 
 
 def _of_a_run(path: Path, file: Path, architecture: Mapping[str, Any]) -> Weights:
     height, width = (int(side) for side in architecture["shape"][:2])
-    heads, decoder_heads = int(architecture["heads"]), int(architecture["decoder_heads"])
-    return Weights(path, "r2mae", read_file(file), (file,), heads, decoder_heads, (height, width))
+    read = Weights(path, "r2mae", read_file(file), (file,), int(architecture["heads"]), image=(height, width))
+    return replace(read, decoder_heads=int(architecture["decoder_heads"])) if read.has_decoder else read
 
 
 def _described(read: Weights) -> Weights:
