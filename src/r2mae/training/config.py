@@ -22,6 +22,8 @@ _MOST = {"steps": 10**9, "threads": 4096, "workers": 1024, "devices": 4096, "cl_
 # These say where and how a run is computed, not what is computed: a run may be resumed with other values.
 MACHINE_FIELDS = frozenset({"device", "devices", "workers", "threads", "save_every", "keep_every", "logger"})
 
+HIDING_FIELDS = frozenset({"scheme", "scheme_options", "weighting", *SCHEME_OPTIONS})
+"""These say how a run hides entries."""
 
 _Own = TypeVar("_Own", bound="RunConfig")
 
@@ -74,8 +76,8 @@ class RunConfig:
         Samples of one optimiser step, over all micro-batches and processes together.
     accumulate : int
         Micro-batches that one optimiser step is split into.
-    optimizer : {"adam", "adamw"}
-        Optimiser.
+    optimizer : {"adam", "adamw", "sgd", "lars"}
+        Optimiser; `sgd` and `lars` (layer-wise rates, for very large batches) have a momentum of 0.9.
     lr : float
         Learning rate.
     schedule : {"constant", "linear", "cosine"}
@@ -119,6 +121,8 @@ class RunConfig:
     """
 
     wing: ClassVar[str] = ""
+    hides: ClassVar[bool] = True
+    """Whether the run hides entries, and so has a masking scheme; the options of schemes are refused where not."""
     measured_with: ClassVar[tuple[str, ...]] = ()
     """Fields that say how a finished model is measured and used: a run may be measured again with others."""
     measured_formerly: ClassVar[Mapping[str, Any]] = MappingProxyType({})
@@ -144,7 +148,7 @@ class RunConfig:
     steps: int | None = None
     batch_size: int = 128
     accumulate: int = 1
-    optimizer: Literal["adam", "adamw"] = "adam"
+    optimizer: Literal["adam", "adamw", "sgd", "lars"] = "adam"
     lr: float = 1e-3
     schedule: Literal["constant", "linear", "cosine"] = "constant"
     warmup: float = 0.0
@@ -194,6 +198,8 @@ class RunConfig:
 
     def _check_combinations(self) -> None:
         _ = self.own_options  # says what is wrong with them
+        if not self.hides:
+            self._refuse_scheme()
         if self.batch_size % self.accumulate:
             raise UserError(f"batch_size {self.batch_size} does not split into {self.accumulate} equal micro-batches")
         if self.batch_size % (self.accumulate * self.devices):
@@ -215,6 +221,12 @@ class RunConfig:
             raise UserError("weighting 'inverse-ratio' needs one ratio for the mini-batch: leave per at 'batch'")
         if self.validate_every is not None and self.validation == 0:
             raise UserError("validate_every needs held-out data: add --validation 0.1")
+
+    def _refuse_scheme(self) -> None:
+        """Refuse what speaks to a masking scheme, in a run that has none."""
+        for field in dataclasses.fields(RunConfig):
+            if field.name in HIDING_FIELDS and getattr(self, field.name) != field.default:
+                raise UserError(f"{field.name} is for pretraining, and this run hides nothing: leave it out")
 
     @property
     def own_options(self) -> dict[str, float]:
@@ -262,13 +274,14 @@ class RunConfig:
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain types, the wing's name first."""
-        fields = dataclasses.asdict(self).items()
-        return {"wing": self.wing, **{key: list(value) if isinstance(value, tuple) else value for key, value in fields}}
+        fields = {key: value for key, value in dataclasses.asdict(self).items() if self.hides or key not in HIDING_FIELDS}
+        plain = {key: list(value) if isinstance(value, tuple) else value for key, value in fields.items()}
+        return {"wing": self.wing, **plain}
 
     @classmethod
     def from_dict(cls: type[_Own], values: Mapping[str, Any], *, source: str = "configuration") -> _Own:
         """Build from plain types, and name any field that does not exist."""
-        fields = {field.name for field in dataclasses.fields(cls)}
+        fields = {field.name for field in dataclasses.fields(cls) if cls.hides or field.name not in HIDING_FIELDS}
         given = {key: value for key, value in values.items() if key != "wing"}
         for key in given:
             if key not in fields:

@@ -33,7 +33,7 @@ from r2mae.training.recalibrate import estimate_statistics
 from r2mae.training.run import Run
 from r2mae.training.saving import load_weights, save_model
 from r2mae.training.step import Pretraining
-from r2mae.training.task import Data, Trainable
+from r2mae.training.task import Data, StartsFrom, Trainable
 from r2mae.training.trainer import KNOWN_WARNINGS, ending_together, make_trainer
 
 
@@ -127,10 +127,12 @@ def fit_run(run: Run, out: str | Path, *, data: Data | None = None, reporter: Re
 
 
 def _build(run: Run, data: Data) -> Pretraining:
-    """Make the model, with fresh weights, and the module that trains it."""
+    """Make the model, with fresh weights or those that its data bring, and the module that trains it."""
     total = run.config.total_steps(len(data.train))
     task, model = run.wing.build(data.architecture)
-    module = Pretraining(task, model, run.scheme.bind(total), run.config, total)
+    if isinstance(data, StartsFrom):
+        data.start(model)
+    module = Pretraining(task, model, run.scheme and run.scheme.bind(total), run.config, total)
     if run.config.compile:
         model.compile()
     return module
