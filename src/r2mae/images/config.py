@@ -30,13 +30,15 @@ class ImagesConfig(MLPSettings, ModelConfig):
         What --resize makes of images that are not square: squash them, or cut the ends of the longer side off.
     test_fraction : float
         Fraction of a set without an official test part that is kept for evaluation.
+    finetune_epochs : float
+        Epochs of fine-tuning on the labels with which a finished model is measured, too; 0 leaves it out.
     """
 
     wing: ClassVar[str] = "images"
     models: ClassVar[Mapping[str, str]] = MODELS
     usual_settings: ClassVar[type] = MLPSettings
-    measured_with: ClassVar[tuple[str, ...]] = ("recalibrate",)
-    measured_formerly: ClassVar[Mapping[str, Any]] = MappingProxyType({"recalibrate": "no"})
+    measured_with: ClassVar[tuple[str, ...]] = ("recalibrate", "finetune_epochs")
+    measured_formerly: ClassVar[Mapping[str, Any]] = MappingProxyType({"recalibrate": "no", "finetune_epochs": 0.0})
 
     exact: bool = False
     resize: int | None = None
@@ -44,6 +46,7 @@ class ImagesConfig(MLPSettings, ModelConfig):
     recalibrate: Literal["yes", "no", "both"] = "yes"
     resize_mode: Literal["squash", "crop"] = "squash"
     test_fraction: float = 0.2
+    finetune_epochs: float = 0.0
     lr: float = 3e-3
 
     def __post_init__(self) -> None:
@@ -58,6 +61,8 @@ class ImagesConfig(MLPSettings, ModelConfig):
             raise UserError("batch normalisation needs two images in a micro-batch: raise batch_size")
         if not 0 < self.test_fraction < 1:
             raise UserError(f"test_fraction must lie between 0 and 1, not {self.test_fraction}")
+        if not 0 <= self.finetune_epochs < 1e9:
+            raise UserError(f"finetune_epochs must be 0 (none) or more, not {self.finetune_epochs}")
 
     @property
     def recalibrates(self) -> bool:
@@ -65,5 +70,7 @@ class ImagesConfig(MLPSettings, ModelConfig):
         return self.recalibrate != "no"
 
     def measured_in_words(self) -> str:
-        """Say which batch statistics scores were measured with."""
-        return measured_in_words(self.recalibrate)
+        """Say which batch statistics scores were measured with, and how long the model was fine-tuned."""
+        told = measured_in_words(self.recalibrate)
+        epochs = self.finetune_epochs
+        return f"{told} Fine-tuned on the labels for {epochs:g} epochs." if epochs else told

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from math import inf
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from r2mae.errors import UserError
 from r2mae.evaluation.metrics import Metric
 from r2mae.evaluation.recalibration import with_as_trained
 from r2mae.images.config import ImagesConfig
+from r2mae.images.finetune.declared import FINETUNE
 from r2mae.images.models import MODELS
 from r2mae.images.sets import SETS
 from r2mae.masking.defaults import HLCA_CURRICULUM, RatioDefaults
@@ -35,6 +37,11 @@ _PROBE = Option(
     "the paper's probe (head, the default), or logistic regression with cross-validated strength.",
     choices=("head", "logistic"),
 )
+_FINETUNE = Option(
+    "finetune_epochs",
+    "also fine-tune the whole model on the labels for this many epochs, with the recipe of r2mae finetune.",
+    float,
+)
 _READING = (
     Option("resize", "bring them to this many pixels a side; by default as in the run.", int),
     Option(
@@ -58,6 +65,12 @@ class ImagesWing(BaseWing):
         Metric("masked_mse", "masked reconstruction error", higher_is_better=False, bounds=(0, 1)),
         Metric("clean_mse", "unmasked reconstruction error", higher_is_better=False, bounds=(0, 1)),
         Metric("effective_rank", "effective rank", higher_is_better=None, bounds=(1, inf)),
+        # Beside the probe it is one more look at the same embeddings: it counts in no rank.
+        Metric("knn_accuracy", "k-NN accuracy", bounds=(0, 1), ranked=False, optional=True),
+    )
+    finetuned_metrics = (
+        Metric("finetune_top1", "fine-tuned top-1 accuracy", bounds=(0, 1)),
+        Metric("finetune_top5", "fine-tuned top-5 accuracy", bounds=(0, 1), ranked=False, optional=True),
     )
     presets: Mapping[str, Mapping[str, Any]] = {
         f"mlp-{hidden}-{latent}": {"hidden": hidden, "latent": latent} for hidden, latent in _WIDTHS
@@ -68,7 +81,7 @@ class ImagesWing(BaseWing):
     command_line = CommandLine(
         evaluation=Evaluation(
             "linear probe, reconstruction on frozen masks, effective rank",
-            options=(_PROBE, RECALIBRATE),
+            options=(_PROBE, RECALIBRATE, _FINETUNE),
             examples=("runs/digits --probe logistic", "runs/digits --data mnist --resize 8"),
         ),
         reading=_READING,
@@ -78,13 +91,18 @@ class ImagesWing(BaseWing):
             examples=("runs/digits digits -o digits.npz --figure umap.svg",),
         ),
         baselines="pixels, pca, mean",
+        commands=(FINETUNE,),
         example="digits",
         several=SeveralPaths("give a folder that holds them all", lambda paths: "folder/"),
     )
 
     def metrics_of(self, config: ImagesConfig) -> tuple[Metric, ...]:
-        """Return :attr:`metrics`, and where both are measured also those with the batch statistics of training."""
-        return with_as_trained(self.metrics, config.recalibrate)
+        """Return :attr:`metrics`, where both are measured also those with the batch statistics of training, and more.
+
+        Those of fine-tuning come last, where it is asked for.
+        """
+        usual = with_as_trained(self.metrics, config.recalibrate)
+        return (*usual, *self.finetuned_metrics) if config.finetune_epochs else usual
 
     def fingerprint(self, config: ImagesConfig) -> str:
         """Return a hash of the file, or of the folder's names and sizes; a named set is its name."""
@@ -109,7 +127,7 @@ class ImagesWing(BaseWing):
         made: tuple[ImageTask, nn.Module] = build_model(MODELS, architecture)
         return made
 
-    evaluation_support = ("progress",)
+    evaluation_support = ("kept", "progress")
 
     def evaluate(
         self,
@@ -120,12 +138,23 @@ class ImagesWing(BaseWing):
         *,
         probe: "Probe" = "head",
         recalibrate: "Recalibrate | None" = None,
+        finetune_epochs: float | None = None,
+        kept: Path | None = None,
         progress: Callable[[int, int], None] | None = None,
     ) -> dict[str, float]:
-        """Measure a pretrained model on the test images; `progress` hears of the logistic probe."""
+        """Measure a pretrained model on the test images, and fine-tune it if that is asked for, in its own folder.
+
+        `progress` hears of the logistic probe and of fine-tuning.
+        """
         from r2mae.images.evaluate import evaluate
 
-        return evaluate(config, task, model, data, probe=probe, recalibrate=recalibrate, progress=progress)
+        scores = evaluate(config, task, model, data, probe=probe, recalibrate=recalibrate, progress=progress)
+        epochs = config.finetune_epochs if finetune_epochs is None else finetune_epochs
+        if not epochs:
+            return scores
+        from r2mae.images.finetune.run import scores_beside
+
+        return scores | scores_beside(config, data.splits, epochs, kept, progress=progress)
 
     default_baselines = ("pixels", "pca", "mean")
 

@@ -23,7 +23,7 @@ _MOST = {"steps": 10**9, "threads": 4096, "workers": 1024, "devices": 4096, "cl_
 MACHINE_FIELDS = frozenset({"device", "devices", "workers", "threads", "save_every", "keep_every", "logger"})
 
 HIDING_FIELDS = frozenset({"scheme", "scheme_options", "weighting", *SCHEME_OPTIONS})
-"""These say how a run hides entries."""
+"""These say how a run hides entries; a run that hides nothing leaves them out, all together."""
 
 _Own = TypeVar("_Own", bound="RunConfig")
 
@@ -121,8 +121,8 @@ class RunConfig:
     """
 
     wing: ClassVar[str] = ""
-    hides: ClassVar[bool] = True
-    """Whether the run hides entries, and so has a masking scheme; the options of schemes are refused where not."""
+    left_out: ClassVar[frozenset[str]] = frozenset()
+    """Fields that mean nothing in such runs: they are refused and not written. :data:`HIDING_FIELDS` may be among them."""
     measured_with: ClassVar[tuple[str, ...]] = ()
     """Fields that say how a finished model is measured and used: a run may be measured again with others."""
     measured_formerly: ClassVar[Mapping[str, Any]] = MappingProxyType({})
@@ -198,8 +198,9 @@ class RunConfig:
 
     def _check_combinations(self) -> None:
         _ = self.own_options  # says what is wrong with them
-        if not self.hides:
-            self._refuse_scheme()
+        for field in dataclasses.fields(self):
+            if field.name in self.left_out and getattr(self, field.name) != field.default:
+                raise UserError(f"{field.name} means nothing in a run of {self.wing}: leave it out")
         if self.batch_size % self.accumulate:
             raise UserError(f"batch_size {self.batch_size} does not split into {self.accumulate} equal micro-batches")
         if self.batch_size % (self.accumulate * self.devices):
@@ -222,12 +223,6 @@ class RunConfig:
         if self.validate_every is not None and self.validation == 0:
             raise UserError("validate_every needs held-out data: add --validation 0.1")
 
-    def _refuse_scheme(self) -> None:
-        """Refuse what speaks to a masking scheme, in a run that has none."""
-        for field in dataclasses.fields(RunConfig):
-            if field.name in HIDING_FIELDS and getattr(self, field.name) != field.default:
-                raise UserError(f"{field.name} is for pretraining, and this run hides nothing: leave it out")
-
     @property
     def own_options(self) -> dict[str, float]:
         """`scheme_options` as numbers by name."""
@@ -244,6 +239,11 @@ class RunConfig:
                 raise UserError(f"scheme_options takes NAME=NUMBER, each name once, such as power=3, not {short(word)}")
             found[name] = number
         return found
+
+    @property
+    def hides(self) -> bool:
+        """Whether the run hides entries, and so has a masking scheme."""
+        return "scheme" not in self.left_out
 
     @property
     def recalibrates(self) -> bool:
@@ -274,14 +274,14 @@ class RunConfig:
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain types, the wing's name first."""
-        fields = {key: value for key, value in dataclasses.asdict(self).items() if self.hides or key not in HIDING_FIELDS}
+        fields = {key: value for key, value in dataclasses.asdict(self).items() if key not in self.left_out}
         plain = {key: list(value) if isinstance(value, tuple) else value for key, value in fields.items()}
         return {"wing": self.wing, **plain}
 
     @classmethod
     def from_dict(cls: type[_Own], values: Mapping[str, Any], *, source: str = "configuration") -> _Own:
         """Build from plain types, and name any field that does not exist."""
-        fields = {field.name for field in dataclasses.fields(cls) if cls.hides or field.name not in HIDING_FIELDS}
+        fields = {field.name for field in dataclasses.fields(cls)} - cls.left_out
         given = {key: value for key, value in values.items() if key != "wing"}
         for key in given:
             if key not in fields:

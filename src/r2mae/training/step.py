@@ -65,7 +65,7 @@ class Pretraining(LightningModule):
     def configure_optimizers(self) -> torch.optim.Optimizer:
         """Return the optimiser of the task's groups, or the usual ones; see :mod:`r2mae.training.optimizers`."""
         if isinstance(self.task, GroupsParameters):
-            groups = as_groups(self.task.parameter_groups(self.model), self.config.lr)
+            groups = as_groups(self.task.parameter_groups(self.model, self.config), self.config.lr)
         else:
             groups = usual_groups(self.model, self.config)
         if self.weights is not None:

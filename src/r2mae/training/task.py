@@ -149,8 +149,8 @@ class ParameterGroup:
 class GroupsParameters(Protocol):
     """A task that says which parameters of its model are trained, and how; those that it leaves out stay as they are."""
 
-    def parameter_groups(self, model: nn.Module) -> list[ParameterGroup]:
-        """Return the groups, in the same order in every call."""
+    def parameter_groups(self, model: nn.Module, config: Any) -> list[ParameterGroup]:
+        """Return the groups of a run with this configuration, in the same order in every call."""
 
 
 @runtime_checkable

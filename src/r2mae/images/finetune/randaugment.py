@@ -131,7 +131,7 @@ def _warp(matrix: Callable[[Tensor, float], list[list[Tensor]]]) -> Callable[[Im
         rows = matrix(value, width / height)
         theta = torch.stack([torch.stack(row, 1) for row in rows], 1)
         grid = affine_grid(theta, list(images.shape), align_corners=False)
-        fill = _channels(images, _MEAN) if images.shape[1] == 3 else images.new_full((1, 1, 1, 1), 0.449)  # noqa: PLR2004
+        fill = _channels(images, _MEAN) if images.shape[1] == 3 else images.new_full((1, 1, 1, 1), 0.449)
         return grid_sample(images - fill, grid, align_corners=False) + fill
 
     return changed
@@ -164,7 +164,7 @@ def _shift_y(value: Tensor, aspect: float) -> list[list[Tensor]]:
 
 def _channels(images: Images, values: tuple[float, float, float]) -> Tensor:
     """Return numbers for the colour channels; of grey images the one channel has their sum."""
-    chosen = images.new_tensor(values) if images.shape[1] == 3 else images.new_tensor([1.0])  # noqa: PLR2004
+    chosen = images.new_tensor(values) if images.shape[1] == 3 else images.new_tensor([1.0])
     return chosen.view(1, -1, 1, 1)
 
 
