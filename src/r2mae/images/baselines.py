@@ -62,7 +62,7 @@ def baseline_scores(
     if name == "pixels":
         return _pixel_scores(config, data, probe, progress)
     components = config.settings.latent if name == "pca" else 0
-    model = fit_components(data.train, components, seed=config.seed)
+    model = fit_components(data.train.whole, components, seed=config.seed)
     # Hidden pixels become their means: to a projection, a zero would be a dark pixel that was seen.
     task = PixelTask(model.pixels, exact=config.exact, fill=tuple(model.mean.tolist()))
     test = ImageBatches(data.splits.test.images)

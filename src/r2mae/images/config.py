@@ -30,6 +30,9 @@ class ImagesConfig(MLPSettings, ModelConfig):
         What --resize makes of images that are not square: squash them, or cut the ends of the longer side off.
     test_fraction : float
         Fraction of a set without an official test part that is kept for evaluation.
+    augment : {"none", "crop-flip"}
+        What the model is trained on: whole images, or random resized crops (0.2 to 1 of the area, bicubic), half of
+        them flipped. All else is measured on whole images.
     finetune_epochs : float
         Epochs of fine-tuning on the labels with which a finished model is measured, too; 0 leaves it out.
     """
@@ -46,6 +49,7 @@ class ImagesConfig(MLPSettings, ModelConfig):
     recalibrate: Literal["yes", "no", "both"] = "yes"
     resize_mode: Literal["squash", "crop"] = "squash"
     test_fraction: float = 0.2
+    augment: Literal["none", "crop-flip"] = "none"
     finetune_epochs: float = 0.0
     lr: float = 3e-3
 

@@ -42,7 +42,7 @@ class FinetuneConfig(RunConfig):
         Smallest share of an image that a random crop takes; 1 takes whole images.
     flip : bool
         Flip half of the images left to right.
-    augment : float
+    randaugment : float
         Magnitude of RandAugment, up to 10; 0 leaves it out.
     mixup, cutmix : float
         α of the Beta distribution of the mixtures; 0 leaves one out.
@@ -70,7 +70,7 @@ class FinetuneConfig(RunConfig):
     drop_path: float = 0.1
     crop: float = 0.08
     flip: bool = True
-    augment: float = 9.0
+    randaugment: float = 9.0
     mixup: float = 0.8
     cutmix: float = 1.0
     smoothing: float = 0.1
@@ -108,8 +108,8 @@ class FinetuneConfig(RunConfig):
         for name in ("crop", "layer_decay"):
             if not 0 < getattr(self, name) <= 1:
                 raise UserError(f"{name} must be above 0 and at most 1, not {getattr(self, name)}")
-        if not 0 <= self.augment <= 10:
-            raise UserError(f"augment is the magnitude of RandAugment, 0 (none) to 10, not {self.augment}")
+        if not 0 <= self.randaugment <= 10:
+            raise UserError(f"randaugment is the magnitude of RandAugment, 0 (none) to 10, not {self.randaugment}")
         if not 0 < self.test_fraction < 1:
             raise UserError(f"test_fraction must lie between 0 and 1, not {self.test_fraction}")
         if self.resize is not None and self.resize < 1:
@@ -124,7 +124,7 @@ class FinetuneConfig(RunConfig):
                 if getattr(self, name) != none:
                     raise UserError(f"{name} is for fine-tuning, and a linear probe trains one layer: leave it out")
         if self.cached:
-            for name, none in (("crop", 1.0), ("flip", False), ("augment", 0), ("erasing", 0), ("mixup", 0), ("cutmix", 0)):
+            for name, none in (("crop", 1.0), ("flip", False), ("randaugment", 0), ("erasing", 0), ("mixup", 0), ("cutmix", 0)):
                 if getattr(self, name) != none:
                     raise UserError(f"{name} changes images, and --cached computes features of whole ones: leave it out")
         share = self.batch_size // (self.accumulate * self.devices)
@@ -164,7 +164,7 @@ def recipe(architecture: Mapping[str, Any], probe: str, *, cached: bool = False)
             "weight_decay": 0.0,
             "epochs": 90.0,
             "pool": "class" if architecture["model"] == "vit-mae" else "mean",
-            **dict.fromkeys(("augment", "mixup", "cutmix", "smoothing", "erasing", "drop_path"), 0.0),
+            **dict.fromkeys(("randaugment", "mixup", "cutmix", "smoothing", "erasing", "drop_path"), 0.0),
             "layer_decay": 1.0,
         }
         return {**own, "crop": 1.0, "flip": False} if cached else own

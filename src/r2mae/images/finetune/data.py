@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float32, Int64
+from jaxtyping import Int64
 from torch import Tensor, nn
 
 from r2mae.errors import UserError
@@ -95,8 +95,8 @@ def augmented(
         made = scaled(images)
     if config.flip:
         made = random_flip(made, key)
-    if config.augment:
-        made = rand_augment(made.clamp(0, 1), key, config.augment)
+    if config.randaugment:
+        made = rand_augment(made.clamp(0, 1), key, config.randaugment)
     if config.erasing:
         made = erase(made, key, probability=config.erasing)
     return mix(made, targets, key, mixup=config.mixup, cutmix=config.cutmix)
@@ -149,7 +149,6 @@ def load_data(config: FinetuneConfig) -> FinetuneData:
     described = RunFolder(config.run).description.architecture
     splits = read_splits(config, described)
     train_set = splits.train
-    assert train_set.labels is not None
     assert train_set.classes is not None
     if config.pool == "class" and not hasattr(task, "pool"):
         raise UserError(f"the model {described['model']!r} has no class token: leave --pool out")
@@ -163,12 +162,16 @@ def load_data(config: FinetuneConfig) -> FinetuneData:
         "drop_path": config.drop_path,
         "width": width,
     }
-    samples = _features(config, task, model, train_set) if config.cached else train_set.images
-    make = partial(LabelledBatches, samples, train_set.labels, len(train_set.classes))
-    order = permutation(Key.root(config.split_seed).fold("validation"), len(train_set))
-    held_out = min(max(1, round(config.validation * len(order))), len(order) - 1) if config.validation else 0
-    validation = make(np.sort(order[:held_out])) if held_out else None
-    train = make(np.sort(order[held_out:]), config)
+    whole = partial(_samples, config, task, model, classes=len(train_set.classes))
+    everything = whole(train_set)
+    order, held_out = permutation(Key.root(config.split_seed).fold("validation"), len(train_set)), 0
+    validation = None
+    if config.validation and splits.validation is not None:
+        validation = whole(splits.validation)
+    elif config.validation:
+        held_out = min(max(1, round(config.validation * len(order))), len(order) - 1)
+        validation = replace(everything, rows=np.sort(order[:held_out]))
+    train = replace(everything, rows=np.sort(order[held_out:]), config=config)
     return FinetuneData(splits, train, validation, architecture, model)
 
 
@@ -241,8 +244,11 @@ def check_weights(config: FinetuneConfig) -> None:
         raise UserError(f"the weights in {config.run} have changed since this run was begun: choose another --out")
 
 
-def _features(config: FinetuneConfig, task: Any, model: nn.Module, images: ImageSet) -> Float32[np.ndarray, "n width"]:
-    """Compute the features of every image where the run computes, and bring the model back."""
-    found = embed_set(task, model.to(torch_device(config.device)), images)
-    model.to("cpu")
-    return found
+def _samples(config: FinetuneConfig, task: Any, model: nn.Module, images: ImageSet, *, classes: int) -> LabelledBatches:
+    """Return images, or their features, which are computed where the run computes."""
+    assert images.labels is not None
+    samples = images.images
+    if config.cached:
+        samples = embed_set(task, model.to(torch_device(config.device)), images)
+        model.to("cpu")
+    return LabelledBatches(samples, images.labels, classes, np.arange(len(images)))
