@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
@@ -21,8 +21,12 @@ from r2mae.cli.parsing import (
 )
 from r2mae.cli.show import print_json
 from r2mae.errors import UserError
+from r2mae.training.config import RunConfig
 from r2mae.training.numbers import ratios_of
 from r2mae.wings.lookup import all_wings
+
+if TYPE_CHECKING:
+    from r2mae.wings.contract import Wing
 
 _OWN = ("schemes", "seeds", "ratios", "baselines")
 _OF_ROWS = ("scheme", "seed")
@@ -64,7 +68,7 @@ def run(words: Sequence[str]) -> int:
     values = parser.read(subject.words)
     config = make_config(subject, values)
     named = None if values["baselines"] is None else words_of(values["baselines"])
-    baselines = parse_baselines(named, subject.wing.default_baselines)
+    baselines = parse_baselines(named, _usual_baselines(subject.wing, config))
     values["baselines"] = baselines or ["none"]
     schemes, seeds = words_of(values["schemes"]), parse_seeds(words_of(values["seeds"]))
     ratios = None if values["ratios"] is None else parse_ratios(words_of(values["ratios"]))
@@ -98,6 +102,13 @@ def run(words: Sequence[str]) -> int:
     publish(comparison, out)
     print(f"table, figures and report.html are in {out}")
     return 0
+
+
+def _usual_baselines(wing: "Wing", config: RunConfig) -> Sequence[str]:
+    """Return the wing's default baselines, as far as there are any for the model of the configuration."""
+    usual = wing.default_baselines
+    known = wing.baselines_of(config) if usual else ()  # type: ignore[attr-defined]
+    return [name for name in usual if name in known]
 
 
 def _own_of(given: Mapping[str, Any], file: str) -> dict[str, list[str]]:

@@ -30,7 +30,7 @@ def plan_rows(
     schemes : sequence of str
         Registered names; "fixed", and every scheme registered with ``per_ratio=True``, is a row for each fixed ratio.
     ratios : sequence of float, optional
-        The fixed ratios; by default low, the default ratio, and high.
+        The fixed ratios; by default low, the default ratio, and high, or those that the wing has for such models.
 
     Raises
     ------
@@ -54,6 +54,8 @@ def plan_rows(
             middle = defaults.fixed if base.ratio is None else base.ratio
             # A range may reach 0 or 1; a fixed ratio there would hide nothing or everything.
             chosen = ratios or [middle, *(end for end in ends if 0 < end < 1)]
+            if not ratios and defaults.rows and not any(option in given_options(base) for option in _SPREAD):
+                chosen = list(defaults.rows)
             rows += [_row(base, defaults, name, ratio) for ratio in sorted(set(chosen))]
         else:
             rows.append(_row(base, defaults, name, base.ratio))

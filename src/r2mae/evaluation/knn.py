@@ -10,6 +10,7 @@ from r2mae.errors import UserError
 
 NEIGHBOURS = 20
 TEMPERATURE = 0.07
+_ROWS = 1024
 _NUMBERS = 1 << 22  # similarities at a time: 16 MiB
 
 Embeddings = Float[np.ndarray, "n d"] | Float[Tensor, "n d"]
@@ -69,12 +70,13 @@ def knn_predict(
     classes = torch.as_tensor(np.asarray(labels), dtype=torch.int64, device=known.device)
     _check(known, classes, asked, k)
     k, count = min(k, len(known)), int(classes.max()) + 1
-    rows = max(1, min(len(asked), _NUMBERS // max(len(known), 1), 1024)) if len(asked) else 1
+    rows = max(1, min(_ROWS, _NUMBERS // len(known)))
     columns = max(k, _NUMBERS // rows)
     predicted = [
-        _votes(*_nearest(part, known, k, columns), classes, count, temperature).argmax(1) for part in asked.split(rows)
+        _votes(*_nearest(asked[first : first + rows], known, k, columns), classes, count, temperature).argmax(1)
+        for first in range(0, len(asked), rows)
     ]
-    return torch.cat(predicted).cpu().numpy() if len(asked) else np.zeros(0, np.int64)
+    return torch.cat(predicted).cpu().numpy() if predicted else np.zeros(0, np.int64)
 
 
 def _nearest(

@@ -109,6 +109,8 @@ def load_data(config: ImagesConfig) -> ImageData:
 
 def architecture(config: ImagesConfig, images: ImageSet) -> dict[str, Any]:
     """Return what the model is built from."""
+    if check := getattr(config.settings, "check_shape", None):
+        check(images.shape)
     settings = config.architecture()
     made = {"model": settings.pop("model"), "shape": list(images.shape), **settings, "exact": config.exact}
     return {**made, "fill": mean_colour(images.images)} if config.fill == "mean" else made

@@ -59,9 +59,12 @@ class ImagesConfig(MLPSettings, ModelConfig):
             value = getattr(self, name)
             if value is not None and (not isinstance(value, int) or value < 1):
                 raise UserError(f"{name} must be 1 or more, not {value!r}")
+        for name in getattr(self.settings, "ignores", ()):
+            if getattr(self, name) != self.__dataclass_fields__[name].default:
+                raise UserError(f"{name} does nothing for the model {self.model!r}: leave it out")
         if self.resize_mode != "squash" and self.resize is None:
             raise UserError("resize_mode is for images that are resized: add --resize N, or leave it out")
-        if self.batch_size // (self.accumulate * self.devices) < 2:
+        if self._normalises and self.batch_size // (self.accumulate * self.devices) < 2:
             raise UserError("batch normalisation needs two images in a micro-batch: raise batch_size")
         if not 0 < self.test_fraction < 1:
             raise UserError(f"test_fraction must lie between 0 and 1, not {self.test_fraction}")
@@ -71,10 +74,15 @@ class ImagesConfig(MLPSettings, ModelConfig):
     @property
     def recalibrates(self) -> bool:
         """Whether embeddings take re-estimated batch statistics."""
-        return self.recalibrate != "no"
+        return self._normalises and self.recalibrate != "no"
+
+    @property
+    def _normalises(self) -> bool:
+        """Whether the model may have batch normalisation, whose statistics there are to choose."""
+        return "recalibrate" not in getattr(self.settings, "ignores", ())
 
     def measured_in_words(self) -> str:
-        """Say which batch statistics scores were measured with, and how long the model was fine-tuned."""
-        told = measured_in_words(self.recalibrate)
-        epochs = self.finetune_epochs
-        return f"{told} Fine-tuned on the labels for {epochs:g} epochs." if epochs else told
+        """Say which batch statistics scores were measured with, if there are any, and how long it was fine-tuned."""
+        told = measured_in_words(self.recalibrate) if self._normalises else ""
+        epochs = f"Fine-tuned on the labels for {self.finetune_epochs:g} epochs." if self.finetune_epochs else ""
+        return f"{told} {epochs}".strip()

@@ -1,13 +1,13 @@
 """What a model of images is worth: linear probe, reconstruction, effective rank."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Literal, TypeVar
 
 import numpy as np
 import torch
 from jaxtyping import Float32
-from torch import nn
+from torch import Tensor, nn
 
 from r2mae.errors import UserError
 from r2mae.evaluation.examples import Examples
@@ -19,13 +19,22 @@ from r2mae.evaluation.spectrum import effective_rank
 from r2mae.images.batches import ImageBatches, ImageData
 from r2mae.images.config import ImagesConfig
 from r2mae.images.data import ImageSet, Splits
-from r2mae.images.task import ImageTask, scaled
+from r2mae.images.task import (
+    ChecksImages,
+    Completes,
+    ImageTask,
+    MeasuredOtherwise,
+    Pictures,
+    Reconstructs,
+    scaled,
+)
 from r2mae.masking.keys import Key
 from r2mae.training.recalibrate import at_ratios, recalibrated
 from r2mae.training.validation import EVALUATION_KEY, evaluating, masked_losses, to_device
 
 RATIOS = (0.1, 0.3, 0.5, 0.7, 0.9)
 _BATCH = 2048
+_NUMBERS = 1 << 25  # of the images of a batch: 222 of 224 x 224 pixels
 _EXAMPLES = 8
 
 Probe = Literal["head", "logistic"]
@@ -59,8 +68,9 @@ def evaluate(
     Returns
     -------
     dict
-        ``probe_accuracy`` and ``knn_accuracy`` (where there are two classes or more), ``masked_mse`` (mean over the ratios of
-        :data:`RATIOS`, on frozen masks) and each of them, ``clean_mse``, ``effective_rank`` and ``spectral_entropy``
+        ``probe_accuracy`` and ``knn_accuracy`` (where there are two classes or more), ``masked_mse`` (mean over the
+        ratios of :data:`RATIOS`, on frozen masks) and each of them, ``clean_mse`` (of models that give back whole
+        images), ``effective_rank`` and ``spectral_entropy``
         of the test embeddings. With "both", also each of them ``as_trained_…``.
     """
     return in_both_ways(
@@ -82,7 +92,8 @@ def _measure(
     batches = ImageBatches(data.splits.test.images)
     with recalibrated(task, model, data.train, wanted=recalibrate):
         scores = _whole_scores(config, task, model, data, probe, progress)
-        scores["clean_mse"] = clean_mse(task, model, batches)
+        if isinstance(task, Reconstructs):
+            scores["clean_mse"] = clean_mse(task, model, batches)
     with at_ratios(task, model, data.train, RATIOS, wanted=recalibrate) as prepare:
         return scores | masked_scores(task, model, batches, prepare)
 
@@ -107,32 +118,33 @@ def _whole_scores(
     return scores
 
 
+def rows_at_once(shape: Sequence[int]) -> int:
+    """Return how many images are measured at once."""
+    return max(1, min(_BATCH, _NUMBERS // math.prod(shape)))
+
+
 def embed_set(task: ImageTask[_Model], model: _Model, images: ImageSet) -> Float32[np.ndarray, "n latent"]:
     """Embed every image, without a mask."""
-    expected = getattr(model, "pixels", None)
-    if expected is not None and expected != int(np.prod(images.shape)):
-        height, width, channels = images.shape
-        raise UserError(
-            f"{images.name} has images of {height} x {width} x {channels} ({height * width * channels} numbers), and "
-            f"the model takes {expected}: bring them to the size (--resize N) and channels of the training images"
-        )
+    if isinstance(task, ChecksImages):
+        task.check_images(images.name, images.shape)
     device = next(model.parameters()).device
-    batches, parts = ImageBatches(images.images), []
+    batches, parts, most = ImageBatches(images.images), [], rows_at_once(images.shape)
     with evaluating(model):
-        for first in range(0, len(batches), _BATCH):
-            rows = np.arange(first, min(first + _BATCH, len(batches)))
+        for first in range(0, len(batches), most):
+            rows = np.arange(first, min(first + most, len(batches)))
             parts.append(task.embed(model, to_device(batches.batch(rows, EVALUATION_KEY.rows(first)), device)))
     return torch.cat(parts).float().cpu().numpy()
 
 
 @torch.no_grad()
-def clean_mse(task: ImageTask[_Model], model: _Model, batches: ImageBatches) -> float:
+def clean_mse(task: Reconstructs[_Model], model: _Model, batches: ImageBatches) -> float:
     """Return the mean squared error over all pixels of unmasked images."""
     device = next(model.parameters()).device
     total = torch.zeros((), dtype=torch.float64, device=device)
+    most = rows_at_once(batches.images.shape[1:])
     with evaluating(model):
-        for first in range(0, len(batches), _BATCH):
-            rows = np.arange(first, min(first + _BATCH, len(batches)))
+        for first in range(0, len(batches), most):
+            rows = np.arange(first, min(first + most, len(batches)))
             batch = to_device(batches.batch(rows, EVALUATION_KEY.rows(first)), device)
             total += (task.reconstruct(model, batch).flatten(1) - scaled(batch).flatten(1)).square().sum()
     return float(total) / (len(batches) * math.prod(batches.images.shape[1:]))
@@ -141,7 +153,7 @@ def clean_mse(task: ImageTask[_Model], model: _Model, batches: ImageBatches) -> 
 @torch.no_grad()
 def complete(
     task: ImageTask[_Model], model: _Model, data: ImageData, ratio: float, *, recalibrate: bool = False
-) -> Examples:
+) -> Examples | None:
     """Let a model complete masked test images, one of each class (the first eight), on frozen masks."""
     test = data.splits.test
     rows = np.arange(min(_EXAMPLES, len(test)))
@@ -149,13 +161,24 @@ def complete(
         rows = np.sort(np.unique(test.labels, return_index=True)[1])[:_EXAMPLES]
     device = next(model.parameters()).device
     batch = to_device(ImageBatches(test.images).batch(rows, EVALUATION_KEY), device)
-    corrupted = task.corrupt(batch, ratio, Key.root(0).fold("example masks"))
     with recalibrated(task, model, data.train, ratio, wanted=recalibrate), evaluating(model):
-        prediction = task.forward(model, corrupted).prediction
-    shape = (len(rows), *test.shape)
-    tensors = (corrupted.targets, corrupted.inputs, prediction)
-    original, masked, made = (tensor.float().cpu().numpy().reshape(shape) for tensor in tensors)
-    return Examples(original, masked, made, ratio)
+        made = _pictures(task, model, batch, ratio, Key.root(0).fold("example masks"))
+    if made is None:
+        return None
+    original, masked, completed = (tensor.float().cpu().numpy() for tensor in made)
+    return Examples(original, masked, completed, ratio)
+
+
+def _pictures(task: ImageTask[_Model], model: _Model, batch: Tensor, ratio: float, key: Key) -> Pictures | None:
+    """Let the task make pictures, or make them of tensors that hold the numbers of the images; else there are none."""
+    if isinstance(task, Completes):
+        made: Pictures = task.complete(model, batch, ratio, key)
+        return made
+    corrupted = task.corrupt(batch, ratio, key)
+    tensors = (corrupted.targets, corrupted.inputs, task.forward(model, corrupted).prediction)
+    if any(not isinstance(tensor, Tensor) or tensor.numel() != batch.numel() for tensor in tensors):
+        return None
+    return Pictures(*(tensor.reshape(batch.shape) for tensor in tensors))
 
 
 def has_classes(splits: Splits) -> bool:
@@ -186,9 +209,7 @@ def probe_accuracy(
     return fit_head(train, train_labels, seed=seed).accuracy(test, test_labels)
 
 
-def neighbours_accuracy(
-    train: Float32[np.ndarray, "n d"], test: Float32[np.ndarray, "m d"], splits: Splits
-) -> float:
+def neighbours_accuracy(train: Float32[np.ndarray, "n d"], test: Float32[np.ndarray, "m d"], splits: Splits) -> float:
     """Return the accuracy on test images of the votes of their nearest neighbours; only where :func:`has_classes`."""
     assert splits.train.labels is not None
     assert splits.test.labels is not None
@@ -203,6 +224,8 @@ def masked_scores(
     `prepare` is called with the place of a ratio before the model runs at it.
     """
     device = str(next(model.parameters()).device)
+    if isinstance(task, MeasuredOtherwise):
+        task = task.measured
     losses = masked_losses(task, model, batches, RATIOS, device=device, prepare=prepare)
     by_ratio = {f"masked_mse_{ratio:g}": loss for ratio, loss in zip(RATIOS, losses, strict=True)}
     return {"masked_mse": float(np.mean(losses)), **by_ratio}

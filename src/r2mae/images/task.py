@@ -1,13 +1,14 @@
 """Masked reconstruction of pixels: hidden pixels are filled, and the squared error is taken at them alone."""
 
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 from typing_extensions import TypeVar
 
+from r2mae.errors import UserError
 from r2mae.masking.curriculum import FeatureWeights
 from r2mae.masking.keys import Key
 from r2mae.masking.masks import RatioLike, element_mask
@@ -21,16 +22,78 @@ _CHANNELS = 4
 _Model_contra = TypeVar("_Model_contra", contravariant=True, bound=nn.Module, default=Any)
 
 
-@runtime_checkable
-class ImageTask(Task[Tensor, _Model_contra], Protocol[_Model_contra]):
-    """What evaluation needs of a model of images beyond the loop's needs.
+class Pictures(NamedTuple):
+    """Images for the eye, each of shape (batch, height, width, channels) with numbers from 0 to 1.
 
-    A batch has the shape (batch, height, width, channels). Inputs, targets and predictions hold the numbers of the
-    images in this order, in any shape.
+    Parameters
+    ----------
+    original, masked, completed : Float tensor
+        As they are; with zero where something is hidden; and as the model completes them.
     """
 
+    original: Float[Tensor, "batch height width channels"]
+    masked: Float[Tensor, "batch height width channels"]
+    completed: Float[Tensor, "batch height width channels"]
+
+
+@runtime_checkable
+class ImageTask(Task[Tensor, _Model_contra], Protocol[_Model_contra]):
+    """What evaluation needs of a model of images: what the loop needs, with batches (batch, height, width, channels).
+
+    What it may offer beyond is in the protocols below, and evaluation looks for it there: :class:`Reconstructs`,
+    :class:`Completes`, :class:`ChecksImages`, :class:`MeasuredOtherwise`. Without them, whole images are not
+    reconstructed; pictures are made of inputs, targets and predictions, where these hold the numbers of the images;
+    images of any size are embedded; and the task is measured as it is trained.
+    """
+
+
+@runtime_checkable
+class Reconstructs(Protocol[_Model_contra]):
+    """A task whose models return whole images, hidden or not: the error of unmasked images is measured."""
+
     def reconstruct(self, model: _Model_contra, batch: Tensor) -> Tensor:
-        """Return the output for images as they are, without a mask."""
+        """Return the output for images as they are, without a mask, in the order of their numbers and any shape."""
+
+
+@runtime_checkable
+class Completes(Protocol[_Model_contra]):
+    """A task that makes pictures of its own."""
+
+    def complete(self, model: _Model_contra, batch: Tensor, ratio: float, key: Key) -> Pictures:
+        """Mask images, and let a model, which is in evaluation mode, complete them."""
+
+
+@runtime_checkable
+class ChecksImages(Protocol):
+    """A task that takes images of certain sizes."""
+
+    def check_images(self, name: str, shape: tuple[int, int, int]) -> None:
+        """Raise a UserError, which calls the images `name`, if it takes none of this height, width and channels."""
+
+
+@runtime_checkable
+class MeasuredOtherwise(Protocol):
+    """A task that leaves something out in training, and not when it is measured."""
+
+    @property
+    def measured(self) -> ImageTask:
+        """The task that is measured."""
+
+
+def check_images(name: str, shape: tuple[int, int, int], taken: tuple[int, int, int]) -> None:
+    """Refuse images of another size than a model takes.
+
+    Raises
+    ------
+    UserError
+        With both sizes.
+    """
+    if tuple(shape) != tuple(taken):
+        here, there = (" x ".join(map(str, one)) for one in (shape, taken))
+        raise UserError(
+            f"{name} has images of {here}, and the model takes {there}: bring them to the size (--resize N) and "
+            "channels of the training images"
+        )
 
 
 class PixelAutoencoder(nn.Module):
@@ -65,6 +128,16 @@ class PixelTask:
     pixels: int
     exact: bool = False
     fill: tuple[float, ...] = ()
+
+    def check_images(self, name: str, shape: tuple[int, int, int]) -> None:
+        """Refuse images of another number of numbers."""
+        height, width, channels = shape
+        if height * width * channels != self.pixels:
+            raise UserError(
+                f"{name} has images of {height} x {width} x {channels} ({height * width * channels} numbers), and "
+                f"the model takes {self.pixels}: bring them to the size (--resize N) and channels of the training "
+                "images"
+            )
 
     def corrupt(self, batch: Tensor, ratio: RatioLike, key: Key) -> Corrupted:
         """Fill hidden pixels with zero, or with :attr:`fill`.

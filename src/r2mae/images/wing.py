@@ -14,6 +14,7 @@ from r2mae.evaluation.recalibration import with_as_trained
 from r2mae.images.config import ImagesConfig
 from r2mae.images.finetune.declared import FINETUNE
 from r2mae.images.models import MODELS
+from r2mae.images.presets import PRESETS
 from r2mae.images.sets import SETS
 from r2mae.masking.defaults import HLCA_CURRICULUM, RatioDefaults
 from r2mae.training.models import build_model
@@ -29,8 +30,6 @@ if TYPE_CHECKING:
     from r2mae.images.evaluate import Probe
     from r2mae.images.resize import ResizeMode
     from r2mae.images.task import ImageTask
-
-_WIDTHS = [(hidden, latent) for hidden in (512, 16) for latent in (16, 32, 64, 256, 1024)]
 
 _PROBE = Option(
     "probe",
@@ -72,9 +71,7 @@ class ImagesWing(BaseWing):
         Metric("finetune_top1", "fine-tuned top-1 accuracy", bounds=(0, 1)),
         Metric("finetune_top5", "fine-tuned top-5 accuracy", bounds=(0, 1), ranked=False, optional=True),
     )
-    presets: Mapping[str, Mapping[str, Any]] = {
-        f"mlp-{hidden}-{latent}": {"hidden": hidden, "latent": latent} for hidden, latent in _WIDTHS
-    }
+    presets = PRESETS
     sets = SETS
     # digits has 1,438 training images: 15 epochs would be 168 steps.
     set_defaults: Mapping[str, Mapping[str, Any]] = {"digits": {"epochs": 100.0}}
@@ -97,12 +94,22 @@ class ImagesWing(BaseWing):
     )
 
     def metrics_of(self, config: ImagesConfig) -> tuple[Metric, ...]:
-        """Return :attr:`metrics`, where both are measured also those with the batch statistics of training, and more.
+        """Return those of :attr:`metrics` that the model has, for "both" also with the batch statistics of training.
 
         Those of fine-tuning come last, where it is asked for.
         """
-        usual = with_as_trained(self.metrics, config.recalibrate)
+        settings = config.settings
+        bound = getattr(settings, "error_bound", 1.0)
+        found = [replace(one, bounds=(0, bound)) if one.name == "masked_mse" else one for one in self.metrics]
+        if not getattr(settings, "reconstructs", True):
+            found = [one for one in found if one.name != "clean_mse"]
+        usual = with_as_trained(found, config.recalibrate)
         return (*usual, *self.finetuned_metrics) if config.finetune_epochs else usual
+
+    def ratios_of(self, config: ImagesConfig) -> RatioDefaults:
+        """Return the numbers of the schemes for a model."""
+        found: RatioDefaults = getattr(config.settings, "ratios", self.ratios)
+        return found
 
     def fingerprint(self, config: ImagesConfig) -> str:
         """Return a hash of the file, or of the folder's names and sizes; a named set is its name."""
@@ -148,6 +155,8 @@ class ImagesWing(BaseWing):
         """
         from r2mae.images.evaluate import evaluate
 
+        if recalibrate is not None and "recalibrate" in getattr(config.settings, "ignores", ()):
+            raise UserError(f"the model {config.model!r} has no batch statistics: leave --recalibrate out")
         scores = evaluate(config, task, model, data, probe=probe, recalibrate=recalibrate, progress=progress)
         epochs = config.finetune_epochs if finetune_epochs is None else finetune_epochs
         if not epochs:
@@ -159,8 +168,9 @@ class ImagesWing(BaseWing):
     default_baselines = ("pixels", "pca", "mean")
 
     def baselines_of(self, config: ImagesConfig) -> tuple[str, ...]:
-        """Return pixels, pca and mean, whatever the images."""
-        return self.default_baselines
+        """Return pixels, pca and mean; the last only beside models whose errors are those of pixels."""
+        names = self.default_baselines
+        return names if getattr(config.settings, "reconstructs", True) else names[:2]
 
     def check_baselines(self, names: Sequence[str]) -> None:
         """Refuse nothing: none of them needs more than the wing does."""
@@ -199,11 +209,13 @@ class ImagesWing(BaseWing):
 
     has_examples = True
 
-    def examples(self, config: ImagesConfig, task: "ImageTask", model: "nn.Module", data: "ImageData") -> "Examples":
+    def examples(
+        self, config: ImagesConfig, task: "ImageTask", model: "nn.Module", data: "ImageData"
+    ) -> "Examples | None":
         """Complete a few masked test images."""
         from r2mae.images.evaluate import complete
 
-        return complete(task, model, data, self.ratios.fixed, recalibrate=config.recalibrates)
+        return complete(task, model, data, self.ratios_of(config).fixed, recalibrate=config.recalibrates)
 
     def embed(
         self,

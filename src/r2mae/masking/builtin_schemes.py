@@ -8,6 +8,7 @@ from r2mae.masking.schemes import Curriculum, Scheme, register
 
 _CURRICULUM = ("cl_warmup", "cl_start", "cl_end", "cl_iterations")
 _EASY = ("cl_warmup", "cl_iterations")  # a multiplier that never falls has neither start nor end
+_FALLING = ("decay", "decay_in")
 _DRAWN = ("sampling", "per", "strata")
 
 
@@ -18,7 +19,7 @@ def _fixed(numbers: RatioDefaults) -> Scheme:
     return Scheme("fixed", Fixed(numbers.fixed))
 
 
-@register("dynamic", takes=["low", "high", "decay"], colour="#56b4e9")
+@register("dynamic", takes=["low", "high", *_FALLING], colour="#56b4e9")
 def _dynamic(numbers: RatioDefaults) -> Scheme:
     """Ratio falls linearly from high to low over the run."""
     return Scheme("dynamic", _decay(numbers.dynamic, numbers))
@@ -36,7 +37,7 @@ def _r2mae(numbers: RatioDefaults) -> Scheme:
     return Scheme("r2mae", _uniform(numbers.low, numbers.high, numbers))
 
 
-@register("r2mae-dynamic", takes=["low", "high", "decay"], colour="#e69f00")
+@register("r2mae-dynamic", takes=["low", "high", *_FALLING], colour="#e69f00")
 def _r2mae_dynamic(numbers: RatioDefaults) -> Scheme:
     """p ~ U(floor, high) for every mini-batch, with a floor that falls over the run."""
     return Scheme("r2mae-dynamic", UniformAbove(_decay(numbers.above or numbers.dynamic, numbers), numbers.high))
@@ -76,7 +77,7 @@ def _uniform(low: float, high: float, numbers: RatioDefaults) -> Uniform:
 
 def _decay(ends: tuple[float, float] | None, numbers: RatioDefaults) -> LinearDecay:
     high, low = ends or (numbers.high, numbers.low)
-    return LinearDecay(high, low, numbers.decay, end=numbers.dynamic_end)
+    return LinearDecay(high, low, numbers.decay, end=numbers.dynamic_end, unit=numbers.decay_in)
 
 
 def _grid(numbers: RatioDefaults) -> Grid:

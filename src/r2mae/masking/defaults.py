@@ -87,6 +87,10 @@ class RatioDefaults:
         True where the paper gives no ratios.
     decay : float, optional
         λ of a falling ratio, where it does not follow from the length of the run.
+    decay_in : {"steps", "epochs"}
+        Whether a falling ratio is a matter of the step, or of the epoch.
+    rows : tuple of float, optional
+        The fixed ratios of a comparison; by default `fixed`, `low` and `high`.
     sampling, per, strata
         How a random ratio is drawn: see :class:`~r2mae.masking.ratios.Uniform`.
     """
@@ -100,6 +104,8 @@ class RatioDefaults:
     curriculum: CurriculumDefaults = HLCA_CURRICULUM
     ours: bool = False
     decay: float | None = None
+    decay_in: Literal["steps", "epochs"] = "steps"
+    rows: tuple[float, ...] | None = None
     sampling: Literal["independent", "stratified"] = "independent"
     per: Literal["batch", "sample"] = "batch"
     strata: int | None = None

@@ -32,6 +32,14 @@ class Ratio(Protocol):
         """Return ratios and weights (which sum to 1) that integrate over the ratio's distribution."""
 
 
+@runtime_checkable
+class CountsEpochs(Protocol):
+    """A ratio that may be a matter of the epoch, whose length it has to be told."""
+
+    def with_epochs(self, steps: float) -> Ratio:
+        """Return the ratio for epochs of `steps` optimiser steps."""
+
+
 @dataclass(frozen=True)
 class Fixed:
     """One ratio for the whole run.
@@ -131,7 +139,7 @@ class Uniform:
 
 @dataclass(frozen=True)
 class LinearDecay:
-    """Dynamic ratio: ρ_t = max(ρ_min, ρ_max − ρ_max·t·λ) at step t (the paper's "Dynamic MR").
+    """Dynamic ratio: ρ_t = max(ρ_min, ρ_max − ρ_max·t·λ) at step or epoch t (the paper's "Dynamic MR").
 
     Parameters
     ----------
@@ -140,16 +148,23 @@ class LinearDecay:
     decay : float, optional
         λ. By default the value with which ρ_min is reached where `end` says.
     end : float
-        Fraction of the run after which ρ_min is reached, where there is no `decay`; with 1 it is the last step.
+        Fraction of the run after which ρ_min is reached, where there is no `decay`; with 1 it is the last step or
+        epoch.
+    unit : {"steps", "epochs"}
+        What t counts (the paper: epochs for ViT-MAE, steps elsewhere).
     total_steps : int, optional
         Set by :meth:`bind`.
+    epoch : float, optional
+        Steps of an epoch, set by :meth:`with_epochs`. A schedule in epochs that does not know them falls by steps.
     """
 
     high: float
     low: float
     decay: float | None = None
     end: float = 1.0
+    unit: Literal["steps", "epochs"] = "steps"
     total_steps: int | None = None
+    epoch: float | None = None
 
     def __post_init__(self) -> None:
         _check_range(self.low, self.high)
@@ -157,23 +172,35 @@ class LinearDecay:
             raise ValueError(f"decay must be a finite number of 0 or more, not {self.decay}")
         if not 0 < self.end <= 1:
             raise ValueError(f"end must be a fraction of the run, above 0 and at most 1, not {self.end}")
+        if self.unit not in ("steps", "epochs"):
+            raise ValueError(f"a decay is in 'steps' or 'epochs', not {self.unit!r}")
 
     def bind(self, total_steps: int) -> "LinearDecay":
         """Fix λ for a run of `total_steps` steps."""
         return replace(self, total_steps=_check_total(total_steps))
 
+    def with_epochs(self, steps: float) -> "LinearDecay":
+        """Return the ratio for epochs of `steps` optimiser steps."""
+        if not steps > 0:
+            raise ValueError(f"an epoch has more than no steps, not {steps}")
+        return replace(self, epoch=float(steps)) if self.unit == "epochs" else self
+
     def __call__(self, step: int, key: Key) -> float:
         """Return ρ_t."""
-        return float(max(self.low, self.high - self.high * step * self.rate))
+        return float(max(self.low, self.high - self.high * self._time(step) * self.rate))
+
+    def _time(self, step: int) -> int:
+        """Return t: the step, or how many epochs are over (a step belongs to the epoch of its first sample)."""
+        return step if self.epoch is None else int(step / self.epoch + 1e-9)
 
     @property
     def rate(self) -> float:
-        """λ per optimiser step."""
+        """λ per optimiser step or epoch."""
         if self.decay is not None:
             return self.decay
         if self.total_steps is None:
             raise ValueError("a schedule needs the number of steps: call bind(total_steps) first")
-        return (self.high - self.low) / (self.high * max(self.end * (self.total_steps - 1), 1))
+        return (self.high - self.low) / (self.high * max(self.end * self._time(self.total_steps - 1), 1))
 
     @property
     def ends(self) -> tuple[float, float]:
@@ -181,7 +208,12 @@ class LinearDecay:
         return (float(self.high if self.decay == 0 else self.low), float(self.high))
 
     def nodes(self) -> Nodes:
-        """Return the ratios that a run spends its steps at: the falling part, and the floor once reached."""
+        """Return the ratios that a run spends its steps at: the falling part, and the floor once reached.
+
+        A schedule in epochs has its epochs as nodes.
+        """
+        if self.epoch is not None and self.total_steps is not None:
+            return self._epochs()
         if self.decay is None:
             share, lowest = self.end, self.low
         elif self.total_steps is None:
@@ -195,6 +227,14 @@ class LinearDecay:
         if share >= 1:
             return p, w
         return np.append(p, self.low), np.append(w * share, 1 - share)
+
+    def _epochs(self) -> Nodes:
+        assert self.epoch is not None
+        assert self.total_steps is not None
+        begins = np.arange(self._time(self.total_steps - 1) + 1) * self.epoch
+        lengths = np.diff(np.append(begins, self.total_steps))
+        falling = self.high - self.high * np.arange(len(begins)) * self.rate
+        return np.maximum(self.low, falling), lengths / lengths.sum()
 
 
 @dataclass(frozen=True)
@@ -221,6 +261,15 @@ class UniformAbove:
         """Fix the floor's schedule."""
         return replace(self, floor=self.floor.bind(total_steps))
 
+    def with_epochs(self, steps: float) -> "UniformAbove":
+        """Return the ratio for epochs of `steps` optimiser steps."""
+        return replace(self, floor=self.floor.with_epochs(steps))
+
+    @property
+    def unit(self) -> str:
+        """What the floor's schedule counts."""
+        return self.floor.unit
+
     def __call__(self, step: int, key: Key) -> float:
         """Return the draw of this step."""
         floor = self.floor(step, key)
@@ -228,7 +277,7 @@ class UniformAbove:
 
     @property
     def rate(self) -> float:
-        """λ of the floor per optimiser step."""
+        """λ of the floor per optimiser step or epoch."""
         return self.floor.rate
 
     @property

@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from r2mae.errors import nearest
 from r2mae.masking.defaults import HLCA_CURRICULUM, RatioDefaults
-from r2mae.masking.ratios import Grid, Ratio, Uniform, ends_of
+from r2mae.masking.ratios import CountsEpochs, Grid, Ratio, Uniform, ends_of
 
 
 @dataclass(frozen=True)
@@ -105,10 +105,13 @@ class Scheme:
     ratio: Ratio
     curriculum: Curriculum | None = None
 
-    def bind(self, total_steps: int) -> "Scheme":
-        """Fix all schedules to a run of `total_steps` optimiser steps."""
+    def bind(self, total_steps: int, steps_per_epoch: float | None = None) -> "Scheme":
+        """Fix all schedules to a run of `total_steps` optimiser steps, and those that count epochs to their length."""
         curriculum = self.curriculum.bind(total_steps) if self.curriculum else None
-        return replace(self, ratio=self.ratio.bind(total_steps), curriculum=curriculum)
+        ratio = self.ratio.bind(total_steps)
+        if steps_per_epoch is not None and isinstance(ratio, CountsEpochs):
+            ratio = ratio.with_epochs(steps_per_epoch)
+        return replace(self, ratio=ratio, curriculum=curriculum)
 
     @property
     def ends(self) -> tuple[float, float]:
@@ -125,6 +128,7 @@ class Scheme:
             "low": low,
             "high": high,
             "decay": getattr(self.ratio, "rate", None),
+            "decay_in": getattr(self.ratio, "unit", None),
             "sampling": getattr(self.ratio, "sampling", None),
             "per": getattr(self.ratio, "per", None),
             "strata": getattr(self.ratio, "strata", None) if stratified else None,
@@ -136,13 +140,13 @@ Builder = Callable[..., Scheme]
 """From a wing's :class:`RatioDefaults` to a scheme; further parameters are options of the scheme's own."""
 
 SCHEME_OPTIONS = (
-    *("ratio", "low", "high", "decay", "sampling", "per", "strata"),
+    *("ratio", "low", "high", "decay", "decay_in", "sampling", "per", "strata"),
     *("cl_warmup", "cl_start", "cl_end", "cl_iterations"),
 )
 """What a run may say about its scheme. Each scheme takes some of them; what it does not take is refused."""
 
 # Where the options stand in the numbers that a builder gets; low and high are more than one number.
-_NUMBERS = {"ratio": "fixed", **{name: name for name in ("decay", "sampling", "per", "strata")}}
+_NUMBERS = {"ratio": "fixed", **{name: name for name in ("decay", "decay_in", "sampling", "per", "strata")}}
 _MOMENTS = {
     "cl_warmup": "warmup_steps",
     "cl_start": "start_step",

@@ -49,7 +49,10 @@ class RunConfig:
     high : float, optional
         Upper end of the range of ratios.
     decay : float, optional
-        λ of the dynamic ratio, per step; by default the value that reaches `low` at the last step.
+        λ of the dynamic ratio, per step (or epoch, see `decay_in`); by default the value that reaches `low` at the end.
+    decay_in : {"steps", "epochs"}, optional
+        Whether the dynamic ratio falls with every step, or with every epoch (as the paper's ViT-MAE); by default as
+        the paper does with such data or models.
     cl_warmup : int, optional
         Steps for which the curricula's loss weights are frozen; by default a fraction of the run, as in the paper.
     cl_start : int, optional
@@ -78,12 +81,18 @@ class RunConfig:
         Micro-batches that one optimiser step is split into.
     optimizer : {"adam", "adamw", "sgd", "lars"}
         Optimiser; `sgd` and `lars` (layer-wise rates, for very large batches) have a momentum of 0.9.
+    betas : (float, float)
+        Decays of the averages of gradients and of their squares that Adam and AdamW keep.
     lr : float
         Learning rate.
+    base_lr : float, optional
+        Learning rate for a batch of 256, in place of `lr`: the rate is this times batch_size / 256.
     schedule : {"constant", "linear", "cosine"}
         What becomes of the learning rate after the warm-up.
     warmup : float
-        Fraction of the run over which the learning rate rises to `lr`.
+        Fraction of the run over which the learning rate rises to its height.
+    warmup_epochs : float, optional
+        The same as a number of epochs, in place of `warmup`.
     ema : float, optional
         Decay of an exponential moving average of the weights; the average is what is validated, saved and measured.
     weight_decay : float
@@ -127,6 +136,8 @@ class RunConfig:
     """Fields that say how a finished model is measured and used: a run may be measured again with others."""
     measured_formerly: ClassVar[Mapping[str, Any]] = MappingProxyType({})
     """Those of results of older versions, which do not say it."""
+    alternatives: ClassVar[Mapping[str, str]] = MappingProxyType({"lr": "base_lr", "warmup": "warmup_epochs"})
+    """Fields by another that takes their place: who gives one of a pair means it in place of a preset's other one."""
 
     data: str
     preset: str | None = None
@@ -135,6 +146,7 @@ class RunConfig:
     low: float | None = None
     high: float | None = None
     decay: float | None = None
+    decay_in: Literal["steps", "epochs"] | None = None
     cl_warmup: int | None = None
     cl_start: int | None = None
     cl_end: int | None = None
@@ -149,9 +161,12 @@ class RunConfig:
     batch_size: int = 128
     accumulate: int = 1
     optimizer: Literal["adam", "adamw", "sgd", "lars"] = "adam"
+    betas: tuple[float, ...] = (0.9, 0.999)
     lr: float = 1e-3
+    base_lr: float | None = None
     schedule: Literal["constant", "linear", "cosine"] = "constant"
     warmup: float = 0.0
+    warmup_epochs: float | None = None
     ema: float | None = None
     weight_decay: float = 0.0
     clip: float | None = None
@@ -182,8 +197,10 @@ class RunConfig:
                 at_least(self, name, 0)
         for name in ("epochs", "lr"):
             above_zero(self, name)
-        if self.clip is not None:
-            above_zero(self, "clip")
+        for name in ("clip", "base_lr"):
+            if getattr(self, name) is not None:
+                above_zero(self, name)
+        self._check_alternatives()
         self._check_combinations()
 
     def _check_sane(self) -> None:
@@ -195,6 +212,19 @@ class RunConfig:
             most = _SEED if name == "seed" else _MOST.get(name, _MOST_OF_ALL)
             if isinstance(value, int) and abs(value) > most:
                 raise UserError(f"{name} takes numbers up to {most:,}, not {short(value)}")
+
+    def _check_alternatives(self) -> None:
+        """Refuse what is said in two ways."""
+        if self.warmup_epochs is not None:
+            at_least(self, "warmup_epochs", 0)
+        if len(self.betas) != 2 or not all(isinstance(one, int | float) and 0 <= one < 1 for one in self.betas):
+            raise UserError(f"betas takes two numbers of 0 or more and below 1, such as 0.9 0.95, not {self.betas}")
+        if self.optimizer in ("sgd", "lars") and self.betas != self.__dataclass_fields__["betas"].default:
+            raise UserError(f"betas are of adam and adamw, and the optimizer is {self.optimizer}: leave them out")
+        for name, other in self.alternatives.items():
+            usual = self.__dataclass_fields__[name].default
+            if getattr(self, other) is not None and getattr(self, name) != usual:
+                raise UserError(f"{name} and {other} say the same in two ways: give one of them")
 
     def _check_combinations(self) -> None:
         _ = self.own_options  # says what is wrong with them
@@ -244,6 +274,27 @@ class RunConfig:
     def hides(self) -> bool:
         """Whether the run hides entries, and so has a masking scheme."""
         return "scheme" not in self.left_out
+
+    @property
+    def peak_lr(self) -> float:
+        """The learning rate after the warm-up."""
+        return self.lr if self.base_lr is None else self.base_lr * self.batch_size / 256
+
+    def warmup_of(self, total: int, samples: int) -> float:
+        """Return the fraction of a run of `total` steps on `samples` training samples over which the rate rises.
+
+        Raises
+        ------
+        UserError
+            If the warm-up is as long as the run.
+        """
+        if self.warmup_epochs is None:
+            return self.warmup
+        fraction = self.warmup_epochs * samples / self.batch_size / total
+        if fraction >= 1:
+            epochs = total * self.batch_size / samples
+            raise UserError(f"warmup_epochs {self.warmup_epochs:g} is no part of a run of {epochs:.3g} epochs")
+        return fraction
 
     @property
     def recalibrates(self) -> bool:

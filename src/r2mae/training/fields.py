@@ -59,10 +59,16 @@ def exact_values(kind: type, given: Mapping[str, Any], before: str = "") -> dict
     # YAML writes 2 for 2.0; a field that takes numbers holds floats.
     floats = {name for name, hint in hints.items() if float in (hint, *get_args(hint))}
     try:
-        exact = {key: float(v) if key in floats and v is not None else v for key, v in given.items()}
+        exact = {key: _as_floats(v) if key in floats else v for key, v in given.items()}
     except OverflowError:
         raise UserError(f"{before}a number is too large: give one below 1e300") from None
     return {key: tuple(value) if isinstance(value, list) else value for key, value in exact.items()}
+
+
+def _as_floats(value: Any) -> Any:
+    if isinstance(value, list | tuple):
+        return tuple(float(one) for one in value)
+    return None if value is None else float(value)
 
 
 def short(value: Any) -> str:

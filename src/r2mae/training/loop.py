@@ -128,11 +128,13 @@ def fit_run(run: Run, out: str | Path, *, data: Data | None = None, reporter: Re
 
 def _build(run: Run, data: Data) -> Pretraining:
     """Make the model, with fresh weights or those that its data bring, and the module that trains it."""
-    total = run.config.total_steps(len(data.train))
+    config, samples = run.config, len(data.train)
+    total = config.total_steps(samples)
     task, model = run.wing.build(data.architecture)
     if isinstance(data, StartsFrom):
         data.start(model)
-    module = Pretraining(task, model, run.scheme and run.scheme.bind(total), run.config, total)
+    scheme = run.scheme and run.scheme.bind(total, samples / config.batch_size)
+    module = Pretraining(task, model, scheme, config, total, warmup=config.warmup_of(total, samples))
     if run.config.compile:
         model.compile()
     return module

@@ -38,16 +38,17 @@ def as_groups(groups: Sequence[ParameterGroup], lr: float) -> list[Group]:
 
 def make_optimizer(groups: list[Group], config: RunConfig) -> torch.optim.Optimizer:
     """Return the optimiser that a configuration names."""
-    lr, decay = config.lr, config.weight_decay
+    lr, decay = config.peak_lr, config.weight_decay
+    betas = (float(config.betas[0]), float(config.betas[1]))
     match config.optimizer:
         case "sgd":
             return torch.optim.SGD(groups, lr=lr, weight_decay=decay, momentum=MOMENTUM, fused=True)
         case "lars":
             return LARS(groups, lr=lr, weight_decay=decay, momentum=MOMENTUM)
         case "adam":
-            return torch.optim.Adam(groups, lr=lr, weight_decay=decay, fused=True)
+            return torch.optim.Adam(groups, lr=lr, betas=betas, weight_decay=decay, fused=True)
         case "adamw":
-            return torch.optim.AdamW(groups, lr=lr, weight_decay=decay, fused=True)
+            return torch.optim.AdamW(groups, lr=lr, betas=betas, weight_decay=decay, fused=True)
 
 
 class LARS(torch.optim.Optimizer):
@@ -63,7 +64,12 @@ class LARS(torch.optim.Optimizer):
     """
 
     def __init__(
-        self, params: list[Group], lr: float, weight_decay: float = 0.0, momentum: float = MOMENTUM, trust: float = _TRUST
+        self,
+        params: list[Group],
+        lr: float,
+        weight_decay: float = 0.0,
+        momentum: float = MOMENTUM,
+        trust: float = _TRUST,
     ) -> None:
         super().__init__(params, {"lr": lr, "weight_decay": weight_decay, "momentum": momentum, "trust": trust})
 

@@ -45,10 +45,19 @@ class Pretraining(LightningModule):
         The run.
     total_steps : int
         Its optimiser steps.
+    warmup : float, optional
+        Fraction of the run over which the learning rate rises; by default the configuration's.
     """
 
     def __init__(
-        self, task: Task, model: nn.Module, scheme: Scheme | None, config: RunConfig, total_steps: int
+        self,
+        task: Task,
+        model: nn.Module,
+        scheme: Scheme | None,
+        config: RunConfig,
+        total_steps: int,
+        *,
+        warmup: float | None = None,
     ) -> None:
         super().__init__()
         self.task, self.model, self.scheme, self.config = task, model, scheme, config
@@ -57,7 +66,8 @@ class Pretraining(LightningModule):
         self.total_steps = total_steps
         key = Key.root(config.seed)
         self._ratio_key, self._mask_key, self._torch_key = key.fold("ratio"), key.fold("mask"), key.fold("torch")
-        self._scheduled = config.schedule != "constant" or config.warmup > 0
+        self._warmup = config.warmup if warmup is None else warmup
+        self._scheduled = config.schedule != "constant" or self._warmup > 0
         self._sums: list[Tensor] = []  # of the micro-batches of this step so far
         self._denominators: list[Tensor | float] = []
         self.ratio = 0.0  # of the last micro-batch, its mean where every sample has its own
@@ -65,7 +75,7 @@ class Pretraining(LightningModule):
     def configure_optimizers(self) -> torch.optim.Optimizer:
         """Return the optimiser of the task's groups, or the usual ones; see :mod:`r2mae.training.optimizers`."""
         if isinstance(self.task, GroupsParameters):
-            groups = as_groups(self.task.parameter_groups(self.model, self.config), self.config.lr)
+            groups = as_groups(self.task.parameter_groups(self.model, self.config), self.config.peak_lr)
         else:
             groups = usual_groups(self.model, self.config)
         if self.weights is not None:
@@ -76,9 +86,9 @@ class Pretraining(LightningModule):
         """Set the step's learning rate."""
         if self._scheduled:
             config = self.config
-            factor = learning_rate_factor(self.trainer.global_step, self.total_steps, config.schedule, config.warmup)
+            factor = learning_rate_factor(self.trainer.global_step, self.total_steps, config.schedule, self._warmup)
             for group in self.trainer.optimizers[0].param_groups:
-                group["lr"] = config.lr * factor * group.get(SCALE, 1.0)
+                group["lr"] = config.peak_lr * factor * group.get(SCALE, 1.0)
 
     def training_step(self, batch: Any, batch_idx: int) -> Tensor:
         """Return the value that is differentiated for one micro-batch."""

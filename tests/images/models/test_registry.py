@@ -55,7 +55,8 @@ def test_every_model_is_there() -> None:
     assert isinstance(WING, Wing)
     taken = {"model", "shape", "exact", "fill"}  # by the architecture itself
     for name in MODELS:
-        config = ImagesConfig(data="digits", model=name)
+        small = {"patch": 4, "width": 8, "heads": 2, "layers": 1} if name == "vit-mae" else {}
+        config = ImagesConfig(data="digits", model=name, model_settings=small)
         assert not taken & (config.architecture().keys() - {"model"})
         assert config.settings.latent > 0
         task, _ = WING.build(load_data(config).architecture)

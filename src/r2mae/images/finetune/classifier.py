@@ -1,7 +1,7 @@
 """Classifiers of images: a pretrained encoder with a new head, trained as a whole or frozen."""
 
 from collections.abc import Callable, Mapping
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import torch
 from jaxtyping import Float
@@ -11,6 +11,7 @@ from typing_extensions import Self
 from r2mae.errors import UserError
 from r2mae.images.models.mlp import MLPAutoencoder
 from r2mae.images.models.vit_mae import VisionTransformerMAE
+from r2mae.images.models.vit_mae.layers import Block
 from r2mae.images.patches import patchify, standardised
 from r2mae.images.task import ImageTask
 
@@ -92,7 +93,8 @@ class VisionTransformerClassifier(Classifier):
         first = (self.cls_token + self.pos_embed[:, :1]).expand(batch, -1, -1)
         states = torch.cat([first, tokens], 1).flatten(0, 1)
         lengths = [(batch, 1 + patches.shape[1])]
-        for block, rate in zip(self.blocks, self.rates, strict=True):
+        for layer, rate in zip(self.blocks, self.rates, strict=True):
+            block = cast("Block", layer)
             if rate and self.training:
                 states = states + drop_path(block.attn.whole(block.norm1(states), lengths, None), batch, rate)
                 states = states + drop_path(block.mlp(block.norm2(states)), batch, rate)
@@ -202,9 +204,7 @@ class LinearProbe(Classifier):
         self.encoder.load_state_dict(pretrained.state_dict())
 
 
-def drop_path(
-    branch: Float[Tensor, "tokens width"], batch: int, rate: float
-) -> Float[Tensor, "tokens width"]:
+def drop_path(branch: Float[Tensor, "tokens width"], batch: int, rate: float) -> Float[Tensor, "tokens width"]:
     """Leave a branch of a layer out for some images, and enlarge it for the others, so that its mean stays (Huang 2016).
 
     Parameters

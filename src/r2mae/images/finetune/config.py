@@ -7,11 +7,8 @@ from typing import Any, ClassVar, Literal
 from r2mae.errors import UserError
 from r2mae.training.config import HIDING_FIELDS, RunConfig
 
-BASE_BATCH = 256
-"""The batch that base learning rates are given for."""
-
-_WARMUP_EPOCHS = {"none": 5.0, "linear": 10.0}
-_LONGEST_WARMUP = 0.1  # of a run that is too short for these epochs; ours
+_BATCH = 256
+_WARMUP = {"none": (5.0, 1 / 10), "linear": (10.0, 1 / 9)}  # epochs, and the largest share of a run
 _FRACTIONS = ("smoothing", "erasing", "drop_path")
 
 
@@ -32,8 +29,6 @@ class FinetuneConfig(RunConfig):
         What is classified, for models with a class token: the mean over patches, or the class token.
     cached : bool
         With a linear probe: compute the features of every image once, without augmentation.
-    base_lr : float
-        Learning rate for a batch of 256; `lr` is this × batch_size / 256.
     layer_decay : float
         Factor on the learning rate from each layer to the one below it.
     drop_path : float
@@ -65,7 +60,7 @@ class FinetuneConfig(RunConfig):
     probe: Literal["none", "linear"] = "none"
     pool: Literal["mean", "class"] = "mean"
     cached: bool = False
-    base_lr: float = 1e-3
+    base_lr: float | None = 1e-3
     layer_decay: float = 0.75
     drop_path: float = 0.1
     crop: float = 0.08
@@ -80,20 +75,14 @@ class FinetuneConfig(RunConfig):
     test_fraction: float = 0.2
     split_seed: int = 0
     epochs: float = 100
-    batch_size: int = BASE_BATCH
+    batch_size: int = _BATCH
     optimizer: Literal["adam", "adamw", "sgd", "lars"] = "adamw"
     schedule: Literal["constant", "linear", "cosine"] = "cosine"
-    warmup: float = 0.05
+    warmup: float = 0.0
+    warmup_epochs: float | None = 5.0
     weight_decay: float = 0.05
 
     def __post_init__(self) -> None:
-        if not isinstance(self.base_lr, int | float) or not 0 < self.base_lr < float("inf"):
-            raise UserError(f"base_lr must be a finite number above 0, not {self.base_lr!r}")
-        usual = self.__dataclass_fields__["lr"].default
-        wanted = self.base_lr * self.batch_size / BASE_BATCH
-        if self.lr not in (usual, wanted):
-            raise UserError(f"lr is base_lr × batch_size / {BASE_BATCH} here, {wanted:g}: set base_lr, and leave lr out")
-        object.__setattr__(self, "lr", wanted)
         super().__post_init__()
         self._check_numbers()
         self._check_ways()
@@ -124,9 +113,18 @@ class FinetuneConfig(RunConfig):
                 if getattr(self, name) != none:
                     raise UserError(f"{name} is for fine-tuning, and a linear probe trains one layer: leave it out")
         if self.cached:
-            for name, none in (("crop", 1.0), ("flip", False), ("randaugment", 0), ("erasing", 0), ("mixup", 0), ("cutmix", 0)):
+            for name, none in (
+                ("crop", 1.0),
+                ("flip", False),
+                ("randaugment", 0),
+                ("erasing", 0),
+                ("mixup", 0),
+                ("cutmix", 0),
+            ):
                 if getattr(self, name) != none:
-                    raise UserError(f"{name} changes images, and --cached computes features of whole ones: leave it out")
+                    raise UserError(
+                        f"{name} changes images, and --cached computes features of whole ones: leave it out"
+                    )
         share = self.batch_size // (self.accumulate * self.devices)
         if (self.mixup or self.cutmix) and share % 2:
             raise UserError(
@@ -179,6 +177,7 @@ def recipe(architecture: Mapping[str, Any], probe: str, *, cached: bool = False)
     return {"base_lr": 1e-3, "layer_decay": 0.75, "epochs": 50.0, "drop_path": drop}
 
 
-def warmup_fraction(probe: str, epochs: float) -> float:
-    """Return the fraction of a run that MAE's warm-up takes: 5 epochs, of a linear probe 10, a tenth of a short run."""
-    return min(_WARMUP_EPOCHS[probe] / epochs, _LONGEST_WARMUP if probe == "none" else 1 / 9)
+def warmup_epochs(probe: str, epochs: float) -> float:
+    """Return the warm-up of MAE, 5 epochs and 10 of a linear probe; of a short run a tenth, which is ours."""
+    longest, share = _WARMUP[probe]
+    return min(longest, share * epochs)

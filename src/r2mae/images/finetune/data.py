@@ -70,9 +70,7 @@ class LabelledBatches:
         return {IMAGES: samples, TARGETS: targets}
 
 
-def augmented(
-    images: Tensor, targets: Tensor, key: Key, config: FinetuneConfig
-) -> tuple[Tensor, Tensor]:
+def augmented(images: Tensor, targets: Tensor, key: Key, config: FinetuneConfig) -> tuple[Tensor, Tensor]:
     """Crop, flip, change, erase and mix images, in MAE's order.
 
     Parameters

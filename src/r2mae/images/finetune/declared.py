@@ -5,7 +5,9 @@ from r2mae.wings.options import Command, Option
 _PLACES = (
     Option("run", "the folder of a finished run of images, from r2mae pretrain."),
     Option(
-        "data", "a named set or a path of images with classes; by default what the run was pretrained on.", optional=True
+        "data",
+        "a named set or a path of images with classes; by default what the run was pretrained on.",
+        optional=True,
     ),
 )
 
@@ -23,7 +25,8 @@ _RECIPE = (
     Option("base_lr", "learning rate for a batch of 256.", float),
     Option("layer_decay", "factor on the learning rate from each layer to the one below it.", float),
     Option("weight_decay", "weight decay of matrices; not of biases, norms and tokens.", float),
-    Option("warmup", "fraction of the run over which the learning rate rises; by default 5 epochs of MAE's.", float),
+    Option("warmup", "fraction of the run over which the learning rate rises; in place of --warmup-epochs.", float),
+    Option("warmup_epochs", "the same in epochs; by default 5, and at most a tenth of the run.", float),
     Option("schedule", "of the learning rate after that.", choices=("constant", "linear", "cosine")),
     Option("optimizer", "by default adamw, of a probe sgd.", choices=("adam", "adamw", "sgd", "lars")),
     Option("clip", "largest gradient norm.", float),
@@ -34,7 +37,9 @@ _RECIPE = (
 
 _IMAGES = (
     Option("crop", "smallest share of an image that a random crop takes; 1 takes whole images.", float),
-    Option("flip", "flip half of the images left to right: --flip false where that changes the class, as of digits.", bool),
+    Option(
+        "flip", "flip half of the images left to right: --flip false where that changes the class, as of digits.", bool
+    ),
     Option("randaugment", "magnitude of RandAugment, 0 (none) to 10.", float),
     Option("mixup", "α of the mixtures of two images; 0 for none.", float),
     Option("cutmix", "α of the boxes that are cut from another image; 0 for none.", float),

@@ -32,7 +32,9 @@ def soft_targets(labels: Int64[Tensor, " batch"], classes: int, smoothing: float
     return made.scatter_(1, labels[:, None], 1.0 - smoothing + even)
 
 
-def mix(images: Images, targets: Targets, key: Key, *, mixup: float = 0.8, cutmix: float = 1.0) -> tuple[Tensor, Tensor]:
+def mix(
+    images: Images, targets: Targets, key: Key, *, mixup: float = 0.8, cutmix: float = 1.0
+) -> tuple[Tensor, Tensor]:
     """Mix every image with its partner, by mixup or by cutmix; one of them for the whole batch, each half of the time.
 
     Parameters

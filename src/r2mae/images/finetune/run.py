@@ -10,7 +10,7 @@ from r2mae.files import write_json
 from r2mae.images.config import ImagesConfig
 from r2mae.images.data import Splits
 from r2mae.images.evaluate import has_classes
-from r2mae.images.finetune.config import FinetuneConfig, recipe, warmup_fraction
+from r2mae.images.finetune.config import FinetuneConfig, recipe, warmup_epochs
 from r2mae.images.finetune.data import weights_of
 from r2mae.images.finetune.wing import WING
 from r2mae.images.sets import SETS
@@ -20,6 +20,7 @@ from r2mae.training.progress import Pace, Reporter
 from r2mae.training.run import Run
 from r2mae.training.saving import load_model
 
+_LEAST = 8  # batches of an epoch
 _READING = ("resize", "resize_mode", "test_fraction")
 
 
@@ -50,10 +51,11 @@ def plan(run: str | Path, options: Mapping[str, Any], data: str | None = None) -
     own: dict[str, Any] = {name: getattr(pretraining, name) for name in _READING}
     own |= {"split_seed": pretraining.seed, **recipe(folder.description.architecture, probe, cached=_cached(options))}
     own |= options
-    if "warmup" not in own:
-        own["warmup"] = warmup_fraction(probe, own.get("epochs", FinetuneConfig.epochs)) * (
-            own.get("schedule", "cosine") != "constant"
-        )
+    epochs = float(own.get("epochs", FinetuneConfig.epochs))
+    if "warmup" in options or own.get("steps") is not None:
+        own = {"warmup": 0.1, "warmup_epochs": None, **own}  # a run of so many steps may be shorter than any epoch
+    else:
+        own = {"warmup_epochs": warmup_epochs(probe, epochs), **own}
     return FinetuneConfig(
         data=_lasting(data) if data is not None else pretraining.data,
         run=str(folder.path.absolute()),
@@ -110,6 +112,7 @@ def scores_beside(
     splits : Splits
         Its images.
     epochs : float
+        In batches of 256, and smaller ones where an epoch would have fewer than eight.
     kept : path, optional
         The file ``evaluation.json`` of the run folder; fine-tuning is a run folder beside it, so that a finished one is
         not repeated and a half-finished one goes on.
@@ -127,10 +130,11 @@ def scores_beside(
         raise UserError("fine-tuning starts from a run folder: name one, or leave finetune_epochs at 0")
     there = RunFolder(kept.parent).read_config()
     own = {name: getattr(config, name) for name in (*_READING, "seed", "device", "precision", "threads")}
-    samples = len(splits.train)
-    batch = next(size for size in (256, 128, 64, 32, 16) if size == 16 or samples >= 8 * size)  # noqa: PLR2004
+    batch = next((size for size in (256, 128, 64, 32) if len(splits.train) >= _LEAST * size), 16)
     planned = plan(kept.parent, {**own, "epochs": float(epochs), "batch_size": batch}, config.data)
-    name = f"finetune-{epochs:g}" if there.get("data") == config.data else f"finetune-{epochs:g}-{Path(config.data).stem}"
+    name = (
+        f"finetune-{epochs:g}" if there.get("data") == config.data else f"finetune-{epochs:g}-{Path(config.data).stem}"
+    )
     results = finetune(planned, kept.parent / name, reporter=_Told(progress) if progress else None)
     return {f"finetune_{name}": float(value) for name, value in results["scores"].items()}
 

@@ -67,4 +67,3 @@ class ClassificationTask:
             ParameterGroup(parameters, scale=config.layer_decay ** (model.depth - layer), decayed=decayed)
             for (layer, decayed), parameters in sorted(found.items(), key=lambda one: one[0])
         ]
-

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from r2mae.images.finetune.classifier import Classifier
-    from r2mae.images.finetune.data import FinetuneData
+    from r2mae.images.finetune.data import FinetuneData, MeasuredData
     from r2mae.images.finetune.task import ClassificationTask
     from r2mae.images.resize import ResizeMode
 
@@ -74,7 +74,7 @@ class FinetuneWing(BaseWing):
         return ClassificationTask(), make_classifier(with_pool(task, architecture["pool"]), pretrained, architecture)
 
     def evaluate(
-        self, config: FinetuneConfig, task: "ClassificationTask", model: "Classifier", data: "FinetuneData"
+        self, config: FinetuneConfig, task: "ClassificationTask", model: "Classifier", data: "FinetuneData | MeasuredData"
     ) -> dict[str, float]:
         """Measure a classifier on the test images."""
         from r2mae.images.finetune.evaluate import evaluate
@@ -83,7 +83,7 @@ class FinetuneWing(BaseWing):
 
     def elsewhere(
         self, config: FinetuneConfig, source: str, architecture: Mapping[str, Any], **options: Any
-    ) -> "tuple[FinetuneConfig, FinetuneData]":
+    ) -> "tuple[FinetuneConfig, MeasuredData]":
         """Read other images with the same classes, for :meth:`evaluate`: those of their test part are measured."""
         from r2mae.images.finetune.data import other_data
 

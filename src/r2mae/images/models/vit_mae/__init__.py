@@ -1,0 +1,134 @@
+"""`vit-mae`, the masked autoencoder of a vision transformer (section "ViT-MAE" of the paper). Settings load no torch."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from r2mae.errors import UserError
+from r2mae.lazy import lazily
+from r2mae.masking.defaults import DNA_CURRICULUM, RatioDefaults
+
+if TYPE_CHECKING:
+    from r2mae.images.models.vit_mae.model import VisionTransformerMAE
+    from r2mae.images.models.vit_mae.task import PatchTask
+
+__all__ = ["PatchTask", "Settings", "VisionTransformerMAE", "build"]
+
+PATCH_RATIOS = RatioDefaults(
+    fixed=0.75,
+    low=0.6,
+    high=0.9,
+    rows=(0.5, 0.75, 0.9),
+    decay_in="epochs",
+    # The paper has no curricula of patches: they take the numbers of its token models, those of DNA.
+    curriculum=replace(DNA_CURRICULUM, ours=True),
+)
+"""The paper's ratios of ViT-MAE; the dynamic one falls with the epoch."""
+
+_MOST_LAYERS = 1000  # a zero too many would build layers for minutes
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """Settings of the vision transformer; by default those of ViT-B/16 with the decoder of the masked autoencoder.
+
+    Parameters
+    ----------
+    patch : int
+        Side of a patch in pixels; it divides the sides of the images.
+    width, layers, heads : int
+        Of the encoder, which sees kept patches alone.
+    decoder_width, decoder_layers, decoder_heads : int
+        Of the decoder.
+    norm_pix : bool
+        Predict the pixels of a patch relative to its own mean and deviation.
+    decode : float
+        Share of the hidden patches that the decoder sees and predicts in training, drawn anew for every image.
+    mask : {"random", "block"}
+        Hide patches at random places, or in one block.
+    pool : {"mean", "class"}
+        What embeddings of whole images are: the mean over patches, or the class token.
+    """
+
+    ignores: ClassVar[tuple[str, ...]] = ("exact", "fill", "recalibrate")
+    """Fields of the configuration that do nothing for this model, and are refused beside it."""
+    reconstructs: ClassVar[bool] = False
+    """Whether it gives back whole images when nothing is hidden."""
+    ratios: ClassVar[RatioDefaults] = PATCH_RATIOS
+    """Numbers of the schemes, in place of the wing's."""
+    error_bound: ClassVar[float] = float("inf")
+    """The largest error of a hidden patch that is possible: the output is not cut off."""
+
+    patch: int = 16
+    width: int = 768
+    layers: int = 12
+    heads: int = 12
+    decoder_width: int = 512
+    decoder_layers: int = 8
+    decoder_heads: int = 16
+    norm_pix: bool = True
+    decode: float = 1.0
+    mask: Literal["random", "block"] = "random"
+    pool: Literal["mean", "class"] = "mean"
+
+    def __post_init__(self) -> None:
+        for name in ("patch", "width", "layers", "heads", "decoder_width", "decoder_layers", "decoder_heads"):
+            if getattr(self, name) < 1:
+                raise UserError(f"model.{name} must be 1 or more, not {getattr(self, name)}")
+        for name in ("layers", "decoder_layers"):
+            if getattr(self, name) > _MOST_LAYERS:
+                raise UserError(f"model.{name} must be at most {_MOST_LAYERS:,}, not {getattr(self, name):,}")
+        for prefix in ("", "decoder_"):
+            width, heads = getattr(self, f"{prefix}width"), getattr(self, f"{prefix}heads")
+            if width % heads:
+                raise UserError(f"model.{prefix}width {width} does not divide among {heads} heads")
+            if width % 4:
+                raise UserError(f"model.{prefix}width must be a multiple of 4 (sines of two axes), not {width}")
+        if not 0 < self.decode <= 1:
+            raise UserError(f"model.decode must be a share above 0 and at most 1, not {self.decode}")
+
+    @property
+    def latent(self) -> int:
+        """Numbers of the representation."""
+        return self.width
+
+    def check_shape(self, shape: tuple[int, int, int]) -> None:
+        """Refuse images that the patch does not divide."""
+        from r2mae.images.patches import check_patch
+
+        check_patch(shape[0], shape[1], self.patch)
+
+
+def build(architecture: Mapping[str, Any]) -> "tuple[PatchTask, VisionTransformerMAE]":
+    """Make the task and a fresh model; see :mod:`r2mae.images.models`."""
+    from r2mae.images.models.vit_mae.model import VisionTransformerMAE
+    from r2mae.images.models.vit_mae.task import PatchTask
+
+    height, width, channels = (int(side) for side in architecture["shape"])
+    settings = Settings(**{name: architecture[name] for name in Settings.__dataclass_fields__ if name in architecture})
+    settings.check_shape((height, width, channels))
+    model = VisionTransformerMAE(
+        (height, width, channels),
+        patch=settings.patch,
+        width=settings.width,
+        layers=settings.layers,
+        heads=settings.heads,
+        decoder_width=settings.decoder_width,
+        decoder_layers=settings.decoder_layers,
+        decoder_heads=settings.decoder_heads,
+    )
+    task = PatchTask(
+        shape=(height, width, channels),
+        patch=settings.patch,
+        norm_pix=settings.norm_pix,
+        decode=settings.decode,
+        mask=settings.mask,
+        pool=settings.pool,
+        width=settings.decoder_width,
+    )
+    return task, model
+
+
+__getattr__, __dir__ = lazily(
+    __name__, {"model": ("VisionTransformerMAE",), "task": ("PatchTask",)}, ["PatchTask", "VisionTransformerMAE"]
+)

@@ -1,0 +1,193 @@
+"""Images as patches: cutting, putting together, restoring an order, block masks, and the loss of a masked autoencoder.
+
+Images have the shape (batch, height, width, channels). A patch is flattened as (row, column, channel), as in the
+original masked autoencoder, and patches are numbered row by row.
+"""
+
+from functools import lru_cache
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int64, Shaped
+from torch import Tensor
+
+from r2mae.errors import UserError
+from r2mae.masking.keys import Key, words
+from r2mae.masking.masks import Device, RatioLike, hidden_count
+
+MEAN, DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+"""Of ImageNet's red, green and blue, 0 to 1; a grey image takes their means."""
+EPSILON = 1e-6
+"""Added to the variance of a patch, so that a patch of one colour can be divided by it."""
+
+
+def patchify(
+    images: Shaped[Tensor, "batch height width channels"], patch: int
+) -> Shaped[Tensor, "batch patches numbers"]:
+    """Cut images into square patches of `patch` pixels a side, of any type.
+
+    Raises
+    ------
+    UserError
+        If the patch does not divide height and width.
+    """
+    batch, height, width, channels = images.shape
+    check_patch(height, width, patch)
+    tiles = images.reshape(batch, height // patch, patch, width // patch, patch, channels)
+    return tiles.transpose(2, 3).reshape(batch, -1, patch * patch * channels)
+
+
+def unpatchify(
+    patches: Shaped[Tensor, "batch patches numbers"], patch: int, height: int, width: int
+) -> Shaped[Tensor, "batch height width channels"]:
+    """Put patches together: the inverse of :func:`patchify`."""
+    check_patch(height, width, patch)
+    tiles = patches.unflatten(1, (height // patch, width // patch)).unflatten(3, (patch, patch, -1))
+    return tiles.transpose(2, 3).reshape(len(patches), height, width, -1)
+
+
+def check_patch(height: int, width: int, patch: int) -> None:
+    """Refuse a patch that does not divide the image, or is all of it.
+
+    Raises
+    ------
+    UserError
+        With the nearest size that does.
+    """
+    if patch >= 1 and height % patch == 0 and width % patch == 0 and height * width > patch * patch:
+        return
+    sides = [one for one in range(1, min(height, width) + 1) if height % one == 0 and width % one == 0]
+    sides = [one for one in sides if height * width > one * one]
+    if not sides:
+        raise UserError(f"an image of {height} x {width} pixels has no patches: masking needs two or more")
+    nearest = min(sides, key=lambda one: (abs(one - patch), one))
+    raise UserError(
+        f"patches of {patch} x {patch} do not divide images of {height} x {width} pixels into two or more: "
+        f"the nearest size that does is {nearest}"
+    )
+
+
+def restore(
+    kept: Float[Tensor, "batch kept width"],
+    hidden: Float[Tensor, "batch hidden width"],
+    keep: Int64[Tensor, "batch kept"],
+    hide: Int64[Tensor, "batch hidden"],
+) -> Float[Tensor, "batch patches width"]:
+    """Put tokens of kept and hidden patches back in the order of the image.
+
+    Parameters
+    ----------
+    kept, hidden : tensor, shapes (batch, kept, width) and (batch, hidden, width)
+        Tokens, for instance of an encoder, and mask tokens (``mask_token.expand(...)``) or predictions.
+    keep, hide : int64 tensor, shapes (batch, kept) and (batch, hidden)
+        Which patches they are, as :func:`r2mae.masking.patch_mask` returns them.
+    """
+    place = torch.cat([keep, hide], 1)[..., None].expand(-1, -1, kept.shape[2])
+    joint = torch.cat([kept, hidden.to(kept.dtype)], 1)
+    return torch.empty_like(joint).scatter(1, place, joint)
+
+
+def chosen(
+    patches: Shaped[Tensor, "batch patches numbers"], places: Int64[Tensor, "batch some"]
+) -> Shaped[Tensor, "batch some numbers"]:
+    """Return some patches of every image: those that `places` numbers, in this order."""
+    return patches.gather(1, places[..., None].expand(-1, -1, patches.shape[2]))
+
+
+def normalised(patches: Float[Tensor, "*some numbers"]) -> Float[Tensor, "*some numbers"]:
+    """Return patches with mean 0 and variance 1 each (the target that the masked autoencoder calls ``norm_pix``)."""
+    variance, mean = torch.var_mean(patches, -1, keepdim=True)
+    return (patches - mean) * (variance + EPSILON).rsqrt_()
+
+
+def patch_loss(
+    prediction: Float[Tensor, "*some numbers"], patches: Float[Tensor, "*some numbers"], *, norm_pix: bool = True
+) -> Float[Tensor, "*some"]:
+    """Return the squared error of each patch, the mean over its pixels; call it on hidden patches alone.
+
+    Parameters
+    ----------
+    prediction, patches : tensor, shape (…, numbers)
+        What the model says of hidden patches, and what they are.
+    norm_pix : bool
+        Compare with the pixels of each patch after :func:`normalised`.
+    """
+    targets = normalised(patches) if norm_pix else patches
+    return (prediction - targets).square().mean(-1)
+
+
+def block_mask(
+    batch: int, grid: tuple[int, int], ratio: float, key: Key, *, device: Device = None
+) -> tuple[Int64[Tensor, "batch kept"], Int64[Tensor, "batch hidden"]]:
+    """Hide one block of patches in every image: a rectangle with ragged sides, of exactly the rounded count.
+
+    Its middle is uniform over the image, its aspect log-uniform between 1:2 and 2:1.
+
+    Parameters
+    ----------
+    batch : int
+        Number of images.
+    grid : (int, int)
+        Patches down and across.
+    ratio : float
+        Fraction hidden.
+    key : Key
+        ``key.row`` is the row of the first image in the global batch.
+    device : device, optional
+        Where the indices go.
+
+    Returns
+    -------
+    keep, hidden : int64 tensors, as of :func:`r2mae.masking.patch_mask`
+    """
+    length = grid[0] * grid[1]
+    count = hidden_count(length, ratio)
+    order = np.argsort(block_distance(batch, grid, key), axis=1, kind="stable")
+    keep, hidden = np.sort(order[:, count:], 1), np.sort(order[:, :count], 1)
+    return torch.from_numpy(keep).to(device), torch.from_numpy(hidden).to(device)
+
+
+def block_distance(batch: int, grid: tuple[int, int], key: Key) -> Float[np.ndarray, "batch patches"]:
+    """Return how far every patch lies from the middle of its image's block; what is nearest is hidden first."""
+    down, across = grid
+    u = (words(key, batch, 3 + down * across) >> np.uint64(11)) * 2.0**-53
+    stretch = 2.0 ** (u[:, 2:3] - 0.5)
+    rows, columns = np.divmod(np.arange(down * across), across)
+    rise = np.abs(rows + 0.5 - u[:, :1] * down) * stretch
+    run = np.abs(columns + 0.5 - u[:, 1:2] * across) / stretch
+    # Patches at one distance, the rim, are taken in a random order.
+    return np.asarray(np.round(np.maximum(rise, run), 0) + 0.5 * u[:, 3:])
+
+
+def per_row_counts(length: int, ratio: RatioLike, batch: int) -> Int64[np.ndarray, " batch"]:
+    """Return how many of `length` patches are hidden in each image."""
+    each = np.broadcast_to(np.asarray(ratio, dtype=np.float64), (batch,))
+    made = {value: hidden_count(length, value) for value in set(each.tolist())}
+    return np.array([made[value] for value in each.tolist()], dtype=np.int64)
+
+
+def standardised(images: Shaped[Tensor, "*some channels"]) -> Float[Tensor, "*some channels"]:
+    """Return pixels, uint8 (0 to 255) or float (0 to 1), in units of ImageNet's deviations from its mean colour."""
+    scale, shift = _scale_and_shift(images.shape[-1], images.dtype == torch.uint8, images.device)
+    return torch.addcmul(shift, images.float(), scale)
+
+
+def standardised_patches(patches: Shaped[Tensor, "*some numbers"], channels: int) -> Float[Tensor, "*some numbers"]:
+    """Return what :func:`standardised` makes of images, for flattened patches."""
+    return standardised(patches.unflatten(-1, (-1, channels))).flatten(-2)
+
+
+def as_pixels(standard: Float[Tensor, "*some channels"]) -> Float[Tensor, "*some channels"]:
+    """Return pixels from 0 to 1: the inverse of :func:`standardised`, cut off at both ends."""
+    scale, shift = _scale_and_shift(standard.shape[-1], False, standard.device)
+    return ((standard - shift) / scale).clamp(0, 1)
+
+
+@lru_cache(maxsize=16)
+def _scale_and_shift(channels: int, from_bytes: bool, device: torch.device) -> tuple[Tensor, Tensor]:
+    mean, deviation = np.array(MEAN), np.array(DEVIATION)
+    if channels != len(MEAN):
+        mean, deviation = np.full(channels, mean.mean()), np.full(channels, deviation.mean())
+    scale = 1 / deviation / (255 if from_bytes else 1)
+    made = [torch.tensor(one, dtype=torch.float32, device=device) for one in (scale, -mean / deviation)]
+    return made[0], made[1]
