@@ -17,7 +17,10 @@ BUILT_IN = {
 }
 """The package's own wings, one line each; the object is called WING."""
 
-WITH_COMMANDS: tuple[str, ...] = ()
+FOLLOW_UPS = {"images-finetune": "r2mae.images.finetune.wing"}
+"""What opens runs that start from another run. They are no domain: a command of their wing makes them."""
+
+WITH_COMMANDS: tuple[str, ...] = ("images",)
 """Those of them that declare commands of their own: the list of commands need not import the others."""
 
 
@@ -43,7 +46,7 @@ WINGS = Wings()
 
 def package_of(name: str) -> str | None:
     """Return the distribution that registers a wing, or None for a built-in one."""
-    return None if name in BUILT_IN else _elsewhere(tuple(sys.path))[name][1]
+    return None if name in BUILT_IN or name in FOLLOW_UPS else _elsewhere(tuple(sys.path))[name][1]
 
 
 @lru_cache(maxsize=4)

@@ -140,7 +140,7 @@ def run_command(command: "Command", words: Sequence[str]) -> int:
     examples = [f"r2mae {command.name} {example}" for example in command.examples]
     parser = Parser(f"r2mae {command.name}", f"{_sentence(command.help)}.", *examples)
     for place in command.places:
-        more: dict[str, Any] = {"nargs": "+"} if place.is_list else {}
+        more: dict[str, Any] = {"nargs": "+"} if place.is_list else {"nargs": "?"} if place.optional else {}
         parser.add_argument(
             place.name,
             metavar=place.name.upper(),

@@ -13,7 +13,15 @@ from r2mae.evaluation.spectrum import effective_rank
 from r2mae.images.batches import ImageBatches, ImageData
 from r2mae.images.config import ImagesConfig
 from r2mae.images.data import ImageSet
-from r2mae.images.evaluate import Probe, clean_mse, embed_set, has_classes, masked_scores, probe_accuracy
+from r2mae.images.evaluate import (
+    Probe,
+    clean_mse,
+    embed_set,
+    has_classes,
+    masked_scores,
+    neighbours_accuracy,
+    probe_accuracy,
+)
 from r2mae.images.task import PixelAutoencoder, PixelTask, scaled
 from r2mae.masking.keys import Key, permutation
 from r2mae.training.validation import EVALUATION_KEY
@@ -54,7 +62,7 @@ def baseline_scores(
     if name == "pixels":
         return _pixel_scores(config, data, probe, progress)
     components = config.settings.latent if name == "pca" else 0
-    model = fit_components(data.train, components, seed=config.seed)
+    model = fit_components(data.train.whole, components, seed=config.seed)
     # Hidden pixels become their means: to a projection, a zero would be a dark pixel that was seen.
     task = PixelTask(model.pixels, exact=config.exact, fill=tuple(model.mean.tolist()))
     test = ImageBatches(data.splits.test.images)
@@ -63,9 +71,9 @@ def baseline_scores(
         return scores
     embedding = embed_set(task, model, data.splits.test)
     if has_classes(data.splits):
-        scores["probe_accuracy"] = probe_accuracy(
-            probe, embed_set(task, model, data.splits.train), embedding, data.splits, config.seed, progress
-        )
+        train = embed_set(task, model, data.splits.train)
+        scores["probe_accuracy"] = probe_accuracy(probe, train, embedding, data.splits, config.seed, progress)
+        scores["knn_accuracy"] = neighbours_accuracy(train, embedding, data.splits)
     return scores | _spectrum(embedding)
 
 
@@ -150,6 +158,8 @@ def _pixel_scores(
         else:
             train, test = _floats(splits.train), _floats(splits.test)
             scores["probe_accuracy"] = probe_accuracy(probe, train, test, splits, config.seed, progress)
+        if splits.train.images.size <= _RANK_NUMBERS:
+            scores["knn_accuracy"] = neighbours_accuracy(_floats(splits.train), _floats(splits.test), splits)
     return scores | (_spectrum(_floats(splits.test)) if splits.test.images.size <= _RANK_NUMBERS else {})
 
 

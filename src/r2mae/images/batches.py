@@ -2,16 +2,19 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from r2mae.errors import UserError
+from r2mae.images.augment import crop_flip
 from r2mae.images.config import ImagesConfig
 from r2mae.images.data import ImageSet, Splits, load_splits
 from r2mae.masking.keys import Key, permutation
+
+Augment = Literal["none", "crop-flip"]
 
 
 class ImageBatches:
@@ -23,11 +26,14 @@ class ImageBatches:
         In memory, or mapped from a file.
     rows : ndarray of int, optional
         Which of them; all by default.
+    augment : {"none", "crop-flip"}
+        What becomes of them in a batch: nothing, or :func:`r2mae.images.augment.crop_flip`.
     """
 
-    def __init__(self, images: np.ndarray, rows: np.ndarray | None = None) -> None:
+    def __init__(self, images: np.ndarray, rows: np.ndarray | None = None, *, augment: Augment = "none") -> None:
         self.images = np.ascontiguousarray(images)  # once, and not in every batch
         self.rows = rows
+        self.augment = augment
 
     def __len__(self) -> int:
         """Return the number of images."""
@@ -36,10 +42,22 @@ class ImageBatches:
     def __repr__(self) -> str:
         return f"ImageBatches({len(self):,} images of {' x '.join(map(str, self.images.shape[1:]))})"
 
+    @property
+    def whole(self) -> "ImageBatches":
+        """The same images without augmentation."""
+        return ImageBatches(self.images, self.rows)
+
     def batch(self, indices: Sequence[int] | np.ndarray, key: Key) -> Tensor:
-        """Return these images as they are, shape (batch, height, width, channels), in the array's own type."""
+        """Return these images, shape (batch, height, width, channels).
+
+        As they are, in the array's own type; or augmented, as float32 from 0 to 1.
+        """
         rows = np.asarray(indices)
-        return torch.from_numpy(self.images.take(rows if self.rows is None else self.rows[rows], axis=0))
+        images = torch.from_numpy(self.images.take(rows if self.rows is None else self.rows[rows], axis=0))
+        if self.augment == "none":
+            return images
+        height, width = self.images.shape[1:3]
+        return crop_flip(images, (height, width), key.fold("augment"))
 
 
 @dataclass(frozen=True, repr=False)
@@ -51,7 +69,8 @@ class ImageData:
     splits : Splits
         Training and test images.
     train, validation : ImageBatches
-        The training images, and those of them held out.
+        The training images, augmented as the configuration says, and whole ones for the validation loss: the official
+        validation part, or else some of the training images.
     architecture : dict
         From which the model is built.
     """
@@ -77,12 +96,14 @@ def load_data(config: ImagesConfig) -> ImageData:
     images = splits.train.images
     if images[0].size < 2:
         raise UserError(f"{config.data}: masking needs images of two pixels or more")
-    train, validation = ImageBatches(images), None
-    if config.validation:
+    train, validation = ImageBatches(images, augment=config.augment), None
+    if config.validation and splits.validation is not None:
+        validation = ImageBatches(splits.validation.images)
+    elif config.validation:
         order = permutation(Key.root(config.seed).fold("validation"), len(images))
         held_out = min(max(1, round(config.validation * len(images))), len(images) - 1)
         validation = ImageBatches(images, np.sort(order[:held_out]))
-        train = ImageBatches(images, np.sort(order[held_out:]))
+        train = ImageBatches(images, np.sort(order[held_out:]), augment=config.augment)
     return ImageData(splits, train, validation, architecture(config, splits.train))
 
 

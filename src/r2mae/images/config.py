@@ -34,13 +34,18 @@ class ImagesConfig(MLPSettings, ModelConfig):
         What --resize makes of images that are not square: squash them, or cut the ends of the longer side off.
     test_fraction : float
         Fraction of a set without an official test part that is kept for evaluation.
+    augment : {"none", "crop-flip"}
+        What the model is trained on: whole images, or random resized crops (0.2 to 1 of the area, bicubic), half of
+        them flipped. All else is measured on whole images.
+    finetune_epochs : float
+        Epochs of fine-tuning on the labels with which a finished model is measured, too; 0 leaves it out.
     """
 
     wing: ClassVar[str] = "images"
     models: ClassVar[Mapping[str, str]] = MODELS
     usual_settings: ClassVar[type] = MLPSettings
-    measured_with: ClassVar[tuple[str, ...]] = ("recalibrate",)
-    measured_formerly: ClassVar[Mapping[str, Any]] = MappingProxyType({"recalibrate": "no"})
+    measured_with: ClassVar[tuple[str, ...]] = ("recalibrate", "finetune_epochs")
+    measured_formerly: ClassVar[Mapping[str, Any]] = MappingProxyType({"recalibrate": "no", "finetune_epochs": 0.0})
 
     exact: bool = False
     resize: int | None = None
@@ -49,6 +54,8 @@ class ImagesConfig(MLPSettings, ModelConfig):
     init: str | None = None
     resize_mode: Literal["squash", "crop"] = "squash"
     test_fraction: float = 0.2
+    augment: Literal["none", "crop-flip"] = "none"
+    finetune_epochs: float = 0.0
     lr: float = 3e-3
 
     def __post_init__(self) -> None:
@@ -68,6 +75,8 @@ class ImagesConfig(MLPSettings, ModelConfig):
             raise UserError("batch normalisation needs two images in a micro-batch: raise batch_size")
         if not 0 < self.test_fraction < 1:
             raise UserError(f"test_fraction must lie between 0 and 1, not {self.test_fraction}")
+        if not 0 <= self.finetune_epochs < 1e9:
+            raise UserError(f"finetune_epochs must be 0 (none) or more, not {self.finetune_epochs}")
 
     def _check_init(self, path: str) -> None:
         """Refuse weights for a model that no other library has; a run must know them from wherever it is used."""
@@ -90,5 +99,7 @@ class ImagesConfig(MLPSettings, ModelConfig):
         return "recalibrate" not in getattr(self.settings, "ignores", ())
 
     def measured_in_words(self) -> str:
-        """Say which batch statistics scores were measured with; nothing of a model that has none."""
-        return measured_in_words(self.recalibrate) if self._normalises else ""
+        """Say which batch statistics scores were measured with, if there are any, and how long it was fine-tuned."""
+        told = measured_in_words(self.recalibrate) if self._normalises else ""
+        epochs = f"Fine-tuned on the labels for {self.finetune_epochs:g} epochs." if self.finetune_epochs else ""
+        return f"{told} {epochs}".strip()

@@ -37,19 +37,38 @@ class ImageSet:
         Indices into `classes`.
     classes : tuple of str, or None
         Names of the classes.
+    attributes : uint8 ndarray of shape (n, k), or None
+        0 or 1 for each of k attributes that an image may have, any number of them at once.
+    attribute_names : tuple of str, or None
+        Their names.
 
     Raises
     ------
     ValueError
-        Labels without classes or the reverse, of another length, or outside the classes.
+        Labels without classes, attributes without names or the reverse, of another length, labels outside the classes,
+        or attributes other than 0 and 1.
     """
 
     name: str
     images: UInt8[np.ndarray, "n height width channels"] | Float32[np.ndarray, "n height width channels"]
     labels: Int64[np.ndarray, " n"] | None = None
     classes: tuple[str, ...] | None = None
+    attributes: UInt8[np.ndarray, "n k"] | None = None
+    attribute_names: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
+        self._check_labels()
+        if (self.attributes is None) != (self.attribute_names is None):
+            raise ValueError(f"{self.name}: attributes and attribute_names come together")
+        if self.attributes is None or self.attribute_names is None:
+            return
+        if self.attributes.shape != (len(self.images), len(self.attribute_names)):
+            expected = f"{len(self.images)} images with {len(self.attribute_names)} names"
+            raise ValueError(f"{self.name}: attributes of shape {self.attributes.shape} for {expected}")
+        if self.attributes.size and self.attributes.max() > 1:
+            raise ValueError(f"{self.name}: attributes must be 0 or 1")
+
+    def _check_labels(self) -> None:
         if (self.labels is None) != (self.classes is None):
             raise ValueError(f"{self.name}: labels and classes come together")
         if self.labels is None or self.classes is None:
@@ -65,7 +84,8 @@ class ImageSet:
     def __repr__(self) -> str:
         size = " x ".join(map(str, self.shape))
         labels = "no labels" if self.classes is None else f"{len(self.classes)} classes"
-        return f"ImageSet({self.name!r}: {len(self):,} images of {size}, {self.images.dtype}, {labels})"
+        attributes = "" if self.attribute_names is None else f", {len(self.attribute_names)} attributes"
+        return f"ImageSet({self.name!r}: {len(self):,} images of {size}, {self.images.dtype}, {labels}{attributes})"
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -76,13 +96,15 @@ class ImageSet:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Splits:
-    """Training and test images of one set, with the same classes."""
+    """Training and test images of one set, and its official validation part, with the same classes and attributes."""
 
     train: ImageSet
     test: ImageSet
+    validation: ImageSet | None = None
 
     def __repr__(self) -> str:
-        return f"Splits(train={self.train!r}, test={self.test!r})"
+        validation = "" if self.validation is None else f", validation={self.validation!r}"
+        return f"Splits(train={self.train!r}, test={self.test!r}{validation})"
 
 
 def load_images(

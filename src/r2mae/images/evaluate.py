@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from r2mae.errors import UserError
 from r2mae.evaluation.examples import Examples
 from r2mae.evaluation.head import fit_head
+from r2mae.evaluation.knn import knn_accuracy
 from r2mae.evaluation.probes import LinearProbe
 from r2mae.evaluation.recalibration import Recalibrate, in_both_ways
 from r2mae.evaluation.spectrum import effective_rank
@@ -67,9 +68,9 @@ def evaluate(
     Returns
     -------
     dict
-        ``probe_accuracy`` (where there are two classes or more), ``masked_mse`` (mean over the ratios of
-        :data:`RATIOS`, on frozen masks) and each of them, ``clean_mse`` (of models that give back whole images),
-        ``effective_rank`` and ``spectral_entropy``
+        ``probe_accuracy`` and ``knn_accuracy`` (where there are two classes or more), ``masked_mse`` (mean over the
+        ratios of :data:`RATIOS`, on frozen masks) and each of them, ``clean_mse`` (of models that give back whole
+        images), ``effective_rank`` and ``spectral_entropy``
         of the test embeddings. With "both", also each of them ``as_trained_…``.
     """
     return in_both_ways(
@@ -111,6 +112,7 @@ def _whole_scores(
     if has_classes(data.splits):
         train = embed_set(task, model, data.splits.train)
         scores["probe_accuracy"] = probe_accuracy(probe, train, test, data.splits, config.seed, progress)
+        scores["knn_accuracy"] = neighbours_accuracy(train, test, data.splits)
     spectrum = effective_rank(test)
     scores["effective_rank"], scores["spectral_entropy"] = spectrum.rank, spectrum.entropy
     return scores
@@ -205,6 +207,13 @@ def probe_accuracy(
         probe = LinearProbe(scoring="accuracy", cv=min(5, smallest)).fit(train, train_labels, progress=progress)
         return float((probe.predict(test) == test_labels).mean())
     return fit_head(train, train_labels, seed=seed).accuracy(test, test_labels)
+
+
+def neighbours_accuracy(train: Float32[np.ndarray, "n d"], test: Float32[np.ndarray, "m d"], splits: Splits) -> float:
+    """Return the accuracy on test images of the votes of their nearest neighbours; only where :func:`has_classes`."""
+    assert splits.train.labels is not None
+    assert splits.test.labels is not None
+    return knn_accuracy(train, splits.train.labels, test, splits.test.labels)
 
 
 def masked_scores(

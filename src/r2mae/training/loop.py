@@ -34,7 +34,7 @@ from r2mae.training.recalibrate import estimate_statistics
 from r2mae.training.run import Run
 from r2mae.training.saving import load_weights, save_model
 from r2mae.training.step import Pretraining
-from r2mae.training.task import Data, Trainable
+from r2mae.training.task import Data, StartsFrom, Trainable
 from r2mae.training.trainer import KNOWN_WARNINGS, ending_together, make_trainer
 
 
@@ -130,12 +130,17 @@ def fit_run(run: Run, out: str | Path, *, data: Data | None = None, reporter: Re
 
 
 def _build(run: Run, data: Data, *, fresh: bool) -> tuple[Pretraining, dict[str, Any] | None]:
-    """Make the model and the module that trains it; for a fresh run also the record of weights that it begins with."""
+    """Make the model and the module that trains it; for a fresh run also the record of weights that it begins with.
+
+    Its weights are drawn anew, or they are those that its data bring, or those of a file.
+    """
     config, samples = run.config, len(data.train)
     total = config.total_steps(samples)
     task, model = run.wing.build(data.architecture)
+    if isinstance(data, StartsFrom):
+        data.start(model)
     origin = begin(run, model) if fresh else None
-    scheme = run.scheme.bind(total, samples / config.batch_size)
+    scheme = run.scheme and run.scheme.bind(total, samples / config.batch_size)
     module = Pretraining(task, model, scheme, config, total, warmup=config.warmup_of(total, samples))
     if run.config.compile:
         model.compile()

@@ -34,6 +34,15 @@ class Reconstructs(Protocol):
         """Return the output for a batch with nothing hidden."""
 
 
+@runtime_checkable
+class Augmented(Protocol):
+    """Training samples that may be augmented, and can also be had as they are."""
+
+    @property
+    def whole(self) -> Batches:
+        """The same samples without augmentation."""
+
+
 def batch_norms(model: nn.Module) -> dict[str, _BatchNorm]:
     """Return the layers with running statistics, by name."""
     return {
@@ -78,7 +87,7 @@ def estimate_statistics(
     task, model
         Of a run.
     data : Batches
-        The training samples.
+        The training samples; augmented ones (:class:`Augmented`) are taken as they are without it.
     ratio : float, optional
         Mask ratio of the inputs; by default nothing is hidden.
     samples : int
@@ -93,6 +102,7 @@ def estimate_statistics(
     layers, device = batch_norms(model), next(model.parameters()).device
     if not layers or len(data) < 2 or not isinstance(task, Reconstructs):
         return {}
+    data = data.whole if isinstance(data, Augmented) else data
     key = Key.root(0).fold("recalibration")
     rows = permutation(key, len(data))[:samples]
     before = {name: value.clone() for name, value in model.state_dict().items()}

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from r2mae.errors import UserError, unknown
-from r2mae.registry import BUILT_IN, WINGS, WITH_COMMANDS, package_of
+from r2mae.registry import BUILT_IN, FOLLOW_UPS, WINGS, WITH_COMMANDS, package_of
 from r2mae.wings.base import BaseWing
 
 if TYPE_CHECKING:
@@ -170,8 +170,10 @@ def defaults_of(wing: "Wing", data: str | None, preset: str | None) -> dict[str,
 
 
 def wing_of_run(config: Mapping[str, Any], path: Path) -> "Wing":
-    """Return the wing that a run's configuration names."""
+    """Return the wing that a run's configuration names, or what opens a run that started from another one."""
     name = config.get("wing")
+    if isinstance(name, str) and name in FOLLOW_UPS:
+        return cast("Wing", _object(name, FOLLOW_UPS[name], "WING"))
     if not isinstance(name, str) or name not in WINGS:
         raise UserError(f"{path}: config.yaml names no wing of this version (wing: {name!r})")
     return get_wing(name)

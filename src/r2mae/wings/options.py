@@ -30,6 +30,8 @@ class Option:
         What it is for, if that is more precise than the wing's name: "models with batch normalisation".
     needed : str
         For a required option: how an error names it, with an example ("the tasks: --task sst2 qnli").
+    optional : bool
+        Whether a positional argument of a command may be left out.
     """
 
     name: str
@@ -39,6 +41,7 @@ class Option:
     parameter: str = ""
     whose: str = ""
     needed: str = ""
+    optional: bool = False
 
     @property
     def sets(self) -> str:
