@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Literal
 
 from r2mae.errors import UserError
 from r2mae.evaluation.recalibration import measured_in_words
+from r2mae.images.finetune.config import WHOLE
 from r2mae.images.models import MODELS, MLPSettings
 from r2mae.training.models import ModelConfig
 
@@ -77,6 +78,8 @@ class ImagesConfig(MLPSettings, ModelConfig):
             raise UserError(f"test_fraction must lie between 0 and 1, not {self.test_fraction}")
         if not 0 <= self.finetune_epochs < 1e9:
             raise UserError(f"finetune_epochs must be 0 (none) or more, not {self.finetune_epochs}")
+        if self.finetune_epochs and self.model not in WHOLE:
+            raise UserError(f"finetune_epochs is for the models {' and '.join(WHOLE)}: leave it out with {self.model}")
 
     def _check_init(self, path: str) -> None:
         """Refuse weights for a model that no other library has; a run must know them from wherever it is used."""

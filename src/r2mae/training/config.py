@@ -131,7 +131,7 @@ class RunConfig:
 
     wing: ClassVar[str] = ""
     left_out: ClassVar[frozenset[str]] = frozenset()
-    """Fields that mean nothing in such runs: they are refused and not written. :data:`HIDING_FIELDS` may be among them."""
+    """Fields that mean nothing in such runs, such as :data:`HIDING_FIELDS`: they are refused, and not written."""
     measured_with: ClassVar[tuple[str, ...]] = ()
     """Fields that say how a finished model is measured and used: a run may be measured again with others."""
     measured_formerly: ClassVar[Mapping[str, Any]] = MappingProxyType({})

@@ -147,7 +147,7 @@ class ParameterGroup:
 
 @runtime_checkable
 class GroupsParameters(Protocol):
-    """A task that says which parameters of its model are trained, and how; those that it leaves out stay as they are."""
+    """A task that says which parameters of its model are trained, and how; those that it leaves out do not change."""
 
     def parameter_groups(self, model: nn.Module, config: Any) -> list[ParameterGroup]:
         """Return the groups of a run with this configuration, in the same order in every call."""

@@ -1,14 +1,14 @@
 """Classifiers of images: a pretrained encoder with a new head, trained as a whole or frozen."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, Literal, cast
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
-from typing_extensions import Self
 
 from r2mae.errors import UserError
+from r2mae.images.finetune.config import WHOLE
 from r2mae.images.models.mlp import MLPAutoencoder
 from r2mae.images.models.vit_mae import VisionTransformerMAE
 from r2mae.images.models.vit_mae.layers import Block
@@ -174,7 +174,7 @@ class LinearProbe(Classifier):
         self.norm = nn.BatchNorm1d(width, affine=False, eps=_EPSILON)
         self.head = _head(width, classes, _PROBE_DEVIATION)
 
-    def train(self, mode: bool = True) -> Self:
+    def train(self, mode: bool = True) -> "LinearProbe":
         """Switch the norm alone: the encoder stays in evaluation mode."""
         super().train(mode)
         self.encoder.eval()
@@ -231,24 +231,15 @@ def make_classifier(task: ImageTask, pretrained: nn.Module, architecture: Mappin
     classes = len(architecture["classes"])
     if architecture["probe"] == "linear":
         return LinearProbe(task, pretrained, int(architecture["width"]), classes)
-    name = architecture["encoder"]["model"]
-    if name not in _WHOLE:
-        raise UserError(
-            f"the model {name!r} cannot be fine-tuned as a whole ({' and '.join(_WHOLE)} can): add --probe linear"
-        )
-    return _WHOLE[name](pretrained, classes, architecture)
-
-
-def _vision_transformer(pretrained: Any, classes: int, architecture: Mapping[str, Any]) -> Classifier:
-    drop = float(architecture["drop_path"])
-    return VisionTransformerClassifier(pretrained, classes, pool=architecture["pool"], drop_path=drop)
-
-
-def _mlp(pretrained: Any, classes: int, architecture: Mapping[str, Any]) -> Classifier:
-    return MLPClassifier(pretrained, classes)
-
-
-_WHOLE: dict[str, Callable[[Any, int, Mapping[str, Any]], Classifier]] = {"vit-mae": _vision_transformer, "mlp": _mlp}
+    match architecture["encoder"]["model"]:
+        case "vit-mae":
+            drop, pool = float(architecture["drop_path"]), architecture["pool"]
+            return VisionTransformerClassifier(cast("Any", pretrained), classes, pool=pool, drop_path=drop)
+        case "mlp":
+            return MLPClassifier(cast("Any", pretrained), classes)
+        case name:
+            whole = " and ".join(WHOLE)
+            raise UserError(f"the model {name!r} cannot be fine-tuned as a whole ({whole} can): add --probe linear")
 
 
 def _head(width: int, classes: int, deviation: float) -> nn.Linear:

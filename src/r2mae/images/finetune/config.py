@@ -7,8 +7,14 @@ from typing import Any, ClassVar, Literal
 from r2mae.errors import UserError
 from r2mae.training.config import HIDING_FIELDS, RunConfig
 
+WHOLE = ("vit-mae", "mlp")
+"""The models that can be fine-tuned as a whole; of others, features can be probed."""
+
 _BATCH = 256
 _WARMUP = {"none": (5.0, 1 / 10), "linear": (10.0, 1 / 9)}  # epochs, and the largest share of a run
+_NO_LAYERS = {"layer_decay": 1.0, "drop_path": 0.0}
+_NO_MIXING = {"randaugment": 0.0, "mixup": 0.0, "cutmix": 0.0, "erasing": 0.0}
+_WHOLE_IMAGES = {"crop": 1.0, "flip": False, **_NO_MIXING}
 _FRACTIONS = ("smoothing", "erasing", "drop_path")
 
 
@@ -109,22 +115,9 @@ class FinetuneConfig(RunConfig):
         if self.cached and self.probe == "none":
             raise UserError("cached features are of a frozen encoder: add --probe linear, or leave --cached out")
         if self.probe == "linear":
-            for name, none in (("layer_decay", 1.0), ("drop_path", 0.0)):
-                if getattr(self, name) != none:
-                    raise UserError(f"{name} is for fine-tuning, and a linear probe trains one layer: leave it out")
+            self._refuse_unless(_NO_LAYERS, "is for fine-tuning, and a linear probe trains one layer")
         if self.cached:
-            for name, none in (
-                ("crop", 1.0),
-                ("flip", False),
-                ("randaugment", 0),
-                ("erasing", 0),
-                ("mixup", 0),
-                ("cutmix", 0),
-            ):
-                if getattr(self, name) != none:
-                    raise UserError(
-                        f"{name} changes images, and --cached computes features of whole ones: leave it out"
-                    )
+            self._refuse_unless(_WHOLE_IMAGES, "changes images, and --cached computes features of whole ones")
         share = self.batch_size // (self.accumulate * self.devices)
         if (self.mixup or self.cutmix) and share % 2:
             raise UserError(
@@ -133,6 +126,11 @@ class FinetuneConfig(RunConfig):
             )
         if self.probe == "linear" and share < 2:
             raise UserError("batch normalisation needs two images in a micro-batch: raise batch_size")
+
+    def _refuse_unless(self, none: Mapping[str, Any], reason: str) -> None:
+        for name, value in none.items():
+            if getattr(self, name) != value:
+                raise UserError(f"{name} {reason}: leave it out")
 
     def measured_in_words(self) -> str:
         """Say what was trained."""
@@ -162,12 +160,12 @@ def recipe(architecture: Mapping[str, Any], probe: str, *, cached: bool = False)
             "weight_decay": 0.0,
             "epochs": 90.0,
             "pool": "class" if architecture["model"] == "vit-mae" else "mean",
-            **dict.fromkeys(("randaugment", "mixup", "cutmix", "smoothing", "erasing", "drop_path"), 0.0),
-            "layer_decay": 1.0,
+            "smoothing": 0.0,
+            **_NO_LAYERS,
         }
-        return {**own, "crop": 1.0, "flip": False} if cached else own
+        return {**own, **(_WHOLE_IMAGES if cached else _NO_MIXING)}
     if architecture["model"] != "vit-mae":
-        return {"layer_decay": 1.0, "drop_path": 0.0}
+        return _NO_LAYERS
     width = int(architecture["width"])
     if width < 768:
         return {"base_lr": 1e-3, "layer_decay": 0.75, "epochs": 100.0, "drop_path": 0.1}

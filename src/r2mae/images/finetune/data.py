@@ -38,8 +38,8 @@ class LabelledBatches:
 
     Parameters
     ----------
-    samples : ndarray, shape (n, height, width, channels) or (n, width)
-        Images, or features.
+    samples : ndarray or tensor, shape (n, height, width, channels) or (n, width)
+        Images, or features; a tensor on the device where batches are made.
     labels : int64 ndarray, shape (n,)
     classes : int
     rows : ndarray of int
@@ -48,7 +48,7 @@ class LabelledBatches:
         How images are augmented and mixed; without it they stay as they are.
     """
 
-    samples: np.ndarray
+    samples: np.ndarray | Tensor
     labels: Int64[np.ndarray, " n"]
     classes: int
     rows: Int64[np.ndarray, " m"]
@@ -61,13 +61,25 @@ class LabelledBatches:
     def batch(self, indices: Sequence[int] | np.ndarray, key: Key) -> dict[str, Tensor]:
         """Return these samples with their soft labels; images from 0 to 1 where they are augmented."""
         rows = self.rows[np.asarray(indices)]
-        samples, labels = torch.from_numpy(self.samples[rows]), torch.from_numpy(self.labels[rows])
+        if isinstance(self.samples, Tensor):
+            samples = self.samples[torch.from_numpy(rows).to(self.samples.device)]
+        else:
+            samples = torch.from_numpy(self.samples[rows])
+        labels = torch.from_numpy(self.labels[rows]).to(samples.device)
         if self.config is None:
             return {IMAGES: samples, TARGETS: soft_targets(labels, self.classes)}
         targets = soft_targets(labels, self.classes, self.config.smoothing)
         if samples.ndim > 2:
             samples, targets = augmented(samples, targets, key, self.config)
         return {IMAGES: samples, TARGETS: targets}
+
+    def on_device(self, device: torch.device) -> "LabelledBatches":
+        """Move the samples to a GPU, which augments them then; they stay where they would take half of its memory."""
+        if device.type != "cuda" or isinstance(self.samples, Tensor):
+            return self
+        if self.samples.nbytes > torch.cuda.mem_get_info(device)[0] // 2:
+            return self
+        return replace(self, samples=torch.from_numpy(np.ascontiguousarray(self.samples)).to(device))
 
 
 def augmented(images: Tensor, targets: Tensor, key: Key, config: FinetuneConfig) -> tuple[Tensor, Tensor]:
@@ -150,6 +162,8 @@ def load_data(config: FinetuneConfig) -> FinetuneData:
     assert train_set.classes is not None
     if config.pool == "class" and not hasattr(task, "pool"):
         raise UserError(f"the model {described['model']!r} has no class token: leave --pool out")
+    if config.drop_path and described["model"] != "vit-mae":
+        raise UserError(f"the model {described['model']!r} has no layers to skip: leave --drop-path out")
     task = with_pool(task, config.pool)
     width = int(pretraining.settings.latent)
     architecture: dict[str, Any] = {

@@ -41,8 +41,8 @@ _IMAGES = (
         "flip", "flip half of the images left to right: --flip false where that changes the class, as of digits.", bool
     ),
     Option("randaugment", "magnitude of RandAugment, 0 (none) to 10.", float),
-    Option("mixup", "α of the mixtures of two images; 0 for none.", float),
-    Option("cutmix", "α of the boxes that are cut from another image; 0 for none.", float),
+    Option("mixup", "Beta parameter of the mixtures of two images; 0 for none.", float),
+    Option("cutmix", "Beta parameter of the boxes that are cut from another image; 0 for none.", float),
     Option("erasing", "probability with which a rectangle of an image is erased.", float),
     Option("resize", "bring images to this many pixels a side; by default as in the run.", int),
     Option(

@@ -93,8 +93,8 @@ def cut_box(height: int, width: int, share: float, key: Key) -> Box:
     side = math.sqrt(1 - share)
     tall, wide = int(height * side), int(width * side)
     row, column = int(key.fold("row").uniform() * height), int(key.fold("column").uniform() * width)
-    top, left = max(row - tall // 2, 0), max(column - wide // 2, 0)
-    return top, left, max(min(row + tall // 2, height), top), max(min(column + wide // 2, width), left)
+    top, left = row - tall // 2, column - wide // 2
+    return max(top, 0), max(left, 0), min(top + tall, height), min(left + wide, width)
 
 
 def _partners(rows: Tensor) -> Tensor:

@@ -46,7 +46,7 @@ def rand_augment(
     -------
     tensor, as `images`
     """
-    made = images.permute(0, 3, 1, 2).contiguous()
+    made = images.permute(0, 3, 1, 2).clone(memory_format=torch.contiguous_format)
     names = list(OPERATIONS)
     for number in range(CHANGES):
         bits = words(key.fold("randaugment", number), len(made), _DRAWS)

@@ -10,7 +10,7 @@ from r2mae.files import write_json
 from r2mae.images.config import ImagesConfig
 from r2mae.images.data import Splits
 from r2mae.images.evaluate import has_classes
-from r2mae.images.finetune.config import FinetuneConfig, recipe, warmup_epochs
+from r2mae.images.finetune.config import WHOLE, FinetuneConfig, recipe, warmup_epochs
 from r2mae.images.finetune.data import weights_of
 from r2mae.images.finetune.wing import WING
 from r2mae.images.sets import SETS
@@ -45,11 +45,15 @@ def plan(run: str | Path, options: Mapping[str, Any], data: str | None = None) -
     there = folder.read_config()
     if there.get("wing") != ImagesConfig.wing:
         raise UserError(f"{folder.path} is a run of {there.get('wing')}: name a pretrained run of {ImagesConfig.wing}")
+    described = folder.description.architecture if folder.trained else {}
     weights = weights_of(run)
+    if options.get("probe", "none") == "none" and (name := described["model"]) not in WHOLE:
+        whole = " and ".join(WHOLE)
+        raise UserError(f"the model {name!r} cannot be fine-tuned as a whole ({whole} can): add --probe linear")
     pretraining = ImagesConfig.from_dict(there, source=str(folder.config_file))
     probe = options.get("probe", "none")
     own: dict[str, Any] = {name: getattr(pretraining, name) for name in _READING}
-    own |= {"split_seed": pretraining.seed, **recipe(folder.description.architecture, probe, cached=_cached(options))}
+    own |= {"split_seed": pretraining.seed, **recipe(described, probe, cached=_cached(options))}
     own |= options
     epochs = float(own.get("epochs", FinetuneConfig.epochs))
     if "warmup" in options or own.get("steps") is not None:
@@ -103,7 +107,7 @@ def scores_beside(
     *,
     progress: Callable[[int, int], None] | None = None,
 ) -> dict[str, float]:
-    """Fine-tune a finished run in a folder within its own, and return ``finetune_top1`` and so on; none without labels.
+    """Fine-tune a finished run in a folder within its own, and return ``finetune_top1`` and so on.
 
     Parameters
     ----------
@@ -122,10 +126,10 @@ def scores_beside(
     Raises
     ------
     UserError
-        For a model that is not in a folder.
+        For a model that is not in a folder, or images without labels.
     """
     if not has_classes(splits):
-        return {}
+        raise UserError(f"{config.data} has no labels to fine-tune on: leave finetune_epochs at 0")
     if kept is None:
         raise UserError("fine-tuning starts from a run folder: name one, or leave finetune_epochs at 0")
     there = RunFolder(kept.parent).read_config()

@@ -54,7 +54,7 @@ class ClassificationTask:
         raise TypeError("fine-tuning has no curriculum")
 
     def parameter_groups(self, model: Classifier, config: FinetuneConfig) -> list[ParameterGroup]:
-        """Return the parameters that are trained, by layer: each learns `layer_decay` times as fast as the one above it.
+        """Return the parameters that are trained, the head's first: a layer learns `layer_decay` times as fast as the next.
 
         Weight decay is for matrices: not for biases, norms, the class token and the embedding of places.
         """
@@ -65,5 +65,5 @@ class ClassificationTask:
                 found[model.depth_of(name), decayed].append(parameter)
         return [
             ParameterGroup(parameters, scale=config.layer_decay ** (model.depth - layer), decayed=decayed)
-            for (layer, decayed), parameters in sorted(found.items(), key=lambda one: one[0])
+            for (layer, decayed), parameters in sorted(found.items(), key=lambda one: one[0], reverse=True)
         ]

@@ -75,7 +75,11 @@ class FinetuneWing(BaseWing):
         return ClassificationTask(), make_classifier(with_pool(task, architecture["pool"]), pretrained, architecture)
 
     def evaluate(
-        self, config: FinetuneConfig, task: "ClassificationTask", model: "Classifier", data: "FinetuneData | MeasuredData"
+        self,
+        config: FinetuneConfig,
+        task: "ClassificationTask",
+        model: "Classifier",
+        data: "FinetuneData | MeasuredData",
     ) -> dict[str, float]:
         """Measure a classifier on the test images."""
         from r2mae.images.finetune.evaluate import evaluate
