@@ -1,5 +1,6 @@
 """Models that begin with the weights of others, and runs of them."""
 
+import hashlib
 import json
 import logging
 import shutil
@@ -198,6 +199,20 @@ def test_a_run_begins_with_weights(tmp_path: Path, caplog: pytest.LogCaptureFixt
     fresh = fit(config(picture_file(tmp_path), lr=1e-12), WING, tmp_path / "third").folder
     assert not recorded(fresh)
     assert not same_run(run.path, fresh.path)
+
+
+def test_a_comparison_says_what_its_rows_began_with(tmp_path: Path) -> None:
+    weights = pth(tmp_path / "mae.pth", dict(ours(seed=1).state_dict()))
+    options = "--model vit-mae --model.patch 4 --model.width 32 --model.layers 2 --model.heads 4"
+    options += " --model.decoder-width 16 --model.decoder-layers 2 --model.decoder-heads 2"
+    options += " --steps 1 --batch-size 8 --threads 1 --schemes r2mae mdlm --seeds 1 --baselines none"
+    out = tmp_path / "comparison"
+    line = ["compare", "images", str(picture_file(tmp_path)), *options.split(), "--init", str(weights)]
+    assert main([*line, "--out", str(out)]) == 0
+    told = (out / "report.html").read_text()
+    assert f"init: {weights}" in told
+    sha = hashlib.sha256(weights.read_bytes()).hexdigest()
+    assert sha in told.split("Environment")[-1]
 
 
 def test_a_resumed_run_does_not_need_the_file(tmp_path: Path) -> None:
