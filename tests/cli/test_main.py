@@ -204,7 +204,9 @@ def test_options_win_over_presets_and_presets_over_sets(run: Run) -> None:
     assert values["preset"] == "mlp-16-64"
     for preset, fields in WING.presets.items():
         values = yaml.safe_load(run(f"pretrain digits --preset {preset} --print_config")[1])
-        assert {name: values[name] for name in fields} == fields
+        assert {name: values[name] for name in fields} == {
+            name: list(value) if isinstance(value, tuple) else value for name, value in fields.items()
+        }
 
 
 def test_a_configuration_file_is_read_and_options_win(run: Run, tmp_path: Path) -> None:

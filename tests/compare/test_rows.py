@@ -135,7 +135,7 @@ def test_wings_by_name() -> None:
         assert wing.metrics_of(wing.config(data="x"))
         assert all(entry.wing == name for entry in wing.sets.values())
         for preset, fields in wing.presets.items():
-            assert wing.config(data="x", preset=preset, **fields)
+            assert wing.config.from_dict({"data": "x", "preset": preset, **fields})
     assert wing_of("digits") == "images"
     assert wing_of("nothing") is None
     assert len(public_sets()) >= 2

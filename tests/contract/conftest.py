@@ -32,6 +32,17 @@ def other_numbers(batch: Tensor, hidden: Tensor) -> Tensor:
     return torch.where(hidden.reshape(batch.shape), other, batch)
 
 
+def other_pixels(batch: Tensor, hidden: Tensor) -> Tensor:
+    """Return images with other numbers wherever a pixel, or the patch it is in, is hidden."""
+    if hidden.numel() != batch.numel():  # square patches, row by row
+        side = round((batch[0, ..., 0].numel() / hidden.shape[1]) ** 0.5)
+        grid = hidden.view(len(batch), batch.shape[1] // side, -1, 1)
+        hidden = grid.repeat_interleave(side, 1).repeat_interleave(side, 2).expand(batch.shape)
+    # Halved rather than turned round: patches that are normalised would only change their sign.
+    other = batch // 2 + (torch.arange(batch[0].numel()).view(batch[0].shape) % 7 * 9).to(batch.dtype)
+    return torch.where(hidden.reshape(batch.shape), other, batch)
+
+
 @dataclass(frozen=True)
 class Entry:
     """What the contract cannot know of a wing by itself.
@@ -132,7 +143,15 @@ ENTRIES = {
         write_images,
         samples=60,
         fields={"batch_size": 16},
-        sizes={"mlp": {"hidden": 8, "latent": 4}, "toy": {"latent": 3}},
+        sizes={
+            "mlp": {"hidden": 8, "latent": 4},
+            "toy": {"latent": 3},
+            "vit-mae": {
+                "patch": 2, "width": 8, "layers": 1, "heads": 2,
+                "decoder_width": 8, "decoder_layers": 2, "decoder_heads": 2,
+            },  # fmt: skip
+        },
+        changed=other_pixels,
     ),
     "cells": Entry(
         write_cells,

@@ -55,7 +55,10 @@ def test_numbers_of_the_paper() -> None:
     assert make_scheme("r2mae-dynamic", GENOME).ratio == UniformAbove(LinearDecay(0.3, 0.0), 0.3)
 
 
-OTHERS = {"sampling": "stratified", "per": "sample", "low": 0.05, "high": 0.95, "ratio": 0.33, "decay": 0.01}
+OTHERS = {
+    "sampling": "stratified", "per": "sample", "low": 0.05, "high": 0.95, "ratio": 0.33, "decay": 0.01,
+    "decay_in": "epochs",
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", scheme_names())

@@ -4,7 +4,7 @@ import argparse
 import dataclasses
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from itertools import takewhile
 from pathlib import Path
@@ -21,7 +21,15 @@ from r2mae.training.config import RunConfig, in_words, read_config
 from r2mae.training.folder import RunFolder
 from r2mae.training.numbers import ratios_of
 from r2mae.training.scheme_options import OPTION_FIELDS, chosen_options, field_of
-from r2mae.wings.lookup import all_wings, defaults_of, get_wing, names_wing, public_sets, wing_of
+from r2mae.wings.lookup import (
+    all_wings,
+    defaults_of,
+    get_wing,
+    names_wing,
+    preset_name,
+    public_sets,
+    wing_of,
+)
 
 if TYPE_CHECKING:
     from r2mae.wings.contract import Wing
@@ -198,7 +206,20 @@ def read_subject(command: str, words: Sequence[str]) -> Subject:
                 raise UserError(f"{command} what? {where}")
         else:
             raise UserError(_cannot_tell(command, data))
-    return Subject(get_wing(wing_name), data, rest, given)
+    wing = get_wing(wing_name)
+    if "preset" in given:
+        given = {**given, "preset": preset_name(wing, given["preset"], given.get("model"))}
+    return Subject(wing, data, _with_full_preset(wing, rest), given)
+
+
+def _with_full_preset(wing: "Wing", words: Sequence[str]) -> list[str]:
+    """Write `--preset vit-mae-tiny` for `--model vit-mae --preset tiny`."""
+    said = _said(words, "--preset")
+    full = preset_name(wing, said, _said(words, "--model"))
+    if said is None or full is None or full == said:
+        return list(words)
+    place = next(index for index, word in enumerate(words) if word.partition("=")[0] == "--preset")
+    return [*words[:place], f"--preset={full}", *words[place + (1 if "=" in words[place] else 2) :]]
 
 
 def _usage(command: str) -> str:
@@ -291,11 +312,34 @@ def add_config(parser: Parser, subject: Subject, *, skip: tuple[str, ...] = (), 
     own = {name: value for name, value in own.items() if name not in _numbers_of_another(subject, given, skip)}
     preset = subject.given.get("preset")
     defaults = defaults_of(subject.wing, subject.data, preset if isinstance(preset, str) else None)
-    defaults |= {name: given[name] for name in map(partial(written_as, kind, given), own)}
-    defaults |= defaults_of(subject.wing, None, _preset_of(subject))
+    defaults = _over(kind, defaults, {name: given[name] for name in map(partial(written_as, kind, given), own)})
+    defaults = _over(kind, defaults, defaults_of(subject.wing, None, _preset_of(subject)))
+    defaults = _over(kind, defaults, {}, _said_fields(subject.words))
     defaults = add_settings(parser, kind, defaults, _said(subject.words, "--model"))
     parser.set_defaults(**{name: value for name, value in defaults.items() if name not in ("wing", "data", *skip)})
     _tell_numbers(parser, subject.wing)
+
+
+def _over(
+    kind: type[RunConfig], before: Mapping[str, Any], later: Mapping[str, Any], said: Collection[str] = ()
+) -> dict[str, Any]:
+    """Put later defaults in the place of earlier ones; of two fields for one thing, what is said later counts.
+
+    `said` are further fields that the command line names.
+    """
+    usual = {one.name: one.default for one in dataclasses.fields(kind)}
+    spoken = {name for name, value in later.items() if name in usual and value != usual[name]}.union(said)
+    lost = set()
+    for pair in kind.alternatives.items():
+        for one, other in (pair, pair[::-1]):
+            if one in spoken and other not in spoken:
+                lost.add(other)
+    return {**{name: value for name, value in before.items() if name not in lost}, **later}
+
+
+def _said_fields(words: Sequence[str]) -> set[str]:
+    """Return the options of a command line as fields."""
+    return {word[2:].partition("=")[0].replace("-", "_") for word in words if word.startswith("--")}
 
 
 def _of_a_run(file: str | None) -> bool:

@@ -1,4 +1,4 @@
-"""Images: arrays, folders and named sets, with the paper's MLP autoencoder."""
+"""Images: arrays, folders and named sets, the paper's MLP autoencoder and ViT-MAE, and pieces for own scripts."""
 
 from typing import TYPE_CHECKING
 
@@ -8,6 +8,9 @@ if TYPE_CHECKING:
     from r2mae.images.config import ImagesConfig
     from r2mae.images.data import ImageSet, Splits, load_images, load_splits
     from r2mae.images.models.mlp import MLPAutoencoder
+    from r2mae.images.models.vit_mae.model import VisionTransformerMAE
+    from r2mae.images.models.vit_mae.task import PatchTask
+    from r2mae.images.patches import block_mask, chosen, normalised, patch_loss, patchify, restore, standardised, unpatchify
     from r2mae.images.task import PixelTask
     from r2mae.images.wing import WING
     from r2mae.masking.masks import element_mask, patch_mask
@@ -17,12 +20,22 @@ __all__ = [
     "ImageSet",
     "ImagesConfig",
     "MLPAutoencoder",
+    "PatchTask",
     "PixelTask",
     "Splits",
+    "VisionTransformerMAE",
+    "block_mask",
+    "chosen",
     "element_mask",
     "load_images",
     "load_splits",
+    "normalised",
+    "patch_loss",
     "patch_mask",
+    "patchify",
+    "restore",
+    "standardised",
+    "unpatchify",
 ]
 
 __getattr__, __dir__ = lazily(
@@ -31,6 +44,11 @@ __getattr__, __dir__ = lazily(
         "config": ("ImagesConfig",),
         "data": ("ImageSet", "Splits", "load_images", "load_splits"),
         "r2mae.images.models.mlp": ("MLPAutoencoder",),
+        "r2mae.images.models.vit_mae.model": ("VisionTransformerMAE",),
+        "r2mae.images.models.vit_mae.task": ("PatchTask",),
+        "patches": (
+            *("block_mask", "chosen", "normalised", "patch_loss", "patchify", "restore", "standardised", "unpatchify"),
+        ),
         "task": ("PixelTask",),
         "wing": ("WING",),
         "r2mae.masking.masks": ("element_mask", "patch_mask"),

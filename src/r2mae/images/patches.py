@@ -96,8 +96,9 @@ def chosen(
 
 def normalised(patches: Float[Tensor, "*some numbers"]) -> Float[Tensor, "*some numbers"]:
     """Return patches with mean 0 and variance 1 each (the target that the masked autoencoder calls ``norm_pix``)."""
-    variance, mean = torch.var_mean(patches, -1, keepdim=True)
-    return (patches - mean) * (variance + EPSILON).rsqrt_()
+    centred = patches - patches.mean(-1, keepdim=True)
+    variance = centred.square().sum(-1, keepdim=True).div_(patches.shape[-1] - 1)
+    return centred * variance.add_(EPSILON).rsqrt_()
 
 
 def patch_loss(

@@ -270,6 +270,11 @@ class UniformAbove:
         """What the floor's schedule counts."""
         return self.floor.unit
 
+    @property
+    def epoch(self) -> float | None:
+        """Steps of an epoch, where the floor counts epochs."""
+        return self.floor.epoch
+
     def __call__(self, step: int, key: Key) -> float:
         """Return the draw of this step."""
         floor = self.floor(step, key)

@@ -123,12 +123,14 @@ class Scheme:
         """The options of :data:`SCHEME_OPTIONS` that mean this scheme, once it is bound, or None."""
         stratified = getattr(self.ratio, "sampling", None) == "stratified"
         low, high = ends_of(self.curriculum.grid) if self.curriculum else self.ends
+        in_epochs = getattr(self.ratio, "unit", "steps") == "epochs"
         return {
             "ratio": self.ends[0],
             "low": low,
             "high": high,
-            "decay": getattr(self.ratio, "rate", None),
-            "decay_in": getattr(self.ratio, "unit", None),
+            # λ of a schedule in epochs is not known before their length is.
+            "decay": None if in_epochs and getattr(self.ratio, "epoch", None) is None else getattr(self.ratio, "rate", None),
+            "decay_in": "epochs" if in_epochs else None,
             "sampling": getattr(self.ratio, "sampling", None),
             "per": getattr(self.ratio, "per", None),
             "strata": getattr(self.ratio, "strata", None) if stratified else None,

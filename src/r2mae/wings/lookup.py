@@ -136,6 +136,13 @@ def names_wing(word: str) -> bool:
     return word in BUILT_IN or (_owner(word, BUILT_IN) is None and word in WINGS)
 
 
+def preset_name(wing: "Wing", preset: str | None, model: str | None) -> str | None:
+    """Return the full name of a preset: beside a model, ``tiny`` stands for the model's ``vit-mae-tiny``."""
+    if preset is None or model is None or preset in wing.presets or f"{model}-{preset}" not in wing.presets:
+        return preset
+    return f"{model}-{preset}"
+
+
 def defaults_of(wing: "Wing", data: str | None, preset: str | None) -> dict[str, Any]:
     """Return the defaults that a named set and a preset give to fields of the configuration."""
     fields: dict[str, Any] = {}

@@ -64,3 +64,222 @@ def test_it_equals_the_stock_model(layers: int, norm_pix: bool) -> None:
     torch.testing.assert_close(model.blocks[0].attn.qkv.weight.grad[:48], first, rtol=1e-4, atol=1e-6)
     pred = stock.decoder.decoder_pred.weight.grad
     torch.testing.assert_close(model.decoder_pred.weight.grad, pred, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("mask", ["random", "block"])
+def test_the_model_does_not_see_hidden_patches(mask: str) -> None:
+    task, model = made(mask=mask, decode=0.6)
+    batch = pictures()
+    whole = replace(task, decode=1.0).corrupt(batch, 0.6, KEY)
+    pixels = whole.hidden.view(-1, 4, 4, 1).repeat_interleave(8, 1).repeat_interleave(8, 2)
+    for ratio in (0.6, np.full(6, 0.6)):
+        outputs = [
+            task.forward(model, task.corrupt(one, ratio, KEY)).prediction
+            for one in (batch, torch.where(pixels, pictures(seed=1), batch))
+        ]
+        assert torch.equal(*outputs)
+
+
+@pytest.mark.parametrize("mask", ["random", "block"])
+@pytest.mark.parametrize("decode", [1.0, 0.5])
+def test_images_of_their_own_ratios_are_packed_and_equal_to_single_ones(mask: str, decode: float) -> None:
+    task, model = made(mask=mask, decode=decode)
+    batch = pictures(7)
+    ratios = np.array([0.3, 0.9, 0.6, 0.9, 0.05, 0.5, 0.6])
+    packed = task.corrupt(batch, ratios, KEY)
+    hidden = np.clip(np.floor(ratios * 16 + 0.5), 1, 15)
+    assert len(packed.keep) == (16 - hidden).sum()  # no padding
+    assert len(packed.groups) == len(set(hidden))
+    loss_of(task, model, packed).backward()
+    together = [parameter.grad.clone() for parameter in model.parameters() if parameter.requires_grad]
+    model.zero_grad()
+    total = 0.0
+    for row, ratio in enumerate(ratios.tolist()):
+        alone = task.corrupt(batch[row : row + 1], ratio, KEY.rows(row))
+        assert torch.equal(alone.hidden[0], packed.hidden[row])
+        assert torch.equal(alone.kept[0], packed.kept[row])
+        loss = task.losses(task.forward(model, alone), alone).sum() / packed.count
+        loss.backward()
+        total += float(loss.detach())
+    assert float(loss_of(task, model, packed).detach()) == pytest.approx(total, rel=1e-5)
+    single = [parameter.grad for parameter in model.parameters() if parameter.requires_grad]
+    for one, other in zip(together, single, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-6)
+
+
+def test_masks_are_the_same_for_a_ratio_of_the_batch_and_of_each_image() -> None:
+    task, _ = made()
+    batch = pictures()
+    one, each = (task.corrupt(batch, ratio, KEY) for ratio in (0.7, np.full(6, 0.7)))
+    assert torch.equal(one.hidden, each.hidden)
+    assert torch.equal(one.hidden[3:], task.corrupt(batch[3:], 0.7, KEY.rows(3)).hidden)
+    assert (one.hidden.sum(1) == round(0.7 * 16)).all()
+    assert one.count == int(one.hidden.sum())
+    assert one.entries == 6 * 16
+    assert not (one.hidden & one.kept).any()
+
+
+@pytest.mark.parametrize("ratio", [0.0, 1.0])
+def test_one_patch_is_hidden_and_one_is_kept_at_least(ratio: float) -> None:
+    task, model = made()
+    corrupted = task.corrupt(pictures(), ratio, KEY)
+    assert (corrupted.hidden.sum(1) == (1 if ratio == 0 else 15)).all()
+    assert torch.isfinite(loss_of(task, model, corrupted))
+
+
+def test_a_part_of_the_hidden_patches_is_predicted_without_bias() -> None:
+    task, model = made(decode=0.5)
+    batch = pictures(2).repeat(300, 1, 1, 1)  # many draws for two images
+    corrupted = task.corrupt(batch, 0.75, KEY)
+    whole = task.measured.corrupt(batch, 0.75, KEY)
+    assert torch.equal(corrupted.kept, whole.kept)
+    assert not (corrupted.hidden & ~whole.hidden).any()
+    assert (corrupted.hidden.sum(1) == 6).all()
+    assert corrupted.count == 600 * 6
+    # Every hidden patch is chosen with probability one half, whatever its place.
+    share = corrupted.hidden.float().sum(0) / whole.hidden.float().sum(0)
+    assert (share - 0.5).abs().max() < 0.1
+    # So any loss of single patches has the same mean over the part as over all of them.
+    errors = torch.rand(600, 16, generator=torch.Generator().manual_seed(0))
+    part, full = errors[corrupted.hidden].mean(), errors[whole.hidden].mean()
+    assert abs(float(part - full)) < 4 * 0.29 / np.sqrt(3600)
+    assert torch.isfinite(loss_of(task, model, corrupted))
+
+
+@pytest.mark.parametrize("per", ["batch", "sample"])
+def test_compiled_code_meets_few_shapes_and_gives_the_same_numbers(per: str) -> None:
+    task, model = made()
+    seen, rng, batch = set(), np.random.default_rng(0), pictures()
+    plain = model.forward
+
+    def noted(*arguments: Any) -> Any:
+        seen.add(tuple(tuple(one.shape) for one in arguments[:3]))
+        assert len(arguments[3]) == 1
+        return plain(*arguments)
+
+    model.forward = noted  # type: ignore[method-assign]
+    for _ in range(40):
+        ratio = float(rng.uniform(0, 1)) if per == "batch" else rng.uniform(0, 1, 6)
+        corrupted = task.corrupt(batch, ratio, KEY)
+        model.padded = True
+        padded = task.forward(model, corrupted)
+        model.padded = False
+        model.forward = plain  # type: ignore[method-assign]
+        expected = task.forward(model, corrupted)
+        model.forward = noted  # type: ignore[method-assign]
+        torch.testing.assert_close(padded.prediction, expected.prediction, rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(padded.representation, expected.representation, rtol=1e-4, atol=1e-5)
+    assert len(seen) <= 16
+    assert len({kept for kept, _, _ in seen}) <= 8
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_compiling_pads_and_builds_few_graphs() -> None:
+    task, model = made()
+    torch._dynamo.reset()
+    counters = torch._dynamo.utils.counters["stats"]
+    counters.clear()
+    model.compile(backend="eager")  # what is counted is graphs, and these are traced alike for any backend
+    assert model.padded
+    for ratio in np.linspace(0.6, 0.9, 9).tolist():
+        with torch.no_grad():
+            assert torch.isfinite(loss_of(task, model, task.corrupt(pictures(), ratio, KEY)))
+    assert 1 <= counters["unique_graphs"] <= 5
+
+
+def test_targets_are_patches_relative_to_themselves() -> None:
+    batch = pictures()
+    plain, own = (made(norm_pix=norm_pix)[0].corrupt(batch, 0.5, KEY) for norm_pix in (False, True))
+    patches = patchify(standardised(batch), 8)
+    torch.testing.assert_close(plain.targets, patches[plain.hidden])
+    torch.testing.assert_close(own.targets.mean(1), torch.zeros(len(own.targets)), atol=1e-5, rtol=0)
+    torch.testing.assert_close(own.targets.std(1), torch.ones(len(own.targets)), atol=1e-3, rtol=0)
+    torch.testing.assert_close(plain.inputs, patches[plain.kept])
+
+
+def test_pictures_keep_what_was_seen_and_bring_normalised_patches_back() -> None:
+    task, model = made()
+    batch = pictures().float() / 255
+
+    class Knowing(VisionTransformerMAE):
+        def forward(self, *arguments: Any) -> Any:
+            return corrupted.targets, torch.zeros(len(corrupted.targets), 32)
+
+    model.__class__ = Knowing
+    corrupted = task.corrupt(batch, 0.5, KEY)
+    found = task.complete(model, batch, 0.5, KEY)
+    torch.testing.assert_close(found.completed, batch, atol=1e-4, rtol=0)  # a perfect model gives the image back
+    assert torch.equal(found.original, batch)
+    pixels = corrupted.hidden.view(-1, 4, 4, 1).repeat_interleave(8, 1).repeat_interleave(8, 2).expand(batch.shape)
+    assert not found.masked[pixels].any()
+    assert torch.equal(found.masked[~pixels], batch[~pixels])
+
+
+@pytest.mark.parametrize(("pool", "channels"), [("mean", 3), ("class", 1)])
+def test_embeddings_are_of_whole_images(pool: str, channels: int) -> None:
+    task, model = made(pool=pool, shape=[32, 16, channels])
+    batch = pictures(shape=(32, 16, channels))
+    states = model.encode(standardised(batch))
+    assert states.shape == (6, 1 + 8, 48)
+    found = task.embed(model, batch)
+    expected = states[:, 0] if pool == "class" else states[:, 1:].mean(1)
+    torch.testing.assert_close(found, expected)
+    torch.testing.assert_close(task.embed(model, batch[2:3]), found[2:3], rtol=1e-4, atol=1e-5)
+    with pytest.raises(UserError, match=r"has images of 16 x 16 x 3, and the model takes 32 x 16"):
+        task.check_images("others", (16, 16, 3))
+
+
+def test_weights_of_a_curriculum_are_of_hidden_patches() -> None:
+    task, model = made()
+    curriculum = make_scheme("r2mae-cl", Settings.ratios).curriculum
+    assert curriculum is not None
+    corrupted = task.corrupt(pictures(), 0.75, KEY)
+    network = task.weight_network(curriculum)
+    weights = task.learned_weights(network, corrupted, task.forward(model, corrupted))
+    assert weights.shape == (corrupted.count, len(curriculum.grid.values))
+    np.testing.assert_allclose(weights.detach().mean(0).numpy(), 1, rtol=1e-4)
+    weights.sum().backward()
+    assert model.mask_token.grad is None  # the representation is detached
+
+
+def test_positions_are_those_of_the_stock_model() -> None:
+    from transformers.models.vit_mae.modeling_vit_mae import build_2d_sinusoidal_position_embedding
+
+    stock = build_2d_sinusoidal_position_embedding(3, 5, 24, cls_token=True)
+    # The original has the column first, transformers the row: checkpoints bring their own table.
+    expected = torch.cat([stock[:, 12:], stock[:, :12]], 1)
+    torch.testing.assert_close(positions(24, (3, 5))[0], expected)
+    wide = positions(24, (2, 3))[0, 1:].view(2, 3, 24)
+    assert torch.equal(wide[0, :, :12], wide[1, :, :12])  # the first half tells the column
+    assert torch.equal(wide[:, 0, 12:], wide[:, 2, 12:])
+
+
+def test_fresh_weights_are_those_of_the_original() -> None:
+    _, model = build({"model": "vit-mae", "shape": [32, 32, 3], "patch": 8, **SIZES})
+    for name, parameter in model.named_parameters():
+        if name.endswith("proj.weight") and parameter.ndim == 4:
+            bound = (6 / (48 + 192)) ** 0.5
+            assert 0.9 * bound < float(parameter.detach().abs().max()) <= bound
+        elif parameter.ndim == 2:
+            bound = (6 / sum(parameter.shape)) ** 0.5
+            assert 0.9 * bound < float(parameter.detach().abs().max()) <= bound
+    assert {name for name, one in model.named_parameters() if not one.requires_grad} == {
+        "pos_embed", "decoder_pos_embed",
+    }  # fmt: skip
+    assert 0.005 < float(model.cls_token.detach().std()) < 0.04
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"patch": 7}, "nearest size that does is 8"),
+        ({"patch": 64}, "nearest size that does is 16"),
+        ({"heads": 5}, "width 48 does not divide among 5 heads"),
+        ({"decoder_width": 6, "decoder_heads": 2}, "multiple of 4"),
+        ({"decode": 0.0}, "decode must be a share"),
+        ({"layers": 0}, "layers must be 1 or more"),
+    ],
+)
+def test_impossible_sizes_are_refused(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        made(**settings)

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn.functional import gelu, linear, scaled_dot_product_attention
 
 NORM_EPSILON = 1e-6
-Mask = Bool[Tensor, "#rows 1 1 length"] | None
+Mask = Bool[Tensor, "#rows 1 1 _"] | None
 
 
 class Group(NamedTuple):

@@ -81,7 +81,7 @@ class VisionTransformerMAE(nn.Module):
 
     def encode(
         self, images: Float[Tensor, "batch height width channels"]
-    ) -> Float[Tensor, "batch tokens width"]:
+    ) -> Float[Tensor, "batch tokens features"]:
         """Return the last hidden states of whole images, after the norm: of the class token, then of every patch.
 
         Parameters

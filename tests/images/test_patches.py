@@ -1,0 +1,116 @@
+"""Cutting images into patches and putting them together, orders, block masks, and the loss of hidden patches."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from r2mae.errors import UserError
+from r2mae.images.patches import (
+    as_pixels,
+    block_mask,
+    check_patch,
+    chosen,
+    normalised,
+    patch_loss,
+    patchify,
+    per_row_counts,
+    restore,
+    standardised,
+    standardised_patches,
+    unpatchify,
+)
+from r2mae.masking.keys import Key
+from r2mae.masking.masks import hidden_count, patch_mask
+
+SIZES = st.tuples(st.integers(1, 3), st.integers(1, 4), st.integers(1, 4), st.integers(1, 5), st.integers(1, 4))
+
+
+@given(SIZES)
+def test_putting_together_is_the_inverse_of_cutting(sizes: tuple[int, int, int, int, int]) -> None:
+    batch, down, across, patch, channels = sizes
+    if down * across < 2:
+        return
+    shape = (batch, down * patch, across * patch, channels)
+    images = torch.arange(int(np.prod(shape)), dtype=torch.int32).view(shape)
+    patches = patchify(images, patch)
+    assert patches.shape == (batch, down * across, patch * patch * channels)
+    assert torch.equal(unpatchify(patches, patch, *shape[1:3]), images)
+    last = images[:, -patch:, -patch:].flatten(1)  # row, column, channel
+    assert torch.equal(patches[:, -1], last)
+    if across > 1:
+        assert torch.equal(patches[:, 1], images[:, :patch, patch : 2 * patch].flatten(1))
+
+
+@given(st.integers(1, 4), st.integers(2, 12), st.floats(0, 1), st.integers(0, 9))
+def test_tokens_come_back_in_the_order_of_the_image(batch: int, length: int, ratio: float, seed: int) -> None:
+    tokens = torch.rand(batch, length, 3)
+    keep, hidden = patch_mask(batch, length, ratio, Key.root(seed))
+    parts = chosen(tokens, keep), chosen(tokens, hidden)
+    assert torch.equal(restore(*parts, keep, hidden), tokens)
+    mask_token = torch.full((1, 1, 3), 7.0)
+    masked = restore(parts[0], mask_token.expand(batch, hidden.shape[1], 3), keep, hidden)
+    assert int((masked == 7).all(-1).sum()) == hidden.numel()
+
+
+@given(st.integers(1, 4), st.integers(2, 8), st.integers(1, 8), st.floats(0, 1), st.integers(0, 9))
+def test_blocks_hide_the_exact_count_in_one_piece(batch: int, down: int, across: int, ratio: float, seed: int) -> None:
+    key = Key.root(seed)
+    keep, hidden = block_mask(batch, (down, across), ratio, key)
+    count = hidden_count(down * across, ratio)
+    assert hidden.shape == (batch, count)
+    assert torch.equal(torch.cat([keep, hidden], 1).sort(1).values, torch.arange(down * across).expand(batch, -1))
+    assert torch.equal(block_mask(1, (down, across), ratio, key.rows(batch - 1))[1][0], hidden[-1])
+
+
+def test_a_block_is_a_block() -> None:
+    _, hidden = block_mask(200, (10, 10), 0.25, Key.root(0))
+    rows, columns = hidden // 10, hidden % 10
+    extent = (rows.amax(1) - rows.amin(1) + 1) * (columns.amax(1) - columns.amin(1) + 1)
+    assert float(extent.float().mean()) < 40  # 25 patches at random places would span nearly all 100
+    assert len({tuple(one) for one in hidden.tolist()}) > 100
+    share = torch.bincount(hidden.flatten(), minlength=100) / 200
+    assert share.min() > 0.02  # every patch has its turn
+
+
+def test_the_loss_is_the_squared_error_of_normalised_patches() -> None:
+    patches, prediction = torch.rand(4, 5, 12), torch.rand(4, 5, 12)
+    mean, deviation = patches.mean(-1, keepdim=True), patches.var(-1, keepdim=True)
+    expected = (prediction - (patches - mean) / (deviation + 1e-6).sqrt()).square().mean(-1)
+    torch.testing.assert_close(patch_loss(prediction, patches), expected)
+    plain = patch_loss(prediction, patches, norm_pix=False)
+    torch.testing.assert_close(plain, (prediction - patches).square().mean(-1))
+    flat = torch.full((1, 12), 0.3)
+    assert torch.isfinite(normalised(flat)).all()
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_standardised_pixels_come_back(channels: int) -> None:
+    images = torch.randint(0, 256, (2, 4, 6, channels), dtype=torch.uint8)
+    floats = images.float() / 255
+    torch.testing.assert_close(standardised(images), standardised(floats), rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(as_pixels(standardised(images)), floats, rtol=1e-5, atol=1e-5)
+    patches = standardised_patches(patchify(images, 2), channels)
+    torch.testing.assert_close(patches, patchify(standardised(images), 2))
+    if channels == 3:
+        expected = (floats - torch.tensor([0.485, 0.456, 0.406])) / torch.tensor([0.229, 0.224, 0.225])
+        torch.testing.assert_close(standardised(images), expected, rtol=1e-5, atol=1e-5)
+
+
+def test_counts_of_rows_are_those_of_a_batch() -> None:
+    ratios = np.array([0.0, 0.31, 0.5, 1.0])
+    assert per_row_counts(16, ratios, 4).tolist() == [hidden_count(16, ratio) for ratio in ratios.tolist()]
+    assert per_row_counts(16, 0.5, 3).tolist() == [8, 8, 8]
+
+
+@pytest.mark.parametrize(
+    ("size", "patch", "nearest"), [((64, 64), 7, 8), ((64, 64), 100, 32), ((60, 90), 16, 15), ((7, 7), 3, 1)]
+)
+def test_a_patch_that_does_not_divide_names_the_nearest_that_does(
+    size: tuple[int, int], patch: int, nearest: int
+) -> None:
+    with pytest.raises(UserError, match=rf"nearest size that does is {nearest}$"):
+        check_patch(*size, patch)
+    with pytest.raises(UserError, match="has no patches"):
+        check_patch(1, 1, 1)
