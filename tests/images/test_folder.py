@@ -6,6 +6,7 @@ import pytest
 from PIL import Image
 
 from r2mae.errors import UserError
+from r2mae.images.decode import Reading
 from r2mae.images.folder import read_folder
 
 
@@ -25,7 +26,7 @@ def folder(tmp_path):
 
 def refused(words, *args, **kwargs):
     with pytest.raises(UserError, match=words) as caught:
-        read_folder(*args, **kwargs)
+        read_folder(*args, Reading(**kwargs))
     assert "\n" not in str(caught.value)
 
 
@@ -148,7 +149,7 @@ def test_resize_brings_all_to_a_square(folder):
     folder.mkdir()
     for name, size in (("0", (40, 20)), ("1", (20, 30)), ("2", (10, 10))):
         Image.new("RGB", size, (10, 200, 30)).save(folder / f"{name}.png")
-    images = read_folder(folder, resize=10)[0].images
+    images = read_folder(folder, Reading(resize=10))[0].images
     assert images.shape == (3, 10, 10, 3)
     assert (images == [10, 200, 30]).all()
 
@@ -158,7 +159,7 @@ def test_resize_is_antialiased(folder):
     stripes = np.zeros((64, 64), np.uint8)
     stripes[:, ::2] = 255
     Image.fromarray(stripes).save(folder / "0.png")
-    images = read_folder(folder, resize=8)[0].images
+    images = read_folder(folder, Reading(resize=8))[0].images
     assert np.abs(images[:, :, 1:-1].astype(float) - 127.5).max() < 8  # without: 0 or 255
 
 
@@ -215,7 +216,7 @@ def test_more_than_eight_bits_are_refused(folder):
 def test_what_does_not_fit_is_refused_before_it_is_decoded(folder):
     picture(folder / "0.png", size=(100, 100))
     (folder / "0.png").write_bytes((folder / "0.png").read_bytes()[:200])  # decoding it would fail
-    refused(r"GiB of memory.*--resize N.*\.npy", folder, max_bytes=29_999)
+    refused(r"GiB of memory.*--resize N.*--cache mmap.*--cache none", folder, max_bytes=29_999)
     refused(r"smaller --resize than 90", folder, max_bytes=20_000, resize=90)
 
 
@@ -309,6 +310,6 @@ def test_real_celeba(data_root, tmp_path):
     assert train.images.shape[1:] == (109, 89, 3)
     assert train.labels is None
     assert 60 < train.images.mean() < 180
-    small, _ = read_folder(tmp_path, resize=32)
+    small, _ = read_folder(tmp_path, Reading(resize=32))
     assert small.images.shape == (len(train.images), 32, 32, 3)
     assert small.images.mean() == pytest.approx(train.images.mean(), abs=1)

@@ -16,6 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, pre_tokenizers
 
+from r2mae.cache import cache_folder
 from r2mae.errors import UserError
 from r2mae.text import encoding
 from r2mae.text.encoding import Tokenised, cores, encoded
@@ -24,7 +25,6 @@ from r2mae.text.store import (
     OFFSETS,
     TOKENS,
     TokenStore,
-    cache_folder,
     corpus_tokenizer,
     open_store,
     source_fingerprint,

@@ -88,6 +88,7 @@ def _images(source: str) -> Matrix:
     from r2mae.images.data import load_images
 
     train, _ = load_images(source)  # where there is an official split, its training images
+    assert isinstance(train.images, np.ndarray)  # by default images are loaded into memory
     count, height, width, channels = train.images.shape
     check_memory(Path(source), count * height * width * channels * 24, None, "give fewer or smaller images")
     scale = 255.0 if train.images.dtype == np.uint8 else 1.0

@@ -1,5 +1,6 @@
 """What models of images are compared with: raw pixels, principal components, the mean image."""
 
+import logging
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -10,9 +11,10 @@ from torch import Tensor, nn
 
 from r2mae.evaluation.head import fit_head
 from r2mae.evaluation.spectrum import effective_rank
+from r2mae.images.arrays import StoredImages, in_chunks
 from r2mae.images.batches import ImageBatches, ImageData
 from r2mae.images.config import ImagesConfig
-from r2mae.images.data import ImageSet
+from r2mae.images.data import ImageSet, Splits
 from r2mae.images.evaluate import (
     Probe,
     clean_mse,
@@ -22,6 +24,7 @@ from r2mae.images.evaluate import (
     neighbours_accuracy,
     probe_accuracy,
 )
+from r2mae.images.formats import memory_limit
 from r2mae.images.task import PixelAutoencoder, PixelTask, scaled
 from r2mae.masking.keys import Key, permutation
 from r2mae.training.validation import EVALUATION_KEY
@@ -149,7 +152,7 @@ def _pixel_scores(
 ) -> dict[str, float]:
     """Probe the pixels; images of bytes stay bytes, which a float copy would be four times as large as."""
     splits, scores = data.splits, {}
-    if has_classes(splits):
+    if has_classes(splits) and _can_be_probed(splits, probe):
         assert splits.train.labels is not None
         assert splits.test.labels is not None
         if probe == "head":
@@ -170,7 +173,21 @@ def _spectrum(embedding: Float32[np.ndarray, "n d"]) -> dict[str, float]:
     return {"effective_rank": found.rank, "spectral_entropy": found.entropy}
 
 
+def _can_be_probed(splits: Splits, probe: Probe) -> bool:
+    """Tell whether the pixels of images that are stored elsewhere fit into memory for a probe; say it if not."""
+    held = [part.images for part in (splits.train, splits.test) if isinstance(part.images, StoredImages)]
+    size = sum(images.size * (images.dtype.itemsize if probe == "head" else 4) for images in held)
+    if size <= memory_limit():
+        return True
+    logging.getLogger("r2mae").warning(
+        "%s", f"pixels: no probe, since {size / 2**30:,.3g} GiB of images do not fit into memory"
+    )
+    return False
+
+
 def _flat(images: ImageSet) -> np.ndarray:
+    if isinstance(images.images, StoredImages):
+        return np.concatenate([chunk.reshape(len(chunk), -1) for chunk in in_chunks(images.images)])
     return images.images.reshape(len(images), -1)
 
 

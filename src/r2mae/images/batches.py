@@ -1,5 +1,6 @@
 """Images as the loop wants them: batches by index out of one array."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -9,6 +10,7 @@ import torch
 from torch import Tensor
 
 from r2mae.errors import UserError
+from r2mae.images.arrays import AnyImages, in_chunks
 from r2mae.images.augment import crop_flip
 from r2mae.images.config import ImagesConfig
 from r2mae.images.data import ImageSet, Splits, load_splits
@@ -22,16 +24,17 @@ class ImageBatches:
 
     Parameters
     ----------
-    images : ndarray, shape (n, height, width, channels)
-        In memory, or mapped from a file.
+    images : ndarray or StoredImages, shape (n, height, width, channels)
+        In memory, mapped from a file, or decoded whenever they are asked for.
     rows : ndarray of int, optional
         Which of them; all by default.
     augment : {"none", "crop-flip"}
         What becomes of them in a batch: nothing, or :func:`r2mae.images.augment.crop_flip`.
     """
 
-    def __init__(self, images: np.ndarray, rows: np.ndarray | None = None, *, augment: Augment = "none") -> None:
-        self.images = np.ascontiguousarray(images)  # once, and not in every batch
+    def __init__(self, images: AnyImages, rows: np.ndarray | None = None, *, augment: Augment = "none") -> None:
+        # Once, and not in every batch.
+        self.images = np.ascontiguousarray(images) if isinstance(images, np.ndarray) else images
         self.rows = rows
         self.augment = augment
 
@@ -92,9 +95,12 @@ def load_data(config: ImagesConfig) -> ImageData:
         seed=config.seed,
         resize=config.resize,
         resize_mode=config.resize_mode,
+        cache=config.cache,
+        skip_broken=config.skip_broken,
+        draft=config.draft,
     )
     images = splits.train.images
-    if images[0].size < 2:
+    if math.prod(splits.train.shape) < 2:
         raise UserError(f"{config.data}: masking needs images of two pixels or more")
     if config.finetune_epochs and len(splits.train.classes or ()) < 2:
         raise UserError(f"{config.data} has no labels to fine-tune on: leave finetune_epochs at 0")
@@ -118,7 +124,12 @@ def architecture(config: ImagesConfig, images: ImageSet) -> dict[str, Any]:
     return {**made, "fill": mean_colour(images.images)} if config.fill == "mean" else made
 
 
-def mean_colour(images: np.ndarray) -> list[float]:
+def mean_colour(images: AnyImages) -> list[float]:
     """Return the mean pixel of images for each channel, 0 to 1."""
     scale = 255.0 if images.dtype == np.uint8 else 1.0
-    return [float(value) / scale for value in images.mean(axis=(0, 1, 2), dtype=np.float64)]
+    if isinstance(images, np.ndarray):
+        means = images.mean(axis=(0, 1, 2), dtype=np.float64)
+    else:
+        total = sum((chunk.sum(axis=(0, 1, 2), dtype=np.float64) for chunk in in_chunks(images)), np.float64(0))
+        means = np.asarray(total / math.prod(images.shape[:3]))
+    return [float(value) / scale for value in means]

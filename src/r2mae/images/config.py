@@ -38,6 +38,14 @@ class ImagesConfig(MLPSettings, ModelConfig):
     augment : {"none", "crop-flip"}
         What the model is trained on: whole images, or random resized crops (0.2 to 1 of the area, bicubic), half of
         them flipped. All else is measured on whole images.
+    draft : bool
+        Let the JPEG decoder make large images smaller (by 2, 4 or 8) before --resize does the rest: some times as
+        fast, with slightly other pixels.
+    skip_broken : bool
+        Leave out image files that cannot be decoded, and say how many, instead of refusing the set.
+    cache : {"auto", "memory", "mmap", "none"}
+        Where decoded images are kept: in memory, in a memory map on disk (below R2MAE_CACHE), or nowhere, to be decoded
+        by the workers whenever they are needed. "auto" is memory where they fit, else none.
     finetune_epochs : float
         Epochs of fine-tuning on the labels with which a finished model is measured, too; 0 leaves it out.
     """
@@ -56,6 +64,9 @@ class ImagesConfig(MLPSettings, ModelConfig):
     resize_mode: Literal["squash", "crop"] = "squash"
     test_fraction: float = 0.2
     augment: Literal["none", "crop-flip"] = "none"
+    draft: bool = False
+    skip_broken: bool = False
+    cache: Literal["auto", "memory", "mmap", "none"] = "auto"
     finetune_epochs: float = 0.0
     lr: float = 3e-3
 
@@ -72,6 +83,8 @@ class ImagesConfig(MLPSettings, ModelConfig):
                 raise UserError(f"{name} does nothing for the model {self.model!r}: leave it out")
         if self.resize_mode != "squash" and self.resize is None:
             raise UserError("resize_mode is for images that are resized: add --resize N, or leave it out")
+        if self.draft and self.resize is None:
+            raise UserError("draft is for images that are made smaller: add --resize N, or leave it out")
         if self._normalises and self.batch_size // (self.accumulate * self.devices) < 2:
             raise UserError("batch normalisation needs two images in a micro-batch: raise batch_size")
         if not 0 < self.test_fraction < 1:

@@ -1,26 +1,20 @@
-"""Sets of images in memory, by name or from a path, and their division into training and test images."""
+"""Sets of images, by name or from a path, and their division into training and test images."""
 
-import os
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from jaxtyping import Float32, Int64, UInt8
-from PIL import Image
+from jaxtyping import Int64, UInt8
 
-from r2mae.catalogue import locate
-from r2mae.errors import UserError, unknown
-from r2mae.images.folder import SUFFIXES, read_folder
-from r2mae.images.formats import Labelled, check_memory, read_idx, read_npy
-from r2mae.images.parts import official_parts, read_npz
-from r2mae.images.resize import ResizeMode, to_square
-from r2mae.images.sets import SETS
+from r2mae.errors import UserError
+from r2mae.images.arrays import AnyImages, StoredImages, pick
+from r2mae.images.decode import Cache, Reading
+from r2mae.images.formats import Labelled
+from r2mae.images.resize import ResizeMode
+from r2mae.images.sources import check_source, read_source
 from r2mae.masking.keys import Key, permutation
 
-_IDX = [(f"{part}-images-idx3-ubyte.gz", f"{part}-labels-idx1-ubyte.gz") for part in ("train", "t10k")]
-_FILES = (".npy", ".npz", "idx3-ubyte", "idx3-ubyte.gz")
-_PATHS = "the path of a folder of images, a .npy, a .npz or an idx file"
+__all__ = ["ImageSet", "Splits", "check_source", "held_out_rows", "load_images", "load_splits"]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -31,8 +25,9 @@ class ImageSet:
     ----------
     name : str
         Of the set, or of its file or folder.
-    images : uint8 or float32 ndarray of shape (n, height, width, channels)
-        0 to 255, or 0 to 1; 1 or 3 channels; C order, so that ``images[rows]`` makes a batch.
+    images : uint8 or float32 ndarray of shape (n, height, width, channels), or StoredImages of that shape
+        0 to 255, or 0 to 1; 1 or 3 channels; C order. ``images.take(rows, axis=0)`` makes a batch, of an array and of
+        :class:`~r2mae.images.arrays.StoredImages` that are decoded or mapped when they are asked for.
     labels : int64 ndarray of shape (n,), or None
         Indices into `classes`.
     classes : tuple of str, or None
@@ -50,7 +45,7 @@ class ImageSet:
     """
 
     name: str
-    images: UInt8[np.ndarray, "n height width channels"] | Float32[np.ndarray, "n height width channels"]
+    images: AnyImages
     labels: Int64[np.ndarray, " n"] | None = None
     classes: tuple[str, ...] | None = None
     attributes: UInt8[np.ndarray, "n k"] | None = None
@@ -113,15 +108,19 @@ def load_images(
     resize: int | None = None,
     resize_mode: ResizeMode = "squash",
     max_bytes: int | None = None,
+    cache: Cache = "memory",
+    skip_broken: bool = False,
+    draft: bool = False,
 ) -> tuple[ImageSet, ImageSet | None]:
     """Load a set of images by its name or from a path.
 
     Parameters
     ----------
     source : str or Path
-        A name in :data:`r2mae.images.sets.SETS`; or a folder of images (:func:`~r2mae.images.folder.read_folder`)
-        or of MNIST-like idx files, a .npy, a .npz, or an idx file (:mod:`r2mae.images.formats`). A name goes before
-        a path of that name; ``./name`` is the path.
+        A name in :data:`r2mae.images.sets.SETS`; or a folder of images (:func:`~r2mae.images.folder.read_folder`),
+        of images with attributes (:mod:`~r2mae.images.attributes`), of shards (:mod:`~r2mae.images.shards`), or of
+        MNIST-like idx files; an archive (:mod:`~r2mae.images.archives`), a .npy, a .npz, or an idx file
+        (:mod:`~r2mae.images.formats`). A name goes before a path of that name; ``./name`` is the path.
     resize : int or None
         Side in pixels of the square to which every image is brought, bilinear with antialiasing.
     resize_mode : {"squash", "crop"}
@@ -129,6 +128,8 @@ def load_images(
     max_bytes : int or None
         Limit of the images in memory (default: half of the machine's); beyond it a .npy is memory-mapped and
         everything else refused.
+    cache, skip_broken, draft
+        Of files of images: see :class:`r2mae.images.decode.Reading`.
 
     Returns
     -------
@@ -142,42 +143,9 @@ def load_images(
     UserError
         An unknown name, no such path, or whatever the reader of the format refuses.
     """
-    if resize is not None and resize < 1:
-        raise UserError(f"resize {resize}: expected a side of at least 1 pixel")
-    name = str(source)
-    path = Path(source).expanduser()
-    if name in SETS:
-        train, test = _named(name, max_bytes)
-    elif name and path.is_dir():  # Path("") would be the current folder
-        name = path.resolve().name
-        if idx := _idx_files(path):
-            train, test = _read_split(idx, max_bytes)
-        else:
-            train, test = read_folder(path, resize=resize, resize_mode=resize_mode, max_bytes=max_bytes)
-    elif path.is_file():
-        name = path.stem
-        train, test = _read_file(path, max_bytes)
-    else:
-        raise _not_there(name, path)
-    if resize is not None:
-        train = _resized(path, train, resize, resize_mode, max_bytes)
-        test = None if test is None else _resized(path, test, resize, resize_mode, max_bytes)
-    return ImageSet(name, *train), None if test is None else ImageSet(name, *test)
-
-
-def check_source(source: str | Path) -> None:
-    """Refuse a source of images that is not there; nothing is read.
-
-    Raises
-    ------
-    UserError
-        An unknown name, no such path, or a named set whose files are missing.
-    """
-    name, path = str(source), Path(source).expanduser()
-    if name in SETS:
-        locate(SETS[name])
-    elif not name or not path.exists():
-        raise _not_there(name, path)
+    how = Reading(resize, resize_mode, max_bytes, cache, skip_broken, draft)
+    name, parts = read_source(source, how)
+    return ImageSet(name, *parts.train), None if parts.test is None else ImageSet(name, *parts.test)
 
 
 def load_splits(
@@ -188,6 +156,9 @@ def load_splits(
     resize: int | None = None,
     resize_mode: ResizeMode = "squash",
     max_bytes: int | None = None,
+    cache: Cache = "memory",
+    skip_broken: bool = False,
+    draft: bool = False,
 ) -> Splits:
     """Load a set and its official split or, where it has none, a random one (:func:`held_out_rows`).
 
@@ -196,7 +167,7 @@ def load_splits(
 
     Parameters
     ----------
-    source, resize, resize_mode, max_bytes
+    source, resize, resize_mode, max_bytes, cache, skip_broken, draft
         As :func:`load_images`.
     test_fraction : float
         Share of test images, between 0 and 1; of no effect on an official split.
@@ -210,21 +181,25 @@ def load_splits(
     """
     if not 0 < test_fraction < 1:
         raise UserError(f"test fraction {test_fraction}: expected a number above 0 and below 1")
-    full, test = load_images(source, resize=resize, resize_mode=resize_mode, max_bytes=max_bytes)
-    if test is not None:
-        return Splits(full, test)
-    if len(full) < 2:
+    name, parts = read_source(source, Reading(resize, resize_mode, max_bytes, cache, skip_broken, draft))
+    validation = None if parts.validation is None else ImageSet(name, *parts.validation)
+    if parts.test is not None:
+        return Splits(ImageSet(name, *parts.train), ImageSet(name, *parts.test), validation)
+    whole = parts.train
+    count = len(whole.images)
+    if count < 2:
         raise UserError(f"{source}: holds a single image, expected at least 2 to split into training and test images")
-    if isinstance(full.images, np.memmap):
-        count = min(max(round(len(full) * test_fraction), 1), len(full) - 1)
-        return Splits(ImageSet(full.name, full.images[:-count]), ImageSet(full.name, full.images[-count:]))
-    rows = held_out_rows(len(full), full.labels, test_fraction, seed)
+    if isinstance(whole.images, np.memmap):
+        first = count - min(max(round(count * test_fraction), 1), count - 1)
+        return Splits(ImageSet(name, *whole.rows(0, first)), ImageSet(name, *whole.rows(first, count)), validation)
+    rows = held_out_rows(count, whole.labels, test_fraction, seed)
     if not len(rows):
         raise UserError(
             f"{source}: every class has a single image, so no class can be both trained on and tested: "
             "add images, or leave out the labels"
         )
-    return _split(full, rows)
+    train, test = _split(whole, rows)
+    return Splits(ImageSet(name, *train), ImageSet(name, *test), validation)
 
 
 def held_out_rows(
@@ -265,89 +240,25 @@ def held_out_rows(
     return np.sort(by_class[place < np.repeat(wanted, members)])
 
 
-def _split(full: ImageSet, rows: Int64[np.ndarray, " test"]) -> Splits:
-    """Take `rows` out for testing and close the gaps in place: a second copy of a large set may not fit."""
-    keep = np.delete(np.arange(len(full)), rows)
-    labels = full.labels
-    test = ImageSet(full.name, full.images[rows], None if labels is None else labels[rows], full.classes)
-    images = full.images
+def _split(whole: Labelled, rows: Int64[np.ndarray, " test"]) -> tuple[Labelled, Labelled]:
+    """Take `rows` out for testing; of an array the gaps are closed in place: a second copy of it may not fit."""
+    keep = np.delete(np.arange(len(whole.images)), rows)
+    test = pick(whole.images, rows)
+    train = pick(whole.images, keep) if isinstance(whole.images, StoredImages) else _closed(whole.images, keep)
+    return _with_images(whole, train, keep), _with_images(whole, test, rows)
+
+
+def _with_images(whole: Labelled, images: AnyImages, rows: Int64[np.ndarray, " part"]) -> Labelled:
+    """Give some images what is known of them."""
+    labels = None if whole.labels is None else whole.labels[rows]
+    attributes = None if whole.attributes is None else whole.attributes[rows]
+    return Labelled(images, labels, whole.classes, attributes, whole.attribute_names)
+
+
+def _closed(images: np.ndarray, keep: Int64[np.ndarray, " kept"]) -> np.ndarray:
+    """Move the rows to keep to the beginning of an array."""
     step = 4096
     for start in range(0, len(keep), step):
         part = keep[start : start + step]  # never before `start`, so nothing is overwritten unread
         images[start : start + len(part)] = images[part]
-    train = images[: len(keep)]
-    return Splits(ImageSet(full.name, train, None if labels is None else labels[keep], full.classes), test)
-
-
-def _named(name: str, max_bytes: int | None) -> tuple[Labelled, Labelled | None]:
-    places = locate(SETS[name])
-    if name == "digits":
-        return _digits(), None
-    return _read_split([(places[f"{name}/{images}"], places[f"{name}/{labels}"]) for images, labels in _IDX], max_bytes)
-
-
-def _digits() -> Labelled:
-    from sklearn.datasets import load_digits
-
-    bunch = load_digits()
-    images = np.rint(bunch.images * (255 / 16)).astype(np.uint8)  # 0 to 16 in the original
-    return Labelled(images[..., None], bunch.target.astype(np.int64), tuple(map(str, bunch.target_names)))
-
-
-def _idx_files(folder: Path) -> list[tuple[Path, Path | None]]:
-    """Find the idx files of an MNIST-like folder: training images and, where they are there, test images."""
-    found = []
-    for images, _ in _IDX:
-        for name in (images, images.removesuffix(".gz")):
-            if (folder / name).is_file():
-                found.append((folder / name, _idx_labels(folder / name)))
-                break
-    return found if found and found[0][0].name.startswith("train") else []
-
-
-def _idx_labels(images: Path) -> Path | None:
-    stem = images.name.removesuffix(".gz").replace("images", "labels").replace("idx3", "idx1")
-    places = [images.with_name(stem + suffix) for suffix in (".gz", "")]
-    return next((place for place in places if place.is_file()), None)
-
-
-def _read_split(pairs: Sequence[tuple[Path, Path | None]], max_bytes: int | None) -> tuple[Labelled, Labelled | None]:
-    parts = [read_idx(images, labels, max_bytes=max_bytes) for images, labels in pairs]
-    if len(parts) == 1:
-        return parts[0], None
-    return official_parts(parts[0], parts[1], pairs[0], pairs[1])
-
-
-def _read_file(path: Path, max_bytes: int | None) -> tuple[Labelled, Labelled | None]:
-    suffix = path.suffix.lower()
-    if suffix == ".npy":
-        return Labelled(read_npy(path, max_bytes=max_bytes)), None
-    if suffix == ".npz":
-        return read_npz(path, max_bytes=max_bytes)
-    if "idx3" in path.name:
-        return read_idx(path, _idx_labels(path), max_bytes=max_bytes), None
-    if suffix in SUFFIXES:
-        raise UserError(f"{path}: is a single image: give the folder that holds the images")
-    raise UserError(f"{path}: {unknown('kind of image file', suffix or path.name, _FILES)}, or give a folder of images")
-
-
-def _not_there(name: str, path: Path) -> UserError:
-    if path.suffix or path.is_absolute() or os.sep in name or name.startswith(("~", ".")):
-        return UserError(f"{path}: no such file or folder: give a name ({', '.join(SETS)}) or {_PATHS}")
-    return UserError(f"{unknown('image set', name, SETS)}, or give {_PATHS}")
-
-
-def _resized(path: Path, part: Labelled, side: int, mode: ResizeMode, max_bytes: int | None) -> Labelled:
-    images = part.images
-    count, height, width, channels = images.shape
-    if (height, width) == (side, side):
-        return part
-    check_memory(path, count * side * side * channels * images.itemsize, max_bytes, "give a smaller --resize")
-    resized = np.empty((count, side, side, channels), images.dtype)
-    for row, image in enumerate(images):
-        for channel in range(channels):  # PIL has floats of one channel only
-            plane = Image.fromarray(np.ascontiguousarray(image[..., channel]))
-            resized[row, ..., channel] = np.asarray(to_square(plane, side, mode))
-    if images.dtype == np.float32:
-        np.clip(resized, 0, 1, out=resized)
-    return Labelled(resized, part.labels, part.classes)
+    return images[: len(keep)]

@@ -19,6 +19,7 @@ import numpy as np
 from jaxtyping import Float32, Int64, UInt8
 
 from r2mae.errors import UserError
+from r2mae.images.arrays import AnyImages, PickedImages, StoredImages
 
 Images = UInt8[np.ndarray, "n height width channels"] | Float32[np.ndarray, "n height width channels"]
 
@@ -42,17 +43,43 @@ class Labelled(NamedTuple):
 
     Attributes
     ----------
-    images : ndarray of shape (n, height, width, channels)
+    images : ndarray or StoredImages of shape (n, height, width, channels)
         uint8, or float32 in [0, 1]; 1 or 3 channels.
     labels : int64 ndarray of shape (n,), or None
         Indices into `classes`.
     classes : tuple of str, or None
         Sorted.
+    attributes : uint8 ndarray of shape (n, k), or None
+        0 or 1.
+    attribute_names : tuple of str, or None
+        Theirs.
     """
 
-    images: np.ndarray
+    images: AnyImages
     labels: np.ndarray | None = None
     classes: tuple[str, ...] | None = None
+    attributes: np.ndarray | None = None
+    attribute_names: tuple[str, ...] | None = None
+
+    def rows(self, first: int, stop: int) -> "Labelled":
+        """Return some of them, without copying."""
+        cut = slice(first, stop)
+        images = self.images
+        return Labelled(
+            PickedImages(images, np.arange(len(images))[cut]) if isinstance(images, StoredImages) else images[cut],
+            None if self.labels is None else self.labels[cut],
+            self.classes,
+            None if self.attributes is None else self.attributes[cut],
+            self.attribute_names,
+        )
+
+
+class Parts(NamedTuple):
+    """All images of a set, or its official training, test and validation images."""
+
+    train: Labelled
+    test: Labelled | None = None
+    validation: Labelled | None = None
 
 
 def memory_limit() -> int:
@@ -76,7 +103,7 @@ def check_memory(path: Path, size: int, max_bytes: int | None, remedy: str) -> N
 
 
 @contextmanager
-def reading(path: Path, kind: str, remedy: str = "fetch or export it again") -> Iterator[None]:
+def reading(path: Path | str, kind: str, remedy: str = "fetch or export it again") -> Iterator[None]:
     """Turn whatever a library raises on a broken file into one line.
 
     Decoders raise dozens of types on hostile bytes (zlib.error, EOFError, struct.error, SyntaxError, ...), so

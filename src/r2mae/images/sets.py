@@ -51,5 +51,41 @@ SETS: dict[str, PublicSet] = {
                 ),
             ),
         ),
+        PublicSet(
+            name="celeba",
+            wing="images",
+            title="CelebA, its first 10,000 faces (training part) in half size, colour, 89 x 109, 40 attributes",
+            origin="https://mmlab.ie.cuhk.edu.hk/projects/CelebA.html",
+            licence="non-commercial research only",
+            files=(
+                PublicFile(
+                    "celeba/celeba_10k_89x109.tar.xz",
+                    "",
+                    "38eff14e7f765a1db125bc91ed8cecce1bd3cbeaf21b95d858d335418ed2d72e",
+                    21_704_784,
+                ),
+                PublicFile(
+                    "celeba/list_attr_celeba_10k.csv.xz",
+                    "",
+                    "b869da2c9579277e95a9d116725f94c839121cc27057715aba12cbb8771860c0",
+                    59_732,
+                ),
+            ),
+        ),
+        PublicSet(
+            name="tiny-imagenet",
+            wing="images",
+            title="Tiny-ImageNet, 100 of its classes, 20,000 + 5,000 colour images of 64 x 64",
+            origin="http://cs231n.stanford.edu/tiny-imagenet-200.zip",
+            licence="ImageNet terms: non-commercial research",
+            files=(
+                PublicFile(
+                    "tiny_imagenet/tiny_imagenet100_train200pc_val50pc.tar.xz",
+                    "",
+                    "7682946193af7597eee78dc251e8ddc916164e3b96620e2058abae8cef6fb563",
+                    34_039_452,
+                ),
+            ),
+        ),
     )
 }

@@ -146,7 +146,7 @@ class ImagesWing(BaseWing):
         """Refuse data that are not there, without torch."""
         from r2mae.images.data import check_source
 
-        check_source(config.data)
+        check_source(config.data, cache=config.cache, skip_broken=config.skip_broken, draft=config.draft)
 
     def check(self, config: ImagesConfig) -> None:
         """Refuse data and weights that are not there, without torch."""
@@ -236,7 +236,7 @@ class ImagesWing(BaseWing):
         UserError
             If they are of another size than the model takes.
         """
-        config = replace(_resized(config, resize, resize_mode), data=source)
+        config = replace(_resized(config, resize, resize_mode), data=source, cache="auto")
         data = self.load(config)
         there, here = [int(side) for side in architecture["shape"]], list(data.splits.train.shape)
         if there != here:
@@ -278,7 +278,13 @@ class ImagesWing(BaseWing):
         from r2mae.images.evaluate import embed_set
 
         config = _resized(config, resize, resize_mode)
-        size: dict[str, Any] = {"resize": config.resize, "resize_mode": config.resize_mode}
+        size: dict[str, Any] = {
+            "resize": config.resize,
+            "resize_mode": config.resize_mode,
+            "cache": "auto",
+            "skip_broken": config.skip_broken,
+            "draft": config.draft,
+        }
         if self.fingerprint(replace(config, data=source)) == self.fingerprint(config):
             splits = load_splits(source, test_fraction=config.test_fraction, seed=config.seed, **size)
             parts = [splits.train, splits.test]

@@ -127,7 +127,7 @@ def load_data(config: TextConfig, *, cache: str | Path | None = None, progress: 
     config : TextConfig
         Without a tokenizer, a byte-level BPE is trained on the corpus, or that of the store taken.
     cache : path, optional
-        Where tokenised corpora are kept, by default :func:`r2mae.text.store.cache_folder`.
+        Where tokenised corpora are kept, by default :func:`r2mae.cache.cache_folder`.
     progress : callable, optional
         Hears of the tokenising; by default a bar on a terminal, or lines in a file or pipe.
 

@@ -2,11 +2,8 @@
 
 import hashlib
 import json
-import os
-import shutil
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -14,8 +11,9 @@ from typing import Any
 import numpy as np
 from jaxtyping import Int64, UInt16, UInt32
 
+from r2mae.cache import cache_folder, made_once
 from r2mae.errors import UserError
-from r2mae.files import sync, write_json
+from r2mae.files import write_json
 from r2mae.text.documents import Corpus, Source, corpus_of
 from r2mae.text.encoding import Progress, Tokenised, cores, encoded
 from r2mae.text.formats import Position
@@ -142,12 +140,6 @@ class TokenStore:
             raise _damaged(self.folder, f"{OFFSETS} does not fit {TOKENS}")
 
 
-def cache_folder() -> Path:
-    """Return where stores and trained tokenizers are kept: ``$R2MAE_CACHE``, or ~/.cache/r2mae."""
-    chosen = os.environ.get("R2MAE_CACHE", "").strip()
-    return Path(chosen or "~/.cache/r2mae").expanduser().absolute()
-
-
 def is_store(source: Any) -> bool:
     """Tell whether a source is the folder of a store."""
     return isinstance(source, str | Path) and all(
@@ -209,7 +201,7 @@ def open_store(
     name = hashlib.blake2b(f"{FORMAT}\0{found}\0{tokenizer.fingerprint}".encode(), digest_size=16).hexdigest()
     root = Path(cache).expanduser() if cache is not None else cache_folder()
     folder = root / "tokens" / name
-    with _made_once(folder) as unfinished:
+    with made_once(folder) as unfinished:
         if unfinished is not None:
             _tokenise(corpus, found, column, tokenizer, unfinished, progress, threads or cores())
             if corpus.fingerprint() != found:
@@ -243,7 +235,7 @@ def corpus_tokenizer(
     parts = f"{FORMAT}\0{corpus.fingerprint()}\0{vocab_size}\0{limit}"
     root = Path(cache).expanduser() if cache is not None else cache_folder()
     folder = root / "tokenizers" / hashlib.blake2b(parts.encode(), digest_size=16).hexdigest()
-    with _made_once(folder) as unfinished:
+    with made_once(folder) as unfinished:
         if unfinished is not None:
             merging = None if progress is None else _merging(progress)
             train_bpe(_beginning(corpus, limit, progress), vocab_size, merging=merging).save(unfinished)
@@ -281,37 +273,6 @@ def _documents(corpus: Corpus, position: Position) -> Iterator[str]:
     except OSError as error:
         reason = error.strerror or str(error)
         raise UserError(f"{error.filename or corpus.name} cannot be read ({reason}): is it still there?") from error
-
-
-@contextmanager
-def _made_once(folder: Path) -> Iterator[Path | None]:
-    """Give an empty folder that becomes `folder` if no error occurs, or None if that is there already."""
-    from filelock import FileLock
-
-    unfinished = folder.with_name(f".{folder.name}.tmp")
-    if folder.is_dir():
-        yield None
-        return
-    try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        with FileLock(folder.with_name(f".{folder.name}.lock")):
-            if folder.is_dir():
-                yield None
-                return
-            shutil.rmtree(unfinished, ignore_errors=True)  # of a process that was killed
-            unfinished.mkdir()
-            try:
-                yield unfinished
-                for file in unfinished.iterdir():
-                    sync(file)
-                unfinished.rename(folder)
-                sync(folder.parent)
-            finally:
-                shutil.rmtree(unfinished, ignore_errors=True)
-    except OSError as error:
-        raise UserError(
-            f"{folder.parent} cannot be written ({error.strerror or error}): point R2MAE_CACHE at a folder with room"
-        ) from None
 
 
 def _tokenise(

@@ -20,7 +20,7 @@ _SEED = 2**63 - 1
 _MOST = {"steps": 10**9, "threads": 4096, "workers": 1024, "devices": 4096, "cl_iterations": 10_000, "strata": 10_000}
 
 # These say where and how a run is computed, not what is computed: a run may be resumed with other values.
-MACHINE_FIELDS = frozenset({"device", "devices", "workers", "threads", "save_every", "keep_every", "logger"})
+MACHINE_FIELDS = frozenset({"device", "devices", "workers", "threads", "save_every", "keep_every", "logger", "cache"})
 
 HIDING_FIELDS = frozenset({"scheme", "scheme_options", "weighting", *SCHEME_OPTIONS})
 """These say how a run hides entries; a run that hides nothing leaves them out, all together."""

@@ -27,7 +27,7 @@ class Classifier(nn.Module):
 
     head: nn.Linear
 
-    def features(self, images: Images) -> Float[Tensor, "batch width"]:
+    def features(self, images: Images) -> Float[Tensor, "batch features"]:
         """Return what the last layer classifies.
 
         Parameters
@@ -50,7 +50,7 @@ class Classifier(nn.Module):
         """Take the weights of a pretrained model."""
         raise NotImplementedError
 
-    def forward(self, inputs: Images | Float[Tensor, "batch width"]) -> Float[Tensor, "batch classes"]:
+    def forward(self, inputs: Images | Float[Tensor, "batch features"]) -> Float[Tensor, "batch classes"]:
         """Return the logits of images, or of features that were computed before."""
         found = inputs if inputs.ndim == 2 else self.features(inputs)
         return self.head(found)  # type: ignore[no-any-return]
@@ -85,7 +85,7 @@ class VisionTransformerClassifier(Classifier):
             self.norm = pretrained.norm
         self.head = _head(width, classes, _DEVIATION)
 
-    def features(self, images: Images) -> Float[Tensor, "batch width"]:
+    def features(self, images: Images) -> Float[Tensor, "batch features"]:
         """Return the normed mean over patches, or the normed class token."""
         patches = patchify(standardised(images), self.patch)
         batch = len(patches)
@@ -136,7 +136,7 @@ class MLPClassifier(Classifier):
         self.encoder = pretrained.encoder
         self.head = _head(pretrained.latent, classes, _PROBE_DEVIATION)
 
-    def features(self, images: Images) -> Float[Tensor, "batch width"]:
+    def features(self, images: Images) -> Float[Tensor, "batch features"]:
         """Return the second hidden layer."""
         return self.encoder(images.flatten(1))  # type: ignore[no-any-return]
 
@@ -181,11 +181,11 @@ class LinearProbe(Classifier):
         return self
 
     @torch.no_grad()
-    def features(self, images: Images) -> Float[Tensor, "batch width"]:
+    def features(self, images: Images) -> Float[Tensor, "batch features"]:
         """Return the embedding of whole images."""
         return self.task.embed(self.encoder, images)
 
-    def forward(self, inputs: Images | Float[Tensor, "batch width"]) -> Float[Tensor, "batch classes"]:
+    def forward(self, inputs: Images | Float[Tensor, "batch features"]) -> Float[Tensor, "batch classes"]:
         """Return the logits of images, or of features that were computed before."""
         found = inputs if inputs.ndim == 2 else self.features(inputs)
         return self.head(self.norm(found.float()))  # type: ignore[no-any-return]

@@ -51,7 +51,7 @@ class FinetuneConfig(RunConfig):
         Share of each label that is spread over all classes.
     erasing : float
         Probability with which a rectangle of an image is erased.
-    resize, resize_mode, test_fraction
+    resize, resize_mode, test_fraction, cache, skip_broken, draft
         How the images are read, as in :class:`r2mae.images.config.ImagesConfig`.
     split_seed : int
         Seed of the division into training and test images, where a set has no official one: that of the pretrained run,
@@ -79,6 +79,9 @@ class FinetuneConfig(RunConfig):
     resize: int | None = None
     resize_mode: Literal["squash", "crop"] = "squash"
     test_fraction: float = 0.2
+    cache: Literal["auto", "memory", "mmap", "none"] = "auto"
+    skip_broken: bool = False
+    draft: bool = False
     split_seed: int = 0
     epochs: float = 100
     batch_size: int = _BATCH

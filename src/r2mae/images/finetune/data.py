@@ -13,6 +13,7 @@ from jaxtyping import Int64
 from torch import Tensor, nn
 
 from r2mae.errors import UserError
+from r2mae.images.arrays import StoredImages
 from r2mae.images.augment import random_flip, random_resized_crop
 from r2mae.images.data import ImageSet, Splits, load_splits
 from r2mae.images.evaluate import embed_set, has_classes
@@ -38,7 +39,7 @@ class LabelledBatches:
 
     Parameters
     ----------
-    samples : ndarray or tensor, shape (n, height, width, channels) or (n, width)
+    samples : ndarray, StoredImages or tensor, shape (n, height, width, channels) or (n, width)
         Images, or features; a tensor on the device where batches are made.
     labels : int64 ndarray, shape (n,)
     classes : int
@@ -48,7 +49,7 @@ class LabelledBatches:
         How images are augmented and mixed; without it they stay as they are.
     """
 
-    samples: np.ndarray | Tensor
+    samples: np.ndarray | StoredImages | Tensor
     labels: Int64[np.ndarray, " n"]
     classes: int
     rows: Int64[np.ndarray, " m"]
@@ -64,7 +65,7 @@ class LabelledBatches:
         if isinstance(self.samples, Tensor):
             samples = self.samples[torch.from_numpy(rows).to(self.samples.device)]
         else:
-            samples = torch.from_numpy(self.samples[rows])
+            samples = torch.from_numpy(self.samples.take(rows, axis=0))
         labels = torch.from_numpy(self.labels[rows]).to(samples.device)
         if self.config is None:
             return {IMAGES: samples, TARGETS: soft_targets(labels, self.classes)}
@@ -75,7 +76,7 @@ class LabelledBatches:
 
     def on_device(self, device: torch.device) -> "LabelledBatches":
         """Move the samples to a GPU, which augments them then; they stay where they would take half of its memory."""
-        if device.type != "cuda" or isinstance(self.samples, Tensor):
+        if device.type != "cuda" or not isinstance(self.samples, np.ndarray):
             return self
         if self.samples.nbytes > torch.cuda.mem_get_info(device)[0] // 2:
             return self
@@ -195,6 +196,9 @@ def read_splits(config: FinetuneConfig, encoder: Mapping[str, Any]) -> Splits:
         seed=config.split_seed,
         resize=config.resize,
         resize_mode=config.resize_mode,
+        cache=config.cache,
+        skip_broken=config.skip_broken,
+        draft=config.draft,
     )
     if not has_classes(splits):
         raise UserError(f"{config.data}: fine-tuning needs labels of two classes or more")
@@ -222,7 +226,7 @@ def other_data(
     UserError
         For images of another size, or with other classes, than the classifier knows.
     """
-    own = {"resize": resize or config.resize, "resize_mode": resize_mode or config.resize_mode}
+    own = {"resize": resize or config.resize, "resize_mode": resize_mode or config.resize_mode, "cache": "auto"}
     config = replace(config, data=source, **own)  # type: ignore[arg-type]
     splits = read_splits(config, architecture["encoder"])
     if list(splits.test.classes or ()) != list(architecture["classes"]):
@@ -259,7 +263,7 @@ def check_weights(config: FinetuneConfig) -> None:
 def _samples(config: FinetuneConfig, task: Any, model: nn.Module, images: ImageSet, *, classes: int) -> LabelledBatches:
     """Return images, or their features, which are computed where the run computes."""
     assert images.labels is not None
-    samples = images.images
+    samples: Any = images.images
     if config.cached:
         samples = embed_set(task, model.to(torch_device(config.device)), images)
         model.to("cpu")

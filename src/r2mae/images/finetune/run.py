@@ -21,7 +21,7 @@ from r2mae.training.run import Run
 from r2mae.training.saving import load_model
 
 _LEAST = 8  # batches of an epoch
-_READING = ("resize", "resize_mode", "test_fraction")
+_READING = ("resize", "resize_mode", "test_fraction", "cache", "skip_broken", "draft")
 
 
 def plan(run: str | Path, options: Mapping[str, Any], data: str | None = None) -> FinetuneConfig:

@@ -41,7 +41,7 @@ class ClassificationTask:
         return -(corrupted.targets * log_softmax(output.prediction.float(), dim=1)).sum(1)
 
     @torch.no_grad()
-    def embed(self, model: Classifier, batch: Tensor) -> Float[Tensor, "batch width"]:
+    def embed(self, model: Classifier, batch: Tensor) -> Float[Tensor, "batch features"]:
         """Return what the last layer classifies, of whole images."""
         return model.features(scaled(batch))
 

@@ -57,7 +57,7 @@ class FinetuneWing(BaseWing):
         """Refuse data that are not there, without torch."""
         from r2mae.images.data import check_source
 
-        check_source(config.data)
+        check_source(config.data, cache=config.cache, skip_broken=config.skip_broken, draft=config.draft)
 
     def load(self, config: FinetuneConfig) -> "FinetuneData":
         """Read images and pretrained model."""
@@ -111,6 +111,8 @@ class FinetuneWing(BaseWing):
             resize=config.resize,
             resize_mode=config.resize_mode,
             test_fraction=config.test_fraction,
+            skip_broken=config.skip_broken,
+            draft=config.draft,
         )
         wing = get_wing("images")
         return wing.embed(pretraining, task, model, source, resize=resize, resize_mode=resize_mode)

@@ -1,0 +1,50 @@
+"""What is kept between runs so that it is made once: where it lies, and how it comes to be whole."""
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from r2mae.errors import UserError
+from r2mae.files import sync
+
+
+def cache_folder() -> Path:
+    """Return where it lies: ``$R2MAE_CACHE``, or ~/.cache/r2mae."""
+    chosen = os.environ.get("R2MAE_CACHE", "").strip()
+    return Path(chosen or "~/.cache/r2mae").expanduser().absolute()
+
+
+@contextmanager
+def made_once(folder: Path) -> Iterator[Path | None]:
+    """Give an empty folder that becomes `folder` if no error occurs, or None if that is there already.
+
+    Where two processes want the same one, the second waits for the first. What a killed process left is removed.
+    """
+    from filelock import FileLock
+
+    unfinished = folder.with_name(f".{folder.name}.tmp")
+    if folder.is_dir():
+        yield None
+        return
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with FileLock(folder.with_name(f".{folder.name}.lock")):
+            if folder.is_dir():
+                yield None
+                return
+            shutil.rmtree(unfinished, ignore_errors=True)  # of a process that was killed
+            unfinished.mkdir()
+            try:
+                yield unfinished
+                for file in unfinished.iterdir():
+                    sync(file)
+                unfinished.rename(folder)
+                sync(folder.parent)
+            finally:
+                shutil.rmtree(unfinished, ignore_errors=True)
+    except OSError as error:
+        raise UserError(
+            f"{folder.parent} cannot be written ({error.strerror or error}): point R2MAE_CACHE at a folder with room"
+        ) from None

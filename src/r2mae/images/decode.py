@@ -1,0 +1,324 @@
+"""From files of images to pixels: what is decoded how, and what becomes of files that cannot be. No torch."""
+
+import hashlib
+import logging
+import os
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from io import BufferedIOBase
+from multiprocessing import parent_process
+from pathlib import Path
+from typing import IO, Any, Literal, NamedTuple, Protocol, TypeVar, cast, runtime_checkable
+
+import numpy as np
+from jaxtyping import Int64, UInt8
+from PIL import Image
+
+from r2mae.errors import UserError
+from r2mae.images.arrays import StoredImages
+from r2mae.images.formats import reading
+from r2mae.images.resize import ResizeMode, to_square
+
+SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".webp", ".tif", ".tiff", ".gif", ".ppm", ".pgm", ".pbm")
+
+Cache = Literal["auto", "memory", "mmap", "none"]
+
+# Named, so that a file with another content never reaches a decoder that starts programs (EPS).
+_DECODERS = ("PNG", "JPEG", "BMP", "WEBP", "TIFF", "GIF", "PPM")
+_GREY = frozenset({"1", "L", "LA", "La"})
+_DEEP = ("I", "F")  # 16- and 32-bit greyscale; PIL would clip them at 255
+_BLOCK = 64  # files of one job of the pool
+_ORIENTATION = 0x0112  # in EXIF
+_TURNS = {
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
+_ON_ITS_SIDE = tuple(_TURNS[number] for number in (5, 6, 7, 8))
+_NAMED = 5  # broken files that a line names
+
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How files of images are read.
+
+    Parameters
+    ----------
+    resize : int or None
+        Side in pixels of the square to which every image is brought.
+    resize_mode : {"squash", "crop"}
+        See :func:`r2mae.images.resize.to_square`.
+    max_bytes : int or None
+        Limit of what is held in memory (default: half of the machine's).
+    cache : {"auto", "memory", "mmap", "none"}
+        Where decoded images are kept: in memory; on disk, as a memory map; nowhere, so that they are decoded whenever
+        they are asked for. "auto" is memory if they fit, else none.
+    skip_broken : bool
+        Leave out files that cannot be decoded, and say how many.
+    draft : bool
+        Let the JPEG decoder make an image smaller by 2, 4 or 8, where it is to become that much smaller anyway.
+
+    Raises
+    ------
+    UserError
+        A side below one pixel, or `draft` without a size.
+    """
+
+    resize: int | None = None
+    resize_mode: ResizeMode = "squash"
+    max_bytes: int | None = None
+    cache: Cache = "memory"
+    skip_broken: bool = False
+    draft: bool = False
+
+    def __post_init__(self) -> None:
+        if self.resize is not None and self.resize < 1:
+            raise UserError(f"resize {self.resize}: expected a side of at least 1 pixel")
+        if self.draft and self.resize is None:
+            raise UserError("draft is for images that are made smaller: add --resize N, or leave it out")
+
+
+@runtime_checkable
+class Encoded(Protocol):
+    """Images as the bytes of their files."""
+
+    def __len__(self) -> int:
+        """Return how many there are."""
+
+    def open(self, row: int) -> BufferedIOBase:
+        """Open one of them."""
+
+    def name(self, row: int) -> str:
+        """Return what to call it in errors."""
+
+    def headers(self) -> Int64[np.ndarray, "n 3"] | None:
+        """Return what :func:`header` would, if it is known without opening them; zeros where it is not."""
+
+    def stamp(self) -> str:
+        """Return a text that changes with any of them."""
+
+
+@runtime_checkable
+class File(Protocol):
+    """A file on disk or in an archive."""
+
+    @property
+    def name(self) -> str:
+        """Its name alone."""
+
+    def open(self, mode: Literal["rb"]) -> BufferedIOBase:
+        """Open it."""
+
+
+class Files:
+    """Files on disk, or members of an archive, one image each."""
+
+    def __init__(self, files: Sequence[File], *, stamp: str | None = None) -> None:
+        self.files, self._stamp = files, stamp
+
+    def __len__(self) -> int:
+        """Return how many there are."""
+        return len(self.files)
+
+    def open(self, row: int) -> BufferedIOBase:
+        """Open one of them."""
+        return self.files[row].open("rb")
+
+    def name(self, row: int) -> str:
+        """Return its path."""
+        return str(self.files[row])
+
+    def headers(self) -> None:
+        """Nothing is known."""
+
+    def stamp(self) -> str:
+        """Return a hash of names, sizes and times of change."""
+        if self._stamp is not None:
+            return self._stamp
+        digest = hashlib.blake2b(digest_size=16)
+        for file in self.files:
+            found = Path(str(file)).stat()
+            digest.update(os.fsencode(f"{Path(str(file)).absolute()}\0{found.st_size}\0{found.st_mtime_ns}\0"))
+        return digest.hexdigest()
+
+
+class Header(NamedTuple):
+    """What the beginning of a file tells: the size in pixels as it is seen, and whether it is greyscale."""
+
+    width: int
+    height: int
+    grey: bool
+
+
+class DecodedImages(StoredImages):
+    """Images that are decoded whenever they are asked for.
+
+    Parameters
+    ----------
+    encoded : Encoded
+        Their files.
+    shape : (height, width, channels)
+        What each becomes.
+    how : Reading
+        Of which resize, its mode and draft count.
+    """
+
+    def __init__(self, encoded: Encoded, shape: tuple[int, int, int], how: Reading) -> None:
+        self.encoded, self.how = encoded, how
+        super().__init__((len(encoded), *shape))
+
+    def take(
+        self, rows: Int64[np.ndarray, " batch"], axis: int = 0
+    ) -> UInt8[np.ndarray, "batch height width channels"]:
+        """Decode some images; in threads where this is no worker of a loader.
+
+        Raises
+        ------
+        UserError
+            One of them cannot be decoded.
+        """
+        images = np.empty((len(rows), *self.shape[1:]), np.uint8)
+        first = 0
+        with strictly():
+            for made in in_blocks(self._some, [int(row) for row in rows], threads=1 if parent_process() else None):
+                images[first : first + len(made)] = made
+                first += len(made)
+        return images
+
+    def _some(self, rows: Sequence[int]) -> list[np.ndarray]:
+        height, width, channels = self.shape[1:]
+        return [decode(self.encoded, row, (height, width, channels), self.how) for row in rows]
+
+
+def in_blocks(
+    job: Callable[[Sequence[Any]], Result], items: Sequence[Any], *, threads: int | None = None
+) -> Iterator[Result]:
+    """Run `job` on consecutive blocks of items in threads; results, and the first error, come in order."""
+    blocks = [items[start : start + _BLOCK] for start in range(0, len(items), _BLOCK)]
+    threads = min(8, os.cpu_count() or 1, len(blocks)) if threads is None else threads
+    if threads < 2:
+        yield from map(job, blocks)
+        return
+    with ThreadPoolExecutor(threads) as pool:
+        yield from pool.map(job, blocks)  # on an error, map cancels what has not begun
+
+
+@contextmanager
+def strictly() -> Iterator[None]:
+    """Take whatever decodes, however odd its metadata, but refuse decompression bombs.
+
+    It is for the thread that starts others: warnings are filtered for all of them.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        warnings.simplefilter("error", Image.DecompressionBombWarning)
+        yield
+
+
+@contextmanager
+def _opened(encoded: Encoded, row: int) -> Iterator[Image.Image]:
+    """Open an image; whatever goes wrong within becomes one line with its name."""
+    name = encoded.name(row)
+    with (
+        reading(name, "image", "remove or replace it"),
+        encoded.open(row) as file,
+        Image.open(cast("IO[bytes]", file), formats=_DECODERS) as image,
+    ):
+        if image.mode.startswith(_DEEP):
+            raise UserError(f"{name}: has more than 8 bits a channel: save it with 8, or all as float .npy in [0, 1]")
+        yield image
+
+
+def _turn(image: Image.Image) -> Image.Transpose | None:
+    """Return how the image has to be turned to be seen upright, by its EXIF; Pillow itself does it for TIFF."""
+    if image.format == "TIFF" or "exif" not in image.info:
+        return None
+    return _TURNS.get(image.getexif().get(_ORIENTATION, 1))
+
+
+def header(encoded: Encoded, row: int) -> Header:
+    """Read size and colour without decoding."""
+    with _opened(encoded, row) as image:
+        width, height = image.size
+        if _turn(image) in _ON_ITS_SIDE:
+            width, height = height, width
+        return Header(width, height, image.mode in _GREY)
+
+
+def decode(
+    encoded: Encoded, row: int, shape: tuple[int, int, int], how: Reading
+) -> UInt8[np.ndarray, "height width channels"]:
+    """Decode an image: upright, grey or RGB, and of the wanted size.
+
+    Transparency is dropped: the colours below it are kept as they are.
+    """
+    with _opened(encoded, row) as image:
+        if how.draft and how.resize is not None and image.format in ("JPEG", "MPO"):
+            image.draft(None, (how.resize, how.resize))  # None keeps the mode
+        turn = _turn(image)
+        decoded = image.convert("L" if shape[2] == 1 else "RGB")
+        if turn is not None:
+            decoded = decoded.transpose(turn)
+        if how.resize is not None:
+            decoded = to_square(decoded, how.resize, how.resize_mode)
+        return np.asarray(decoded).reshape(shape)
+
+
+class Broken:
+    """The files that could not be read, in the order in which they were met.
+
+    Parameters
+    ----------
+    count : int
+        Of all files.
+    """
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+        self.found: dict[int, UserError] = {}
+
+    def attempt(self, row: int, job: Callable[[], Result]) -> Result | None:
+        """Return what `job` makes of a file, or None and remember it as broken.
+
+        Raises
+        ------
+        UserError
+            The file cannot be read at all, as no permission or a lost disk: that is no property of the image.
+        """
+        try:
+            return job()
+        except UserError as error:
+            cause = error.__cause__
+            if isinstance(cause, OSError) and cause.errno is not None:
+                raise
+            self.found[row] = error
+            return None
+
+    def report(self, encoded: Encoded, *, skip: bool) -> None:
+        """Refuse the set with the first names and the count, or log them where they are skipped."""
+        if not self.found:
+            return
+        rows = sorted(self.found)
+        others = ", ".join(encoded.name(row) for row in rows[1:_NAMED])
+        more = f"{others} and {len(rows) - _NAMED:,} more" if len(rows) > _NAMED else others
+        if skip:
+            names = ", ".join([encoded.name(rows[0]), *([more] if more else [])])
+            logging.getLogger("r2mae").warning(
+                "%s", f"{len(rows):,} of {self.count:,} files cannot be decoded and are left out: {names}"
+            )
+        else:
+            text = str(self.found[rows[0]])
+            if more:
+                text = f"{text}; so are {len(rows) - 1:,} others of {self.count:,} files ({more})"
+            raise UserError(f"{text}, or leave what cannot be decoded out with --skip-broken")
+        if len(rows) == self.count:
+            raise UserError(f"{encoded.name(rows[0])}: none of the {self.count:,} files can be decoded: replace them")

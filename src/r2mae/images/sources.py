@@ -1,0 +1,193 @@
+"""Where images come from: a named set, a folder, an archive, shards or a file of an array. No torch."""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+from r2mae.catalogue import locate
+from r2mae.errors import UserError, unknown
+from r2mae.images.archives import ARCHIVES, Member, is_archive, open_archive
+from r2mae.images.attributes import Tables, find_tables, read_tables
+from r2mae.images.decode import SUFFIXES, Reading
+from r2mae.images.folder import archive_instead, read_folder
+from r2mae.images.formats import Labelled, Parts, check_memory, read_idx, read_npy, reading
+from r2mae.images.parts import official_parts, read_npz
+from r2mae.images.resize import to_square
+from r2mae.images.sets import SETS
+from r2mae.images.shards import is_shard, read_shards, shards_in
+
+_IDX = [(f"{part}-images-idx3-ubyte.gz", f"{part}-labels-idx1-ubyte.gz") for part in ("train", "t10k")]
+_FILES = (".npy", ".npz", "idx3-ubyte", "idx3-ubyte.gz", *ARCHIVES)
+_PATHS = "the path of a folder of images, a .tar, a .npy, a .npz or an idx file"
+
+
+def read_source(source: str | Path, how: Reading) -> tuple[str, Parts]:
+    """Read a set of images; see :func:`r2mae.images.data.load_images`.
+
+    Returns
+    -------
+    name : str
+        Of the set, or of its file or folder.
+    parts : Parts
+        Its images.
+    """
+    name, path = str(source), Path(source).expanduser()
+    if name in SETS:
+        found = _named(name, how)
+    elif name and path.is_dir():  # Path("") would be the current folder
+        name = path.resolve().name
+        found = _folder(path, how)
+    elif path.is_file():
+        name = path.stem
+        found = _file(path, how)
+    else:
+        raise _not_there(name, path)
+    if isinstance(found, Parts):
+        return name, found
+    if how.cache in ("mmap", "none"):
+        raise _no_files(source, f"cache {how.cache}")
+    if how.resize is not None:
+        resized = [None if part is None else _resized(path, part, how.resize, how) for part in found]
+        assert resized[0] is not None
+        return name, Parts(resized[0], resized[1])
+    return name, Parts(*found)
+
+
+def check_source(source: str | Path, *, cache: str = "auto", skip_broken: bool = False, draft: bool = False) -> None:
+    """Refuse a source of images that is not there, or options that it has no use for; no image is read.
+
+    Raises
+    ------
+    UserError
+        An unknown name, no such path, a named set whose files are missing, or an option for files of images with a
+        source that is an array.
+    """
+    name, path = str(source), Path(source).expanduser()
+    if name in SETS:
+        locate(SETS[name])
+    elif not name or not path.exists():
+        raise _not_there(name, path)
+    if name in ("digits", "mnist") or (name not in SETS and _is_array(path)):
+        for_files = {f"cache {cache}": cache in ("mmap", "none"), "skip_broken": skip_broken, "draft": draft}
+        for option, given in for_files.items():
+            if given:
+                raise _no_files(source, option)
+
+
+_Arrays = tuple[Labelled, Labelled | None]
+
+
+def _is_array(path: Path) -> bool:
+    return bool(_idx_files(path)) if path.is_dir() else not is_archive(path)
+
+
+def _no_files(source: str | Path, option: str) -> UserError:
+    return UserError(f"{option} is for files of images, and {source} is an array: leave it out")
+
+
+def _named(name: str, how: Reading) -> Parts | _Arrays:
+    places = locate(SETS[name])
+    if name == "digits":
+        return _digits(), None
+    if name == "mnist":
+        pairs = [(places[f"{name}/{images}"], places[f"{name}/{labels}"]) for images, labels in _IDX]
+        return _read_split(pairs, how.max_bytes)
+    archive, *tables = places.values()
+    root = open_archive(archive, max_bytes=how.max_bytes)
+    if tables:
+        return read_tables(Tables(root, tables[0], None), how)
+    return _from_folder(root, how)
+
+
+def _folder(path: Path, how: Reading) -> Parts | _Arrays:
+    if idx := _idx_files(path):
+        return _read_split(idx, how.max_bytes)
+    with reading(path, "folder of images"):
+        tables = find_tables(path, how)
+        if tables is not None:
+            return read_tables(tables, how)
+        if shards := shards_in(path):
+            return read_shards(shards, how)
+        inside = archive_instead(path, how)
+    return _from_folder(path if inside is None else inside, how)
+
+
+def _from_folder(place: Path | Member, how: Reading) -> Parts:
+    """Read what lies in a folder, or in an archive as if it were one."""
+    tables = find_tables(place, how) if isinstance(place, Member) else None
+    return Parts(*read_folder(place, how)) if tables is None else read_tables(tables, how)
+
+
+def _file(path: Path, how: Reading) -> Parts | _Arrays:
+    suffix = path.suffix.lower()
+    if is_shard(path):
+        return read_shards([path], how)
+    if is_archive(path):
+        return _from_folder(open_archive(path, max_bytes=how.max_bytes), how)
+    if suffix == ".npy":
+        return Labelled(read_npy(path, max_bytes=how.max_bytes)), None
+    if suffix == ".npz":
+        return read_npz(path, max_bytes=how.max_bytes)
+    if "idx3" in path.name:
+        return read_idx(path, _idx_labels(path), max_bytes=how.max_bytes), None
+    if suffix in SUFFIXES:
+        raise UserError(f"{path}: is a single image: give the folder that holds the images")
+    raise UserError(f"{path}: {unknown('kind of image file', suffix or path.name, _FILES)}, or give a folder of images")
+
+
+def _digits() -> Labelled:
+    from sklearn.datasets import load_digits
+
+    bunch = load_digits()
+    images = np.rint(bunch.images * (255 / 16)).astype(np.uint8)  # 0 to 16 in the original
+    return Labelled(images[..., None], bunch.target.astype(np.int64), tuple(map(str, bunch.target_names)))
+
+
+def _idx_files(folder: Path) -> list[tuple[Path, Path | None]]:
+    """Find the idx files of an MNIST-like folder: training images and, where they are there, test images."""
+    found = []
+    for images, _ in _IDX:
+        for name in (images, images.removesuffix(".gz")):
+            if (folder / name).is_file():
+                found.append((folder / name, _idx_labels(folder / name)))
+                break
+    return found if found and found[0][0].name.startswith("train") else []
+
+
+def _idx_labels(images: Path) -> Path | None:
+    stem = images.name.removesuffix(".gz").replace("images", "labels").replace("idx3", "idx1")
+    places = [images.with_name(stem + suffix) for suffix in (".gz", "")]
+    return next((place for place in places if place.is_file()), None)
+
+
+def _read_split(pairs: Sequence[tuple[Path, Path | None]], max_bytes: int | None) -> tuple[Labelled, Labelled | None]:
+    parts = [read_idx(images, labels, max_bytes=max_bytes) for images, labels in pairs]
+    if len(parts) == 1:
+        return parts[0], None
+    return official_parts(parts[0], parts[1], pairs[0], pairs[1])
+
+
+def _not_there(name: str, path: Path) -> UserError:
+    if path.suffix or path.is_absolute() or os.sep in name or name.startswith(("~", ".")):
+        return UserError(f"{path}: no such file or folder: give a name ({', '.join(SETS)}) or {_PATHS}")
+    return UserError(f"{unknown('image set', name, SETS)}, or give {_PATHS}")
+
+
+def _resized(path: Path, part: Labelled, side: int, how: Reading) -> Labelled:
+    images = part.images
+    assert isinstance(images, np.ndarray)
+    count, height, width, channels = images.shape
+    if (height, width) == (side, side):
+        return part
+    check_memory(path, count * side * side * channels * images.itemsize, how.max_bytes, "give a smaller --resize")
+    resized = np.empty((count, side, side, channels), images.dtype)
+    for row, image in enumerate(images):
+        for channel in range(channels):  # PIL has floats of one channel only
+            plane = Image.fromarray(np.ascontiguousarray(image[..., channel]))
+            resized[row, ..., channel] = np.asarray(to_square(plane, side, how.resize_mode))
+    if images.dtype == np.float32:
+        np.clip(resized, 0, 1, out=resized)
+    return Labelled(resized, part.labels, part.classes)

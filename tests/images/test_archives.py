@@ -1,0 +1,129 @@
+"""Archives give what the folder inside would, and nothing of one that reaches outside itself."""
+
+import io
+import tarfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from r2mae.errors import UserError
+from r2mae.images.archives import open_archive
+from r2mae.images.data import load_images, load_splits
+from r2mae.images.decode import Cache
+
+KINDS = {".tar": "w", ".tar.gz": "w:gz", ".tgz": "w:gz", ".tar.xz": "w:xz", ".tar.bz2": "w:bz2"}
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("R2MAE_CACHE", str(tmp_path / "cache"))
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    rng = np.random.default_rng(0)
+    for name in ("train/b/1", "train/a/10", "train/a/9", "train/a/deep/2", "train/.hidden/3", "val/b/7", "val/a/8"):
+        path = tmp_path / "pets" / f"{name}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(rng.integers(0, 256, (5, 6, 3), np.uint8)).save(path)
+    (tmp_path / "pets" / "notes.txt").write_text("about")
+    return tmp_path / "pets"
+
+
+def pack(folder: Path, path: Path) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tarfile.open(path, KINDS["".join(path.suffixes)]) as archive:  # type: ignore[call-overload]
+        archive.add(folder, arcname=f"./{folder.name}")
+    return path
+
+
+@pytest.mark.parametrize("suffix", KINDS)
+@pytest.mark.parametrize("cache", ["memory", "mmap", "none"])
+def test_an_archive_is_the_folder_inside(folder: Path, tmp_path: Path, suffix: str, cache: Cache) -> None:
+    expected, mine = load_splits(folder), load_splits(pack(folder, tmp_path / f"packed{suffix}"), cache=cache)
+    assert len(mine.train) == 4
+    for one, other in ((expected.train, mine.train), (expected.test, mine.test)):
+        rows = np.arange(len(one))
+        np.testing.assert_array_equal(other.images.take(rows, axis=0), one.images)
+        assert other.classes == one.classes == ("a", "b")
+        np.testing.assert_array_equal(other.labels, one.labels)
+
+
+def test_a_folder_with_one_archive_is_that_archive(folder: Path, tmp_path: Path) -> None:
+    expected, _ = load_images(folder)
+    pack(folder, tmp_path / "around" / "inside.tar.xz")
+    found, test = load_images(tmp_path / "around")
+    assert test is not None
+    assert found.name == "around"
+    np.testing.assert_array_equal(found.images, expected.images)
+    pack(folder, tmp_path / "around" / "more.tar.gz")
+    with pytest.raises(UserError, match=r"several archives \(inside.tar.xz, more.tar.gz\)"):
+        load_images(tmp_path / "around")
+
+
+def hostile(path: Path, **facts: object) -> Path:
+    """Write an archive of an image and a member with these facts."""
+    content = io.BytesIO()
+    Image.new("RGB", (4, 4)).save(content, "PNG")
+    with tarfile.open(path, "w") as archive:
+        good = tarfile.TarInfo("set/0.png")
+        good.size = len(content.getvalue())
+        archive.addfile(good, io.BytesIO(content.getvalue()))
+        bad = tarfile.TarInfo()
+        for name, value in facts.items():
+            setattr(bad, name, value)
+        archive.addfile(bad)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("facts", "words"),
+    [
+        ({"name": "../outside.png"}, r"'../outside.png' has a path outside"),
+        ({"name": "set/../../outside.png"}, "has a path outside"),
+        ({"name": "/etc/passwd"}, "'/etc/passwd' has a path outside"),
+        ({"name": "a.png", "type": tarfile.SYMTYPE, "linkname": "/etc/passwd"}, "'a.png' is a symbolic link"),
+        ({"name": "a.png", "type": tarfile.LNKTYPE, "linkname": "set/0.png"}, "'a.png' is a hard link"),
+        ({"name": "a.png", "type": tarfile.CHRTYPE}, "'a.png' is a device"),
+        ({"name": "a.png", "type": tarfile.FIFOTYPE}, "'a.png' is a device"),
+    ],
+)
+def test_members_that_reach_outside_are_refused_by_name(tmp_path: Path, facts: dict[str, object], words: str) -> None:
+    with pytest.raises(UserError, match=f"{words}.*: pack the files themselves again$"):
+        load_images(hostile(tmp_path / "x.tar", **facts))
+
+
+@pytest.mark.parametrize("suffix", KINDS)
+def test_a_truncated_archive_is_refused(folder: Path, tmp_path: Path, suffix: str) -> None:
+    path = pack(folder, tmp_path / f"x{suffix}")
+    content = path.read_bytes()
+    # A plain archive ends with ten kilobytes of nothing, so that it is cut in its first image.
+    path.write_bytes(content[: 1800 if suffix == ".tar" else len(content) * 2 // 3])
+    with pytest.raises(UserError, match=r"not a valid tar archive|holds no images") as caught:
+        load_images(path)
+    assert "\n" not in str(caught.value)
+
+
+def test_what_is_no_archive_is_named(tmp_path: Path) -> None:
+    for name in ("x.tar", "x.tar.gz", "x.tar.xz"):
+        (tmp_path / name).write_bytes(b"<html>" * 300)
+        with pytest.raises(UserError, match=f"{name}: not a valid tar archive"):
+            load_images(tmp_path / name)
+    with tarfile.open(tmp_path / "empty.tar", "w"):
+        pass
+    with pytest.raises(UserError, match=r"empty.tar: holds no images"):
+        load_images(tmp_path / "empty.tar")
+
+
+def test_a_broken_image_in_an_archive_is_named(folder: Path, tmp_path: Path) -> None:
+    (folder / "train" / "a" / "9.png").write_bytes(b"nothing")
+    with pytest.raises(UserError, match=r"x\.tar\.gz: pets/train/a/9\.png: not a valid image"):
+        load_images(pack(folder, tmp_path / "x.tar.gz"))
+
+
+def test_a_packed_archive_must_fit_into_memory_and_a_plain_one_need_not(folder: Path, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"GiB of memory.*unpack it"):
+        open_archive(pack(folder, tmp_path / "x.tar.xz"), max_bytes=500)
+    assert len(load_images(pack(folder, tmp_path / "x.tar"), max_bytes=500, cache="auto")[0]) == 4

@@ -1,0 +1,94 @@
+"""Official parts of a .npz."""
+
+import numpy as np
+import pytest
+from tests.images.test_formats import FLOATS, NUMBERS, PIXELS, npz, read_npz, refused, write
+
+from r2mae.images.parts import read_npz as read_parts
+
+__all__ = ["write"]
+
+
+SPELLINGS = [
+    ("images", "labels", "test_images", "test_labels"),
+    ("train_images", "train_labels", "test_images", "test_labels"),
+    ("x_train", "y_train", "x_test", "y_test"),
+    ("X_train", "y_train", "X_test", "y_test"),
+]
+
+
+@pytest.mark.parametrize("names", SPELLINGS)
+@pytest.mark.parametrize("column", [False, True])
+def test_official_parts_of_npz(write, names, column):
+    labels, others = np.array(list("caabc")), np.array(list("cb"))
+    arrays = (PIXELS, labels[:, None] if column else labels, PIXELS[3:] + 1, others[:, None] if column else others)
+    train, test = read_parts(write(npz(**dict(zip(names, arrays, strict=True)))))
+    np.testing.assert_array_equal(train.images[..., 0], PIXELS)
+    np.testing.assert_array_equal(test.images[..., 0], PIXELS[3:] + 1)
+    assert train.classes == test.classes == ("a", "b", "c")
+    assert train.labels.tolist() == [2, 0, 0, 1, 2]
+    assert test.labels.tolist() == [2, 1]
+
+
+def test_official_parts_without_labels(write):
+    train, test = read_parts(write(npz(images=PIXELS, test_images=PIXELS[:2])))
+    assert (len(train.images), len(test.images), train.labels, test.labels) == (5, 2, None, None)
+
+
+PARTS = {
+    "`test_images`: has images of 3 x 4 x 1, those of .*`images` are of 4 x 3 x 1": {
+        "test_images": PIXELS.transpose(0, 2, 1)
+    },
+    "`test_images`: its labels .*`test_labels`.* are missing": {"labels": NUMBERS, "test_images": PIXELS},
+    "`images`: its labels .*`labels`.* are missing": {"test_images": PIXELS, "test_labels": NUMBERS},
+    "`test_labels`: has the label 9, which .*`labels` lacks": {
+        "labels": NUMBERS,
+        "test_images": PIXELS[:1],
+        "test_labels": np.array([9]),
+    },
+    "`test_labels` has shape .2,., expected .1,.": {
+        "labels": NUMBERS,
+        "test_images": PIXELS[:1],
+        "test_labels": NUMBERS[:2],
+    },
+    "has `test_labels` without its images: add the array `test_images`": {"test_labels": NUMBERS},
+    "`test_images` is empty .*: save it again with a row for each image, or leave `test_images` out$": {
+        "test_images": PIXELS[:0]
+    },
+    "`test_images` is empty .*, or leave `test_images` and `test_labels` out$": {
+        "labels": NUMBERS,
+        "test_images": PIXELS[:0],
+        "test_labels": NUMBERS[:0],
+    },
+    "the labels `y_train` go with `x_train` or `X_train`, .* are `images`, which go with `labels`: rename one": {
+        "y_train": NUMBERS
+    },
+    "the labels `train_labels` go with `train_images`, .* are `images`": {"train_labels": NUMBERS},
+    "the labels `y_train` go with `x_train` or `X_train`, and": {"x_train": PIXELS, "y_train": NUMBERS},
+    "the labels `y_test` go with `x_test` or `X_test`, .* are `test_images`, which go with `test_labels`": {
+        "labels": NUMBERS,
+        "test_images": PIXELS,
+        "y_test": NUMBERS,
+    },
+}
+
+
+@pytest.mark.parametrize("words", PARTS)
+def test_parts_that_do_not_go_together(write, words):
+    refused(words, read_parts, write(npz(images=PIXELS, **PARTS[words])))
+
+
+def test_a_test_part_alone_is_refused(write):
+    refused("has no array `images` .found: test_images.", read_parts, write(npz(test_images=PIXELS)))
+
+
+def test_of_several_pairs_the_first_is_read(write):
+    arrays = {"labels": NUMBERS, "x_train": FLOATS, "y_train": NUMBERS[::-1]}
+    read = read_npz(write(npz(images=PIXELS, **arrays)))
+    np.testing.assert_array_equal(read.images[..., 0], PIXELS)
+    np.testing.assert_array_equal(read.labels, NUMBERS)
+
+
+def test_both_parts_count_for_memory(write):
+    content = npz(images=PIXELS, test_images=PIXELS)
+    refused("GiB of memory", read_parts, write(content), max_bytes=PIXELS.nbytes + 200)
