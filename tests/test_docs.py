@@ -71,6 +71,7 @@ def test_commands_are_found() -> None:
         "pretrain",
         "evaluate",
         "embed",
+        "export",
         "data",
         "theory",
         "reproduce",
@@ -85,6 +86,14 @@ def test_commands_parse(page: str, line: str, capsys: pytest.CaptureFixture[str]
     named = {"wiki": "text"} | {wing: wing for wing in WINGS}
     wing = next((named[word] for word in line.split() if word in named), "images")
     assert f"wing: {wing}" in capsys.readouterr().out
+
+
+@pytest.mark.usefixtures("page_folder")
+@pytest.mark.parametrize(("page", "line"), [line for line in LINES if line[1].split()[1] == "export"])
+def test_exports_parse(page: str, line: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Nothing but the run is missing."""
+    assert main(line.split()[1:]) == 2
+    assert "there is no run folder runs/" in capsys.readouterr().err
 
 
 def test_numbers_of_mnist_are_those_of_the_results() -> None:

@@ -27,11 +27,14 @@ class BuiltIn:
 
 
 BUILT_IN = {
-    "images": BuiltIn("r2mae.images.wing"),
+    "images": BuiltIn("r2mae.images.wing", {"finetune": "fine-tune or probe a pretrained model of images"}),
     "cells": BuiltIn("r2mae.cells.wing"),
     "text": BuiltIn("r2mae.text.wing"),
 }
 """The package's own wings, one line each."""
+
+FOLLOW_UPS = {"images-finetune": "r2mae.images.finetune.wing"}
+"""Opens runs that start from another run. They are no domain: a command of their wing makes them."""
 
 
 class Wings(Mapping[str, str]):
@@ -56,7 +59,7 @@ WINGS = Wings()
 
 def package_of(name: str) -> str | None:
     """Return the distribution that registers a wing, or None for a built-in one."""
-    return None if name in BUILT_IN else _elsewhere(tuple(sys.path))[GROUP][name][1]
+    return None if name in BUILT_IN or name in FOLLOW_UPS else _elsewhere(tuple(sys.path))[GROUP][name][1]
 
 
 def schemes_elsewhere() -> Mapping[str, tuple[str, str]]:

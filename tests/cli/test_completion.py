@@ -8,6 +8,7 @@ import pytest
 from r2mae.cli.main import COMMANDS, main
 from r2mae.cli.theory import SUBCOMMANDS
 from r2mae.cli.theory_model import MODELS
+from r2mae.images.models import MODELS as IMAGE_MODELS
 from r2mae.images.sets import SETS
 from r2mae.masking.schemes import scheme_names
 from r2mae.registry import WINGS
@@ -28,7 +29,7 @@ LINES: dict[str, set[str]] = {
     "pretrain digits --pri": {"--print-config"},
     "pretrain digits --preset mlp-16-6": {"mlp-16-64"},
     "pretrain cells --preset sm": {"small"},
-    "pretrain digits --model ": {"mlp"},
+    "pretrain digits --model ": set(IMAGE_MODELS),
     "pretrain cells --mod": {"--model"},
     "pretrain digits --optimizer ": {"adam", "adamw"},
     "pretrain digits --resize-mode ": {"squash", "crop"},
@@ -49,6 +50,10 @@ LINES: dict[str, set[str]] = {
     "evaluate run --task sst2 qn": {"qnli"},
     "embed run digi": {"digits"},
     "embed run digits -o he": {"here.npz"},
+    "export run --to ": {"transformers", "timm", "mae"},
+    "export run --enc": {"--encoder"},
+    "export run -o he": {"here.npz"},
+    "pretrain digits --init he": {"here.npz"},
     "reproduce fi": {name for name in ARTEFACTS if name.startswith("fi")},
     "reproduce fig1a table": {name for name in ARTEFACTS if name.startswith("table")},
     "reproduce --scale small fig3": {"fig3"},

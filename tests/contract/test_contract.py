@@ -143,6 +143,23 @@ def test_every_exporter_writes_a_file(case: Case, tmp_path: Path) -> None:
                 np.testing.assert_array_equal(there["embedding"], arrays["embedding"])
 
 
+def test_every_model_format_is_written_whole_or_refused(
+    case: Case, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A model that another library does not have costs one line, and nothing is written."""
+    assert case.finished
+    for place, layout in enumerate(case.wing.command_line.model_formats):
+        output = tmp_path / str(place) / "out.pth"
+        code = main(["export", str(case.folder / "finished"), "--to", layout.name, "-o", str(output)])
+        told = capsys.readouterr()
+        if code == 0:
+            assert output.is_dir() or output.stat().st_size > 0
+            assert not list(output.parent.glob(".*"))
+        else:
+            assert (code, told.err.count("\n")) == (2, 1), told.err
+            assert not output.parent.exists()
+
+
 @pytest.mark.parametrize("mistake", ["--no-such-option 1", "--model no-such-model", "--scheme no-such-scheme"])
 def test_a_mistake_costs_one_line(
     case: Case, mistake: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

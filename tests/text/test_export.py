@@ -16,6 +16,7 @@ from transformers import (
     RobertaForSequenceClassification,
 )
 
+from r2mae.cli.main import main
 from r2mae.errors import UserError
 from r2mae.text.config import TextConfig
 from r2mae.text.export import save_pretrained, write_folder
@@ -103,6 +104,20 @@ def run(tmp_path: Path) -> RunFolder:
     folder.claim(TextConfig(data="corpus.txt", sequence_length=16), "fingerprint")
     save_model(folder, architecture(), model(), {"wing": "text", "steps": 1, "seconds": 1.0})
     return folder
+
+
+def test_the_command(run: RunFolder, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["export", str(run.path), "--to", "transformers", "-o", str(tmp_path / "hf")]) == 0
+    assert "AutoModelForMaskedLM" in capsys.readouterr().out
+    stock = RobertaForMaskedLM.from_pretrained(tmp_path / "hf").eval()
+    torch.testing.assert_close(stock(ids()).logits, model().head(model().encode(ids())), rtol=1e-5, atol=1e-6)
+    for words, told in {
+        "--to timm": "unknown layout of the wing text 'timm': choose from: transformers",
+        "--to transformers --encoder": "--to transformers of the wing text has no --encoder: leave it out",
+    }.items():
+        assert main(["export", str(run.path), *words.split(), "-o", str(tmp_path / "other")]) == 2
+        assert told in capsys.readouterr().err
+    assert not (tmp_path / "other").exists()
 
 
 def test_the_run_folder_itself_opens_in_transformers(run: RunFolder) -> None:

@@ -142,7 +142,7 @@ def run_command(wing: "Wing", command: "Command", words: Sequence[str]) -> int:
     examples = [f"r2mae {command.name} {example}" for example in command.examples]
     parser = Parser(f"r2mae {command.name}", f"{_sentence(command.help)}.", *examples)
     for argument in command.places:
-        more: dict[str, Any] = {"nargs": "+"} if argument.is_list else {}
+        more: dict[str, Any] = {"nargs": "+"} if argument.is_list else {"nargs": "?"} if argument.optional else {}
         parser.add_argument(
             argument.name,
             metavar=argument.name.upper(),

@@ -12,6 +12,7 @@ from r2mae.sweep.cells import Cell
 from r2mae.sweep.gather import curves_of, in_order, metrics_of, table_of
 from r2mae.training.config import RunConfig
 from r2mae.training.folder import RunFolder, environment, read_json
+from r2mae.training.initial import INIT, recorded
 from r2mae.training.numbers import ratios_of
 from r2mae.training.saving import load_model
 from r2mae.training.scheme_options import chosen_options, effective_options, kind_of
@@ -41,9 +42,15 @@ def gather(
             "rows": _rows(trained, wing),
             **extra,
         },
-        environment=environment(),
+        environment=environment() | _begun(trained),
         measured=base.measured_in_words(),
     )
+
+
+def _begun(trained: Sequence[Cell]) -> dict[str, Any]:
+    """Return what all rows began with, where that was not fresh weights."""
+    record = recorded(RunFolder(trained[0].folder)) if trained else {}
+    return {INIT: dict(record)} if record else {}
 
 
 def _first_seed(trained: Sequence[Cell]) -> int:

@@ -23,6 +23,7 @@ from r2mae.images.evaluate import (
     has_attributes,
     has_classes,
     masked_scores,
+    neighbours_accuracy,
     probe_accuracy,
 )
 from r2mae.images.formats import memory_limit
@@ -79,6 +80,7 @@ def baseline_scores(
         train = embed_set(task, model, data.splits.train)
         if has_classes(data.splits):
             scores["probe_accuracy"] = probe_accuracy(probe, train, embedding, data.splits, config.seed, progress)
+            scores["knn_accuracy"] = neighbours_accuracy(train, embedding, data.splits)
         if has_attributes(data.splits):
             scores |= attribute_scores(train, embedding, data.splits, config.seed)
     return scores | _spectrum(embedding)
@@ -165,6 +167,8 @@ def _pixel_scores(
         else:
             train, test = _floats(splits.train), _floats(splits.test)
             scores["probe_accuracy"] = probe_accuracy(probe, train, test, splits, config.seed, progress)
+        if splits.train.images.size <= _RANK_NUMBERS:
+            scores["knn_accuracy"] = neighbours_accuracy(_floats(splits.train), _floats(splits.test), splits)
     if has_attributes(splits) and _can_be_probed(splits, "head"):
         scores |= attribute_scores(_flat(splits.train), _flat(splits.test), splits, config.seed)
     return scores | (_spectrum(_floats(splits.test)) if splits.test.images.size <= _RANK_NUMBERS else {})

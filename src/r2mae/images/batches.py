@@ -102,6 +102,8 @@ def load_data(config: ImagesConfig) -> ImageData:
     images = splits.train.images
     if math.prod(splits.train.shape) < 2:
         raise UserError(f"{config.data}: masking needs images of two pixels or more")
+    if config.finetune_epochs and len(splits.train.classes or ()) < 2:
+        raise UserError(f"{config.data} has no labels to fine-tune on: leave finetune_epochs at 0")
     train, validation = ImageBatches(images, augment=config.augment), None
     if config.validation and splits.validation is not None:
         validation = ImageBatches(splits.validation.images)

@@ -2,11 +2,13 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any, ClassVar, Literal
 
 from r2mae.errors import UserError
 from r2mae.evaluation.recalibration import measured_in_words
+from r2mae.images.finetune.config import WHOLE
 from r2mae.images.models import MODELS, MLPSettings
 from r2mae.training.models import ModelConfig
 
@@ -26,6 +28,9 @@ class ImagesConfig(MLPSettings, ModelConfig):
     recalibrate : {"yes", "no", "both"}
         Re-estimate the statistics of batch normalisation on the inputs of each evaluation and of embeddings (yes), or
         take those of training, as in the paper (no); with both, scores are measured in both ways.
+    init : str, optional
+        Begin with the weights of a run folder, a folder of transformers, or a file of timm or the original MAE, instead
+        of fresh ones; for models that these have (docs/images.md).
     resize_mode : {"squash", "crop"}
         What --resize makes of images that are not square: squash them, or cut the ends of the longer side off.
     test_fraction : float
@@ -41,24 +46,28 @@ class ImagesConfig(MLPSettings, ModelConfig):
     cache : {"auto", "memory", "mmap", "none"}
         Where decoded images are kept: in memory, in a memory map on disk (below R2MAE_CACHE), or nowhere, to be decoded
         by the workers whenever they are needed. "auto" is memory where they fit, else none.
+    finetune_epochs : float
+        Epochs of fine-tuning on the labels with which a finished model is measured, too; 0 leaves it out.
     """
 
     wing: ClassVar[str] = "images"
     models: ClassVar[Mapping[str, str]] = MODELS
     usual_settings: ClassVar[type] = MLPSettings
-    measured_with: ClassVar[tuple[str, ...]] = ("recalibrate",)
-    measured_formerly: ClassVar[Mapping[str, Any]] = MappingProxyType({"recalibrate": "no"})
+    measured_with: ClassVar[tuple[str, ...]] = ("recalibrate", "finetune_epochs")
+    measured_formerly: ClassVar[Mapping[str, Any]] = MappingProxyType({"recalibrate": "no", "finetune_epochs": 0.0})
 
     exact: bool = False
     resize: int | None = None
     fill: Literal["zero", "mean"] = "zero"
     recalibrate: Literal["yes", "no", "both"] = "yes"
+    init: str | None = None
     resize_mode: Literal["squash", "crop"] = "squash"
     test_fraction: float = 0.2
     augment: Literal["none", "crop-flip"] = "none"
     draft: bool = False
     skip_broken: bool = False
     cache: Literal["auto", "memory", "mmap", "none"] = "auto"
+    finetune_epochs: float = 0.0
     lr: float = 3e-3
 
     def __post_init__(self) -> None:
@@ -67,6 +76,8 @@ class ImagesConfig(MLPSettings, ModelConfig):
             value = getattr(self, name)
             if value is not None and (not isinstance(value, int) or value < 1):
                 raise UserError(f"{name} must be 1 or more, not {value!r}")
+        if self.init is not None:
+            self._check_init(self.init)
         for name in getattr(self.settings, "ignores", ()):
             if getattr(self, name) != self.__dataclass_fields__[name].default:
                 raise UserError(f"{name} does nothing for the model {self.model!r}: leave it out")
@@ -78,6 +89,20 @@ class ImagesConfig(MLPSettings, ModelConfig):
             raise UserError("batch normalisation needs two images in a micro-batch: raise batch_size")
         if not 0 < self.test_fraction < 1:
             raise UserError(f"test_fraction must lie between 0 and 1, not {self.test_fraction}")
+        if not 0 <= self.finetune_epochs < 1e9:
+            raise UserError(f"finetune_epochs must be 0 (none) or more, not {self.finetune_epochs}")
+        if self.finetune_epochs and self.model not in WHOLE:
+            raise UserError(f"finetune_epochs is for the models {' and '.join(WHOLE)}: leave it out with {self.model}")
+
+    def _check_init(self, path: str) -> None:
+        """Refuse weights for a model that no other library has; a run must know them from wherever it is used."""
+        if not path:
+            raise UserError("init names no file or folder of weights: give one, or leave it out")
+        if not getattr(self.settings, "exchanged", False):
+            raise UserError(
+                f"init is for models that other libraries have (vit-mae), not for {self.model!r}: leave it out"
+            )
+        object.__setattr__(self, "init", str(Path(path).absolute()))
 
     @property
     def recalibrates(self) -> bool:
@@ -90,5 +115,7 @@ class ImagesConfig(MLPSettings, ModelConfig):
         return "recalibrate" not in getattr(self.settings, "ignores", ())
 
     def measured_in_words(self) -> str:
-        """Say which batch statistics scores were measured with; nothing of a model that has none."""
-        return measured_in_words(self.recalibrate) if self._normalises else ""
+        """Say which batch statistics scores were measured with, if there are any, and how long it was fine-tuned."""
+        told = measured_in_words(self.recalibrate) if self._normalises else ""
+        epochs = f"Fine-tuned on the labels for {self.finetune_epochs:g} epochs." if self.finetune_epochs else ""
+        return f"{told} {epochs}".strip()

@@ -13,6 +13,7 @@ from r2mae.errors import UserError
 from r2mae.evaluation.attributes import fit_attributes, score_attributes
 from r2mae.evaluation.examples import Examples
 from r2mae.evaluation.head import fit_head
+from r2mae.evaluation.knn import knn_accuracy
 from r2mae.evaluation.probes import LinearProbe
 from r2mae.evaluation.recalibration import Recalibrate, in_both_ways
 from r2mae.evaluation.spectrum import effective_rank
@@ -68,8 +69,8 @@ def evaluate(
     Returns
     -------
     dict
-        ``probe_accuracy`` (where there are two classes or more), ``attribute_accuracy`` (scaled), its ``…_raw`` and
-        ``attribute_auroc`` (where there are attributes), ``masked_mse`` (mean over the ratios of
+        ``probe_accuracy`` and ``knn_accuracy`` (where there are two classes or more), ``attribute_accuracy`` (scaled),
+        its ``…_raw`` and ``attribute_auroc`` (where there are attributes), ``masked_mse`` (mean over the ratios of
         :data:`RATIOS`, on frozen masks) and each of them, ``clean_mse`` (of models that give back whole images),
         ``effective_rank`` and ``spectral_entropy``
         of the test embeddings. With "both", also each of them ``as_trained_…``.
@@ -114,6 +115,7 @@ def _whole_scores(
     if has_classes(data.splits):
         train = embed_set(task, model, data.splits.train)
         scores["probe_accuracy"] = probe_accuracy(probe, train, test, data.splits, config.seed, progress)
+        scores["knn_accuracy"] = neighbours_accuracy(train, test, data.splits)
     if has_attributes(data.splits):
         train = embed_set(task, model, data.splits.train) if train is None else train
         scores |= attribute_scores(train, test, data.splits, config.seed)
@@ -235,6 +237,13 @@ def probe_accuracy(
         probe = LinearProbe(scoring="accuracy", cv=min(5, smallest)).fit(train, train_labels, progress=progress)
         return float((probe.predict(test) == test_labels).mean())
     return fit_head(train, train_labels, seed=seed).accuracy(test, test_labels)
+
+
+def neighbours_accuracy(train: Float32[np.ndarray, "n d"], test: Float32[np.ndarray, "m d"], splits: Splits) -> float:
+    """Return the accuracy on test images of the votes of their nearest neighbours; only where :func:`has_classes`."""
+    assert splits.train.labels is not None
+    assert splits.test.labels is not None
+    return knn_accuracy(train, splits.train.labels, test, splits.test.labels)
 
 
 def masked_scores(

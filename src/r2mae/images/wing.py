@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from math import inf
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,13 +12,23 @@ from r2mae.errors import UserError
 from r2mae.evaluation.metrics import Metric
 from r2mae.evaluation.recalibration import with_as_trained
 from r2mae.images.config import ImagesConfig
+from r2mae.images.finetune.declared import FINETUNE
 from r2mae.images.models import MODELS
 from r2mae.images.presets import PRESETS
 from r2mae.images.sets import SETS
 from r2mae.masking.defaults import HLCA_CURRICULUM, RatioDefaults
 from r2mae.training.models import build_model
 from r2mae.wings.base import BaseWing
-from r2mae.wings.options import RECALIBRATE, STATISTICS, CommandLine, Embedding, Evaluation, Option, SeveralPaths
+from r2mae.wings.options import (
+    RECALIBRATE,
+    STATISTICS,
+    CommandLine,
+    Embedding,
+    Evaluation,
+    ModelFormat,
+    Option,
+    SeveralPaths,
+)
 
 if TYPE_CHECKING:
     from torch import nn
@@ -28,11 +39,17 @@ if TYPE_CHECKING:
     from r2mae.images.evaluate import Probe
     from r2mae.images.resize import ResizeMode
     from r2mae.images.task import ImageTask
+    from r2mae.training.initial import Origin
 
 _PROBE = Option(
     "probe",
     "the paper's probe (head, the default), or logistic regression with cross-validated strength.",
     choices=("head", "logistic"),
+)
+_FINETUNE = Option(
+    "finetune_epochs",
+    "also fine-tune the whole model on the labels for this many epochs, with the recipe of r2mae finetune.",
+    float,
 )
 _READING = (
     Option("resize", "bring them to this many pixels a side; by default as in the run.", int),
@@ -40,6 +57,29 @@ _READING = (
         "resize_mode",
         "what becomes of those that are not square; by default as in the run.",
         choices=("squash", "crop"),
+    ),
+)
+_ENCODER = Option("encoder", "the encoder alone, without the decoder.", bool, whose="images, --to transformers and mae")
+_FORMATS = (
+    ModelFormat(
+        "transformers",
+        "a folder for ViTMAEForPreTraining, with --encoder for ViTModel",
+        "r2mae.images.exchange.export:to_transformers",
+        options=(_ENCODER,),
+        examples=("runs/vit --to transformers -o vit_mae",),
+    ),
+    ModelFormat(
+        "timm",
+        "the encoder for timm's VisionTransformer, .safetensors or .pth",
+        "r2mae.images.exchange.export:to_timm",
+        examples=("runs/vit --to timm -o vit.safetensors",),
+    ),
+    ModelFormat(
+        "mae",
+        "a checkpoint of the original MAE, .pth",
+        "r2mae.images.exchange.export:to_mae",
+        options=(_ENCODER,),
+        examples=("runs/vit --to mae -o mae.pth --encoder",),
     ),
 )
 
@@ -60,6 +100,12 @@ class ImagesWing(BaseWing):
         Metric("masked_mse", "masked reconstruction error", higher_is_better=False, bounds=(0, 1)),
         Metric("clean_mse", "unmasked reconstruction error", higher_is_better=False, bounds=(0, 1)),
         Metric("effective_rank", "effective rank", higher_is_better=None, bounds=(1, inf)),
+        # Beside the probe it is one more look at the same embeddings: it counts in no rank.
+        Metric("knn_accuracy", "k-NN accuracy", bounds=(0, 1), ranked=False, optional=True),
+    )
+    finetuned_metrics = (
+        Metric("finetune_top1", "fine-tuned top-1 accuracy", bounds=(0, 1)),
+        Metric("finetune_top5", "fine-tuned top-5 accuracy", bounds=(0, 1), ranked=False, optional=True),
     )
     presets = PRESETS
     sets = SETS
@@ -68,7 +114,7 @@ class ImagesWing(BaseWing):
     command_line = CommandLine(
         evaluation=Evaluation(
             "linear probe, reconstruction on frozen masks, effective rank",
-            options=(_PROBE, RECALIBRATE),
+            options=(_PROBE, RECALIBRATE, _FINETUNE),
             examples=("runs/digits --probe logistic", "runs/digits --data mnist --resize 8"),
         ),
         reading=_READING,
@@ -79,18 +125,24 @@ class ImagesWing(BaseWing):
             loading=(STATISTICS,),
         ),
         baselines="pixels, pca, mean",
+        model_formats=_FORMATS,
+        commands=(FINETUNE,),
         example="digits",
         several=SeveralPaths("give a folder that holds them all", lambda paths: "folder/"),
     )
 
     def metrics_of(self, config: ImagesConfig) -> tuple[Metric, ...]:
-        """Return those of :attr:`metrics` that the model has, for "both" also with the batch statistics of training."""
+        """Return those of :attr:`metrics` that the model has, for "both" also with the batch statistics of training.
+
+        Those of fine-tuning come last, where it is asked for.
+        """
         settings = config.settings
         bound = getattr(settings, "error_bound", 1.0)
         found = [replace(one, bounds=(0, bound)) if one.name == "masked_mse" else one for one in self.metrics]
         if not getattr(settings, "reconstructs", True):
             found = [one for one in found if one.name != "clean_mse"]
-        return with_as_trained(found, config.recalibrate)
+        usual = with_as_trained(found, config.recalibrate)
+        return (*usual, *self.finetuned_metrics) if config.finetune_epochs else usual
 
     def ratios_of(self, config: ImagesConfig) -> RatioDefaults:
         """Return the numbers of the schemes for a model."""
@@ -109,6 +161,20 @@ class ImagesWing(BaseWing):
 
         check_source(config.data, cache=config.cache, skip_broken=config.skip_broken, draft=config.draft)
 
+    def check(self, config: ImagesConfig) -> None:
+        """Refuse data and weights that are not there, without torch."""
+        self.check_source(config)
+        if config.init is not None and not Path(config.init).exists():
+            raise UserError(f"{config.init} (init): no such file or folder: name the weights to begin with")
+
+    def begin(self, config: ImagesConfig, model: "nn.Module") -> "Origin | None":
+        """Put the weights that `init` names into a fresh model."""
+        if config.init is None:
+            return None
+        from r2mae.images.exchange.init import begin
+
+        return begin(config.init, model)
+
     def load(self, config: ImagesConfig) -> "ImageData":
         """Read the images of a run."""
         from r2mae.images.batches import load_data
@@ -120,7 +186,7 @@ class ImagesWing(BaseWing):
         made: tuple[ImageTask, nn.Module] = build_model(MODELS, architecture)
         return made
 
-    evaluation_support = ("progress",)
+    evaluation_support = ("kept", "progress")
 
     def evaluate(
         self,
@@ -131,14 +197,25 @@ class ImagesWing(BaseWing):
         *,
         probe: "Probe" = "head",
         recalibrate: "Recalibrate | None" = None,
+        finetune_epochs: float | None = None,
+        kept: Path | None = None,
         progress: Callable[[int, int], None] | None = None,
     ) -> dict[str, float]:
-        """Measure a pretrained model on the test images; `progress` hears of the logistic probe."""
+        """Measure a pretrained model on the test images, and fine-tune it if that is asked for, in its own folder.
+
+        `progress` hears of the logistic probe and of fine-tuning.
+        """
         from r2mae.images.evaluate import evaluate
 
         if recalibrate is not None and "recalibrate" in getattr(config.settings, "ignores", ()):
             raise UserError(f"the model {config.model!r} has no batch statistics: leave --recalibrate out")
-        return evaluate(config, task, model, data, probe=probe, recalibrate=recalibrate, progress=progress)
+        scores = evaluate(config, task, model, data, probe=probe, recalibrate=recalibrate, progress=progress)
+        epochs = config.finetune_epochs if finetune_epochs is None else finetune_epochs
+        if not epochs:
+            return scores
+        from r2mae.images.finetune.run import scores_beside
+
+        return scores | scores_beside(config, data.splits, epochs, kept, progress=progress)
 
     default_baselines = ("pixels", "pca", "mean")
 

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from r2mae.errors import UserError
-from r2mae.registry import WINGS
+from r2mae.registry import FOLLOW_UPS, WINGS
 from r2mae.training.folder import RunFolder
 from r2mae.training.metrics import step_of
 from r2mae.training.records import number
-from r2mae.wings.lookup import get_wing
+from r2mae.wings.lookup import wing_of_run
 
 
 @dataclass(frozen=True)
@@ -88,10 +88,10 @@ def _state(folder: RunFolder) -> RunState:
 
 def _score(config: dict[str, Any], results: dict[str, Any] | None) -> float | None:
     name = config.get("wing")
-    if results is None or not isinstance(name, str) or name not in WINGS:
+    if results is None or not isinstance(name, str) or name not in (*WINGS, *FOLLOW_UPS):
         return None
-    wing = get_wing(name)
     try:
+        wing = wing_of_run(config, Path(name))
         metrics = wing.metrics_of(wing.config.from_dict(config))
     except UserError:  # of a newer version: the run is listed all the same
         return None

@@ -42,6 +42,12 @@ def save_pretrained(run: str | Path, folder: str | Path) -> Path:
     return write_folder(model, architecture, folder)
 
 
+def export(run: Path, output: Path) -> str:
+    """Do what :func:`save_pretrained` does, as the layout `transformers` of ``r2mae export``."""
+    save_pretrained(run, output)
+    return "AutoModelForMaskedLM and AutoTokenizer open it by from_pretrained"
+
+
 def write_folder(model: MaskedLanguageModel, architecture: Mapping[str, Any], folder: str | Path) -> Path:
     """Write a model and its tokenizer as :func:`save_pretrained` does, whole or not at all.
 

@@ -13,7 +13,7 @@ from r2mae.text.sets import HUB, SET_DEFAULTS, SETS
 from r2mae.text.tokenizer.vocabulary import PLAIN_PRESETS, Presets, roberta_here
 from r2mae.training.models import build_model
 from r2mae.wings.base import BaseWing
-from r2mae.wings.options import CommandLine, Embedding, Evaluation, FigureColumns, Option, SeveralPaths
+from r2mae.wings.options import CommandLine, Embedding, Evaluation, FigureColumns, ModelFormat, Option, SeveralPaths
 
 if TYPE_CHECKING:
     import numpy as np
@@ -79,6 +79,14 @@ class TextWing(BaseWing):
         embedding=Embedding(
             "`documents` (their first 80 characters) and `tokens` (how many each has)",
             examples=("runs/text notes.txt -o notes.npz",),
+        ),
+        model_formats=(
+            ModelFormat(
+                "transformers",
+                "a folder for AutoModelForMaskedLM and AutoTokenizer",
+                "r2mae.text.export:export",
+                examples=("runs/text --to transformers -o my_roberta",),
+            ),
         ),
         words={"task": _tasks, "glue": _tasks},
         example="notes.txt",

@@ -183,7 +183,8 @@ class CheckpointKeeper(Callback):
             raise UserError(f"the model's weights are no longer finite at step {self.step}: {_REMEDY}")
 
     def _validate(self, module: Pretraining, data: Batches) -> float:
-        ratios = (self.run.numbers.low, self.run.numbers.fixed, self.run.numbers.high)
+        numbers = self.run.numbers
+        ratios = (numbers.low, numbers.fixed, numbers.high) if self.run.config.hides else (0.0,)
         losses = masked_losses(module.task, module.kept_model, data, ratios, device=str(module.device))
         return sum(losses) / len(losses)
 

@@ -23,6 +23,8 @@ _MOST = {"steps": 10**9, "threads": 4096, "workers": 1024, "devices": 4096, "cl_
 # These say where and how a run is computed, not what is computed: a run may be resumed with other values.
 MACHINE_FIELDS = frozenset({"device", "devices", "workers", "threads", "save_every", "keep_every", "logger", "cache"})
 
+HIDING_FIELDS = frozenset({"scheme", "scheme_options", "weighting", *SCHEME_OPTIONS})
+"""These say how a run hides entries; a run that hides nothing leaves them out, all together."""
 
 _Own = TypeVar("_Own", bound="RunConfig")
 
@@ -78,10 +80,10 @@ class RunConfig:
         Samples of one optimiser step, over all micro-batches and processes together.
     accumulate : int
         Micro-batches that one optimiser step is split into.
-    optimizer : {"adam", "adamw"}
-        Optimiser.
+    optimizer : {"adam", "adamw", "sgd", "lars"}
+        Optimiser; `sgd` and `lars` (layer-wise rates, for very large batches) have a momentum of 0.9.
     betas : (float, float)
-        Decays of the optimiser's averages of gradients and of their squares.
+        Decays of the averages of gradients and of their squares that Adam and AdamW keep.
     lr : float
         Learning rate.
     base_lr : float, optional
@@ -129,6 +131,8 @@ class RunConfig:
     """
 
     wing: ClassVar[str] = ""
+    left_out: ClassVar[frozenset[str]] = frozenset()
+    """Fields that mean nothing in such runs, such as :data:`HIDING_FIELDS`: they are refused, and not written."""
     measured_with: ClassVar[tuple[str, ...]] = ()
     """Fields that say how a finished model is measured and used: a run may be measured again with others."""
     measured_formerly: ClassVar[Mapping[str, Any]] = MappingProxyType({})
@@ -157,7 +161,7 @@ class RunConfig:
     steps: int | None = None
     batch_size: int = 128
     accumulate: int = 1
-    optimizer: Literal["adam", "adamw"] = "adam"
+    optimizer: Literal["adam", "adamw", "sgd", "lars"] = "adam"
     betas: tuple[float, ...] = (0.9, 0.999)
     lr: float = 1e-3
     base_lr: float | None = None
@@ -216,6 +220,8 @@ class RunConfig:
             at_least(self, "warmup_epochs", 0)
         if len(self.betas) != 2 or not all(isinstance(one, int | float) and 0 <= one < 1 for one in self.betas):
             raise UserError(f"betas takes two numbers of 0 or more and below 1, such as 0.9 0.95, not {self.betas}")
+        if self.optimizer in ("sgd", "lars") and self.betas != self.__dataclass_fields__["betas"].default:
+            raise UserError(f"betas are of adam and adamw, and the optimizer is {self.optimizer}: leave them out")
         for name, other in self.alternatives.items():
             usual = self.__dataclass_fields__[name].default
             if getattr(self, other) is not None and getattr(self, name) != usual:
@@ -223,6 +229,9 @@ class RunConfig:
 
     def _check_combinations(self) -> None:
         _ = self.own_options  # says what is wrong with them
+        for field in dataclasses.fields(self):
+            if field.name in self.left_out and getattr(self, field.name) != field.default:
+                raise UserError(f"{field.name} means nothing in a run of {self.wing}: leave it out")
         if self.batch_size % self.accumulate:
             raise UserError(f"batch_size {self.batch_size} does not split into {self.accumulate} equal micro-batches")
         if self.batch_size % (self.accumulate * self.devices):
@@ -266,6 +275,11 @@ class RunConfig:
     def key(self) -> Key:
         """The root of all random numbers of the run."""
         return Key.root(self.seed)
+
+    @property
+    def hides(self) -> bool:
+        """Whether the run hides entries, and so has a masking scheme."""
+        return "scheme" not in self.left_out
 
     @property
     def peak_lr(self) -> float:
@@ -317,13 +331,14 @@ class RunConfig:
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain types, the wing's name first."""
-        fields = dataclasses.asdict(self).items()
-        return {"wing": self.wing, **{key: list(value) if isinstance(value, tuple) else value for key, value in fields}}
+        fields = {key: value for key, value in dataclasses.asdict(self).items() if key not in self.left_out}
+        plain = {key: list(value) if isinstance(value, tuple) else value for key, value in fields.items()}
+        return {"wing": self.wing, **plain}
 
     @classmethod
     def from_dict(cls: type[_Own], values: Mapping[str, Any], *, source: str = "configuration") -> _Own:
         """Build from plain types, and name any field that does not exist."""
-        fields = {field.name for field in dataclasses.fields(cls)}
+        fields = {field.name for field in dataclasses.fields(cls)} - cls.left_out
         given = {key: value for key, value in values.items() if key != "wing"}
         for key in given:
             if key not in fields:

@@ -80,7 +80,11 @@ class RunFolder:
         results = self.results
         if results is None:
             return None
-        return results if results.get("measured", config.measured_formerly) == config.measured_as() else None
+        said = results.get("measured", {})
+        if not isinstance(said, dict):
+            return None
+        formerly = config.measured_formerly  # which says what an older version did not
+        return results if {**formerly, **said} == {**formerly, **config.measured_as()} else None
 
     def read_config(self) -> dict[str, Any]:
         """Return the configuration as plain types."""

@@ -20,6 +20,7 @@ from r2mae.training.checkpoint_keeper import CheckpointKeeper, EarlyStopping
 from r2mae.training.config import RunConfig
 from r2mae.training.devices import cpu_threads
 from r2mae.training.folder import FolderLock, RunFolder
+from r2mae.training.initial import begin, check_unchanged, note
 from r2mae.training.interrupt import TOLD, Stopped, StopRequest
 from r2mae.training.loader import make_loader
 from r2mae.training.memory import freed_memory_kept
@@ -33,7 +34,7 @@ from r2mae.training.recalibrate import estimate_statistics
 from r2mae.training.run import Run
 from r2mae.training.saving import load_weights, save_model
 from r2mae.training.step import Pretraining
-from r2mae.training.task import Data, Trainable
+from r2mae.training.task import Data, StartsFrom, Trainable
 from r2mae.training.trainer import KNOWN_WARNINGS, ending_together, make_trainer
 
 
@@ -102,19 +103,21 @@ def fit_run(run: Run, out: str | Path, *, data: Data | None = None, reporter: Re
         begun = folder.config_file.exists()
         if begun:
             folder.claim(config, run.fingerprint, run.numbers)
+            check_unchanged(folder)
         if folder.trained:
             there = folder.description
             return Fitted(folder, there.steps, 0, False, there.seconds)
         if data is None:
             data = wing.load(config)
             check_fits_memory(config, wing, data)
-        if run.rank == 0:
-            if not begun:
-                folder.claim(config, run.fingerprint, run.numbers)
-            folder.sweep()
         checkpoint = read_checkpoint(folder.checkpoint) if folder.checkpoint.exists() else None
         with _keyed_torch(run.key):
-            module = _build(run, data)
+            module, origin = _build(run, data, fresh=checkpoint is None)
+            if run.rank == 0:
+                if not begun:  # only now, since weights to begin with may not fit
+                    folder.claim(config, run.fingerprint, run.numbers)
+                note(folder, origin)
+                folder.sweep()
             keeper = _train(run, module, data, folder, checkpoint, reporter)
         seconds = keeper.seconds
         if run.rank == 0:
@@ -126,16 +129,22 @@ def fit_run(run: Run, out: str | Path, *, data: Data | None = None, reporter: Re
         return Fitted(folder, keeper.step, 0 if checkpoint is None else int(checkpoint[STEP]), True, seconds)
 
 
-def _build(run: Run, data: Data) -> Pretraining:
-    """Make the model, with fresh weights, and the module that trains it."""
+def _build(run: Run, data: Data, *, fresh: bool) -> tuple[Pretraining, dict[str, Any] | None]:
+    """Make the model and the module that trains it; for a fresh run also the record of weights that it begins with.
+
+    Its weights are drawn anew, or they are those that its data bring, or those of a file.
+    """
     config, samples = run.config, len(data.train)
     total = config.total_steps(samples)
     task, model = run.wing.build(data.architecture)
-    scheme = run.scheme.bind(total, samples / config.batch_size)
-    module = Pretraining(task, model, scheme, config, total, config.warmup_of(total, samples))
+    if isinstance(data, StartsFrom):
+        data.start(model)
+    origin = begin(run, model) if fresh else None
+    scheme = run.scheme and run.scheme.bind(total, samples / config.batch_size)
+    module = Pretraining(task, model, scheme, config, total, warmup=config.warmup_of(total, samples))
     if run.config.compile:
         model.compile()
-    return module
+    return module, origin
 
 
 def _train(

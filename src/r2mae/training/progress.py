@@ -154,7 +154,8 @@ class ProgressBar:
 
     def update(self, pace: Pace) -> None:
         """Move the bar."""
-        note = f"loss {pace.loss:.4g}  ratio {pace.ratio:.2f}  {pace.samples_per_second:,.0f} samples/s"
+        ratio = f"ratio {pace.ratio:.2f}  " if pace.ratio else ""  # of a run that hides nothing it is 0
+        note = f"loss {pace.loss:.4g}  {ratio}{pace.samples_per_second:,.0f} samples/s"
         self._bar.update(self._task, completed=pace.step, note=note)
         if self._bar.disable and self._lines.due():
             left = self._time_left(pace, self.clock())

@@ -29,8 +29,9 @@ class Run:
         The wing of its data and model.
     numbers : RatioDefaults
         The wing's numbers for the schemes of such a run.
-    scheme : Scheme
-        Not yet bound to a number of steps, which is only known once the data are read.
+    scheme : Scheme, optional
+        Not yet bound to a number of steps, which is only known once the data are read; None for a run that hides
+        nothing.
     device : torch.device
         Where it trains.
     rank : int
@@ -40,7 +41,7 @@ class Run:
     config: RunConfig
     wing: Trainable
     numbers: RatioDefaults
-    scheme: Scheme
+    scheme: Scheme | None
     device: torch.device
     rank: int
 
@@ -55,7 +56,7 @@ class Run:
             is not installed, or another number of processes than the configuration says.
         """
         numbers = ratios_of(wing, config)
-        scheme = scheme_of(config, numbers)
+        scheme = scheme_of(config, numbers) if config.hides else None
         device = torch_device(config.device)
         check_threads(config.threads)
         check_logger(config.logger)

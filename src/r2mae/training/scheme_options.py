@@ -121,6 +121,8 @@ def resolved(config: RunConfig, defaults: RatioDefaults) -> RunConfig:
     UserError
         As :func:`scheme_of`.
     """
+    if not config.hides:
+        return config
     wanted, used = scheme_of(config, defaults), effective_options(config, defaults)
     for names in (("ratio",), ("low", "high"), ("cl_iterations",)):
         numbers = {name: used[name] for name in names if name in used and getattr(config, name) is None}
@@ -134,7 +136,7 @@ def resolved(config: RunConfig, defaults: RatioDefaults) -> RunConfig:
 
 def as_used(config: RunConfig, defaults: RatioDefaults | None) -> RunConfig:
     """Return the configuration with the numbers that its run uses, where the wing's are given."""
-    if defaults is None:
+    if defaults is None or not config.hides:
         return config
     try:  # a folder of another version may hold options that its scheme does not take here: they stay as they are
         taken = for_scheme(config, config.scheme)

@@ -12,8 +12,9 @@ from r2mae.masking.curriculum import select_weights
 from r2mae.masking.ratios import draw
 from r2mae.masking.schemes import Scheme
 from r2mae.training.config import RunConfig
+from r2mae.training.optimizers import SCALE, as_groups, make_optimizer, usual_groups
 from r2mae.training.schedule import learning_rate_factor
-from r2mae.training.task import Corrupted, Task, rows_of
+from r2mae.training.task import Corrupted, GroupsParameters, Task, rows_of
 
 
 class Pretraining(LightningModule):
@@ -37,8 +38,8 @@ class Pretraining(LightningModule):
     ----------
     task, model
         From the wing.
-    scheme : Scheme
-        The masking scheme, bound to the run's steps.
+    scheme : Scheme, optional
+        The masking scheme, bound to the run's steps; None where nothing is hidden, and the ratio is 0.
     config : RunConfig
         The run.
     total_steps : int
@@ -51,14 +52,14 @@ class Pretraining(LightningModule):
         self,
         task: Task,
         model: nn.Module,
-        scheme: Scheme,
+        scheme: Scheme | None,
         config: RunConfig,
         total_steps: int,
         warmup: float | None = None,
     ) -> None:
         super().__init__()
         self.task, self.model, self.scheme, self.config = task, model, scheme, config
-        self.weights = task.weight_network(scheme.curriculum) if scheme.curriculum else None
+        self.weights = task.weight_network(scheme.curriculum) if scheme and scheme.curriculum else None
         self.average = None if config.ema is None else _moving_average(model, config.ema)
         self.total_steps = total_steps
         key = config.key
@@ -70,18 +71,14 @@ class Pretraining(LightningModule):
         self.ratio = 0.0  # of the last micro-batch, its mean where every sample has its own
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
-        """Return the optimiser. AdamW's weight decay does not apply to biases, norms and the weight network."""
-        config = self.config
-        groups: list[dict[str, Any]] = [{"params": list(self.model.parameters())}]
-        if config.optimizer == "adamw" and config.weight_decay > 0:
-            vectors = [one for one in self.model.parameters() if one.ndim < 2]
-            groups[0]["params"] = [one for one in self.model.parameters() if one.ndim >= 2]
-            groups.append({"params": vectors, "weight_decay": 0.0})
+        """Return the optimiser of the task's groups, or the usual ones; see :mod:`r2mae.training.optimizers`."""
+        if isinstance(self.task, GroupsParameters):
+            groups = as_groups(self.task.parameter_groups(self.model, self.config), self.config.peak_lr)
+        else:
+            groups = usual_groups(self.model, self.config)
         if self.weights is not None:
             groups.append({"params": list(self.weights.parameters()), "weight_decay": 0.0})
-        kind = torch.optim.Adam if config.optimizer == "adam" else torch.optim.AdamW
-        betas = (float(config.betas[0]), float(config.betas[1]))
-        return kind(groups, lr=config.peak_lr, betas=betas, weight_decay=config.weight_decay, fused=True)
+        return make_optimizer(groups, self.config)
 
     def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
         """Set the step's learning rate."""
@@ -89,7 +86,7 @@ class Pretraining(LightningModule):
             config = self.config
             factor = learning_rate_factor(self.trainer.global_step, self.total_steps, config.schedule, self._warmup)
             for group in self.trainer.optimizers[0].param_groups:
-                group["lr"] = config.peak_lr * factor
+                group["lr"] = config.peak_lr * factor * group.get(SCALE, 1.0)
 
     def training_step(self, batch: Any, batch_idx: int) -> Tensor:
         """Return the value that is differentiated for one micro-batch."""
@@ -97,12 +94,12 @@ class Pretraining(LightningModule):
         rows = rows_of(batch)
         first = (part * self.trainer.world_size + self.global_rank) * rows  # its row in the global batch
         self._seed_torch(step, part)
-        ratio = draw(self.scheme.ratio, step, self._ratio_key.rows(first), rows)
+        ratio = draw(self.scheme.ratio, step, self._ratio_key.rows(first), rows) if self.scheme else 0.0
         self.ratio = float(np.mean(ratio))
         corrupted = self.task.corrupt(batch, ratio, self._mask_key.fold(step).rows(first))
         output = self.task.forward(self.model, corrupted)
         losses = self.task.losses(output, corrupted)
-        if self.weights is not None and self.scheme.curriculum is not None:
+        if self.weights is not None and self.scheme is not None and self.scheme.curriculum is not None:
             matrix = self.task.learned_weights(self.weights, corrupted, output)
             losses = losses * select_weights(matrix, self.scheme.curriculum, self.ratio, step)
         elif corrupted.weights is not None:

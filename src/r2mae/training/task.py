@@ -127,6 +127,32 @@ class Task(Protocol[_Batch_contra, _Model_contra]):
         """Return the learned weights as a matrix whose columns broadcast against the losses."""
 
 
+@dataclass(frozen=True)
+class ParameterGroup:
+    """Parameters that are trained alike.
+
+    Parameters
+    ----------
+    parameters : list of nn.Parameter
+    scale : float
+        Factor on the learning rate.
+    decayed : bool
+        Whether weight decay applies.
+    """
+
+    parameters: list[nn.Parameter]
+    scale: float = 1.0
+    decayed: bool = True
+
+
+@runtime_checkable
+class GroupsParameters(Protocol):
+    """A task that says which parameters of its model are trained, and how; those that it leaves out do not change."""
+
+    def parameter_groups(self, model: nn.Module, config: Any) -> list[ParameterGroup]:
+        """Return the groups of a run with this configuration, in the same order in every call."""
+
+
 @runtime_checkable
 class Data(Protocol):
     """The data that a wing loads for a configuration."""
@@ -142,6 +168,14 @@ class Data(Protocol):
     @property
     def architecture(self) -> dict[str, Any]:
         """Plain values from which :meth:`Trainable.build` can make the model without the data."""
+
+
+@runtime_checkable
+class StartsFrom(Protocol):
+    """Data of a run that goes on from other weights than fresh ones, such as fine-tuning."""
+
+    def start(self, model: nn.Module) -> None:
+        """Put the weights that the run starts from into a fresh model."""
 
 
 _Config = TypeVar("_Config", bound=RunConfig, default=Any)

@@ -6,14 +6,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from r2mae.errors import UserError, unknown, warn_once
-from r2mae.registry import BUILT_IN, WINGS, package_of
+from r2mae.registry import BUILT_IN, FOLLOW_UPS, WINGS, package_of
 from r2mae.wings.base import BaseWing
 
 if TYPE_CHECKING:
     from r2mae.catalogue import PublicSet
     from r2mae.training.saving import LoadedRun
     from r2mae.wings.contract import Wing
-    from r2mae.wings.options import Command
+    from r2mae.wings.options import Command, ModelFormat
 
 _OWN = ("title", "config", "ratios", "metrics_of", "fingerprint", "load", "build", "evaluate", "embed")
 _DEFAULTS = tuple(name for name in vars(BaseWing) if not name.startswith("_"))
@@ -130,6 +130,18 @@ def implementation(wing: "Wing", command: "Command") -> Callable[..., None]:
     return function
 
 
+def writer(wing: "Wing", layout: "ModelFormat") -> Callable[..., str]:
+    """Return the function that writes a wing's models in a layout of other libraries.
+
+    Raises
+    ------
+    UserError
+        As :func:`implementation`.
+    """
+    function: Callable[..., str] = _object(wing.name, layout.write, "write")
+    return function
+
+
 def wing_of(data: str) -> str | None:
     """Return the wing that a named set belongs to, or None for other names."""
     return _owner(data, WINGS)
@@ -166,8 +178,10 @@ def defaults_of(wing: "Wing", data: str | None, preset: str | None) -> dict[str,
 
 
 def wing_of_run(config: Mapping[str, Any], path: Path) -> "Wing":
-    """Return the wing that a run's configuration names."""
+    """Return the wing that a run's configuration names, or what opens a run that started from another one."""
     name = config.get("wing")
+    if isinstance(name, str) and name in FOLLOW_UPS:
+        return cast("Wing", _object(name, FOLLOW_UPS[name], "WING"))
     if not isinstance(name, str) or name not in WINGS:
         raise UserError(f"{path}: config.yaml names no wing of this version (wing: {name!r})")
     return get_wing(name)

@@ -32,6 +32,8 @@ class Option:
         For a required option: how an error names it, with an example ("the tasks: --task sst2 qnli").
     meaning : mapping
         What the parameter is set to for each choice, where that is not the word itself.
+    optional : bool
+        Whether a positional argument of a command may be left out.
     """
 
     name: str
@@ -42,6 +44,7 @@ class Option:
     whose: str = ""
     needed: str = ""
     meaning: Mapping[str, Any] = field(default_factory=dict)
+    optional: bool = False
 
     def value_of(self, given: Any) -> Any:
         """Return what the parameter is set to."""
@@ -172,6 +175,31 @@ class Exporter:
     write: "Callable[[Path, Mapping[str, np.ndarray], str], None]"
 
 
+@dataclass(frozen=True)
+class ModelFormat:
+    """A layout of other libraries in which ``r2mae export RUN --to NAME -o OUT`` writes finished models of a wing.
+
+    Parameters
+    ----------
+    name, help : str
+        The name as typed, and what OUT becomes. Formats of several wings may share a name.
+    write : str
+        ``module:function``, imported when the command is called. The function takes the run folder, `output` (not
+        there yet) and those options that were given, as keyword arguments. It writes `output` whole or not at all,
+        returns in a few words what opens it, and raises a UserError for runs that it cannot write.
+    options : tuple of Option
+        Options of the function.
+    examples : tuple of str
+        Examples of what may follow ``r2mae export``.
+    """
+
+    name: str
+    help: str
+    write: str
+    options: tuple[Option, ...] = ()
+    examples: tuple[str, ...] = ()
+
+
 def _write_npz(output: Path, arrays: "Mapping[str, np.ndarray]", source: str) -> None:
     from r2mae.files import write_arrays
 
@@ -235,6 +263,8 @@ class CommandLine:
         The embedding of new data.
     baselines : str
         Names that ``--baselines`` takes, in words.
+    model_formats : tuple of ModelFormat
+        The layouts of other libraries in which models can be written.
     commands : tuple of Command
         The wing's own.
     words : mapping of str to callable
@@ -251,6 +281,7 @@ class CommandLine:
     elsewhere: str = ""
     embedding: Embedding = Embedding()
     baselines: str = ""
+    model_formats: tuple[ModelFormat, ...] = ()
     commands: tuple[Command, ...] = ()
     words: Mapping[str, Callable[[], Sequence[str]]] = field(default_factory=dict)
     example: str = ""

@@ -52,6 +52,8 @@ class Settings:
 
     ignores: ClassVar[tuple[str, ...]] = ("exact", "fill", "recalibrate")
     """Fields of the configuration that do nothing for this model, and are refused beside it."""
+    exchanged: ClassVar[bool] = True
+    """Whether other libraries have the same model, so that runs may begin with their weights (`init`)."""
     reconstructs: ClassVar[bool] = False
     """Whether it gives back whole images when nothing is hidden."""
     ratios: ClassVar[RatioDefaults] = PATCH_RATIOS

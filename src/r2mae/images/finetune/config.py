@@ -1,0 +1,184 @@
+"""The configuration of a fine-tuning run on images, and MAE's recipes. No torch."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+from r2mae.errors import UserError
+from r2mae.training.config import HIDING_FIELDS, RunConfig
+
+WHOLE = ("vit-mae", "mlp")
+"""The models that can be fine-tuned as a whole; of others, features can be probed."""
+
+_BATCH = 256
+_WARMUP = {"none": (5.0, 1 / 10), "linear": (10.0, 1 / 9)}  # epochs, and the largest share of a run
+_NO_LAYERS = {"layer_decay": 1.0, "drop_path": 0.0}
+_NO_MIXING = {"randaugment": 0.0, "mixup": 0.0, "cutmix": 0.0, "erasing": 0.0}
+_WHOLE_IMAGES = {"crop": 1.0, "flip": False, **_NO_MIXING}
+_FRACTIONS = ("smoothing", "erasing", "drop_path")
+
+
+@dataclass(frozen=True, kw_only=True)
+class FinetuneConfig(RunConfig):
+    """A run that learns the labels of images, from a pretrained model. :func:`recipe` gives the defaults of a model.
+
+    Parameters
+    ----------
+    run : str
+        Folder of the pretrained run.
+    weights : str
+        Beginning of the SHA-256 of its weights, so that a run never goes on from others.
+    probe : {"none", "linear"}
+        Fine-tune the whole encoder, or train a linear layer on its frozen features, which a batch normalisation
+        without weights of its own brings to one scale.
+    pool : {"mean", "class"}
+        What is classified, for models with a class token: the mean over patches, or the class token.
+    cached : bool
+        With a linear probe: compute the features of every image once, without augmentation.
+    layer_decay : float
+        Factor on the learning rate from each layer to the one below it.
+    drop_path : float
+        Probability with which the last layer is skipped, for each image; it rises linearly over the layers.
+    crop : float
+        Smallest share of an image that a random crop takes; 1 takes whole images.
+    flip : bool
+        Flip half of the images left to right.
+    randaugment : float
+        Magnitude of RandAugment, up to 10; 0 leaves it out.
+    mixup, cutmix : float
+        α of the Beta distribution of the mixtures; 0 leaves one out.
+    smoothing : float
+        Share of each label that is spread over all classes.
+    erasing : float
+        Probability with which a rectangle of an image is erased.
+    resize, resize_mode, test_fraction, cache, skip_broken, draft
+        How the images are read, as in :class:`r2mae.images.config.ImagesConfig`.
+    split_seed : int
+        Seed of the division into training and test images, where a set has no official one: that of the pretrained run,
+        so that no test image was pretrained on.
+    """
+
+    wing: ClassVar[str] = "images-finetune"
+    left_out: ClassVar[frozenset[str]] = HIDING_FIELDS | {"preset"}
+
+    run: str
+    weights: str = ""
+    probe: Literal["none", "linear"] = "none"
+    pool: Literal["mean", "class"] = "mean"
+    cached: bool = False
+    base_lr: float | None = 1e-3
+    layer_decay: float = 0.75
+    drop_path: float = 0.1
+    crop: float = 0.08
+    flip: bool = True
+    randaugment: float = 9.0
+    mixup: float = 0.8
+    cutmix: float = 1.0
+    smoothing: float = 0.1
+    erasing: float = 0.25
+    resize: int | None = None
+    resize_mode: Literal["squash", "crop"] = "squash"
+    test_fraction: float = 0.2
+    cache: Literal["auto", "memory", "mmap", "none"] = "auto"
+    skip_broken: bool = False
+    draft: bool = False
+    split_seed: int = 0
+    epochs: float = 100
+    batch_size: int = _BATCH
+    optimizer: Literal["adam", "adamw", "sgd", "lars"] = "adamw"
+    schedule: Literal["constant", "linear", "cosine"] = "cosine"
+    warmup: float = 0.0
+    warmup_epochs: float | None = 5.0
+    weight_decay: float = 0.05
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._check_numbers()
+        self._check_ways()
+
+    def _check_numbers(self) -> None:
+        for name in _FRACTIONS:
+            if not 0 <= getattr(self, name) < 1:
+                raise UserError(f"{name} must be 0 or more and below 1, not {getattr(self, name)}")
+        for name in ("mixup", "cutmix"):
+            if not 0 <= getattr(self, name) <= 1000:
+                raise UserError(f"{name} must be between 0 (none) and 1000, not {getattr(self, name)}")
+        for name in ("crop", "layer_decay"):
+            if not 0 < getattr(self, name) <= 1:
+                raise UserError(f"{name} must be above 0 and at most 1, not {getattr(self, name)}")
+        if not 0 <= self.randaugment <= 10:
+            raise UserError(f"randaugment is the magnitude of RandAugment, 0 (none) to 10, not {self.randaugment}")
+        if not 0 < self.test_fraction < 1:
+            raise UserError(f"test_fraction must lie between 0 and 1, not {self.test_fraction}")
+        if self.resize is not None and self.resize < 1:
+            raise UserError(f"resize must be 1 or more, not {self.resize}")
+
+    def _check_ways(self) -> None:
+        """Refuse what would change nothing, or could not be done."""
+        if self.cached and self.probe == "none":
+            raise UserError("cached features are of a frozen encoder: add --probe linear, or leave --cached out")
+        if self.probe == "linear":
+            self._refuse_unless(_NO_LAYERS, "is for fine-tuning, and a linear probe trains one layer")
+        if self.cached:
+            self._refuse_unless(_WHOLE_IMAGES, "changes images, and --cached computes features of whole ones")
+        share = self.batch_size // (self.accumulate * self.devices)
+        if (self.mixup or self.cutmix) and share % 2:
+            raise UserError(
+                f"mixup and cutmix take images in pairs, and {share} come at a time: make batch_size even, or set both "
+                "to 0"
+            )
+        if self.probe == "linear" and share < 2:
+            raise UserError("batch normalisation needs two images in a micro-batch: raise batch_size")
+
+    def _refuse_unless(self, none: Mapping[str, Any], reason: str) -> None:
+        for name, value in none.items():
+            if getattr(self, name) != value:
+                raise UserError(f"{name} {reason}: leave it out")
+
+    def measured_in_words(self) -> str:
+        """Say what was trained."""
+        return "Linear probe of frozen features." if self.probe == "linear" else "Fine-tuned as a whole."
+
+
+def recipe(architecture: Mapping[str, Any], probe: str, *, cached: bool = False) -> dict[str, Any]:
+    """Return the defaults for a pretrained model: fields of :class:`FinetuneConfig` by name.
+
+    Fine-tuning is that of the authors of MAE (their FINETUNE.md, which differs from Table 9 of their paper for ViT-B and
+    ViT-H), the linear probe that of their Table 10 but for the optimiser: their LARS is for batches of 16,384, and moves
+    hardly at all at the rate of a small batch, so that SGD takes its place. Other models than vision transformers, and
+    smaller ones than ViT-B, have no recipe there; theirs is ours.
+
+    Parameters
+    ----------
+    architecture : mapping
+        Of the pretrained model.
+    probe : {"none", "linear"}
+    cached : bool
+        Whether features are computed once, so that no image is augmented.
+    """
+    if probe == "linear":
+        own = {
+            "optimizer": "sgd",
+            "base_lr": 0.1,
+            "weight_decay": 0.0,
+            "epochs": 90.0,
+            "pool": "class" if architecture["model"] == "vit-mae" else "mean",
+            "smoothing": 0.0,
+            **_NO_LAYERS,
+        }
+        return {**own, **(_WHOLE_IMAGES if cached else _NO_MIXING)}
+    if architecture["model"] != "vit-mae":
+        return _NO_LAYERS
+    width = int(architecture["width"])
+    if width < 768:
+        return {"base_lr": 1e-3, "layer_decay": 0.75, "epochs": 100.0, "drop_path": 0.1}
+    if width < 1024:
+        return {"base_lr": 5e-4, "layer_decay": 0.65, "epochs": 100.0, "drop_path": 0.1}
+    drop = 0.2 if width < 1280 else 0.3
+    return {"base_lr": 1e-3, "layer_decay": 0.75, "epochs": 50.0, "drop_path": drop}
+
+
+def warmup_epochs(probe: str, epochs: float) -> float:
+    """Return the warm-up of MAE, 5 epochs and 10 of a linear probe; of a short run a tenth, which is ours."""
+    longest, share = _WARMUP[probe]
+    return min(longest, share * epochs)

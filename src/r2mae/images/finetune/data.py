@@ -1,0 +1,270 @@
+"""Images with labels as fine-tuning wants them: augmented, mixed, or as features that are computed once."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Int64
+from torch import Tensor, nn
+
+from r2mae.errors import UserError
+from r2mae.images.arrays import StoredImages
+from r2mae.images.augment import random_flip, random_resized_crop
+from r2mae.images.data import ImageSet, Splits, load_splits
+from r2mae.images.evaluate import embed_set, has_classes
+from r2mae.images.finetune.classifier import Classifier
+from r2mae.images.finetune.config import FinetuneConfig
+from r2mae.images.finetune.mixing import erase, mix, soft_targets
+from r2mae.images.finetune.randaugment import rand_augment
+from r2mae.images.finetune.task import IMAGES, TARGETS
+from r2mae.images.resize import ResizeMode
+from r2mae.images.task import scaled
+from r2mae.masking.keys import Key, permutation
+from r2mae.training.devices import torch_device
+from r2mae.training.folder import RunFolder
+from r2mae.training.saving import load_model
+from r2mae.wings.lookup import get_wing
+
+_DIGITS = 16  # of the hash of weights
+
+
+@dataclass(frozen=True, eq=False)
+class LabelledBatches:
+    """Samples with soft labels, a batch at a time.
+
+    Parameters
+    ----------
+    samples : ndarray, StoredImages or tensor, shape (n, height, width, channels) or (n, width)
+        Images, or features; a tensor on the device where batches are made.
+    labels : int64 ndarray, shape (n,)
+    classes : int
+    rows : ndarray of int
+        Which of the samples.
+    config : FinetuneConfig, optional
+        How images are augmented and mixed; without it they stay as they are.
+    """
+
+    samples: np.ndarray | StoredImages | Tensor
+    labels: Int64[np.ndarray, " n"]
+    classes: int
+    rows: Int64[np.ndarray, " m"]
+    config: FinetuneConfig | None = None
+
+    def __len__(self) -> int:
+        """Return the number of samples."""
+        return len(self.rows)
+
+    def batch(self, indices: Sequence[int] | np.ndarray, key: Key) -> dict[str, Tensor]:
+        """Return these samples with their soft labels; images from 0 to 1 where they are augmented."""
+        rows = self.rows[np.asarray(indices)]
+        if isinstance(self.samples, Tensor):
+            samples = self.samples[torch.from_numpy(rows).to(self.samples.device)]
+        else:
+            samples = torch.from_numpy(self.samples.take(rows, axis=0))
+        labels = torch.from_numpy(self.labels[rows]).to(samples.device)
+        if self.config is None:
+            return {IMAGES: samples, TARGETS: soft_targets(labels, self.classes)}
+        targets = soft_targets(labels, self.classes, self.config.smoothing)
+        if samples.ndim > 2:
+            samples, targets = augmented(samples, targets, key, self.config)
+        return {IMAGES: samples, TARGETS: targets}
+
+    def on_device(self, device: torch.device) -> "LabelledBatches":
+        """Move the samples to a GPU, which augments them then; they stay where they would take half of its memory."""
+        if device.type != "cuda" or not isinstance(self.samples, np.ndarray):
+            return self
+        if self.samples.nbytes > torch.cuda.mem_get_info(device)[0] // 2:
+            return self
+        return replace(self, samples=torch.from_numpy(np.ascontiguousarray(self.samples)).to(device))
+
+
+def augmented(images: Tensor, targets: Tensor, key: Key, config: FinetuneConfig) -> tuple[Tensor, Tensor]:
+    """Crop, flip, change, erase and mix images, in MAE's order.
+
+    Parameters
+    ----------
+    images : tensor, shape (batch, height, width, channels)
+        uint8 (0 to 255) or float (0 to 1), on any device.
+    targets : tensor, shape (batch, classes)
+    key : Key
+        Of the step; ``key.row`` is the row of the first image in the global batch.
+    config : FinetuneConfig
+
+    Returns
+    -------
+    images (float, about 0 to 1), targets
+    """
+    if config.crop < 1:
+        size = (int(images.shape[1]), int(images.shape[2]))
+        made = random_resized_crop(images, size, key, scale=(config.crop, 1.0))
+    else:
+        made = scaled(images)
+    if config.flip:
+        made = random_flip(made, key)
+    if config.randaugment:
+        made = rand_augment(made.clamp(0, 1), key, config.randaugment)
+    if config.erasing:
+        made = erase(made, key, probability=config.erasing)
+    return mix(made, targets, key, mixup=config.mixup, cutmix=config.cutmix)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class FinetuneData:
+    """What a fine-tuning run reads.
+
+    Parameters
+    ----------
+    splits : Splits
+        Training and test images.
+    train, validation : LabelledBatches
+        Training samples, and those of them held out.
+    architecture : dict
+        From which the classifier is built.
+    pretrained : nn.Module
+        The model that it starts from.
+    """
+
+    splits: Splits
+    train: LabelledBatches
+    validation: LabelledBatches | None
+    architecture: dict[str, Any]
+    pretrained: nn.Module
+
+    def start(self, model: Classifier) -> None:
+        """Put the pretrained weights into a fresh classifier."""
+        model.start(self.pretrained)
+
+
+@dataclass(frozen=True, eq=False)
+class MeasuredData:
+    """Images that a classifier is measured on, and not trained."""
+
+    splits: Splits
+
+
+def load_data(config: FinetuneConfig) -> FinetuneData:
+    """Read images and pretrained model of a run.
+
+    Raises
+    ------
+    UserError
+        For images without two classes or of another size than the model takes, or weights that have changed.
+    """
+    check_weights(config)
+    pretraining, task, model = load_model(config.run, get_wing("images"), whole=True)
+    described = RunFolder(config.run).description.architecture
+    splits = read_splits(config, described)
+    train_set = splits.train
+    assert train_set.classes is not None
+    if config.pool == "class" and not hasattr(task, "pool"):
+        raise UserError(f"the model {described['model']!r} has no class token: leave --pool out")
+    if config.drop_path and described["model"] != "vit-mae":
+        raise UserError(f"the model {described['model']!r} has no layers to skip: leave --drop-path out")
+    task = with_pool(task, config.pool)
+    width = int(pretraining.settings.latent)
+    architecture: dict[str, Any] = {
+        "encoder": dict(described),
+        "classes": list(train_set.classes),
+        "probe": config.probe,
+        "pool": config.pool,
+        "drop_path": config.drop_path,
+        "width": width,
+    }
+    whole = partial(_samples, config, task, model, classes=len(train_set.classes))
+    everything = whole(train_set)
+    order, held_out = permutation(Key.root(config.split_seed).fold("validation"), len(train_set)), 0
+    validation = None
+    if config.validation and splits.validation is not None:
+        validation = whole(splits.validation)
+    elif config.validation:
+        held_out = min(max(1, round(config.validation * len(order))), len(order) - 1)
+        validation = replace(everything, rows=np.sort(order[:held_out]))
+    train = replace(everything, rows=np.sort(order[held_out:]), config=config)
+    return FinetuneData(splits, train, validation, architecture, model)
+
+
+def read_splits(config: FinetuneConfig, encoder: Mapping[str, Any]) -> Splits:
+    """Read the images, and check that they have classes and fit the model."""
+    splits = load_splits(
+        config.data,
+        test_fraction=config.test_fraction,
+        seed=config.split_seed,
+        resize=config.resize,
+        resize_mode=config.resize_mode,
+        cache=config.cache,
+        skip_broken=config.skip_broken,
+        draft=config.draft,
+    )
+    if not has_classes(splits):
+        raise UserError(f"{config.data}: fine-tuning needs labels of two classes or more")
+    there, here = list(splits.train.shape), [int(side) for side in encoder["shape"]]
+    if there != here:
+        sizes = [" x ".join(map(str, shape)) for shape in (there, here)]
+        fits = here[2] == there[2] and here[0] == here[1]
+        remedy = f"add --resize {here[0]}" if fits else "bring them to the size and channels of the model's images"
+        raise UserError(f"{config.data} has images of {sizes[0]}, and the model takes {sizes[1]}: {remedy}")
+    return splits
+
+
+def other_data(
+    config: FinetuneConfig,
+    source: str,
+    architecture: Mapping[str, Any],
+    *,
+    resize: int | None = None,
+    resize_mode: ResizeMode | None = None,
+) -> tuple[FinetuneConfig, MeasuredData]:
+    """Read other images to measure a classifier on.
+
+    Raises
+    ------
+    UserError
+        For images of another size, or with other classes, than the classifier knows.
+    """
+    own = {"resize": resize or config.resize, "resize_mode": resize_mode or config.resize_mode, "cache": "auto"}
+    config = replace(config, data=source, **own)  # type: ignore[arg-type]
+    splits = read_splits(config, architecture["encoder"])
+    if list(splits.test.classes or ()) != list(architecture["classes"]):
+        raise UserError(f"{source} has other classes than the classifier: give data with the classes of {config.run}")
+    return config, MeasuredData(splits)
+
+
+def with_pool(task: Any, pool: str) -> Any:
+    """Return a task that embeds by this pooling, where it has a choice."""
+    return replace(task, pool=pool) if hasattr(task, "pool") else task
+
+
+def weights_of(run: str | Path) -> str:
+    """Return the beginning of the SHA-256 of a run's weights.
+
+    Raises
+    ------
+    UserError
+        For a folder without a finished run.
+    """
+    folder = RunFolder(run)
+    folder.read_config()
+    if not folder.trained:
+        raise UserError(f"{folder.path} is not finished: run its `r2mae pretrain` command again to go on")
+    return sha256(folder.weights.read_bytes()).hexdigest()[:_DIGITS]
+
+
+def check_weights(config: FinetuneConfig) -> None:
+    """Refuse to go on from other weights than those that a run began with."""
+    if config.weights and weights_of(config.run) != config.weights:
+        raise UserError(f"the weights in {config.run} have changed since this run was begun: choose another --out")
+
+
+def _samples(config: FinetuneConfig, task: Any, model: nn.Module, images: ImageSet, *, classes: int) -> LabelledBatches:
+    """Return images, or their features, which are computed where the run computes."""
+    assert images.labels is not None
+    samples: Any = images.images
+    if config.cached:
+        samples = embed_set(task, model.to(torch_device(config.device)), images)
+        model.to("cpu")
+    return LabelledBatches(samples, images.labels, classes, np.arange(len(images)))

@@ -1,0 +1,112 @@
+"""Runs that begin with weights from a file: what they began with is kept in ``data.json``, and must not change."""
+
+import hashlib
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
+
+from torch import nn
+
+from r2mae.errors import UserError
+from r2mae.files import write_json
+from r2mae.training.folder import RunFolder
+from r2mae.training.records import read_json
+from r2mae.training.run import Run
+
+INIT = "init"
+"""The entry of ``data.json``, and the field of configurations."""
+
+
+@dataclass(frozen=True)
+class Origin:
+    """The weights that a model began with.
+
+    Parameters
+    ----------
+    path : Path
+        As it was given, a file or folder.
+    files : tuple of Path
+        That hold the weights.
+    layout : str
+        Whose names of parameters they had.
+    notes : tuple of str
+        What a user should know, such as which weights stayed fresh.
+    """
+
+    path: Path
+    files: tuple[Path, ...]
+    layout: str
+    notes: tuple[str, ...] = ()
+
+    def record(self) -> dict[str, Any]:
+        """Return plain types, with the SHA-256 of each file."""
+        files = [
+            {"path": str(file), "bytes": file.stat().st_size, "modified": _modified(file), "sha256": _sha256(file)}
+            for file in self.files
+        ]
+        return {"path": str(self.path), "layout": self.layout, "files": files, "notes": list(self.notes)}
+
+
+@runtime_checkable
+class BeginsWithWeights(Protocol):
+    """A wing some of whose runs begin with weights from a file."""
+
+    def begin(self, config: Any, model: nn.Module) -> Origin | None:
+        """Put the weights that the configuration names into a fresh model; None if it names none."""
+
+
+def begin(run: Run, model: nn.Module) -> dict[str, Any] | None:
+    """Put the weights that a run begins with into its fresh model, and return their record, or None.
+
+    Raises
+    ------
+    UserError
+        If there are no such weights, or they do not fit.
+    """
+    origin = run.wing.begin(run.config, model) if isinstance(run.wing, BeginsWithWeights) else None
+    if origin is None:
+        return None
+    if run.rank == 0:
+        told = "; ".join((f"the model begins with {origin.path} ({origin.layout})", *origin.notes))
+        logging.getLogger("r2mae").warning("%s", told)
+    return origin.record()
+
+
+def note(folder: RunFolder, record: dict[str, Any] | None) -> None:
+    """Write the record into ``data.json`` of a run folder."""
+    if record is not None:
+        write_json(folder.data_file, {**read_json(folder.data_file), INIT: record})
+
+
+def recorded(folder: RunFolder) -> Mapping[str, Any]:
+    """Return the record of the weights that a run began with; empty if they were fresh."""
+    record = read_json(folder.data_file).get(INIT) if folder.data_file.exists() else None
+    return record if isinstance(record, Mapping) else {}
+
+
+def check_unchanged(folder: RunFolder) -> None:
+    """Refuse to go on with a run whose first weights were replaced; they may be gone.
+
+    Raises
+    ------
+    UserError
+        If a file has other content than when the run was begun.
+    """
+    files = recorded(folder).get("files")
+    for known in files if isinstance(files, list) else ():
+        file = Path(str(known.get("path")))
+        if not file.is_file() or (file.stat().st_size, _modified(file)) == (known.get("bytes"), known.get("modified")):
+            continue
+        if _sha256(file) != known.get("sha256"):
+            raise UserError(f"{file} has changed since {folder.path} was begun: choose another --out, or put it back")
+
+
+def _modified(file: Path) -> int:
+    return file.stat().st_mtime_ns
+
+
+def _sha256(file: Path) -> str:
+    with file.open("rb") as content:
+        return hashlib.file_digest(content, "sha256").hexdigest()

@@ -1,0 +1,104 @@
+"""Optimisers of a run, and the groups of parameters that they train alike."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, overload
+
+import torch
+from torch import Tensor, nn
+
+from r2mae.training.config import RunConfig
+from r2mae.training.task import ParameterGroup
+
+SCALE = "lr_scale"
+"""Entry of an optimiser's group: the factor on the learning rate, where it is not 1."""
+
+MOMENTUM = 0.9  # of sgd and lars
+_TRUST = 0.001
+Group = dict[str, Any]
+
+
+def usual_groups(model: nn.Module, config: RunConfig) -> list[Group]:
+    """Return all parameters; with AdamW, biases and norms in a group of their own, without weight decay."""
+    groups: list[Group] = [{"params": list(model.parameters())}]
+    if config.optimizer == "adamw" and config.weight_decay > 0:
+        vectors = [one for one in model.parameters() if one.ndim < 2]
+        groups[0]["params"] = [one for one in model.parameters() if one.ndim >= 2]
+        groups.append({"params": vectors, "weight_decay": 0.0})
+    return groups
+
+
+def as_groups(groups: Sequence[ParameterGroup], lr: float) -> list[Group]:
+    """Return groups of a task in the form of torch's optimisers, each with its share of the learning rate."""
+    made: list[Group] = []
+    for group in groups:
+        own: Group = {"params": group.parameters, "lr": lr * group.scale, SCALE: group.scale}
+        made.append(own if group.decayed else {**own, "weight_decay": 0.0})
+    return made
+
+
+def make_optimizer(groups: list[Group], config: RunConfig) -> torch.optim.Optimizer:
+    """Return the optimiser that a configuration names."""
+    lr, decay = config.peak_lr, config.weight_decay
+    betas = (float(config.betas[0]), float(config.betas[1]))
+    match config.optimizer:
+        case "sgd":
+            return torch.optim.SGD(groups, lr=lr, weight_decay=decay, momentum=MOMENTUM, fused=True)
+        case "lars":
+            return LARS(groups, lr=lr, weight_decay=decay, momentum=MOMENTUM)
+        case "adam":
+            return torch.optim.Adam(groups, lr=lr, betas=betas, weight_decay=decay, fused=True)
+        case "adamw":
+            return torch.optim.AdamW(groups, lr=lr, betas=betas, weight_decay=decay, fused=True)
+
+
+class LARS(torch.optim.Optimizer):
+    """Layer-wise adaptive rates (You, Gitman and Ginsburg 2017): momentum on gradients as long as their weights.
+
+    A matrix's gradient, with its weight decay, is multiplied by ``trust × ‖weights‖ / ‖gradient‖``; vectors (biases,
+    norms) are taken as they are, without decay.
+
+    Parameters
+    ----------
+    params : list of groups
+    lr, weight_decay, momentum, trust : float
+    """
+
+    def __init__(
+        self,
+        params: list[Group],
+        lr: float,
+        weight_decay: float = 0.0,
+        momentum: float = MOMENTUM,
+        trust: float = _TRUST,
+    ) -> None:
+        super().__init__(params, {"lr": lr, "weight_decay": weight_decay, "momentum": momentum, "trust": trust})
+
+    @overload
+    def step(self, closure: None = None) -> None: ...
+    @overload
+    def step(self, closure: Callable[[], float]) -> float: ...
+    def step(self, closure: Callable[[], float] | None = None) -> float | None:
+        """Move the weights."""
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        with torch.no_grad():
+            for group in self.param_groups:
+                for weights in group["params"]:
+                    if weights.grad is not None:
+                        self._move(weights, weights.grad, group)
+        return loss
+
+    def _move(self, weights: Tensor, gradient: Tensor, group: Group) -> None:
+        if weights.ndim > 1:
+            gradient = gradient + group["weight_decay"] * weights
+            size, length = weights.norm(), gradient.norm()
+            # Of fresh weights, which may be zero, and of vanishing gradients the rate stays as it is.
+            usable = (size > 0) & (length > 0)
+            gradient = gradient * torch.where(usable, group["trust"] * size / length, torch.ones_like(size))
+        state = self.state[weights]
+        if "momentum" not in state:
+            state["momentum"] = torch.zeros_like(weights)
+        state["momentum"].mul_(group["momentum"]).add_(gradient)
+        weights.add_(state["momentum"], alpha=-group["lr"])

@@ -1,0 +1,70 @@
+from collections.abc import Callable
+
+from hypothesis import given
+from hypothesis import strategies as st
+import numpy as np
+import pytest
+from sklearn.neighbors import KNeighborsClassifier
+import torch
+
+from r2mae.errors import UserError
+from r2mae.evaluation import knn
+from r2mae.evaluation.knn import knn_accuracy, knn_predict
+
+
+def sample(count: int = 300, width: int = 6, classes: int = 4) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(0)
+    labels = rng.integers(0, classes, count)
+    return (rng.normal(size=(count, width)) + 1.5 * np.eye(classes, width)[labels]).astype(np.float32), labels
+
+
+@pytest.mark.parametrize("k", [1, 5, 20])
+def test_unweighted_votes_are_those_of_scikit_learn(k: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(knn, "_NUMBERS", 1 << 10)  # many blocks
+    x, y = sample()
+    theirs = KNeighborsClassifier(k, metric="cosine").fit(x[:200], y[:200])
+    ours = knn_predict(x[:200], y[:200], x[200:], k=k, temperature=None)
+    assert np.array_equal(ours, theirs.predict(x[200:]))
+    accuracy = knn_accuracy(x[:200], y[:200], x[200:], y[200:], k=k, temperature=None)
+    assert accuracy == pytest.approx(theirs.score(x[200:], y[200:]))
+
+
+def test_weighted_votes_are_those_of_scikit_learn() -> None:
+    x, y = sample()
+    theirs = KNeighborsClassifier(20, metric="cosine", weights=lambda distance: np.exp((1 - distance) / 0.07))
+    predicted = theirs.fit(x[:200], y[:200]).predict(x[200:])
+    assert np.array_equal(knn_predict(x[:200], y[:200], x[200:]), predicted)
+
+
+@given(st.integers(1, 30), st.integers(1, 1 << 12))
+def test_blocks_change_nothing(k: int, numbers: int) -> None:
+    x, y = sample(60)
+    whole = knn_predict(x[:40], y[:40], x[40:], k=k)
+    before = knn._NUMBERS
+    try:
+        knn._NUMBERS = numbers
+        assert np.array_equal(knn_predict(x[:40], y[:40], x[40:], k=k), whole)
+    finally:
+        knn._NUMBERS = before
+
+
+def test_few_samples_and_a_small_temperature() -> None:
+    x, y = sample(6)
+    assert knn_accuracy(x, y, torch.from_numpy(x), y, k=20, temperature=1e-4) == 1.0
+    assert len(knn_predict(x, y, x[:0])) == 0
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (lambda x, y: (x[:0], y[:0]), "0 embeddings"),
+        (lambda x, y: (x, y[:3]), "3 labels"),
+        (lambda x, y: (x, y - 1), "-1"),
+        (lambda x, y: (np.full_like(x, np.nan), y), "NaN"),
+    ],
+)
+@pytest.mark.usefixtures("unchecked")
+def test_mistakes_are_told(change: Callable[..., tuple[np.ndarray, np.ndarray]], told: str) -> None:
+    x, y = sample(8)
+    with pytest.raises(UserError, match=told):
+        knn_predict(*change(x, np.arange(8) % 4), x)

@@ -1,0 +1,31 @@
+"""A few images of three classes, and models that were pretrained on them for two steps."""
+
+from pathlib import Path
+
+from finetune_images import MACHINE, VIT, write_images
+import pytest
+
+from r2mae.images.config import ImagesConfig
+from r2mae.images.wing import WING
+from r2mae.training.loop import fit
+
+@pytest.fixture(scope="session")
+def images(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return write_images(tmp_path_factory.mktemp("images") / "images.npz")
+
+
+@pytest.fixture(scope="session")
+def vit(images: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run folder of a small vision transformer."""
+    out = tmp_path_factory.mktemp("vit") / "run"
+    config = ImagesConfig(data=images, model="vit-mae", model_settings=VIT, steps=2, batch_size=8, **MACHINE)
+    fit(config, WING, out)
+    return out
+
+
+@pytest.fixture(scope="session")
+def mlp(images: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run folder of a small MLP."""
+    out = tmp_path_factory.mktemp("mlp") / "run"
+    fit(ImagesConfig(data=images, hidden=16, latent=8, steps=2, batch_size=8, **MACHINE), WING, out)
+    return out

@@ -1,0 +1,163 @@
+from pathlib import Path
+
+from hypothesis import given
+from hypothesis import strategies as st
+import numpy as np
+import pytest
+import torch
+
+from r2mae.errors import UserError
+from r2mae.images.finetune.classifier import Classifier, drop_path, make_classifier
+from r2mae.images.finetune.config import FinetuneConfig
+from r2mae.images.finetune.evaluate import top_accuracy
+from r2mae.images.finetune.task import ClassificationTask
+from r2mae.images.models import MODELS
+from r2mae.images.patches import standardised
+from r2mae.masking.keys import Key
+from r2mae.training.models import build_model
+
+VIT = {
+    "model": "vit-mae",
+    "shape": [8, 8, 3],
+    "patch": 4,
+    "width": 12,
+    "layers": 3,
+    "heads": 2,
+    "decoder_width": 8,
+    "decoder_layers": 1,
+    "decoder_heads": 1,
+}
+MLP = {"model": "mlp", "shape": [8, 8, 3], "hidden": 16, "latent": 8, "exact": False}
+KEY = Key.root(0)
+
+
+def made(encoder: dict[str, object], **options: object) -> Classifier:
+    task, model = build_model(MODELS, encoder)
+    usual = {"encoder": encoder, "classes": ["a", "b", "c"], "probe": "none", "pool": "mean", "drop_path": 0.0}
+    return make_classifier(task, model, {**usual, "width": encoder.get("latent", 12), **options})
+
+
+def test_a_layer_learns_at_its_share_of_the_rate() -> None:
+    model, config = made(VIT), FinetuneConfig(data="", run="", layer_decay=0.5)
+    groups = ClassificationTask().parameter_groups(model, config)
+    names = {id(parameter): name for name, parameter in model.named_parameters()}
+    scales = {names[id(one)]: group.scale for group in groups for one in group.parameters}
+    assert set(scales) == set(names.values()), "every parameter is in one group"
+    assert groups[0].scale == 1.0, "whose rate the metrics tell"
+    for name, expected in {
+        "head.weight": 1.0,
+        "fc_norm.weight": 1.0,
+        "blocks.2.mlp.fc1.weight": 0.5,
+        "blocks.0.norm1.bias": 0.5**3,
+        "patch_embed.proj.weight": 0.5**4,
+        "cls_token": 0.5**4,
+        "pos_embed": 0.5**4,
+    }.items():
+        assert scales[name] == expected, name
+    decayed = {names[id(one)] for group in groups if group.decayed for one in group.parameters}
+    assert "blocks.0.attn.qkv.weight" in decayed
+    assert not decayed & {"cls_token", "pos_embed", "head.bias", "fc_norm.weight", "blocks.0.norm1.weight"}
+
+
+def test_layers_of_the_mlp() -> None:
+    groups = ClassificationTask().parameter_groups(made(MLP), FinetuneConfig(data="", run="", layer_decay=0.5))
+    assert sorted({group.scale for group in groups}) == [0.25, 0.5, 1.0]
+
+
+def test_of_a_probe_the_head_alone_is_trained() -> None:
+    model = made(VIT, probe="linear").train()
+    groups = ClassificationTask().parameter_groups(model, FinetuneConfig(data="", run="", layer_decay=1.0))
+    assert {id(one) for group in groups for one in group.parameters} == {id(one) for one in model.head.parameters()}
+    assert model.norm.training
+    assert not model.encoder.training
+    assert not model.eval().norm.training
+
+
+@pytest.mark.parametrize("pool", ["mean", "class"])
+def test_features_of_a_fine_tuned_model_begin_as_those_of_the_pretrained_one(pool: str) -> None:
+    _, pretrained = build_model(MODELS, VIT)
+    torch.nn.init.normal_(pretrained.norm.weight)
+    images = torch.rand(5, 8, 8, 3)
+    model = made(VIT, pool=pool)
+    model.start(pretrained)
+    states = pretrained.encode(standardised(images))
+    features = model.eval().features(images)
+    if pool == "class":
+        assert torch.allclose(features, states[:, 0], atol=1e-5)
+    else:  # the mean before the pretrained norm, which a fresh one replaces
+        pretrained.norm = torch.nn.Identity()
+        before = pretrained.encode(standardised(images))[:, 1:].mean(1)
+        assert torch.allclose(features, torch.nn.functional.layer_norm(before, (12,), eps=1e-6), atol=1e-5)
+
+
+@pytest.mark.parametrize("encoder", [VIT, MLP])
+def test_a_probe_takes_the_embedding_of_the_pretrained_model(encoder: dict[str, object]) -> None:
+    task, pretrained = build_model(MODELS, encoder)
+    model = made(encoder, probe="linear")
+    model.start(pretrained)
+    images = torch.rand(5, 8, 8, 3)
+    assert torch.equal(model.eval().features(images), task.embed(pretrained.eval(), images))
+    assert torch.equal(model(images), model(model.features(images))), "images, or features that are computed once"
+
+
+def test_drop_path_keeps_the_mean_and_drops_whole_images() -> None:
+    torch.manual_seed(0)
+    branch = torch.ones(4000 * 3, 2)
+    dropped = drop_path(branch, 4000, 0.3).view(4000, 3, 2)
+    assert dropped.unique().tolist() == pytest.approx([0.0, 1 / 0.7])
+    assert torch.equal(dropped, dropped[:, :1, :1].expand_as(dropped))
+    assert float(dropped.mean()) == pytest.approx(1.0, abs=0.03)
+
+
+def test_layers_are_dropped_in_training_alone_the_last_one_most() -> None:
+    model, images = made(VIT, drop_path=0.6), torch.rand(64, 8, 8, 3)
+    assert model.rates == pytest.approx([0.0, 0.3, 0.6])
+    assert torch.equal(model.eval().features(images), made_like(model).eval().features(images))
+    torch.manual_seed(0)
+    first = model.train().features(images)
+    assert not torch.allclose(first, model.features(images))
+    torch.manual_seed(0)
+    assert torch.equal(first, model.features(images)), "drawn from the generator that the loop seeds"
+
+
+def made_like(model: Classifier) -> Classifier:
+    other = made(VIT, drop_path=0.0)
+    other.load_state_dict(model.state_dict())
+    return other
+
+
+def test_a_model_that_cannot_be_trained_as_a_whole_is_refused() -> None:
+    task, model = build_model(MODELS, MLP)
+    with pytest.raises(UserError, match="--probe linear"):
+        make_classifier(task, model, {"encoder": {"model": "other"}, "classes": ["a"], "probe": "none"})
+
+
+def test_the_loss_is_the_cross_entropy_of_soft_labels() -> None:
+    task, targets = ClassificationTask(), torch.tensor([[0.2, 0.8, 0.0], [1.0, 0.0, 0.0]])
+    model = made(MLP).eval()
+    batch = {"images": torch.randint(0, 256, (2, 8, 8, 3), dtype=torch.uint8), "targets": targets}
+    corrupted = task.corrupt(batch, 0.0, KEY)
+    output = task.forward(model, corrupted)
+    assert bool(corrupted.hidden.all())
+    expected = torch.nn.functional.cross_entropy(output.prediction, targets, reduction="none")
+    assert torch.allclose(task.losses(output, corrupted), expected)
+
+
+@given(st.integers(0, 1000), st.integers(1, 6))
+def test_top_accuracy_counts_the_right_class_among_the_first(seed: int, k: int) -> None:
+    rng = np.random.default_rng(seed)
+    logits, labels = rng.normal(size=(20, 6)), rng.integers(0, 6, 20)
+    best = np.argsort(-logits, axis=1)[:, :k]
+    expected = (best == labels[:, None]).any(1).mean()
+    assert top_accuracy(torch.from_numpy(logits), torch.from_numpy(labels), k) == pytest.approx(expected)
+
+
+def test_a_blind_classifier_is_never_right() -> None:
+    """Classes with the same logit stand above the right one: a constant is no knowledge."""
+    assert top_accuracy(torch.zeros(4, 8), torch.arange(4), 5) == 0.0
+
+
+def test_a_folder_of_a_fine_tuned_model_has_names_of_timm(tmp_path: Path) -> None:
+    names = made(VIT).state_dict().keys()
+    assert {"cls_token", "pos_embed", "patch_embed.proj.weight", "blocks.0.attn.qkv.weight", "fc_norm.weight"} < names
+    assert not [name for name in names if name.startswith(("decoder", "mask_token", "norm."))]

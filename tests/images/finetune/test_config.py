@@ -1,0 +1,85 @@
+import pytest
+
+from r2mae.errors import UserError
+from r2mae.images.finetune.config import FinetuneConfig, recipe, warmup_epochs
+
+GIVEN = {"data": "digits", "run": "runs/vit"}
+PROBE = {**GIVEN, **recipe({"model": "mlp"}, "linear"), "probe": "linear"}
+
+
+def test_what_speaks_to_a_scheme_is_refused_and_not_written() -> None:
+    for name, value in {"scheme": "mdlm", "low": 0.2, "weighting": "sum", "preset": "vit"}.items():
+        with pytest.raises(UserError, match=name):
+            FinetuneConfig(**GIVEN, **{name: value})
+        with pytest.raises(UserError, match=name):
+            FinetuneConfig.from_dict({**GIVEN, name: value})
+    written = FinetuneConfig(**GIVEN).to_dict()
+    assert not {"scheme", "ratio", "low", "high", "preset", "weighting"} & written.keys()
+    assert FinetuneConfig.from_dict(written) == FinetuneConfig(**GIVEN)
+
+
+def test_the_rate_grows_with_the_batch() -> None:
+    config = FinetuneConfig(**GIVEN, base_lr=5e-4, batch_size=1024)
+    assert config.peak_lr == pytest.approx(2e-3)
+
+
+@pytest.mark.parametrize(
+    ("width", "expected"),
+    [
+        (192, (1e-3, 0.75, 100, 0.1)),
+        (768, (5e-4, 0.65, 100, 0.1)),
+        (1024, (1e-3, 0.75, 50, 0.2)),
+        (1280, (1e-3, 0.75, 50, 0.3)),
+    ],
+)
+def test_recipes_of_mae_by_size(width: int, expected: tuple[float, ...]) -> None:
+    made = recipe({"model": "vit-mae", "width": width}, "none")
+    assert tuple(made[name] for name in ("base_lr", "layer_decay", "epochs", "drop_path")) == expected
+    FinetuneConfig(**GIVEN, **made)
+
+
+def test_the_recipe_of_a_probe_trains_one_layer_on_crops() -> None:
+    made = FinetuneConfig(**{**PROBE, **recipe({"model": "vit-mae", "width": 768}, "linear")})
+    assert (made.base_lr, made.epochs, made.weight_decay, made.pool) == (0.1, 90, 0, "class")
+    assert (made.mixup, made.cutmix, made.erasing, made.randaugment, made.smoothing) == (0, 0, 0, 0, 0)
+    assert made.crop < 1
+    assert made.flip
+
+
+@pytest.mark.parametrize(("probe", "epochs", "expected"), [("none", 100, 5), ("none", 20, 2), ("linear", 90, 10)])
+def test_warm_up_is_mae_s_and_a_part_of_short_runs(probe: str, epochs: float, expected: float) -> None:
+    assert warmup_epochs(probe, epochs) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"smoothing": 1.0}, "smoothing"),
+        ({"mixup": -1.0}, "mixup"),
+        ({"crop": 0.0}, "crop"),
+        ({"layer_decay": 1.5}, "layer_decay"),
+        ({"randaugment": 11.0}, "RandAugment"),
+        ({"test_fraction": 1.0}, "test_fraction"),
+        ({"resize": 0}, "resize"),
+        ({"cached": True}, "--probe linear"),
+        ({"batch_size": 6, "accumulate": 2}, "pairs"),
+    ],
+)
+def test_impossible_options_are_refused(options: dict[str, object], told: str) -> None:
+    with pytest.raises(UserError, match=told):
+        FinetuneConfig(**GIVEN, **options)
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"layer_decay": 0.5}, "layer_decay"),
+        ({"drop_path": 0.1}, "drop_path"),
+        ({"cached": True}, "crop"),
+        ({"cached": True, "crop": 1.0, "flip": False, "mixup": 0.8}, "mixup"),
+        ({"batch_size": 1}, "two images"),
+    ],
+)
+def test_options_without_effect_on_a_probe_are_refused(options: dict[str, object], told: str) -> None:
+    with pytest.raises(UserError, match=told):
+        FinetuneConfig(**{**PROBE, **options})

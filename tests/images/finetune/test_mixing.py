@@ -1,0 +1,114 @@
+from hypothesis import given
+from hypothesis import strategies as st
+import numpy as np
+import pytest
+import torch
+
+from r2mae.images.finetune.mixing import ERASED, beta, cut_box, erase, erased_box, mix, soft_targets
+from r2mae.masking.keys import Key
+
+SEEDS = st.integers(0, 2**32)
+
+
+def rows(count: int = 6, side: int = 8) -> tuple[torch.Tensor, torch.Tensor]:
+    """Images that are everywhere their row's number, so that a mixture tells what it is made of."""
+    images = torch.arange(count).float()[:, None, None, None].expand(count, side, side, 3).clone() / count
+    return images, soft_targets(torch.arange(count) % 3, 3, 0.1)
+
+
+@given(st.integers(2, 7), st.floats(0, 0.9))
+def test_soft_targets_sum_to_one_and_favour_the_label(classes: int, smoothing: float) -> None:
+    labels = torch.arange(5) % classes
+    made = soft_targets(labels, classes, smoothing)
+    assert torch.allclose(made.sum(1), torch.ones(5))
+    assert torch.equal(made.argmax(1), labels)
+    assert float(made.min()) == pytest.approx(smoothing / classes)
+
+
+@given(SEEDS, st.sampled_from([(0.8, 1.0), (0.8, 0.0), (0.0, 1.0)]))
+def test_targets_are_mixed_as_pixels_are(seed: int, alphas: tuple[float, float]) -> None:
+    images, targets = rows()
+    mixed, soft = mix(images, targets, Key.root(seed), mixup=alphas[0], cutmix=alphas[1])
+    assert torch.allclose(soft.sum(1), torch.ones(6))
+    own, other = images.mean((1, 2, 3)), images.view(3, 2, 8, 8, 3).flip(1).reshape(images.shape).mean((1, 2, 3))
+    share = (mixed.mean((1, 2, 3)) - other) / (own - other)  # of the own image in the pixels
+    partner = targets.view(3, 2, 3).flip(1).reshape(6, 3)
+    assert torch.allclose(soft, targets * share[:, None] + partner * (1 - share[:, None]), atol=1e-5)
+    assert float(share.max() - share.min()) < 1e-4, "one λ for the whole batch"
+
+
+@given(SEEDS)
+def test_mixtures_do_not_depend_on_how_the_batch_is_divided(seed: int) -> None:
+    images, targets = rows(8)
+    key = Key.root(seed).fold(3)
+    whole = mix(images, targets, key)
+    parts = [mix(images[a : a + 4], targets[a : a + 4], key.rows(a)) for a in (0, 4)]
+    for place in (0, 1):
+        assert torch.equal(whole[place], torch.cat([part[place] for part in parts]))
+
+
+def test_without_either_nothing_is_mixed() -> None:
+    images, targets = rows()
+    mixed, soft = mix(images, targets, Key.root(0), mixup=0, cutmix=0)
+    assert torch.equal(mixed, images)
+    assert torch.equal(soft, targets)
+
+
+@pytest.mark.parametrize(("count", "row"), [(5, 0), (6, 1)])
+def test_rows_that_make_no_pairs_are_refused(count: int, row: int) -> None:
+    images, targets = rows(count)
+    with pytest.raises(ValueError, match="pairs"):
+        mix(images, targets, Key.root(0).rows(row))
+
+
+@given(SEEDS, st.floats(0, 1), st.integers(1, 40), st.integers(1, 40))
+def test_a_box_takes_its_share_of_the_area_where_it_is_within_the_image(
+    seed: int, share: float, height: int, width: int
+) -> None:
+    top, left, bottom, right = cut_box(height, width, share, Key.root(seed))
+    assert 0 <= top <= bottom <= height
+    assert 0 <= left <= right <= width
+    tall, wide = int(height * (1 - share) ** 0.5), int(width * (1 - share) ** 0.5)
+    assert bottom - top <= tall
+    assert right - left <= wide
+    if 0 < top and bottom < height and 0 < left and right < width:
+        assert (bottom - top, right - left) == (tall, wide)
+
+
+def test_lambda_has_the_moments_of_beta() -> None:
+    numbers = np.array([beta(0.8, Key.root(0).fold(step).uniform()) for step in range(2000)])
+    assert numbers.mean() == pytest.approx(0.5, abs=0.03)
+    assert numbers.var() == pytest.approx(1 / (4 * (2 * 0.8 + 1)), abs=0.01)
+
+
+@given(SEEDS)
+def test_an_erased_rectangle_has_its_share_of_the_area(seed: int) -> None:
+    draws = np.random.default_rng(seed).random((10, 4))
+    box = erased_box(64, 48, draws)
+    if box is None:
+        return
+    top, left, bottom, right = box
+    assert 0 <= top < bottom <= 64
+    assert 0 <= left < right <= 48
+    # Sides are rounded to whole pixels.
+    area, slack = (bottom - top) * (right - left), (bottom - top) + (right - left)
+    assert ERASED[0] * 64 * 48 - slack <= area <= ERASED[1] * 64 * 48 + slack
+
+
+def test_a_quarter_of_the_images_is_erased_each_by_its_row() -> None:
+    images = torch.full((400, 16, 16, 1), 2.0)
+    made = erase(images, Key.root(0), probability=0.25)
+    erased = (made != images).any(3).flatten(1).sum(1)
+    assert float((erased > 0).double().mean()) == pytest.approx(0.25, abs=0.07)
+    assert torch.equal(made[100:], erase(images[100:], Key.root(0).rows(100), probability=0.25))
+    noise = made[made != 2.0]
+    assert float(noise.mean()) == pytest.approx(0.5, abs=0.02)
+    assert float(noise.std()) == pytest.approx(0.25, abs=0.02)
+
+
+def test_images_stay_as_they_were() -> None:
+    images, targets = rows()
+    before = images.clone()
+    mix(images, targets, Key.root(0), mixup=0)
+    erase(images, Key.root(0), probability=1.0)
+    assert torch.equal(images, before)

@@ -1,0 +1,212 @@
+import json
+import os
+from pathlib import Path
+import signal
+import subprocess
+import sys
+import time
+
+from finetune_images import MACHINE, write_images
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from r2mae.cli.main import main
+from r2mae.errors import UserError
+from r2mae.images.config import ImagesConfig
+from r2mae.images.finetune.data import load_data
+from r2mae.images.finetune.run import finetune, plan
+from r2mae.images.finetune.wing import WING
+from r2mae.images.wing import WING as IMAGES
+from r2mae.masking.keys import Key
+from r2mae.sweep.run_cell import pretrain
+from r2mae.sweep.run_states import find_runs
+from r2mae.training.loop import fit
+from r2mae.wings.lookup import load
+
+SHORT = {"steps": 12, "batch_size": 8, "save_every": 3, **MACHINE}
+PROBE = {**SHORT, "probe": "linear"}
+
+
+def same(one: Path, other: Path) -> bool:
+    return all((one / name).read_bytes() == (other / name).read_bytes() for name in ("model.safetensors", "metrics.csv"))
+
+
+@pytest.mark.parametrize("options", [SHORT, {**SHORT, "pool": "class"}, PROBE, {**PROBE, "cached": True}])
+def test_a_vision_transformer_learns_and_opens_again(options: dict[str, object], vit: Path, tmp_path: Path) -> None:
+    config = plan(vit, options)
+    results = finetune(config, tmp_path / "out")
+    assert set(results["scores"]) == {"top1", "cross_entropy"}, "top-5 of three classes would be 1"
+    run = load(tmp_path / "out")
+    images = torch.randint(0, 256, (4, 8, 8, 3), dtype=torch.uint8)
+    assert run.embed(images).shape == (4, 12)
+    assert finetune(config, tmp_path / "out") == results, "finished, and not repeated"
+    assert [state.state for state in find_runs(tmp_path)] == ["finished"]
+
+
+@pytest.mark.parametrize("options", [SHORT, PROBE, {**PROBE, "cached": True}])
+def test_an_mlp_learns(options: dict[str, object], mlp: Path, tmp_path: Path) -> None:
+    results = finetune(plan(mlp, {**options, "steps": 60, "validation": 0.1}), tmp_path / "out")
+    assert results["scores"]["cross_entropy"] < 1.1, "worse than chance, log 3"
+    assert pd.read_csv(tmp_path / "out" / "metrics.csv")["validation_loss"].notna().any()
+
+
+def test_frozen_weights_stay(vit: Path, tmp_path: Path) -> None:
+    finetune(plan(vit, {**PROBE, "steps": 3}), tmp_path / "out")
+    there, here = load(vit).model.state_dict(), load(tmp_path / "out").model.encoder.state_dict()
+    assert all(torch.equal(here[name], value) for name, value in there.items())
+
+
+def test_a_fine_tuned_encoder_starts_from_the_pretrained_one(vit: Path) -> None:
+    config = plan(vit, SHORT)
+    data = load_data(config)
+    _, model = WING.build(data.architecture)
+    data.start(model)
+    there = load(vit).model.state_dict()
+    assert torch.equal(model.state_dict()["blocks.1.mlp.fc1.weight"], there["blocks.1.mlp.fc1.weight"])
+
+
+def test_batches_are_augmented_by_row_and_step_alone(vit: Path) -> None:
+    data, key = load_data(plan(vit, SHORT)).train, Key.root(0).fold(7)
+    whole = data.batch(np.arange(8), key)
+    parts = [data.batch(np.arange(8)[a : a + 4], key.rows(a)) for a in (0, 4)]
+    for name in ("images", "targets"):
+        assert torch.allclose(whole[name], torch.cat([part[name] for part in parts]), atol=1e-5)
+    assert torch.allclose(whole["targets"].sum(1), torch.ones(8))
+    assert not torch.equal(whole["images"], data.batch(np.arange(8), Key.root(0).fold(8))["images"])
+
+
+class _StopAt:
+    """Ends a run as a full disk would, in the middle of it."""
+
+    def __init__(self, step: int) -> None:
+        self.step = step
+
+    def start(self, step: int, total: int) -> None: ...
+
+    def update(self, pace: object) -> None:
+        if pace.step >= self.step:
+            raise RuntimeError("cut off")
+
+    def stop(self) -> None: ...
+
+
+@pytest.mark.parametrize("options", [{}, {"accumulate": 2}, {"probe": "linear", "optimizer": "lars"}, {"workers": 2}])
+def test_a_run_that_was_cut_off_ends_with_the_same_bytes(
+    options: dict[str, object], vit: Path, tmp_path: Path
+) -> None:
+    config = plan(vit, {**SHORT, "drop_path": 0.3, **options} if "probe" not in options else {**SHORT, **options})
+    finetune(config, tmp_path / "whole")
+    with pytest.raises(RuntimeError, match="cut off"):
+        finetune(config, tmp_path / "broken", reporter=_StopAt(7))
+    assert not (tmp_path / "broken" / "model.json").exists()
+    finetune(config, tmp_path / "broken")
+    assert same(tmp_path / "whole", tmp_path / "broken")
+
+
+@pytest.mark.slow
+def test_a_killed_run_ends_with_the_same_bytes(vit: Path, tmp_path: Path) -> None:
+    out, steps = tmp_path / "killed", 400
+    options = {"steps": str(steps), "batch-size": "8", "save-every": "5", "threads": "1", "device": "cpu"}
+    words = [sys.executable, "-m", "r2mae", "finetune", str(vit), "--out", str(out)]
+    words += [word for name, value in options.items() for word in (f"--{name}", value)]
+    process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True)
+    try:
+        while not (out / "checkpoints" / "last.ckpt").exists() and process.poll() is None:
+            time.sleep(0.01)
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+        told = process.communicate()[1].decode()
+    assert not (out / "model.json").exists(), f"it was over before it was killed: {told}"
+    config = plan(vit, {"steps": steps, "batch_size": 8, "save_every": 5, "threads": 1, "device": "cpu"})
+    finetune(config, out)
+    finetune(config, tmp_path / "whole")
+    assert same(out, tmp_path / "whole")
+
+
+def test_the_command_fine_tunes_and_measures(vit: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "out"
+    words = ["finetune", str(vit), "--steps", "2", "--batch-size", "8", "--flip", "false", "--out", str(out)]
+    assert main([*words, "--threads", "1", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["scores"] == json.loads((out / "results.json").read_text())["scores"]
+    assert "flip: false" in (out / "config.yaml").read_text()
+    assert main(["evaluate", str(out), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["scores"]["top1"] == pytest.approx(told["scores"]["top1"])
+    assert main(["embed", str(out), "-o", str(tmp_path / "made.npz")]) == 0
+    assert len(np.load(tmp_path / "made.npz")["embedding"]) == 60
+
+
+def test_other_images_are_learned_with_their_own_classes(vit: Path, tmp_path: Path) -> None:
+    other = write_images(tmp_path / "other.npz", classes=6)
+    results = finetune(plan(vit, {**PROBE, "cached": True}, other), tmp_path / "out")
+    assert {"top1", "top5"} < set(results["scores"])
+    with pytest.raises(UserError, match="other classes"):
+        WING.elsewhere(plan(vit, SHORT), write_images(tmp_path / "more.npz", classes=2), load_data(plan(vit, SHORT)).architecture)
+
+
+def told_by(words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
+    assert main(words) == 2
+    told = capsys.readouterr().err
+    assert told.count("\n") == 1
+    return told
+
+
+def test_mistakes_are_told_in_one_line(
+    vit: Path, mlp: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert "no run folder" in told_by(["finetune", str(tmp_path / "none")], capsys)
+    assert "class token" in told_by(["finetune", str(mlp), "--pool", "class", "--out", str(tmp_path / "a")], capsys)
+    assert "drop-path" in told_by(["finetune", str(mlp), "--drop-path", "0.1", "--out", str(tmp_path / "a")], capsys)
+    assert "--scheme" in told_by(["finetune", str(vit), "--scheme", "mdlm"], capsys)
+    assert "layer_decay" in told_by(["finetune", str(vit), "--probe", "linear", "--layer-decay", "0.5"], capsys)
+    unlabelled = tmp_path / "plain.npy"
+    np.save(unlabelled, np.zeros((10, 8, 8, 3), np.uint8))
+    assert "labels" in told_by(["finetune", str(vit), str(unlabelled), "--out", str(tmp_path / "a")], capsys)
+    small = tmp_path / "small.npz"
+    np.savez(small, images=np.zeros((10, 4, 4, 3), np.uint8), labels=np.arange(10) % 2)
+    assert "--resize 8" in told_by(["finetune", str(vit), str(small), "--out", str(tmp_path / "a")], capsys)
+    assert not (tmp_path / "a" / "config.yaml").exists(), "nothing is written before a mistake is found"
+
+
+def test_other_weights_than_those_it_began_with_are_refused(images: str, tmp_path: Path) -> None:
+    config = ImagesConfig(data=images, hidden=8, latent=4, steps=1, batch_size=8, **MACHINE)
+    fit(config, IMAGES, tmp_path / "run")
+    planned = plan(tmp_path / "run", SHORT)
+    weights = tmp_path / "run" / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-1] + b"\1")
+    with pytest.raises(UserError, match="have changed"):
+        finetune(planned, tmp_path / "out")
+    assert plan(tmp_path / "run", SHORT).weights != planned.weights
+
+
+def test_a_comparison_fine_tunes_every_run_where_it_is_asked_for(images: str, tmp_path: Path) -> None:
+    config = ImagesConfig(data=images, hidden=8, latent=4, steps=2, batch_size=8, **MACHINE)
+    _, results = pretrain(config, IMAGES, tmp_path / "run")
+    assert "knn_accuracy" in results["scores"]
+    assert "finetune_top1" not in results["scores"]
+    asked = ImagesConfig(**{**vars(config), "finetune_epochs": 2.0})
+    _, results = pretrain(asked, IMAGES, tmp_path / "run")  # measured anew, and not trained anew
+    assert 0 <= results["scores"]["finetune_top1"] <= 1
+    assert (tmp_path / "run" / "finetune-2" / "results.json").exists()
+    assert "finetune_top1" in {metric.name for metric in IMAGES.metrics_of(asked)}
+    assert "2 epochs" in asked.measured_in_words()
+    assert [state.wing for state in find_runs(tmp_path)] == ["images", "images-finetune"]
+
+
+def test_results_of_older_versions_stay_valid(images: str, tmp_path: Path) -> None:
+    config = ImagesConfig(data=images, hidden=8, latent=4, steps=2, batch_size=8, **MACHINE)
+    pretrain(config, IMAGES, tmp_path)
+    file = tmp_path / "results.json"
+    older = {**json.loads(file.read_text()), "measured": {"recalibrate": "yes"}, "scores": {"probe_accuracy": 0.5}}
+    file.write_text(json.dumps(older))
+    assert pretrain(config, IMAGES, tmp_path)[1]["scores"] == {"probe_accuracy": 0.5}
+
+
+@pytest.mark.parametrize("change", [{"finetune_epochs": -1.0}, {"finetune_epochs": 2.0}])
+def test_fine_tuning_that_cannot_be_is_refused(change: dict[str, float], tmp_path: Path) -> None:
+    np.save(tmp_path / "plain.npy", np.random.default_rng(0).integers(0, 256, (10, 4, 4, 1), np.uint8))
+    with pytest.raises(UserError, match="finetune_epochs"):
+        IMAGES.load(ImagesConfig(data=str(tmp_path / "plain.npy"), batch_size=2, **change))

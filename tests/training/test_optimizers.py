@@ -1,0 +1,66 @@
+import pytest
+import torch
+from torch import nn
+
+from r2mae.errors import UserError
+from r2mae.training.config import RunConfig
+from r2mae.training.optimizers import LARS, SCALE, as_groups, make_optimizer, usual_groups
+from r2mae.training.task import ParameterGroup
+
+
+
+def test_groups_of_a_task_have_their_share_of_the_rate() -> None:
+    one, other = nn.Parameter(torch.zeros(2, 2)), nn.Parameter(torch.zeros(2))
+    groups = as_groups([ParameterGroup([one]), ParameterGroup([other], scale=0.5, decayed=False)], 0.1)
+    made = make_optimizer(groups, RunConfig(data="", optimizer="adamw", lr=0.1, weight_decay=0.05))
+    assert [(group["lr"], group["weight_decay"], group[SCALE]) for group in made.param_groups] == [
+        (0.1, 0.05, 1.0),
+        (0.05, 0.0, 0.5),
+    ]
+
+
+@pytest.mark.parametrize("name", ["adam", "adamw", "sgd", "lars"])
+def test_every_optimizer_descends(name: str) -> None:
+    torch.manual_seed(0)
+    model = nn.Linear(4, 1, bias=False)
+    config = RunConfig(data="", optimizer=name, base_lr=25.6 if name == "lars" else 0.02)
+    made = make_optimizer(usual_groups(model, config), config)
+    x = torch.randn(32, 4)
+    y = x.sum(1, keepdim=True)
+    losses = []
+    for _ in range(60):
+        loss = (model(x) - y).square().mean()
+        made.zero_grad()
+        loss.backward()
+        made.step()
+        losses.append(float(loss.detach()))
+    assert losses[-1] < 0.5 * losses[0]
+
+
+def test_lars_moves_a_matrix_by_a_share_of_its_length() -> None:
+    weights, bias = nn.Parameter(torch.tensor([[3.0, 4.0]])), nn.Parameter(torch.tensor([1.0]))
+    made = LARS([{"params": [weights, bias]}], lr=2.0, weight_decay=0.1, momentum=0.5)
+    before = weights.detach().clone()
+    for step in range(2):
+        weights.grad, bias.grad = torch.tensor([[1.0, 0.0]]), torch.tensor([0.25])
+        made.step()
+        if step == 0:
+            direction = torch.tensor([[1.3, 0.4]])  # with 0.1 × the weights
+            expected = before - 2.0 * 0.001 * 5.0 * direction / direction.norm()
+            assert torch.allclose(weights, expected)
+            assert float(bias.detach()) == pytest.approx(1.0 - 2.0 * 0.25)
+    assert float(bias.detach()) == pytest.approx(0.5 - 2.0 * (0.5 * 0.25 + 0.25))
+
+
+def test_lars_moves_weights_of_zero_and_leaves_those_without_gradient() -> None:
+    zero, still = nn.Parameter(torch.zeros(1, 2)), nn.Parameter(torch.ones(1, 2))
+    made = LARS([{"params": [zero, still]}], lr=0.1)
+    zero.grad = torch.tensor([[1.0, 0.0]])
+    made.step()
+    assert torch.allclose(zero, torch.tensor([[-0.1, 0.0]]))
+    assert torch.equal(still, torch.ones(1, 2))
+
+
+def test_betas_of_an_optimizer_without_them_are_refused() -> None:
+    with pytest.raises(UserError, match="betas"):
+        RunConfig(data="", optimizer="sgd", betas=(0.9, 0.95))
