@@ -126,7 +126,9 @@ def test_a_killed_run_ends_with_the_same_bytes(vit: Path, tmp_path: Path) -> Non
     assert same(out, tmp_path / "whole")
 
 
-def test_the_command_fine_tunes_and_measures(vit: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_fine_tunes_and_measures(
+    vit: Path, images: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     out = tmp_path / "out"
     words = ["finetune", str(vit), "--steps", "2", "--batch-size", "8", "--flip", "false", "--out", str(out)]
     assert main([*words, "--threads", "1", "--json"]) == 0
@@ -135,7 +137,7 @@ def test_the_command_fine_tunes_and_measures(vit: Path, tmp_path: Path, capsys: 
     assert "flip: false" in (out / "config.yaml").read_text()
     assert main(["evaluate", str(out), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["scores"]["top1"] == pytest.approx(told["scores"]["top1"])
-    assert main(["embed", str(out), "-o", str(tmp_path / "made.npz")]) == 0
+    assert main(["embed", str(out), images, "-o", str(tmp_path / "made.npz")]) == 0
     assert len(np.load(tmp_path / "made.npz")["embedding"]) == 60
 
 
