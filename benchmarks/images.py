@@ -11,6 +11,7 @@ import argparse
 import time
 import warnings
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from functools import partial
 from typing import Any
 
@@ -63,8 +64,8 @@ class Contest:
         self.options = options
         self.settings, self.side = settings_of(options)
         self.images = torch.randint(0, 256, (options.rows, self.side, self.side, 3), dtype=torch.uint8)
-        architecture = {"shape": [self.side, self.side, 3]}
-        architecture |= {name: getattr(self.settings, name) for name in Settings.__dataclass_fields__}
+        architecture: dict[str, Any] = {"shape": [self.side, self.side, 3]}
+        architecture |= asdict(self.settings)
         self.task, self.model = build(architecture)
         self.stock = stock_of(self.settings, self.side)
         self.ratio: Ratio = Fixed(options.ratio) if options.ratio else Uniform(0.6, 0.9, "stratified")
