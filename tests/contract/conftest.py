@@ -147,9 +147,14 @@ ENTRIES = {
             "mlp": {"hidden": 8, "latent": 4},
             "toy": {"latent": 3},
             "vit-mae": {
-                "patch": 2, "width": 8, "layers": 1, "heads": 2,
-                "decoder_width": 8, "decoder_layers": 2, "decoder_heads": 2,
-            },  # fmt: skip
+                "patch": 2,
+                "width": 8,
+                "layers": 1,
+                "heads": 2,
+                "decoder_width": 8,
+                "decoder_layers": 2,
+                "decoder_heads": 2,
+            },
         },
         changed=other_pixels,
     ),

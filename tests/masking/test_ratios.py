@@ -226,3 +226,30 @@ def test_ends_are_the_lowest_and_highest_ratio(ratio: Ratio, ends: tuple[float, 
     assert is_scheduled(ratio) == scheduled
     bound, key = ratio.bind(50), Key.root(0)
     assert all(ends[0] <= bound(step, key) <= ends[1] for step in range(50))
+
+
+@given(st.integers(1, 300), st.integers(1, 60))
+def test_a_decay_in_epochs_is_constant_within_an_epoch(total: int, epoch: int) -> None:
+    ratio = LinearDecay(0.9, 0.6, unit="epochs").bind(total).with_epochs(epoch)
+    values = [ratio(step, KEY) for step in range(total)]
+    epochs = [step // epoch for step in range(total)]
+    assert len({round(value, 12) for value in values}) == epochs[-1] + 1
+    assert values[0] == pytest.approx(0.9)
+    if epochs[-1]:  # t runs from 0 to the number of the last epoch, where the floor is reached
+        assert values[-1] == pytest.approx(0.6)
+        for value, t in zip(values, epochs, strict=True):
+            assert value == pytest.approx(0.9 - 0.3 * t / epochs[-1])
+    nodes, weights = ratio.nodes()
+    assert weights.sum() == pytest.approx(1)
+    assert nodes @ weights == pytest.approx(np.mean(values))
+
+
+def test_a_decay_of_ones_own_in_epochs_is_per_epoch() -> None:
+    ratio = LinearDecay(0.9, 0.6, 0.1, unit="epochs").bind(100).with_epochs(12.5)
+    assert [ratio(step, KEY) for step in (0, 12, 13, 25, 99)] == pytest.approx([0.9, 0.9, 0.81, 0.72, 0.6])
+    floor = UniformAbove(LinearDecay(0.9, 0.6, unit="epochs"), 0.9).bind(100).with_epochs(50)
+    assert floor.floor(49, KEY) == 0.9
+    assert floor.floor(50, KEY) == pytest.approx(0.6)
+    with pytest.raises(ValueError, match="more than no steps"):
+        ratio.with_epochs(0)
+    assert LinearDecay(0.9, 0.6).bind(10).with_epochs(5) == LinearDecay(0.9, 0.6).bind(10)  # one in steps

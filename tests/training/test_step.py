@@ -1,9 +1,11 @@
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 import torch
 
+from r2mae.errors import UserError
 from r2mae.masking.keys import Key
 from r2mae.training.loop import fit
 from r2mae.training.scheme_options import scheme_of
@@ -131,3 +133,24 @@ def test_evaluation_masks_are_frozen_and_the_mode_is_restored(wing: ToyWing) -> 
     assert masked_losses(module.task, module.model, data, (0.2, 0.8)) == first
     assert module.model.training
     assert first[0] != first[1]
+
+
+def test_betas_and_the_base_rate_reach_the_optimiser(wing: ToyWing) -> None:
+    optimizer = module_for(wing, optimizer="adamw", betas=(0.9, 0.95), base_lr=1.5e-4, batch_size=512)
+    (group,) = optimizer.configure_optimizers().param_groups
+    assert group["betas"] == (0.9, 0.95)
+    assert group["lr"] == pytest.approx(3e-4)
+    (usual,) = module_for(wing).configure_optimizers().param_groups
+    assert (usual["betas"], usual["lr"]) == ((0.9, 0.999), 1e-2)
+
+
+def test_a_run_warms_up_and_decays_by_epochs(wing: ToyWing, tmp_path: Path) -> None:
+    fields = {"scheme": "dynamic", "decay_in": "epochs", "warmup_epochs": 2.0, "base_lr": 0.128}
+    fit(ToyConfig(steps=20, samples=100, **fields), wing, tmp_path)  # epochs of five steps
+    metrics = pd.read_csv(tmp_path / "metrics.csv")
+    peak = 0.128 * 20 / 256
+    assert metrics["lr"].tolist() == pytest.approx([peak * min(step / 10, 1) for step in range(1, 21)])
+    assert metrics["ratio"].tolist() == pytest.approx([0.8 - 0.2 * (step // 5) for step in range(20)])
+    with pytest.raises(UserError, match=r"warmup_epochs 9 is no part of a run of 4 epochs"):
+        fit(ToyConfig(steps=20, samples=100, warmup_epochs=9.0), wing, tmp_path / "long")
+    assert not (tmp_path / "long" / "checkpoints").exists()

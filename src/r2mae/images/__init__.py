@@ -10,7 +10,16 @@ if TYPE_CHECKING:
     from r2mae.images.models.mlp import MLPAutoencoder
     from r2mae.images.models.vit_mae.model import VisionTransformerMAE
     from r2mae.images.models.vit_mae.task import PatchTask
-    from r2mae.images.patches import block_mask, chosen, normalised, patch_loss, patchify, restore, standardised, unpatchify
+    from r2mae.images.patches import (
+        block_mask,
+        chosen,
+        normalised,
+        patch_loss,
+        patchify,
+        restore,
+        standardised,
+        unpatchify,
+    )
     from r2mae.images.task import PixelTask
     from r2mae.images.wing import WING
     from r2mae.masking.masks import element_mask, patch_mask

@@ -42,7 +42,7 @@ def unpatchify(
 ) -> Shaped[Tensor, "batch height width channels"]:
     """Put patches together: the inverse of :func:`patchify`."""
     check_patch(height, width, patch)
-    tiles = patches.unflatten(1, (height // patch, width // patch)).unflatten(3, (patch, patch, -1))
+    tiles = patches.reshape(len(patches), height // patch, width // patch, patch, patch, -1)
     return tiles.transpose(2, 3).reshape(len(patches), height, width, -1)
 
 
@@ -175,7 +175,7 @@ def standardised(images: Shaped[Tensor, "*some channels"]) -> Float[Tensor, "*so
 
 def standardised_patches(patches: Shaped[Tensor, "*some numbers"], channels: int) -> Float[Tensor, "*some numbers"]:
     """Return what :func:`standardised` makes of images, for flattened patches."""
-    return standardised(patches.unflatten(-1, (-1, channels))).flatten(-2)
+    return standardised(patches.reshape(*patches.shape[:-1], -1, channels)).flatten(-2)
 
 
 def as_pixels(standard: Float[Tensor, "*some channels"]) -> Float[Tensor, "*some channels"]:

@@ -124,12 +124,13 @@ class Scheme:
         stratified = getattr(self.ratio, "sampling", None) == "stratified"
         low, high = ends_of(self.curriculum.grid) if self.curriculum else self.ends
         in_epochs = getattr(self.ratio, "unit", "steps") == "epochs"
+        unknown = in_epochs and getattr(self.ratio, "epoch", None) is None
         return {
             "ratio": self.ends[0],
             "low": low,
             "high": high,
             # λ of a schedule in epochs is not known before their length is.
-            "decay": None if in_epochs and getattr(self.ratio, "epoch", None) is None else getattr(self.ratio, "rate", None),
+            "decay": None if unknown else getattr(self.ratio, "rate", None),
             "decay_in": "epochs" if in_epochs else None,
             "sampling": getattr(self.ratio, "sampling", None),
             "per": getattr(self.ratio, "per", None),

@@ -134,7 +134,7 @@ def _build(run: Run, data: Data) -> Pretraining:
     if isinstance(data, StartsFrom):
         data.start(model)
     scheme = run.scheme and run.scheme.bind(total, samples / config.batch_size)
-    module = Pretraining(task, model, scheme, config, total, warmup=config.warmup_of(total, samples))
+    module = Pretraining(task, model, scheme, config, total, config.warmup_of(total, samples))
     if run.config.compile:
         model.compile()
     return module

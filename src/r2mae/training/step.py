@@ -56,7 +56,6 @@ class Pretraining(LightningModule):
         scheme: Scheme | None,
         config: RunConfig,
         total_steps: int,
-        *,
         warmup: float | None = None,
     ) -> None:
         super().__init__()

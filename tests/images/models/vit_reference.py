@@ -29,7 +29,11 @@ def stock_names(name: str, value: Tensor) -> dict[str, Tensor]:
         kind = inner.rpartition(".")[2]
         parts = zip(("q_proj", "k_proj", "v_proj"), value.chunk(3), strict=True)
         return {f"{before}.attention.{part}.{kind}": piece for part, piece in parts}
-    for ours, theirs in {"attn.proj": "attention.o_proj", "norm1": "layernorm_before", "norm2": "layernorm_after"}.items():
+    for ours, theirs in {
+        "attn.proj": "attention.o_proj",
+        "norm1": "layernorm_before",
+        "norm2": "layernorm_after",
+    }.items():
         inner = inner.replace(ours, theirs)
     return {f"{before}.{inner}": value}
 

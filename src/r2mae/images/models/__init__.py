@@ -5,8 +5,9 @@ Such a module has
 - ``Settings``, a frozen dataclass: its fields are the options ``--model.NAME``, its docstring their help; its `latent`,
   a field or a property, is how many numbers the representation has. It may say more: `ignores`, fields of the
   configuration that do nothing for the model, and are refused beside it; `reconstructs`, False for a model that does
-  not give back whole images; `ratios`, the numbers of the schemes where they are not the wing's; `error_bound`, the largest masked error; ``check_shape(shape)``, which refuses images
-  of a height, width and number of channels that it does not take, before anything is written;
+  not give back whole images; `ratios`, the numbers of the schemes where they are not the wing's; `error_bound`, the
+  largest masked error; ``check_shape(shape)``, which refuses images of a height, width and number of channels that it
+  does not take, before anything is written;
 - ``build(architecture)``, which returns a task (:class:`r2mae.images.task.ImageTask`) and a freshly initialised model.
   The mapping is what the run folder keeps: `model`; `shape` (height, width, channels); the settings; `exact`; and
   `fill`, where hidden pixels become the mean colour.

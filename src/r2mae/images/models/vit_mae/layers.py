@@ -131,7 +131,7 @@ class Block(nn.Module):
 
 
 def _split(tokens: Float[Tensor, "tokens width"], sizes: list[int]) -> tuple[Tensor, ...]:
-    return (tokens,) if len(sizes) == 1 else tokens.split(sizes)
+    return (tokens,) if len(sizes) == 1 else torch.split(tokens, sizes)
 
 
 def _joint(heads: Float[Tensor, "rows heads length share"]) -> Float[Tensor, "tokens width"]:

@@ -1,7 +1,7 @@
 """The network of `vit-mae`: an encoder of kept patches and a light decoder, which computes what the loss sees."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -79,9 +79,7 @@ class VisionTransformerMAE(nn.Module):
         torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, 64)
         super().compile(*arguments, **{"dynamic": False, **others})
 
-    def encode(
-        self, images: Float[Tensor, "batch height width channels"]
-    ) -> Float[Tensor, "batch tokens features"]:
+    def encode(self, images: Float[Tensor, "batch height width channels"]) -> Float[Tensor, "batch tokens features"]:
         """Return the last hidden states of whole images, after the norm: of the class token, then of every patch.
 
         Parameters
@@ -148,18 +146,19 @@ class VisionTransformerMAE(nn.Module):
         seen = seen + _with_first(places[:1], places[1:].index_select(0, keep), groups)
         blank = self.mask_token[0] + places[1:]
         hidden = embedding(asked, blank)
-        first, last = self.decoder_blocks[0], self.decoder_blocks[-1]
+        first, *others = cast("list[Block]", list(self.decoder_blocks))
         lengths = [(rows, 1 + kept + some) for rows, kept, some in groups]
         asking = [(rows, some, 1 + kept + some) for rows, kept, some in groups]
-        if first is last:
-            keys = first.attn.keys_of(first.norm1(seen)), embedding(asked, first.attn.keys_of(first.norm1(blank)))
-            query = embedding(asked, first.norm1(blank))
-            return self.decoder_norm(first.after(hidden, first.attn.ask(query, _woven(*keys, groups), asking, mask)))  # type: ignore[no-any-return]
-        qkv = _woven(first.attn.qkv(first.norm1(seen)), embedding(asked, first.attn.qkv(first.norm1(blank))), groups)
+        normed, blank = first.norm1(seen), first.norm1(blank)
+        if not others:
+            keys = _woven(first.attn.keys_of(normed), embedding(asked, first.attn.keys_of(blank)), groups)
+            found = first.attn.ask(embedding(asked, blank), keys, asking, mask)
+            return self.decoder_norm(first.after(hidden, found))  # type: ignore[no-any-return]
+        qkv = _woven(first.attn.qkv(normed), embedding(asked, first.attn.qkv(blank)), groups)
         states = first.after(_woven(seen, hidden, groups), first.attn.proj(first.attn.attend(qkv, lengths, mask)))
-        for block in self.decoder_blocks[1:-1]:
+        for block in others[:-1]:
             states = block(states, lengths, mask)
-        normed = last.norm1(states)
+        last, normed = others[-1], others[-1].norm1(states)
         found = last.attn.ask(_last(normed, groups), last.attn.keys_of(normed), asking, mask)
         return self.decoder_norm(last.after(_last(states, groups), found))  # type: ignore[no-any-return]
 
@@ -205,7 +204,7 @@ def positions(width: int, grid: tuple[int, int]) -> Float[Tensor, "1 tokens widt
 def _with_first(first: Float[Tensor, "1 width"], tokens: Tensor, groups: Sequence[Group]) -> Tensor:
     """Put the class token in front of each image's kept patches."""
     made, sizes = [], [rows * kept for rows, kept, _ in groups]
-    for (rows, kept, _), part in zip(groups, tokens.split(sizes), strict=True):
+    for (rows, kept, _), part in zip(groups, torch.split(tokens, sizes), strict=True):
         front = first.to(part.dtype).expand(rows, 1, -1)
         made.append(torch.cat([front, part.view(rows, kept, -1)], 1).flatten(0, 1))
     return made[0] if len(made) == 1 else torch.cat(made)
@@ -215,7 +214,9 @@ def _woven(seen: Tensor, hidden: Tensor, groups: Sequence[Group]) -> Tensor:
     """Put the asked patches of each image behind what the encoder saw of it."""
     made = []
     sizes = [rows * (1 + kept) for rows, kept, _ in groups], [rows * some for rows, _, some in groups]
-    for (rows, _, _), mine, theirs in zip(groups, seen.split(sizes[0]), hidden.split(sizes[1]), strict=True):
+    for (rows, _, _), mine, theirs in zip(
+        groups, torch.split(seen, sizes[0]), torch.split(hidden, sizes[1]), strict=True
+    ):
         both = [part.view(rows, len(part) // rows, -1) for part in (mine, theirs.to(mine.dtype))]
         made.append(torch.cat(both, 1).flatten(0, 1))
     return made[0] if len(made) == 1 else torch.cat(made)
@@ -224,6 +225,6 @@ def _woven(seen: Tensor, hidden: Tensor, groups: Sequence[Group]) -> Tensor:
 def _last(states: Tensor, groups: Sequence[Group]) -> Tensor:
     """Take the asked patches of each image out of all tokens."""
     made, sizes = [], [rows * (1 + kept + some) for rows, kept, some in groups]
-    for (rows, kept, _), part in zip(groups, states.split(sizes), strict=True):
+    for (rows, kept, _), part in zip(groups, torch.split(states, sizes), strict=True):
         made.append(part.view(rows, -1, part.shape[1])[:, 1 + kept :].flatten(0, 1))
     return made[0] if len(made) == 1 else torch.cat(made)

@@ -307,8 +307,8 @@ def _each(groups: Sequence[Group], which: int, device: torch.device) -> Int64[Te
 def _filled(units: Tensor, groups: Sequence[Group], which: int, most: int) -> Tensor:
     """Pad kept (1) or asked (2) patches of every image with zeros."""
     sizes, made = [group.rows * group[which] for group in groups], []
-    for group, part in zip(groups, units.split(sizes), strict=True):
-        rows = part.unflatten(0, (group.rows, group[which]))
+    for group, part in zip(groups, torch.split(units, sizes), strict=True):
+        rows = part.reshape(group.rows, group[which], *part.shape[1:])
         made.append(pad(rows, (*(0, 0) * (part.ndim - 1), 0, most - group[which])).flatten(0, 1))
     return torch.cat(made)
 
@@ -316,8 +316,8 @@ def _filled(units: Tensor, groups: Sequence[Group], which: int, most: int) -> Te
 def _unfilled(units: Tensor, groups: Sequence[Group], most: int) -> Tensor:
     """Take the padding of asked patches off."""
     sizes = [group.rows * most for group in groups]
-    parts = zip(groups, units.split(sizes), strict=True)
-    return torch.cat([part.unflatten(0, (group.rows, most))[:, : group.asked].flatten(0, 1) for group, part in parts])
+    parts = zip(groups, torch.split(units, sizes), strict=True)
+    return torch.cat([part.reshape(group.rows, most, -1)[:, : group.asked].flatten(0, 1) for group, part in parts])
 
 
 def _real(groups: Sequence[Group], kept: int, asked: int | None, device: torch.device) -> Bool[Tensor, "rows 1 1 n"]:
