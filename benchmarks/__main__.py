@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
 
-NAMES = ("cells", "loop", "masking", "probes", "startup", "text", "theory", "tricks", "unet", "backed")
+NAMES = ("cells", "images", "loop", "masking", "probes", "startup", "text", "theory", "tricks", "unet", "backed")
 LONG = ("backed",)  # writes a file of several GB, so it runs only if it is named
 
 

@@ -1,11 +1,11 @@
 from collections.abc import Callable
 
-from hypothesis import given
-from hypothesis import strategies as st
 import numpy as np
 import pytest
-from sklearn.neighbors import KNeighborsClassifier
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from sklearn.neighbors import KNeighborsClassifier
 
 from r2mae.errors import UserError
 from r2mae.evaluation import knn
@@ -65,6 +65,6 @@ def test_few_samples_and_a_small_temperature() -> None:
 )
 @pytest.mark.usefixtures("unchecked")
 def test_mistakes_are_told(change: Callable[..., tuple[np.ndarray, np.ndarray]], told: str) -> None:
-    x, y = sample(8)
+    x, _ = sample(8)
     with pytest.raises(UserError, match=told):
         knn_predict(*change(x, np.arange(8) % 4), x)

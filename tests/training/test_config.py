@@ -111,7 +111,7 @@ def test_any_bytes_give_a_mapping_or_a_user_error(tmp_path_factory: pytest.TempP
         ({"scheme": 3}, "scheme takes text, not 3"),
         ({"steps": 1.5}, "steps takes a whole number, not 1.5"),
         ({"exact": 1}, "exact takes true or false, not 1"),
-        ({"optimizer": "sgd"}, "optimizer takes one of adam, adamw, not 'sgd'"),
+        ({"optimizer": "rmsprop"}, "optimizer takes one of adam, adamw, sgd, lars, not 'rmsprop'"),
         ({"ratio": [0.1]}, "ratio takes a number, not"),
     ],
 )

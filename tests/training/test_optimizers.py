@@ -8,7 +8,6 @@ from r2mae.training.optimizers import LARS, SCALE, as_groups, make_optimizer, us
 from r2mae.training.task import ParameterGroup
 
 
-
 def test_groups_of_a_task_have_their_share_of_the_rate() -> None:
     one, other = nn.Parameter(torch.zeros(2, 2)), nn.Parameter(torch.zeros(2))
     groups = as_groups([ParameterGroup([one]), ParameterGroup([other], scale=0.5, decayed=False)], 0.1)

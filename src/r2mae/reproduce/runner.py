@@ -63,7 +63,8 @@ def run_artefact(
     out : Path
         The folder to write to.
     scale : {"smoke", "small", "full"}
-        "full" has the paper's sizes. "small" takes seconds, or hours if models are trained; "smoke" then takes a minute.
+        "full" has the paper's sizes. "small" takes seconds, or hours if models are trained; then "smoke" takes a
+        minute.
     size : Size, optional
         A size of your own, an instance of the artefact's `SIZE`; it replaces `scale`.
     jobs : int

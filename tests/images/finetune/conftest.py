@@ -2,12 +2,13 @@
 
 from pathlib import Path
 
-from finetune_images import MACHINE, VIT, write_images
 import pytest
 
+from finetune_images import MACHINE, VIT, write_images
 from r2mae.images.config import ImagesConfig
 from r2mae.images.wing import WING
 from r2mae.training.loop import fit
+
 
 @pytest.fixture(scope="session")
 def images(tmp_path_factory: pytest.TempPathFactory) -> str:

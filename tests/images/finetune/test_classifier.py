@@ -1,10 +1,10 @@
 from pathlib import Path
 
-from hypothesis import given
-from hypothesis import strategies as st
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from r2mae.errors import UserError
 from r2mae.images.finetune.classifier import Classifier, drop_path, make_classifier

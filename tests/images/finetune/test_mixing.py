@@ -1,8 +1,8 @@
-from hypothesis import given
-from hypothesis import strategies as st
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from r2mae.images.finetune.mixing import ERASED, beta, cut_box, erase, erased_box, mix, soft_targets
 from r2mae.masking.keys import Key
@@ -71,7 +71,7 @@ def test_a_box_takes_its_share_of_the_area_where_it_is_within_the_image(
     tall, wide = int(height * (1 - share) ** 0.5), int(width * (1 - share) ** 0.5)
     assert bottom - top <= tall
     assert right - left <= wide
-    if 0 < top and bottom < height and 0 < left and right < width:
+    if top > 0 and bottom < height and left > 0 and right < width:
         assert (bottom - top, right - left) == (tall, wide)
 
 

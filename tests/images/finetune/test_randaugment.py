@@ -1,7 +1,7 @@
 import numpy as np
-from PIL import Image, ImageEnhance, ImageOps
 import pytest
 import torch
+from PIL import Image, ImageEnhance, ImageOps
 
 from r2mae.images.finetune.randaugment import OPERATIONS, rand_augment
 from r2mae.masking.keys import Key

@@ -1,17 +1,17 @@
 import json
 import os
-from pathlib import Path
 import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
-from finetune_images import MACHINE, write_images
 import numpy as np
 import pandas as pd
 import pytest
 import torch
 
+from finetune_images import MACHINE, write_images
 from r2mae.cli.main import main
 from r2mae.errors import UserError
 from r2mae.images.config import ImagesConfig
@@ -30,7 +30,9 @@ PROBE = {**SHORT, "probe": "linear"}
 
 
 def same(one: Path, other: Path) -> bool:
-    return all((one / name).read_bytes() == (other / name).read_bytes() for name in ("model.safetensors", "metrics.csv"))
+    return all(
+        (one / name).read_bytes() == (other / name).read_bytes() for name in ("model.safetensors", "metrics.csv")
+    )
 
 
 @pytest.mark.parametrize("options", [SHORT, {**SHORT, "pool": "class"}, PROBE, {**PROBE, "cached": True}])
@@ -93,9 +95,7 @@ class _StopAt:
 
 
 @pytest.mark.parametrize("options", [{}, {"accumulate": 2}, {"probe": "linear", "optimizer": "lars"}, {"workers": 2}])
-def test_a_run_that_was_cut_off_ends_with_the_same_bytes(
-    options: dict[str, object], vit: Path, tmp_path: Path
-) -> None:
+def test_a_run_that_was_cut_off_ends_with_the_same_bytes(options: dict[str, object], vit: Path, tmp_path: Path) -> None:
     config = plan(vit, {**SHORT, "drop_path": 0.3, **options} if "probe" not in options else {**SHORT, **options})
     finetune(config, tmp_path / "whole")
     with pytest.raises(RuntimeError, match="cut off"):
@@ -126,7 +126,9 @@ def test_a_killed_run_ends_with_the_same_bytes(vit: Path, tmp_path: Path) -> Non
     assert same(out, tmp_path / "whole")
 
 
-def test_the_command_fine_tunes_and_measures(vit: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_fine_tunes_and_measures(
+    vit: Path, images: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     out = tmp_path / "out"
     words = ["finetune", str(vit), "--steps", "2", "--batch-size", "8", "--flip", "false", "--out", str(out)]
     assert main([*words, "--threads", "1", "--json"]) == 0
@@ -135,7 +137,7 @@ def test_the_command_fine_tunes_and_measures(vit: Path, tmp_path: Path, capsys: 
     assert "flip: false" in (out / "config.yaml").read_text()
     assert main(["evaluate", str(out), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["scores"]["top1"] == pytest.approx(told["scores"]["top1"])
-    assert main(["embed", str(out), "-o", str(tmp_path / "made.npz")]) == 0
+    assert main(["embed", str(out), images, "-o", str(tmp_path / "made.npz")]) == 0
     assert len(np.load(tmp_path / "made.npz")["embedding"]) == 60
 
 
@@ -144,7 +146,9 @@ def test_other_images_are_learned_with_their_own_classes(vit: Path, tmp_path: Pa
     results = finetune(plan(vit, {**PROBE, "cached": True}, other), tmp_path / "out")
     assert {"top1", "top5"} < set(results["scores"])
     with pytest.raises(UserError, match="other classes"):
-        WING.elsewhere(plan(vit, SHORT), write_images(tmp_path / "more.npz", classes=2), load_data(plan(vit, SHORT)).architecture)
+        WING.elsewhere(
+            plan(vit, SHORT), write_images(tmp_path / "more.npz", classes=2), load_data(plan(vit, SHORT)).architecture
+        )
 
 
 def told_by(words: list[str], capsys: pytest.CaptureFixture[str]) -> str:

@@ -101,8 +101,9 @@ class VisionTransformerClassifier(Classifier):
             else:
                 states = block(states, lengths)
         states = states.view(batch, 1 + patches.shape[1], -1)
-        found = self.fc_norm(states[:, 1:].mean(1)) if self.pool == "mean" else self.norm(states[:, 0])
-        return found  # type: ignore[no-any-return]
+        if self.pool == "mean":
+            return self.fc_norm(states[:, 1:].mean(1))  # type: ignore[no-any-return]
+        return self.norm(states[:, 0])  # type: ignore[no-any-return]
 
     @property
     def depth(self) -> int:
@@ -205,7 +206,7 @@ class LinearProbe(Classifier):
 
 
 def drop_path(branch: Float[Tensor, "tokens width"], batch: int, rate: float) -> Float[Tensor, "tokens width"]:
-    """Leave a branch of a layer out for some images, and enlarge it for the others, so that its mean stays (Huang 2016).
+    """Leave a branch of a layer out for some images, and enlarge it for the others: its mean stays (Huang 2016).
 
     Parameters
     ----------

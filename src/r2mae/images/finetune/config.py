@@ -143,10 +143,10 @@ class FinetuneConfig(RunConfig):
 def recipe(architecture: Mapping[str, Any], probe: str, *, cached: bool = False) -> dict[str, Any]:
     """Return the defaults for a pretrained model: fields of :class:`FinetuneConfig` by name.
 
-    Fine-tuning is that of the authors of MAE (their FINETUNE.md, which differs from Table 9 of their paper for ViT-B and
-    ViT-H), the linear probe that of their Table 10 but for the optimiser: their LARS is for batches of 16,384, and moves
-    hardly at all at the rate of a small batch, so that SGD takes its place. Other models than vision transformers, and
-    smaller ones than ViT-B, have no recipe there; theirs is ours.
+    Fine-tuning is that of the authors of MAE (their published commands, which differ from Table 9 of their paper for
+    ViT-B, ViT-L and ViT-H), the linear probe that of their Table 10 but for the optimiser: their LARS is for batches of
+    16,384, and hardly moves at the rate of a small batch, so that SGD takes its place. Other models than vision
+    transformers, and smaller ones than ViT-B, have no recipe there; theirs is ours.
 
     Parameters
     ----------

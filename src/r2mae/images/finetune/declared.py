@@ -50,7 +50,9 @@ _IMAGES = (
         "what becomes of those that are not square; by default as in the run.",
         choices=("squash", "crop"),
     ),
-    Option("cache", "where decoded images are kept; by default as in the run.", choices=("auto", "memory", "mmap", "none")),
+    Option(
+        "cache", "where decoded images are kept; by default as in the run.", choices=("auto", "memory", "mmap", "none")
+    ),
     Option("skip_broken", "leave out image files that cannot be decoded; by default as in the run.", bool),
     Option("draft", "let the JPEG decoder make large images smaller; by default as in the run.", bool),
 )

@@ -54,7 +54,9 @@ class ClassificationTask:
         raise TypeError("fine-tuning has no curriculum")
 
     def parameter_groups(self, model: Classifier, config: FinetuneConfig) -> list[ParameterGroup]:
-        """Return the parameters that are trained, the head's first: a layer learns `layer_decay` times as fast as the next.
+        """Return the parameters that are trained, the head's first.
+
+        A layer learns `layer_decay` times as fast as the one above it.
 
         Weight decay is for matrices: not for biases, norms, the class token and the embedding of places.
         """

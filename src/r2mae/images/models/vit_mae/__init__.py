@@ -1,7 +1,7 @@
 """`vit-mae`, the masked autoencoder of a vision transformer (paper: "ViT MAE models"). Settings load no torch."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from r2mae.errors import UserError
@@ -107,7 +107,7 @@ def build(architecture: Mapping[str, Any]) -> "tuple[PatchTask, VisionTransforme
     from r2mae.images.models.vit_mae.task import PatchTask
 
     height, width, channels = (int(side) for side in architecture["shape"])
-    settings = Settings(**{name: architecture[name] for name in Settings.__dataclass_fields__ if name in architecture})
+    settings = Settings(**{one.name: architecture[one.name] for one in fields(Settings) if one.name in architecture})
     settings.check_shape((height, width, channels))
     model = VisionTransformerMAE(
         (height, width, channels),
