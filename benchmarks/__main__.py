@@ -3,7 +3,7 @@
 import sys
 from importlib import import_module
 
-NAMES = ("cells", "loop", "masking", "probes", "startup", "text", "theory", "tricks", "backed")
+NAMES = ("cells", "image_loader", "loop", "masking", "probes", "startup", "text", "theory", "tricks", "backed")
 LONG = ("backed",)  # writes a file of several GB: by name alone
 
 
