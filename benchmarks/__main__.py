@@ -6,7 +6,10 @@ from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
 
-NAMES = ("cells", "images", "loop", "masking", "probes", "startup", "text", "theory", "tricks", "unet", "backed")
+NAMES = (
+    *("cells", "images", "image_loader", "loop", "masking", "probes", "startup", "text", "theory", "tricks", "unet"),
+    "backed",
+)
 LONG = ("backed",)  # writes a file of several GB, so it runs only if it is named
 
 

@@ -203,6 +203,15 @@ def test_the_pixels_of_a_set_beyond_memory_are_not_probed(
     assert any("do not fit into memory" in line for line in caplog.messages)
 
 
+@pytest.mark.parametrize("workers", [0, 2])
+def test_damage_that_a_run_meets_is_told_in_one_line(folder: Path, tmp_path: Path, workers: int) -> None:
+    noise = np.random.default_rng(0).integers(0, 256, (40, 40, 3), np.uint8)
+    Image.fromarray(noise).save(folder / "a" / "003.png")
+    (folder / "a" / "003.png").write_bytes((folder / "a" / "003.png").read_bytes()[:2000])
+    with pytest.raises(UserError, match=r"^[^\n]*003\.png: not a valid image[^\n]*remove or replace it$"):
+        fit(config(folder, "none", steps=4, workers=workers), WING, tmp_path / "run")
+
+
 def test_a_run_may_go_on_with_images_kept_elsewhere(folder: Path) -> None:
     assert config(folder, "none").differences(config(folder, "mmap")) == []
     assert config(folder, "none").differences(config(folder, "none", skip_broken=True)) == ["skip_broken"]

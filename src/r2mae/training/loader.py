@@ -6,9 +6,21 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader, Dataset
 
+from r2mae.errors import UserError
 from r2mae.masking.keys import Key
 from r2mae.training.order import BatchOrder, Share
 from r2mae.training.task import Batches, MovableBatches
+
+
+class BatchError(UserError):
+    """What was wrong with the data of a batch, in one line.
+
+    Torch makes an error of a worker anew in the training process, with the worker's traceback as its text, at whose end
+    the message stands.
+    """
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text.rpartition(f"{type(self).__name__}: ")[2].strip())
 
 
 class KeyedBatches(Dataset[Any]):
@@ -32,7 +44,10 @@ class KeyedBatches(Dataset[Any]):
 
     def __getitems__(self, share: Share) -> Any:
         """Return the batch of a share; torch prescribes the name."""
-        return self.data.batch(share.indices, self.key.fold(share.step).rows(share.row))
+        try:
+            return self.data.batch(share.indices, self.key.fold(share.step).rows(share.row))
+        except UserError as error:
+            raise BatchError(str(error)) from error
 
 
 def make_loader(
