@@ -113,7 +113,7 @@ def train_scvi(table: "CellTable", config: CellsConfig, **options: Any) -> Train
             batch_size=batch,
             accelerator="cpu" if config.device == "cpu" else "auto",
             plan_kwargs={
-                "lr": config.lr,
+                "lr": config.peak_lr,
                 "weight_decay": config.weight_decay,
                 "n_epochs_kl_warmup": min(_KL_WARMUP, values["max_epochs"]),
             },
