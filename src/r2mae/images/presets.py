@@ -3,8 +3,6 @@
 from collections.abc import Mapping
 from typing import Any
 
-from r2mae.images.config import ImagesConfig
-
 _WIDTHS = [(hidden, latent) for hidden in (512, 16) for latent in (16, 32, 64, 256, 1024)]
 
 # The paper's recipe for its U-Nets on CelebA, whose base channels are 8, 16 and 32.
@@ -34,8 +32,7 @@ def _decoder(width: int, layers: int, heads: int) -> dict[str, Any]:
 
 def _vit(side: int, batch: int, accumulate: int, encoder: dict[str, Any], decoder: dict[str, Any]) -> dict[str, Any]:
     made = {**_RECIPE, "resize": side, "resize_mode": "crop", "batch_size": batch, "accumulate": accumulate}
-    known = {name: value for name, value in made.items() if name in ImagesConfig.__dataclass_fields__}
-    return {**known, **encoder, **decoder}
+    return {**made, **encoder, **decoder}
 
 
 PRESETS: Mapping[str, Mapping[str, Any]] = {
