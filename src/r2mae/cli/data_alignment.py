@@ -89,7 +89,7 @@ def _add_common(parser: Parser) -> None:
     parser.add_argument(
         "--reference",
         type=str,
-        help="FASTA of the reference: it has to agree with the alignment, and fills the positions that this leaves out.",
+        help="FASTA of the reference: it has to agree with the alignment, and fills positions that this leaves out.",
     )
 
 

@@ -163,7 +163,8 @@ class AlignmentStore:
         found = self.windows(np.array([self.number(contig)]), np.array([start]), length)
         if strand not in ("+", "-"):
             raise unknown("strand", strand, ("+", "-"))
-        return (found if strand == "+" else reverse_complement(found))[0]
+        window: UInt8[np.ndarray, "length species"] = (found if strand == "+" else reverse_complement(found))[0]
+        return window
 
     def reference_windows(
         self, contigs: Int64[np.ndarray, " batch"], starts: Int64[np.ndarray, " batch"], length: int
@@ -279,7 +280,8 @@ class AlignmentStore:
                     piece = self._flat[(int(first[index]) + begin) * width : (int(first[index]) + end) * width]
                     found[index, place * width : (place + end - begin) * width] = piece
         self._release(len(starts) * (row + _PAGE))
-        return found.reshape(len(starts), length, width)
+        windows: UInt8[np.ndarray, "batch length species"] = found.reshape(len(starts), length, width)
+        return windows
 
     def _bounds(
         self, contigs: Int64[np.ndarray, " batch"], length: int

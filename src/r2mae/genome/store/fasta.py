@@ -170,6 +170,6 @@ class Spool:
     def _wrong(self) -> UserError:
         found = "more than" if self._length > self.columns else f"{self._length:,} letters, not"
         return UserError(
-            f"{self.path}, line {self._line:,}: {self._name} has {found} the {self.columns:,} of the first row: rows of "
-            "an alignment are equally long"
+            f"{self.path}, line {self._line:,}: {self._name} has {found} the {self.columns:,} of the first row: rows "
+            "of an alignment are equally long"
         )

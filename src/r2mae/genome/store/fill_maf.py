@@ -72,7 +72,7 @@ def maf_layout(files: Sequence[Path], species: Sequence[str] | None, work: Unfin
         if reference is not None:
             names, lengths = scan(piece.text, reference)
             found |= dict.fromkeys(names)
-            contigs = lengths | contigs
+            contigs |= {name: length for name, length in lengths.items() if name not in contigs}
         progress(_FINDING, piece.fraction)
     if reference is None or not contigs:
         raise UserError(f"{files[0]}, line 1: has no block with a row 's name start size strand length text'")

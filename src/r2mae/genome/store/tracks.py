@@ -137,7 +137,7 @@ def _write(place: Path, path: Path, layout: Layout, dtype: np.dtype[Any], pieces
     for where, first, last, found in pieces:
         if not np.isnan(values[first:last]).all():
             raise UserError(f"{where}: overlaps an earlier interval at {layout.place(first)}: a position has one value")
-        if np.nanmax(np.abs(found), initial=0) > largest:
+        if _largest(found) > largest:
             raise UserError(f"{where}: {_largest(found):g} is too large for {dtype}: give --dtype float32")
         values[first:last] = found
         count += last - first
@@ -147,7 +147,8 @@ def _write(place: Path, path: Path, layout: Layout, dtype: np.dtype[Any], pieces
 
 
 def _largest(found: Any) -> float:
-    return float(np.nanmax(np.abs(found)))
+    size = np.abs(np.asarray(found, np.float64))
+    return float(np.max(size, where=~np.isnan(size), initial=0))
 
 
 def _bedgraph(path: Path, layout: Layout) -> Iterator[Piece]:
