@@ -3,8 +3,8 @@
 import sys
 from importlib import import_module
 
-NAMES = ("cells", "loop", "masking", "probes", "startup", "text", "theory", "tricks", "backed")
-LONG = ("backed",)  # writes a file of several GB: by name alone
+NAMES = ("cells", "genome", "loop", "masking", "probes", "startup", "text", "theory", "tricks", "backed")
+LONG = ("backed", "genome")  # write files of several GB: by name alone
 
 
 def main() -> int:
