@@ -87,6 +87,7 @@ def building(folder: Path, megabytes: float) -> None:
             f"{positions / seconds / 1e3:,.0f} thousand positions a second"
         )
     path.unlink()
+    print(f"building: at most {_resident()['VmHWM']:,.0f} MB of memory in the process that reads and writes")
 
 
 def _write_maf(path: Path, megabytes: float) -> int:
