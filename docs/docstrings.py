@@ -1,4 +1,4 @@
-"""Docstrings speak reStructuredText where they name other objects; the site shows such names as code."""
+"""Docstrings refer to other objects in reStructuredText; the site shows these names as code."""
 
 import re
 from typing import Any

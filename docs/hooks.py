@@ -1,4 +1,4 @@
-"""What the pages take from the package itself when the site is built: tables of options and schemes, and a figure."""
+"""Adds to the pages, when the site is built, tables of options and schemes from the package, and figures of results."""
 
 import dataclasses
 import inspect
@@ -23,14 +23,14 @@ FIGURES = (
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add figures of the results, which stay where they were made."""
+    """Add figures of the results from the folder `results/`."""
     for figure in FIGURES:
         files.append(File.generated(config, f"results/{figure}", abs_src_path=str(ROOT / "results" / figure)))
     return files
 
 
 def on_page_markdown(markdown: str, **context: Any) -> str:
-    """Fill in the tables that a page asks for by a comment."""
+    """Replace comments such as ``<!-- table: schemes -->`` by the tables."""
     tables = {"options of images": lambda: options_table(ImagesConfig), "schemes": schemes_table}
     for name, table in tables.items():
         markdown = markdown.replace(f"<!-- table: {name} -->", table())
@@ -54,7 +54,7 @@ def options_table(kind: type[RunConfig]) -> str:
 
 def schemes_table() -> str:
     """List every registered scheme."""
-    rows = ["| scheme | what it does | listens to |", "|---|---|---|"]
+    rows = ["| scheme | what it does | options |", "|---|---|---|"]
     for name in scheme_names():
         takes = ", ".join(f"`--{number.replace('_', '-')}`" for number in scheme_takes(name))
         rows.append(f"| `{name}` | {scheme_summary(name)} | {takes} |")
@@ -63,5 +63,5 @@ def schemes_table() -> str:
 
 def _parameters(docstring: str) -> dict[str, str]:
     """Read `name : type` and the indented text below it."""
-    found = re.findall(r"^(\w+) : .*\n((?:    .*\n?)+)", docstring, flags=re.MULTILINE)
-    return {name: " ".join(text.split()).replace("|", "\\|") for name, text in found}
+    parameters = re.findall(r"^(\w+) : .*\n((?:    .*\n?)+)", docstring, flags=re.MULTILINE)
+    return {name: " ".join(text.split()).replace("|", "\\|") for name, text in parameters}

@@ -120,6 +120,8 @@ def test_importing_the_package_brings_no_library() -> None:
         "import r2mae.genome; r2mae.genome.build_store",
         "import r2mae.cli.main; r2mae.cli.main.main(['--help'])",
         "import r2mae.cli.pretrain",
+        "import r2mae.compare.rows",
+        "import r2mae.cli.main; r2mae.cli.main.main(['compare', 'digits', '--print-config'])",
         "import r2mae.theory",
         "import r2mae.cli.main; r2mae.cli.main.main(['theory', '--help'])",
         "from r2mae.wings.lookup import public_sets; public_sets()",

@@ -1,4 +1,4 @@
-"""Public data sets: where each comes from, under which licence, and the proof that a copy is the true one."""
+"""Public data sets: their origin, licence, address, and the checksums that verify a copy."""
 
 import json
 import os
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 Status = Literal["ok", "missing", "corrupted", "unrecorded"]
 
 CHECKSUMS = "checksums.json"
-"""File in the data root that holds the sha256 recorded at the first download of files that came without one."""
+"""File in the data root with the sha256 of files whose checksum was not known before their first download."""
 
 
 @dataclass(frozen=True)
@@ -27,13 +27,14 @@ class PublicFile:
     Parameters
     ----------
     path : str
-        Place below the data root, with forward slashes.
+        Path below the data root, with forward slashes.
     url : str
-        Where it is fetched from; empty where no address is known, and people place the file by hand.
+        Address to fetch it from; empty if none is known, so that users must put the file there by hand.
     sha256 : str or None
-        Hexadecimal; None where none could be verified, then the first download's is recorded and binding.
+        Hexadecimal. None if no checksum could be verified; that of the first download is then recorded, and later
+        copies must have it.
     size : int or None
-        Bytes.
+        Size in bytes.
     """
 
     path: str
@@ -49,15 +50,15 @@ class PublicSet:
     Parameters
     ----------
     name, wing, title : str
-        Name on the command line, wing that reads it ("images", ...) and a line for people.
+        Name on the command line, wing that reads it ("images", …) and a description of one line.
     origin : str
         Home page.
     licence : str
         Terms of the original set.
     files : tuple of PublicFile
-        Empty for a packaged set.
+        Empty for a set that comes with a library.
     packaged : str or None
-        The library it ships with.
+        The library that the set comes with.
     """
 
     name: str
@@ -70,7 +71,7 @@ class PublicSet:
 
 
 def data_root() -> Path:
-    """Give the data folder: ``$R2MAE_DATA``, or the user's cache folder where that is unset or empty."""
+    """Return the data folder: ``$R2MAE_DATA``, or the user's cache folder if that is unset or empty."""
     if chosen := os.environ.get("R2MAE_DATA", "").strip():
         return Path(chosen).expanduser().absolute()
     import pooch
@@ -79,14 +80,14 @@ def data_root() -> Path:
 
 
 def locate(public: PublicSet) -> dict[str, Path]:
-    """Find the files of a set without touching the network.
+    """Find the files of a set on this machine; the network is not used.
 
-    Only presence and size are looked at, so this is instant; :func:`verify` reads the files.
+    Only existence and size are checked, so this is fast; :func:`verify` reads the files.
 
     Returns
     -------
     dict
-        ``PublicFile.path`` to the place on this machine; empty for a packaged set.
+        ``PublicFile.path`` to the path on this machine; empty for a set that comes with a library.
 
     Raises
     ------
@@ -96,16 +97,16 @@ def locate(public: PublicSet) -> dict[str, Path]:
     if not public.files:
         return {}
     root = data_root()
-    places = {file.path: root / file.path for file in public.files}
+    paths = {file.path: root / file.path for file in public.files}
     for file in public.files:
-        place = places[file.path]
-        if not place.is_file():
+        path = paths[file.path]
+        if not path.is_file():
             remedy = f"run `r2mae data fetch {public.name}`" if file.url else f"place it there ({public.origin})"
-            raise UserError(f"{place} is missing: {remedy}, or point R2MAE_DATA at the folder that holds {file.path}")
-        if file.size is not None and (size := place.stat().st_size) != file.size:
+            raise UserError(f"{path} is missing: {remedy}, or point R2MAE_DATA at the folder that holds {file.path}")
+        if file.size is not None and (size := path.stat().st_size) != file.size:
             remedy = f"run `r2mae data fetch {public.name}` to replace it" if file.url else "place another copy there"
-            raise UserError(f"{place} is corrupted ({size:,} bytes, expected {file.size:,}): {remedy}")
-    return places
+            raise UserError(f"{path} is corrupted ({size:,} bytes, expected {file.size:,}): {remedy}")
+    return paths
 
 
 def verify(public: PublicSet) -> dict[Path, Status]:
@@ -114,7 +115,7 @@ def verify(public: PublicSet) -> dict[Path, Status]:
     Returns
     -------
     dict
-        Place to "ok", "missing", "corrupted", or "unrecorded" (present, but no checksum is known yet).
+        Path to "ok", "missing", "corrupted", or "unrecorded" (present, but no checksum is known yet).
     """
     root = data_root()
     recorded = _recorded(root)
@@ -122,15 +123,15 @@ def verify(public: PublicSet) -> dict[Path, Status]:
 
 
 def fetch(public: PublicSet, *, progress: bool = True) -> list[Path]:
-    """Fetch what is missing or corrupted; a file takes its name only once its checksum is right.
+    """Fetch missing and corrupted files; a file gets its final name only after its checksum was verified.
 
-    A file without a known checksum is held to the one of its first download, which is recorded in
-    ``checksums.json`` in the data root; one that was placed there by hand is recorded as it is.
+    If no checksum of a file is known, that of its first download is recorded in ``checksums.json`` in the data root,
+    and later copies must have it. The checksum of a file that was put there by hand is recorded in the same way.
 
     Parameters
     ----------
     public : PublicSet
-        What to fetch; nothing for a packaged set.
+        The set to fetch; for one that comes with a library there is nothing to do.
     progress : bool
         Show a progress bar, and name corrupted files, on stderr.
 
@@ -147,38 +148,38 @@ def fetch(public: PublicSet, *, progress: bool = True) -> list[Path]:
     if not public.files:
         return []
     root = data_root()
-    places = []
+    paths = []
     with _display(progress) as display:
         for file in public.files:
             recorded = _recorded(root)
-            place = root / file.path
-            status = _status(place, file, recorded)
+            path = root / file.path
+            status = _status(path, file, recorded)
             if status == "corrupted":
-                display.console.print(f"{place} is corrupted and is fetched again", soft_wrap=True)
+                display.console.print(f"{path} is corrupted and is fetched again", soft_wrap=True)
             if status in {"missing", "corrupted"}:
                 task = display.add_task(file.path, total=file.size)
-                digest = _download(file, place, _expected(file, recorded), _Bar(display, task))
+                digest = _download(file, path, _expected(file, recorded), _Bar(display, task))
             elif status == "unrecorded":
-                digest = _sha256(place)
+                digest = _sha256(path)
             if status != "ok" and file.sha256 is None:
                 _record(root, {**recorded, file.path: digest})
-            places.append(place)
-    return places
+            paths.append(path)
+    return paths
 
 
 def _expected(file: PublicFile, recorded: Mapping[str, str]) -> str | None:
     return file.sha256 or recorded.get(file.path)
 
 
-def _status(place: Path, file: PublicFile, recorded: Mapping[str, str]) -> Status:
-    if not place.is_file():
+def _status(path: Path, file: PublicFile, recorded: Mapping[str, str]) -> Status:
+    if not path.is_file():
         return "missing"
-    if file.size is not None and place.stat().st_size != file.size:
+    if file.size is not None and path.stat().st_size != file.size:
         return "corrupted"
     expected = _expected(file, recorded)
     if expected is None:
         return "unrecorded"
-    return "ok" if _sha256(place) == expected else "corrupted"
+    return "ok" if _sha256(path) == expected else "corrupted"
 
 
 def _sha256(path: Path) -> str:
@@ -212,21 +213,21 @@ def _record(root: Path, entries: Mapping[str, str]) -> None:
         raise _unwritable(root / CHECKSUMS, error) from error
 
 
-def _download(file: PublicFile, place: Path, expected: str | None, bar: "_Bar") -> str:
-    """Download to a temporary file beside `place`, check it, and only then let it take its name.
+def _download(file: PublicFile, path: Path, expected: str | None, bar: "_Bar") -> str:
+    """Download to a temporary file beside `path`, verify it, and then rename it to `path`.
 
-    ``pooch.retrieve`` does the same without ``fsync`` and leaves the file readable by its owner alone, so its
-    downloader is used here and not the whole.
+    ``pooch.retrieve`` does the same without ``fsync``, and makes the file readable by its owner only. So only its
+    downloader is used here.
     """
     if not file.url:
-        raise UserError(f"no address is known to fetch {place.name} from: place the file by hand at {place}")
+        raise UserError(f"no address is known to fetch {path.name} from: place the file by hand at {path}")
     import pooch
 
-    # Without this header some servers send a .gz as an encoding, and requests unpacks it before it is hashed.
+    # Without this header some servers declare a .gz file as an encoding, and requests unpacks it before it is hashed.
     downloader = pooch.HTTPDownloader(bar, chunk_size=2**16, headers={"Accept-Encoding": "identity"})
-    by_hand = f"try again, or place the file by hand at {place}"
+    by_hand = f"try again, or place the file by hand at {path}"
     try:
-        with atomic_path(place) as unchecked:
+        with atomic_path(path) as unchecked:
             try:
                 downloader(file.url, str(unchecked), None)
             except OSError as error:  # requests' errors are OSErrors without a number
@@ -239,7 +240,7 @@ def _download(file: PublicFile, place: Path, expected: str | None, bar: "_Bar") 
             if expected is not None and digest != expected:
                 raise UserError(f"{file.url} gave a file of sha256 {digest}, expected {expected}: {by_hand}")
     except OSError as error:
-        raise _unwritable(place, error) from error
+        raise _unwritable(path, error) from error
     return digest
 
 
@@ -248,7 +249,7 @@ def _unwritable(path: Path, error: OSError) -> UserError:
 
 
 def _reason(error: OSError) -> str:
-    """Say what went wrong in a few words; requests' own messages are a nest of representations."""
+    """Return the cause in a few words; the messages of requests are long and nested."""
     response = getattr(error, "response", None)
     if response is not None:
         return f"the server answered {response.status_code} {response.reason}"
@@ -260,7 +261,7 @@ def _reason(error: OSError) -> str:
 
 
 class _Bar:
-    """The five things pooch asks of a progress bar, shown by rich."""
+    """The members that pooch expects of a progress bar, displayed by rich."""
 
     def __init__(self, display: "Progress", task: "TaskID") -> None:
         self.display = display
@@ -272,7 +273,7 @@ class _Bar:
 
     @total.setter
     def total(self, size: int) -> None:
-        if size:  # zero: the server did not say
+        if size:  # zero means that the server gave no size
             self.display.update(self.task, total=size)
 
     def update(self, size: int) -> None:

@@ -1,14 +1,15 @@
-"""What a user is told when something cannot be done: one line, with the remedy.
+"""Errors for users: one line that says what is wrong and how to remedy it.
 
-Every package may raise :class:`UserError`; only the command line catches it (one line on stderr, exit code 2).
+Every package may raise :class:`UserError`. Only the command line catches it (one line on stderr, exit code 2).
 """
 
 from collections.abc import Iterable, Sequence
 from difflib import SequenceMatcher
+from functools import cache
 
-_LISTED = 20  # names that a line can hold
-_MEANT = 3  # names that a question can hold
-_BEGINNING = 3  # letters that may stand for a longer name
+_LISTED = 20  # at most this many names are listed in an error line
+_MEANT = 3  # at most this many names are suggested in "did you mean …?"
+_BEGINNING = 3  # at least this many letters are needed to suggest names that begin with them
 
 
 class UserError(Exception):
@@ -16,20 +17,20 @@ class UserError(Exception):
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """Say which known name is meant, or list them all.
+    """Suggest the known names that are most like a misspelt one, or list all names.
 
     Parameters
     ----------
     name : str
-        What was asked for.
+        The name that was given.
     known : iterable of str
-        What there is.
+        The names that exist.
 
     Returns
     -------
     str
-        ``"did you mean 'x'?"``, whatever the case of its letters, or ``"choose from: a, b, c"``. A name is meant if it
-        is a slip or two away (one for every four letters), or begins with what was asked for.
+        ``"did you mean 'x'?"`` or ``"choose from: a, b, c"``. A known name is suggested if it differs by few typing
+        errors (one for every four letters), or begins with the given name. Upper and lower case count as equal.
     """
     names = list(known)
     meant = _meant(name.lower(), names)
@@ -40,24 +41,24 @@ def nearest(name: str, known: Iterable[str]) -> str:
 
 
 def _meant(name: str, names: Sequence[str]) -> list[str]:
-    """Return the names that are fewest slips away, if they are few enough."""
+    """Return the names with the fewest typing errors, or those that begin with `name`; none if there are too many."""
     lowered = {other.lower(): other for other in reversed(names)}
-    found = {}
+    close = {}
     for other in reversed(lowered):
         most = max(1, max(len(name), len(other)) // 4)
         if name == other or (abs(len(name) - len(other)) <= most and min(len(name), len(other)) > 1):
             slips = _slips(name, other)
             if slips <= most:
-                found[other] = (slips, -SequenceMatcher(None, name, other).ratio())
-    if found:
-        best = [other for other, rank in found.items() if rank == min(found.values())]
+                close[other] = (slips, -SequenceMatcher(None, name, other).ratio())
+    if close:
+        best = [other for other, rank in close.items() if rank == min(close.values())]
     else:
         best = [other for other in reversed(lowered) if len(name) >= _BEGINNING and other.startswith(name)]
     return [lowered[other] for other in best] if len(best) <= _MEANT else []
 
 
 def _slips(one: str, other: str) -> int:
-    """Count the letters that are left out, added, replaced, or exchanged with the next, between two words."""
+    """Count the typing errors between two words: letters omitted, added, replaced, or exchanged with the next one."""
     before: list[int] = []
     row = list(range(len(other) + 1))
     for i, a in enumerate(one, 1):
@@ -73,3 +74,11 @@ def _slips(one: str, other: str) -> int:
 def unknown(kind: str, name: str, known: Iterable[str]) -> UserError:
     """Build the error for a name that does not exist."""
     return UserError(f"unknown {kind} {name!r}: {nearest(name, known)}")
+
+
+@cache
+def warn_once(line: str) -> None:
+    """Log a warning, the first time that it is given."""
+    import logging
+
+    logging.getLogger("r2mae").warning("%s", line)

@@ -1,4 +1,4 @@
-"""Writing that leaves either the old file or the whole new one, never half of it."""
+"""Writing files atomically: a reader finds the old file or the complete new one, never a part of it."""
 
 import csv
 import json
@@ -10,20 +10,20 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
-UNFINISHED = ".tmp"  # ending of files that are being written
+UNFINISHED = ".tmp"  # suffix of files that are still being written
 
 
 @contextmanager
 def atomic_write(path: str | Path, mode: str = "w") -> Iterator[IO[Any]]:
     """Open a temporary file beside `path` that replaces it when the block ends without an error.
 
-    The data are on the disk (``fsync``) before the name changes, so that a crash at any moment leaves the old
-    file or the new one.
+    The data are on the disk (``fsync``) before the file is renamed, so that a crash at any time leaves the old file or
+    the new one.
 
     Parameters
     ----------
     path : str or Path
-        The file to write; its folder is made where missing.
+        The file to write; its folder is created if it does not exist.
     mode : {"w", "wb"}
         Text (UTF-8, LF line ends) or bytes.
     """
@@ -33,7 +33,7 @@ def atomic_write(path: str | Path, mode: str = "w") -> Iterator[IO[Any]]:
     newline = None if "b" in mode else ""
     handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=UNFINISHED, dir=path.parent)
     try:
-        # Names of files may hold bytes that are no UTF-8; a table or report shows them escaped.
+        # File names may contain bytes that are not valid UTF-8; tables and reports show them escaped.
         errors = None if "b" in mode else "backslashreplace"
         with os.fdopen(handle, mode, encoding=encoding, errors=errors, newline=newline) as file:
             yield file
@@ -44,7 +44,7 @@ def atomic_write(path: str | Path, mode: str = "w") -> Iterator[IO[Any]]:
         sync(path.parent)
     except OSError as error:
         Path(name).unlink(missing_ok=True)
-        # A full disk is noticed in the middle of a file, without its name.
+        # The error of a full disk comes from write(), which does not know the file's name.
         raise type(error)(error.errno, error.strerror, str(path)) from None
     except BaseException:
         Path(name).unlink(missing_ok=True)
@@ -53,18 +53,18 @@ def atomic_write(path: str | Path, mode: str = "w") -> Iterator[IO[Any]]:
 
 @contextmanager
 def atomic_path(path: str | Path) -> Iterator[Path]:
-    """Give a place beside `path` for a library that wants a name to write to; it replaces `path` if no error occurs."""
+    """Give a temporary path beside `path`, for a library to write to; it replaces `path` if no error occurs."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    place = path.with_name(f".{path.name}.{os.getpid()}{UNFINISHED}")
+    temporary = path.with_name(f".{path.name}.{os.getpid()}{UNFINISHED}")
     try:
-        yield place
-        with place.open("rb") as file:
+        yield temporary
+        with temporary.open("rb") as file:
             os.fsync(file.fileno())
-        place.replace(path)
+        temporary.replace(path)
         sync(path.parent)
     finally:
-        place.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
 
 
 def write_json(path: str | Path, value: Any) -> None:
@@ -91,7 +91,7 @@ def write_arrays(path: str | Path, arrays: Mapping[str, Any]) -> None:
 
 
 def jsonable(value: Any) -> Any:
-    """Return `value` in JSON's types: arrays as lists, paths as text, NaN and infinity as None."""
+    """Convert `value` to the types of JSON: arrays to lists, paths to text, NaN and infinity to None."""
     if isinstance(value, Mapping):
         return {str(key): jsonable(entry) for key, entry in value.items()}
     if isinstance(value, list | tuple):
@@ -112,7 +112,7 @@ def _umask() -> int:
 
 
 def sync(path: Path) -> None:
-    """Make a file's content durable, or a folder's names (POSIX; elsewhere folders cannot be opened)."""
+    """Flush a file, or a folder's list of names, to the disk. POSIX only: elsewhere folders cannot be opened."""
     if os.name != "posix":
         return
     handle = os.open(path, os.O_RDONLY)

@@ -1,4 +1,4 @@
-"""Packages whose names bring their modules, and the libraries behind them, only when they are first used."""
+"""Lazy imports: a package's public names import their modules, and libraries such as torch, only on first use."""
 
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
@@ -13,11 +13,11 @@ def lazily(
     Parameters
     ----------
     package : str
-        Its ``__name__``.
+        The package's ``__name__``.
     homes : mapping of module to names
-        Where the lazy names live; a module without a dot is one of the package's own.
+        The modules that define the lazy names. A name without a dot is a module of this package.
     public : sequence of str
-        Its ``__all__``.
+        The package's ``__all__``.
     """
     modules = {
         name: module if "." in module else f"{package}.{module}" for module, names in homes.items() for name in names

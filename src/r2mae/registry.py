@@ -1,38 +1,51 @@
-"""The wings by name: where each lives, and nothing is imported before it is asked for."""
+"""Where each wing is defined, and the schemes of other packages. No wing is imported here."""
 
 import sys
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import lru_cache
 
 JOBS = "R2MAE_JOBS"
-"""Environment variable in which a comparison tells its processes how many they are."""
+"""Environment variable that tells the processes of a comparison how many of them run at once."""
 
 GROUP = "r2mae.wings"
 """Entry points by which other packages register wings: ``waves = "my_package.wing:WING"``."""
 
-BUILT_IN = {
-    "images": "r2mae.images.wing",
-    "cells": "r2mae.cells.wing",
-    "text": "r2mae.text.wing",
-}
-"""The package's own wings, one line each; the object is called WING."""
+SCHEMES = "r2mae.schemes"
+"""Entry points by which other packages register schemes: ``r2mae-wide = "my_package.schemes"``, which registers it."""
 
-WITH_COMMANDS: tuple[str, ...] = ()
-"""Those of them that declare commands of their own: the list of commands need not import the others."""
+
+@dataclass(frozen=True)
+class BuiltIn:
+    """A wing of this package: the module with the object WING, and its own commands.
+
+    The commands are by name, each with what it does in a few words, so that the list of commands imports no wing.
+    """
+
+    module: str
+    commands: Mapping[str, str] = field(default_factory=dict)
+
+
+BUILT_IN = {
+    "images": BuiltIn("r2mae.images.wing"),
+    "cells": BuiltIn("r2mae.cells.wing"),
+    "text": BuiltIn("r2mae.text.wing"),
+}
+"""The package's own wings, one line each."""
 
 
 class Wings(Mapping[str, str]):
-    """Where each wing lives, as ``module`` or ``module:object``: the built-in ones, then those of other packages.
+    """The location of each wing, as ``module`` or ``module:object``: built-in wings, then those of other packages.
 
     Entry points are read when a name that is not built in is looked up, or when all are listed. A built-in name wins.
     """
 
     def __getitem__(self, name: str) -> str:
-        return BUILT_IN[name] if name in BUILT_IN else _elsewhere(tuple(sys.path))[name][0]
+        return BUILT_IN[name].module if name in BUILT_IN else _elsewhere(tuple(sys.path))[GROUP][name][0]
 
     def __iter__(self) -> Iterator[str]:
         yield from BUILT_IN
-        yield from (name for name in _elsewhere(tuple(sys.path)) if name not in BUILT_IN)
+        yield from (name for name in _elsewhere(tuple(sys.path))[GROUP] if name not in BUILT_IN)
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
@@ -43,15 +56,24 @@ WINGS = Wings()
 
 def package_of(name: str) -> str | None:
     """Return the distribution that registers a wing, or None for a built-in one."""
-    return None if name in BUILT_IN else _elsewhere(tuple(sys.path))[name][1]
+    return None if name in BUILT_IN else _elsewhere(tuple(sys.path))[GROUP][name][1]
+
+
+def schemes_elsewhere() -> Mapping[str, tuple[str, str]]:
+    """Return module and distribution of each scheme that other packages register, by name."""
+    return _elsewhere(tuple(sys.path))[SCHEMES]
 
 
 @lru_cache(maxsize=4)
-def _elsewhere(path: tuple[str, ...]) -> dict[str, tuple[str, str]]:
-    """Return place and distribution of each wing that other packages on the path register."""
-    from importlib.metadata import entry_points  # which takes milliseconds, and most commands name a built-in wing
+def _elsewhere(path: tuple[str, ...]) -> dict[str, dict[str, tuple[str, str]]]:
+    """Return location and distribution of all that other packages on the path register, by group and name."""
+    from importlib.metadata import entry_points  # takes milliseconds, and most commands use a built-in wing
 
+    every = entry_points()
     return {
-        point.name: (point.value.split("[")[0].strip(), point.dist.name if point.dist else "another package")
-        for point in sorted(entry_points(group=GROUP), key=lambda point: point.name)
+        group: {
+            point.name: (point.value.split("[")[0].strip(), point.dist.name if point.dist else "another package")
+            for point in sorted(every.select(group=group), key=lambda point: point.name)
+        }
+        for group in (GROUP, SCHEMES)
     }

@@ -54,19 +54,21 @@ def test_it_may_say_more_than_its_wing() -> None:
 
 @pytest.mark.parametrize("other", [replace(SIZE, choices=("small",)), replace(SIZE, choices=(), kind=int)])
 def test_wings_that_differ_about_an_option(other: Option) -> None:
-    with pytest.raises(UserError, match=r"the wing two declares --size-mode, which the wing one has otherwise"):
+    with pytest.raises(UserError, match=r"the wing two declares --size-mode, which the wing one has with another"):
         add_options(parser(), [(wing("one"), SIZE), (wing("two"), other)])
 
 
 def test_an_option_that_the_command_has() -> None:
     made = parser()
     made.add_argument("--size_mode", type=int)
-    with pytest.raises(UserError, match=r"the wing one declares --size-mode, which 'r2mae test' has otherwise"):
+    with pytest.raises(UserError, match=r"the wing one declares --size-mode, which 'r2mae test' has with another"):
         add_options(made, [(wing("one"), SIZE)])
 
 
 def test_an_option_sets_its_parameter() -> None:
     assert parameters_of(RUN, wing("one"), (SIZE, NAMES), {"names": ("a",)}) == {"chosen": ("a",)}
+    switch = replace(SIZE, meaning={"small": 1, "large": 9})
+    assert parameters_of(RUN, wing("one"), (switch,), {"size_mode": "large"}) == {"size_mode": 9}
     with pytest.raises(UserError, match=r"^runs/a is a run of the wing one, which has no --size-mode: leave it out$"):
         parameters_of(RUN, wing("one"), (NAMES,), {"size_mode": "small"})
 
@@ -81,7 +83,7 @@ def test_evaluations_by_name() -> None:
     mistakes: list[tuple[str | None, dict[str, Any], str]] = [
         ("test", {}, "did you mean 'tests'"),
         ("tests", {}, "evaluate RUN tests needs the names: --names a b"),
-        (None, {"names": ("a", "b")}, "--names is of tests: r2mae evaluate runs/a tests --names a b"),
+        (None, {"names": ("a", "b")}, "--names belongs to tests: r2mae evaluate runs/a tests --names a b"),
         ("tests", {"names": ("a",), "size_mode": "small"}, "tests has no --size-mode: leave it out"),
         (None, {"pitch": 1}, "runs/a is a run of the wing one, which has no --pitch: leave it out"),
     ]

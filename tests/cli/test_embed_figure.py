@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import anndata
@@ -18,6 +19,8 @@ from r2mae.images import WING as IMAGES
 from r2mae.images.config import ImagesConfig
 from r2mae.training.loop import fit
 from r2mae.wings.contract import HasAnnotations
+
+pytestmark = pytest.mark.slow
 
 Run = Callable[[str], tuple[int, str, str]]
 
@@ -177,3 +180,19 @@ def test_wings_with_annotations(folder: Path) -> None:
     assert isinstance(CELLS, HasAnnotations)
     assert not isinstance(IMAGES, HasAnnotations)
     assert list(CELLS.annotations(str(folder / "data.h5ad")).columns) == ["donor", "cell_type", "age", "phase"]
+
+
+@pytest.mark.parametrize(("which", "of_training"), [("yes", False), ("no", True)])
+def test_batch_statistics_of_choice(run: Run, folder: Path, which: str, of_training: bool) -> None:
+    assert run(f"embed digits digits -o {which}.npz --recalibrate {which}")[0] == 0
+    assert run("embed digits digits -o usual.npz")[0] == 0  # as in the run: re-estimated
+    with np.load(folder / f"{which}.npz") as chosen, np.load(folder / "usual.npz") as usual:
+        assert np.array_equal(chosen["embedding"], usual["embedding"]) is not of_training
+
+
+def test_wings_declare_whether_there_is_such_a_choice(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    embedding = replace(IMAGES.command_line.embedding, loading=())
+    monkeypatch.setattr(type(IMAGES), "command_line", replace(IMAGES.command_line, embedding=embedding))
+    code, _, err = run("embed digits digits -o x.npz --recalibrate no")
+    assert code == 2
+    assert "a run of the wing images, which has no --recalibrate: leave it out" in err

@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +18,8 @@ from r2mae.images.wing import WING
 from r2mae.registry import WINGS
 from r2mae.sweep.run_states import find_runs
 from r2mae.training.checkpoint import read_checkpoint
+
+pytestmark = pytest.mark.slow
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -287,7 +289,6 @@ def test_runs_and_json(run: Run, tmp_path: Path) -> None:
     assert run("runs nothing")[0] == 2
 
 
-@pytest.mark.slow
 def test_runs_tells_running_from_stopped(tmp_path: Path) -> None:
     command = [
         sys.executable,
@@ -317,11 +318,23 @@ def test_runs_tells_running_from_stopped(tmp_path: Path) -> None:
     assert state.step == read_checkpoint(out / "checkpoints" / "last.ckpt")["r2mae_step"]
 
 
+@pytest.fixture
+def hearing() -> Iterator[None]:
+    """Let processes hear of Ctrl-C, even if these tests are a background job, which a shell starts deaf to it."""
+    handler = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, handler)
+
+
+@pytest.mark.usefixtures("hearing")
 def test_one_ctrl_c_is_one_line(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "r2mae", "pretrain", "digits", "--steps", "1000000", "--save-every", "5"]
     out = tmp_path / "a"
     with subprocess.Popen(
-        [*command, "--hidden", "16", "--out", str(out)], stderr=subprocess.PIPE, start_new_session=True, text=True
+        [*command, "--hidden", "16", "--out", str(out)],
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+        text=True,
     ) as process:
         while not (out / "checkpoints" / "last.ckpt").exists():
             time.sleep(0.05)
@@ -334,6 +347,7 @@ def test_one_ctrl_c_is_one_line(tmp_path: Path) -> None:
     assert told[0].startswith("r2mae: stopping after this step")
 
 
+@pytest.mark.usefixtures("hearing")
 def test_ctrl_c_twice_ends_a_comparison_and_its_processes(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "r2mae", "compare", "digits", "--schemes", "r2mae", "--seeds", "2", "--jobs", "1"]
     out = tmp_path / "a"

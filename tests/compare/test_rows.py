@@ -10,7 +10,7 @@ from r2mae.errors import UserError
 from r2mae.images.config import ImagesConfig
 from r2mae.images.wing import WING
 from r2mae.masking.schemes import SCHEME_OPTIONS, scheme_names, scheme_takes
-from r2mae.registry import BUILT_IN, WINGS
+from r2mae.registry import BUILT_IN, WINGS, BuiltIn
 from r2mae.sweep.cells import cells_of
 from r2mae.training.scheme_options import OPTION_DEFAULTS
 from r2mae.wings.lookup import defaults_of, get_wing, public_sets, wing_of
@@ -146,6 +146,6 @@ def test_wings_by_name() -> None:
 
 
 def test_a_missing_library_is_named_by_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(BUILT_IN, "cells", "anndata_that_is_not_there")
+    monkeypatch.setitem(BUILT_IN, "cells", BuiltIn("anndata_that_is_not_there"))
     with pytest.raises(UserError, match=r"needs 'anndata_that_is_not_there'.*pip install 'r2mae\[cells\]'"):
         get_wing("cells")

@@ -16,7 +16,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from r2mae.registry import BUILT_IN, WINGS
+from r2mae.registry import BUILT_IN, WINGS, BuiltIn
 from r2mae.training.config import RunConfig
 from r2mae.training.loop import fit
 from r2mae.training.saving import load_model
@@ -167,7 +167,7 @@ def known(name: str) -> Iterator[None]:
     if entry is None or entry.module is None or name in WINGS:
         yield
         return
-    BUILT_IN[name] = entry.module()
+    BUILT_IN[name] = BuiltIn(entry.module())
     try:
         yield
     finally:

@@ -77,7 +77,7 @@ def test_broken_tables_are_told_in_one_line_before_anything_is_written(
     ("line", "told"),
     [
         ("reproduce fig1f", "fig1f needs a table of accuracies: --curve FILE.csv"),
-        ("reproduce fig1b --curve a.csv", "--curve is of fig1f"),
+        ("reproduce fig1b --curve a.csv", "--curve belongs to fig1f"),
         ("reproduce fig1f --curves a.csv", "did you mean '--curve'"),
     ],
 )

@@ -10,8 +10,8 @@ import pytest
 
 import r2mae
 from r2mae.cli.main import main
-from r2mae.errors import UserError
-from r2mae.registry import BUILT_IN, WINGS, WITH_COMMANDS, package_of
+from r2mae.errors import UserError, warn_once
+from r2mae.registry import BUILT_IN, WINGS, BuiltIn, package_of
 from r2mae.training.saving import LoadedRun
 from r2mae.wings import lookup
 from r2mae.wings.base import BaseWing
@@ -24,6 +24,7 @@ from typing import ClassVar
 from r2mae.evaluation import Metric
 from r2mae.masking import RatioDefaults
 from r2mae.training import RunConfig
+from r2mae.wings import lookup
 from r2mae.wings.base import BaseWing
 from r2mae.wings.options import Command, CommandLine, Option
 
@@ -83,7 +84,7 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
         (site / f"{module}.py").write_text(code, encoding="utf-8")
         monkeypatch.syspath_prepend(site)
 
-    lookup._warn.cache_clear()
+    warn_once.cache_clear()
     return put
 
 
@@ -150,7 +151,7 @@ def test_a_broken_wing_costs_one_line(
 
 def test_a_built_in_name_wins(install: Install) -> None:
     install("images", "other_images:WING", WING)
-    assert WINGS["images"] == BUILT_IN["images"]
+    assert WINGS["images"] == BUILT_IN["images"].module
     assert list(WINGS) == list(BUILT_IN)
 
 
@@ -165,8 +166,23 @@ def test_entry_points_are_not_read_for_built_in_wings() -> None:
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-def test_wings_with_commands_are_registered_as_such() -> None:
-    assert [name for name in BUILT_IN if get_wing(name).command_line.commands] == list(WITH_COMMANDS)
+@pytest.mark.parametrize("name", BUILT_IN)
+def test_the_line_of_a_wing_names_its_commands(name: str) -> None:
+    declared = {command.name: command.help for command in get_wing(name).command_line.commands}
+    assert BUILT_IN[name].commands == declared
+
+
+def test_one_line_registers_a_wing_and_its_commands(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "waves_at_home.py").write_text(WING, encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setitem(BUILT_IN, "waves", BuiltIn("waves_at_home", {"tune": "tune a run"}))
+    assert main(["--help"]) == 0
+    assert "tune a run" in capsys.readouterr().out
+    assert "waves_at_home" not in sys.modules  # the list of commands imports no wing of this package
+    assert main(["tune", "runs/waves", "a", "e", "--concert-pitch", "442"]) == 0
+    assert capsys.readouterr().out == "runs/waves to 442: a e\n"
 
 
 def test_wings_of_sets() -> None:

@@ -1,1 +1,1 @@
-"""The theory on real data: advice on the mask ratio, and how far its formula holds."""
+"""The theory applied to real data: advice on the mask ratio, and a study of how far its formula holds."""

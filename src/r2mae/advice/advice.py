@@ -20,7 +20,7 @@ USUAL = (0.15, 0.5, 0.75)  # BERT's, half, and the image autoencoders'
 
 @dataclass(frozen=True, eq=False)
 class Report:
-    """Advice, with what is known of the data.
+    """Advice, with the properties of the data on which its reliability depends.
 
     Attributes
     ----------
@@ -37,7 +37,7 @@ class Report:
 
     @property
     def holds(self) -> bool:
-        """Whether advice for masked linear regression has held on data like these; for pretraining it never has."""
+        """Whether advice for masked linear regression was right on similar data; for pretraining it never was."""
         return held.holds_for_regression(self.advice, self.shape)
 
 
@@ -56,11 +56,11 @@ def make_report(
     ----------
     data : Matrix
     n : int, optional
-        Rows before masking; by default as many as there are.
+        Rows before masking; by default the number of samples.
     directions, tolerance, ratios
         As :func:`r2mae.theory.advise`.
     standardise : bool
-        Divide every feature by its standard deviation; fast, as every ratio then costs O(d²).
+        Divide every feature by its standard deviation. This is also faster, as every ratio then costs O(d²).
 
     Raises
     ------
@@ -74,12 +74,12 @@ def make_report(
 
 
 def opening(report: Report) -> list[str]:
-    """Say first what is suggested and how far such advice has held, in one line; then the caveat and what to do."""
+    """Return the first lines: the suggestion and how reliable such advice was; then the caveat, and what to do."""
     return [held.answer(report.advice, report.shape), held.caveat(), held.what_to_do()]
 
 
 def paragraph(report: Report) -> str:
-    """Say in words what the formula tells of masked linear regression."""
+    """Return in words what the formula says about masked linear regression on these data."""
     advice = report.advice
     kind = "standardised" if report.standardised else "raw"
     lead = advice.directions
@@ -106,37 +106,37 @@ def paragraph(report: Report) -> str:
 
 
 def cautions(report: Report) -> list[str]:
-    """Say where the formula should not be trusted for these data, one sentence each."""
-    shape, advice, told = report.shape, report.advice, []
+    """Return the reasons why the formula may be wrong for these data, one sentence each."""
+    shape, advice, lines = report.shape, report.advice, []
     if advice.peak is not None and shape.rare:
-        told.append(
-            f"{shape.rare:,} of {advice.d:,} features hardly ever vary (fewer than about {SEEN} of {advice.n:,} rows "
-            "tell anything about them). With n > d ridgeless regression can fail on such features, and then by far "
-            "more than the formula says: compare with a smaller --max-features, which keeps the most variable ones."
+        lines.append(
+            f"{shape.rare:,} of {advice.d:,} features hardly ever vary (they differ from their usual value in fewer "
+            f"than about {SEEN} of {advice.n:,} rows). With n > d ridgeless regression can have a far larger risk on "
+            "such features than the formula says: compare with a smaller --max-features (the most variable ones)."
         )
     elif advice.peak is None and shape.unseen > 0.05 * advice.d:
-        told.append(
+        lines.append(
             f"{shape.unseen:,} of {advice.d:,} features vary in less than about one of {advice.n:,} rows: expect "
             "errors of 10 % to 50 %, or compare with a smaller --max-features, which keeps the most variable ones."
         )
     if shape.norm_spread > 3:
         much = "5 % to 15 %" if shape.norm_spread < 100 else "tens of percent"
-        told.append(
+        lines.append(
             f"The lengths of the rows vary {shape.norm_spread:,.0f} times as much as Gaussian ones would: in our "
             f"trials the risks of the leading directions were then off by {much}, mostly too low."
         )
     if shape.rows_per_feature < 2:
-        told.append(
+        lines.append(
             f"Σ itself is an estimate from {shape.rows_per_feature:.2g} rows a feature: take the risks of all but the "
             "leading directions as rough."
         )
-    return told
+    return lines
 
 
 def choices(report: Report) -> list[dict[str, Any]]:
-    """Return a row for each way of choosing the ratio: its risks and, for a fixed one, what it costs at worst.
+    """Return a row for each way of choosing the ratio: its risks and, for a fixed ratio, its worst excess risk.
 
-    All are of masked linear regression; there are none where advice has not held on data like these.
+    All are for masked linear regression. The list is empty if advice was wrong on similar data.
     """
     advice = report.advice
     if not report.holds:
@@ -150,9 +150,9 @@ def choices(report: Report) -> list[dict[str, Any]]:
         fixed.append(("least worst excess", advice.minimax_ratio))
     rows: list[dict[str, Any]] = []
     for choice, ratio in fixed:
-        place = int(np.argmin(np.abs(advice.ratios - ratio)))
-        found = (float(lead.mean[place]), float(features.weighted[place]), float(lead.worst_excess[place]))
-        rows.append(_choice(choice, _ratio(ratio), *found))
+        index = int(np.argmin(np.abs(advice.ratios - ratio)))
+        risks = (float(lead.mean[index]), float(features.weighted[index]), float(lead.worst_excess[index]))
+        rows.append(_choice(choice, _ratio(ratio), *risks))
     one, other = advice.direction_stakes, advice.feature_stakes
     if advice.suggested is not None and one is not None and other is not None:
         drawn_from = held.span(advice.suggested.low, advice.suggested.high)
@@ -177,7 +177,7 @@ def write(report: Report, out: Path) -> list[Path]:
 
 
 def to_json(report: Report) -> dict[str, Any]:
-    """Return the advice in plain types."""
+    """Return the advice as dictionaries, lists, numbers and text."""
     advice = report.advice
     suggested = advice.suggested if report.holds else None
     within = advice.ratios[advice.within] if report.holds else []
@@ -218,18 +218,18 @@ def _best(advice: Advice) -> list[str]:
     lead, features = advice.directions, advice.features
     own = lead.best_ratio[lead.learnable]
     one, other = lead.ratio_of_lowest(lead.mean), features.ratio_of_lowest(features.weighted)
-    told = [
+    parts = [
         f"The directions' own best ratios: {held.span(own.min(), own.max())}; the best fixed ratio for their mean is "
         f"{_ratio(one)} (normalised risk {_risk(float(np.nanmin(lead.mean)))}, where 1 is predicting zero)."
     ]
     lowest = float(np.nanmin(features.weighted))
     if lowest < 1 - advice.tolerance:
-        told.append(f"For predicting features it is {_ratio(other)} ({_risk(lowest)}).")
+        parts.append(f"For predicting features it is {_ratio(other)} ({_risk(lowest)}).")
     else:
-        told.append(
+        parts.append(
             f"Features are hardly predictable without a ridge: their mean risk is {_risk(lowest)} at the best ratio."
         )
-    return told
+    return parts
 
 
 def _common_ground(advice: Advice) -> str:
@@ -252,25 +252,25 @@ def _common_ground(advice: Advice) -> str:
 def _mistuned(advice: Advice) -> str:
     parts = []
     for ratio in USUAL:
-        place = int(np.argmin(np.abs(advice.ratios - ratio)))
-        if advice.usable[place] and abs(advice.ratios[place] - ratio) < 0.026:
-            mean, worst = advice.directions.mean_excess[place], advice.directions.worst_excess[place]
+        index = int(np.argmin(np.abs(advice.ratios - ratio)))
+        if advice.usable[index] and abs(advice.ratios[index] - ratio) < 0.026:
+            mean, worst = advice.directions.mean_excess[index], advice.directions.worst_excess[index]
             parts.append(f"{_risk(mean)} on average and {_risk(worst)} at worst at {_ratio(ratio)}")
     return f"A mistuned ratio costs the directions {_listed(parts)}." if parts else ""
 
 
 def _range(advice: Advice) -> list[str]:
-    found, stakes = advice.suggested, advice.direction_stakes
-    assert found is not None and stakes is not None
-    if found.high - found.low < 0.015:
-        return [f"That leaves no room for a range: linear regression does best at {_ratio(found.low)}."]
+    suggested, stakes = advice.suggested, advice.direction_stakes
+    assert suggested is not None and stakes is not None
+    if suggested.high - suggested.low < 0.015:
+        return [f"So there is no range to suggest: linear regression does best at {_ratio(suggested.low)}."]
     return [
-        f"Range for masked linear regression: {held.span(found.low, found.high)}, all of whose ratios cost "
+        f"Range for masked linear regression: {held.span(suggested.low, suggested.high)}, all of whose ratios cost "
         f"every learnable direction at most {_risk(advice.allowed)}. With a ratio drawn from it for every row the "
         f"directions' mean risk is {_risk(stakes.drawn)}; with one fixed ratio picked blindly from it, "
         f"{_risk(stakes.blind)} on average and {_risk(stakes.blind_worst)} at worst; with the best fixed ratio, "
         f"{_risk(stakes.best)}.",
-        "By the formula no range beats the best fixed ratio for one goal: a range is insurance against not knowing it.",
+        "By the formula no range beats the best fixed ratio for one goal: a range helps if that ratio is not known.",
     ]
 
 
@@ -286,18 +286,18 @@ def _curve_rows(advice: Advice) -> tuple[list[dict[str, Any]], list[str]]:
         "mean_excess": lead.mean_excess,
         "worst_excess": lead.worst_excess,
         "features_mean_excess": features.mean_excess,
-        **{f"direction_{place + 1}": lead.normalised[:, place] for place in range(lead.normalised.shape[1])},
+        **{f"direction_{index + 1}": lead.normalised[:, index] for index in range(lead.normalised.shape[1])},
     }
     rows = [
-        {name: "" if np.isnan(values[place]) else f"{values[place]:.6g}" for name, values in columns.items()}
-        for place in range(len(advice.ratios))
+        {name: "" if np.isnan(values[index]) else f"{values[index]:.6g}" for name, values in columns.items()}
+        for index in range(len(advice.ratios))
     ]
     return rows, list(columns)
 
 
 def _target_rows(report: Report) -> list[dict[str, Any]]:
     advice = report.advice
-    names = [f"direction {place + 1}" for place in range(len(advice.directions.variance))]
+    names = [f"direction {index + 1}" for index in range(len(advice.directions.variance))]
     return [*_targets(advice.directions, names), *_targets(advice.features, report.data.features)]
 
 

@@ -1,4 +1,4 @@
-"""The figure of an advice: risk over ratio for directions and features, and what a mistuned ratio costs."""
+"""The figure of the advice: risk against ratio for directions and features, and the cost of a mistuned ratio."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 _RANGE, _BEST, _FEATURE = ORANGE, VERMILION, BLUE
 _RANKS = LinearSegmentedColormap.from_list("ranks", ["#332288", GREEN, "#b8b840"])
-_TOP = 1.3  # of the risk axes: what is worse than predicting zero matters only as such
+_TOP = 1.3  # upper end of the risk axes; above 1, the risk of predicting zero, its exact value does not matter
 _SIZE = (6.4, 8.6)
 
 
@@ -28,9 +28,9 @@ def draw(advice: Advice, title: str, *, holds: bool = True) -> Figure:
     ----------
     advice : Advice
     title : str
-        What the data are.
+        Name of the data.
     holds : bool
-        Whether such advice has held on data like these: without, no range and no best ratio are marked.
+        Whether such advice was right on similar data; if not, no range and no best ratio are marked.
     """
     lead, features = advice.directions, advice.features
     with figure_style():
@@ -40,12 +40,12 @@ def draw(advice: Advice, title: str, *, holds: bool = True) -> Figure:
         figure.suptitle(heading, fontsize=11, x=0.02, ha="left")
         count = len(lead.variance)
         rank = Normalize(1, max(count, 2))
-        for place in range(count):
-            colour = _RANKS(rank(place + 1))
-            top.plot(*_line(advice, lead.normalised[:, place]), color=colour, lw=1.2)
-            if lead.learnable[place] and holds:
+        for index in range(count):
+            colour = _RANKS(rank(index + 1))
+            top.plot(*_line(advice, lead.normalised[:, index]), color=colour, lw=1.2)
+            if lead.learnable[index] and holds:
                 top.plot(
-                    lead.best_ratio[place], lead.lowest[place], "o", ms=4, color=colour, mec="white", mew=0.6, zorder=3
+                    lead.best_ratio[index], lead.lowest[index], "o", ms=4, color=colour, mec="white", mew=0.6, zorder=3
                 )
         if count > 1:
             inset = top.inset_axes((0.74, 0.14, 0.22, 0.04))
@@ -65,8 +65,8 @@ def draw(advice: Advice, title: str, *, holds: bool = True) -> Figure:
         bottom.set_xlim(0, 1)
         bottom.set_xticks(np.arange(0, 1.01, 0.1))
         bottom.set_xlabel("mask ratio")
-        found = [pair for axes in (middle, bottom) for pair in zip(*axes.get_legend_handles_labels(), strict=True)]
-        handles, labels = zip(*found, strict=True)
+        entries = [pair for axes in (middle, bottom) for pair in zip(*axes.get_legend_handles_labels(), strict=True)]
+        handles, labels = zip(*entries, strict=True)
         figure.legend(handles, labels, loc="outside lower center", ncols=3, fontsize=8)
     return figure
 
@@ -91,7 +91,7 @@ def _regret(axes: "Axes", advice: Advice, holds: bool) -> None:
 
 
 def _risk_axis(axes: "Axes", advice: Advice, best: float | None, values: np.ndarray) -> None:
-    """Mark the level of predicting zero and, with a best fixed ratio, that and the range."""
+    """Mark the risk of predicting zero and, if `best` is given, the best fixed ratio and the suggested range."""
     if best is not None:
         if advice.suggested is not None:
             axes.axvspan(advice.suggested.low, advice.suggested.high, color=_RANGE, alpha=0.25, lw=0, zorder=0)
@@ -106,11 +106,11 @@ def _risk_axis(axes: "Axes", advice: Advice, best: float | None, values: np.ndar
 
 
 def _line(advice: Advice, values: Float[np.ndarray, " P"]) -> tuple[Float[np.ndarray, " q"], Float[np.ndarray, " q"]]:
-    """Break a curve at the peak even where no ratio of the grid falls into its neighbourhood."""
+    """Break a curve at the peak, even if no ratio of the grid is near it."""
     if advice.peak is None:
         return advice.ratios, values
-    place = int(np.searchsorted(advice.ratios, advice.peak))
-    return np.insert(advice.ratios, place, advice.peak), np.insert(values, place, np.nan)
+    index = int(np.searchsorted(advice.ratios, advice.peak))
+    return np.insert(advice.ratios, index, advice.peak), np.insert(values, index, np.nan)
 
 
 def _band(

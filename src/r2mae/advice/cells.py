@@ -1,4 +1,4 @@
-"""Single-cell counts (.h5ad) as a matrix, through the reader of cells, a block of cells at a time."""
+"""Single-cell counts (.h5ad) as a matrix, through the reader of the cells wing, a block of cells at a time."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -19,8 +19,8 @@ from r2mae.images.formats import check_memory
 def read_cells(path: Path, max_features: int) -> Matrix:
     """Read X of an AnnData file; counts are scaled to the median total of a cell and log1p-transformed.
 
-    Values that are not counts (not all non-negative integers) are taken as they are. The most variable genes are chosen
-    before any matrix is made dense.
+    Values that are not counts (not all non-negative integers) are used unchanged. The most variable genes are chosen
+    before a matrix is made dense.
 
     Raises
     ------
@@ -42,7 +42,7 @@ def read_cells(path: Path, max_features: int) -> Matrix:
 
 
 def _open(path: Path) -> tuple[Counts, np.ndarray]:
-    """Find X and the names of its genes; what is stored by rows stays in the file."""
+    """Return X and the names of its genes; if X is stored by rows, it is not read into memory."""
     try:
         import anndata  # noqa: F401  (the reader needs it)
     except ModuleNotFoundError:
@@ -53,10 +53,10 @@ def _open(path: Path) -> tuple[Counts, np.ndarray]:
     with opened(path) as store:
         if "X" not in store:
             raise nothing
-    found = from_file(path, None, backed=None)
-    if not min(found.counts.shape):
+    source = from_file(path, None, backed=None)
+    if not min(source.counts.shape):
         raise nothing
-    return found.counts, np.array(found.genes, dtype=object)
+    return source.counts, np.array(source.genes, dtype=object)
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class _Survey:
 
 @dataclass(frozen=True, eq=False)
 class _Values:
-    """The cells that are kept, each times its scale, and then log1p where they are counts; read anew by each pass."""
+    """The kept cells, each times its scale, and log1p-transformed if they are counts; every pass reads them anew."""
 
     counts: Counts
     kept: Int64[np.ndarray, " kept"]
@@ -91,9 +91,9 @@ class _Values:
 
 def _blocks(counts: Counts) -> Iterator[tuple[int, csr_matrix]]:
     for first, block in chunks(counts):
-        made = block.astype(np.float64)
-        made.sum_duplicates()
-        yield first, made
+        values = block.astype(np.float64)
+        values.sum_duplicates()
+        yield first, values
 
 
 def _survey(path: Path, counts: Counts, names: np.ndarray) -> _Survey:
@@ -101,9 +101,9 @@ def _survey(path: Path, counts: Counts, names: np.ndarray) -> _Survey:
     for first, block in _blocks(counts):
         data = block.data
         if not np.isfinite(data).all():
-            place = int(np.argmin(np.isfinite(data)))
-            row = first + int(np.searchsorted(block.indptr, place, side="right"))
-            raise UserError(f"{path}: cell {row}, gene {names[block.indices[place]]!r} holds {data[place]:g}: repair X")
+            bad = int(np.argmin(np.isfinite(data)))
+            row = first + int(np.searchsorted(block.indptr, bad, side="right"))
+            raise UserError(f"{path}: cell {row}, gene {names[block.indices[bad]]!r} holds {data[bad]:g}: repair X")
         raw = raw and bool((data >= 0).all() and (data == np.rint(data)).all())
         totals[first : first + block.shape[0]] = np.asarray(block.sum(axis=1)).ravel()
     return _Survey(totals, raw)
@@ -126,7 +126,7 @@ def _logged(path: Path, counts: Counts, survey: _Survey) -> tuple[_Values, list[
 
 
 def _variance(values: _Values) -> Float64[np.ndarray, " genes"]:
-    """Variance of each column; exactly zero where all entries are equal."""
+    """Variance of each column; exactly zero if all its entries are equal."""
     genes = values.counts.shape[1]
     total, square, low, high = np.zeros(genes), np.zeros(genes), np.full(genes, np.inf), np.full(genes, -np.inf)
     for block in values:

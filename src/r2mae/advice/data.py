@@ -1,4 +1,4 @@
-"""Any data as a matrix of samples by features, for the theory: .npy, .csv, .h5ad and images."""
+"""Reads data as a matrix of samples by features, for the theory: .npy, .csv, .h5ad and images."""
 
 from pathlib import Path
 
@@ -29,7 +29,7 @@ def load_matrix(source: str | Path, *, max_features: int = MAX_FEATURES) -> Matr
         (.csv, .tsv; a header is optional), a .h5ad (counts become log1p of counts scaled to the median total), or
         images.
     max_features : int
-        With more, those of the largest variance are kept.
+        If there are more, those with the largest variance are kept.
 
     Raises
     ------
@@ -45,23 +45,23 @@ def load_matrix(source: str | Path, *, max_features: int = MAX_FEATURES) -> Matr
     if name not in SETS and not (name and path.exists()):
         raise _not_there(name, path)
     if name in SETS or path.is_dir() or suffix == ".npz" or "idx3" in path.name:
-        found = _images(name)
+        matrix = _images(name)
     elif suffix == ".npy":
-        found = _npy(path)
+        matrix = _npy(path)
     elif suffix in _TABLES:
-        found = _table(path)
+        matrix = _table(path)
     elif suffix == ".h5ad":
         from r2mae.advice.cells import read_cells  # anndata only where it is needed
 
-        found = read_cells(path, max_features)
+        matrix = read_cells(path, max_features)
     else:
         raise UserError(f"{path}: unknown kind of file {suffix or path.name!r}: give {_PATHS}")
-    return _checked(found, str(source), max_features)
+    return _checked(matrix, str(source), max_features)
 
 
-def _checked(found: Matrix, source: str, max_features: int) -> Matrix:
-    """Refuse what is not finite, drop what never varies, and keep the most variable features."""
-    values, names, notes = found.values, np.array(found.features, dtype=object), list(found.notes)
+def _checked(matrix: Matrix, source: str, max_features: int) -> Matrix:
+    """Refuse values that are not finite, drop features that never vary, and keep the most variable features."""
+    values, names, notes = matrix.values, np.array(matrix.features, dtype=object), list(matrix.notes)
     if len(values) < 2:
         raise UserError(f"{source}: has {len(values)} row{'s' * (len(values) != 1)}, expected at least 2 samples")
     finite = np.isfinite(values)
@@ -81,13 +81,13 @@ def _checked(found: Matrix, source: str, max_features: int) -> Matrix:
         notes.append(most_variable(max_features, values.shape[1]))
         top = np.sort(np.argsort(-values.var(axis=0), kind="stable")[:max_features])
         values, names = values[:, top], names[top]
-    return Matrix(found.name, values, tuple(names), tuple(notes))
+    return Matrix(matrix.name, values, tuple(names), tuple(notes))
 
 
 def _images(source: str) -> Matrix:
     from r2mae.images.data import load_images
 
-    train, _ = load_images(source)  # where there is an official split, its training images
+    train, _ = load_images(source)  # if there is an official split, its training images
     count, height, width, channels = train.images.shape
     check_memory(Path(source), count * height * width * channels * 24, None, "give fewer or smaller images")
     scale = 255.0 if train.images.dtype == np.uint8 else 1.0
@@ -111,7 +111,7 @@ def _npy(path: Path) -> Matrix:
         raise UserError(f"{path}: holds {array.dtype}, expected numbers")
     check_memory(path, array.size * 24, None, "give fewer rows")
     values = np.array(array, dtype=np.float64)
-    return Matrix(path.stem, values, tuple(f"column {place + 1}" for place in range(values.shape[1])))
+    return Matrix(path.stem, values, tuple(f"column {index + 1}" for index in range(values.shape[1])))
 
 
 def _table(path: Path) -> Matrix:
@@ -126,7 +126,7 @@ def _table(path: Path) -> Matrix:
         frame = pd.read_csv(path, sep=separator, header=header, encoding="utf-8-sig", low_memory=False)
     notes = []
     if header is None:
-        frame.columns = pd.Index([f"column {place + 1}" for place in range(frame.shape[1])])
+        frame.columns = pd.Index([f"column {index + 1}" for index in range(frame.shape[1])])
     elif len(frame) and str(frame.columns[0]).startswith("Unnamed") and _is_count_up(frame.iloc[:, 0].to_numpy()):
         frame = frame.iloc[:, 1:]
         notes.append("the first column numbers the rows and is left out")
@@ -134,7 +134,7 @@ def _table(path: Path) -> Matrix:
     for column in frame.columns[[kind.kind not in "biuf" for kind in frame.dtypes]]:
         numbers = pd.to_numeric(frame[column], errors="coerce")
         wrong = (numbers.isna() & frame[column].notna()).to_numpy()
-        if wrong.mean() < 0.1:  # a column of numbers with a slip, not one of words
+        if wrong.mean() < 0.1:  # a column of numbers with a few typing errors, not a column of words
             row = int(np.argmax(wrong))
             raise UserError(
                 f"{path}: row {row + 1}, column {str(column)!r} holds {frame[column].iloc[row]!r}, no number"

@@ -1,4 +1,4 @@
-"""How far advice on the ratio has held where it was put to the test, and what follows; the figures stand here alone."""
+"""How reliable advice on the ratio was in tests, and what follows from it. The results of the tests are only here."""
 
 from dataclasses import dataclass
 
@@ -7,18 +7,19 @@ from r2mae.theory.advise import Advice
 
 
 @dataclass(frozen=True)
-class Fitted:
-    """Masked linear regression, which the formula describes, fitted for real.
+class LinearCases:
+    """Tests on masked linear regression, which the formula describes, fitted to real data.
 
     Attributes
     ----------
     cases : int
-        Measured without nearly empty features; the advice held in all of them.
+        Number of tests without nearly empty features; the advice was right in all of them.
     within : float
-        From the best measured ratio, for every direction and feature.
+        Largest distance of an advised ratio from the best measured one, over directions and features.
     cost, worst : float
-        Mean normalised risk that the advised ratio cost, at most, but for one case; and in that one.
+        Largest excess of the mean normalised risk at the advised ratio, without the worst case; and in that case.
     source : str
+        Where the results are.
     """
 
     cases: int
@@ -30,20 +31,22 @@ class Fitted:
 
 @dataclass(frozen=True)
 class Trained:
-    """An autoencoder trained at many fixed ratios; the advice did not hold.
+    """Test on an autoencoder trained at many fixed ratios, for which the advice was wrong.
 
     Attributes
     ----------
     name : str
+        Name of the data.
     rows, features : int
-        Of the advice.
+        Rows and features that the advice was computed for.
     advised, best : (float, float)
-        Ratios: the range of the advice, and where the probe did best.
+        Ranges of ratios: the advised one, and the one in which the probe was best.
     at_advised : (float, float)
-        Probe accuracy at the advised ratios that were trained.
+        Probe accuracy at those trained ratios that are in the advised range.
     at_best : float
         Probe accuracy at the best ratios.
     source : str
+        Where the results are.
     """
 
     name: str
@@ -56,7 +59,7 @@ class Trained:
     source: str
 
 
-LINEAR = Fitted(cases=16, within=0.1, cost=0.007, worst=0.065, source="results/theory/realdata")
+LINEAR = LinearCases(cases=16, within=0.1, cost=0.007, worst=0.065, source="results/theory/realdata")
 DEEP = Trained(
     name="MNIST",
     rows=1000,
@@ -70,16 +73,16 @@ DEEP = Trained(
 
 
 def holds_for_regression(advice: Advice, shape: Shape) -> bool:
-    """Return whether the data are of a kind on which advice for masked linear regression has held.
+    """Return whether advice for masked linear regression was right on data of this kind.
 
-    It has not where features hardly ever vary: with n > d the risk was 50 to 1,400 times the predicted one, with n < d
-    up to three features in ten were best at another ratio.
+    It was wrong where features hardly ever vary: with n > d the risk was 50 to 1,400 times the predicted one, and with
+    n < d up to three features in ten had their best ratio elsewhere.
     """
     return not shape.rare if advice.peak is not None else shape.unseen <= 0.05 * advice.d
 
 
 def answer(advice: Advice, shape: Shape) -> str:
-    """Answer in one line: what is suggested, and how far such advice has held."""
+    """Return the answer in one line: what is suggested, and how reliable such advice was."""
     line = (
         f"Answer: no ratio for pretraining. Such advice failed for the one autoencoder measured ({DEEP.name}), and "
         f"held in all {LINEAR.cases} linear fits without nearly empty features"
@@ -92,7 +95,7 @@ def answer(advice: Advice, shape: Shape) -> str:
 
 
 def caveat() -> str:
-    """Say what is modelled, and what came out where a deep model was trained."""
+    """Return what is modelled, and what was found when a deep model was trained."""
     low, high = DEEP.at_advised
     first, last = DEEP.best
     return " ".join(
@@ -110,7 +113,7 @@ def caveat() -> str:
 
 
 def what_to_do() -> str:
-    """Say how to find a ratio for pretraining."""
+    """Return how to find a ratio for pretraining."""
     return (
         "To choose a ratio for pretraining, train: r2mae compare DATA --schemes fixed r2mae --ratios 0.1 0.3 0.5 0.7 "
         "0.9 --seeds 3. Until then the default range of r2mae needs no choice. Take from this advice which directions "
@@ -119,7 +122,7 @@ def what_to_do() -> str:
 
 
 def evidence() -> dict[str, object]:
-    """Return the figures in plain types."""
+    """Return the results of the tests as dictionaries, lists, numbers and text."""
     return {
         "linear_regression": {"held": True, **vars(LINEAR)},
         "autoencoder": {"held": False, **{key: _plain(value) for key, value in vars(DEEP).items()}},

@@ -8,12 +8,12 @@ from jaxtyping import Float
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Matrix:
-    """Data as the theory takes them: finite, every feature varies.
+    """Data as the theory needs them: all values are finite, and every feature varies.
 
     Attributes
     ----------
     name : str
-        Of the set or file.
+        Name of the set or file.
     values : float64 array (n, d)
         Rows are samples; neither centred nor scaled.
     features : tuple of str
@@ -32,5 +32,5 @@ class Matrix:
 
 
 def most_variable(kept: int, of: int) -> str:
-    """Say that features were chosen by their variance."""
+    """Return the note that features were chosen by their variance."""
     return f"the {kept:,} most variable of {of:,} features are used"

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 _RISK, _BIAS, _VARIANCE, _RANGE = BLUE, GREEN, ORANGE, VERMILION
 _SIZE = (6.4, 4.2)
-_TOP = 3.0  # of the axis, where a divergence would flatten everything else
+_TOP = 3.0  # upper end of the axis if the risk diverges, so that the rest of the curve stays visible
 
 Curve = Float[np.ndarray, " P"]
 Chosen = tuple[float, float, float]
@@ -78,7 +78,7 @@ def simulation_figure(
     ratios : array (P,)
         Increasing.
     formula, mean, deviation : array (P,)
-        Over the null risk. A deviation that is not a number has no bar.
+        Over the null risk. A deviation of NaN has no error bar.
     title : str
         The model.
     peak : float, optional
@@ -109,26 +109,26 @@ def simulation_figure(
 
 
 def _dot(ratios: Curve) -> dict[str, Any]:
-    """A line through one point is none."""
+    """Return a marker if the curve has one point, which a line would not show."""
     return {"marker": "o", "ms": 5} if len(ratios) == 1 else {}
 
 
 def _broken(
     ratios: Curve, values: Curve, peak: float | None
 ) -> tuple[Float[np.ndarray, " Q"], Float[np.ndarray, " Q"]]:
-    """Interrupt a curve at the peak, and where it is infinite."""
+    """Interrupt a curve at the peak and wherever it is infinite."""
     values = np.where(np.isfinite(values), values, np.nan)
     if peak is None or not ratios.min(initial=1) < peak < ratios.max(initial=0):
         return ratios, values
-    place = int(np.searchsorted(ratios, peak))
-    return np.insert(ratios, place, peak), np.insert(values, place, np.nan)
+    index = int(np.searchsorted(ratios, peak))
+    return np.insert(ratios, index, peak), np.insert(values, index, np.nan)
 
 
 def _best(axes: "Axes", ratios: Curve, risk: Curve) -> None:
     if np.isfinite(risk).any():
-        place = int(np.nanargmin(risk))
+        index = int(np.nanargmin(risk))
         axes.plot(
-            ratios[place], risk[place], "o", ms=7, color=_RISK, mec="white", zorder=4, label=_best_label(ratios[place])
+            ratios[index], risk[index], "o", ms=7, color=_RISK, mec="white", zorder=4, label=_best_label(ratios[index])
         )
 
 
@@ -139,7 +139,7 @@ def _best_label(ratio: float) -> str:
 def _finish(
     axes: "Axes", values: Float[np.ndarray, " Q"], title: str, peak: float | None, chosen: Chosen | None
 ) -> None:
-    """Add the null line, the peak, the range, and limits that a divergence cannot stretch."""
+    """Add the line of the null risk, the peak, the range, and axis limits that ignore a divergence."""
     axes.axhline(1.0, color="#808080", lw=1, ls=":", label="predicting zero", zorder=1)
     if peak is not None and peak < 1:
         axes.axvline(peak, color="#808080", lw=0.8, zorder=1)
@@ -161,7 +161,7 @@ def _finish(
         axes.plot([low, high], [at, at], "-", color=_RANGE, lw=3, solid_capstyle="butt", zorder=4, label=label)
     finite = values[np.isfinite(values)]
     highest = float(finite.max(initial=1.0))
-    if len(finite) and float(np.median(finite)) > _TOP:  # most of the curve is far above: show its shape
+    if len(finite) and float(np.median(finite)) > _TOP:  # most of the curve is above: fit the axis to the curve
         axes.set_yscale("log")
         axes.set_ylim(max(0.01, 0.5 * min(1.0, float(finite.min()))), 1.3 * highest)
         axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))

@@ -7,27 +7,27 @@ from jaxtyping import Float
 
 from r2mae.theory import Covariance
 
-SEEN = 20  # rows in which a feature should differ from its usual value
+SEEN = 20  # a feature should differ from its usual value in at least this many rows
 _SPARSE = 10.0  # kurtosis of a feature that differs from its usual value in about a tenth of the rows; Gaussian: 3
 
 
 @dataclass(frozen=True)
 class Shape:
-    """What of the data breaks Gaussian equivalence (measured in ``results/theory/realdata``).
+    """Properties of the data that break Gaussian equivalence (measured in ``results/theory/realdata``).
 
     Attributes
     ----------
     rare : int
-        Features that only about 20 of n rows, or fewer, tell anything about: n over their kurtosis is below 20, and
-        the kurtosis above 10, which few rows of a Gaussian feature do not reach.
+        Features that differ from their usual value in fewer than about 20 of n rows: n over their kurtosis is below
+        20, and the kurtosis above 10, which a Gaussian feature does not reach even in few rows.
     unseen : int
-        Those of them about which less than one row does.
+        Features for which that number of rows is below one.
     norm_spread : float
         Var ‖x‖² over (E ‖x‖²)², divided by what Gaussian rows have.
     top_share : float
-        Part of the variance in the leading direction.
+        Fraction of the variance in the leading direction.
     rows_per_feature : float
-        Rows that Σ was estimated from, over features.
+        Number of rows from which Σ was estimated, over the number of features.
     """
 
     rare: int
@@ -47,7 +47,7 @@ def shape_of(x: Float[np.ndarray, "rows d"], cov: Covariance, n: int, *, standar
     cov : Covariance
         Their Σ, standardised or not.
     n : int
-        Rows that the regression is to have.
+        Number of rows of the regression.
     standardised : bool
         Whether Σ is of standardised features.
     """

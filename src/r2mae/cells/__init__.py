@@ -1,4 +1,4 @@
-"""Single cells: masked autoencoders for raw counts, with the scverse verbs."""
+"""Single cells: masked autoencoders for raw counts, with the methods that users of scverse know."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""`MaskedAutoencoder`: the scverse verbs on an AnnData object, over the same loop as the command line."""
+"""`MaskedAutoencoder`: methods in the style of scverse for an AnnData object, with the command line's training loop."""
 
 import tempfile
 from collections.abc import Iterable
@@ -16,7 +16,7 @@ from r2mae.cells.covariate import align_batches
 from r2mae.cells.embed import embed_rows, expected_expression
 from r2mae.cells.saved import TrainedModel, load_run, load_trained, save_trained
 from r2mae.cells.setup import InMemoryWing, as_now, check_options, configured, names_of, read_setup, write_setup
-from r2mae.cells.table import CellTable, from_anndata, load_cells, tell, with_batches
+from r2mae.cells.table import CellTable, from_anndata, load_cells, log_notes, with_batches
 from r2mae.errors import UserError
 from r2mae.training.loop import fit
 from r2mae.training.progress import ProgressBar
@@ -31,25 +31,25 @@ class MaskedAutoencoder:
     Parameters
     ----------
     adata : AnnData
-        Set up by :meth:`setup_anndata`. The model keeps a copy of its counts: they stay what they are, whatever becomes
-        of `adata` (``scanpy.pp.log1p(adata)`` in place, say).
+        Set up by :meth:`setup_anndata`. The model keeps a copy of its counts, so later changes of `adata` (such as
+        ``scanpy.pp.log1p(adata)``) do not affect it.
     n_hidden, n_latent : int
         Width of the hidden layers and of the representation.
     scheme : str
         Masking scheme: `r2mae`, `fixed`, `dynamic`, `mdlm`, `r2mae-dynamic`, `cl`, `cl-k0`, `r2mae-cl`, `r2mae-cl-k0`.
     ratio, low, high : float, optional
-        Mask ratio of the schemes with one; range of the others.
+        Mask ratio of the schemes with one ratio; range of the others.
     seed : int
-        Of weights, order and masks.
+        Seed for weights, order of the cells and masks.
     representation : {"latent", "hidden"}
-        Which layer is returned and probed: the latent one, or the last hidden one before it.
+        Which layer is returned and probed: the latent layer, or the last hidden layer before it.
 
     Attributes
     ----------
     adata : AnnData
-        The cells that a method means where it is given none: counts and batches as they were when the model was made,
-        other columns of obs as they are now. If other cells are in it by then, or in another order, they must be
-        passed.
+        The cells that a method uses if it is given none. Counts and batches are those of the time when the model was
+        made, other columns of obs are read anew. If `adata` has other cells by then, or another order of cells, it
+        must be passed to the method.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class MaskedAutoencoder:
     ) -> None:
         self.adata = adata
         self._setup = read_setup(adata)
-        self._table = tell(from_anndata(adata, layer=self._setup["layer"], batch_key=self._setup["batch_key"]))
+        self._table = log_notes(from_anndata(adata, layer=self._setup["layer"], batch_key=self._setup["batch_key"]))
         options = {"n_hidden": n_hidden, "n_latent": n_latent, "ratio": ratio, "low": low, "high": high}
         self._config = configured({**options, "scheme": scheme, "seed": seed, "representation": representation})
         self._trained: TrainedModel | None = None
@@ -76,7 +76,7 @@ class MaskedAutoencoder:
     def setup_anndata(
         adata: "AnnData", *, layer: str | None = None, batch_key: str | None = None, labels_key: str | None = None
     ) -> None:
-        """Say where counts and covariates are; written to ``adata.uns``.
+        """Record in ``adata.uns`` where counts and covariates are.
 
         Parameters
         ----------
@@ -97,7 +97,7 @@ class MaskedAutoencoder:
 
     @property
     def is_trained(self) -> bool:
-        """Whether there are weights to use."""
+        """Whether the model has been trained or loaded."""
         return self._trained is not None
 
     @property
@@ -120,27 +120,27 @@ class MaskedAutoencoder:
         anew: bool = False,
         **options: Any,
     ) -> None:
-        """Train.
+        """Train the model.
 
         Parameters
         ----------
         max_epochs : float
             Passes over the training cells.
         batch_size, lr, weight_decay
-            Of Adam.
+            Settings of Adam.
         train_size : float
-            Part of the cells that is trained on; the rest gives the validation loss.
+            Fraction of the cells to train on; the others are used for the validation loss.
         early_stopping : bool
             Stop after five validations without improvement, and keep the best weights.
         device : str
             "auto", "cpu", "cuda" or "cuda:1".
         run : path, optional
-            Run folder. With one, a training that was cut off goes on where it stopped; without, nothing is kept but
-            the model.
+            Run folder. With it, an interrupted training continues where it stopped; without it, nothing is saved but
+            the model in memory.
         progress : bool
-            Show a bar with the time to finish.
+            Show a progress bar with the remaining time.
         anew : bool
-            Replace a model that is trained already by one that is trained from fresh weights.
+            Train from fresh weights even if the model is trained already, and replace it.
         **options
             Any other field of :class:`~r2mae.cells.CellsConfig` that concerns training, such as `schedule`, `ema` or
             `threads`.
@@ -148,7 +148,7 @@ class MaskedAutoencoder:
         Raises
         ------
         UserError
-            For impossible options, or if the loss is not finite; or if the model is trained already, and not `anew`.
+            For impossible options; if the loss is not finite; or if the model is trained already and `anew` is False.
         """
         if self._trained is not None and not anew:
             raise UserError("the model is trained already: make a new model, or pass anew=True to begin from scratch")
@@ -194,12 +194,12 @@ class MaskedAutoencoder:
         Parameters
         ----------
         adata : AnnData, optional
-            Cells as they are now; their genes are mapped onto the model's. By default those of the model.
+            Cells to embed; their genes are mapped onto the model's by name. By default the cells of the model.
         batch_size : int
             Cells at a time.
         transform_batch : str, optional
-            Training batch to take for cells of batches that are new to the model; the encoder takes any other cell's
-            own.
+            Training batch that the encoder uses for cells whose batch is unknown to the model. For all other cells it
+            uses their own batch.
         """
         trained, table = self._ready(), self._mapped(adata, transform_batch)
         return embed_rows(trained.task, trained.model, table, size=batch_size)
@@ -213,19 +213,19 @@ class MaskedAutoencoder:
         transform_batch: str | None = None,
         batch_size: int = 2048,
     ) -> pd.DataFrame:
-        """Return what the decoder expects of every gene in unmasked cells: fractions of a library.
+        """Return the decoder's expected expression of every gene in unmasked cells, as fractions of the library size.
 
         Parameters
         ----------
         adata, batch_size
             As in :meth:`get_latent_representation`.
         genes : str or iterable of str, optional
-            Only these.
+            Return only these genes.
         library_size : float or "observed"
-            Multiply by a number, or by each cell's own total.
+            Multiply by a number, or by the total count of each cell.
         transform_batch : str, optional
-            Training batch that the decoder takes for all cells: expression as if they came from it. The encoder takes
-            it for cells of new batches alone.
+            Training batch that the decoder uses for all cells: the result is the expression as if all came from this
+            batch. The encoder uses it only for cells whose batch is unknown to the model.
 
         Returns
         -------
@@ -247,19 +247,19 @@ class MaskedAutoencoder:
         transform_batch: str | None = None,
         batch_size: int = 2048,
     ) -> pd.DataFrame:
-        """Hide genes from the model and return the counts it expects of them.
+        """Hide genes from the model and return their expected counts.
 
         Parameters
         ----------
         genes : str or iterable of str
-            Names among the model's genes.
+            Names of genes that the model has.
         adata, transform_batch, batch_size
             As in :meth:`get_normalized_expression`.
 
         Returns
         -------
         DataFrame
-            Cells by these genes, at each cell's observed library size.
+            Cells by these genes, scaled to each cell's observed library size.
         """
         trained, table = self._ready(), self._mapped(adata, transform_batch)
         return expected_expression(
@@ -293,16 +293,17 @@ class MaskedAutoencoder:
         regress : str or iterable of str
             Columns that ridge regression predicts, such as age.
         donor_key : str, optional
-            Column with the donor: probes are trained on some donors and tested on others. Without one, cells are
-            divided, and scores are too good.
+            Column with the donor: probes are trained on some donors and tested on others. Without it, training and
+            test cells share donors, and scores are too high.
         exclude, only : str or iterable of str
-            Cells that the probes leave out, or the only ones they use, as column=value; label:column=value for one.
+            Cells that the probes leave out, or the only cells that they use, as column=value. The form
+            label:column=value applies to the probe of one label alone.
         auroc_labels : str or iterable of str
-            Labels that enter ``score`` by AUROC instead of balanced accuracy and macro F1.
+            Labels that count in ``score`` with AUROC instead of balanced accuracy and macro F1.
         test_donors : float
-            Fraction of the donors that test.
+            Fraction of the donors whose cells are test cells.
         intervals : bool
-            Where donors are known, also return limits of a bootstrap over those that test.
+            If donors are known, also return the limits of a bootstrap over test donors.
 
         Returns
         -------
@@ -312,7 +313,7 @@ class MaskedAutoencoder:
         Raises
         ------
         UserError
-            For columns that are not there or cannot be predicted, or if none is named.
+            For columns that do not exist or cannot be predicted, or if none is named.
         """
         from r2mae.cells.donors import check_probes
         from r2mae.cells.evaluate import evaluate_embedding
@@ -333,7 +334,7 @@ class MaskedAutoencoder:
             max_cells=(),
         )
         table = self._mapped(adata, transform_batch)
-        tell(replace(table, notes=check_probes(table, config)))
+        log_notes(replace(table, notes=check_probes(table, config)))
 
         def lookup(rows: np.ndarray) -> np.ndarray:
             return embed_rows(trained.task, trained.model, table, rows, batch_size)
@@ -348,7 +349,7 @@ class MaskedAutoencoder:
         UserError
             If the folder exists and `overwrite` is not given, or the model is not trained.
         OSError
-            If the disk is full or the folder read-only; what was saved there before is whole.
+            If the disk is full or the folder is read-only; an earlier saved model remains intact.
         """
         save_trained(Path(folder), self._ready(), overwrite=overwrite)
 
@@ -365,9 +366,9 @@ class MaskedAutoencoder:
         adata : AnnData
             The training cells or others; genes are mapped onto the model's by name.
         layer : str, optional
-            Where the raw counts of `adata` are ("X" for X); by default as in training.
+            Layer with the raw counts of `adata` ("X" for X); by default as in training.
         device : str
-            Where the model shall be.
+            Device to load the model to.
 
         Raises
         ------
@@ -379,7 +380,7 @@ class MaskedAutoencoder:
             trained = replace(trained, setup={**trained.setup, "layer": layer})
         self = cls.__new__(cls)
         self.adata, self._setup, self._config, self._trained = adata, trained.setup, trained.config, trained
-        self._table = tell(from_anndata(adata, layer=self._setup["layer"], genes=trained.model.gene_names))
+        self._table = log_notes(from_anndata(adata, layer=self._setup["layer"], genes=trained.model.gene_names))
         return self
 
     def _ready(self) -> TrainedModel:
@@ -388,12 +389,12 @@ class MaskedAutoencoder:
         return self._trained
 
     def _mapped(self, adata: "AnnData | None", transform_batch: str | None) -> CellTable:
-        """Return cells with the model's genes, and its numbers of batches for the encoder."""
+        """Return cells with the model's genes, and with batches numbered as the model's encoder needs them."""
         model, key = self._ready().model, self._setup["batch_key"]
         if adata is None:
             table = as_now(self._table, self.adata, key)
         else:
-            table = tell(load_cells(adata, layer=self._setup["layer"], genes=model.gene_names))
+            table = log_notes(load_cells(adata, layer=self._setup["layer"], genes=model.gene_names))
         batch = align_batches(table.name, table.obs, key, model.batch_names, transform_batch)
         return replace(table, batch=batch, batches=model.batch_names)
 

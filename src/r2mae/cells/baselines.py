@@ -1,4 +1,4 @@
-"""Embeddings that models of cells are compared with: expression, its principal components, scVI, any ``.obsm``."""
+"""Baseline embeddings of cells: expression, its principal components, scVI, and any key of ``.obsm``."""
 
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from r2mae.cells.table import CellTable
 
 BASELINES = ("expression", "pca", "scvi")
-_FIT_CELLS = 100_000  # principal axes of more cells are found on so many of them
+_FIT_CELLS = 100_000  # principal axes are computed from at most this many cells
 _CHUNK = 8192
 
 
@@ -51,12 +51,12 @@ def pca_embedding(table: "CellTable", width: int = 50, seed: int = 0) -> Float32
 
 
 def obsm_embedding(table: "CellTable", adata: "AnnData", key: str) -> Float32[np.ndarray, "cells width"]:
-    """Take an embedding that lies in ``.obsm`` (of scGPT or UCE, for instance), for the cells of a table by name.
+    """Return an embedding from ``.obsm`` (of scGPT or UCE, for instance) for the cells of a table, matched by name.
 
     Raises
     ------
     UserError
-        No such key, names of cells that are not unique, or a cell of the table that has none.
+        If the key does not exist, names of cells are not unique, or a cell of the table has no embedding.
     """
     if key not in adata.obsm:
         known = list(adata.obsm.keys())
@@ -64,14 +64,14 @@ def obsm_embedding(table: "CellTable", adata: "AnnData", key: str) -> Float32[np
         raise UserError(f"{table.name}: no embedding {key!r} in obsm: {remedy}")
     if not adata.obs_names.is_unique:
         raise UserError(f"{table.name}: names of cells are not unique: call adata.obs_names_make_unique()")
-    places = adata.obs_names.get_indexer(table.obs.index)
-    if (places < 0).any():
-        missing = table.obs.index[int(np.argmax(places < 0))]
+    rows_of_cells = adata.obs_names.get_indexer(table.obs.index)
+    if (rows_of_cells < 0).any():
+        missing = table.obs.index[int(np.argmax(rows_of_cells < 0))]
         raise UserError(f"{table.name}: obsm {key!r} has no row for the cell {missing!r}: take it from the same file")
     values = adata.obsm[key]
     values = values.to_numpy() if hasattr(values, "to_numpy") else values
     values = values.toarray() if hasattr(values, "toarray") else values
-    rows: np.ndarray = np.asarray(values, dtype=np.float32)[places]
+    rows: np.ndarray = np.asarray(values, dtype=np.float32)[rows_of_cells]
     return rows
 
 
@@ -87,7 +87,7 @@ def stored_obsm(source: str, keys: Sequence[str] | None = None) -> "AnnData":
 
 
 def baselines_of(source: str) -> tuple[str, ...]:
-    """Return the baselines that can be had for a file: :data:`BASELINES` and the keys of ``.obsm``."""
+    """Return the baselines that are possible for a file: :data:`BASELINES` and the keys of ``.obsm``."""
     with opened(path_of(source)) as store:
         there = tuple(str(key) for key in store.get("obsm", {}))
     return (*BASELINES, *there)
@@ -113,7 +113,7 @@ def baseline_scores(
     baselines : sequence of str
         ``expression``, ``pca``, ``scvi``, or a key of ``adata.obsm``.
     adata : AnnData, optional
-        Where other embeddings are.
+        Holds the other embeddings in ``.obsm``.
     scvi : mapping, optional
         Options of :func:`r2mae.cells.scvi_baseline.train_scvi`.
     intervals, max_cells
@@ -122,18 +122,18 @@ def baseline_scores(
     Returns
     -------
     dict
-        Scores by baseline; that of scVI reconstructs hidden genes, too.
+        Scores by baseline; for scVI also those of the reconstruction of hidden genes.
 
     Raises
     ------
     UserError
-        For a baseline that is none.
+        For an unknown baseline.
     """
     there = [] if adata is None else [str(key) for key in adata.obsm]
-    for name in baselines:  # before any of them takes hours
+    for name in baselines:  # all are checked first, as computing one may take hours
         if name not in BASELINES and name not in there:
             raise unknown("baseline", name, [*BASELINES, *there])
-    made: dict[str, dict[str, float]] = {}
+    scores: dict[str, dict[str, float]] = {}
     for name in baselines:
         embedding: Any
         if name in there and adata is not None:
@@ -145,10 +145,10 @@ def baseline_scores(
         else:
             model = train_scvi(table, config, **(scvi or {}))
             embedding = model.embedding()
-        made[name] = evaluate_embedding(table, embedding, config, intervals=intervals, max_cells=max_cells)
+        scores[name] = evaluate_embedding(table, embedding, config, intervals=intervals, max_cells=max_cells)
         if name == "scvi" and name not in there and (held_out := split_data(table, config).validation) is not None:
-            made[name] |= reconstruction_scores(model.expected, table.counts.shape[1], held_out)
-    return made
+            scores[name] |= reconstruction_scores(model.expected, table.counts.shape[1], held_out)
+    return scores
 
 
 def _log_normalized(table: "CellTable", rows: Int64[np.ndarray, " n"]) -> "csr_matrix":

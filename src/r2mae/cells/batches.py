@@ -1,4 +1,4 @@
-"""Cells as the loop wants them: batches in CSR form, made dense on the device."""
+"""The cells of a run, and mini-batches of them in CSR form, which the task makes dense on the device."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -20,13 +20,13 @@ from r2mae.masking.keys import Key, permutation
 
 
 class CellBatches:
-    """Cells of a table, whole batches at a time.
+    """Cells of a table, read as mini-batches.
 
     Parameters
     ----------
     table : CellTable
     rows : ndarray of int, optional
-        Which of its cells; all by default.
+        Indices of the cells in the table; by default all.
     """
 
     def __init__(self, table: CellTable, rows: np.ndarray | None = None) -> None:
@@ -41,7 +41,7 @@ class CellBatches:
         return self.counts.shape[0] if self.rows is None else len(self.rows)
 
     def batch(self, indices: Sequence[int] | np.ndarray, key: Key) -> dict[str, Tensor]:
-        """Return these cells in CSR form, counts above zero alone, as they are, whatever the key.
+        """Return these cells in CSR form with the counts above zero; the key has no effect, as nothing is random.
 
         Returns
         -------
@@ -50,20 +50,20 @@ class CellBatches:
         """
         rows = np.asarray(indices, dtype=np.int64)
         rows = rows if self.rows is None else self.rows[rows]
-        found = self.counts.rows(rows)
-        if not found.data.all():
-            found.eliminate_zeros()
+        counts = self.counts.rows(rows)
+        if not counts.data.all():
+            counts.eliminate_zeros()
         return {
-            "indptr": torch.from_numpy(found.indptr.astype(np.int64)),
-            "indices": torch.from_numpy(found.indices),
-            "values": torch.from_numpy(found.data.astype(np.float32, copy=False)),
+            "indptr": torch.from_numpy(counts.indptr.astype(np.int64)),
+            "indices": torch.from_numpy(counts.indices),
+            "values": torch.from_numpy(counts.data.astype(np.float32, copy=False)),
             "batch": torch.from_numpy(self._batch[rows]),
         }
 
     def on_device(self, device: torch.device) -> "CellBatches | DeviceBatches":
-        """Return the batches made on the device, if the counts are in memory and take a quarter of what it has free.
+        """Copy the counts to the device if they are in memory and need at most a quarter of its free memory.
 
-        What is not there cannot be told of any other accelerator than CUDA's, so that it stays as it is there.
+        Only CUDA reports its free memory. For any other device, the object itself is returned.
         """
         if device.type != "cuda" or not in_memory(self.counts):
             return self
@@ -75,21 +75,21 @@ class CellBatches:
 
 
 class DeviceBatches:
-    """Cells that lie on a device: batches are put together there.
+    """Cells in the memory of a device, where mini-batches are made.
 
     Parameters
     ----------
     counts : csr_matrix
-        Of these cells.
+        Counts of the cells.
     batch : int64 array, shape (cells,)
-        Their batch numbers.
+        Batch number of each cell.
     device : torch.device
     """
 
     def __init__(self, counts: csr_matrix, batch: np.ndarray, device: torch.device) -> None:
         if not counts.data.all():
             counts.eliminate_zeros()
-        self._starts = counts.indptr.astype(np.int64)  # on the host, which so knows the shapes beforehand
+        self._starts = counts.indptr.astype(np.int64)  # on the host, so that shapes are known without a transfer
         self._indices = torch.from_numpy(counts.indices).to(device)
         self._values = torch.from_numpy(counts.data.astype(np.float32, copy=False)).to(device)
         self._batch = torch.from_numpy(batch).to(device)
@@ -106,28 +106,28 @@ class DeviceBatches:
         total = int(indptr[-1])
         ends = torch.from_numpy(indptr).to(device, non_blocking=True)
         shift = torch.from_numpy(self._starts[rows] - indptr[:-1]).to(device, non_blocking=True)
-        places = torch.arange(total, device=device) + shift.repeat_interleave(ends.diff(), output_size=total)
+        positions = torch.arange(total, device=device) + shift.repeat_interleave(ends.diff(), output_size=total)
         chosen = torch.from_numpy(rows).to(device, non_blocking=True)
         return {
             "indptr": ends,
-            "indices": self._indices[places],
-            "values": self._values[places],
+            "indices": self._indices[positions],
+            "values": self._values[positions],
             "batch": self._batch[chosen],
         }
 
 
 @dataclass(frozen=True, repr=False)
 class CellData:
-    """What a run on cells reads.
+    """The data of a run on cells.
 
     Parameters
     ----------
     table : CellTable
         All cells.
     train, validation : CellBatches
-        Those that are learned from, and those held out.
+        Cells to train on, and cells held out for validation.
     architecture : dict
-        From which the model is built.
+        Description from which the model is built.
     """
 
     table: CellTable
@@ -140,18 +140,18 @@ class CellData:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What was left out or filled in."""
+        """Notes on cells and genes that were left out or filled in."""
         return self.table.notes
 
 
 def load_data(config: CellsConfig) -> CellData:
-    """Read the cells of a run and divide them; the division depends on the seed alone.
+    """Read the cells of a run and split them into training and validation; the split depends on the seed alone.
 
     Raises
     ------
     UserError
-        As :func:`r2mae.cells.table.load_cells`; and what :func:`r2mae.cells.donors.check_probes` finds wrong with the
-        columns of the probes, before a model is trained.
+        As :func:`r2mae.cells.table.load_cells`; and as :func:`r2mae.cells.donors.check_probes` for the columns of the
+        probes, so that mistakes are found before a model is trained.
     """
     table = load_cells(
         config.data,
@@ -168,7 +168,7 @@ def load_data(config: CellsConfig) -> CellData:
 def other_data(
     config: CellsConfig, genes: tuple[str, ...], batches: tuple[str, ...], transform_batch: str | None
 ) -> CellData:
-    """Read other cells than a run's, onto its genes and batches; all of them are measured on, none was learned from.
+    """Read other cells than those of a run, mapped onto its genes and batches. All of them are validation cells.
 
     Raises
     ------
@@ -190,7 +190,7 @@ def _columns(config: CellsConfig) -> tuple[str, ...]:
 
 
 def split_data(table: CellTable, config: CellsConfig) -> CellData:
-    """Hold cells out for validation (the paper: a tenth); batch normalisation needs two to learn from."""
+    """Hold cells out for validation (paper: a tenth); at least two remain, as batch normalisation needs them."""
     train, validation = CellBatches(table), None
     cells = table.counts.shape[0]
     if config.validation and cells > 2:
@@ -202,7 +202,7 @@ def split_data(table: CellTable, config: CellsConfig) -> CellData:
 
 
 def architecture_of(genes: Sequence[str], batches: Sequence[str], config: CellsConfig) -> dict[str, Any]:
-    """Describe a model in plain types: what :meth:`r2mae.cells.wing.CellsWing.build` makes it of, and files keep."""
+    """Describe a model in plain types, for :meth:`r2mae.cells.wing.CellsWing.build` and for run folders."""
     settings = config.architecture()
     return {
         "model": settings.pop("model"),

@@ -1,4 +1,4 @@
-"""Intervals over test donors: how much a score depends on who was tested."""
+"""Bootstrap intervals over test donors: how much a score depends on the choice of test donors."""
 
 from collections.abc import Callable, Mapping, Sequence
 
@@ -17,9 +17,9 @@ Summary = Callable[[Mapping[str, Float64[np.ndarray, " resamples"]]], Float64[np
 def donor_weights(
     predictions: Sequence[Predictions], *, resamples: int = RESAMPLES, seed: int = 0
 ) -> Float64[np.ndarray, "resamples donors"]:
-    """Draw test donors with replacement: how often each is there.
+    """Draw test donors with replacement, and return how often each was drawn.
 
-    The draws depend on the donors and the seed alone, so that two models' resamples can be paired.
+    The draws depend on the donors and the seed alone, so that the resamples of two models can be paired.
     """
     present = np.unique(np.concatenate([one.donors for one in predictions]))
     rng = np.random.default_rng(Key.root(seed).fold("donor bootstrap").seed())
@@ -38,28 +38,28 @@ def cluster_bootstrap(
 ) -> dict[str, Interval]:
     """Percentile intervals of all scores under resampling of whole test donors.
 
-    Cells of a donor are alike, so that an interval over cells would be far too narrow. The probes are not fitted anew:
-    the interval says how the score depends on who was tested, and that over seeds how it depends on weights, masks and
-    on who trained. With fewer than ten donors percentile intervals are too narrow themselves.
+    Cells of one donor are similar, so an interval over cells would be far too narrow. The probes are not fitted anew:
+    this interval shows how the score depends on the test donors. An interval over seeds shows how it depends on
+    weights, masks and training donors. With fewer than ten donors percentile intervals, too, are too narrow.
 
     Parameters
     ----------
     predictions : sequence of ClassPredictions or NumberPredictions
-        Of one donor split.
+        Predictions for one split of the donors.
     summary : mapping of str to function, optional
-        Scores made of the others, such as their mean.
+        Scores that are computed from the others, such as their mean.
     confidence : float
         Coverage.
     resamples : int
-        Draws of as many donors as there are.
+        Number of resamples, each of as many donors as there are.
     seed : int
-        Of the draws.
+        Seed for the draws.
 
     Returns
     -------
     dict of Interval
-        By name of the score; `mean` is the score itself and `n` the number of test donors. A resample in which a score
-        is undefined (one class is left) does not count. NaN limits for one donor.
+        By name of the score; `mean` is the score itself and `n` the number of test donors. Resamples in which a score
+        is undefined (with a single class) are left out. With one donor the limits are NaN.
     """
     if not predictions:
         return {}
@@ -70,10 +70,10 @@ def cluster_bootstrap(
     point: dict[str, np.ndarray] = {}
     counts: dict[str, int] = {}
     for one in predictions:
-        made = one.weighted(weights)
-        drawn.update(made)
+        scores = one.weighted(weights)
+        drawn.update(scores)
         point.update(one.weighted(every))
-        counts.update(dict.fromkeys(made, len(np.unique(one.donors))))
+        counts.update(dict.fromkeys(scores, len(np.unique(one.donors))))
     for name, function in (summary or {}).items():
         whole, parts = function(point), function(drawn)
         if whole is not None and parts is not None:

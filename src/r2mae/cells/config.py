@@ -1,4 +1,4 @@
-"""The configuration of a run on single-cell counts. Neither torch nor anndata."""
+"""The configuration of a run on single-cell counts. This module imports neither torch nor anndata."""
 
 import re
 from collections.abc import Mapping
@@ -18,12 +18,12 @@ _HLCA = RatioDefaults(fixed=0.25, low=0.1, high=0.5, curriculum=HLCA_CURRICULUM)
 TIMINGS: Mapping[str, RatioDefaults] = MappingProxyType(
     {"hlca": _HLCA, "sea-ad": replace(_HLCA, dynamic_end=SEA_AD_DYNAMIC_END, curriculum=SEA_AD_CURRICULUM)}
 )
-"""The numbers of the schemes, with the schedules of the paper's runs; runs older than this choice had HLCA's."""
+"""Default numbers of the schemes, with the schedules of the paper's runs. Runs without `timing` used HLCA's."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class CellsConfig(MLPSettings, ModelConfig):
-    """A run on single-cell counts; defaults follow the paper, or a reading where it is silent (docs/cells.md).
+    """A run on single-cell counts; defaults follow the paper, or our reading where it gives none (docs/cells.md).
 
     Parameters
     ----------
@@ -32,7 +32,7 @@ class CellsConfig(MLPSettings, ModelConfig):
     batch_key : str, optional
         Column of obs with the batch, a covariate of encoder and decoder.
     donor_key : str, optional
-        Column of obs with the donor; training and test cells of the probes come from different ones.
+        Column of obs with the donor; training and test cells of the probes come from different donors.
     labels : list of str
         Columns of obs that logistic regression predicts from the embedding.
     regress : list of str
@@ -41,27 +41,29 @@ class CellsConfig(MLPSettings, ModelConfig):
         Cells left out of the probes, as column=value, such as condition=control; condition:cell_type=B leaves the B
         cells out of the probe of condition alone.
     only : list of str
-        The only cells for the probes, or for that of one column, written alike; one of several values is enough.
+        The only cells for the probes, or for that of one column, in the same form; of several values of a column a cell
+        needs one.
     auroc_labels : list of str
-        Labels that enter average score and ranks by AUROC, over cells and over donors, instead of balanced accuracy and
-        macro F1 (paper: ADNC, on SEA-AD).
+        Labels that count in average score and ranks with AUROC, over cells and over donors, instead of balanced
+        accuracy and macro F1 (paper: ADNC, on SEA-AD).
     n_top_genes : int, optional
-        Take this many highly variable genes (scanpy's default procedure); by default all.
+        Use this many highly variable genes (scanpy's default procedure); by default all.
     min_genes : int
-        Leave cells out that express fewer genes, after the choice of genes (paper: 20).
+        Leave out cells that express fewer of the chosen genes (paper: 20).
     test_donors : float
         Fraction of the donors whose cells test the probes (paper: 0.4).
     representation : {"latent", "hidden"}
-        What embeddings and probes take: the latent layer, or the last hidden layer before it.
+        The layer that embeddings and probes use: the latent layer, or the last hidden layer before it.
     recalibrate : {"yes", "no", "both"}
         Re-estimate the statistics of batch normalisation on whole cells for embeddings and probes, and at each mask
-        ratio for reconstruction (yes), or take those of training, as in the paper (no); with both, scores are measured
+        ratio for reconstruction (yes), or use those of training, as in the paper (no); with both, scores are measured
         in both ways.
     max_cells : list of str
-        Most cells of a side of a probe, as column=number; by default 200,000 (paper; cell_type=100000 on SEA-AD).
+        Largest number of training cells and of test cells of a probe, as column=number; by default 200,000 (paper;
+        cell_type=100000 on SEA-AD).
     timing : {"hlca", "sea-ad"}
-        Whose schedules `dynamic`, `r2mae-dynamic` and the curricula follow, as parts of the run: those of the paper's
-        runs on HLCA or on SEA-AD.
+        The schedule of `dynamic`, `r2mae-dynamic` and the curricula, in fractions of the run: that of the paper's runs
+        on HLCA or on SEA-AD.
     """
 
     wing: ClassVar[str] = "cells"
@@ -122,18 +124,18 @@ class CellsConfig(MLPSettings, ModelConfig):
 
     @property
     def recalibrates(self) -> bool:
-        """Whether embeddings take re-estimated batch statistics."""
+        """Whether embeddings use re-estimated batch statistics."""
         return self.recalibrate != "no"
 
     @property
     def idle_fields(self) -> frozenset[str]:
-        """`timing`, where the scheme has no schedule that it would change."""
+        """`timing`, if the scheme has no schedule that it would change."""
         try:
             first, *others = (scheme_of(self, numbers) for numbers in TIMINGS.values())
-        except UserError:  # a folder of another version may hold what its scheme does not take here
+        except UserError:  # a run folder of another version may have options that its scheme does not take here
             return frozenset()
         return frozenset() if any(other != first for other in others) else frozenset({"timing"})
 
     def measured_in_words(self) -> str:
-        """Say which layer scores are of, and which batch statistics they were measured with."""
+        """Return which layer and which batch statistics the scores were measured with, as a sentence."""
         return f"Representation: the {self.representation} layer. {measured_in_words(self.recalibrate)}"

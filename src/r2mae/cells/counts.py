@@ -1,4 +1,4 @@
-"""Raw counts by rows: in memory, or a choice of cells and genes of other counts; and the check that they are raw."""
+"""Raw counts that are read by rows: in memory, or a selection of other counts; and the check that they are raw."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -12,7 +12,7 @@ from scipy.sparse import csr_matrix
 from r2mae.errors import UserError
 
 Rows = Int64[np.ndarray, " rows"]
-_ENTRIES = 1 << 25  # of a dense block of cells by genes; 3 to 30 % of them are there
+_ENTRIES = 1 << 25  # size of a block, as cells × genes; 3 to 30 % of the entries are above zero
 
 
 @runtime_checkable
@@ -24,12 +24,12 @@ class Counts(Protocol):
         """Cells and genes."""
 
     def rows(self, indices: Rows) -> csr_matrix:
-        """Return these cells, in the order asked; duplicates are allowed. The matrix is the caller's own."""
+        """Return these cells in the given order; duplicates are allowed. The caller may change the matrix."""
 
 
 @dataclass(frozen=True)
 class MemoryCounts:
-    """Counts as one CSR matrix in memory, no gene twice in a cell."""
+    """Counts as one CSR matrix in memory, with no gene twice in a cell."""
 
     matrix: csr_matrix
 
@@ -51,7 +51,7 @@ class ChosenCounts:
     ----------
     counts : Counts
     genes : array of int
-        Column of each gene, none twice; −1 for a gene that is not there and counts as zero.
+        Column of each gene, none twice; −1 for a gene that does not exist and counts as zero.
     cells : array of int, optional
         Which rows; by default all.
     """
@@ -71,32 +71,32 @@ class ChosenCounts:
         return self.counts.shape[0] if self.cells is None else len(self.cells), len(self.genes)
 
     @cached_property
-    def _places(self) -> np.ndarray:
-        """New column of every old one, −1 if it is not taken."""
-        places = np.full(self.counts.shape[1], -1, dtype=np.int32)
+    def _column_of(self) -> np.ndarray:
+        """New column of every old column, or −1 if it is not selected."""
+        columns = np.full(self.counts.shape[1], -1, dtype=np.int32)
         there = np.flatnonzero(self.genes >= 0)
-        places[self.genes[there]] = there
-        return places
+        columns[self.genes[there]] = there
+        return columns
 
     def rows(self, indices: Rows) -> csr_matrix:
         """Return these cells."""
-        found = self.counts.rows(indices if self.cells is None else self.cells[indices])
-        columns = self._places[found.indices]
+        rows = self.counts.rows(indices if self.cells is None else self.cells[indices])
+        columns = self._column_of[rows.indices]
         taken = columns >= 0
-        ends = np.concatenate([[0], np.cumsum(taken)])[found.indptr]
-        made = csr_matrix((found.data[taken], columns[taken], ends), shape=(found.shape[0], len(self.genes)))
+        ends = np.concatenate([[0], np.cumsum(taken)])[rows.indptr]
+        chosen = csr_matrix((rows.data[taken], columns[taken], ends), shape=(rows.shape[0], len(self.genes)))
         if not self._sorted:
-            made.sort_indices()
-        return made
+            chosen.sort_indices()
+        return chosen
 
 
 def in_memory(counts: Counts) -> bool:
-    """Return whether counts, or those of which they are a choice, lie in memory."""
+    """Return whether counts, or those from which they are selected, are in memory."""
     return in_memory(counts.counts) if isinstance(counts, ChosenCounts) else isinstance(counts, MemoryCounts)
 
 
 def chunks(counts: Counts, size: int | None = None) -> Iterator[tuple[int, csr_matrix]]:
-    """Yield all cells, a block at a time, with the number of the first."""
+    """Yield all cells in blocks, each with the index of its first cell."""
     cells, genes = counts.shape
     size = min(max(_ENTRIES // max(genes, 1), 64), 16384) if size is None else size
     for first in range(0, cells, size):
@@ -105,14 +105,14 @@ def chunks(counts: Counts, size: int | None = None) -> Iterator[tuple[int, csr_m
 
 @dataclass(frozen=True)
 class Totals:
-    """What one pass over counts tells.
+    """Totals of cells and genes, from one pass over the counts.
 
     Parameters
     ----------
     genes_of_cell : int64 array (cells,)
-        Genes above zero.
+        Number of genes above zero in each cell.
     cells_of_gene : int64 array (genes,)
-        Cells in which a gene is above zero.
+        Number of cells in which each gene is above zero.
     library : float64 array (cells,)
         Total count of each cell.
     """
@@ -130,7 +130,7 @@ def check_counts(
     layers: tuple[str, ...],
     cells: Sequence[str] | None = None,
 ) -> Totals:
-    """Make sure that these are raw counts, in one pass over blocks.
+    """Check that these are raw counts, in one pass over blocks.
 
     Parameters
     ----------
@@ -140,7 +140,7 @@ def check_counts(
     genes : tuple of str
         Names of the columns.
     layers : tuple of str
-        Other matrices of the source, for the remedy.
+        Other matrices of the source, for the error message.
     cells : sequence of str, optional
         Names of the rows.
 
@@ -199,14 +199,14 @@ class _Report:
     genes: tuple[str, ...]
     cells: Sequence[str] | None
 
-    def refuse(self, bad: Bool[np.ndarray, " entries"], told: str) -> None:
+    def refuse(self, bad: Bool[np.ndarray, " entries"], reason: str) -> None:
         if not bad.any():
             return
-        place = int(np.argmax(bad))
-        row = self.first + int(np.searchsorted(self.block.indptr, place, side="right")) - 1
+        index = int(np.argmax(bad))
+        row = self.first + int(np.searchsorted(self.block.indptr, index, side="right")) - 1
         cell = str(row) if self.cells is None else repr(str(self.cells[row]))
-        gene = self.genes[int(self.block.indices[place])]
-        raise UserError(f"{self.where} of cell {cell}, gene {gene!r} is {self.block.data[place]:g}, {told}")
+        gene = self.genes[int(self.block.indices[index])]
+        raise UserError(f"{self.where} of cell {cell}, gene {gene!r} is {self.block.data[index]:g}, {reason}")
 
 
 def _other(where: str, layers: tuple[str, ...]) -> str:

@@ -1,7 +1,7 @@
-"""What an .h5ad file or zarr folder declares, compared with what is there and with memory, before it is read.
+"""Checks the sizes that an .h5ad file or zarr folder declares against its bytes and against memory, before reading.
 
-A file of a few kilobytes may declare matrices of any size, and pieces of it may unpack without end; real counts pack to
-a third or a tenth of their size.
+A file of a few kilobytes may declare matrices of any size, and its chunks may unpack to far more data than declared.
+Real counts compress to between a third and a tenth of their size.
 """
 
 import os
@@ -12,18 +12,18 @@ from typing import Any
 from r2mae.errors import UserError
 from r2mae.registry import JOBS
 
-_TEXT = 64  # bytes of a short string in memory, with its place in a column
-_PACKED = 200  # times that real data shrink at most; deflate makes a thousandth of zeros
-_LARGE_PIECE = 1 << 28  # bytes of a chunk that is unpacked anew for every block of cells
-_PARTS = 20_000  # groups and arrays; links may name one of them again and again
+_TEXT = 64  # bytes of a short string in memory, including its pointer in a column
+_PACKED = 200  # largest compression factor of real data; deflate compresses zeros to a thousandth
+_LARGE_PIECE = 1 << 28  # bytes; larger chunks are too large to be unpacked anew for every block of cells
+_PARTS = 20_000  # largest number of groups and arrays; links may refer to one of them many times
 _DEPTH = 40
-_OVERHEAD = 4096  # bytes by which a packed chunk may exceed what it holds, besides a sixty-fourth
+_OVERHEAD = 4096  # bytes by which a packed chunk may exceed its unpacked size, in addition to a sixty-fourth of it
 
 
 def memory_limit() -> int:
-    """Give half of this machine's memory (or of the container's), in bytes: what counts may take.
+    """Return the memory that counts may use, in bytes: half of the machine's (or the container's).
 
-    The processes of a comparison, which all read them, share it.
+    The processes of a comparison, which all read the counts, divide it among them.
     """
     try:
         total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
@@ -36,7 +36,7 @@ def memory_limit() -> int:
 
 
 def check_part(path: Path, element: Any, name: str, *, whole: bool = False) -> None:
-    """Refuse a part of a file that would not fit into memory, or whose pieces hold more than they say.
+    """Refuse a part of a file that would not fit into memory, or whose chunks hold more data than declared.
 
     Parameters
     ----------
@@ -44,14 +44,14 @@ def check_part(path: Path, element: Any, name: str, *, whole: bool = False) -> N
     element
         A group or array of the opened file.
     name : str
-        Of the element, for messages.
+        Name of the element, for messages.
     whole : bool
-        It is the whole file, which may take all of the memory; a part may take half.
+        Whether it is the whole file, which may use all of the memory; a part may use half.
 
     Raises
     ------
     UserError
-        With what it declares.
+        If the part is refused; the message has the declared size.
     """
     size, limit = 0, memory_limit() * (2 if whole else 1)
     for array in _arrays(path, element, name):
@@ -65,14 +65,14 @@ def check_part(path: Path, element: Any, name: str, *, whole: bool = False) -> N
 
 
 def check_rows(path: Path, matrix: Any, group: str) -> None:
-    """Refuse a matrix stored by rows that is larger than memory and cannot be what its bytes hold.
+    """Refuse a matrix stored by rows that is larger than memory and that its bytes cannot hold.
 
-    Real counts of that size stay on disk; those that a small file unpacks to would be read for days.
+    Real counts of that size stay on disk. Those that a small file declares would take days to read.
 
     Raises
     ------
     UserError
-        With what it declares.
+        If the matrix is refused; the message has the declared size.
     """
     check_part(path, matrix["indptr"], f"{group}/indptr")
     parts = matrix["data"], matrix["indices"]
@@ -89,22 +89,22 @@ def check_rows(path: Path, matrix: Any, group: str) -> None:
 
 
 def _arrays(path: Path, element: Any, name: str) -> Iterator[Any]:
-    """Walk over all arrays below an element, as often as links name them, since a reader would do so, too."""
+    """Yield all arrays below an element; one that has several links comes several times, as a reader would read it."""
     waiting, seen = [(element, 0)], 0
     while waiting:
-        found, depth = waiting.pop()
+        current, depth = waiting.pop()
         seen += 1
         if seen > _PARTS or depth > _DEPTH:
             raise UserError(f"{path}: {name} has too many parts, or parts that hold themselves: export it again")
-        if hasattr(found, "shape"):
-            yield found
-        elif hasattr(found, "keys"):
-            waiting.extend((found[key], depth + 1) for key in found)
+        if hasattr(current, "shape"):
+            yield current
+        elif hasattr(current, "keys"):
+            waiting.extend((current[key], depth + 1) for key in current)
 
 
 def _bytes_of(array: Any) -> int:
     size = 1
-    for side in array.shape or ():  # of an empty dataspace it is None
+    for side in array.shape or ():  # the shape of an empty dataspace is None
         size *= int(side)
     dtype = array.dtype
     kind = getattr(dtype, "kind", "O")
@@ -119,14 +119,14 @@ def _piece(array: Any) -> int:
 
 
 def _stored(array: Any) -> int:
-    """Return the bytes that an array takes in its file or folder."""
+    """Return the number of bytes of an array in its file or folder."""
     if hasattr(array, "id"):
         return int(array.id.get_storage_size())
-    return sum(place.stat().st_size for place in _files_of(array))
+    return sum(file.stat().st_size for file in _files_of(array))
 
 
 def _check_pieces(path: Path, array: Any) -> None:
-    """Refuse packed chunks that are larger than what they should unpack to: libraries unpack them to their end."""
+    """Refuse packed chunks larger than their declared unpacked size, as libraries would unpack all of them."""
     if not array.chunks:
         return
     piece = _piece(array)
@@ -137,7 +137,7 @@ def _check_pieces(path: Path, array: Any) -> None:
         worst = max(worst, int(chunk.size))
 
     if not hasattr(array, "id"):
-        worst = max((place.stat().st_size for place in _files_of(array)), default=0)
+        worst = max((file.stat().st_size for file in _files_of(array)), default=0)
     elif array.id.get_create_plist().get_nfilters():
         array.id.chunk_iter(note)
     if worst > piece + piece // 64 + _OVERHEAD:
@@ -148,7 +148,7 @@ def _check_pieces(path: Path, array: Any) -> None:
 
 
 def _files_of(array: Any) -> Iterator[Path]:
-    """Walk over the files of the chunks of a zarr array on disk."""
+    """Yield the files of the chunks of a zarr array on disk."""
     root = Path(array.store.root) / array.path
     for folder, _, names in os.walk(root):
         yield from (Path(folder, name) for name in names if name != "zarr.json" and not name.startswith("."))

@@ -1,4 +1,4 @@
-"""Which cells train the probes and which test them: donors apart, removal by rule, at most so many cells a donor.
+"""Chooses the training and test cells of the probes: by donor, with cells removed by rules, and a limit per donor.
 
 The paper's rules (appendix "Single-cell gene expression models", Evaluation).
 """
@@ -20,28 +20,28 @@ from r2mae.masking.keys import Key, permutation, uniforms
 if TYPE_CHECKING:
     from r2mae.cells.table import CellTable
 
-MAX_CELLS = 200_000  # of the training cells of a probe, and of its test cells; shared evenly by the donors
+MAX_CELLS = 200_000  # largest number of training cells of a probe, and of test cells; donors get equal parts of it
 _AGE = r"^(\d+)[- ]year[- ]old(?: human)? stage$"  # of CELLxGENE's column development_stage
 
 
 @dataclass(frozen=True, eq=False)
 class DonorSplit:
-    """Donors of the cells that no rule excludes, and which of them test.
+    """Donors of the cells that no rule excludes, and which of them are test donors.
 
     Attributes
     ----------
     names : tuple of str
-        Donors, sorted; cell numbers where no donor column is named.
+        Donors, sorted; cell numbers if no donor column is named.
     codes : ndarray of int, shape (cells,)
         Donor of every cell of the table; -1 for an excluded cell.
     test : ndarray of bool, shape (donors,)
-        Whether a donor's cells test.
+        Whether the cells of a donor are test cells.
     grouped : bool
-        False where no donor column is named, so that every cell is a donor of its own.
+        False if no donor column is named; every cell then counts as a donor of its own.
     notes : tuple of str
-        What was done with which cells.
+        Notes on cells that were left out.
     rules : tuple of Rule
-        All of them; those for one probe are still to be applied.
+        All rules; those for a single probe have not been applied yet.
     """
 
     names: tuple[str, ...]
@@ -59,7 +59,7 @@ class ProbeCells:
     Attributes
     ----------
     column : str
-        Of obs.
+        Column of obs.
     kind : {"label", "number"}
     train, test : ndarray of int
         Rows of the table.
@@ -86,16 +86,16 @@ class ProbeCells:
 
 
 def split_donors(table: "CellTable", config: CellsConfig) -> DonorSplit:
-    """Exclude cells by rule and divide the donors of the others; the division depends on the seed alone.
+    """Exclude cells by rules and split the donors of the others; the split depends on the seed alone.
 
-    ``⌊(1 − test_donors) × donors⌋`` train, at least one, and at least one tests. Within each value of the first label
-    column that is constant in every donor (a condition), donors are divided in the same proportion, and a value of two
-    donors or more is on both sides.
+    ``⌊(1 − test_donors) × donors⌋`` are training donors; there is at least one training and one test donor. If a label
+    column is constant within every donor (such as a condition), donors of each value of the first such column are
+    split in the same proportion, and a value of two or more donors is among both training and test donors.
 
     Raises
     ------
     UserError
-        An unknown column, or a rule of `exclude` or `only` that no cell meets, or that leaves none.
+        For an unknown column, a rule of `exclude` or `only` that no cell meets, or rules that leave no cell.
     """
     rules = rules_of(table, config)
     kept, notes = apply_rules(rules, None, np.ones(len(table.obs), dtype=bool))
@@ -106,8 +106,8 @@ def split_donors(table: "CellTable", config: CellsConfig) -> DonorSplit:
             notes += ("no donor_key: training and test cells of the probes share donors, and scores are too good",)
     else:
         column = column_of(table, config.donor_key, "donor_key").astype(str).to_numpy()
-        found, inverse = np.unique(column[kept], return_inverse=True)
-        names = tuple(str(name) for name in found)
+        donors, inverse = np.unique(column[kept], return_inverse=True)
+        names = tuple(str(name) for name in donors)
         codes = np.full(len(kept), -1, dtype=np.int64)
         codes[kept] = inverse
     strata = _strata(table, config, codes, len(names))
@@ -117,16 +117,16 @@ def split_donors(table: "CellTable", config: CellsConfig) -> DonorSplit:
 
 
 def divide(names: Sequence[str], strata: Sequence[str], test_fraction: float, key: Key) -> Bool[np.ndarray, " donors"]:
-    """Choose the donors that test, in about the same proportion in every stratum.
+    """Choose the test donors, in about the same proportion in every stratum.
 
     Parameters
     ----------
     names : sequence of str, one per donor
     strata : sequence of str, one per donor
     test_fraction : float
-        Of the donors.
+        Fraction of the donors.
     key : Key
-        Of the choice.
+        Key for the random choice.
     """
     n = len(names)
     wanted = min(max(int(np.floor((1 - test_fraction) * n + 1e-9)), 1), n - 1) if n > 1 else n
@@ -135,7 +135,7 @@ def divide(names: Sequence[str], strata: Sequence[str], test_fraction: float, ke
     quota = size * wanted / n
     least, most = np.where(size > 1, 1, 0), np.where(size > 1, size - 1, 1)
     train = np.clip(np.floor(quota).astype(np.int64), least, most)
-    order = permutation(key.fold("ties"), len(values))  # equal claims are settled by the seed
+    order = permutation(key.fold("ties"), len(values))  # the seed decides between strata with equal claims
     while train.sum() != wanted:
         up = train.sum() < wanted
         movable = order[(train < most)[order]] if up else order[(train > least)[order]]
@@ -144,9 +144,9 @@ def divide(names: Sequence[str], strata: Sequence[str], test_fraction: float, ke
         claim = (quota - train)[movable]
         train[movable[np.argmax(claim if up else -claim)]] += 1 if up else -1
     test = np.ones(n, dtype=bool)
-    for place, value in enumerate(values):
-        members = np.flatnonzero(stratum == place)
-        chosen = permutation(key.fold("stratum", str(value)), len(members))[: train[place]]
+    for number, value in enumerate(values):
+        members = np.flatnonzero(stratum == number)
+        chosen = permutation(key.fold("stratum", str(value)), len(members))[: train[number]]
         test[members[chosen]] = False
     return test
 
@@ -156,10 +156,11 @@ def probe_cells(
 ) -> tuple[tuple[ProbeCells, ...], tuple[str, ...]]:
     """Choose the cells of every probe.
 
-    Rules for one probe leave cells out of it alone; the division of the donors does not hear of them. Cells without a
-    known value are removed: missing or "Unknown" labels, numbers that are none ("60-69"). So are classes that fewer
-    than two donors have, and test cells of classes that no training donor has. Then no donor keeps more than
-    ``max_cells / donors`` cells of its side. A column of which too little is left has no probe.
+    Rules for one probe remove cells from this probe alone and do not affect the split of the donors. Cells without a
+    known value are removed: missing or "Unknown" labels, and text that is not a number ("60-69"). So are cells of
+    classes that fewer than two donors have, and test cells of classes that no training donor has. Then each donor
+    keeps at most ``max_cells / donors`` cells, where ``donors`` counts the training or the test donors. A column has no
+    probe if its training or test donors have fewer than two values left.
 
     Parameters
     ----------
@@ -167,14 +168,14 @@ def probe_cells(
     config : CellsConfig
         Its labels, regress, exclude, only, donor_key, test_donors and seed.
     max_cells : int
-        Cells of one side, where the configuration does not say it of a column.
+        Largest number of training cells and of test cells, for columns that the configuration does not limit.
 
     Returns
     -------
     probes : tuple of ProbeCells
         In the order of labels, then regress.
     notes : tuple of str
-        What was removed or left out, and why.
+        Which cells were removed, and why.
 
     Raises
     ------
@@ -187,9 +188,9 @@ def probe_cells(
     columns: list[tuple[str, Literal["label", "number"]]] = [(column, "label") for column in config.labels]
     columns += [(column, "number") for column in config.regress]
     for column, kind in columns:
-        made = _probe(table, config, split, column, kind, max_cells, notes)
-        if made is not None:
-            probes.append(made)
+        probe = _probe(table, config, split, column, kind, max_cells, notes)
+        if probe is not None:
+            probes.append(probe)
     return tuple(probes), tuple(notes)
 
 
@@ -199,7 +200,7 @@ def check_probes(table: "CellTable", config: CellsConfig) -> tuple[str, ...]:
     Raises
     ------
     UserError
-        As :func:`split_donors`; also one donor only, a label column of one class, a column of no numbers.
+        As :func:`split_donors`; also for a single donor, a label column of one class, or a column without numbers.
     """
     for entry in config.max_cells:
         column = entry.partition("=")[0]
@@ -239,7 +240,7 @@ def label_values(table: "CellTable", column: str) -> tuple[np.ndarray, Bool[np.n
 
 
 def number_values(table: "CellTable", column: str) -> Float64[np.ndarray, " cells"]:
-    """Return a column's numbers, NaN for what is none, such as a range of ages; ``68-year-old stage`` is 68."""
+    """Return a column as numbers, with NaN for other text, such as a range of ages; ``68-year-old stage`` is 68."""
     series = column_of(table, column, "regress")
     if not pd.api.types.is_numeric_dtype(series.dtype):
         words = series.astype(str)
@@ -249,9 +250,10 @@ def number_values(table: "CellTable", column: str) -> Float64[np.ndarray, " cell
 
 
 def cell_limit(config: CellsConfig, column: str, usual: int = MAX_CELLS) -> int:
-    """Return how many cells of a side the probe of a column has at most: what `max_cells` says of it, else the usual.
+    """Return the largest number of training cells, and of test cells, for the probe of a column.
 
-    The paper takes 200,000, and 100,000 for the cell types of SEA-AD.
+    It is the column's entry in `max_cells` of the configuration, else `usual`. The paper uses 200,000, and 100,000 for
+    the cell types of SEA-AD.
     """
     limits = dict(entry.split("=", 1) for entry in config.max_cells)
     return int(limits.get(column, usual))
@@ -265,17 +267,19 @@ def limit_cells(
     Parameters
     ----------
     rows : ndarray of int, shape (n,)
-        Ascending.
+        Indices in ascending order.
     donors : ndarray of int, shape (n,)
-        Donor of each.
+        Donor of each row.
     max_cells : int
+        Largest number of rows.
     key : Key
-        Of the choice: a number for each row of the table, so that probes of other columns choose the same ones.
+        Key for the random choice. Each row of the table has its own number, so that probes of several columns choose
+        the same rows.
 
     Returns
     -------
     ndarray of int
-        Ascending.
+        Indices in ascending order.
     """
     if len(rows) <= max_cells // max(len(np.unique(donors)), 1):
         return rows
@@ -284,8 +288,8 @@ def limit_cells(
     order = order[np.argsort(donors[order], kind="stable")]
     sorted_donors = donors[order]
     starts = np.flatnonzero(np.r_[True, sorted_donors[1:] != sorted_donors[:-1]])
-    place = np.arange(len(order)) - np.repeat(starts, np.diff(np.r_[starts, len(order)]))
-    kept = order[place < most]
+    rank = np.arange(len(order)) - np.repeat(starts, np.diff(np.r_[starts, len(order)]))
+    kept = order[rank < most]
     if len(kept) > max_cells:
         kept = kept[permutation(key.fold("all"), len(kept))[:max_cells]]
     return np.sort(rows[kept])
@@ -344,7 +348,7 @@ def _probe(
 def _rare(
     values: np.ndarray, split: DonorSplit, kept: Bool[np.ndarray, " cells"], column: str, notes: list[str]
 ) -> Bool[np.ndarray, " cells"]:
-    """Cells of classes that one donor alone has: they cannot be both learned and tested."""
+    """Return the cells of classes that only one donor has; such a class cannot be in both training and test."""
     pairs = pd.DataFrame({"value": values[kept], "donor": split.codes[kept]}).drop_duplicates()
     donors_of = pairs["value"].value_counts()
     rare = donors_of.index[donors_of < 2].to_numpy()
@@ -363,7 +367,7 @@ def _constant_in_donors(
 
 
 def _strata(table: "CellTable", config: CellsConfig, codes: Int64[np.ndarray, " cells"], donors: int) -> list[str]:
-    """Condition of each donor: the first label column that is constant in every donor (unknown labels aside)."""
+    """Return each donor's value in the first label column that is constant within every donor (but for unknowns)."""
     if config.donor_key is not None:
         for column in config.labels:
             values, known = label_values(table, column)

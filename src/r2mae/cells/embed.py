@@ -1,4 +1,4 @@
-"""A trained model on cells: representation, expected expression, imputation; on new data mapped onto its genes."""
+"""Applies a trained model to cells: representation, expected expression, imputation; new data are mapped by gene."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -19,7 +19,7 @@ from r2mae.cells.covariate import align_batches
 from r2mae.cells.hdf5 import atomic_hdf5
 from r2mae.cells.sources import path_of, read_adata, read_obs
 from r2mae.cells.stored import opened
-from r2mae.cells.table import CellTable, load_cells, tell
+from r2mae.cells.table import CellTable, load_cells, log_notes
 from r2mae.errors import UserError, unknown
 from r2mae.files import write_arrays
 from r2mae.training.validation import EVALUATION_KEY, evaluating, to_device
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from r2mae.cells.task import CountModel, GeneTask
 
 _BATCH = 2048
-_NO_PLACE = (EACCES, EPERM, EROFS, ENOTDIR, EISDIR, EEXIST, ENOENT)
+_CANNOT_WRITE = (EACCES, EPERM, EROFS, ENOTDIR, EISDIR, EEXIST, ENOENT)
 
 
 def batches_of(
@@ -37,8 +37,8 @@ def batches_of(
     """Yield a table's cells (or some of them) in order, on the device."""
     batches = CellBatches(table, rows)
     for first in range(0, len(batches), size):
-        places = np.arange(first, min(first + size, len(batches)))
-        yield to_device(batches.batch(places, EVALUATION_KEY.rows(first)), device)
+        indices = np.arange(first, min(first + size, len(batches)))
+        yield to_device(batches.batch(indices, EVALUATION_KEY.rows(first)), device)
 
 
 def embed_rows(
@@ -53,11 +53,11 @@ def embed_rows(
     Parameters
     ----------
     task, model
-        Of a run.
+        Those of a run.
     table : CellTable
-        Its batches numbered as the model's.
+        Its batches must be numbered as in the model.
     rows : ndarray of int, optional
-        Which cells; by default all.
+        Indices of the cells; by default all.
     size : int
         Cells at a time.
     """
@@ -78,39 +78,39 @@ def expected_expression(
     decoder_batch: str | None = None,
     size: int = _BATCH,
 ) -> pd.DataFrame:
-    """Return what the decoder expects of some genes, cells by genes.
+    """Return the decoder's expected expression of some genes, cells by genes.
 
     Parameters
     ----------
     task, model
-        Of a run.
+        Those of a run.
     table : CellTable
-        Its genes those of the model, its batches numbered as the model's.
+        It must have the genes of the model, and batches numbered as in the model.
     genes : sequence of str
     hide : bool
         Hide these genes from the model.
     library_size : float or "observed"
-        Multiplies the share of the library that a gene is expected to have; "observed" is each cell's own total.
+        Factor for a gene's expected fraction of the library; "observed" is the total count of each cell.
     decoder_batch : str, optional
-        Training batch that the decoder takes for all cells; by default that of the encoder.
+        Training batch that the decoder uses for all cells; by default that of the encoder.
     size : int
         Cells at a time.
 
     Raises
     ------
     UserError
-        For genes that the model does not have, or none; or another text than "observed".
+        If the model lacks a gene, no gene is given, or `library_size` is a text other than "observed".
     """
     if isinstance(library_size, str) and library_size != "observed":
         raise UserError(f"library_size takes a number or 'observed', not {library_size!r}")
-    places = {gene: place for place, gene in enumerate(table.genes)}
+    column_of = {gene: column for column, gene in enumerate(table.genes)}
     for gene in genes:
-        if gene not in places:
-            raise unknown("gene", gene, places)
+        if gene not in column_of:
+            raise unknown("gene", gene, column_of)
     if not genes:
         raise UserError("genes is empty: name one gene or more")
     device = next(model.parameters()).device
-    columns = torch.tensor([places[gene] for gene in genes], device=device)
+    columns = torch.tensor([column_of[gene] for gene in genes], device=device)
     parts = []
     with evaluating(model):
         for batch in batches_of(table, device, size):
@@ -132,27 +132,27 @@ def embed_source(
     transform_batch: str | None = None,
     layer: str | None = None,
 ) -> dict[str, np.ndarray]:
-    """Embed the cells of a file: `embedding`, `cells` (their names), and each label column that is there.
+    """Embed the cells of a file; return `embedding`, `cells` (their names), and each label column that exists.
 
     Parameters
     ----------
     config, task, model
-        Of a run.
+        Those of a run.
     source : str
         A named set or a path.
     transform_batch : str, optional
         See :func:`align_batches`.
     layer : str, optional
-        Where the counts of this file are ("X" for X); by default as in the run.
+        Layer with the counts of this file ("X" for X); by default as in the run.
 
     Raises
     ------
     UserError
         As :func:`r2mae.cells.table.load_cells` and :func:`align_batches`.
     """
-    # Batches come first: what is wrong with them is told before the counts of a large file are read.
+    # Batches are checked first, so that an error is raised before the counts of a large file are read.
     batch = align_batches(source, read_obs(source), config.batch_key, model.batch_names, transform_batch)
-    table = tell(load_cells(source, layer=config.layer if layer is None else layer, genes=model.gene_names))
+    table = log_notes(load_cells(source, layer=config.layer if layer is None else layer, genes=model.gene_names))
     table = replace(table, batch=batch, batches=model.batch_names)
     arrays: dict[str, np.ndarray] = {
         "embedding": embed_rows(task, model, table),
@@ -165,14 +165,14 @@ def embed_source(
 
 
 def write_embedding(output: Path, arrays: Mapping[str, np.ndarray], source: str) -> None:
-    """Write arrays as .npz, or the source with ``.obsm["X_r2mae"]`` as .h5ad, whole or not at all.
+    """Write arrays as .npz, or the source with ``.obsm["X_r2mae"]`` as .h5ad, atomically.
 
-    An .h5ad file is copied and the embedding added: all else stays as it is, and needs no memory.
+    An .h5ad file is copied and the embedding is added to the copy; nothing else is changed or read into memory.
 
     Raises
     ------
     UserError
-        If the source has other cells than were embedded, or the output's place cannot be written.
+        If the source has other cells than were embedded, or the output cannot be written.
     OSError
         If the disk is full.
     """
@@ -180,7 +180,7 @@ def write_embedding(output: Path, arrays: Mapping[str, np.ndarray], source: str)
     try:
         write(output, arrays)
     except OSError as error:
-        if error.errno not in _NO_PLACE:
+        if error.errno not in _CANNOT_WRITE:
             raise
         raise UserError(f"{output} cannot be written ({error.strerror}): name another place, -o FILE") from None
 
@@ -191,25 +191,25 @@ def _write_h5ad(output: Path, arrays: Mapping[str, np.ndarray], source: str) -> 
 
     path = path_of(source)
     with opened(path) as store:
-        copied = not path.is_dir() and not hasattr(store.get("obsm", {}), "dtype")  # long ago obsm was one array
-    with pd.option_context("mode.string_storage", "python"):  # anndata writes no strings of pyarrow's
+        copied = not path.is_dir() and not hasattr(store.get("obsm", {}), "dtype")  # in old files obsm is one array
+    with pd.option_context("mode.string_storage", "python"):  # anndata does not write strings of pyarrow
         adata = None if copied else read_adata(source)
-    # pandas 3 keeps names as its own strings, which anndata writes only when told to.
+    # pandas 3 keeps names as its own string type, which anndata writes only with this setting.
     with (
         anndata.settings.override(allow_write_nullable_strings=True),
-        atomic_hdf5(output, path if copied else None) as made,
+        atomic_hdf5(output, path if copied else None) as file,
     ):
         if adata is not None:
-            write_elem(made, "/", adata)
-        _check_cells(made, arrays["cells"], source)
-        obsm = made.require_group("obsm")
+            write_elem(file, "/", adata)
+        _check_cells(file, arrays["cells"], source)
+        obsm = file.require_group("obsm")
         if not obsm.attrs:
             obsm.attrs["encoding-type"], obsm.attrs["encoding-version"] = "dict", "0.1.0"
         write_elem(obsm, "X_r2mae", arrays["embedding"])
 
 
 def _check_cells(store: Any, cells: np.ndarray, source: str) -> None:
-    """Make sure that these are the cells of the file in its order, none left out (names need not be unique)."""
+    """Check that these are all cells of the file, in its order (names need not be unique)."""
     from anndata.io import read_elem
 
     if list(cells) != list(read_elem(store["obs"]).index.astype(str)):

@@ -1,4 +1,4 @@
-"""What a representation of cells is worth: probes across donors, reconstruction of hidden genes, effective rank.
+"""Evaluation of a representation of cells: probes across donors, reconstruction of hidden genes, effective rank.
 
 The paper's evaluation (appendix "Single-cell gene expression models").
 """
@@ -36,9 +36,9 @@ if TYPE_CHECKING:
     from r2mae.cells.table import CellTable
 
 RATIOS = (0.1, 0.2, 0.3, 0.5, 0.7)
-TARGET_SUM = 1e4  # of log-normalised expression
+TARGET_SUM = 1e4  # total to which cells are scaled for log-normalised expression
 _FOLDS = 5
-_BATCH = 512  # part of what freezes the masks: a mini-batch shares its hidden genes
+_BATCH = 512  # the masks depend on it, as all cells of a mini-batch have the same hidden genes: do not change it
 _RANK_CELLS = 10_000
 Lookup = Callable[[np.ndarray], np.ndarray]
 Expected = Callable[[Mapping[str, Tensor], Tensor], Tensor]
@@ -60,9 +60,9 @@ def evaluate(
     Parameters
     ----------
     config, task, model, data
-        Of the run.
+        Those of the run.
     intervals : bool
-        Where donors are known, also return the limits of the cluster bootstrap over test donors:
+        If donors are known, also return the limits of the cluster bootstrap over test donors:
         ``<score>_donors_low`` and ``<score>_donors_high``.
     max_cells : int
         At most this many training and as many test cells for each probe.
@@ -75,9 +75,9 @@ def evaluate(
     Returns
     -------
     dict
-        What :func:`evaluate_embedding` returns, and where there are validation cells ``reconstruction_r`` (mean over
-        :data:`RATIOS`) and ``reconstruction_r_0.1`` and so on. A score that the data do not define is left out;
-        :func:`r2mae.cells.donors.check_probes` says why. With "both", also each of them ``as_trained_…``.
+        The scores of :func:`evaluate_embedding`. If there are validation cells, also ``reconstruction_r`` (mean over
+        :data:`RATIOS`) and ``reconstruction_r_0.1`` and so on. A score that is undefined for the data is left out;
+        :func:`r2mae.cells.donors.check_probes` gives the reason. With "both", also each score as ``as_trained_…``.
     """
     task = replace(task, representation=representation or config.representation)
 
@@ -95,7 +95,7 @@ def evaluate(
 
 
 def _reconstruction_of(task: GeneTask, model: CountModel, data: "CellData", recalibrate: bool) -> dict[str, float]:
-    """Let a model reconstruct the hidden genes of validation cells."""
+    """Score a model's reconstruction of the hidden genes of validation cells."""
     assert data.validation is not None
     with evaluating(model), at_ratios(task, model, data.train, RATIOS, wanted=recalibrate) as prepare:
         return reconstruction_scores(
@@ -115,13 +115,13 @@ def evaluate_embedding(
     intervals: bool = True,
     max_cells: int = MAX_CELLS,
 ) -> dict[str, float]:
-    """Measure any embedding of a table's cells: of a model, of another package, or expression itself.
+    """Measure any embedding of a table's cells: that of a model or another package, or expression itself.
 
     Parameters
     ----------
     table : CellTable
     embedding : ndarray of shape (cells, width), or function
-        The function is called once, with the rows that are needed, ascending.
+        The function is called once, with the needed rows in ascending order.
     config : CellsConfig
         Its labels, auroc_labels, regress, exclude, only, donor_key, test_donors and seed.
     intervals, max_cells
@@ -131,15 +131,15 @@ def evaluate_embedding(
     -------
     dict
         ``score``: the mean of balanced accuracy and macro F1 of every label column and of both Spearman correlations of
-        every number column, as far as the test donors define them (the paper's average score); a label of
-        `auroc_labels` has its two AUROCs there instead. For a label column
-        ``_bacc``, ``_f1``, ``_auroc``, and ``_auroc_donor`` if donors have one value each; for a number column
-        ``_spearman_cell`` and ``_spearman_donor``; ``effective_rank`` and ``spectral_entropy`` of at most 10,000 cells.
+        every number column, as far as they are defined for the test donors (the paper's average score); a label in
+        `auroc_labels` counts with its two AUROCs instead. For a label column ``_bacc``, ``_f1``, ``_auroc``, and
+        ``_auroc_donor`` if donors have one value each; for a number column ``_spearman_cell`` and ``_spearman_donor``;
+        ``effective_rank`` and ``spectral_entropy`` of at most 10,000 cells.
 
     Raises
     ------
     UserError
-        Rows of an embedding that are not the table's, or values that are not finite; see also
+        If the embedding has not one row per cell of the table, or has values that are not finite; see also
         :func:`r2mae.cells.donors.split_donors`.
     """
     probes, _ = probe_cells(table, config, max_cells=max_cells)
@@ -166,10 +166,10 @@ def evaluate_embedding(
 
 
 def averaged_scores(config: CellsConfig) -> list[str]:
-    """Return the names of what the paper averages and ranks.
+    """Return the names of the scores that the paper averages and ranks.
 
-    Balanced accuracy and macro F1 of each label, but AUROC over cells and over donors of those in `auroc_labels` (its
-    Table 4 does so for ADNC), and both Spearman correlations of each number.
+    These are balanced accuracy and macro F1 of each label, or AUROC over cells and over donors for a label in
+    `auroc_labels` (as in the paper's Table 4 for ADNC), and both Spearman correlations of each number.
     """
     ends = {
         label: ("auroc", "auroc_donor") if label in config.auroc_labels else ("bacc", "f1") for label in config.labels
@@ -181,11 +181,11 @@ def averaged_scores(config: CellsConfig) -> list[str]:
 def predict(
     cells: ProbeCells, train: Float[np.ndarray, "train width"], test: Float[np.ndarray, "test width"]
 ) -> Predictions:
-    """Fit a column's probe on the training donors' cells and predict the test donors'.
+    """Fit the probe of a column on the cells of training donors and predict those of test donors.
 
-    Logistic regression over ``logspace(−6, 2, 10)`` for the best balanced accuracy, ridge regression over
-    ``logspace(0, 8, 20)`` for the least squared error, in min(5, training donors) folds that share no donor. With one
-    training donor, or where donors are unknown, the folds divide cells.
+    Logistic regression chooses from ``logspace(−6, 2, 10)`` by balanced accuracy, ridge regression from
+    ``logspace(0, 8, 20)`` by squared error, in min(5, training donors) folds that share no donor. With one training
+    donor, or if donors are unknown, the folds are made of cells.
     """
     groups = cells.train_donors
     if len(np.unique(groups)) < 2:
@@ -196,8 +196,8 @@ def predict(
             cells.column, cells.test_values, ridge.predict(test).astype(np.float64), cells.test_donors, cells.grouped
         )
     with warnings.catch_warnings():
-        # At the largest C of the grid classes that can be told apart want ever larger weights; ten times the steps of
-        # scikit-learn's default are enough for the scores.
+        # At the largest C of the grid, weights of separable classes grow without bound. The scores converge long
+        # before: ten times scikit-learn's default number of steps are enough.
         warnings.simplefilter("ignore", ConvergenceWarning)
         probe = LinearProbe(cv=_FOLDS).fit(train, cells.train_values, groups)
     truth = np.searchsorted(probe.classes_, cells.test_values).astype(np.int64)
@@ -212,10 +212,10 @@ def reconstruction_scores(
     device: torch.device | None = None,
     prepare: Callable[[int], None] | None = None,
 ) -> dict[str, float]:
-    """Return :func:`reconstruction` at :data:`RATIOS`, by name, and its mean; without what is not defined."""
-    found = reconstruction(expected, genes, cells, device=device, prepare=prepare)
-    named = {f"reconstruction_r_{ratio:g}": value for ratio, value in zip(RATIOS, found, strict=True)}
-    return _finite({"reconstruction_r": float(np.mean(found)), **named})
+    """Return the scores of :func:`reconstruction` at :data:`RATIOS` and their mean, without undefined ones."""
+    values = reconstruction(expected, genes, cells, device=device, prepare=prepare)
+    named = {f"reconstruction_r_{ratio:g}": value for ratio, value in zip(RATIOS, values, strict=True)}
+    return _finite({"reconstruction_r": float(np.mean(values)), **named})
 
 
 @torch.no_grad()
@@ -229,31 +229,31 @@ def reconstruction(
 ) -> list[float]:
     """Correlate expected with measured expression of hidden genes, on masks that are the same for every model.
 
-    The Pearson correlation, over the hidden genes of a cell, of μ and the log-normalised expression, averaged over
+    It is the Pearson correlation of μ and the log-normalised expression over the hidden genes of a cell, averaged over
     cells. (The paper does not say over which genes. In its Tables 7 and 8 nearly every value rises from ratio 0.1 to
-    0.2, where a correlation over all genes, most of them seen, would fall.) Cells whose hidden genes are all equal have
-    no correlation and do not count.
+    0.2; a correlation over all genes, most of which are kept, would fall.) Cells whose hidden genes are all equal have
+    no correlation and are left out.
 
     Parameters
     ----------
     expected : function
-        Of a batch and the numbers of the genes that are hidden: each gene's share of the cell's library, to which μ is
-        in proportion.
+        Takes a batch and the indices of the hidden genes; returns each gene's expected fraction of the cell's library,
+        to which μ is proportional.
     genes : int
-        How many there are.
+        Number of genes.
     cells : Batches
         Validation cells.
     ratios : sequence of float
         Mask ratios.
     device : torch.device, optional
-        Where `expected` wants the batch; by default the CPU.
+        Device on which `expected` needs the batch; by default the CPU.
     prepare : callable, optional
-        Called with the place of a ratio before `expected` is asked at it.
+        Called with the index of a ratio before `expected` is called at this ratio.
 
     Returns
     -------
     list of float
-        One per ratio; NaN if no cell counts.
+        One per ratio; NaN if no cell has a correlation.
     """
     device = device or torch.device("cpu")
     key = Key.root(0).fold("reconstruction masks")
@@ -262,14 +262,14 @@ def reconstruction(
         rows = np.arange(first, min(first + _BATCH, len(cells)))
         batch = to_device(cells.batch(rows, EVALUATION_KEY.rows(first)), device)
         measured = log_normalized(batch, genes)
-        for place, ratio in enumerate(ratios):
+        for number, ratio in enumerate(ratios):
             if prepare is not None:
-                prepare(place)
-            hidden = column_mask(genes, ratio, key.fold(place, first), device=device).nonzero()[:, 0]
+                prepare(number)
+            hidden = column_mask(genes, ratio, key.fold(number, first), device=device).nonzero()[:, 0]
             r = pearson(expected(batch, hidden)[:, hidden], measured[:, hidden])
             known = r.isfinite()
-            sums[place] += float(r[known].double().sum())
-            counts[place] += int(known.sum())
+            sums[number] += float(r[known].double().sum())
+            counts[number] += int(known.sum())
     return [float(total / count) if count else float("nan") for total, count in zip(sums, counts, strict=True)]
 
 

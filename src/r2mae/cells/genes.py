@@ -13,20 +13,20 @@ _BINS = 20
 def highly_variable_genes(
     counts: Counts, number: int, *, library: Float64[np.ndarray, " cells"] | None = None
 ) -> Int64[np.ndarray, " chosen"]:
-    """Return the columns of the most variable genes, in their own order.
+    """Return the columns of the most variable genes, in ascending order.
 
     scanpy's defaults (``normalize_total``, ``log1p``, ``highly_variable_genes`` of flavor "seurat"): every cell is
     scaled to the median library, and the log-dispersion (variance over mean) of a gene is compared with those of genes
-    of like mean, in 20 bins. As there, genes that tie with the last one are all taken. Sums are in float64, so that the
-    choice depends neither on memory nor on the size of blocks.
+    of similar mean, in 20 bins. As in scanpy, all genes that tie with the last one are chosen. Sums are in float64, so
+    that the choice depends neither on memory nor on the size of blocks.
 
     Parameters
     ----------
     counts : Counts
     number : int
-        How many.
+        How many genes to choose.
     library : float64 array (cells,), optional
-        Total count of each cell, if known: it saves a pass.
+        Total count of each cell; without it, one more pass over the counts is made.
 
     Raises
     ------
@@ -46,7 +46,7 @@ def _library(counts: Counts) -> Float64[np.ndarray, " cells"]:
 def _moments(
     counts: Counts, library: Float64[np.ndarray, " cells"]
 ) -> tuple[Float64[np.ndarray, " g"], Float64[np.ndarray, " g"]]:
-    """Mean and variance of normalised counts: this flavor undoes the logarithm."""
+    """Mean and variance of normalised counts without the logarithm, which this flavor undoes."""
     cells, genes = counts.shape
     scale = float(np.median(library[library > 0])) if (library > 0).any() else 1.0
     factor = np.divide(scale, library, out=np.zeros_like(library), where=library > 0)
@@ -70,7 +70,7 @@ def _most_dispersed(
     table = pd.DataFrame({"dispersion": dispersion, "bin": pd.cut(np.log1p(mean), bins=_BINS)})
     grouped = table.groupby("bin", observed=True)["dispersion"]
     centre, spread = grouped.transform("mean"), grouped.transform("std")
-    # A bin of one gene has no spread: scanpy takes its own dispersion as one, which makes the gene's score one.
+    # A bin of one gene has no spread: scanpy uses the gene's dispersion as the spread, so that its score is one.
     single = spread.isna()
     spread = spread.where(~single, centre)
     centre = centre.where(~single, 0.0)

@@ -1,4 +1,4 @@
-"""Writing HDF5 files, whole or not at all, also where the disk is full."""
+"""Writes HDF5 files atomically, even if the disk is full."""
 
 import shutil
 from collections.abc import Iterator
@@ -10,25 +10,25 @@ from r2mae.files import UNFINISHED, atomic_path
 
 
 class _Sink:
-    """A file that keeps failed writes from the HDF5 library, which ends the process when closing a file fails.
+    """A file that hides failed writes from the HDF5 library, which ends the process if closing a file fails.
 
     Parameters
     ----------
     file : binary file, unbuffered
-        Where the bytes go.
+        The file to write to.
 
     Attributes
     ----------
     error : OSError or None
-        The first failure; nothing is written after it.
+        The first error; nothing is written after it.
     """
 
     def __init__(self, file: Any) -> None:
         self._file = file
         self.error: OSError | None = None
 
-    def seek(self, place: int, whence: int = 0) -> int:
-        return int(self._file.seek(place, whence))
+    def seek(self, offset: int, whence: int = 0) -> int:
+        return int(self._file.seek(offset, whence))
 
     def tell(self) -> int:
         return int(self._file.tell())
@@ -41,7 +41,7 @@ class _Sink:
         got = 0
         while got < len(view) and (count := self._file.readinto(view[got:])):
             got += count
-        view[got:] = bytes(len(view) - got)  # what could not be written
+        view[got:] = bytes(len(view) - got)  # zeros for bytes that could not be written
         return len(view)
 
     def write(self, data: Any) -> int:
@@ -73,28 +73,28 @@ def atomic_hdf5(path: Path, start: Path | None = None) -> Iterator[Any]:
     Parameters
     ----------
     path : Path
-        The file to write; its folder is made where missing.
+        The file to write; its folder is created if it does not exist.
     start : Path, optional
-        Begin with a copy of this file; by default with an empty one.
+        Start with a copy of this file; by default with an empty file.
 
     Raises
     ------
     OSError
-        If it cannot be written: with the name of `path`, which is as it was.
+        If it cannot be written. The error names `path`, which remains unchanged.
     """
     import h5py
 
     try:
-        with atomic_path(path) as place:
+        with atomic_path(path) as temporary:
             if start is not None:
-                shutil.copyfile(start, place)
-            with place.open("w+b" if start is None else "r+b", buffering=0) as file:
+                shutil.copyfile(start, temporary)
+            with temporary.open("w+b" if start is None else "r+b", buffering=0) as file:
                 sink = _Sink(file)
                 try:
-                    with h5py.File(sink, "w" if start is None else "r+") as made:
-                        yield made
+                    with h5py.File(sink, "w" if start is None else "r+") as hdf5:
+                        yield hdf5
                 finally:
-                    if sink.error is not None:  # also behind whatever the library made of it
+                    if sink.error is not None:  # raised in place of any error of the library that follows from it
                         raise sink.error
     except OSError as error:
         named = [str(name) for name in (error.filename, error.filename2) if name is not None]

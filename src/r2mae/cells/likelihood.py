@@ -1,11 +1,11 @@
-"""The negative binomial of counts: stable in the logarithms of mean and dispersion, and fast where most are zero.
+"""The negative binomial likelihood of counts, stable for any mean and dispersion, and fast if most counts are zero.
 
 With mean μ and inverse dispersion θ (scvi-tools' parametrisation; the variance is μ + μ²/θ) and d = log μ − log θ,
 
     log NB(x | μ, θ) = x·log μ − (x + θ)·log(1 + e^d) − log x! + r(x, θ),   r = log Γ(x + θ) − log Γ(θ) − x·log θ.
 
-Neither μ → 0 nor θ → ∞ (the Poisson distribution) loses digits: log(1 + e^d) is a softplus, and r goes to zero as θ
-grows. At x = 0 only −θ·log(1 + e^d) is left, and the counts of single cells mostly are zero.
+No precision is lost for μ → 0 or θ → ∞ (the Poisson distribution): log(1 + e^d) is a softplus, and r goes to zero as θ
+grows. At x = 0 only −θ·log(1 + e^d) remains, and most counts of single cells are zero.
 """
 
 from typing import Any
@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import softplus
 
-_LARGE = 1e3  # from here on differences of log Γ lose digits, and Stirling's series has them all
+_LARGE = 1e3  # above this, differences of log Γ lose digits, and Stirling's series is accurate
 
 
 def nb_log_likelihood(
@@ -33,8 +33,8 @@ def nb_log_likelihood(
     log_theta : tensor, shape (genes,)
         log θ, one for each gene.
     """
-    places = torch.arange(counts.numel(), device=counts.device)
-    constant = _Rise.apply(counts.reshape(-1), log_theta, places % counts.shape[1])  # type: ignore[no-untyped-call]
+    positions = torch.arange(counts.numel(), device=counts.device)
+    constant = _Rise.apply(counts.reshape(-1), log_theta, positions % counts.shape[1])  # type: ignore[no-untyped-call]
     soft = softplus(log_mean - log_theta, threshold=40.0)
     value: Tensor = counts * log_mean - (counts + log_theta.exp()) * soft + constant.view_as(counts)
     return value
@@ -48,26 +48,26 @@ def hidden_losses(
     places: Int64[Tensor, " entries"],
     counts: Float[Tensor, " entries"],
 ) -> Float[Tensor, "cells hidden"]:
-    """Return −log NB of hidden genes alone, with μ = library · softmax(logits).
+    """Return −log NB of the hidden genes, with μ = library · softmax(logits).
 
-    A zero costs one softplus; what only counts above zero need is computed for them alone. The gradients are in
-    closed form.
+    A zero costs one softplus; the other terms are computed for counts above zero alone. The gradients are in closed
+    form.
 
     Parameters
     ----------
     logits : tensor, shape (cells, genes)
-        Of all genes: the softmax is over all of them.
+        Logits of all genes, over which the softmax is taken.
     log_theta : tensor, shape (genes,)
         log θ.
     library : tensor, shape (cells,)
-        Totals of the cells, above zero.
+        Total counts of the cells, above zero.
     columns : int64 tensor, shape (hidden,)
-        The hidden genes, none twice.
+        Indices of the hidden genes, none twice.
     places : int64 tensor, shape (entries,)
-        Where the hidden counts above zero lie in the flattened (cells, hidden) array, none twice; an entry whose
-        count is 0 changes nothing, wherever it points.
+        Positions of the hidden counts above zero in the flattened (cells, hidden) array, none twice. An entry with a
+        count of 0 has no effect, and may have any position.
     counts : tensor, shape (entries,)
-        These counts.
+        The counts at these positions.
     """
     losses: Tensor = _HiddenLosses.apply(  # type: ignore[no-untyped-call]
         logits.float(), log_theta.index_select(0, columns).float(), library.float().log(), columns, places, counts
@@ -98,9 +98,9 @@ class _HiddenLosses(torch.autograd.Function):
         log_share, odds, soft, theta, slope, columns, places, x = ctx.saved_tensors
         share = torch.sigmoid(odds)  # μ / (μ + θ)
         at = share.view(-1)[places]
-        by_theta = (soft - share).mul_(theta)  # and −x·share − ∂r for counts
+        by_theta = (soft - share).mul_(theta)  # the next line adds −x·share − ∂r for counts above zero
         by_theta.view(-1).index_add_(0, places, torch.addcmul(slope, x, at).neg_())
-        by_mean = share.mul_(theta)  # and (share − 1)·x for counts
+        by_mean = share.mul_(theta)  # the next line adds (share − 1)·x for counts above zero
         by_mean.view(-1).index_add_(0, places, x * (at - 1))
         by_mean = by_mean.mul_(grad)
         by_logits = log_share.exp().mul_(by_mean.sum(1, keepdim=True).neg_())
@@ -109,7 +109,7 @@ class _HiddenLosses(torch.autograd.Function):
 
 
 class _Rise(torch.autograd.Function):
-    """r(x, θ) − log x! of single counts, with its derivative by log θ."""
+    """r(x, θ) − log x! of counts, with its derivative with respect to log θ."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, log_theta: Tensor, gene: Tensor) -> Tensor:
@@ -127,9 +127,9 @@ class _Rise(torch.autograd.Function):
 def _rise(
     x: Float[Tensor, " entries"], log_theta: Float[Tensor, " genes"], gene: Int64[Tensor, " entries"]
 ) -> tuple[Float[Tensor, " entries"], Float[Tensor, " entries"]]:
-    """Return r(x, θ) − log x! and θ·(ψ(x + θ) − ψ(θ)) − x, its derivative by log θ.
+    """Return r(x, θ) − log x! and θ·(ψ(x + θ) − ψ(θ)) − x, its derivative with respect to log θ.
 
-    In 64-bit floats where the device has them: log Γ of a large number is large, and the differences are not.
+    Computed in 64-bit floats if the device has them, since these are small differences of large values of log Γ.
     """
     wide = torch.float32 if x.device.type == "mps" else torch.float64
     log_of, count = log_theta.to(wide), x.to(wide)
@@ -137,7 +137,7 @@ def _rise(
     total = count + small[gene]
     rise = torch.lgamma(total) - (torch.lgamma(small)[gene] + count * log_of[gene])
     slope = small[gene] * (torch.digamma(total) - torch.digamma(small)[gene])
-    # On other devices both are computed, since a look would make the host wait.
+    # On other devices both forms are computed, since reading the values would make the host wait.
     if x.device.type != "cpu" or bool((log_of.exp() > _LARGE).any()):
         theta = log_of.exp().clamp_(min=_LARGE)[gene]
         total, growth = theta + count, torch.log1p(count / theta)

@@ -1,4 +1,4 @@
-"""What probes predict of test cells, and its scores under any weights of the donors (for the cluster bootstrap)."""
+"""Predictions of probes for test cells, and their scores for given weights of donors (for the cluster bootstrap)."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -7,8 +7,8 @@ import numpy as np
 from jaxtyping import Bool, Float64, Int64
 from scipy.stats import rankdata
 
-_CHUNK = 128  # resamples whose confusion matrices are held at a time
-_FLAT = 1e-9  # deviation of ranks, in parts of their number: below, all are equal
+_CHUNK = 128  # resamples whose confusion matrices are in memory at a time
+_FLAT = 1e-9  # deviation of ranks, over their number, below which all ranks are taken as equal
 
 Weights = Float64[np.ndarray, "resamples donors"]
 Scores = dict[str, Float64[np.ndarray, " resamples"]]
@@ -21,12 +21,12 @@ class ClassPredictions:
     Parameters
     ----------
     column : str
-        Of obs.
+        Column of obs.
     truth : ndarray of int, shape (cells,)
         Number of the true class.
     probability : ndarray, shape (cells, classes)
     donors : ndarray of int, shape (cells,)
-        Donor of each cell: a column of the weights.
+        Donor of each cell, as a column number of the weights.
     donor_level : bool
         Whether all cells of a donor have one class, so that donors can be scored too.
     """
@@ -38,24 +38,24 @@ class ClassPredictions:
     donor_level: bool
 
     def scores(self) -> dict[str, float]:
-        """Score the test cells: balanced accuracy, macro F1, macro AUROC; per donor its macro AUROC.
+        """Score the test cells: balanced accuracy, macro F1 and macro AUROC; and macro AUROC over donors.
 
-        As scikit-learn: recall is averaged over the true classes, F1 over true and predicted ones, AUROC (a class
-        against the rest) over classes that some and not all cells have. A donor's probability is the mean of its
-        cells'. NaN where undefined.
+        As in scikit-learn, recall is averaged over the true classes, F1 over true and predicted classes, and AUROC (one
+        class against the rest) over classes that some but not all cells have. The probability for a donor is the mean
+        over its cells. A score is NaN where it is undefined.
         """
         size = self.probability.shape[1]
         matrix = np.zeros((size, size))
         np.add.at(matrix, (self.truth, self.probability.argmax(axis=1)), 1.0)
         balanced, macro = _confusion_scores(matrix[None])
-        made = {
+        scores = {
             f"{self.column}_bacc": float(balanced[0]),
             f"{self.column}_f1": float(macro[0]),
             f"{self.column}_auroc": _auroc(self.truth, self.probability),
         }
         if self.donor_level:
-            made[f"{self.column}_auroc_donor"] = _auroc(*self._donor_scores[1:])
-        return made
+            scores[f"{self.column}_auroc_donor"] = _auroc(*self._donor_scores[1:])
+        return scores
 
     def weighted(self, weights: Weights) -> Scores:
         """Return the scores as if each donor's cells were there as often as its weight says."""
@@ -66,15 +66,15 @@ class ClassPredictions:
             summed = np.tensordot(weights[part][:, self._present], confusion, axes=1)
             balanced[part], macro[part] = _confusion_scores(summed)
         used = weights[:, self._present]
-        made = {
+        scores = {
             f"{self.column}_bacc": balanced,
             f"{self.column}_f1": macro,
             f"{self.column}_auroc": _weighted_auroc(self._codes, self.truth, self.probability, used),
         }
         if self.donor_level:
             codes, truth, probability = self._donor_scores
-            made[f"{self.column}_auroc_donor"] = _weighted_auroc(codes, truth, probability, used)
-        return made
+            scores[f"{self.column}_auroc_donor"] = _weighted_auroc(codes, truth, probability, used)
+        return scores
 
     @cached_property
     def _present(self) -> Int64[np.ndarray, " present"]:
@@ -86,7 +86,7 @@ class ClassPredictions:
 
     @cached_property
     def _confusion(self) -> Float64[np.ndarray, "present classes classes"]:
-        """True against predicted class, for each donor."""
+        """Confusion matrix of true and predicted classes for each donor."""
         size = self.probability.shape[1]
         matrix = np.zeros((len(self._present), size, size))
         np.add.at(matrix, (self._codes, self.truth, self.probability.argmax(axis=1)), 1.0)
@@ -110,10 +110,10 @@ class NumberPredictions:
     Parameters
     ----------
     column : str
-        Of obs.
+        Column of obs.
     truth, predicted : ndarray, shape (cells,)
     donors : ndarray of int, shape (cells,)
-        Donor of each cell: a column of the weights.
+        Donor of each cell, as a column number of the weights.
     grouped : bool
         Whether donors are known, so that they can be scored too.
     """
@@ -125,24 +125,24 @@ class NumberPredictions:
     grouped: bool
 
     def scores(self) -> dict[str, float]:
-        """Spearman correlation over cells, and over donors (three or more) with the means of their cells.
+        """Spearman correlation over cells, and over three or more donors with the means of their cells.
 
-        NaN where all true values are equal; 0 where only the predicted ones are: such a model tells nothing apart.
+        NaN if all true values are equal; 0 if only the predicted values are, as such a model distinguishes nothing.
         """
         weights = np.ones((1, int(self.donors.max()) + 1))
         return {name: float(value[0]) for name, value in self.weighted(weights).items()}
 
     def weighted(self, weights: Weights) -> Scores:
         """Return the scores as if each donor's cells were there as often as its weight says."""
-        made = {f"{self.column}_spearman_cell": _weighted_spearman(self.truth, self.predicted, self.donors, weights)}
+        scores = {f"{self.column}_spearman_cell": _weighted_spearman(self.truth, self.predicted, self.donors, weights)}
         if self.grouped:
             names, codes = np.unique(self.donors, return_inverse=True)
             count = np.bincount(codes)
             means = [np.bincount(codes, values) / count for values in (self.truth, self.predicted)]
             donor = _weighted_spearman(means[0], means[1], names, weights)
             few = (weights[:, names] > 0).sum(axis=1) < 3
-            made[f"{self.column}_spearman_donor"] = np.where(few, np.nan, donor)
-        return made
+            scores[f"{self.column}_spearman_donor"] = np.where(few, np.nan, donor)
+        return scores
 
 
 def _confusion_scores(
@@ -159,7 +159,7 @@ def _mean_where(
     below: Float64[np.ndarray, "resamples classes"],
     where: Bool[np.ndarray, "resamples classes"],
 ) -> Float64[np.ndarray, " resamples"]:
-    """Mean over the classes that count of a fraction; NaN where none does."""
+    """Return the mean fraction over the classes that count, or NaN if none does."""
     ratio = np.divide(above, below, out=np.zeros_like(above), where=where)
     count = where.sum(axis=1)
     return np.where(count > 0, ratio.sum(axis=1) / np.maximum(count, 1), np.nan)
@@ -168,11 +168,11 @@ def _mean_where(
 def _auroc(truth: Int64[np.ndarray, " n"], probability: Float64[np.ndarray, "n classes"]) -> float:
     """Macro AUROC, each class against the rest."""
     areas = []
-    for place in np.unique(truth):
-        hit = truth == place
+    for label in np.unique(truth):
+        hit = truth == label
         positive = int(hit.sum())
         if positive < len(truth):
-            wins = rankdata(probability[:, place])[hit].sum() - positive * (positive + 1) / 2
+            wins = rankdata(probability[:, label])[hit].sum() - positive * (positive + 1) / 2
             areas.append(wins / (positive * (len(truth) - positive)))
     return float(np.mean(areas)) if areas else float("nan")
 
@@ -183,15 +183,16 @@ def _weighted_auroc(
     probability: Float64[np.ndarray, "n classes"],
     weights: Float64[np.ndarray, "resamples donors"],
 ) -> Float64[np.ndarray, " resamples"]:
-    """Macro AUROC from the pairs that each donor's positives win against each donor's negatives.
+    """Macro AUROC from the number of pairs in which a donor's positive cell is ranked above a donor's negative cell.
 
-    A resample weighs a pair with the product of its donors' weights: a quadratic form, with no ranking per resample.
+    In a resample a pair has the product of its donors' weights. AUROC is then a quadratic form in the weights, so that
+    no ranking is needed for each resample.
     """
     donors = weights.shape[1]
     above = np.zeros((len(weights), int(truth.max()) + 1))
     below = np.zeros_like(above)
-    for place in np.unique(truth):
-        hit, score = truth == place, probability[:, place]
+    for label in np.unique(truth):
+        hit, score = truth == label, probability[:, label]
         positives, negatives = (np.bincount(codes[part], minlength=donors) for part in (hit, ~hit))
         order = np.lexsort((score[~hit], codes[~hit]))
         bounds = np.cumsum(negatives)
@@ -200,8 +201,8 @@ def _weighted_auroc(
             rivals = score[~hit][order[bounds[donor] - negatives[donor] : bounds[donor]]]
             won = np.searchsorted(rivals, score[hit], "left") + np.searchsorted(rivals, score[hit], "right")
             wins[:, donor] = np.bincount(codes[hit], won / 2, minlength=donors)
-        above[:, place] = np.einsum("rd,de,re->r", weights, wins, weights, optimize=True)
-        below[:, place] = (weights @ positives) * (weights @ negatives)
+        above[:, label] = np.einsum("rd,de,re->r", weights, wins, weights, optimize=True)
+        below[:, label] = (weights @ positives) * (weights @ negatives)
     return _mean_where(above, below, below > 0)
 
 
@@ -211,24 +212,24 @@ def _weighted_spearman(
     donors: Int64[np.ndarray, " n"],
     weights: Float64[np.ndarray, "resamples donors"],
 ) -> Float64[np.ndarray, " resamples"]:
-    """Pearson correlation of mid-ranks of true and predicted values, repeated as their donors' weights say."""
-    places = [np.unique(values, return_inverse=True)[1] for values in (first, second)]
-    made = np.full(len(weights), np.nan)
+    """Pearson correlation of mid-ranks of true and predicted values, each repeated by the weight of its donor."""
+    codes = [np.unique(values, return_inverse=True)[1] for values in (first, second)]
+    correlations = np.full(len(weights), np.nan)
     for number, row in enumerate(weights):
         weight = row[donors]
         total = weight.sum()
         if total <= 0:
             continue
         ranks, spreads = [], []
-        for place in places:
-            count = np.bincount(place, weight)
-            rank = (np.cumsum(count) - count / 2)[place]
+        for code in codes:
+            count = np.bincount(code, weight)
+            rank = (np.cumsum(count) - count / 2)[code]
             ranks.append(rank - (weight @ rank) / total)
             spreads.append(np.sqrt((weight @ ranks[-1] ** 2) / total) / total)
         if spreads[0] > _FLAT:
             product = spreads[0] * spreads[1] * total**3
-            made[number] = (weight * ranks[0]) @ ranks[1] / product if spreads[1] > _FLAT else 0.0
-    return made
+            correlations[number] = (weight * ranks[0]) @ ranks[1] / product if spreads[1] > _FLAT else 0.0
+    return correlations
 
 
 Predictions = ClassPredictions | NumberPredictions

@@ -1,4 +1,4 @@
-"""Which cells the probes may use: rules such as ``condition=control``, for all probes or for that of one column."""
+"""Rules for the cells that probes use, such as ``condition=control``, for all probes or for that of one column."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -23,10 +23,11 @@ class Rule:
     Attributes
     ----------
     field : {"exclude", "only"}
-        Whether cells with the value are left out, or all others.
+        Whether cells with the value are left out, or all other cells.
     probe : str or None
-        The label or number whose probe it is for; None for all.
+        The label or number column of the probe to which the rule applies; None for all probes.
     column, value : str
+        Column of obs, and the value.
     cells : ndarray of bool, shape (cells,)
         Which cells of the table have the value.
     """
@@ -44,21 +45,21 @@ class Rule:
 def rules_of(table: "CellTable", config: CellsConfig) -> tuple[Rule, ...]:
     """Read a configuration's rules, and check them against the table.
 
-    What stands before ``=`` is a column of obs, or the label or number of a probe, a colon and a column.
+    The text before ``=`` is a column of obs, or the label or number column of a probe, a colon and a column of obs.
 
     Raises
     ------
     UserError
-        An unknown column, a probe that there is not, or a value that no cell has.
+        For an unknown column, a probe that does not exist, or a value that no cell has.
     """
-    texts: dict[str, np.ndarray] = {}  # a column of millions of cells is made text once
+    texts: dict[str, np.ndarray] = {}  # so that a column of millions of cells is converted to text once
     rules = [_rule(table, config, "exclude", entry, texts) for entry in config.exclude]
     rules += [_rule(table, config, "only", entry, texts) for entry in config.only]
     return tuple(rules)
 
 
 def rule_columns(config: CellsConfig) -> tuple[str, ...]:
-    """Return the columns that rules for all probes name; whose the others are, only the table can tell."""
+    """Return the columns in rules for all probes. In other rules, only the table shows which part is the column."""
     named = [entry.partition("=")[0] for entry in (*config.exclude, *config.only)]
     return tuple(name for name in named if ":" not in name)
 
@@ -66,21 +67,21 @@ def rule_columns(config: CellsConfig) -> tuple[str, ...]:
 def apply_rules(
     rules: Sequence[Rule], probe: str | None, kept: Bool[np.ndarray, " cells"]
 ) -> tuple[Bool[np.ndarray, " cells"], tuple[str, ...]]:
-    """Leave cells out by the rules for one probe, or with None by those for all.
+    """Leave cells out by the rules for one probe, or by those for all probes if `probe` is None.
 
-    Of several values in `only` of a column a cell needs one; of several columns it needs each.
+    If `only` has several values of a column, a cell needs one of them; if it has several columns, a cell needs each.
 
     Returns
     -------
     kept : ndarray of bool
-        Cells that were kept, and still are.
+        Cells that were kept before and still are.
     notes : tuple of str
-        How many are not.
+        How many cells each rule left out.
 
     Raises
     ------
     UserError
-        If none is.
+        If no cell is kept.
     """
     own = [rule for rule in rules if rule.probe == probe]
     if not own:
@@ -104,7 +105,7 @@ def apply_rules(
 
 
 def column_of(table: "CellTable", name: str, field: str) -> "pd.Series[str]":
-    """Return a column of obs, which a field of the configuration names."""
+    """Return a column of obs; `field` is the field of the configuration that names it, for the error."""
     if name not in table.obs.columns:
         raise UserError(
             f"{table.name}: obs has no column {name!r} ({field}): {nearest(name, [str(c) for c in table.obs.columns])}"
@@ -129,7 +130,7 @@ def _rule(
     probed = (*config.labels, *config.regress)
     probe, column = None, name
     if name not in table.obs.columns and ":" in name:
-        # Names may hold colons themselves: the longest that is probed is meant.
+        # Names may contain colons, so the longest name of a probe that fits is used.
         starts = [one for one in probed if name.startswith(f"{one}:")]
         if not starts:
             what = name.partition(":")[0]

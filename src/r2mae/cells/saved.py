@@ -1,4 +1,4 @@
-"""Models of the facade on disk: their own folders, and run folders of the command line."""
+"""Saves and loads models of `MaskedAutoencoder`: its own folders, and run folders of the command line."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -26,14 +26,14 @@ _WEIGHTS, _DESCRIPTION = "model.safetensors", "model.json"
 
 @dataclass(frozen=True)
 class TrainedModel:
-    """What the facade needs of a trained model.
+    """A trained model with everything that `MaskedAutoencoder` needs.
 
     Parameters
     ----------
     setup : dict
         `layer`, `batch_key` and `labels_key` of the training cells.
     config : CellsConfig
-        Of the training.
+        Configuration of the training.
     task : GeneTask
     model : CountModel
         In evaluation mode.
@@ -56,7 +56,7 @@ def save_trained(folder: Path, trained: TrainedModel, *, overwrite: bool = False
     UserError
         If the folder exists and `overwrite` is not given.
     OSError
-        If the disk is full or the folder read-only; what was saved there before is whole.
+        If the disk is full or the folder is read-only; an earlier saved model remains intact.
     """
     if folder.exists() and not folder.is_dir():
         raise UserError(f"{folder} is a file: name a folder")
@@ -76,7 +76,7 @@ def save_trained(folder: Path, trained: TrainedModel, *, overwrite: bool = False
 
 
 def load_trained(folder: Path, *, device: str = "cpu") -> TrainedModel:
-    """Read what :func:`save_trained` wrote, or a finished run on cells.
+    """Read a model that :func:`save_trained` wrote, or a finished run on cells.
 
     Raises
     ------
@@ -112,7 +112,7 @@ def load_trained(folder: Path, *, device: str = "cpu") -> TrainedModel:
 
 
 def _history_of(stored: Any, path: Path) -> pd.DataFrame | None:
-    """Make the table of a stored history: lists of numbers of one length."""
+    """Make a table from a stored history, which consists of lists of numbers of equal length."""
     if stored is None:
         return None
     try:
@@ -147,7 +147,7 @@ def load_run(path: Path, wing: CellsWing, *, device: str = "cpu") -> TrainedMode
 
 @contextmanager
 def _kept(path: Path) -> Iterator[None]:
-    """Advise against nothing but the broken copy: a model that was trained in a notebook cannot be made again."""
+    """Change the advice of errors: a model that was trained in a notebook has no run that could be repeated."""
     try:
         yield
     except UserError as error:

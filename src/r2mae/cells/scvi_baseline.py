@@ -1,4 +1,4 @@
-"""scVI, trained for real by scvi-tools, as something to compare with."""
+"""The baseline scVI, trained by scvi-tools."""
 
 import math
 from dataclasses import dataclass
@@ -42,13 +42,13 @@ class TrainedScvi:
 
     @torch.no_grad()
     def expected(self, batch: CSR, hidden: Int64[Tensor, " hidden"]) -> Float[Tensor, "cells genes"]:
-        """Return each gene's expected share of the library, at the posterior's mean, with genes hidden as zeros."""
+        """Return each gene's expected fraction of the library, at the posterior's mean; hidden genes are zeros."""
         module = self.model.module.eval()
         counts = dense(batch, self.model.summary_stats.n_vars)
         library = counts.sum(1, keepdim=True).clamp(min=1.0).log()
         counts.index_fill_(1, hidden, 0.0)
         covariate = batch["batch"][:, None]
-        # Its own library of a cell whose expressed genes are all hidden would be the logarithm of zero.
+        # scVI's own library size is the logarithm of zero for a cell whose expressed genes are all hidden.
         posterior, _ = module.z_encoder(counts.log1p(), covariate)
         share: Tensor = module.generative(posterior.loc, library, covariate)["px"].scale
         return share
@@ -57,18 +57,19 @@ class TrainedScvi:
 def train_scvi(table: "CellTable", config: CellsConfig, **options: Any) -> TrainedScvi:
     """Train scVI with scvi-tools.
 
-    By default at the sizes and with the training of the configuration: n_hidden, n_latent, two hidden layers (as our
-    encoder), negative binomial likelihood, epochs (or as many as make its steps), batch_size, lr, weight_decay, the
-    same cells held out, and batch_key as its batch. As in scvi-tools the decoder has as many hidden layers as the
-    encoder (ours has one), and the Kullback-Leibler term warms up over 400 epochs, or over all of them where they are
-    fewer: otherwise a shorter training would hardly see it. scvi-tools seeds the global generators of NumPy and torch.
+    By default sizes and training are those of the configuration: n_hidden, n_latent, two hidden layers (as our
+    encoder), negative binomial likelihood, epochs (or the number of epochs that makes its steps), batch_size, lr,
+    weight_decay, the same validation cells, and batch_key. As in scvi-tools the decoder has as many hidden layers as
+    the encoder (ours has one). The weight of the Kullback-Leibler term rises to one over 400 epochs, or over the whole
+    training if that is shorter; otherwise the term would have little effect. scvi-tools seeds the global generators of
+    NumPy and torch.
 
     Parameters
     ----------
     table : CellTable
     config : CellsConfig
     **options
-        `n_hidden`, `n_latent`, `n_layers`, `gene_likelihood`, `max_epochs` or `batch_size`, to depart from these.
+        `n_hidden`, `n_latent`, `n_layers`, `gene_likelihood`, `max_epochs` or `batch_size`, to replace these defaults.
 
     Raises
     ------
@@ -128,7 +129,7 @@ def train_scvi(table: "CellTable", config: CellsConfig, **options: Any) -> Train
 
 
 def _epochs_of(config: CellsConfig, trained: int) -> int:
-    """Passes over the training cells, where the configuration counts steps."""
+    """Return the number of passes over the training cells, also if the configuration gives steps."""
     if config.steps is None:
         return max(1, round(config.epochs))
     return max(1, round(config.steps / math.ceil(trained / config.batch_size)))

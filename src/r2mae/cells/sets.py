@@ -1,10 +1,10 @@
-"""The single-cell sets that are known by name, and which of their columns can be used for what."""
+"""The single-cell sets that are known by name, and the uses of their columns."""
 
 from typing import Any
 
 from r2mae.catalogue import PublicFile, PublicSet
 
-# Copies without an address of their own, and sets whose files are chosen on a portal: both are placed by hand.
+# Copies without an address, and sets whose files must be chosen on a portal: users put both into the data folder.
 _SMALL = "a small copy of public data, without an address to fetch it from"
 _PORTAL = "https://cellxgene.cziscience.com/collections/"
 
@@ -31,9 +31,9 @@ def _portal(name: str, title: str, file: str, collection: str) -> PublicSet:
     )
 
 
-# On SEA-AD the paper's λ is 1/150,000, so that ρ = 0.5 − 0.5·t·λ is 0.1 at step 120,000. Its run (50 epochs of 90 % of
-# 1,378,211 cells, batch 400) has 155,049 steps, of which the last is 155,048. On HLCA (1/300,000, of 243,122 steps)
-# the ratio falls to the end.
+# On SEA-AD the paper's λ is 1/150,000, so that ρ = 0.5 − 0.5·t·λ is 0.1 at step 120,000. The paper's run (50 epochs of
+# 90 % of 1,378,211 cells, batch 400) has 155,049 steps, the last of which has number 155,048. On HLCA (λ = 1/300,000,
+# 243,122 steps) the ratio falls until the end of the run.
 SEA_AD_DYNAMIC_END = 120_000 / 155_048
 
 SETS: dict[str, PublicSet] = {
@@ -96,11 +96,11 @@ SETS: dict[str, PublicSet] = {
     )
 }
 
-# Columns that can be used. csle: one batch has no healthy donor, so that correcting for batch would correct condition
-# away. covid-tcells: severity is nearly nested in batch, so neither is corrected for the other. onek1k has no usable
-# age or sex. perez-tcells has two ages in all. combat's lineages come from a marker rule. The portal's files have raw
-# counts in raw.X; its schema has donor_id, disease and development_stage, the other columns are the authors' own, as
-# other users of the files name them (no file was at hand).
+# Usable columns of each set. csle: one batch has no healthy donor, so batch is no covariate, as correcting for it would
+# remove the effect of the condition. covid-tcells: severity is nearly nested in batch, so batch is no covariate there
+# either. onek1k has no usable age or sex. perez-tcells has only two different ages. combat's lineages come from a
+# marker rule. The portal's files have raw counts in raw.X; donor_id, disease and development_stage are in its schema.
+# The other columns are the authors', with names as published by other users of the files (not checked with a file).
 SET_DEFAULTS: dict[str, dict[str, Any]] = {
     "csle": {"donor_key": "donor", "labels": ("cell_type", "condition"), "regress": ("age",)},
     "covid-tcells": {"donor_key": "donor", "labels": ("condition",), "regress": ("age",)},

@@ -1,4 +1,4 @@
-"""AnnData objects as the facade meets them: what was set up, and the wing for cells in memory."""
+"""AnnData objects for `MaskedAutoencoder`: the recorded setup, checked options, and the wing for cells in memory."""
 
 import hashlib
 from collections.abc import Iterable, Mapping
@@ -21,7 +21,7 @@ EMPTY: Mapping[str, Any] = {"layer": None, "batch_key": None, "labels_key": None
 
 
 def write_setup(adata: "AnnData", layer: str | None, batch_key: str | None, labels_key: str | None) -> None:
-    """Check and note in ``adata.uns`` where counts and covariates are."""
+    """Check where counts and covariates are, and record it in ``adata.uns``."""
     layer = named_layer(layer, adata.layers)
     raw = layer == RAW and adata.raw is not None
     if layer is not None and layer not in adata.layers and not raw:
@@ -34,7 +34,7 @@ def write_setup(adata: "AnnData", layer: str | None, batch_key: str | None, labe
 
 
 def read_setup(adata: "AnnData") -> dict[str, Any]:
-    """Return what :func:`write_setup` noted."""
+    """Return the setup that :func:`write_setup` recorded."""
     setup = adata.uns.get(_SETUP)
     if not isinstance(setup, Mapping):
         raise UserError("call MaskedAutoencoder.setup_anndata(adata) first: it says where the counts are")
@@ -42,22 +42,22 @@ def read_setup(adata: "AnnData") -> dict[str, Any]:
 
 
 def configured(fields: Mapping[str, Any]) -> CellsConfig:
-    """Make the configuration of a model of cells in memory; the fields are checked."""
+    """Make and check the configuration of a model for cells in memory."""
     return CellsConfig.from_dict({"data": IN_MEMORY, **fields}, source="MaskedAutoencoder")
 
 
 def names_of(names: str | Iterable[str]) -> tuple[str, ...]:
-    """Return names that were given as one or several."""
+    """Return names as a tuple, from one name or several."""
     return (names,) if isinstance(names, str) else tuple(names)
 
 
 def as_now(table: CellTable, adata: "AnnData", batch_key: str | None) -> CellTable:
-    """Return a table with counts and batches as they were when it was made of `adata`, other annotations as they are.
+    """Return the table with its counts and batches, and with the other columns of obs as they are in `adata` now.
 
     Raises
     ------
     UserError
-        If other cells are in `adata` now, or in another order.
+        If `adata` now has other cells than the table, or another order of cells.
     """
     obs, kept = adata.obs, table.obs
     if not obs.index.equals(kept.index):
@@ -91,14 +91,14 @@ _ELSEWHERE: Mapping[str, str] = {
 
 
 def check_options(options: Mapping[str, Any]) -> None:
-    """Refuse fields of a configuration that the cells of an AnnData object, or the verbs, settle elsewhere."""
+    """Refuse fields of a configuration that are set elsewhere: by the AnnData object or by other methods."""
     for name in options:
         if name in _ELSEWHERE:
             raise UserError(f"train() does not take {name}: {_ELSEWHERE[name]}")
 
 
 class InMemoryWing(CellsWing):
-    """The wing for cells that lie in memory: told apart by their numbers instead of a file's."""
+    """The wing for cells in memory, identified by a hash of their counts instead of a file's."""
 
     def __init__(self, table: CellTable) -> None:
         self._table = table

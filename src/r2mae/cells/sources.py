@@ -1,4 +1,4 @@
-"""Where cells come from: a named set, an .h5ad file, a zarr folder, an AnnData object."""
+"""Opens the sources of cells: a named set, an .h5ad file, a zarr folder, or an AnnData object."""
 
 import os
 from collections.abc import Iterable
@@ -21,27 +21,27 @@ if TYPE_CHECKING:
     from anndata import AnnData
 
 RAW = "raw.X"
-"""Name, as a layer, of the matrix that AnnData keeps beside a normalised X."""
+"""Name, used like that of a layer, of the matrix that AnnData keeps beside a normalised X."""
 ENTRY = 8  # bytes of a count, in memory or on a device: float32 and int32
 IN_MEMORY = "AnnData"
-"""What stands for the data of a run whose cells were given as an AnnData object."""
+"""Name of the data in the configuration of a run on an AnnData object."""
 
 
 @dataclass(frozen=True, eq=False)
 class Source:
-    """What was found, before it is checked.
+    """Counts and annotations of a source, not yet checked.
 
     Parameters
     ----------
     name, where : str
-        Of source and matrix, for messages.
+        Names of source and matrix, for messages.
     counts : Counts
     genes : tuple of str
     obs : DataFrame
     layers : tuple of str
-        Every other matrix that could be asked for.
+        Names of all matrices that could be used instead.
     path : Path, optional
-        Where there is one.
+        Path of the source, if it has one.
     """
 
     name: str
@@ -59,7 +59,7 @@ def path_of(source: str | Path) -> Path:
     Raises
     ------
     UserError
-        If it is neither; or the set's file is not there.
+        If it is neither, or the file of the set does not exist.
     """
     name = str(source)
     if name in SETS:
@@ -78,21 +78,21 @@ def path_of(source: str | Path) -> Path:
 
 
 def read_obs(source: str | Path) -> pd.DataFrame:
-    """Read the annotations of the cells of an .h5ad file or zarr folder, and nothing else of it."""
+    """Read only the annotations of the cells (obs) of an .h5ad file or zarr folder."""
     path = path_of(source)
     with opened(path) as store:
         return _obs_of(path, store)
 
 
 def named_layer(layer: str | None, layers: Iterable[str]) -> str | None:
-    """Return the layer that is meant, None for X, which has the names "" and "X" where no layer is called so."""
+    """Return the name of the layer, or None for X. "" and "X" mean X unless a layer has this name."""
     return None if layer in ("", "X") and layer not in layers else layer
 
 
 def read_adata(source: str | Path) -> "AnnData":
-    """Read an .h5ad file or zarr folder whole."""
+    """Read a whole .h5ad file or zarr folder."""
     path = path_of(source)
-    with opened(path) as store:  # says what is wrong with the file
+    with opened(path) as store:  # raises a UserError if the file is damaged
         try:
             check_part(path, store, "the file", whole=True)
         except UserError:
@@ -108,7 +108,7 @@ def read_adata(source: str | Path) -> "AnnData":
 
 
 def from_file(source: str | Path, layer: str | None, *, backed: bool | None) -> Source:
-    """Look into a file: annotations are read, counts by rows stay where they are.
+    """Open a file: annotations are read; counts that are stored by rows stay in the file.
 
     Raises
     ------
@@ -120,7 +120,7 @@ def from_file(source: str | Path, layer: str | None, *, backed: bool | None) -> 
         layers = tuple(str(name) for name in store["layers"]) if "layers" in store else ()
         layers = (*layers, RAW) if "raw" in store and "X" in store["raw"] else layers
         layer = named_layer(layer, layers)
-        group, var = _place(layer, layers)
+        group, var = _groups_of(layer, layers)
         if layer is not None and layer not in layers:
             raise _no_layer(str(source), layer, layers)
         if group not in store:
@@ -147,12 +147,12 @@ def from_file(source: str | Path, layer: str | None, *, backed: bool | None) -> 
 
 
 def from_object(adata: "AnnData", layer: str | None) -> Source:
-    """Look into an AnnData object, which is left as it is.
+    """Use the counts and annotations of an AnnData object, which is not changed.
 
     Raises
     ------
     UserError
-        For a layer that is not there.
+        For a layer that does not exist.
     """
     layers = (*map(str, adata.layers), *((RAW,) if adata.raw is not None else ()))
     layer = named_layer(layer, layers)
@@ -172,15 +172,15 @@ def to_csr(matrix: Any, name: str) -> csr_matrix:
     if hasattr(matrix, "to_memory"):
         matrix = matrix.to_memory()
     if issparse(matrix):
-        made = csr_matrix(matrix)  # which shares the arrays of CSR
-        if not made.has_canonical_format:
-            made = made.copy()
-            made.sum_duplicates()
-        return made
+        result = csr_matrix(matrix)  # shares the arrays of a CSR matrix
+        if not result.has_canonical_format:
+            result = result.copy()
+            result.sum_duplicates()
+        return result
     dense = np.asarray(matrix)
     if dense.dtype.kind not in "iufb" or dense.ndim != 2:
         raise UserError(f"{name}: counts must be a matrix of numbers, not {dense.dtype} of shape {dense.shape}")
-    return csr_matrix(dense.astype(np.float32) if dense.dtype == np.float16 else dense)  # scipy has no half precision
+    return csr_matrix(dense.astype(np.float32) if dense.dtype == np.float16 else dense)  # scipy lacks float16
 
 
 def _whole(path: Path, matrix: Any, group: str, kind: str, backed: bool | None) -> csr_matrix:
@@ -189,7 +189,7 @@ def _whole(path: Path, matrix: Any, group: str, kind: str, backed: bool | None) 
 
     stored = kind.removesuffix("_matrix").upper() if kind == "csc_matrix" else "a dense array"
     if kind == "csc_matrix":
-        size = 2 * ENTRY * len(matrix["data"])  # by columns and by rows at once
+        size = 2 * ENTRY * len(matrix["data"])  # both forms, by columns and by rows, are in memory for a moment
     elif hasattr(matrix, "shape") and len(matrix.shape) == 2:
         size = matrix.shape[0] * matrix.shape[1] * matrix.dtype.itemsize
     else:
@@ -219,8 +219,8 @@ def _obs_of(path: Path, store: Any) -> pd.DataFrame:
     return obs
 
 
-def _place(layer: str | None, layers: tuple[str, ...]) -> tuple[str, str]:
-    """The group of a matrix, and that of its genes."""
+def _groups_of(layer: str | None, layers: tuple[str, ...]) -> tuple[str, str]:
+    """Return the names of the groups of a matrix and of its genes."""
     if layer is None:
         return "X", "var"
     return ("raw/X", "raw/var") if layer == RAW and layers.count(RAW) == 1 else (f"layers/{layer}", "var")

@@ -1,8 +1,8 @@
 """Counts that stay in an .h5ad file or a zarr folder, and are read when they are needed.
 
-Random rows of an uncompressed HDF5 file are read straight from their places in the file, without the library: a batch
-of 400 cells is 800 small reads. Of a compressed one every row would cost the unpacking of one or two whole chunks, so
-:func:`write_copy` unpacks it once.
+Random rows of an uncompressed HDF5 file are read directly from their positions in the file, without the HDF5 library:
+a batch of 400 cells takes 800 small reads. In a compressed file every row would require unpacking one or two whole
+chunks, so :func:`write_copy` unpacks such a file once.
 """
 
 import errno
@@ -23,33 +23,33 @@ from r2mae.cells.declared import check_rows
 from r2mae.cells.hdf5 import atomic_hdf5
 from r2mae.errors import UserError
 
-_GAP = 1 << 14  # entries that are read in vain where that saves a read of a compressed file
+_GAP = 1 << 14  # unneeded entries that may be read to save a separate read of a compressed file
 _MOST_CHUNKS = 1 << 20
-_MOST_WORDS = 1 << 26  # bytes of zarr's metadata
-_SPARE = 1 << 26  # bytes that stay free on the disk of a copy
+_MOST_WORDS = 1 << 26  # largest size of zarr's metadata, in bytes
+_SPARE = 1 << 26  # bytes that must stay free on the disk of a copy
 
 
 class StoredCounts:
-    """CSR counts in an .h5ad file or a zarr folder, opened once in every process that reads.
+    """CSR counts in an .h5ad file or a zarr folder, which every process opens once.
 
     Parameters
     ----------
     path : Path
         The file or folder.
     group : str
-        Where the matrix is: "X", "raw/X" or "layers/NAME".
+        Group of the matrix: "X", "raw/X" or "layers/NAME".
 
     Attributes
     ----------
     indptr : int64 array (cells + 1,)
-        Where each cell's entries begin.
+        Start of each cell's entries.
     direct : bool
-        Whether rows are read straight from the file, and random ones quickly.
+        Whether rows are read directly from the file, so that random rows are fast.
 
     Raises
     ------
     UserError
-        If the matrix contradicts itself.
+        If parts of the matrix contradict each other.
     """
 
     def __init__(self, path: Path, group: str = "X") -> None:
@@ -65,7 +65,7 @@ class StoredCounts:
                 raise _damaged(self.path, group)
             if np.diff(self.indptr).max(initial=0) > self.shape[1]:  # then a gene is stored twice in a cell
                 raise _damaged(self.path, group)
-            # zarr reads a piece that was lost as zeros; counts above zero fill every piece.
+            # zarr reads a lost chunk as zeros, but stored counts are above zero.
             if self.path.is_dir() and data.nchunks_initialized < data.nchunks:
                 raise _damaged(self.path, group, "pieces of its values are missing")
             extents = _extents(self.path, data), _extents(self.path, columns)
@@ -75,16 +75,16 @@ class StoredCounts:
 
     @property
     def direct(self) -> bool:
-        """Whether rows are read straight from the file."""
+        """Whether rows are read directly from the file."""
         return self._extents is not None
 
     @property
     def entries(self) -> int:
-        """How many values are stored."""
+        """Number of stored values."""
         return int(self.indptr[-1])
 
     def __getstate__(self) -> dict[str, Any]:
-        """Leave the handle behind: each worker opens the file itself."""
+        """Pickle without the open file: each worker opens the file itself."""
         return {**self.__dict__, "_process": -1, "_store": None}
 
     def __del__(self) -> None:
@@ -92,16 +92,16 @@ class StoredCounts:
 
     def rows(self, indices: Rows) -> csr_matrix:
         """Return these cells."""
-        places, back = np.unique(indices, return_inverse=True)
-        data, columns = self._read(places)
+        cells, back = np.unique(indices, return_inverse=True)
+        data, columns = self._read(cells)
         if len(columns) and not 0 <= int(columns.min()) <= int(columns.max()) < self.shape[1]:
             raise _damaged(self.path, self.group)
-        indptr = np.concatenate([[0], np.cumsum(self.indptr[places + 1] - self.indptr[places])])
-        found = csr_matrix((data, columns, indptr), shape=(len(places), self.shape[1]))
-        return found if len(places) == len(indices) and (np.diff(indices) > 0).all() else found[back]
+        indptr = np.concatenate([[0], np.cumsum(self.indptr[cells + 1] - self.indptr[cells])])
+        counts = csr_matrix((data, columns, indptr), shape=(len(cells), self.shape[1]))
+        return counts if len(cells) == len(indices) and (np.diff(indices) > 0).all() else counts[back]
 
-    def _read(self, places: Rows) -> tuple[np.ndarray, np.ndarray]:
-        starts, ends = self.indptr[places], self.indptr[places + 1]
+    def _read(self, cells: Rows) -> tuple[np.ndarray, np.ndarray]:
+        starts, ends = self.indptr[cells], self.indptr[cells + 1]
         store = self._opened()
         if self._extents is not None:
             joints = np.flatnonzero(starts[1:] != ends[:-1]) + 1
@@ -114,7 +114,7 @@ class StoredCounts:
     def _unpack(
         self, matrix: Any, starts: Int64[np.ndarray, " n"], ends: Int64[np.ndarray, " n"]
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Read through the library: neighbours, and rows with little between them, at once."""
+        """Read through the HDF5 library; rows with few entries between them are read together."""
         parts: list[tuple[np.ndarray, np.ndarray]] = []
         for near in np.split(np.arange(len(starts)), np.flatnonzero(starts[1:] - ends[:-1] > _GAP) + 1):
             if len(near):
@@ -129,7 +129,7 @@ class StoredCounts:
         return np.concatenate([part[0] for part in parts]), np.concatenate([part[1] for part in parts])
 
     def _opened(self) -> Any:
-        """The store of this process: a handle that came along in a fork has its place shared with the parent."""
+        """Return the file opened by this process; one inherited by a fork shares its read position with the parent."""
         if self._process != os.getpid():
             self._close()
             self._store = self.path.open("rb", buffering=0) if self._extents is not None else open_store(self.path)
@@ -144,21 +144,21 @@ class StoredCounts:
 
 @dataclass(frozen=True, eq=False)
 class _Extents:
-    """Where the pieces of a one-dimensional uncompressed array lie in its file."""
+    """Positions in the file of the chunks of a one-dimensional uncompressed array."""
 
     offsets: Int64[np.ndarray, " pieces"]
     piece: int
     dtype: np.dtype[Any]
 
     def read(self, file: Any, starts: Int64[np.ndarray, " runs"], ends: Int64[np.ndarray, " runs"]) -> np.ndarray:
-        """Read stretches of the array, one after the other."""
-        made = np.empty(int((ends - starts).sum()), dtype=self.dtype)
-        target, size, filled = made.view(np.uint8).data, self.dtype.itemsize, 0
+        """Read runs of consecutive entries and return them joined."""
+        values = np.empty(int((ends - starts).sum()), dtype=self.dtype)
+        target, size, filled = values.view(np.uint8).data, self.dtype.itemsize, 0
         for start, end in zip(starts.tolist(), ends.tolist(), strict=True):
             while start < end:
-                number, place = divmod(start, self.piece)
-                count = min(end - start, self.piece - place)
-                file.seek(int(self.offsets[number]) + place * size)
+                number, offset = divmod(start, self.piece)
+                count = min(end - start, self.piece - offset)
+                file.seek(int(self.offsets[number]) + offset * size)
                 wanted = target[filled : filled + count * size]
                 while wanted:
                     got = file.readinto(wanted)
@@ -167,11 +167,11 @@ class _Extents:
                     wanted = wanted[got:]
                 start += count  # noqa: PLW2901
                 filled += count * size
-        return made
+        return values
 
 
 def _extents(path: Path, array: Any) -> _Extents | None:
-    """Find an array's bytes in an HDF5 file; None where they are packed, or cannot be found for sure."""
+    """Find the positions of an array in an HDF5 file; None if it is compressed or they are not certain."""
     if (
         path.is_dir()
         or array.file.userblock_size
@@ -183,17 +183,17 @@ def _extents(path: Path, array: Any) -> _Extents | None:
     size = int(array.shape[0])
     if array.chunks is None:
         offset = array.id.get_offset()
-        found = None if offset is None else _Extents(np.array([offset], dtype=np.int64), max(size, 1), array.dtype)
+        extents = None if offset is None else _Extents(np.array([offset], dtype=np.int64), max(size, 1), array.dtype)
     else:
-        found = _chunk_extents(array, size)
-    if found is None or not size:
+        extents = _chunk_extents(array, size)
+    if extents is None or not size:
         return None
-    with path.open("rb", buffering=0) as file:  # what is found so must be what the library reads
+    with path.open("rb", buffering=0) as file:  # check that the bytes are equal to what the library reads
         for low, high in ((0, min(size, 64)), (max(0, size - 64), size)):
-            direct = found.read(file, np.array([low]), np.array([high]))
+            direct = extents.read(file, np.array([low]), np.array([high]))
             if not np.array_equal(direct, array[low:high], equal_nan=array.dtype.kind == "f"):
                 return None
-    return found
+    return extents
 
 
 def _chunk_extents(array: Any, size: int) -> _Extents | None:
@@ -218,7 +218,8 @@ def open_store(path: Path) -> Any:
     Raises
     ------
     UserError
-        If it is not there, damaged, or neither; if a zarr folder holds pickled objects, which could run anything.
+        If it does not exist, is damaged, or is neither; or if a zarr folder holds pickled objects, which could run
+        any code.
     """
     if not path.exists():
         raise UserError(f"{path} does not exist: name an .h5ad file or a zarr folder")
@@ -242,7 +243,7 @@ def open_store(path: Path) -> Any:
 
 @contextmanager
 def opened(path: Path) -> Iterator[Any]:
-    """Open with :func:`open_store`, and close."""
+    """Open with :func:`open_store`, and close at the end of the block."""
     store = open_store(path)
     try:
         yield store
@@ -252,24 +253,24 @@ def opened(path: Path) -> Iterator[Any]:
 
 
 def write_copy(
-    counts: Counts, place: Path, min_genes: int = 0, entries: int = 0
+    counts: Counts, path: Path, min_genes: int = 0, entries: int = 0
 ) -> tuple[StoredCounts, Int64[np.ndarray, " kept"]]:
-    """Write counts uncompressed, as float32, a block at a time; whole or not at all.
+    """Write counts uncompressed, as float32, a block at a time and atomically.
 
     Parameters
     ----------
     counts : Counts
-    place : Path
-        An HDF5 file, which is replaced.
+    path : Path
+        The HDF5 file to write or replace.
     min_genes : int
         Leave out cells that express fewer genes.
     entries : int
-        How many counts there are at most, if known: a disk that is too small is then told at once.
+        Upper bound of the number of counts, if known: if the disk is too small, the error is then raised at once.
 
     Returns
     -------
     StoredCounts, ndarray of int
-        The copy, and which cells it holds.
+        The copy, and the indices of its cells.
 
     Raises
     ------
@@ -277,9 +278,9 @@ def write_copy(
         If it cannot be written.
     """
     try:
-        with atomic_hdf5(place) as made:
-            _need_room(place, entries)
-            group = made.create_group("X")
+        with atomic_hdf5(path) as file:
+            _need_room(path, entries)
+            group = file.create_group("X")
             data, columns = (
                 group.create_dataset(name, (0,), kind, maxshape=(None,), chunks=(1 << 18,))
                 for name, kind in (("data", "float32"), ("indices", "int32"))
@@ -289,7 +290,7 @@ def write_copy(
                 block.eliminate_zeros()
                 enough = np.flatnonzero(np.diff(block.indptr) >= min_genes)
                 part = block if len(enough) == block.shape[0] else block[enough]
-                _need_room(place, part.nnz)
+                _need_room(path, part.nnz)
                 kept.append(first + enough)
                 lengths.append(np.diff(part.indptr))
                 for array, values in ((data, part.data), (columns, part.indices)):
@@ -299,31 +300,31 @@ def write_copy(
             group["indptr"] = np.concatenate([[0], np.cumsum(every, dtype=np.int64)])
             group["kept"] = np.concatenate(kept)
             group.attrs["shape"] = np.array([len(every), counts.shape[1]])
-    except (OSError, RuntimeError) as error:  # h5py raises the latter too
+    except (OSError, RuntimeError) as error:  # h5py also raises RuntimeError
         reason = getattr(error, "strerror", None) or " ".join(str(error).split())[:120]
         raise UserError(
-            f"{place}: cannot be written ({reason}): point R2MAE_DATA at a folder with room for an "
+            f"{path}: cannot be written ({reason}): point R2MAE_DATA at a folder with room for an "
             "uncompressed copy of the counts"
         ) from None
-    return read_copy(place)
+    return read_copy(path)
 
 
 def _need_room(path: Path, entries: int) -> None:
-    """Look before writing, so that nobody waits for a copy that cannot end."""
+    """Raise an error if the disk has too little free space, before time is spent on writing."""
     if shutil.disk_usage(path.parent).free < entries * 8 + _SPARE:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
-def read_copy(place: Path) -> tuple[StoredCounts, Int64[np.ndarray, " kept"]]:
-    """Open what :func:`write_copy` wrote."""
-    with opened(place) as store:
+def read_copy(path: Path) -> tuple[StoredCounts, Int64[np.ndarray, " kept"]]:
+    """Open a copy that :func:`write_copy` wrote."""
+    with opened(path) as store:
         kept = np.asarray(store["X/kept"][:], dtype=np.int64)
-    return StoredCounts(place), kept
+    return StoredCounts(path), kept
 
 
 @contextmanager
 def _reading(path: Path, group: str) -> Iterator[None]:
-    """Turn whatever a library raises on broken bytes into one line; decoders raise dozens of types."""
+    """Turn any exception that a library raises for damaged data into a UserError; decoders raise many types."""
     try:
         yield
     except UserError:
@@ -335,11 +336,11 @@ def _reading(path: Path, group: str) -> Iterator[None]:
 def _refuse_pickles(folder: Path) -> None:
     for parent, _, names in os.walk(folder):
         for name in {".zarray", "zarr.json", ".zmetadata"} & set(names):
-            place = Path(parent) / name
-            if place.stat().st_size > _MOST_WORDS:
-                raise UserError(f"{place} is too large for a description of data: export or fetch it again")
-            if '"pickle"' in place.read_text("utf-8", errors="replace"):
-                raise UserError(f"{place} holds pickled objects, which could run anything: write the data without them")
+            path = Path(parent) / name
+            if path.stat().st_size > _MOST_WORDS:
+                raise UserError(f"{path} is too large for a description of data: export or fetch it again")
+            if '"pickle"' in path.read_text("utf-8", errors="replace"):
+                raise UserError(f"{path} holds pickled objects, which could run anything: write the data without them")
 
 
 def _damaged(path: Path, group: str, error: Exception | str = "its parts contradict each other") -> UserError:

@@ -1,4 +1,4 @@
-"""Cells as a run needs them: counts, gene names, annotations and batches, checked."""
+"""Reads and checks cells: counts, gene names, annotations and batches."""
 
 import hashlib
 import logging
@@ -24,7 +24,7 @@ from r2mae.errors import UserError, nearest
 if TYPE_CHECKING:
     from anndata import AnnData
 
-__all__ = ["CellTable", "from_anndata", "load_cells", "read_adata", "tell", "with_batches"]
+__all__ = ["CellTable", "from_anndata", "load_cells", "log_notes", "read_adata", "with_batches"]
 
 NO_BATCHES = ("all",)
 _FEWEST_SHARED = 0.1
@@ -37,7 +37,7 @@ class CellTable:
     Parameters
     ----------
     name : str
-        For messages.
+        Name of the source, for messages.
     counts : Counts
         Raw counts.
     genes : tuple of str
@@ -47,9 +47,9 @@ class CellTable:
     batch : int64 array (cells,)
         Number of each cell's batch.
     batches : tuple of str
-        Their names; ("all",) where there is no batch covariate.
+        Names of the batches; ("all",) if there is no batch covariate.
     notes : tuple of str
-        What was left out or filled in.
+        Notes on what was left out or filled in.
     """
 
     name: str
@@ -83,9 +83,10 @@ def load_cells(
 ) -> CellTable:
     """Read a named set, an .h5ad file, a zarr folder or an AnnData object.
 
-    Counts of an .h5ad file are checked block by block, so that they need no memory before the genes are chosen. If
-    they then fit into memory (half of the machine's), they are taken there; else they stay on disk. A compressed file,
-    or one of which half the entries at most are wanted, is copied uncompressed into the data folder for that, once.
+    Counts of an .h5ad file are checked block by block, so that they need little memory before the genes are chosen. If
+    the chosen counts then fit into memory (half of the machine's), they are read; else they stay on disk. To stay on
+    disk, a compressed file, or one of which at most half of the entries are needed, is copied once, uncompressed, into
+    the data folder.
 
     Parameters
     ----------
@@ -95,47 +96,46 @@ def load_cells(
     batch_key, donor_key : str, optional
         Columns of obs; every cell must have a value.
     columns : sequence of str
-        Further columns that must be there; missing values stay missing, and are counted in the notes.
+        Further columns that must exist; missing values stay missing, and are counted in the notes.
     n_top_genes : int, optional
-        Take this many highly variable genes; see :func:`r2mae.cells.genes.highly_variable_genes`.
+        Use this many highly variable genes; see :func:`r2mae.cells.genes.highly_variable_genes`.
     min_genes : int
         Leave out cells that express fewer of the (chosen) genes.
     backed : bool, optional
-        True: leave counts on disk; False: take them into memory.
+        True: leave counts on disk; False: read them into memory.
     genes : sequence of str, optional
-        Bring the cells onto these genes, those of a model; missing ones count as zero. All cells are kept then.
+        Map the cells onto these genes, those of a model; missing genes count as zero. All cells are kept then.
     copy : bool
-        Of an AnnData object: share neither counts nor annotations with it, so that the table stays as it is whatever
-        becomes of the object.
+        Copy counts and annotations of an AnnData object, so that later changes of the object do not affect the table.
 
     Raises
     ------
     UserError
-        For files, columns or counts that cannot be used; the message names them, and the remedy.
+        For files, columns or counts that cannot be used; the message gives the cause and the remedy.
     """
-    found = from_file(source, layer, backed=backed) if isinstance(source, str | Path) else from_object(source, layer)
-    _check_names(found, least=2 if genes is None else 1)
-    notes = _check_columns(found, batch_key, donor_key, columns)
-    totals = check_counts(found.counts, found.name, found.where, found.genes, found.layers, list(found.obs.index))
+    raw = from_file(source, layer, backed=backed) if isinstance(source, str | Path) else from_object(source, layer)
+    _check_names(raw, least=2 if genes is None else 1)
+    notes = _check_columns(raw, batch_key, donor_key, columns)
+    totals = check_counts(raw.counts, raw.name, raw.where, raw.genes, raw.layers, list(raw.obs.index))
     if genes is not None:
-        places, names, more = _onto(found, genes)
-        chosen = _Chosen(places, names, totals, 0)
+        indices, names, more = _onto(raw, genes)
+        chosen = _Chosen(indices, names, totals, 0)
     else:
-        places, more = _choose(found, totals, n_top_genes)
-        chosen = _Chosen(places, tuple(found.genes[place] for place in places), totals, min_genes)
-    counts, kept, expressed, still_more = _settle(found, chosen, backed)
-    if copy and counts is found.counts and isinstance(counts, MemoryCounts):
+        indices, more = _choose(raw, totals, n_top_genes)
+        chosen = _Chosen(indices, tuple(raw.genes[index] for index in indices), totals, min_genes)
+    counts, kept, expressed, still_more = _settle(raw, chosen, backed)
+    if copy and counts is raw.counts and isinstance(counts, MemoryCounts):
         counts = MemoryCounts(counts.matrix.copy())
     notes += (*more, *still_more)
-    obs = found.obs if len(kept) == len(found.obs) else found.obs.iloc[kept]
+    obs = raw.obs if len(kept) == len(raw.obs) else raw.obs.iloc[kept]
     obs = obs.copy() if copy else obs
-    notes += _check_empty(found.name, obs, expressed, mapped=genes is not None)
+    notes += _check_empty(raw.name, obs, expressed, mapped=genes is not None)
     codes, batches = _batches(obs, batch_key)
-    return CellTable(found.name, counts, chosen.names, obs, codes, batches, notes)
+    return CellTable(raw.name, counts, chosen.names, obs, codes, batches, notes)
 
 
-def tell(table: CellTable) -> CellTable:
-    """Say on the logger ``r2mae`` (by default on standard error) what was left out or filled in."""
+def log_notes(table: CellTable) -> CellTable:
+    """Log the table's notes as warnings to the logger ``r2mae`` (by default on standard error)."""
     for note in table.notes:
         logging.getLogger("r2mae").warning("%s: %s", table.name, note)
     return table
@@ -152,7 +152,7 @@ def from_anndata(
     min_genes: int = 0,
     genes: Sequence[str] | None = None,
 ) -> CellTable:
-    """Take the cells of an AnnData object, with which the table shares nothing; else as :func:`load_cells`."""
+    """Copy the cells of an AnnData object; arguments are those of :func:`load_cells`."""
     return load_cells(
         adata,
         layer=layer,
@@ -181,118 +181,118 @@ def with_batches(table: CellTable, batch_key: str | None) -> CellTable:
 
 @dataclass(frozen=True, eq=False)
 class _Chosen:
-    """Genes that are wanted, what is known of the counts, and how many genes a cell must express."""
+    """The chosen genes, the totals of the counts, and the number of genes that a cell must express."""
 
-    places: Int64[np.ndarray, " genes"]
+    columns: Int64[np.ndarray, " genes"]
     names: tuple[str, ...]
     totals: Totals
     min_genes: int
 
     @property
     def entries(self) -> int:
-        """How many counts above zero the chosen genes have."""
-        return int(self.totals.cells_of_gene[self.places[self.places >= 0]].sum())
+        """Number of counts above zero in the chosen genes."""
+        return int(self.totals.cells_of_gene[self.columns[self.columns >= 0]].sum())
 
     def all_of(self, counts: Counts) -> bool:
-        """Whether these are all the genes, in their order."""
-        return len(self.places) == counts.shape[1] and bool((self.places == np.arange(len(self.places))).all())
+        """Return whether these are all genes of the counts, in the same order."""
+        return len(self.columns) == counts.shape[1] and bool((self.columns == np.arange(len(self.columns))).all())
 
 
 _Settled = tuple[Counts, Int64[np.ndarray, " kept"], Int64[np.ndarray, " kept"], tuple[str, ...]]
 
 
-def _check_names(found: Source, least: int) -> None:
-    cells, genes = found.counts.shape
+def _check_names(source: Source, least: int) -> None:
+    cells, genes = source.counts.shape
     if cells < least or genes < least:
         what = "masking needs two cells and two genes" if least > 1 else "embedding needs one cell and one gene"
-        raise UserError(f"{found.name}: {what} or more, not {cells} and {genes}")
-    names = pd.Index(found.genes)
+        raise UserError(f"{source.name}: {what} or more, not {cells} and {genes}")
+    names = pd.Index(source.genes)
     if names.has_duplicates:
         raise UserError(
-            f"{found.name}: the gene name {names[names.duplicated()][0]!r} occurs twice in var: call "
+            f"{source.name}: the gene name {names[names.duplicated()][0]!r} occurs twice in var: call "
             "adata.var_names_make_unique() and write the file anew"
         )
 
 
 def _check_columns(
-    found: "Source | CellTable", batch_key: str | None, donor_key: str | None, columns: Sequence[str]
+    source: "Source | CellTable", batch_key: str | None, donor_key: str | None, columns: Sequence[str]
 ) -> tuple[str, ...]:
-    known = [str(column) for column in found.obs.columns]
+    known = [str(column) for column in source.obs.columns]
     keys = (("batch_key: ", batch_key), ("donor_key: ", donor_key))
     for field, wanted in (*keys, *(("", column) for column in columns)):
         if wanted is not None and wanted not in known:
-            raise UserError(f"{found.name}: {field}obs has no column {wanted!r}: {nearest(wanted, known)}")
+            raise UserError(f"{source.name}: {field}obs has no column {wanted!r}: {nearest(wanted, known)}")
     for field, column in (("batch_key", batch_key), ("donor_key", donor_key)):
-        if column is not None and (missing := int(found.obs[column].isna().sum())):
+        if column is not None and (missing := int(source.obs[column].isna().sum())):
             raise UserError(
-                f"{found.name}: {_cells(missing)} without a value in column {column!r} of obs ({field}): fill it in, "
+                f"{source.name}: {_cells(missing)} without a value in column {column!r} of obs ({field}): fill it in, "
                 "or take these cells out"
             )
-    missing_in = {column: int(found.obs[column].isna().sum()) for column in dict.fromkeys(columns)}
+    missing_in = {column: int(source.obs[column].isna().sum()) for column in dict.fromkeys(columns)}
     return tuple(f"{_cells(number)} without a value in {column}" for column, number in missing_in.items() if number)
 
 
 def _choose(
-    found: Source, totals: Totals, n_top_genes: int | None
+    source: Source, totals: Totals, n_top_genes: int | None
 ) -> tuple[Int64[np.ndarray, " genes"], tuple[str, ...]]:
-    """Leave genes without a count out, and take the highly variable ones of the others."""
+    """Leave out genes without a count, and choose the highly variable ones of the others."""
     empty = totals.cells_of_gene == 0
     notes = (f"{int(empty.sum()):,} genes without a count are left out",) if empty.any() else ()
-    places = np.flatnonzero(~empty)
-    if len(places) < 2:
-        raise UserError(f"{found.name}: {found.where} has {len(places)} genes with a count, and masking needs two")
+    columns = np.flatnonzero(~empty)
+    if len(columns) < 2:
+        raise UserError(f"{source.name}: {source.where} has {len(columns)} genes with a count, and masking needs two")
     if n_top_genes is not None:
-        places = highly_variable_genes(found.counts, n_top_genes, library=totals.library)
-        places = places[~empty[places]]
-    return places, notes
+        columns = highly_variable_genes(source.counts, n_top_genes, library=totals.library)
+        columns = columns[~empty[columns]]
+    return columns, notes
 
 
-def _onto(found: Source, genes: Sequence[str]) -> tuple[Int64[np.ndarray, " genes"], tuple[str, ...], tuple[str, ...]]:
-    """Bring the columns into the order of these genes."""
-    places = pd.Index(found.genes).get_indexer(pd.Index(genes)).astype(np.int64)
-    missing = int((places < 0).sum())
+def _onto(source: Source, genes: Sequence[str]) -> tuple[Int64[np.ndarray, " genes"], tuple[str, ...], tuple[str, ...]]:
+    """Return the columns of these genes (−1 if missing), their names, and notes on missing genes."""
+    columns = pd.Index(source.genes).get_indexer(pd.Index(genes)).astype(np.int64)
+    missing = int((columns < 0).sum())
     if len(genes) - missing < _FEWEST_SHARED * len(genes) or missing == len(genes):
         raise UserError(
-            f"{found.name}: only {len(genes) - missing:,} of the model's {len(genes):,} genes are there (its first is "
-            f"{genes[0]!r}, the first here {found.genes[0]!r}): name genes in var_names as in training"
+            f"{source.name}: only {len(genes) - missing:,} of the model's {len(genes):,} genes are there (its first is "
+            f"{genes[0]!r}, the first here {source.genes[0]!r}): name genes in var_names as in training"
         )
     notes = (f"{missing:,} of the model's {len(genes):,} genes are missing and count as zero",) if missing else ()
-    return places, tuple(genes), notes
+    return columns, tuple(genes), notes
 
 
-def _settle(found: Source, chosen: _Chosen, backed: bool | None) -> _Settled:
-    """Bring the chosen counts to where batches are read from: as they are, into memory, or into a copy on disk."""
-    counts, everything = found.counts, chosen.all_of(found.counts)
-    wanted = counts if everything else ChosenCounts(counts, chosen.places)
+def _settle(source: Source, chosen: _Chosen, backed: bool | None) -> _Settled:
+    """Prepare the chosen counts for reading batches: unchanged, in memory, or in a copy on disk."""
+    counts, everything = source.counts, chosen.all_of(source.counts)
+    wanted = counts if everything else ChosenCounts(counts, chosen.columns)
     if isinstance(counts, MemoryCounts):
         enough = chosen.totals.genes_of_cell >= chosen.min_genes
         if everything and enough.all():
             return counts, np.arange(len(enough)), chosen.totals.genes_of_cell, ()
-        return _gather(found.name, wanted, chosen)
+        return _gather(source.name, wanted, chosen)
     size = chosen.entries * ENTRY
     if not (size > memory_limit() if backed is None else backed):
-        return _gather(found.name, wanted, chosen)
+        return _gather(source.name, wanted, chosen)
     assert isinstance(counts, StoredCounts)
     notes: tuple[str, ...] = ()
     if not counts.direct or chosen.entries * 2 <= counts.entries:
-        place = _copy_place(found, chosen)
-        made, kept = read_copy(place) if place.exists() else write_copy(wanted, place, chosen.min_genes, chosen.entries)
-        _refuse_none(found.name, kept, chosen.min_genes)
-        notes = (f"counts are read from an uncompressed copy, {place} ({place.stat().st_size / 2**30:.2f} GiB)",)
-        return made, kept, np.diff(made.indptr), (*notes, *_left_out(len(found.obs) - len(kept), chosen.min_genes))
+        copy = _copy_path(source, chosen)
+        copied, kept = read_copy(copy) if copy.exists() else write_copy(wanted, copy, chosen.min_genes, chosen.entries)
+        _refuse_none(source.name, kept, chosen.min_genes)
+        notes = (f"counts are read from an uncompressed copy, {copy} ({copy.stat().st_size / 2**30:.2f} GiB)",)
+        return copied, kept, np.diff(copied.indptr), (*notes, *_left_out(len(source.obs) - len(kept), chosen.min_genes))
     expressed = chosen.totals.genes_of_cell
     if not everything:
         expressed = np.concatenate([_expressed(block) for _, block in chunks(wanted)])
     kept = np.flatnonzero(expressed >= chosen.min_genes)
-    _refuse_none(found.name, kept, chosen.min_genes)
+    _refuse_none(source.name, kept, chosen.min_genes)
     notes = _left_out(len(expressed) - len(kept), chosen.min_genes)
     if len(kept) == len(expressed):
         return wanted, kept, expressed, notes
-    return ChosenCounts(counts, chosen.places, kept), kept, expressed[kept], notes
+    return ChosenCounts(counts, chosen.columns, kept), kept, expressed[kept], notes
 
 
 def _gather(name: str, wanted: Counts, chosen: _Chosen) -> _Settled:
-    """Take the wanted counts into memory, a block at a time, without the cells that express too few genes."""
+    """Read the wanted counts into memory, a block at a time, without the cells that express too few genes."""
     data, columns = np.empty(chosen.entries, dtype=np.float32), np.empty(chosen.entries, dtype=np.int32)
     lengths, every_kept, filled = [], [], 0
     for first, block in chunks(wanted):
@@ -306,23 +306,25 @@ def _gather(name: str, wanted: Counts, chosen: _Chosen) -> _Settled:
     kept, expressed = np.concatenate(every_kept), np.concatenate(lengths).astype(np.int64)
     _refuse_none(name, kept, chosen.min_genes)
     indptr = np.concatenate([[0], np.cumsum(expressed)])
-    made = csr_matrix((data[:filled], columns[:filled], indptr), shape=(len(kept), wanted.shape[1]))
-    return MemoryCounts(made), kept, expressed, _left_out(wanted.shape[0] - len(kept), chosen.min_genes)
+    gathered = csr_matrix((data[:filled], columns[:filled], indptr), shape=(len(kept), wanted.shape[1]))
+    return MemoryCounts(gathered), kept, expressed, _left_out(wanted.shape[0] - len(kept), chosen.min_genes)
 
 
-def _copy_place(found: Source, chosen: _Chosen) -> Path:
-    """Where the copy of this choice is, for this state of the file."""
-    assert found.path is not None
-    files = [found.path] if found.path.is_file() else sorted(path for path in found.path.rglob("*") if path.is_file())
+def _copy_path(source: Source, chosen: _Chosen) -> Path:
+    """Return the path of the copy for these genes and this state of the file."""
+    assert source.path is not None
+    files = (
+        [source.path] if source.path.is_file() else sorted(path for path in source.path.rglob("*") if path.is_file())
+    )
     digest = hashlib.blake2b(digest_size=16)
     for path in files:
         digest.update(f"{path.absolute()}\0{path.stat().st_size}\0{path.stat().st_mtime_ns}\0".encode())
-    digest.update("\0".join((found.where, str(chosen.min_genes), *chosen.names)).encode())
-    return _copies() / f"{found.path.stem}-{digest.hexdigest()}.h5"
+    digest.update("\0".join((source.where, str(chosen.min_genes), *chosen.names)).encode())
+    return _copies() / f"{source.path.stem}-{digest.hexdigest()}.h5"
 
 
 def _copies() -> Path:
-    """The data folder, if it can be written, else the user's cache folder."""
+    """Return the folder for copies: in the data folder if that can be written, else in the user's cache folder."""
     import pooch
 
     root = data_root()

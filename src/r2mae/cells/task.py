@@ -1,4 +1,4 @@
-"""Masked reconstruction of counts: hidden gene columns become zero, and their negative binomial is the loss.
+"""Masked reconstruction of counts: hidden gene columns become zero; the loss is their negative binomial likelihood.
 
 A batch is a mapping of tensors in CSR form, on the device: `indptr` (cells + 1), `indices` and `values` (counts above
 zero, no gene twice in a cell), and `batch` (the cells' batch numbers).
@@ -20,17 +20,17 @@ from r2mae.masking.schemes import Curriculum
 from r2mae.training.task import Corrupted, Output
 
 CSR = Mapping[str, Tensor]
-_WEIGHTS_DIVISOR = 20.0  # the weight network sees log(x / 20 + 1)
+_WEIGHTS_DIVISOR = 20.0  # the input of the weight network is log(x / 20 + 1)
 _PAPER_WIDTH = 2000
 
 
 class CountModel(nn.Module):
-    """A model of counts, as :class:`GeneTask` trains it: logits over the genes by way of a representation.
+    """A model of counts for :class:`GeneTask`: it makes a representation, and from it logits over the genes.
 
-    Its numbers of genes and batches are those of the names.
+    The number of genes and of batches is the number of their names.
     """
 
-    gene_names: tuple[str, ...] = ()  # of the data it was made for
+    gene_names: tuple[str, ...] = ()  # genes of the data that the model was made for
     batch_names: tuple[str, ...] = ()
     log_theta: Tensor
     """log θ of every gene, shape (genes,)."""
@@ -50,7 +50,7 @@ class CountModel(nn.Module):
         batch : int64 tensor, shape (cells,)
             Number of each cell's batch.
         columns : int64 tensor, optional
-            The genes that `log_counts` holds, where all others are zero; by default all.
+            Indices of the genes in `log_counts`, if all other genes are zero; by default all genes.
         """
         raise NotImplementedError
 
@@ -67,22 +67,22 @@ class CountModel(nn.Module):
         columns: Int64[Tensor, " columns"] | None = None,
         decoder_batch: Int64[Tensor, " cells"] | None = None,
     ) -> tuple[Float[Tensor, "cells genes"], Float[Tensor, "cells latent"]]:
-        """Return the logits and the representation; the decoder may be told another batch than the encoder."""
+        """Return the logits and the representation; the decoder may be given another batch than the encoder."""
         raise NotImplementedError
 
 
 @dataclass(frozen=True)
 class KeptGenes:
-    """What the model sees; all other genes are hidden, which is to say zero.
+    """The input of the model: the kept genes. All other genes are hidden, which means that they are zero.
 
     Parameters
     ----------
     log_counts : Float tensor, shape (cells, kept)
         log(1 + counts).
     columns : int64 tensor, shape (kept,)
-        Which genes these are.
+        Indices of the kept genes.
     batch : int64 tensor, shape (cells,)
-        Batch numbers.
+        Batch number of each cell.
     """
 
     log_counts: Tensor
@@ -97,12 +97,12 @@ class MaskedGenes(Corrupted):
     Parameters
     ----------
     columns : int64 tensor, shape (hidden,)
-        The hidden genes.
+        Indices of the hidden genes.
     places : int64 tensor
-        Where the targets lie in the flattened (cells, hidden) array.
+        Positions of the targets in the flattened (cells, hidden) array.
     library : Float tensor, shape (cells,)
-        Observed library size: a cell's total over all genes, hidden ones included, as the paper's decoder gets it.
-        A cell without counts has 1, since the logarithm of 0 is no number.
+        Observed library size: the total count of a cell over all genes, including hidden ones, as in the paper. It is
+        1 for a cell without counts, as the logarithm of 0 is not finite.
     batch : mapping of tensors
         The clean batch.
     """
@@ -114,7 +114,7 @@ class MaskedGenes(Corrupted):
 
     @property
     def count(self) -> int:
-        """How many entries are hidden."""
+        """Number of hidden entries."""
         return len(self.library) * len(self.columns)
 
 
@@ -132,10 +132,10 @@ class GeneTask:
     Parameters
     ----------
     genes : int
-        n_input.
+        Number of genes.
     n_hidden : int
-        Width of the model, to which that of a curriculum's weight network is in proportion (paper: 2000, and a
-        network of 128, 256 and 64 numbers per gene).
+        Width of the model. The width of a curriculum's weight network is proportional to it (paper: 2000, with a weight
+        network of widths 128 and 256 and 64 numbers per gene).
     representation : {"latent", "hidden"}
         What :meth:`embed` returns: the latent layer, or the last hidden layer before it.
     """
@@ -147,26 +147,26 @@ class GeneTask:
     def corrupt(self, batch: CSR, ratio: RatioLike, key: Key) -> MaskedGenes:
         """Hide a fraction of the genes.
 
-        The model is given the kept genes alone, so that nothing is multiplied by zero.
+        The model gets only the kept genes, so that no time is spent on multiplying by zeros.
 
         Parameters
         ----------
         batch : mapping of tensors
-            CSR; see the module.
+            In CSR form; see the module.
         ratio : float
-            One for all cells.
+            One ratio for all cells.
         key : Key
             See :func:`r2mae.masking.masks.column_mask`.
 
         Raises
         ------
         ValueError
-            For a ratio of each cell's own.
+            If there is one ratio for each cell.
         """
         if not isinstance(ratio, int | float):
             raise ValueError("gene columns are hidden once per mini-batch: this mask takes one ratio for all cells")
         mask = column_mask(self.genes, ratio, key, device=batch["values"].device)
-        # Sorting knows its output's shape; to look for the hidden genes would make the host wait for a device.
+        # The shape of a sort's output is known; a search for the hidden genes would make the host wait for the device.
         order = torch.sort(mask.to(torch.uint8), stable=True).indices
         kept = self.genes - hidden_count(self.genes, ratio)
         hide = _on_host if mask.device.type == "cpu" else _on_device
@@ -179,7 +179,7 @@ class GeneTask:
         return CountOutput(logits, latent, model.log_theta)
 
     def losses(self, output: CountOutput, corrupted: MaskedGenes) -> Float[Tensor, "cells hidden"]:
-        """Return −log NB of the hidden genes alone, in the order of `corrupted.columns`; μ = library · softmax."""
+        """Return −log NB of the hidden genes, in the order of `corrupted.columns`, with μ = library · softmax."""
         return hidden_losses(
             output.prediction,
             output.log_theta,
@@ -204,18 +204,18 @@ class GeneTask:
         hidden: Int64[Tensor, " hidden"] | None = None,
         decoder_batch: Int64[Tensor, " cells"] | None = None,
     ) -> tuple[Float[Tensor, "cells genes"], Float[Tensor, " cells"]]:
-        """Return each gene's expected share of the library, and the observed library size; their product is μ.
+        """Return each gene's expected fraction of the library, and the observed library size; their product is μ.
 
         Parameters
         ----------
         model : CountModel
             In evaluation mode.
         batch : mapping of tensors
-            CSR.
+            In CSR form.
         hidden : int64 tensor, optional
-            Genes that the model does not see; by default it sees all.
+            Indices of genes that are hidden from the model; by default none.
         decoder_batch : int64 tensor, shape (cells,), optional
-            Batch numbers for the decoder alone, where cells shall be expressed as if they came from another batch.
+            Batch numbers for the decoder alone, to get expression as if the cells came from another batch.
         """
         counts = dense(batch, self.genes)
         library = counts.sum(1)
@@ -237,13 +237,13 @@ class GeneTask:
         return self.reconstruct(model, batch, hidden=hidden).index_select(1, hidden)
 
     def weight_network(self, curriculum: Curriculum) -> nn.Module:
-        """Return a network that makes one weight per gene and ratio, of the mini-batch's mean cell.
+        """Return a network that makes one weight per gene and ratio from the mean cell of the mini-batch.
 
-        The paper's widths (128 and 256, 64 numbers per gene) make 83 million weights at 5,000 genes. Applied to every
-        cell they would also make cells × genes × 64 numbers, 512 MB for 400 cells. The columns are hidden for all
-        cells at once, and the constraints on W speak of one weight per gene and ratio: so the cells are averaged
-        first, as log(x / 20 + 1). In a model of 256 hidden units a network of the paper's widths would be nine tenths
-        of all weights, so that it shrinks with the model.
+        The paper's widths (128 and 256, 64 numbers per gene) give 83 million weights at 5,000 genes. Applied to every
+        cell, the network would also need cells × genes × 64 numbers, 512 MB for 400 cells. Genes are hidden for all
+        cells of a mini-batch together, and the paper's constraints on W are for one weight per gene and ratio. The
+        cells are therefore averaged first, as log(x / 20 + 1). The widths shrink with the model: in one of 256 hidden
+        units, a weight network of the paper's widths would hold nine tenths of all weights.
         """
         first, second, channels = (max(4, round(w * min(1.0, self.n_hidden / _PAPER_WIDTH))) for w in (128, 256, 64))
         return FeatureWeights(self.genes, curriculum, (first, second), channels)
@@ -251,7 +251,7 @@ class GeneTask:
     def learned_weights(
         self, network: nn.Module, corrupted: MaskedGenes, output: Output
     ) -> Float[Tensor, "hidden ratios"]:
-        """Return the weights of this mini-batch: the hidden genes' rows, of a matrix that is normalised over all."""
+        """Return the weights of the hidden genes: their rows of a matrix that is normalised over all genes."""
         counts = dense(corrupted.batch, self.genes)
         mean_cell = counts.div_(_WEIGHTS_DIVISOR).log1p_().mean(0, keepdim=True)
         weights: Tensor = network(mean_cell)
@@ -273,13 +273,13 @@ def _cell_of(batch: CSR) -> Int64[Tensor, " entries"]:
 
 
 def _on_host(batch: CSR, mask: Tensor, kept: Tensor, hidden: Tensor) -> MaskedGenes:
-    """Pick hidden and kept counts out of the sparse ones; most of the dense array is never made."""
+    """Select hidden and kept counts from the sparse batch, without making the dense array of all genes."""
     cell, values = _cell_of(batch), batch["values"].float()
     cells, width = len(batch["indptr"]) - 1, len(kept)
-    place = torch.empty(len(mask), dtype=torch.int64)  # of a gene among the kept ones, or −1 − that among the hidden
-    place[kept], place[hidden] = torch.arange(width), torch.arange(len(hidden)).bitwise_not_()
-    at = place.index_select(0, batch["indices"])
-    # Numbers of entries are looked for once; a boolean index would do so for every array.
+    position = torch.empty(len(mask), dtype=torch.int64)  # a kept gene's index i among the kept, a hidden gene's −1 − i
+    position[kept], position[hidden] = torch.arange(width), torch.arange(len(hidden)).bitwise_not_()
+    at = position.index_select(0, batch["indices"])
+    # The indices of entries are searched once; a boolean index would search them for every array.
     seen, unseen = (at >= 0).nonzero()[:, 0], (at < 0).nonzero()[:, 0]
     log_counts = torch.zeros(cells, width)
     log_counts.view(-1).scatter_(0, _flat(cell, at, seen, width), values.index_select(0, seen).log1p_())
@@ -296,12 +296,12 @@ def _on_host(batch: CSR, mask: Tensor, kept: Tensor, hidden: Tensor) -> MaskedGe
 
 
 def _flat(cell: Tensor, at: Tensor, entries: Tensor, width: int) -> Tensor:
-    """Where these entries lie in a flattened array of cells by `width`."""
+    """Return the positions of these entries in a flattened array of cells by `width`."""
     return at.index_select(0, entries).add_(cell.index_select(0, entries), alpha=width)
 
 
 def _on_device(batch: CSR, mask: Tensor, kept: Tensor, hidden: Tensor) -> MaskedGenes:
-    """Do the same with shapes known beforehand: a kept count becomes a target of zero."""
+    """Do the same as :func:`_on_host` with shapes known in advance: a kept count becomes a target of zero."""
     counts = dense(batch, len(mask))
     gene = batch["indices"].long()
     unseen = mask[gene]

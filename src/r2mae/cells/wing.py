@@ -1,4 +1,4 @@
-"""The wing `cells`, as the layers above see it. Neither torch nor anndata until data or models are asked for."""
+"""The wing `cells`: its interface for the layers above. torch and anndata are imported only for data or models."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -18,6 +18,7 @@ from r2mae.training.models import build_model
 from r2mae.wings.base import BaseWing
 from r2mae.wings.options import (
     RECALIBRATE,
+    STATISTICS,
     CommandLine,
     Embedding,
     Evaluation,
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from r2mae.cells.batches import CellData
     from r2mae.cells.task import CountModel, GeneTask
 
-# What a configuration says of the columns and layers of a file.
+# Fields of a configuration that name columns and layers of a file.
 _OF_FILES = ("layer", "batch_key", "donor_key", "labels", "regress", "exclude", "only", "max_cells", "auroc_labels")
 
 _REPRESENTATION = Option(
@@ -82,39 +83,40 @@ class CellsWing(BaseWing):
             '`cells` and columns of the run; as .h5ad the file itself, with the embedding in .obsm["X_r2mae"]',
             options=(_REPRESENTATION,),
             examples=("runs/cells new.h5ad -o new-embedded.h5ad --layer counts",),
+            loading=(STATISTICS,),
         ),
         baselines="expression, pca, scvi, and keys of the file's obsm",
         several=SeveralPaths("join the files first (anndata.concat)", lambda paths: "all.h5ad"),
     )
 
     def ratios_of(self, config: CellsConfig) -> RatioDefaults:
-        """Return the numbers of the schemes, with the schedules of the run that `timing` names."""
+        """Return the default numbers of the schemes, with the schedules that `timing` names."""
         return TIMINGS[config.timing]
 
     def metrics_of(self, config: CellsConfig) -> tuple[Metric, ...]:
-        """Return the scores of the label columns, then reconstruction; for "both" also those as trained."""
+        """Return the metrics of labels and numbers, then of reconstruction; for "both" also those as trained."""
         some = config.labels or config.regress
-        found = [Metric("score", "average score", bounds=(-1, 1), ranked=False)] if some else []
+        metrics = [Metric("score", "average score", bounds=(-1, 1), ranked=False)] if some else []
         for column in config.labels:
             by = column in config.auroc_labels
             donors = f"{column} macro AUROC, donors"
-            found += [
+            metrics += [
                 Metric(f"{column}_bacc", f"{column} balanced accuracy", bounds=(0, 1), ranked=not by),
                 Metric(f"{column}_f1", f"{column} macro F1", bounds=(0, 1), ranked=not by),
                 Metric(f"{column}_auroc", f"{column} macro AUROC", bounds=(0, 1), ranked=by),
                 Metric(f"{column}_auroc_donor", donors, bounds=(0, 1), ranked=by, optional=True),
             ]
         for column in config.regress:
-            found += [
+            metrics += [
                 Metric(f"{column}_spearman_cell", f"{column} Spearman, cells", bounds=(-1, 1)),
                 Metric(f"{column}_spearman_donor", f"{column} Spearman, donors", bounds=(-1, 1)),
             ]
-        found.append(Metric("reconstruction_r", "reconstruction Pearson r", bounds=(-1, 1), ranked=not some))
-        found.append(Metric("effective_rank", "effective rank", higher_is_better=None, bounds=(1, inf)))
-        return with_as_trained(found, config.recalibrate)
+        metrics.append(Metric("reconstruction_r", "reconstruction Pearson r", bounds=(-1, 1), ranked=not some))
+        metrics.append(Metric("effective_rank", "effective rank", higher_is_better=None, bounds=(1, inf)))
+        return with_as_trained(metrics, config.recalibrate)
 
     def fingerprint(self, config: CellsConfig) -> str:
-        """Return a hash of the file; a named set with a checksum is its name."""
+        """Return a hash of the file, or for a named set with a checksum its name."""
         from r2mae.cells.sources import path_of
         from r2mae.training.fingerprint import fingerprint
 
@@ -122,7 +124,7 @@ class CellsWing(BaseWing):
         return config.data if known else fingerprint(path_of(config.data))
 
     def check_source(self, config: CellsConfig) -> None:
-        """Refuse data that are not there, without torch and anndata."""
+        """Refuse data that do not exist, without importing torch or anndata."""
         from r2mae.cells.sources import path_of
 
         path_of(config.data)
@@ -135,8 +137,8 @@ class CellsWing(BaseWing):
 
     def build(self, architecture: Mapping[str, Any]) -> "tuple[GeneTask, CountModel]":
         """Make the task and a fresh model."""
-        made: tuple[GeneTask, CountModel] = build_model(MODELS, architecture)
-        return made
+        built: tuple[GeneTask, CountModel] = build_model(MODELS, architecture)
+        return built
 
     def evaluate(
         self, config: CellsConfig, task: "GeneTask", model: "CountModel", data: "CellData", **options: Any
@@ -168,18 +170,18 @@ class CellsWing(BaseWing):
     ) -> "tuple[CellsConfig, CellData]":
         """Read other cells than the run's for :meth:`evaluate`, mapped onto the model's genes and batches by name.
 
-        Probes are of the run's columns, or for a named set of its own, and fitted on its training donors;
-        reconstruction is measured on all cells. `transform_batch` and `layer` are as in :meth:`embed`.
+        Probes predict the run's columns, or for a named set the columns of that set, and are fitted on training donors
+        of these cells. Reconstruction is measured on all cells. `transform_batch` and `layer` are as in :meth:`embed`.
 
         Raises
         ------
         UserError
-            If columns are missing, few genes are shared, or batches are new to the model.
+            If columns are missing, too few genes are shared, or batches are unknown to the model.
         """
         from r2mae.cells.batches import other_data
 
         own: dict[str, Any] = {}
-        if source in SET_DEFAULTS:  # what a set does not say, it does not have
+        if source in SET_DEFAULTS:  # a column that a named set does not declare does not exist in it
             own = {name: CellsConfig.__dataclass_fields__[name].default for name in _OF_FILES}
             own |= {name: value for name, value in SET_DEFAULTS[source].items() if name in _OF_FILES}
         config = replace(config, data=source, **own)
@@ -194,12 +196,12 @@ class CellsWing(BaseWing):
         return baselines_of(config.data)
 
     def check_baselines(self, names: Sequence[str]) -> None:
-        """Refuse a baseline whose package is missing, before hours are spent on other rows."""
+        """Refuse a baseline whose package is missing, before other rows are computed for hours."""
         if "scvi" in names and find_spec("scvi") is None:
             raise UserError("the baseline scvi needs scvi-tools: pip install 'r2mae[scvi]', or leave it out")
 
     def score_baseline(self, config: CellsConfig, name: str, data: "CellData", **options: Any) -> dict[str, float]:
-        """Probe the embedding of a baseline as :meth:`evaluate` does a model's."""
+        """Measure the embedding of a baseline as :meth:`evaluate` measures that of a model."""
         from r2mae.cells.baselines import BASELINES, baseline_scores, stored_obsm
 
         adata = None if name in BASELINES else stored_obsm(config.data, [name])
@@ -208,7 +210,7 @@ class CellsWing(BaseWing):
     exporters = (Exporter(".h5ad", _write), Exporter(".npz", _write))
 
     def figure_columns(self, config: CellsConfig) -> FigureColumns:
-        """Return that scores are numbers, and that a figure of every cell or donor tells nothing."""
+        """Return which columns are numbers, and which have too many values for a figure (cells and donors)."""
         donors = () if config.donor_key is None else (config.donor_key,)
         return FigureColumns(numbers=config.regress, left_out=("cells", "split", *donors))
 
@@ -231,9 +233,9 @@ class CellsWing(BaseWing):
     ) -> "dict[str, np.ndarray]":
         """Embed the cells of a file, mapped onto the training genes and batches.
 
-        Cells of batches that are new to the model count as of `transform_batch`; `layer` says where the counts of this
-        file are, if not where those of the run were ("X" for X); `representation` chooses the layer, by default the
-        run's own.
+        The encoder uses `transform_batch` for cells whose batch is unknown to the model. `layer` is the layer with the
+        counts of this file ("X" for X), by default that of the run. `representation` chooses the layer of the model, by
+        default as in the run.
         """
         from r2mae.cells.embed import embed_source
 

@@ -1,1 +1,1 @@
-"""The command `r2mae`: thin, and without torch until a command needs it."""
+"""The command `r2mae`. torch is imported only when a command needs it."""

@@ -46,18 +46,21 @@ def run(words: Sequence[str]) -> int:
         nargs="+",
         type=str,
         default=list(DEFAULT_SCHEMES),
-        help=f"Of: {', '.join(scheme_names())}. For three rows (the default ratio, low and high) stands: "
+        help=f"Any of: {', '.join(scheme_names())}. With three rows each (the default ratio, low and high): "
         f"{', '.join(per_ratio_schemes())}.",
     )
-    parser.add_argument("--seeds", nargs="+", type=str, default=["3"], help="How many, or which (two or more numbers).")
-    parser.add_argument("--ratios", nargs="+", type=str, help="Fixed ratios to compare, instead of the three.")
+    parser.add_argument(
+        "--seeds", nargs="+", type=str, default=["3"], help="How many seeds, or which (two or more numbers)."
+    )
+    parser.add_argument("--ratios", nargs="+", type=str, help="Fixed ratios to compare, instead of those three.")
     parser.add_argument(
         "--baselines",
         nargs="+",
         type=str,
-        help=f"Rows that are measured, not pretrained, or none: {baselines_in_words(all_wings(), usual=True)}.",
+        help="Rows that are measured without pretraining, or the word none: "
+        f"{baselines_in_words(all_wings(), usual=True)}.",
     )
-    parser.add_argument("--jobs", type=int, help="Processes; by default one per core.")
+    parser.add_argument("--jobs", type=int, help="Number of processes; by default one per core.")
     parser.add_argument("--out", type=str, help="Folder of the comparison; by default runs/compare-DATA.")
     parser.add_argument("--json", action="store_true", help="Print JSON, for scripts.")
     parser.set_defaults(**_own_of(subject.given, config_file(subject.words) or "--config"))
@@ -69,7 +72,7 @@ def run(words: Sequence[str]) -> int:
     schemes, seeds = words_of(values["schemes"]), parse_seeds(words_of(values["seeds"]))
     ratios = None if values["ratios"] is None else parse_ratios(words_of(values["ratios"]))
     numbers = ratios_of(subject.wing, config)
-    rows = plan_rows(config, numbers, schemes, ratios)  # mistakes are told before torch is loaded
+    rows = plan_rows(config, numbers, schemes, ratios)  # finds mistakes before torch is imported
     if values["print_config"]:
         used = with_numbers(config, numbers, rows, schemes, ratios)
         print_config(used, skip=_OF_ROWS, **{name: values[name] for name in _OWN})
@@ -101,7 +104,7 @@ def run(words: Sequence[str]) -> int:
 
 
 def _own_of(given: Mapping[str, Any], file: str) -> dict[str, list[str]]:
-    """Return the lists of a file that are the command's own; one number or name stands for a list of it."""
+    """Return the command's own options from a file, as lists; a single number or name becomes a list."""
     own = {}
     for name in _OWN:
         if given.get(name) is not None:

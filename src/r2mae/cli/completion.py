@@ -1,6 +1,6 @@
-"""``r2mae completion bash|zsh``: completion of each command's own options, and of their values, for a shell.
+"""``r2mae completion bash|zsh``: prints a script with which a shell completes commands, options and their values.
 
-Everything is taken from the parsers of the commands, so new options, schemes, sets and commands are completed, too.
+The words come from the parsers of the commands, so new options, schemes, sets and commands are included.
 """
 
 import argparse
@@ -15,15 +15,15 @@ from r2mae.masking.schemes import scheme_names
 from r2mae.wings.lookup import all_wings, get_wing, public_sets
 
 _SHELLS = ("bash", "zsh")
-_OF_DATA = ("pretrain", "compare")  # their options are those of the wing, which the data tell
+_OF_DATA = ("pretrain", "compare")  # commands whose options depend on the wing, and so on the data
 _FILES, _NUMBER = "files", "number"
-_MARKS = (_FILES, _NUMBER)  # what is no list of words
+_MARKS = (_FILES, _NUMBER)  # marks for values that are not one of a list of words
 
 _BASH = """_r2mae() {{
     local word="${{COMP_WORDS[COMP_CWORD]}}" typed=() each choices="" files="" option="" i
     [ "$word" = "=" ] && word=""
     for each in "${{COMP_WORDS[@]:0:COMP_CWORD}}"; do [ "$each" = "=" ] || typed+=("$each"); done
-    local key="${{typed[1]-}}" place=$((${{#typed[@]}} - 1)) last=$((${{#typed[@]}} - 1))
+    local key="${{typed[1]-}}" position=$((${{#typed[@]}} - 1)) last=$((${{#typed[@]}} - 1))
     if [ "$last" -gt 1 ]; then
         case "${{typed[1]}} ${{typed[2]}}" in
 {keys}
@@ -43,7 +43,7 @@ _BASH = """_r2mae() {{
 {options}
         esac
     else
-        case "$key ${{option:-@$place}}" in
+        case "$key ${{option:-@$position}}" in
 {values}
         esac
     fi
@@ -56,11 +56,11 @@ complete -o filenames -F _r2mae r2mae
 
 @dataclass
 class _Entry:
-    """The completions of a command: its options with their values, and its first, second … positional argument."""
+    """The completions of a command: the values of its options, and of each positional argument in order."""
 
     options: dict[str, str] = field(default_factory=dict)
     many: list[str] = field(default_factory=list)
-    places: list[str] = field(default_factory=list)
+    positionals: list[str] = field(default_factory=list)
     repeats: bool = False
 
 
@@ -81,33 +81,33 @@ def run(words: Sequence[str]) -> int:
 
 
 def _entries() -> dict[str, _Entry]:
-    """Return the completions of every command; ``pretrain images`` and ``theory risk`` count as commands, too."""
+    """Return the completions of every command, and of pairs such as ``pretrain images`` and ``theory risk``."""
     from r2mae.advice.data import NAMED
     from r2mae.cli.main import all_commands, command_of
     from r2mae.cli.theory import SUBCOMMANDS
 
     sets = " ".join(public_sets())
-    entries = {"": _Entry({"--help": "", "--version": ""}, places=[" ".join(all_commands())])}
+    entries = {"": _Entry({"--help": "", "--version": ""}, positionals=[" ".join(all_commands())])}
     for command in all_commands():
         run_it = command_of(command)
         if command in _OF_DATA:
             entries |= _of_data(command, run_it)
         elif command == "theory":
-            entries[command] = _Entry({"--help": ""}, places=[" ".join(SUBCOMMANDS)])
+            entries[command] = _Entry({"--help": ""}, positionals=[" ".join(SUBCOMMANDS)])
             for name in SUBCOMMANDS:
                 entries[f"theory {name}"] = _entry(import_module(f"r2mae.cli.theory_{name}").run, ["x"])
-            entries["theory advise"].places = [_join(NAMED, _FILES)]
+            entries["theory advise"].positionals = [_join(NAMED, _FILES)]
         elif command == "data":
             entries[command] = _entry(run_it, ["list"])
-            for action in entries[command].places[0].split():
-                entries[f"data {action}"] = _Entry({"--help": ""}, places=["" if action == "list" else sets])
+            for action in entries[command].positionals[0].split():
+                entries[f"data {action}"] = _Entry({"--help": ""}, positionals=["" if action == "list" else sets])
         else:
             entries[command] = _entry(run_it, ["x"])
     return entries
 
 
 def _of_data(command: str, run_it: Any) -> dict[str, _Entry]:
-    """Return the entries of a command whose options depend on the wing: without one, those that all wings have."""
+    """Return the entries of a command whose options depend on the wing; if no wing is typed, the common options."""
     entries = {}
     for wing in all_wings():
         name = wing.name
@@ -115,7 +115,7 @@ def _of_data(command: str, run_it: Any) -> dict[str, _Entry]:
         models = getattr(wing.config, "models", ())
         entry = _entry(run_it, [name, named], presets=wing.presets, models=models)
         entries[f"{command} {name}"] = entry
-        entry.places = [_join(wing.sets, _FILES)]
+        entry.positionals = [_join(wing.sets, _FILES)]
     first, *others = entries.values()
     shared = [option for option in first.options if all(option in other.options for other in others)]
     presets = " ".join(entry.options["--preset"] for entry in entries.values())
@@ -131,7 +131,7 @@ def _entry(
     """Return the completions of a command, from its parser."""
     try:
         parser = parser_of(run_it, words)
-    except UserError:  # of a wing whose library is missing
+    except UserError:  # if a library of the wing is not installed
         return _Entry({"--help": ""})
     named = _named(presets, models)
     entry = _Entry()
@@ -140,7 +140,7 @@ def _entry(
     for action in parser._actions:
         value = _values(action, named)
         if not action.option_strings:
-            entry.places.append(value)
+            entry.positionals.append(value)
             entry.repeats = action.nargs in ("*", "+")
             continue
         options = sorted({option.replace("_", "-") for option in action.option_strings})
@@ -151,7 +151,7 @@ def _entry(
 
 
 def _named(presets: Iterable[str], models: Iterable[str] | None) -> Mapping[str, str]:
-    """Return the words that options and arguments take, by name, where this cannot be seen from their type."""
+    """Return the words that options and arguments take, by name, for those whose type does not show it."""
     from r2mae.cli.data import ACTIONS
     from r2mae.cli.theory_model import MODELS
     from r2mae.reproduce.artefact import ARTEFACTS
@@ -175,7 +175,7 @@ def _named(presets: Iterable[str], models: Iterable[str] | None) -> Mapping[str,
 
 
 def _values(action: argparse.Action, named: Mapping[str, str]) -> str:
-    """Return the words that an option or argument takes, :data:`_FILES`, :data:`_NUMBER`, or nothing for a flag."""
+    """Return the words for an option or argument, or :data:`_FILES` or :data:`_NUMBER`, or nothing for a flag."""
     kind = getattr(action, "_typehint", None) or action.type
     if action.option_strings and action.nargs == 0:
         return ""
@@ -210,16 +210,16 @@ def _script(entries: Mapping[str, _Entry]) -> str:
 
 
 def _keys(entries: Mapping[str, _Entry]) -> Iterator[str]:
-    """Make the two words at the beginning of a line a key, as in ``theory risk``; a set stands for its wing."""
+    """Yield the cases that make a key of the first two words, such as ``theory risk``; for a set, of its wing."""
     for key in entries:
         if key.count(" ") != 1:
             continue
         command, second = key.split()
-        yield f'            "{key}") key="{key}"; place=$((place - 1)) ;;'
+        yield f'            "{key}") key="{key}"; position=$((position - 1)) ;;'
         if command in _OF_DATA:
             own = " | ".join(f'"{command} {name}"' for name in get_wing(second).sets)
             if own:
-                yield f'            {own}) key="{key}"; place=0 ;;'
+                yield f'            {own}) key="{key}"; position=0 ;;'
 
 
 def _cases(entries: Mapping[str, _Entry]) -> Iterator[str]:
@@ -228,8 +228,8 @@ def _cases(entries: Mapping[str, _Entry]) -> Iterator[str]:
             if value:
                 yield _case(f'"{key} {option}"', value)
         start = 0 if not key else 1
-        for place, value in enumerate(entry.places, start):
-            yield _case(f'"{key} @{place}"' + (f' | "{key} @"*' if entry.repeats else ""), value)
+        for position, value in enumerate(entry.positionals, start):
+            yield _case(f'"{key} @{position}"' + (f' | "{key} @"*' if entry.repeats else ""), value)
 
 
 def _case(pattern: str, value: str) -> str:

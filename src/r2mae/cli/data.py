@@ -45,12 +45,12 @@ def run(words: Sequence[str]) -> int:
         print(f"{name} ships with {chosen.packaged}: there is nothing to {action}")
         return 0
     if action == "verify":
-        found = verify(chosen)
-        for place, status in found.items():
-            print(f"{status}\t{place}")
-        return 0 if all(status in ("ok", "unrecorded") for status in found.values()) else 2
-    for place in fetch(chosen) if action == "fetch" else locate(chosen).values():
-        print(place)
+        statuses = verify(chosen)
+        for path, status in statuses.items():
+            print(f"{status}\t{path}")
+        return 0 if all(status in ("ok", "unrecorded") for status in statuses.values()) else 2
+    for path in fetch(chosen) if action == "fetch" else locate(chosen).values():
+        print(path)
     return 0
 
 

@@ -1,4 +1,4 @@
-"""Add what wings declare to the command line: options and help of common commands, and commands of their own."""
+"""Adds to the command line what wings declare: options and help for common commands, and commands of their own."""
 
 import argparse
 import textwrap
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from r2mae.wings.options import Command, Evaluation, Option
 
 _WIDTH = 118
-_PLACE = 10  # column at which descriptions begin
+_COLUMN = 10  # column at which descriptions begin
 
 
 def evaluations_of(wing: "Wing") -> "tuple[Evaluation, ...]":
-    """Return the wing's usual evaluation, then the others."""
+    """Return the wing's default evaluation, then the others."""
     return (wing.command_line.evaluation, *wing.command_line.evaluations)
 
 
@@ -45,17 +45,19 @@ def add_options(parser: Parser, options: "Iterable[tuple[Wing, Option]]", when: 
             raise _clash(first_wing, first, repr(parser.prog)) from None
 
 
-def _add(parser: Parser, option: "Option", told: str) -> None:
+def _add(parser: Parser, option: "Option", description: str) -> None:
     if option.choices and not option.is_list:
-        parser.add_argument(f"--{option.name}", choices=list(option.choices), help=told)
+        parser.add_argument(f"--{option.name}", choices=list(option.choices), help=description)
     elif option.is_list:
-        parser.add_argument(f"--{option.name}", type=option.kind, default=(), help=told)
+        parser.add_argument(f"--{option.name}", type=option.kind, default=(), help=description)
     else:
-        parser.add_argument(f"--{option.name}", type=option.kind, help=told)
+        parser.add_argument(f"--{option.name}", type=option.kind, help=description)
 
 
 def _clash(wing: "Wing", option: "Option", other: str) -> UserError:
-    return UserError(f"the wing {wing.name} declares {option.typed}, which {other} has otherwise: rename it there")
+    return UserError(
+        f"the wing {wing.name} declares {option.typed}, which {other} has with another meaning: rename it in the wing"
+    )
 
 
 def _help(ones: "Sequence[tuple[Wing, Option]]", when: str) -> str:
@@ -102,7 +104,7 @@ def parameters_of(path: Path, wing: "Wing", own: "Iterable[Option]", given: Mapp
     for name in given:
         if name not in known:
             raise refuse(path, wing, name)
-    return {known[name].sets: value for name, value in given.items()}
+    return {known[name].sets: known[name].value_of(value) for name, value in given.items()}
 
 
 def evaluation_of(wing: "Wing", path: Path, what: str | None, given: Mapping[str, Any]) -> "Evaluation":
@@ -131,21 +133,21 @@ def evaluation_of(wing: "Wing", path: Path, what: str | None, given: Mapping[str
             if not home.name:
                 raise UserError(f"{chosen.name} has no {typed}: leave it out")
             words = " ".join(map(str, value)) if isinstance(value, tuple | list) else value
-            raise UserError(f"{typed} is of {home.name}: r2mae evaluate {path} {home.name} {typed} {words}")
+            raise UserError(f"{typed} belongs to {home.name}: r2mae evaluate {path} {home.name} {typed} {words}")
     return chosen
 
 
-def run_command(command: "Command", words: Sequence[str]) -> int:
+def run_command(wing: "Wing", command: "Command", words: Sequence[str]) -> int:
     """Run a wing's own command."""
     examples = [f"r2mae {command.name} {example}" for example in command.examples]
     parser = Parser(f"r2mae {command.name}", f"{_sentence(command.help)}.", *examples)
-    for place in command.places:
-        more: dict[str, Any] = {"nargs": "+"} if place.is_list else {}
+    for argument in command.places:
+        more: dict[str, Any] = {"nargs": "+"} if argument.is_list else {}
         parser.add_argument(
-            place.name,
-            metavar=place.name.upper(),
-            type=str if place.is_list else place.kind,
-            help=_sentence(place.help),
+            argument.name,
+            metavar=argument.name.upper(),
+            type=str if argument.is_list else argument.kind,
+            help=_sentence(argument.help),
             **more,
         )
     for option in command.options:
@@ -156,18 +158,20 @@ def run_command(command: "Command", words: Sequence[str]) -> int:
     for option in command.options:
         if option.needed and option.name not in given:
             raise UserError(f"r2mae {command.name} needs {option.needed}")
-    implementation(command)(**{declared[name].sets: value for name, value in given.items()})
+    implementation(wing, command)(
+        **{declared[name].sets: declared[name].value_of(value) for name, value in given.items()}
+    )
     return 0
 
 
 def listed(lines: Iterable[tuple[str, str]]) -> str:
-    """Lay out names with their descriptions, as the text of a help."""
+    """Format names with their descriptions as lines of a help text."""
     return "\n".join(
         textwrap.fill(
-            f"{name:<{_PLACE - 3}} {text}",
+            f"{name:<{_COLUMN - 3}} {text}",
             _WIDTH,
             initial_indent="  ",
-            subsequent_indent=" " * _PLACE,
+            subsequent_indent=" " * _COLUMN,
             break_on_hyphens=False,
             break_long_words=False,
         )
@@ -177,18 +181,18 @@ def listed(lines: Iterable[tuple[str, str]]) -> str:
 
 
 def baselines_in_words(wings: "Iterable[Wing]", *, usual: bool = False) -> str:
-    """Say which baselines each wing has, and which a comparison measures by default."""
+    """Return the baselines of each wing in words; with `usual`, also which ones a comparison measures by default."""
     said = []
     for wing in wings:
-        if told := wing.command_line.baselines:
+        if baselines := wing.command_line.baselines:
             names = f" (by default {', '.join(wing.default_baselines) or 'none'})" if usual else ""
-            said.append(f"of {wing.name} {told}{names}")
+            said.append(f"of {wing.name} {baselines}{names}")
     return "; ".join(said)
 
 
 def files_in_words(wings: "Iterable[Wing]") -> str:
-    """Say which files embeddings of each wing are written as: ``of images and text .npz; of cells .h5ad or .npz``."""
-    found: dict[str, list[str]] = {}
+    """Return the file types for embeddings of each wing: ``of images and text .npz; of cells .h5ad or .npz``."""
+    wings_by_suffix: dict[str, list[str]] = {}
     for wing in wings:
-        found.setdefault(" or ".join(one.suffix for one in wing.exporters), []).append(wing.name)
-    return "; ".join(f"of {_and(names)} {files}" for files, names in found.items())
+        wings_by_suffix.setdefault(" or ".join(one.suffix for one in wing.exporters), []).append(wing.name)
+    return "; ".join(f"of {_and(names)} {files}" for files, names in wings_by_suffix.items())

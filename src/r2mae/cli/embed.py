@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from r2mae.cli.declared import add_options, files_in_words, given_options, listed, parameters_of, refuse
+from r2mae.cli.declared import add_options, files_in_words, given_options, listed, parameters_of
 from r2mae.cli.early import check_source, open_run
 from r2mae.cli.parsing import Parser
 from r2mae.errors import UserError, nearest
@@ -39,17 +39,14 @@ def run(words: Sequence[str]) -> int:
             f"embeddings are written as {' or '.join(exporters)}, not "
             f"{output.suffix or 'without a suffix'!r}: -o {output.stem}{usual}"
         )
-    own = (*wing.command_line.reading, *wing.command_line.embedding.options)
-    options = parameters_of(path, wing, own, given_options(values, _options(wings)))
+    options = parameters_of(path, wing, _options_of(wing), given_options(values, _options(wings)))
+    loading = {one.sets: options.pop(one.sets) for one in wing.command_line.embedding.loading if one.sets in options}
     check_source(wing, written, values["data"])
     table = _check_figure(wing, values)
-    wanted = None if values["recalibrate"] is None else values["recalibrate"] == "yes"
-    if wanted is not None and "recalibrate" not in wing.config.measured_with:
-        raise refuse(path, wing, "recalibrate")
 
     from r2mae.training.saving import load_model
 
-    config, task, model = load_model(path, wing, device=values["device"], whole=True, recalibrate=wanted)
+    config, task, model = load_model(path, wing, device=values["device"], whole=True, **loading)
     arrays = wing.embed(config, task, model, values["data"], **options)
     exporters[output.suffix].write(output, arrays, values["data"])
     rows, width = arrays["embedding"].shape
@@ -69,29 +66,26 @@ def _parser(wings: "Sequence[Wing]") -> Parser:
     parser.add_argument("data", metavar="DATA", type=str, help="A named set or a path.")
     parser.add_argument("-o", "--output", type=str, help=f"File to write, {files_in_words(wings)}; by default in RUN.")
     add_options(parser, _options(wings))
-    parser.add_argument(
-        "--recalibrate",
-        choices=["yes", "no"],
-        help="For models with batch normalisation: take the statistics that the run re-estimated on whole inputs "
-        "(yes), or those of training (no); by default as in the run.",
-    )
     parser.add_argument("--device", type=str, default="auto", help="auto, cpu, cuda or cuda:N.")
     parser.add_argument("--figure", type=str, help="Also draw a UMAP: .svg, .png or .pdf.")
     parser.add_argument(
         "--color",
         type=tuple[str, ...],
         default=(),
-        help="Columns to colour the figure by, where the data have a table of annotations (obs) any of it; by default "
-        "the run's labels and numbers.",
+        help="Columns to colour the figure by: any columns of the annotations (obs), if the data have such a table; by "
+        "default the run's labels and numbers.",
     )
     parser.add_argument("--max_points", type=int, default=20_000, help="Draw this many points, chosen at random.")
     return parser
 
 
 def _options(wings: "Sequence[Wing]") -> "Iterator[tuple[Wing, Option]]":
-    for wing in wings:
-        for option in (*wing.command_line.reading, *wing.command_line.embedding.options):
-            yield wing, option
+    return ((wing, option) for wing in wings for option in _options_of(wing))
+
+
+def _options_of(wing: "Wing") -> "tuple[Option, ...]":
+    declared = wing.command_line
+    return (*declared.reading, *declared.embedding.options, *declared.embedding.loading)
 
 
 def _check_figure(wing: "Wing", values: Mapping[str, Any]) -> "pd.DataFrame | None":

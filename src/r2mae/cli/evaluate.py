@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from r2mae.wings.options import Evaluation, Option
 
 _DESCRIPTION = """Measure a pretrained model of any wing on test data that it has not learned from: those of the run, or
-with --data others. RUN/results.json stays as it is.
+with --data others. RUN/results.json is not changed.
 
 """
 
@@ -47,7 +47,7 @@ def run(words: Sequence[str]) -> int:
     from r2mae.sweep.measure import evaluate
 
     with counting_bar("measuring", counted=False, transient=True) as progress:
-        found = evaluate(
+        measurement = evaluate(
             path,
             source=values["data"],
             reading=reading,
@@ -56,17 +56,22 @@ def run(words: Sequence[str]) -> int:
             progress=progress,
             **options,
         )
-    given = {name: options[name] for name in found.config.measured_with if name in options}
-    config = replace(found.config, **given)
+    given = {name: options[name] for name in measurement.config.measured_with if name in options}
+    config = replace(measurement.config, **given)
     measured = config.measured_as()
     if values["json"]:
-        told = {"measured": measured, "scores": found.scores, "baselines": found.baselines, "seconds": found.seconds}
-        print_json({"run": str(path), "data": found.config.data, **told})
+        printed = {
+            "measured": measured,
+            "scores": measurement.scores,
+            "baselines": measurement.baselines,
+            "seconds": measurement.seconds,
+        }
+        print_json({"run": str(path), "data": measurement.config.data, **printed})
         return 0
-    scores_table({path.name: found.scores, **found.baselines}, wing.metrics_of(config))
+    scores_table({path.name: measurement.scores, **measurement.baselines}, wing.metrics_of(config))
     if said := config.measured_in_words():
         print(said)
-    print(f"measured on {found.config.data} in {found.seconds:.1f} s")
+    print(f"measured on {measurement.config.data} in {measurement.seconds:.1f} s")
     return 0
 
 
@@ -82,7 +87,7 @@ def _parser(wings: "Sequence[Wing]") -> Parser:
     parser.add_argument("run", metavar="RUN", type=str, help="A run folder.")
     also = "".join(f"; for {wing.name} also {one.name}" for wing, one in named)
     parser.add_argument(
-        "what", metavar="WHAT", nargs="?", type=str, help=f"The run's wing (its usual evaluation, the default){also}."
+        "what", metavar="WHAT", nargs="?", type=str, help=f"The run's wing (its default evaluation){also}."
     )
     add_options(parser, _options(wings))
     parser.add_argument(
@@ -96,7 +101,7 @@ def _parser(wings: "Sequence[Wing]") -> Parser:
     parser.add_argument(
         "--data",
         type=str,
-        help="Measure on other data: a named set or a path. What is fitted is fitted on their own training part"
+        help="Measure on other data: a named set or a path. Probes are fitted on the training part of these data"
         f"{special and '; '}{special}.",
     )
     add_options(parser, _of_reading(wings), "with --data, ")

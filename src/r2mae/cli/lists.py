@@ -1,4 +1,4 @@
-"""Lists as people type them: schemes, ratios, seeds and baselines of a comparison. No torch."""
+"""Reads lists as people type them: schemes, ratios, seeds and baselines of a comparison. No torch."""
 
 from collections.abc import Sequence
 

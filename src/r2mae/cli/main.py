@@ -40,7 +40,7 @@ examples:
   r2mae pretrain images digits --scheme r2mae --low 0.5 --high 0.9 --out runs/a
   r2mae evaluate runs/a
 
-`r2mae COMMAND --help` tells more about a command; `r2mae --version` the version.
+`r2mae COMMAND --help` describes a command; `r2mae --version` prints the version.
 """
 
 
@@ -48,13 +48,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run a command and return its exit code: 0, or 2 for a user's mistake."""
     words = list(sys.argv[1:] if argv is None else argv)
     for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, TextIOWrapper):  # names of files may hold bytes that are no UTF-8
+        if isinstance(stream, TextIOWrapper):  # file names may contain bytes that are not valid UTF-8
             stream.reconfigure(errors="backslashreplace")
-    if LEADER in os.environ:  # one of several processes: heavy imports come next, and rank 0 may end meanwhile
+    if LEADER in os.environ:  # one of several processes: rank 0 may end during the slow imports that follow
         FOLLOWING.start()
     try:
         if nul := next((word for word in words if "\0" in word), None):
-            raise UserError(f"{nul!r} holds a NUL character, which no name or path can: leave it out")
+            raise UserError(f"{nul!r} holds a NUL character, which no name or path can contain: leave it out")
         return _dispatch(words)
     except UserError as error:
         print(f"r2mae: {' '.join(str(error).split())}", file=sys.stderr)
@@ -67,7 +67,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"r2mae: {error.filename or 'the system'}: {error.strerror or error}{remedy}", file=sys.stderr)
         return 2
     except KeyboardInterrupt as stop:
-        if not stop.args:  # else training has told it
+        if not stop.args:  # otherwise training has printed the message
             goes_on = "; the same command goes on from the last checkpoint" if words[0] in _GO_ON else ""
             print(f"r2mae: stopped{goes_on}", file=sys.stderr)
         return 130
@@ -75,9 +75,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _dispatch(words: list[str]) -> int:
     if not words or words[0] in ("-h", "--help", "help"):
-        told = all_commands()
-        width = max(map(len, told)) + 2
-        lines = (f"  {name:<{width}}{text}" for name, text in told.items())
+        commands = all_commands()
+        width = max(map(len, commands)) + 2
+        lines = (f"  {name:<{width}}{text}" for name, text in commands.items())
         print(_HELP.format(commands="\n".join(lines)), end="")
         return 0
     if words[0] in ("-V", "--version"):
@@ -88,14 +88,14 @@ def _dispatch(words: list[str]) -> int:
 
 
 def all_commands() -> dict[str, str]:
-    """Return every command with what it does: those of this package, then those of the wings."""
+    """Return every command with its description: those of this package, then those of the wings."""
     from r2mae.wings.lookup import wing_commands
 
-    return COMMANDS | {name: command.help for name, command in wing_commands().items() if name not in COMMANDS}
+    return COMMANDS | {name: told for name, told in wing_commands().items() if name not in COMMANDS}
 
 
 def command_of(name: str) -> Callable[[Sequence[str]], int]:
-    """Return what runs a command.
+    """Return the function that runs a command.
 
     Raises
     ------
@@ -105,11 +105,11 @@ def command_of(name: str) -> Callable[[Sequence[str]], int]:
     if name in COMMANDS:
         run: Callable[[Sequence[str]], int] = import_module(f"r2mae.cli.{name}").run
         return run
-    from r2mae.wings.lookup import wing_commands
+    from r2mae.wings.lookup import wing_command
 
-    commands = wing_commands()
-    if name not in commands:
+    found = wing_command(name)
+    if found is None:
         raise unknown("command", name, all_commands())
     from r2mae.cli.declared import run_command
 
-    return partial(run_command, commands[name])
+    return partial(run_command, *found)

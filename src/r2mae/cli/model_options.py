@@ -10,21 +10,21 @@ from r2mae.training.models import PREFIX, ModelConfig, settings_of, usual_model
 if TYPE_CHECKING:
     from r2mae.cli.parsing import Parser
 
-_FIELD = "model_settings"  # for jsonargparse, to which `--model.layers` is a part of `--model`
+_FIELD = "model_settings"  # prefix for jsonargparse, which would read `--model.layers` as a part of `--model`
 
 
 def fields_of_models(kind: type[RunConfig]) -> tuple[str, ...]:
-    """Return the fields of a configuration that have no option of their own."""
+    """Return the fields of a configuration that are not options themselves."""
     return (_FIELD,) if issubclass(kind, ModelConfig) else ()
 
 
-def as_typed(told: str) -> str:
+def as_typed(text: str) -> str:
     """Return a text in which options of models are written as people type them."""
-    return told.replace(f"--{_FIELD}.", f"--{PREFIX}")
+    return text.replace(f"--{_FIELD}.", f"--{PREFIX}")
 
 
 def written_as(kind: type[RunConfig], given: Mapping[str, Any], name: str) -> str:
-    """Return the configuration's name for a name in a file."""
+    """Return the name in the configuration for a name in a file."""
     return name if name in given or not issubclass(kind, ModelConfig) else name.removeprefix(PREFIX)
 
 
@@ -56,7 +56,7 @@ def add_settings(
     usual = usual_model(kind)
     before = str(defaults.get("model", usual))
     name = before if said is None else said
-    parser.describe("model", f"Of: {', '.join(kind.models)}; its settings are options, too, --{PREFIX}NAME.")
+    parser.describe("model", f"One of: {', '.join(kind.models)}. Its settings are the options --{PREFIX}NAME.")
     settings = settings_of(kind, name)
     if name != usual:
         parser.add_class_arguments(settings, _FIELD, as_group=False)

@@ -1,4 +1,4 @@
-"""Parse command lines: options come from typed dataclasses, and errors are single lines."""
+"""Parses command lines. Options come from typed dataclasses, and errors are single lines."""
 
 import argparse
 import dataclasses
@@ -27,23 +27,23 @@ if TYPE_CHECKING:
     from r2mae.wings.contract import Wing
 
 
-_FEW = 4  # words that an error repeats
+_FEW = 4  # an error repeats at most this many words
 
 
 class _Formatter(jsonargparse.DefaultHelpFormatter, argparse.RawDescriptionHelpFormatter):
     """Formats the help: examples stay as they are written, and "(default: null)" is left out."""
 
     def _get_help_string(self, action: argparse.Action) -> str:
-        told = super()._get_help_string(action)
+        text = super()._get_help_string(action)
         if action.default is not None:
-            return told
-        return re.sub(r" \(default: %\(default\)s\)|, default: %\(default\)s(?=\))", "", told)
+            return text
+        return re.sub(r" \(default: %\(default\)s\)|, default: %\(default\)s(?=\))", "", text)
 
 
 class Parser(jsonargparse.ArgumentParser):
     """A parser whose options are written with dashes, and whose errors are single lines."""
 
-    _asked = False  # whether `read` hands the parser over instead of parsing: see parser_of
+    _asked = False  # whether `read` raises the parser to `parser_of` instead of parsing
 
     def __init__(self, prog: str, description: str, *examples: str) -> None:
         super().__init__(
@@ -58,25 +58,25 @@ class Parser(jsonargparse.ArgumentParser):
 
     def format_help(self, formatter: argparse.HelpFormatter | None = None) -> str:
         """Return the help, with options as people type them: `--batch-size`, and `--labels NAME [...]` for lists."""
-        told = as_typed(super().format_help(formatter))
-        dashed = re.sub(r"--[a-z_.]+", lambda match: match[0].replace("_", "-"), told)
-        return dashed.replace("[ITEM,...]", "NAME [...]")  # equally long, so that columns stay aligned
+        text = as_typed(super().format_help(formatter))
+        dashed = re.sub(r"--[a-z_.]+", lambda match: match[0].replace("_", "-"), text)
+        return dashed.replace("[ITEM,...]", "NAME [...]")  # of the same length, so that columns stay aligned
 
-    def describe(self, name: str, told: str) -> None:
+    def describe(self, name: str, text: str) -> None:
         """Replace the help of an option."""
-        self._option_string_actions[f"--{name}"].help = told
+        self._option_string_actions[f"--{name}"].help = text
 
-    def append(self, name: str, told: str) -> None:
+    def append(self, name: str, sentence: str) -> None:
         """Add a sentence to the help of an option that has no default."""
         action = self._option_string_actions[f"--{name}"]
         if action.default is None:
-            action.help = f"{str(action.help).rstrip('.')}. {told}"
+            action.help = f"{str(action.help).rstrip('.')}. {sentence}"
 
     def read(self, words: Sequence[str]) -> dict[str, Any]:
         """Parse, or raise a :class:`UserError`."""
         if Parser._asked:
             raise _FoundError(self)
-        # jsonargparse keeps the name --print_config for itself.
+        # jsonargparse reserves the name --print_config.
         asked = [word for word in words if word in ("--print_config", "--print-config")]
         try:
             values = self.parse_args(self._spelled([word for word in words if word not in asked])).as_dict()
@@ -232,14 +232,14 @@ def _cannot_tell(command: str, data: str) -> str:
 def _config_of(words: Sequence[str]) -> dict[str, Any]:
     file = config_file(words)
     given = {} if file is None else read_config(Path(file))
-    for field in ("wing", "data", "preset"):  # which say what the command is about
+    for field in ("wing", "data", "preset"):  # these are read before the options are known
         if not isinstance(given.get(field), str | None):
             raise UserError(f"{file}: {field} takes text, not {str(given[field])[:80]!r}")
     return given
 
 
 def config_file(words: Sequence[str]) -> str | None:
-    """Return the file of `--config`, where one is given."""
+    """Return the file of `--config`, or None."""
     return _said(words, "--config")
 
 
@@ -248,7 +248,7 @@ def _preset_of(subject: Subject) -> str | None:
 
 
 def describe(subject: Subject) -> str:
-    """Return the text of the help on what DATA may be, and on presets."""
+    """Return the part of the help text about DATA, presets and schemes."""
     wing = subject.wing
     sets = f", or a named set ({', '.join(wing.sets)}), which needs no {wing.name!r} before it" if wing.sets else ""
     presets = f"Presets: {', '.join(wing.presets)}.\n" if wing.presets else ""
@@ -278,7 +278,7 @@ def add_config(parser: Parser, subject: Subject, *, skip: tuple[str, ...] = (), 
     """
     kind = subject.wing.config
     parser.add_class_arguments(kind, None, skip={"data", *fields_of_models(kind), *skip})
-    parser.describe("preset", "Name of a preset; options given beside it win. By default the wing's own settings.")
+    parser.describe("preset", "Name of a preset; other options override it. By default the wing's own settings.")
     parser.add_argument(
         "--config",
         type=str,
@@ -286,7 +286,8 @@ def add_config(parser: Parser, subject: Subject, *, skip: tuple[str, ...] = (), 
     )
     own = {name: value for name, value in subject.given.items() if name not in more}
     given = _fields_of(kind, {"data": "", **own}, subject.words)
-    # A run's file says all that its run was, even where an older version had no word yet for what a set now brings.
+    # The file of a run describes that run completely. Fields that it lacks (as an older version wrote it) must not come
+    # from the named set.
     own = given if _of_a_run(config_file(subject.words)) else own
     own = {name: value for name, value in own.items() if name not in _numbers_of_another(subject, given, skip)}
     preset = subject.given.get("preset")
@@ -295,7 +296,7 @@ def add_config(parser: Parser, subject: Subject, *, skip: tuple[str, ...] = (), 
     defaults |= defaults_of(subject.wing, None, _preset_of(subject))
     defaults = add_settings(parser, kind, defaults, _said(subject.words, "--model"))
     parser.set_defaults(**{name: value for name, value in defaults.items() if name not in ("wing", "data", *skip)})
-    _tell_numbers(parser, subject.wing)
+    _add_numbers(parser, subject.wing)
 
 
 def _of_a_run(file: str | None) -> bool:
@@ -334,32 +335,32 @@ def _fields_of(kind: type[RunConfig], own: Mapping[str, Any], words: Sequence[st
         fields = kind.from_dict(own, source=file).to_dict()
         return {name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()}
     except UserError as error:
-        told = str(error)
-        raise UserError(told if told.startswith(f"{file}: ") else f"{file}: {told}") from None
+        message = str(error)
+        raise UserError(message if message.startswith(f"{file}: ") else f"{file}: {message}") from None
 
 
-def _tell_numbers(parser: Parser, wing: "Wing") -> None:
-    """Add to the help of options the numbers that the wing uses if they are left out."""
+def _add_numbers(parser: Parser, wing: "Wing") -> None:
+    """Add the wing's default numbers to the help of the options."""
     numbers = wing.ratios
     whose = "ours: the paper gives none" if numbers.ours else "the paper's"
     ends = {"low": numbers.low, "high": numbers.high}
-    told = {"ratio": f"{numbers.fixed:g}", **{name: f"{value:g}" for name, value in ends.items()}}
+    numbers_of_options = {"ratio": f"{numbers.fixed:g}", **{name: f"{value:g}" for name, value in ends.items()}}
     for scheme in scheme_names():
         used = effective(scheme, numbers, {}, 1000)
         for name, usual in ends.items():
-            told[name] += f", of {scheme} {used[name]:g}" if used.get(name, usual) != usual else ""
-    for name, said in told.items():
+            numbers_of_options[name] += f", of {scheme} {used[name]:g}" if used.get(name, usual) != usual else ""
+    for name, said in numbers_of_options.items():
         parser.append(name, f"By default {said} ({whose}).")
     parser.append("cl_iterations", f"By default {numbers.curriculum.iterations}.")
 
 
 def make_config(subject: Subject, values: dict[str, Any]) -> RunConfig:
-    """Return the configuration that a command line means."""
+    """Return the configuration of a parsed command line."""
     kind: type[RunConfig] = subject.wing.config
     fields = {field.name for field in dataclasses.fields(kind)}
     if subject.data is None:
         raise UserError("name the data: a set of `r2mae data list`, or a path")
-    # A run folder must know its data from wherever it is used.
+    # The path is made absolute, so that the run folder can be used from any working directory.
     path = Path(subject.data)
     named = subject.data in subject.wing.sets or not path.exists()
     data = subject.data if named else str(path.absolute())

@@ -1,4 +1,4 @@
-"""``r2mae pretrain WING DATA``: pretrain one model into a run folder, resuming where it was cut off."""
+"""``r2mae pretrain WING DATA``: pretrain one model into a run folder; an interrupted run is resumed."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -22,7 +22,7 @@ def run(words: Sequence[str]) -> int:
     parser.add_argument("--json", action="store_true", help="Print JSON, for scripts.")
     values = parser.read(subject.words)
     config = make_config(subject, values)
-    used = resolved(config, ratios_of(subject.wing, config))  # mistakes are told before torch is loaded
+    used = resolved(config, ratios_of(subject.wing, config))  # finds mistakes before torch is imported
     if values["print_config"]:
         print_config(used)
         return 0

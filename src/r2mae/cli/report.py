@@ -19,7 +19,7 @@ def run(words: Sequence[str]) -> int:
 
     from r2mae.compare.finished import check_folder
 
-    for folder in folders:  # mistakes are told before torch is loaded, and before anything is written
+    for folder in folders:  # finds mistakes before torch is imported, and before anything is written
         check_folder(folder)
 
     from r2mae.compare.again import gather_again

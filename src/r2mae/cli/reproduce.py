@@ -28,15 +28,15 @@ def run(words: Sequence[str]) -> int:
     parser.add_argument(
         "--scale", choices=["small", "full"], default="full", help="The paper's sizes, or small ones that take seconds."
     )
-    parser.add_argument("--out", type=str, help=f"Folder, in which each has its own; by default {_OUT}.")
+    parser.add_argument("--out", type=str, help=f"Folder, with a subfolder for each NAME; by default {_OUT}.")
     parser.add_argument(
         "--jobs",
         type=int,
         default=1,
-        help="Threads of simulations, processes of runs; the numbers do not depend on it.",
+        help="Number of threads for simulations, or of processes for runs; the results do not depend on it.",
     )
     parser.add_argument(
-        "--again", action="store_true", help="Compute anew what is kept of an earlier call of the same size."
+        "--again", action="store_true", help="Compute again, without the saved results of earlier calls of this size."
     )
     parser.add_argument(
         "--curve",
@@ -53,7 +53,7 @@ def run(words: Sequence[str]) -> int:
 
     from r2mae.reproduce.artefact import ARTEFACTS, get_artefact
 
-    for name in values["names"]:  # before the first of them takes its minutes
+    for name in values["names"]:  # all names are checked first, as computing one may take minutes
         if name not in ARTEFACTS:
             raise unknown("artefact", name, ARTEFACTS)
     if values["jobs"] < 1:
@@ -84,10 +84,10 @@ def run(words: Sequence[str]) -> int:
 
 
 def _sizes(names: Sequence[str], curve: Sequence[str]) -> "dict[str, Size]":
-    """Return the size of fig1f, read from the files of ``--curve``; the other artefacts take theirs from a scale."""
+    """Return the size of fig1f from the files of ``--curve``; the sizes of other artefacts come from ``--scale``."""
     if "fig1f" not in names:
         if curve:
-            raise UserError("--curve is of fig1f: r2mae reproduce fig1f --curve FILE.csv")
+            raise UserError("--curve belongs to fig1f: r2mae reproduce fig1f --curve FILE.csv")
         return {}
     from r2mae.reproduce.fig1f import read
 

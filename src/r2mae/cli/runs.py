@@ -18,22 +18,22 @@ def run(words: Sequence[str]) -> int:
     """Run the command."""
     parser = Parser(
         "r2mae runs",
-        "List the run folders below a folder: finished, trained (not measured yet), running, stopped (the command that "
-        "began it goes on), new, or damaged.",
+        "List the run folders below a folder with their state: finished, trained (not measured yet), running, stopped "
+        "(its command, given again, continues it), new, or damaged.",
         "r2mae runs runs/compare-digits",
     )
-    parser.add_argument("folder", metavar="DIR", nargs="?", type=str, default="runs", help="Where to look.")
+    parser.add_argument("folder", metavar="DIR", nargs="?", type=str, default="runs", help="Folder to search.")
     parser.add_argument("--json", action="store_true", help="Print JSON, for scripts.")
     values = parser.read(words)
 
     from r2mae.sweep.run_states import find_runs
 
-    found = find_runs(Path(values["folder"]))
+    states = find_runs(Path(values["folder"]))
     if values["json"]:
-        print_json([dataclasses.asdict(state) for state in found])
+        print_json([dataclasses.asdict(state) for state in states])
         return 0
     table = Table("run", "data", "scheme", "seed", "state", "step", "score", box=None, pad_edge=False)
-    for state in found:
+    for state in states:
         style = _STYLES.get(state.state, "")
         table.add_row(
             escape(state.path),
@@ -48,7 +48,7 @@ def run(words: Sequence[str]) -> int:
     if not console.is_terminal:
         console = Terminal(width=max(console.width, 140))
     console.print(table)
-    counts = Counter(state.state for state in found)
-    told = ", ".join(f"{count} {name}" for name, count in counts.most_common()) or "no runs"
-    console.print(f"{told} in {values['folder']}", highlight=False, soft_wrap=True, markup=False)
+    counts = Counter(state.state for state in states)
+    summary = ", ".join(f"{count} {name}" for name, count in counts.most_common()) or "no runs"
+    console.print(f"{summary} in {values['folder']}", highlight=False, soft_wrap=True, markup=False)
     return 0

@@ -19,7 +19,7 @@ _SPREAD = "_sd"
 
 
 class Terminal(Console):
-    """A console that ends the command with exit code 0 when the reader of a pipe has gone (``| head``); rich's: 1."""
+    """A console that ends the command with exit code 0 when a pipe is closed (``| head``); that of rich gives 1."""
 
     def on_broken_pipe(self) -> None:
         """Discard the rest of the output, and end."""
@@ -62,7 +62,7 @@ def counting_bar(label: str, *, counted: bool = True, transient: bool = False) -
     task = bar.add_task(label, total=None)
 
     def update(done: int, total: int) -> None:
-        if not bar.live.is_started:  # what comes before may have a bar of its own
+        if not bar.live.is_started:  # started late, as earlier work may show another bar
             bar.start()
         bar.update(task, completed=done, total=total)
         if bar.disable and lines.due():
@@ -96,8 +96,8 @@ def scores_table(columns: Mapping[str, Mapping[str, float]], metrics: Sequence[M
     tables = [table] if shown else []
     if ratios:
         tables.append(_ratio_table(columns, ratios))
-    for place, one in enumerate(tables):
-        _print(one, gap=place > 0)
+    for index, one in enumerate(tables):
+        _print(one, gap=index > 0)
 
 
 def _table(first: str, headings: Iterable[str], *, justify: Literal["left", "right"]) -> Table:
@@ -109,7 +109,7 @@ def _table(first: str, headings: Iterable[str], *, justify: Literal["left", "rig
 
 
 def _ratio_table(columns: Mapping[str, Mapping[str, float]], ratios: Mapping[str, Mapping[float, str]]) -> Table:
-    """Lay out a row for each ratio, and a column of equal decimals for each metric of each model."""
+    """Return a table with a row for each ratio, and a column with equal decimals for each metric of each model."""
     pairs = [(metric, model) for metric in ratios for model in columns]
     several = len(columns) > 1
     table = _table("mask ratio", [f"{m}, {model}" if several else m for m, model in pairs], justify="right")
@@ -125,7 +125,7 @@ def _ratio_table(columns: Mapping[str, Mapping[str, float]], ratios: Mapping[str
 
 
 def _print(table: Table, *, gap: bool) -> None:
-    """Print a table without the blanks that fill its last column."""
+    """Print a table without the trailing blanks of its last column."""
     console = Terminal()
     with console.capture() as shown:
         console.print(table)
@@ -140,7 +140,7 @@ def _belongs(name: str, every: Collection[str]) -> bool:
 
 
 def _ends_of(scores: Mapping[str, float], name: str) -> tuple[float, float]:
-    """Return the ends of the interval of a score, NaN where it has none."""
+    """Return the ends of the interval of a score, or NaN if it has none."""
     ends = {
         found[1]: scores[key] for key in scores if key.startswith(name) and (found := _END.fullmatch(key, len(name)))
     }
@@ -148,7 +148,7 @@ def _ends_of(scores: Mapping[str, float], name: str) -> tuple[float, float]:
 
 
 def _estimates(models: Iterable[Mapping[str, float]], name: str) -> list[str]:
-    """Write a score of every model: with its interval or deviation, or else with equal decimals."""
+    """Format a score of every model: with its interval or deviation, or else with equal decimals."""
     several = list(models)
     plain = _alike([scores.get(name) for scores in several])
     return [_estimate(scores, name) or text for scores, text in zip(several, plain, strict=True)]
@@ -161,16 +161,16 @@ def _estimate(scores: Mapping[str, float], name: str) -> str:
     if value is None:
         return ""
     if spread is not None:
-        places = decimals([value], [spread])
-        return f"{number(value, places)} ± {number(spread, places)}"
+        decimal_places = decimals([value], [spread])
+        return f"{number(value, decimal_places)} ± {number(spread, decimal_places)}"
     ends = interval(*_ends_of(scores, name), 3)
     return f"{number(value, 3)} ({ends})" if ends else ""
 
 
 def _alike(values: Sequence[float | None]) -> list[str]:
-    """Write numbers with the decimals that give the largest four digits."""
+    """Format numbers with as many decimals as give the largest number four digits."""
     from r2mae.report.wording import decimals, number
 
     sizes = [abs(value) for value in values if value is not None and math.isfinite(value)]
-    places = decimals([max(sizes, default=0.0)], [])
-    return ["" if value is None else number(value, places) for value in values]
+    decimal_places = decimals([max(sizes, default=0.0)], [])
+    return ["" if value is None else number(value, decimal_places) for value in values]

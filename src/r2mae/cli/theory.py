@@ -26,7 +26,7 @@ example:
   r2mae theory simulate --model beta --n 200 --repetitions 50 --jobs 2
   r2mae theory advise digits
 
-`r2mae theory SUBCOMMAND --help` tells more about one.
+`r2mae theory SUBCOMMAND --help` describes a subcommand.
 """
 
 
@@ -35,14 +35,14 @@ def run(words: Sequence[str]) -> int:
     if not words:
         raise UserError(f"r2mae theory what? {nearest('', SUBCOMMANDS)}")
     if words[0] in ("-h", "--help", "help"):
-        lines = (f"  {name:<10}{told}" for name, told in SUBCOMMANDS.items())
+        lines = (f"  {name:<10}{text}" for name, text in SUBCOMMANDS.items())
         print(_HELP.format(subcommands="\n".join(lines)), end="")
         return 0
     if words[0] not in SUBCOMMANDS:
         raise unknown("subcommand of r2mae theory", words[0], SUBCOMMANDS)
     try:
         code: int = import_module(f"r2mae.cli.theory_{words[0]}").run(words[1:])
-    except KeyboardInterrupt:  # main's words promise a checkpoint
+    except KeyboardInterrupt:  # the message of main is about checkpoints, which do not exist here
         print("r2mae: stopped; the same command starts anew", file=sys.stderr)
         return 130
     return code

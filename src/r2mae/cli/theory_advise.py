@@ -11,23 +11,25 @@ from r2mae.errors import UserError
 if TYPE_CHECKING:
     from r2mae.advice.advice import Report
 
-_RAW_FEATURES = 500  # each ratio then costs some d × d factorisations
+_RAW_FEATURES = 500  # fewer, as with raw features each ratio costs some d × d factorisations
 
 
 def run(words: Sequence[str]) -> int:
     """Run the command."""
     parser = Parser(
         "r2mae theory advise",
-        "Say which mask ratios suit masked linear regression on data: its risk along their leading directions and over "
-        "their features, as a function of the ratio, by a closed formula; nothing is trained. It names no ratio for "
-        "pretraining, as such advice has not held where a deep model was trained. DATA is a named set "
+        "Advise on the mask ratio of masked linear regression: its risk along the leading directions of the data and "
+        "over their features, as a function of the ratio, by a closed formula; nothing is trained. It gives no ratio "
+        "for pretraining, as such advice was wrong for the deep model that was measured. DATA is a named set "
         "(digits, mnist), a .npy of samples x features, a .csv, a .h5ad of single-cell counts, or images.",
         "r2mae theory advise digits --samples 200",
     )
     parser.add_argument("data", metavar="DATA", type=str, help="A named set or a path.")
-    parser.add_argument("--samples", type=int, help="Rows to train on; by default as many as there are.")
-    parser.add_argument("--directions", type=int, default=20, help="How many leading directions to look at.")
-    parser.add_argument("--tolerance", type=float, default=0.05, help="Excess normalised risk that does not matter.")
+    parser.add_argument("--samples", type=int, help="Rows to train on; by default all.")
+    parser.add_argument("--directions", type=int, default=20, help="Number of leading directions.")
+    parser.add_argument(
+        "--tolerance", type=float, default=0.05, help="Excess normalised risk that is regarded as zero."
+    )
     parser.add_argument("--raw", action="store_true", help="Do not standardise the features (slower).")
     parser.add_argument(
         "--max_features", type=int, help="Keep the most variable ones: 2000 by default, with --raw 500."

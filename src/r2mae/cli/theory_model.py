@@ -27,32 +27,36 @@ MODELS = {
     "plateau": "I + WWᵀ with 50 latent dimensions of eigenvalue 10⁴, β through them (the paper's Fig. 1G)",
 }
 _SPECTRA = ("uniform", "beta", "latent")
-_MOST = 1000  # ratios of a curve
+_MOST = 1000  # largest number of ratios of a curve
 
 
 def add_model(parser: Parser) -> None:
     """Add the options that describe the model."""
-    told = "; ".join(f"{name}: {what}" for name, what in MODELS.items())
-    parser.add_argument("--model", type=str, help=f"Covariance of the features. {told}. By default spiked.")
-    parser.add_argument("--cov", metavar="FILE.npy", type=str, help="A covariance of your own, d by d, instead.")
-    parser.add_argument("--d", type=int, help="Features; by default 1000.")
-    parser.add_argument("--n", type=int, default=200, help="Rows before masking.")
+    models = "; ".join(f"{name}: {what}" for name, what in MODELS.items())
+    parser.add_argument("--model", type=str, help=f"Covariance of the features. {models}. By default spiked.")
+    parser.add_argument(
+        "--cov", metavar="FILE.npy", type=str, help="A covariance of your own, d by d, instead of --model."
+    )
+    parser.add_argument("--d", type=int, help="Number of features; by default 1000.")
+    parser.add_argument("--n", type=int, default=200, help="Number of rows before masking.")
     parser.add_argument("--delta", type=float, help="spiked: strength of the spike; by default 10.")
     parser.add_argument("--cosine", type=float, help="spiked: cosine between signal and spike; by default 1.")
     parser.add_argument(
         "--direction",
         type=str,
-        help="uniform, beta, latent, --cov: the signal's eigenvector, top (the default) or its quantile from the top, "
-        "such as 0.1.",
+        help="uniform, beta, latent, --cov: the eigenvector that is the signal: top (the default), or a quantile from "
+        "the top, such as 0.1.",
     )
     parser.add_argument("--noise", type=float, default=0.04, help="Variance of the noise.")
     parser.add_argument(
-        "--ratios", type=str, default="0.05:0.95:0.05", help="FIRST:LAST:STEP, or ratios with commas between them."
+        "--ratios", type=str, default="0.05:0.95:0.05", help="FIRST:LAST:STEP, or ratios separated by commas."
     )
-    parser.add_argument("--low", type=float, help="With --high: adds the range whose ratios R²MAE draws row by row.")
+    parser.add_argument(
+        "--low", type=float, help="With --high: adds R²MAE, which draws a ratio from this range for each row."
+    )
     parser.add_argument("--high", type=float, help="See --low.")
     parser.add_argument("--ridge", type=float, default=0.0, help="λ of a ridge penalty; 0 is the ridgeless limit.")
-    parser.add_argument("--seed", type=int, default=0, help="Of the model (and of the simulation).")
+    parser.add_argument("--seed", type=int, default=0, help="Seed for the model (and for the simulation).")
     parser.add_argument("--out", metavar="DIR", type=str, help="Folder for table (csv) and figure (png, svg).")
     parser.add_argument("--json", action="store_true", help="Print JSON, for scripts.")
 
@@ -65,7 +69,7 @@ class Problem:
     ----------
     cov : Covariance
     place : int or None
-        The eigenvector that is the signal, or None where `signal` is given.
+        Number of the eigenvector that is the signal (0: largest eigenvalue), or None if `signal` is given.
     signal : array (d,) or None
     title : str
         The model in words.
@@ -105,7 +109,7 @@ class Problem:
 
     @property
     def peak(self) -> float | None:
-        """The ratio at which as many rows are kept as there are features, where it diverges."""
+        """The ratio at which the risk diverges, as the number of kept rows equals that of features; or None."""
         return self.cov.d / self.n if self.ridge == 0 and self.cov.d < self.n else None
 
     def labels(self) -> list[str]:
@@ -128,9 +132,9 @@ class Problem:
         with user_errors():
             if self.place is not None and self.cov.eigenvalues[self.place] <= 1e-12 * self.cov.eigenvalues[0]:
                 raise ValueError(
-                    "--direction is one in which the covariance has no variance: nothing to predict; give a smaller one"
+                    "the covariance has no variance along --direction, so nothing can be predicted: give a smaller one"
                 )
-            if self.place is not None and isinstance(self.cov, Rotated):  # its eigenvectors are not needed
+            if self.place is not None and isinstance(self.cov, Rotated):  # avoids computing eigenvectors
                 return direction_risk(
                     self.cov, self.n, self.ratios, self.noise, which=np.array([self.place]), ridge=self.ridge
                 )
@@ -206,7 +210,7 @@ def parse_ratios(text: str) -> list[float]:
 
 
 def folder(text: str | None) -> Path | None:
-    """Return the folder to write, or raise a :class:`UserError` before anything is computed for it."""
+    """Return the folder to write to, or raise a :class:`UserError`, so that nothing is computed in vain."""
     path = None if text is None else Path(text)
     for part in () if path is None else (path, *path.parents):
         if part.exists():
@@ -218,7 +222,7 @@ def folder(text: str | None) -> Path | None:
 
 @contextmanager
 def user_errors() -> Iterator[None]:
-    """Turn the theory's errors into a user's, and its warnings into notes on standard error."""
+    """Turn exceptions of the theory into a :class:`UserError`, and its warnings into notes on standard error."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", UserWarning)
         try:
@@ -226,10 +230,10 @@ def user_errors() -> Iterator[None]:
         except (ValueError, ArithmeticError) as error:
             raise UserError(str(error)) from None
     for note in dict.fromkeys(str(one.message) for one in caught):
-        tell(note)
+        print_note(note)
 
 
-def tell(note: str) -> None:
+def print_note(note: str) -> None:
     """Print a note on standard error."""
     print(f"note: {note}", file=sys.stderr)
 
@@ -244,7 +248,7 @@ def _covariance(values: dict[str, Any]) -> "tuple[Covariance, np.ndarray | None,
     if values["cov"] is not None:
         for name in ("model", "d"):
             if values[name] is not None:
-                raise UserError(f"--{name} and --cov exclude each other: the file tells it")
+                raise UserError(f"--{name} and --cov exclude each other: the file determines it")
         _refuse(values, "--cov", "delta", "cosine")
         return _load(Path(values["cov"])), None, Path(values["cov"]).name
     model, d = model or "spiked", 1000 if values["d"] is None else values["d"]
@@ -308,6 +312,6 @@ def _quantile(direction: str | None) -> float:
     return quantile
 
 
-def _rank(place: int) -> str:
-    ending = {1: "st", 2: "nd", 3: "rd"}.get((place + 1) % 10 if (place + 1) % 100 not in (11, 12, 13) else 0, "th")
-    return f"{place + 1}{ending}"
+def _rank(index: int) -> str:
+    ending = {1: "st", 2: "nd", 3: "rd"}.get((index + 1) % 10 if (index + 1) % 100 not in (11, 12, 13) else 0, "th")
+    return f"{index + 1}{ending}"

@@ -29,41 +29,41 @@ def run(words: Sequence[str]) -> int:
 
     from r2mae.cli.show import print_json
 
-    found = problem.formula()
-    rows = table(problem, found)
+    result = problem.formula()
+    rows = table(problem, result)
     sentence = in_words(rows)
     if out is not None:
-        _write(problem, found, rows, out)
+        _write(problem, result, rows, out)
     if values["json"]:
-        print_json({**facts(problem, float(found.null[0])), "rows": rows, "words": sentence})
+        print_json({**facts(problem, float(result.null[0])), "rows": rows, "words": sentence})
         return 0
-    show(rows, _COLUMNS, f"{problem.title}; risk of predicting zero {float(found.null[0]):.4g}")
+    show(rows, _COLUMNS, f"{problem.title}; risk of predicting zero {float(result.null[0]):.4g}")
     print(sentence)
     if out is not None:
         print(f"table and figure are in {out}")
     return 0
 
 
-def table(problem: Problem, found: "Risk") -> list[dict[str, Any]]:
+def table(problem: Problem, result: "Risk") -> list[dict[str, Any]]:
     """Return one row for each ratio."""
     import numpy as np
 
     parts = {
-        "kept_rows": found.rows,
-        "risk": found.risk[:, 0],
-        "normalised": found.normalised[:, 0],
-        "bias": np.where(np.abs(found.bias) < 1e-12 * found.risk, 0.0, found.bias)[:, 0],  # no rounding errors
-        "variance": found.variance[:, 0],
-        "magnitude": found.magnitude[:, 0],
+        "kept_rows": result.rows,
+        "risk": result.risk[:, 0],
+        "normalised": result.normalised[:, 0],
+        "bias": np.where(np.abs(result.bias) < 1e-12 * result.risk, 0.0, result.bias)[:, 0],  # no rounding errors
+        "variance": result.variance[:, 0],
+        "magnitude": result.magnitude[:, 0],
     }
     return [
-        {"ratio": label, **{name: float(part[place]) for name, part in parts.items()}}
-        for place, label in enumerate(problem.labels())
+        {"ratio": label, **{name: float(part[index]) for name, part in parts.items()}}
+        for index, label in enumerate(problem.labels())
     ]
 
 
 def facts(problem: Problem, null: float) -> dict[str, Any]:
-    """Return the properties of the problem: what the numbers belong to."""
+    """Return the properties of the problem, to be written beside the results."""
     return {
         "model": problem.title,
         "n": problem.n,
@@ -79,17 +79,21 @@ def in_words(rows: Sequence[dict[str, Any]]) -> str:
     fixed = [row for row in rows if not row["ratio"].startswith("R²MAE")]
     best = min(fixed, key=lambda row: row["risk"])
     if best["normalised"] >= 1:
-        told = "No ratio of these predicts better than zero does."
+        sentence = "No ratio of these predicts better than zero does."
         if best["ratio"] != "0":
-            told += f" Closest comes {best['ratio']}, with a risk of {best['normalised']:.4f} of it."
+            sentence += f" Closest comes {best['ratio']}, with a risk of {best['normalised']:.4f} of it."
     else:
-        told = f"Lowest risk at ratio {best['ratio']}: {best['risk']:.4g}, {best['normalised']:.4f} of predicting zero."
+        sentence = (
+            f"Lowest risk at ratio {best['ratio']}: {best['risk']:.4g}, {best['normalised']:.4f} of predicting zero."
+        )
     for row in rows:
         if row["ratio"].startswith("R²MAE"):
             gap = row["normalised"] - best["normalised"]
             side = "above" if gap >= 0 else "below"
-            told += f" {row['ratio']}: {row['normalised']:.4f}, {abs(gap):.4f} {side} the best of these fixed ratios."
-    return told
+            sentence += (
+                f" {row['ratio']}: {row['normalised']:.4f}, {abs(gap):.4f} {side} the best of these fixed ratios."
+            )
+    return sentence
 
 
 def show(rows: Sequence[dict[str, Any]], columns: Sequence[str], title: str) -> None:
@@ -118,21 +122,21 @@ def _number(value: float) -> str:
     return "" if math.isnan(value) else f"{value:.4g}"
 
 
-def _write(problem: Problem, found: "Risk", rows: Sequence[dict[str, Any]], out: Path) -> None:
+def _write(problem: Problem, result: "Risk", rows: Sequence[dict[str, Any]], out: Path) -> None:
     from r2mae.advice.risk_figure import risk_figure
     from r2mae.files import write_rows
     from r2mae.report.style import save_figure
 
     write_rows(out / "risk.csv", rows, list(rows[0]))
-    null, count = float(found.null[0]), len(problem.fixed)
+    null, count = float(result.null[0]), len(problem.fixed)
     chosen = None
     if problem.range is not None:
-        chosen = (float(problem.range.low), float(problem.range.high), float(found.normalised[-1, 0]))
+        chosen = (float(problem.range.low), float(problem.range.high), float(result.normalised[-1, 0]))
     figure = risk_figure(
         problem.fixed,
-        found.risk[:count, 0] / null,
-        found.bias[:count, 0] / null,
-        found.variance[:count, 0] / null,
+        result.risk[:count, 0] / null,
+        result.bias[:count, 0] / null,
+        result.variance[:count, 0] / null,
         title=problem.title,
         peak=problem.peak,
         chosen=chosen,

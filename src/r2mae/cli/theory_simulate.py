@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from r2mae.cli.parsing import Parser
-from r2mae.cli.theory_model import Problem, add_model, folder, read_problem, tell, user_errors
+from r2mae.cli.theory_model import Problem, add_model, folder, print_note, read_problem, user_errors
 from r2mae.cli.theory_risk import facts, in_words, show
 from r2mae.errors import unknown
 
@@ -25,11 +25,13 @@ def run(words: Sequence[str]) -> int:
         "r2mae theory simulate --model spiked --n 200 --d 1000 --repetitions 50 --jobs 2 --out runs/simulation",
     )
     add_model(parser)
-    parser.add_argument("--repetitions", type=int, default=50, help="Draws of masks (and of rows with --design fresh).")
+    parser.add_argument(
+        "--repetitions", type=int, default=50, help="Number of draws of masks (and with --design fresh of rows)."
+    )
     parser.add_argument(
         "--design", type=str, default="fixed", help="fixed: rows are drawn once (the paper); fresh: in each repetition."
     )
-    parser.add_argument("--jobs", type=int, default=1, help="Threads; the numbers do not depend on it.")
+    parser.add_argument("--jobs", type=int, default=1, help="Number of threads; the results do not depend on it.")
     values = parser.read(words)
     if values["design"] not in _DESIGNS:
         raise unknown("design", values["design"], _DESIGNS)
@@ -59,7 +61,7 @@ def run(words: Sequence[str]) -> int:
     if out is not None:
         _write(problem, formula, measured, rows, out)
     if values["design"] == "fixed":
-        tell(
+        print_note(
             "one draw of rows for all repetitions: the formula is their mean over draws, which --design fresh measures"
         )
     if values["json"]:
@@ -90,8 +92,8 @@ def _table(problem: Problem, formula: "Risk", measured: "Simulation") -> list[di
         "magnitude": measured.magnitude,
     }
     return [
-        {"ratio": label, **{name: float(part[place]) for name, part in parts.items()}}
-        for place, label in enumerate(problem.labels())
+        {"ratio": label, **{name: float(part[index]) for name, part in parts.items()}}
+        for index, label in enumerate(problem.labels())
     ]
 
 

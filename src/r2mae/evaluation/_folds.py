@@ -1,8 +1,9 @@
 """Cross-validation folds that share one copy of the data.
 
-Rows are sorted by fold, so that the training rows of every fold are two views, and turned once to the principal axes
-of all rows. There the total scatter matrix is diagonal, that of a fold's training rows is what the held-out rows
-leave of it, and nearly diagonal too; features that outnumber the rows shrink to as many coordinates as rows.
+Rows are sorted by fold, so that the training rows of every fold are two views, and rotated once to the principal axes
+of all rows. There the scatter matrix of all rows is diagonal. That of a fold's training rows is the same less the
+scatter of the held-out rows, and nearly diagonal. If there are more features than rows, there are as many coordinates
+as rows.
 """
 
 from collections.abc import Sequence
@@ -19,11 +20,11 @@ from threadpoolctl import threadpool_limits
 # other actively, which costs a factor of ten where other programs use the cores.
 ONE_THREAD = 10**8
 _LARGEST = 1e120
-_BLOCK = 4096  # rows turned at a time, so that turning needs no second copy
+_BLOCK = 4096  # rows rotated at a time, so that no second copy of all rows is needed
 
 
 @dataclass(frozen=True, eq=False)
-class Rows:
+class TrainingRows:
     """Training rows in the coordinates of `Folds`.
 
     Parameters
@@ -65,12 +66,12 @@ class Rows:
 
 
 class Folds:
-    """The features sorted by fold, centred, and turned to their principal axes.
+    """The features, sorted by fold, centred, and rotated to their principal axes.
 
     Parameters
     ----------
     X : ndarray, shape (n, features)
-        Features, one row a sample; copied once as float64.
+        Features, one row per sample; copied once as float64.
     fold : ndarray of int, shape (n,)
         The fold in which each row is held out.
     standardize : bool
@@ -108,21 +109,21 @@ class Folds:
         return len(self._bounds) - 1
 
     def held_out(self, fold: int | None) -> slice:
-        """Positions, among the sorted rows, of those that `fold` holds out; none for None."""
+        """Positions, among the sorted rows, of those that `fold` holds out; an empty slice for None."""
         return slice(0, 0) if fold is None else slice(int(self._bounds[fold]), int(self._bounds[fold + 1]))
 
     def test(self, fold: int | None) -> Float[np.ndarray, "_ d"]:
         """Held-out features."""
         return self._X[self.held_out(fold)]
 
-    def train(self, fold: int | None) -> Rows:
+    def train(self, fold: int | None) -> TrainingRows:
         """Training rows of a fold; all rows for None."""
         out, test = self.held_out(fold), self.test(fold)
         parts = tuple(part for part in (self._X[: out.start], self._X[out.stop :]) if len(part))
         n = len(self._X) - len(test)
         mean = -test.sum(axis=0) / n  # all rows sum to zero
         scatter = self._values - np.einsum("ij,ij->j", test, test) - n * mean**2
-        return Rows(parts, mean, np.maximum(scatter, 0.0))
+        return TrainingRows(parts, mean, np.maximum(scatter, 0.0))
 
     def scatter_eigh(self, fold: int | None) -> tuple[Float[np.ndarray, " d"], Float[np.ndarray, "d d"]]:
         """Eigenvalues and eigenvectors of the whole scatter matrix of a fold's training rows."""
@@ -137,13 +138,13 @@ class Folds:
     def restore(
         self, coefficients: Float[np.ndarray, "k d"], intercepts: Float[np.ndarray, " k"]
     ) -> tuple[Float[np.ndarray, "k features"], Float[np.ndarray, " k"]]:
-        """Coefficients and intercepts for the features as they were given."""
+        """Convert to coefficients and intercepts for the features as they were given."""
         coefficients = coefficients @ self._axes.T / self._unit
         return coefficients, intercepts - coefficients @ self._offset
 
 
 def number_folds(n: int, splits: Sequence[tuple[np.ndarray, np.ndarray]]) -> Int[np.ndarray, " n"]:
-    """Number the fold that holds each row out, from a splitter's (train, test) pairs."""
+    """Return for each row the number of the fold that holds it out, from a splitter's (train, test) pairs."""
     fold = np.zeros(n, dtype=np.int64)
     for number, (_, test) in enumerate(splits):
         fold[test] = number
@@ -151,11 +152,11 @@ def number_folds(n: int, splits: Sequence[tuple[np.ndarray, np.ndarray]]) -> Int
 
 
 def blas_threads(multiplications: int) -> AbstractContextManager[Any]:
-    """Keep linear algebra on one thread where its products are small."""
+    """Limit linear algebra to one thread if its products are small."""
     return threadpool_limits(1, user_api="blas") if multiplications < ONE_THREAD else nullcontext()
 
 
 def _deviation(X: Float[np.ndarray, "n d"], offset: Float[np.ndarray, " d"]) -> Float[np.ndarray, " d"]:
-    """Standard deviation of centred features; one where a feature is constant but for rounding."""
+    """Standard deviation of centred features; 1 for a feature that is constant up to rounding."""
     deviation = np.sqrt(np.einsum("ij,ij->j", X, X) / len(X))
     return np.where(deviation > 1e-12 * np.abs(offset), deviation, 1.0)

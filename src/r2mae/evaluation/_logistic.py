@@ -1,10 +1,10 @@
 """Multinomial logistic regression along a path of regularisation strengths, for one set of training rows.
 
-L-BFGS whose initial inverse Hessian is diagonal, as the features lie along their principal axes: ``w_k λ_j + 1/C``
-with ``λ_j`` the scatter of feature j and ``w_k`` the mean curvature of the loss in the logit of class k. (Where all
-probabilities are equal this is the Hessian itself; Böhning's bound is the same form with ``w = 1/2``.) Each strength
-starts where the path so far points. Logits are linear in the coefficients, so that a line search costs no product
-with the features: a step costs one product each way.
+L-BFGS with a diagonal model of the Hessian, as the features lie along their principal axes: ``w_k λ_j + 1/C`` with
+``λ_j`` the scatter of feature j and ``w_k`` the mean curvature of the loss in the logit of class k. (If all
+probabilities are equal, this is the Hessian itself; Böhning's bound is the same form with ``w = 1/2``.) The start for
+each strength is extrapolated from the solutions for the strengths before it. Logits are linear in the coefficients, so
+a line search needs no product with the features: a step costs one product with X and one with its transpose.
 """
 
 import math
@@ -15,11 +15,11 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float, Int
 
-from r2mae.evaluation._folds import Rows
+from r2mae.evaluation._folds import TrainingRows
 
 MEMORY = 10  # curvature pairs kept by L-BFGS
-REFRESH = 30  # steps after which the model of the Hessian is renewed: far from the start curvatures have changed
-ROUNDING = 1e-10  # relative error allowed for when two values of the objective are compared
+REFRESH = 30  # steps after which the model of the Hessian is computed anew, as the curvatures have changed
+ROUNDING = 1e-10  # relative rounding error that is assumed when two values of the objective are compared
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,7 +33,7 @@ class Solution:
 
 @dataclass(frozen=True, eq=False)
 class _Point:
-    """A point of the path: logits less that of the row's own class, the objective, and dloss/dlogit."""
+    """A point of the path: logits minus the logit of the row's class, the objective, and dloss/dlogit."""
 
     theta: Float[np.ndarray, "classes d_plus_1"]
     margins: Float[np.ndarray, "classes n"]
@@ -42,22 +42,22 @@ class _Point:
 
 
 def solve_path(
-    rows: Rows, codes: Int[np.ndarray, " n"], strengths: Sequence[float], *, tol: float, max_iter: int
+    rows: TrainingRows, codes: Int[np.ndarray, " n"], strengths: Sequence[float], *, tol: float, max_iter: int
 ) -> Iterator[Solution]:
-    """Minimise ``C Σᵢ cross-entropyᵢ + ½‖W‖²``, intercepts free, for every strength C.
+    """Minimise ``C Σᵢ cross-entropyᵢ + ½‖W‖²`` for every strength C; intercepts are not penalised.
 
     Parameters
     ----------
-    rows : Rows
+    rows : TrainingRows
         Training rows.
     codes : ndarray of int, shape (n,)
         Class of every row, 0 … K−1; every class occurs.
     strengths : sequence of float
         C, ascending.
     tol : float
-        Stop when the Newton decrement per row, ``sqrt(gᵀ H⁻¹ g / n)`` with the above model of the Hessian, is below:
-        an estimate of the error left in the logits (root mean square, weighted by their curvature) that depends
-        neither on the units of the features nor on C.
+        Stop when the Newton decrement per row, ``sqrt(gᵀ H⁻¹ g / n)`` with the above model of the Hessian, is below
+        this. It estimates the remaining error of the logits (root mean square, weighted by their curvature), and
+        depends neither on the units of the features nor on C.
     max_iter : int
         At most this many steps for each strength.
 
@@ -77,7 +77,7 @@ def solve_path(
 
 
 def _guesses(objective: "_Objective", strengths: Sequence[float], path: Sequence[_Point]) -> Iterator[_Point]:
-    """Where to start: the last point, and the path's continuation in log C through the last two and three."""
+    """Yield starting points: the last solution, and extrapolations in log C from the last two and the last three."""
     if not path:
         theta = objective.start()
         yield objective.at(theta, objective.margins(theta))
@@ -93,15 +93,15 @@ def _guesses(objective: "_Objective", strengths: Sequence[float], path: Sequence
             yield objective.at(theta, margins)
 
 
-def _lagrange(knots: np.ndarray, place: float) -> list[float]:
-    """Weights with which the polynomial through values at the knots extrapolates to a place."""
-    return [float(np.prod((place - np.delete(knots, i)) / (knots[i] - np.delete(knots, i)))) for i in range(len(knots))]
+def _lagrange(knots: np.ndarray, at: float) -> list[float]:
+    """Return the weights by which the polynomial through values at the knots is evaluated at the point `at`."""
+    return [float(np.prod((at - np.delete(knots, i)) / (knots[i] - np.delete(knots, i)))) for i in range(len(knots))]
 
 
 class _Objective:
-    """``Σᵢ cross-entropyᵢ + ‖W‖²/(2C)`` over one set of rows, C being set as `strength`."""
+    """``Σᵢ cross-entropyᵢ + ‖W‖²/(2C)`` over one set of rows; the attribute `strength` is C."""
 
-    def __init__(self, rows: Rows, codes: Int[np.ndarray, " n"]) -> None:
+    def __init__(self, rows: TrainingRows, codes: Int[np.ndarray, " n"]) -> None:
         self.rows = rows
         self.classes = int(codes.max()) + 1
         self._own = (codes, np.arange(len(codes)))
@@ -109,14 +109,14 @@ class _Objective:
         self.strength = 1.0
 
     def start(self) -> Float[np.ndarray, "classes d_plus_1"]:
-        """No coefficients, and intercepts that predict the frequencies of the classes."""
+        """Return coefficients of zero, and intercepts that predict the frequencies of the classes."""
         theta = np.zeros((self.classes, len(self.rows.mean) + 1))
         theta[:, -1] = np.log(self._counts)
         theta[:, -1] -= theta[:, -1].mean()
         return theta
 
     def margins(self, theta: Float[np.ndarray, "classes d_plus_1"]) -> Float[np.ndarray, "classes n"]:
-        """Logits less the logit of the row's own class (exact for the loss, however large the logits)."""
+        """Logits minus the logit of the row's class, with which the loss is accurate even for large logits."""
         logits = self.rows.times(theta[:, :-1])
         logits += theta[:, -1:]
         logits -= logits[self._own]
@@ -141,7 +141,7 @@ class _Objective:
 
     def curvature(self, point: _Point, direction: np.ndarray, change: np.ndarray) -> float:
         """Second derivative along a direction that changes the margins by `change`."""
-        weighted = point.residuals * change  # the own class, where residuals are p − 1, has no change
+        weighted = point.residuals * change  # for the row's own class residuals are p − 1, but `change` is zero
         spread = np.vdot(weighted, change) - np.square(weighted.sum(axis=0)).sum()
         return float(spread + self._penalty(direction, direction))
 
@@ -150,10 +150,10 @@ class _Objective:
         return float(np.vdot(point.residuals, change) + self._penalty(point.theta, direction))
 
     def inverse_hessian(self, point: _Point) -> Callable[[np.ndarray], np.ndarray]:
-        """Model of the inverse Hessian on directions that sum to zero over the classes (see the module)."""
+        """Return the model of the inverse Hessian (see the module) on directions that sum to zero over the classes."""
         rows, n = self.rows, self.rows.n
-        # Mean over the rows of p(1−p), from residuals p − 1 at the own class and p elsewhere, and so scaled that equal
-        # probabilities give 1/K, the curvature along directions that sum to zero.
+        # Mean over the rows of p(1−p), from residuals p − 1 for the row's own class and p elsewhere. It is scaled such
+        # that equal probabilities give 1/K, the curvature along directions that sum to zero.
         spread = (np.abs(point.residuals) - np.square(point.residuals)).sum(axis=1)
         weight = np.maximum(spread / n * self.classes / (self.classes - 1), 1e-9)[:, None]
         inverse = 1.0 / (weight * rows.scatter + 1.0 / self.strength)
@@ -181,7 +181,7 @@ class _Memory:
     def add(self, step: np.ndarray, change: np.ndarray) -> None:
         """Remember that `step` changed the gradient by `change`."""
         product = float(np.vdot(step, change))
-        if product > 0.0:  # rounding alone can break this: the objective is strictly convex
+        if product > 0.0:  # always true but for rounding, as the objective is strictly convex
             self._pairs.append((step, change, product))
 
     def direction(self, gradient: np.ndarray, inverse_hessian: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
@@ -217,7 +217,7 @@ def _minimise(objective: _Objective, point: _Point, *, tol: float, max_iter: int
 
 
 def _search(objective: _Objective, point: _Point, direction: np.ndarray) -> _Point | None:
-    """Move along the direction, first by a Newton step; None where rounding leaves nothing to gain."""
+    """Search along the direction, first by a Newton step; None if rounding allows no further progress."""
     change = objective.margins(direction)
     slope = objective.slope(point, direction, change)
     if not slope < 0.0:
@@ -229,7 +229,7 @@ def _search(objective: _Objective, point: _Point, direction: np.ndarray) -> _Poi
         if gain >= -1e-4 * length * slope:
             return trial
         there = objective.slope(trial, direction, change)
-        # Close to the optimum differences of the objective are rounding, and only the slope tells (Hager and Zhang).
+        # Close to the optimum differences of the objective are rounding errors, so the slope decides (Hager and Zhang).
         if abs(there) <= 0.8 * abs(slope) and gain >= -ROUNDING * abs(point.value):
             return trial
         # The objective is convex: the slope has changed sign, and its root lies in between.

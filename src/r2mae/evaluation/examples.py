@@ -1,4 +1,4 @@
-"""Samples for the eye."""
+"""Example images for reports: the originals, masked, and as reconstructed."""
 
 from dataclasses import dataclass
 

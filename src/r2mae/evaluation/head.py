@@ -1,7 +1,7 @@
 """The paper's linear probe: a new linear layer on frozen features (appendix, MNIST, Evaluation).
 
-It has a loop of its own, of three lines and a gradient that is written out: it takes seconds, so that there is nothing
-to resume, and `evaluation/` knows nothing of `training/`.
+It has its own training loop of three lines with an explicit gradient, and not that of `training/`, which this package
+may not import. The loop takes seconds, so that there is nothing to resume.
 """
 
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from torch import Tensor
 from r2mae.errors import UserError
 
 Features = Float[Tensor, "n d"] | Float[np.ndarray, "n d"] | UInt8[Tensor, "n d"] | UInt8[np.ndarray, "n d"]
-_ROWS = 4096  # of bytes, that are floats at a time
+_ROWS = 4096  # rows of bytes that are converted to floats at a time
 Labels = Integer[Tensor, " n"] | Integer[np.ndarray, " n"]
 
 
@@ -65,19 +65,19 @@ def fit_head(
     Parameters
     ----------
     features : Tensor or ndarray, shape (n, d)
-        Features of the frozen model, computed once; or pixels as bytes (uint8), which count as 0 to 1 and are turned
-        into floats a batch at a time.
+        Features of the frozen model, computed once; or pixels as bytes (uint8), which are scaled to 0 … 1 and
+        converted to floats one batch at a time.
     labels : Tensor or ndarray of int, shape (n,)
         Classes 0 … K−1.
     epochs, lr : int, float
-        The paper's: 15 and 0.003.
+        Defaults are the paper's: 15 and 0.003.
     batch_size : int
-        Ours: 128, as in the paper's pretraining; the paper does not say for the probe.
+        The default is ours: 128, as in the paper's pretraining; the paper does not give one for the probe.
     seed : int
-        Decides initial weights (those of ``nn.Linear``: uniform within ``1/sqrt(d)``) and the order of the rows. No
-        other random state is read or changed.
+        Determines the initial weights (those of ``nn.Linear``: uniform within ``1/sqrt(d)``) and the order of the rows.
+        No other random state is read or changed.
     device : str or torch.device, optional
-        Where to train; default where the features are.
+        Device to train on; by default that of the features.
 
     Returns
     -------

@@ -49,20 +49,20 @@ def by_ratio(names: Iterable[str]) -> dict[str, dict[float, str]]:
     Parameters
     ----------
     names : iterable of str
-        Of all scores.
+        Names of all scores.
 
     Returns
     -------
     dict
-        For each such metric its names by ratio, rising.
+        For each such metric its names by ratio, in increasing order.
     """
-    found: dict[str, dict[float, str]] = {}
+    names_by_ratio: dict[str, dict[float, str]] = {}
     for name in names:
         if (match := _RATIO.fullmatch(name)) and float(match["ratio"]) <= 1:
-            found.setdefault(match["metric"], {})[float(match["ratio"])] = name
-    # Names such as top_1 end in a number, too: a ratio between 0 and 1 tells.
+            names_by_ratio.setdefault(match["metric"], {})[float(match["ratio"])] = name
+    # Names such as top_1 end in a number, too; only a metric with a number between 0 and 1 was measured at ratios.
     return {
         metric: dict(sorted(ratios.items()))
-        for metric, ratios in found.items()
+        for metric, ratios in names_by_ratio.items()
         if len(ratios) > 1 and any(0 < ratio < 1 for ratio in ratios)
     }

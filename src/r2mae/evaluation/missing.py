@@ -1,4 +1,4 @@
-"""Values that are none, as tables spell them."""
+"""Missing values, as tables spell them."""
 
 import numpy as np
 from jaxtyping import Bool
@@ -7,5 +7,5 @@ _SPELLINGS = ("", "unknown", "na", "n/a", "nan", "<na>", "none", "nat")
 
 
 def is_missing(values: np.ndarray) -> Bool[np.ndarray, "..."]:
-    """Return where text stands for no value, such as Unknown, None, NA or nan in any case of letters."""
+    """Return where text means a missing value: Unknown, None, NA, nan and the like, in upper or lower case."""
     return np.isin(np.char.lower(np.char.strip(values.astype(str))), _SPELLINGS)

@@ -1,7 +1,7 @@
-"""Scores with re-estimated batch statistics, with those of training, or both: their names, and how tables say it.
+"""Scores with re-estimated batch statistics, with those of training, or with both: their names and table notes.
 
-Masked inputs have other means and variances than whole ones, so that a model with batch normalisation is judged with
-the wrong statistics unless they are re-estimated (:mod:`r2mae.training.recalibrate`). The paper does not do so.
+Masked inputs have other means and variances than whole ones, so a model with batch normalisation is evaluated with the
+wrong statistics unless they are re-estimated (:mod:`r2mae.training.recalibrate`). The paper does not re-estimate them.
 """
 
 from collections.abc import Callable, Iterable
@@ -14,7 +14,7 @@ Recalibrate = Literal["yes", "no", "both"]
 """Statistics re-estimated on the inputs of each evaluation, those of training, or scores with either."""
 
 AS_TRAINED = "as_trained_"
-"""Beginning of the names of scores with the statistics of training, where both are measured."""
+"""Prefix of the names of scores with the statistics of training, if both kinds are measured."""
 
 _WORDS = {
     "yes": "Batch statistics: re-estimated on the inputs of each evaluation.",
@@ -24,12 +24,12 @@ _WORDS = {
 
 
 def measured_in_words(recalibrate: Recalibrate) -> str:
-    """Say for a table how its scores were measured."""
+    """Return the sentence for a table that says how its scores were measured."""
     return _WORDS[recalibrate]
 
 
 def with_as_trained(metrics: Iterable[Metric], recalibrate: Recalibrate) -> tuple[Metric, ...]:
-    """Add to metrics those with the statistics of training, where both are measured; they count in no rank."""
+    """Add the same metrics with the statistics of training, if both kinds are measured; these are not ranked."""
     known = tuple(metrics)
     if recalibrate != "both":
         return known
@@ -41,7 +41,7 @@ def with_as_trained(metrics: Iterable[Metric], recalibrate: Recalibrate) -> tupl
 
 
 def in_both_ways(recalibrate: Recalibrate, measure: Callable[[bool], dict[str, float]]) -> dict[str, float]:
-    """Call `measure` with whether to re-estimate: once, or for "both" twice, and name the scores accordingly."""
+    """Call `measure(re_estimate)` once, or twice for "both"; the scores with training's statistics get the prefix."""
     scores = measure(recalibrate != "no")
     if recalibrate == "both":
         scores |= {AS_TRAINED + name: value for name, value in measure(False).items()}

@@ -33,10 +33,10 @@ def effective_rank(features: Float[np.ndarray, "n d"], *, center: bool = False) 
     Parameters
     ----------
     features : ndarray, shape (n, d)
-        One row a sample.
+        One row per sample.
     center : bool
-        Take the mean off every feature first. Off by default: the paper's definition is of the matrix as it is, where
-        a large common mean counts as one dominant direction.
+        Subtract the mean of every feature first. Off by default: the paper's definition does not centre, so that a
+        large common mean counts as one dominant direction.
 
     Returns
     -------
@@ -50,10 +50,10 @@ def effective_rank(features: Float[np.ndarray, "n d"], *, center: bool = False) 
 
     Notes
     -----
-    Where one side is more than twice the other, the singular values are the roots of the eigenvalues of the float64
-    Gram matrix of the short side, ten times faster than a QR decomposition. That costs precision in the small ones
-    only: an eigenvalue is exact to about 1e-15 of the largest, so a singular value that is zero may come out as 3e-8
-    of the largest and then adds less than 6e-7 to the entropy, 2e-4 for 256 such values together.
+    If one side is more than twice the other, the singular values are computed as square roots of the eigenvalues of
+    the float64 Gram matrix of the short side, which is ten times faster than a QR decomposition. Only small singular
+    values lose precision: an eigenvalue is exact to about 1e-15 of the largest, so a singular value of zero may come
+    out as 3e-8 of the largest. It then adds less than 6e-7 to the entropy; 256 such values together add 2e-4.
     """
     if features.size == 0:
         raise UserError(f"effective rank needs one row and one feature at least; got shape {features.shape}")

@@ -10,7 +10,7 @@ import pandas as pd
 from jaxtyping import Float, Int
 from scipy import stats
 
-BOOTSTRAP_FROM = 10  # values; below, the t interval
+BOOTSTRAP_FROM = 10  # number of values from which on the bootstrap is used; below it, the t interval
 AVERAGE_SCORE = "average score"
 AVERAGE_RANK = "average rank"
 
@@ -22,7 +22,7 @@ class Interval:
     Attributes
     ----------
     mean, low, high : float
-        NaN `low` and `high` where there is one value only.
+        `low` and `high` are NaN if there is only one value.
     n : int
         Number of values.
     method : {"t", "bootstrap", "none"}
@@ -38,15 +38,15 @@ class Interval:
 
 @dataclass(frozen=True)
 class Difference:
-    """A mean paired difference, its interval, and what it says.
+    """A mean paired difference, its interval, and the verdict.
 
     Attributes
     ----------
     mean, low, high, n, method
-        As in `Interval`, of the first less the second.
+        As in `Interval`, for the first minus the second.
     verdict : {"better", "worse", "undecided"}
-        Whether the first is better; undecided where 0 is inside the interval, where there is none, or where it comes
-        from fewer than ten equal differences.
+        Whether the first is better. Undecided if 0 is inside the interval, if there is no interval, or if all
+        differences are equal and there are fewer than ten.
     """
 
     mean: float
@@ -79,11 +79,11 @@ def mean_interval(values: Any, *, confidence: float = 0.95, seed: int = 0) -> In
     Parameters
     ----------
     values : array-like, shape (n,)
-        Independent values, such as one score a seed.
+        Independent values, such as one score per seed.
     confidence : float
         Coverage.
     seed : int
-        Of the bootstrap.
+        Seed for the bootstrap.
 
     Raises
     ------
@@ -115,7 +115,7 @@ def paired_difference(
     a, b : array-like, shape (n,)
         Scores.
     higher_is_better : bool
-        Which way is up.
+        Whether higher scores are better.
     confidence, seed : float, int
         As in `mean_interval`.
 
@@ -129,26 +129,26 @@ def paired_difference(
         raise ValueError(f"paired scores must be as many; got {len(first)} and {len(second)}")
     interval = mean_interval(first - second, confidence=confidence, seed=seed)
     verdict = "undecided"
-    # A few differences that agree to the last digit come from scores in steps (an accuracy on few samples): they say
-    # nothing about the spread, so that the t interval of no width is no evidence.
+    # A few exactly equal differences come from scores in steps (an accuracy on few samples). They say nothing about the
+    # spread, so a t interval of width zero is no evidence.
     spread, size = np.ptp(first - second), max(np.abs(first).max(), np.abs(second).max())
     known = interval.n >= BOOTSTRAP_FROM or spread > 1e-9 * size
-    if known and (interval.low > 0.0 or interval.high < 0.0):  # false for NaN
+    if known and (interval.low > 0.0 or interval.high < 0.0):  # both comparisons are false for NaN
         verdict = "better" if (interval.low > 0.0) == higher_is_better else "worse"
     return Difference(interval.mean, interval.low, interval.high, interval.n, interval.method, verdict)
 
 
 def best_fixed(scores: Any, *, higher_is_better: bool = True) -> BestFixed:
-    """For every seed the ratio that is best on the mean over the other seeds, and its score on this seed.
+    """For every seed, choose the ratio with the best mean over the other seeds, and return its score on this seed.
 
-    A ratio chosen on the seeds it is compared on would owe part of its lead to chance.
+    A ratio that is chosen on the same seeds on which it is compared would be better partly by chance.
 
     Parameters
     ----------
     scores : array-like, shape (n_seeds, n_ratios)
-        One score a seed and fixed ratio; the first of equal ratios is chosen.
+        One score for each seed and fixed ratio; of equally good ratios the first is chosen.
     higher_is_better : bool
-        Which way is up.
+        Whether higher scores are better.
 
     Raises
     ------
@@ -172,17 +172,18 @@ def rank_table(
     Parameters
     ----------
     scores : DataFrame, methods × metrics
-        One score a method and metric.
+        One score for each method and metric.
     higher_is_better : mapping of str to bool
-        Which way is up, for every metric.
+        For every metric, whether higher scores are better.
     ties : {"min", "average"}
-        The rank of equal methods: the best of theirs, which gives the ranks that the paper prints, or their mean.
+        The rank of tied methods: the best of their ranks, as the paper prints, or the mean of their ranks.
 
     Returns
     -------
     DataFrame
-        `scores` with the columns ``"average score"``, the mean over the metrics (NaN where some are better high and
-        others low: such a mean says nothing), and ``"average rank"``, the mean over the metrics of the rank (1 = best).
+        `scores` with the columns ``"average score"``, the mean over the metrics (NaN if higher is better for some
+        metrics and lower for others, as such a mean is meaningless), and ``"average rank"``, the mean over the metrics
+        of the rank (1 = best).
 
     Raises
     ------
@@ -205,10 +206,10 @@ def rank_table(
 
 
 def _bootstrap(values: Float[np.ndarray, " n"], confidence: float, seed: int) -> tuple[float, float]:
-    """BCa limits; percentile limits where the acceleration is undefined."""
+    """BCa limits, or percentile limits if the acceleration is undefined."""
     for method in ("BCa", "percentile"):
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # a degenerate BCa interval warns and is NaN: seen below
+            warnings.simplefilter("ignore")  # a degenerate BCa interval warns and is NaN, which is handled below
             result = stats.bootstrap(
                 (values,), np.mean, confidence_level=confidence, method=method, rng=np.random.default_rng(seed)
             )

@@ -16,7 +16,7 @@ from r2mae.images.sets import SETS
 from r2mae.masking.defaults import HLCA_CURRICULUM, RatioDefaults
 from r2mae.training.models import build_model
 from r2mae.wings.base import BaseWing
-from r2mae.wings.options import RECALIBRATE, CommandLine, Embedding, Evaluation, Option, SeveralPaths
+from r2mae.wings.options import RECALIBRATE, STATISTICS, CommandLine, Embedding, Evaluation, Option, SeveralPaths
 
 if TYPE_CHECKING:
     from torch import nn
@@ -76,6 +76,7 @@ class ImagesWing(BaseWing):
             "`split` (0 training, 1 test: the run's own division for the run's data, else an official one), `labels`, "
             "and the names of their `classes`, where the data have them",
             examples=("runs/digits digits -o digits.npz --figure umap.svg",),
+            loading=(STATISTICS,),
         ),
         baselines="pixels, pca, mean",
         example="digits",

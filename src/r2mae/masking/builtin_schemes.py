@@ -7,11 +7,11 @@ from r2mae.masking.ratios import Fixed, Grid, LinearDecay, Uniform, UniformAbove
 from r2mae.masking.schemes import Curriculum, Scheme, register
 
 _CURRICULUM = ("cl_warmup", "cl_start", "cl_end", "cl_iterations")
-_EASY = ("cl_warmup", "cl_iterations")  # a multiplier that never falls has neither start nor end
+_EASY = ("cl_warmup", "cl_iterations")  # the multiplier is constant, so it needs no start and no end
 _DRAWN = ("sampling", "per", "strata")
 
 
-# Okabe and Ito's colours and two of Tol's, told apart by colour-blind readers.
+# Colours of Okabe and Ito and two of Tol, which colour-blind readers can distinguish.
 @register("fixed", takes=["ratio"], colour="#6e6e6e", per_ratio=True)
 def _fixed(numbers: RatioDefaults) -> Scheme:
     """One mask ratio for the whole run."""

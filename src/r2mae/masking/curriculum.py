@@ -1,7 +1,7 @@
 """Learned loss weights of the curricula (appendix "Implementations of CL and R²MAE + CL", equation for W).
 
-A small network makes a positive matrix W₀ of (entries × ratios); Sinkhorn's iterations bring its rows to sum l (the
-number of ratios) and its columns to sum d (the number of entries), so that the weights of one ratio have mean one.
+A small network makes a positive matrix W₀ of (entries × ratios). Sinkhorn's iterations scale it until its rows sum to
+l (the number of ratios) and its columns to d (the number of entries), so that the weights of one ratio have mean one.
 The column of the step's ratio multiplies the element-wise loss. The network learns from the same loss, with its
 gradient multiplied by a factor that falls from 1 (prefer easy entries) to −1 (prefer hard ones).
 """
@@ -18,8 +18,8 @@ from r2mae.masking.schemes import Curriculum
 def sinkhorn(matrix: Float[Tensor, "d l"], iterations: int) -> Float[Tensor, "d l"]:
     """Scale a positive matrix so that rows sum to l and columns to d, differentiably.
 
-    Every iteration scales the rows, then the columns: the columns, whose sums make the weights of one ratio average
-    to one, are exact; the rows are as near as `iterations` brings them.
+    Every iteration scales the rows, then the columns. The column sums are therefore exact, and with them the mean
+    weight of one at each ratio; the row sums are approximate, and closer with more iterations.
 
     Parameters
     ----------
@@ -31,7 +31,7 @@ def sinkhorn(matrix: Float[Tensor, "d l"], iterations: int) -> Float[Tensor, "d 
     if iterations < 1:
         raise ValueError(f"Sinkhorn's normalisation needs at least one iteration, not {iterations}")
     if matrix.dtype in (torch.float16, torch.bfloat16):
-        matrix = matrix.float()  # sums of half-precision numbers would miss the mean of one
+        matrix = matrix.float()  # in half precision the sums are too inexact for a mean of one
     entries, ratios = matrix.shape
     for _ in range(iterations):
         matrix = matrix * (ratios / matrix.sum(1, keepdim=True))
@@ -51,12 +51,12 @@ class _ScaleGradient(torch.autograd.Function):
 
 
 def scale_gradient(value: Tensor, factor: float) -> Tensor:
-    """Return `value` unchanged; its gradient comes back multiplied by `factor` (−1 turns descent into ascent)."""
+    """Return `value` unchanged; its gradient is multiplied by `factor` (−1 turns descent into ascent)."""
     return _ScaleGradient.apply(value, factor)  # type: ignore[no-untyped-call, no-any-return]
 
 
 def _mean_over_ranks(clean: Float[Tensor, "batch d"]) -> Float[Tensor, " d"]:
-    """Average over the samples of all processes (they have equally many), so that all weight the losses alike."""
+    """Average over the samples of all processes (of equal number), so that all use the same loss weights."""
     mean = clean.mean(0)
     if torch.distributed.is_available() and torch.distributed.is_initialized():
         torch.distributed.all_reduce(mean)
@@ -110,7 +110,7 @@ class UnitWeights(nn.Module):
     Parameters
     ----------
     width : int
-        Width of the representation; it is detached, so that this network alone learns from the weights.
+        Width of the representation. It is detached, so that the weights' gradient reaches this network alone.
     curriculum : Curriculum
         As in :class:`FeatureWeights` (paper, for DNA: 10 iterations, floor 0.5).
     hidden : (int, int)
@@ -129,7 +129,7 @@ class UnitWeights(nn.Module):
         )
 
     def forward(self, representation: Float[Tensor, "units width"]) -> Float[Tensor, "units l"]:
-        """Return the weights of these hidden units; the Sinkhorn constraint is over them."""
+        """Return the weights of these hidden units; Sinkhorn's sums are over these units."""
         positive = torch.sigmoid(self.layers(representation.detach())) + self.curriculum.floor
         return sinkhorn(positive, self.curriculum.iterations)
 
@@ -137,9 +137,9 @@ class UnitWeights(nn.Module):
 def select_weights(
     weights: Float[Tensor, "d l"], curriculum: Curriculum, ratio: float, step: int
 ) -> Float[Tensor, " d"]:
-    """Return the column of the ratio nearest to `ratio`, with the gradient multiplier of `step` on it.
+    """Return the weights of the grid's ratio nearest to `ratio`, with the gradient multiplier of `step` applied.
 
-    While the network is frozen its gradient is cut altogether, so that not even momentum accumulates.
+    While the network is frozen the weights are detached, so that not even momentum accumulates.
     """
     column = weights[:, curriculum.grid.column(ratio)]
     if curriculum.frozen(step):

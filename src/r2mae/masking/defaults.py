@@ -1,4 +1,4 @@
-"""A wing's numbers for the schemes: those of the paper, and where it gives none, ours."""
+"""The default numbers of a wing for the schemes: the paper's, or ours where the paper gives none."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -8,28 +8,28 @@ from r2mae.masking.ratios import Grid
 
 @dataclass(frozen=True)
 class CurriculumDefaults:
-    """A wing's numbers for the curricula (appendix "Implementations of CL and R²MAE + CL").
+    """The default numbers of a wing for the curricula (appendix "Implementations of CL and R²MAE + CL").
 
-    The moments are fractions of the whole run, so that a shorter run has the same shape.
+    Times are fractions of the whole run, so that a shorter run has the same shape.
 
     Parameters
     ----------
     frozen : float
-        The weight network stands still until then.
+        The weight network is frozen until then.
     start, end : float
-        The gradient multiplier falls from 1 to −1 between these moments.
+        The gradient multiplier falls from 1 to −1 between these times.
     spacing : float
         Distance between the ratios of the grid.
     columns : int, optional
-        l, the number of ratios of the grid, evenly spaced; it takes the place of `spacing`.
+        l, the number of evenly spaced ratios of the grid; it replaces `spacing`.
     iterations : int
         K, iterations of Sinkhorn's normalisation.
     floor : float
         Added to the sigmoid, so that weights stay positive.
     ours : bool
-        True where the paper gives no numbers, and those of another domain stand in.
+        True if the paper gives no numbers for this domain, so that those of another domain are used.
     warmup_steps, start_step, end_step : int, optional
-        The moments as steps, where a run gives them; they win over the fractions.
+        The same times in optimiser steps; where given, they replace the fractions.
     """
 
     frozen: float
@@ -69,7 +69,7 @@ DNA_CURRICULUM = CurriculumDefaults(frozen=5_000 / 30_000, start=0.0, end=1.0, c
 
 @dataclass(frozen=True)
 class RatioDefaults:
-    """A wing's numbers: those of the paper where it gives them, else ours. A run's own take their place.
+    """The default numbers of a wing: the paper's, or ours where the paper gives none. A run's options replace them.
 
     Parameters
     ----------
@@ -78,15 +78,15 @@ class RatioDefaults:
     dynamic : (float, float), optional
         Start and end of the dynamic ratio; by default from `high` to `low`.
     above : (float, float), optional
-        Start and end of the floor of R²MAE + dynamic; by default as `dynamic`.
+        Start and end of the falling lower end of R²MAE + dynamic; by default as `dynamic`.
     dynamic_end : float
-        Fraction of the run after which both have fallen to their end.
+        Fraction of the run after which both of these have reached their end.
     curriculum : CurriculumDefaults
-        Of the schemes with learned loss weights; by default those of the paper's single cells.
+        For the schemes with learned loss weights; by default the paper's numbers for single cells.
     ours : bool
-        True where the paper gives no ratios.
+        True if the paper gives no ratios for this domain.
     decay : float, optional
-        λ of a falling ratio, where it does not follow from the length of the run.
+        λ of a falling ratio; by default it follows from the length of the run.
     sampling, per, strata
         How a random ratio is drawn: see :class:`~r2mae.masking.ratios.Uniform`.
     """

@@ -2,8 +2,8 @@
 
 A :class:`Key` holds no generator and no history. Its draws are SplitMix64 in counter mode: word ``i`` is the
 SplitMix64 finaliser of ``state + (i + 1) * golden``. Integer arithmetic alone is involved, so NumPy on the host and
-torch on a device (:func:`r2mae.masking.masks.device_words`) give the same bits, and a rank or worker that starts in
-the middle gets the same numbers as one that came the whole way.
+torch on a device (:func:`r2mae.masking.masks.device_words`) give the same bits. A rank or worker that starts in the
+middle of the stream gets the same numbers as one that started at its beginning.
 """
 
 import hashlib
@@ -23,15 +23,15 @@ SECOND = 0x94D049BB133111EB
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """A point in the tree of random streams.
+    """A named stream of random numbers, from which named sub-streams are made with :meth:`fold`.
 
     Parameters
     ----------
     state : int
         64 bits that name the stream. Make keys with :meth:`root` and :meth:`fold`, not from states.
     row : int
-        The first row, in the *global* batch, of the rows that are drawn with this key. A rank that holds rows
-        96 … 127 draws with ``key.rows(96)`` and gets just what a single process draws for these rows.
+        Position in the *global* batch of the first row that is drawn with this key. A rank that holds rows 96 … 127
+        draws with ``key.rows(96)`` and gets the numbers that a single process draws for these rows.
 
     Examples
     --------
@@ -45,7 +45,7 @@ class Key:
 
     @classmethod
     def root(cls, seed: int) -> "Key":
-        """Return the key of a run; every integer is a seed of its own, 0 included."""
+        """Return the key of a run. Different seeds give different keys, and 0 is a seed like any other."""
         return cls(_mix(int(seed) & _MASK))
 
     def fold(self, *parts: int | str) -> "Key":
@@ -63,11 +63,11 @@ class Key:
         return Key(self.state, int(first))
 
     def uniform(self) -> float:
-        """Return the key's own number in [0, 1), with 53 random bits."""
+        """Return one number in [0, 1) with 53 random bits; it depends on the state alone."""
         return (_mix((self.state + GOLDEN) & _MASK) >> 11) * 2.0**-53
 
     def seed(self) -> int:
-        """Return a seed in [0, 2**63) for a foreign generator (dropout, weight initialisation)."""
+        """Return a seed in [0, 2**63) for another library's generator (dropout, weight initialisation)."""
         return self.state >> 1
 
 
@@ -98,7 +98,7 @@ def words(key: Key, rows: int, per_row: int) -> UInt64[np.ndarray, "rows per_row
 
 @lru_cache(maxsize=8)
 def _counters(first: int, count: int) -> UInt64[np.ndarray, " count"]:
-    """Counters times the golden constant: the same in every step, so that the last ones are kept."""
+    """Counters times the golden constant; every step of a run asks for the same ones, so they are cached."""
     x = np.arange(first, first + count, dtype=np.uint64)
     x *= np.uint64(GOLDEN)
     x.flags.writeable = False

@@ -2,7 +2,7 @@
 
 Counts round to the nearest integer (halves up), and every row has at least one hidden and one kept entry, so that
 any ratio in [0, 1] is legal here. Equal keys give equal masks on any device, rank and worker: the draws are integers
-(:mod:`r2mae.masking.keys`), and a row's draws depend on its place in the global batch alone.
+(:mod:`r2mae.masking.keys`), and a row's draws depend only on its position in the global batch.
 """
 
 import numpy as np
@@ -22,7 +22,7 @@ _SIGNED = {16: torch.int16, 32: torch.int32, 64: torch.int64}
 def hidden_count(length: int, ratio: float) -> int:
     """Return how many of `length` entries are hidden: the nearest count, at least 1 and at most ``length - 1``.
 
-    The tiny addition undoes binary round-off, so that ``hidden_count(100, 1 - 0.8) == 20``.
+    A tiny number is added before rounding to undo binary round-off, so that ``hidden_count(100, 1 - 0.8) == 20``.
 
     Raises
     ------
@@ -68,9 +68,9 @@ def element_mask(
 
 
 def column_mask(width: int, ratio: float, key: Key, *, device: Device = None) -> Bool[Tensor, " width"]:
-    """Hide whole columns (genes) for all rows of a mini-batch: exactly the rounded count.
+    """Hide the same columns (genes) in all rows of a mini-batch: exactly the rounded count.
 
-    The row is no part of this key: all ranks and micro-batches of a step share the columns.
+    ``key.row`` is ignored, so that all ranks and micro-batches of a step hide the same columns.
     """
     _check(width, ratio, None)
     count = np.array([hidden_count(width, ratio)])
@@ -102,7 +102,7 @@ def patch_mask(
     count = hidden_count(length, ratio)
     mask = _smallest(key, batch, length, np.full(batch, count), device)
     if mask.device.type == "cpu":
-        return _places(~mask.numpy(), length - count), _places(mask.numpy(), count)
+        return _columns_of(~mask.numpy(), length - count), _columns_of(mask.numpy(), count)
     return _device_split(mask, count)
 
 
@@ -130,9 +130,8 @@ def token_mask(
     """
     batch, length = special.shape
     _check(max(length, 2), ratio, batch)
-    fits = special.numpy() if special.device.type == "cpu" else None
-    if fits is not None:
-        return torch.from_numpy(_host_tokens(~fits, ratio, key, exact))
+    if special.device.type == "cpu":
+        return torch.from_numpy(_host_tokens(~special.numpy(), ratio, key, exact))
     return _device_tokens(~special, ratio, key, exact)
 
 
@@ -145,14 +144,14 @@ def corrupt_tokens(
     vocabulary: Int64[Tensor, " words"] | int,
     shares: tuple[float, float, float] = (0.8, 0.1, 0.1),
 ) -> Int64[Tensor, "batch length"]:
-    """Replace hidden tokens: by the mask token, by a random token, or not at all (80/10/10 in BERT).
+    """Replace each hidden token by the mask token or a random token, or leave it unchanged (80/10/10 in BERT).
 
     Parameters
     ----------
     ids : int64 tensor, shape (batch, length)
         Token numbers.
     hidden : Bool tensor, shape (batch, length)
-        What :func:`token_mask` chose.
+        The result of :func:`token_mask`.
     key : Key
         ``key.row`` is the row of the first sequence in the global batch; use another stream than the mask's.
     mask_id : int
@@ -165,7 +164,7 @@ def corrupt_tokens(
     Returns
     -------
     int64 tensor, shape (batch, length)
-        New; `ids` stays as it is.
+        A new tensor; `ids` is not changed.
     """
     if min(shares) < 0 or abs(sum(shares) - 1) > 1e-6:
         raise ValueError(f"the shares of mask, random and unchanged tokens must sum to 1, not {shares}")
@@ -234,7 +233,7 @@ def _bernoulli(key: Key, rows: int, width: int, ratio: RatioLike, device: Device
     if isinstance(bits, np.ndarray):
         if limit.ndim:
             mask = bits < limit[:, None]
-        else:  # in the draws' own type the comparison is ten times faster
+        else:  # comparing numbers of one type, uint16, is ten times faster
             mask = bits < np.uint16(limit) if limit < 65536 else np.ones_like(bits, dtype=bool)
         for row in np.flatnonzero(~mask.any(1)):
             mask[row, np.argmin(bits[row])] = True
@@ -242,28 +241,31 @@ def _bernoulli(key: Key, rows: int, width: int, ratio: RatioLike, device: Device
             mask[row, np.argmax(bits[row])] = False
         return torch.from_numpy(mask)
     values = bits.to(torch.int32) & 0xFFFF
-    # A number goes to the device with the kernel; ratios of single rows have to be copied.
+    # A single number travels with the kernel call; an array of ratios must be copied to the device.
     hidden = values < (torch.as_tensor(limit, device=bits.device)[:, None] if limit.ndim else int(limit))
     return _one_of_each(hidden, values)
 
 
-def _places(flags: np.ndarray, count: int) -> Tensor:
-    """Columns of the `count` true flags of every row; finding them in one long row is much faster than in many."""
+def _columns_of(flags: np.ndarray, count: int) -> Tensor:
+    """Columns of the `count` true flags of every row; one search of the flattened array is much faster than many."""
     batch, length = flags.shape
-    places = np.flatnonzero(flags).reshape(batch, count)
-    places -= np.arange(0, batch * length, length)[:, None]
-    return torch.from_numpy(places)
+    columns = np.flatnonzero(flags).reshape(batch, count)
+    columns -= np.arange(0, batch * length, length)[:, None]
+    return torch.from_numpy(columns)
 
 
 def _device_split(mask: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """Split by a stable sort, which knows its output's shape; nonzero would make the host wait for the device."""
+    """Split by a stable sort, whose output shape is known; with nonzero the host would wait for the device."""
     order = torch.sort(mask.to(torch.uint8), dim=1, stable=True).indices
     kept = mask.shape[1] - count
     return order[:, :kept], order[:, kept:]
 
 
 def _one_of_each(hidden: Tensor, values: Tensor) -> Tensor:
-    """Apply the host's rule without waiting for the device: first smallest draw in, first largest out."""
+    """Hide the first smallest draw of a row where none is hidden, and keep the first largest where all are.
+
+    The same rule as on the host, written so that the host does not wait for the device.
+    """
     width = hidden.shape[1]
     column = torch.arange(width, device=hidden.device)
     wide = values.to(torch.int64) * width
@@ -274,7 +276,7 @@ def _one_of_each(hidden: Tensor, values: Tensor) -> Tensor:
 
 
 def _scores(key: Key, rows: int, width: int, device: Device) -> np.ndarray | Tensor:
-    """Random scores without ties: the column stands in the low bits. Ordered alike on host and device."""
+    """Random scores without ties (the low bits hold the column), in the same order on host and device."""
     bits = 32 if width <= 4096 else 64
     low = (1 << (width - 1).bit_length()) - 1
     raw = _draws(key, rows, width, bits, device)
@@ -329,7 +331,7 @@ def _host_tokens(candidates: np.ndarray, ratio: RatioLike, key: Key, exact: bool
 
 
 def _binomial(scores: np.ndarray, candidates: np.ndarray, ratio: RatioLike) -> np.ndarray:
-    """How many scores lie below the ratio: hiding just these is hiding every token independently."""
+    """Count the scores below the ratio: hiding these tokens is the same as hiding each token independently."""
     top = (scores >> scores.dtype.type(np.iinfo(scores.dtype).bits - 32)).astype(np.int64)
     limit = _limit(ratio)
     counts: np.ndarray = ((top < (limit[:, None] if limit.ndim else limit)) & candidates).sum(1)
@@ -337,12 +339,12 @@ def _binomial(scores: np.ndarray, candidates: np.ndarray, ratio: RatioLike) -> n
 
 
 def _limit(ratio: RatioLike) -> np.ndarray:
-    """The ratio as a bound on 32 random bits: integers, so that host and device compare alike."""
+    """The ratio as a bound on 32 random bits; as an integer it compares in the same way on host and device."""
     return np.asarray(np.rint(np.asarray(ratio, dtype=np.float64) * 2.0**32), dtype=np.int64)
 
 
 def _device_tokens(candidates: Tensor, ratio: RatioLike, key: Key, exact: bool) -> Tensor:
-    """Do on the device what :func:`_host_tokens` does, without a look at the data from the host."""
+    """Do on the device what :func:`_host_tokens` does, without reading data back to the host."""
     rows, width = candidates.shape
     scores = _scores(key, rows, width, candidates.device)
     assert isinstance(scores, Tensor)

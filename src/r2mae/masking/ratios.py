@@ -106,13 +106,13 @@ class Uniform:
         """Return the draw of this step."""
         u = key.fold(step).uniform()
         if self.sampling == "stratified":
-            block, place = divmod(step, self.strata)
-            u = (permutation(key.fold("strata", block), self.strata)[place] + u) / self.strata
+            block, position = divmod(step, self.strata)
+            u = (permutation(key.fold("strata", block), self.strata)[position] + u) / self.strata
         return float(self.low + (self.high - self.low) * u)
 
     @property
     def scheduled(self) -> bool:
-        """Whether the ratio is a matter of the step."""
+        """Whether the ratio depends on the step beyond the step's own random draw."""
         return self.sampling == "stratified"
 
     @property
@@ -121,7 +121,7 @@ class Uniform:
         return float(self.low), float(self.high)
 
     def quantile(self, u: Float[np.ndarray, "*n"]) -> Float[np.ndarray, "*n"]:
-        """Return the ratios that uniform numbers stand for."""
+        """Map uniform numbers in [0, 1) to ratios of this range."""
         return np.asarray(self.low + (self.high - self.low) * u)
 
     def nodes(self) -> Nodes:
@@ -138,9 +138,9 @@ class LinearDecay:
     high, low : float
         ρ_max and ρ_min.
     decay : float, optional
-        λ. By default the value with which ρ_min is reached where `end` says.
+        λ. By default chosen so that ρ_min is reached after the fraction `end` of the run.
     end : float
-        Fraction of the run after which ρ_min is reached, where there is no `decay`; with 1 it is the last step.
+        Fraction of the run after which ρ_min is reached; 1 means the last step. Not used if `decay` is given.
     total_steps : int, optional
         Set by :meth:`bind`.
     """
@@ -177,11 +177,11 @@ class LinearDecay:
 
     @property
     def ends(self) -> tuple[float, float]:
-        """ρ_min and ρ_max, whether or not a decay of one's own gets so far."""
+        """ρ_min and ρ_max, even if a given decay does not reach ρ_min within the run."""
         return (float(self.high if self.decay == 0 else self.low), float(self.high))
 
     def nodes(self) -> Nodes:
-        """Return the ratios that a run spends its steps at: the falling part, and the floor once reached."""
+        """Return the ratios of a run's steps: those of the falling part, and ρ_min for the steps after it."""
         if self.decay is None:
             share, lowest = self.end, self.low
         elif self.total_steps is None:
@@ -291,7 +291,7 @@ class Grid:
 
 
 def draw(ratio: Ratio, step: int, key: Key, rows: int) -> float | Float[np.ndarray, " rows"]:
-    """Draw what a mask function takes: the mini-batch's ratio, or with ``per="sample"`` one for every row.
+    """Draw the ratio of a mini-batch, or with ``per="sample"`` one ratio for every row, as mask functions take it.
 
     Parameters
     ----------
@@ -312,8 +312,8 @@ def draw(ratio: Ratio, step: int, key: Key, rows: int) -> float | Float[np.ndarr
 def ends_of(ratio: Ratio) -> tuple[float, float]:
     """Return the lowest and the highest ratio, as tables show them.
 
-    The nodes of a quadrature lie inside a range. A ratio with a range therefore has a property `ends`; of one without,
-    they are the lowest and the highest node.
+    The nodes of a quadrature lie inside the range, so a ratio with a range states its ends in a property `ends`. For a
+    ratio without that property, the lowest and the highest node are returned.
     """
     ends = getattr(ratio, "ends", None)
     if ends is None:
@@ -324,7 +324,7 @@ def ends_of(ratio: Ratio) -> tuple[float, float]:
 
 
 def is_scheduled(ratio: Ratio) -> bool:
-    """Return whether a ratio is a matter of the step, not of its draw alone; of one that does not say, it may be."""
+    """Return whether a ratio depends on the step beyond its random draw; True for a ratio that does not say."""
     return bool(getattr(ratio, "scheduled", True))
 
 

@@ -1,8 +1,9 @@
 """Schemes by name: a ratio, and for curricula learned loss weights.
 
-A scheme is one function, registered by a decorator, that turns a wing's numbers and the user's own into a
-:class:`Scheme`. All that others need to know of it is in its :class:`SchemeKind`: nobody asks for a name. Those of the
-paper are in :mod:`r2mae.masking.builtin_schemes`. No torch: the networks that learn the weights are in
+A scheme is one function, registered by a decorator. From a wing's default numbers and the user's options it makes a
+:class:`Scheme`. Its :class:`SchemeKind` holds everything that other code needs to know about it, so that no other code
+compares names of schemes. The paper's schemes are in :mod:`r2mae.masking.builtin_schemes`; those of other packages are
+found by their entry points. This module does not import torch: the networks that learn the weights are in
 :mod:`r2mae.masking.curriculum`.
 """
 
@@ -10,11 +11,13 @@ import inspect
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from importlib import import_module
 from typing import Any, Literal
 
-from r2mae.errors import nearest
+from r2mae.errors import nearest, warn_once
 from r2mae.masking.defaults import HLCA_CURRICULUM, RatioDefaults
 from r2mae.masking.ratios import Grid, Ratio, Uniform, ends_of
+from r2mae.registry import schemes_elsewhere
 
 
 @dataclass(frozen=True)
@@ -57,7 +60,7 @@ class Curriculum:
         return replace(self, total_steps=total_steps)
 
     def frozen(self, step: int) -> bool:
-        """Return whether the weight network stands still at this step."""
+        """Return whether the weight network is frozen at this step."""
         return step < self._moment(self.warmup_steps, self.warmup)
 
     def multiplier_at(self, step: int) -> float:
@@ -71,7 +74,7 @@ class Curriculum:
 
     @property
     def used(self) -> dict[str, Any]:
-        """The options that mean this schedule."""
+        """The options that describe this schedule, as name and value."""
         return {
             "cl_warmup": round(self._moment(self.warmup_steps, self.warmup)),
             "cl_start": round(self._moment(self.start_step, self.start)),
@@ -117,7 +120,7 @@ class Scheme:
 
     @property
     def used(self) -> dict[str, Any]:
-        """The options of :data:`SCHEME_OPTIONS` that mean this scheme, once it is bound, or None."""
+        """The options of :data:`SCHEME_OPTIONS` that describe this scheme, which must be bound; None where unused."""
         stratified = getattr(self.ratio, "sampling", None) == "stratified"
         low, high = ends_of(self.curriculum.grid) if self.curriculum else self.ends
         return {
@@ -133,15 +136,15 @@ class Scheme:
 
 
 Builder = Callable[..., Scheme]
-"""From a wing's :class:`RatioDefaults` to a scheme; further parameters are options of the scheme's own."""
+"""Makes a scheme from a wing's :class:`RatioDefaults`. Further parameters are options of this scheme alone."""
 
 SCHEME_OPTIONS = (
     *("ratio", "low", "high", "decay", "sampling", "per", "strata"),
     *("cl_warmup", "cl_start", "cl_end", "cl_iterations"),
 )
-"""What a run may say about its scheme. Each scheme takes some of them; what it does not take is refused."""
+"""The options of schemes. Each scheme takes some of them; an option that it does not take is refused."""
 
-# Where the options stand in the numbers that a builder gets; low and high are more than one number.
+# The fields of RatioDefaults that the options set. low and high are not here: they set several fields at once.
 _NUMBERS = {"ratio": "fixed", **{name: name for name in ("decay", "sampling", "per", "strata")}}
 _MOMENTS = {
     "cl_warmup": "warmup_steps",
@@ -160,15 +163,15 @@ class SchemeKind:
     name : str
         Registered name.
     build : callable
-        From :class:`RatioDefaults`, and the options of its own, to a :class:`Scheme`.
+        Makes a :class:`Scheme` from :class:`RatioDefaults` and the scheme's own options.
     takes : tuple of str
-        The options of :data:`SCHEME_OPTIONS` that it listens to.
+        The options of :data:`SCHEME_OPTIONS` that it takes.
     own : mapping of str to float
-        Options of its own, with their defaults: the builder's further parameters.
+        The scheme's own options and their defaults: the builder's further parameters.
     colour : str, optional
         ``#rrggbb``, for figures.
     per_ratio : bool
-        Whether it stands for one row at each fixed ratio in a comparison.
+        Whether a comparison has one row of this scheme for each fixed ratio.
     """
 
     name: str
@@ -197,24 +200,24 @@ def register(
 ) -> Callable[[Builder], Builder]:
     """Register the function below as a scheme.
 
-    Its first parameter is a :class:`RatioDefaults`, in which the user's numbers stand already. Every further one, with
-    a number as its default, is an option of the scheme's own.
+    Its first parameter is a :class:`RatioDefaults` that holds the wing's numbers, with the user's options already put
+    in. Every further parameter needs a number as its default, and becomes an option of this scheme alone.
 
     Parameters
     ----------
     name : str
-        What the scheme is called.
+        Name of the scheme.
     takes : iterable of str
-        Those of :data:`SCHEME_OPTIONS` that it listens to.
+        The options of :data:`SCHEME_OPTIONS` that the scheme takes.
     colour : str, optional
-        ``#rrggbb``, for figures; by default one that is free.
+        ``#rrggbb``, for figures; by default a colour that no other scheme has.
     per_ratio : bool
-        Whether it stands for one row at each fixed ratio in a comparison.
+        Whether a comparison has one row of this scheme for each fixed ratio.
 
     Raises
     ------
     ValueError
-        For a name that is taken, an option that there is not, or a colour that is none.
+        If the name is taken, an option does not exist, or the colour is not of the form ``#rrggbb``.
     """
 
     def add(build: Builder) -> Builder:
@@ -243,25 +246,56 @@ def _own_options(name: str, build: Builder) -> dict[str, float]:
 
 
 def scheme_names() -> list[str]:
-    """Return the names of all schemes, in the order of the paper."""
-    return list(_REGISTRY)
+    """Return the names of all schemes: the paper's in its order, then those of other packages.
+
+    For one that cannot be loaded, a line is logged, once.
+    """
+    for name in schemes_elsewhere():
+        if name not in _REGISTRY:
+            try:
+                _load(name)
+            except ValueError as error:
+                warn_once(str(error))
+    return [*(name for name in _REGISTRY if name not in _LOADED), *sorted(_LOADED)]
+
+
+_LOADED: set[str] = set()  # those found by their entry points
+
+
+def _load(name: str) -> None:
+    """Import the module that an entry point names, which registers the scheme."""
+    target, package = schemes_elsewhere()[name]
+    try:
+        import_module(target.partition(":")[0])
+    except Exception as error:  # foreign code may raise anything
+        reason = " ".join(f"{type(error).__name__}: {error}".split())[:120]
+        raise ValueError(
+            f"the scheme {name!r} of {package} cannot be loaded ({reason}): repair or uninstall {package}"
+        ) from None
+    if name not in _REGISTRY:
+        raise ValueError(
+            f"the scheme {name!r} of {package} is not registered by {target}: repair or uninstall {package}"
+        )
+    _LOADED.add(name)
 
 
 def scheme_kind(name: str) -> SchemeKind:
-    """Return what is known of a scheme.
+    """Return the registered description of a scheme.
 
     Raises
     ------
     ValueError
-        For an unknown name.
+        For an unknown name, or a scheme of another package that cannot be loaded.
     """
+    if name not in _REGISTRY and name in schemes_elsewhere():
+        _load(name)
     if name not in _REGISTRY:
-        raise ValueError(f"unknown scheme {name!r}: {nearest(name, _REGISTRY)}")
+        raise ValueError(f"unknown scheme {name!r}: {nearest(name, scheme_names())}")
     return _REGISTRY[name]
 
 
 def scheme_takes(name: str) -> tuple[str, ...]:
-    """Return which options the scheme listens to, those of its own last."""
+    """Return the options that the scheme takes; the scheme's own come last."""
     return scheme_kind(name).options
 
 
@@ -271,8 +305,8 @@ def scheme_summary(name: str) -> str:
 
 
 def not_taken(option: str, names: Sequence[str]) -> str:
-    """Say that no scheme of these takes an option, and which do."""
-    takers = [name for name, kind in _REGISTRY.items() if option in kind.options]
+    """Return the error line for an option that none of these schemes takes; it names the schemes that do."""
+    takers = [name for name in scheme_names() if option in _REGISTRY[name].options]
     if not takers:
         return f"no scheme takes {option!r}: leave it out"
     whose = f"the scheme {names[0]!r} does not take" if len(names) == 1 else f"none of {', '.join(names)} takes"
@@ -280,7 +314,7 @@ def not_taken(option: str, names: Sequence[str]) -> str:
 
 
 def make_scheme(name: str, defaults: RatioDefaults, /, **given: Any) -> Scheme:
-    """Build a scheme from a wing's numbers and the user's own.
+    """Build a scheme from a wing's default numbers and the user's options.
 
     Parameters
     ----------
@@ -289,8 +323,8 @@ def make_scheme(name: str, defaults: RatioDefaults, /, **given: Any) -> Scheme:
     defaults : RatioDefaults
         The wing's numbers.
     **given
-        Options, in place of the wing's; None leaves one open. One that the scheme does not listen to is an error, since
-        it would change nothing.
+        Options that replace the wing's numbers; None keeps the wing's. An option that the scheme does not take is an
+        error, since it would have no effect.
 
     Raises
     ------
@@ -306,7 +340,7 @@ def make_scheme(name: str, defaults: RatioDefaults, /, **given: Any) -> Scheme:
 
 
 def effective(name: str, defaults: RatioDefaults, given: Mapping[str, Any], total_steps: int) -> dict[str, Any]:
-    """Return every option that a scheme takes, as a run uses it: those given, and what the others come to.
+    """Return every option that a scheme takes with the value that a run uses, given by the user or by default.
 
     Parameters
     ----------
@@ -324,14 +358,14 @@ def effective(name: str, defaults: RatioDefaults, given: Mapping[str, Any], tota
     used = {**scheme.bind(total_steps).used, **kind.own}
     wings = {"ratio": defaults.fixed, "low": defaults.low, "high": defaults.high}
     plain = {option: value for option, value in wings.items() if option in kind.takes and given.get(option) is None}
-    if make_scheme(name, defaults, **{**given, **plain}) == scheme:  # else the scheme has a range of its own
+    if make_scheme(name, defaults, **{**given, **plain}) == scheme:  # otherwise the scheme has its own default range
         used |= plain
     used |= {option: value for option, value in given.items() if value is not None}
     return {option: used[option] for option in kind.options if used.get(option) is not None}
 
 
 def _numbers(defaults: RatioDefaults, given: Mapping[str, Any]) -> RatioDefaults:
-    """Put the user's numbers in the place of the wing's."""
+    """Replace the wing's numbers by those that the user gave."""
     own = {number: given[option] for option, number in _NUMBERS.items() if option in given}
     moments = {moment: given[option] for option, moment in _MOMENTS.items() if option in given}
     numbers = replace(defaults, **own, curriculum=replace(defaults.curriculum, **moments))
@@ -342,6 +376,6 @@ def _numbers(defaults: RatioDefaults, given: Mapping[str, Any]) -> RatioDefaults
             raise ValueError(
                 f"low ({low:g}) is above high ({high:g}), and {lacking} is the default: give {lacking}, too"
             )
-        Uniform(low, high)  # refuses bad ranges in the user's own words
+        Uniform(low, high)  # raises for a bad range, with the names that the user knows
         numbers = replace(numbers, low=low, high=high, dynamic=None, above=None)
     return numbers

@@ -2,12 +2,14 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 
 from r2mae.evaluation.metrics import Metric
+
+if TYPE_CHECKING:
+    import pandas as pd  # which takes a second, and the command line needs this module for a name alone
 
 BASELINE = "baseline"  # the scheme of rows that were not pretrained
 CELL_COLUMNS = ("label", "scheme", "ratio", "low", "high", "seed", "seconds")
@@ -62,8 +64,8 @@ class Comparison:
 
     title: str
     metrics: tuple[Metric, ...]
-    table: pd.DataFrame
-    curves: pd.DataFrame
+    table: "pd.DataFrame"
+    curves: "pd.DataFrame"
     ratios: Mapping[str, np.ndarray] = field(default_factory=dict)
     reconstructions: Reconstructions | None = None
     config: Mapping[str, Any] = field(default_factory=dict)

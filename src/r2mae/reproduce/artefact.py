@@ -1,4 +1,4 @@
-"""What a reproduced figure or table is, where each one lives, and what their modules share."""
+"""The protocol of a reproduced figure or table, the list of their modules, and helpers that the modules share."""
 
 import warnings
 from collections.abc import Callable, Iterator, Mapping
@@ -22,7 +22,7 @@ Progress: TypeAlias = Callable[[int, int], None]
 Scale: TypeAlias = Literal["small", "full"]
 Row: TypeAlias = dict[str, Any]
 Tables: TypeAlias = Mapping[str, Any]
-"""By the stem of the file: a list of rows becomes CSV, a mapping JSON."""
+"""Tables by file name without suffix. A list of rows is written as CSV, a mapping as JSON."""
 
 NOISE = 0.04  # variance σ² in all of the paper's simulations
 
@@ -50,14 +50,14 @@ ARTEFACTS = {
 
 @dataclass(frozen=True)
 class Size:
-    """How much an artefact computes; the fields are its own, and their defaults are the paper's sizes.
+    """How much an artefact computes. Each artefact has its own fields; their defaults are the paper's sizes.
 
     Attributes
     ----------
     small : mapping
-        Fields of the size that takes seconds.
+        Values of the fields for the size that takes seconds.
     digits : int
-        Of the numbers in the tables.
+        Number of digits of the numbers in the tables.
     """
 
     small: ClassVar[Mapping[str, Any]] = {}
@@ -71,18 +71,18 @@ class Size:
 
 @runtime_checkable
 class Artefact(Protocol):
-    """A module that reproduces one figure or table; it writes nothing, :mod:`r2mae.reproduce.runner` does.
+    """A module that reproduces one figure or table. :mod:`r2mae.reproduce.runner` writes its files.
 
-    It is :class:`Computed` or :class:`OfRuns` besides.
+    It is also either :class:`Computed` or :class:`OfRuns`.
 
     Attributes
     ----------
     TITLE : str
-        What it is, in a line.
+        Description of one line.
     PAPER : str
-        What the paper shows, and where.
+        What the paper shows.
     SIZE : type
-        What its sizes are.
+        The subclass of :class:`Size` for this artefact.
     """
 
     TITLE: str
@@ -90,24 +90,25 @@ class Artefact(Protocol):
     SIZE: type[Size]
 
     def table(self, results: Any) -> Tables:
-        """Return every number that is drawn, by the stem of its file.
+        """Return all numbers that are drawn, as tables by file name without suffix.
 
         Parameters
         ----------
         results : mapping or DataFrame
-            What each part computed, by its name; of runs, a line a run (:func:`r2mae.sweep.gather.table_of`).
+            The result of each part by its name; or for runs, a table with a row per run
+            (:func:`r2mae.sweep.gather.table_of`).
         """
 
     def draw(self, tables: Tables, size: Any) -> "Figures":
-        """Return the figures by the stems of their files; the runner has set their style."""
+        """Return the figures by file name without suffix; the runner has set the style before."""
 
 
 @runtime_checkable
 class Computed(Artefact, Protocol):
-    """An artefact that is computed, part by part."""
+    """An artefact that is computed in parts."""
 
     def parts(self, size: Any) -> "list[Part]":
-        """Return what is computed."""
+        """Return the parts of the computation."""
 
 
 @runtime_checkable
@@ -132,7 +133,7 @@ def get_artefact(name: str) -> Artefact:
 
 
 class Tally:
-    """One count of progress over several simulations.
+    """Counts progress over several simulations.
 
     Parameters
     ----------
@@ -146,34 +147,34 @@ class Tally:
         self._progress, self._total, self._done = progress, total, 0
 
     def step(self, steps: int = 1) -> None:
-        """Count steps that are done."""
+        """Count finished steps."""
         self._done += steps
         if self._progress is not None:
             self._progress(self._done, self._total)
 
     def every(self, steps: int = 1) -> Progress:
-        """Return a simulation's progress callback, each of whose repetitions counts as so many steps."""
+        """Return a progress callback for a simulation that counts `steps` steps for each repetition."""
         return lambda done, total: self.step(steps)
 
     def reach(self, steps: int) -> None:
-        """Count up to this many steps, where fewer have been counted."""
+        """Raise the count to `steps` if it is lower."""
         if steps > self._done:
             self.step(steps - self._done)
 
 
 @dataclass(frozen=True)
 class Part:
-    """A share of an artefact's computation, whose result is kept once it is there.
+    """A part of an artefact's computation. Its result is saved, and not computed again.
 
     Parameters
     ----------
     name : str
-        Of its file: small letters, digits, dots and hyphens.
+        Name of its file: lower-case letters, digits, dots and hyphens.
     steps : int
-        How much of the progress it is.
+        Number of steps that it counts in the progress.
     compute : callable
-        Takes the number of threads and a :class:`Tally`, on which it may count; returns plain types (dictionaries,
-        lists, numbers, text) that depend on neither.
+        Takes the number of threads and a :class:`Tally` to count its progress. Returns plain types (dictionaries,
+        lists, numbers, text) that must not depend on either.
     """
 
     name: str
@@ -188,7 +189,7 @@ def joined(results: Mapping[str, list[Row]]) -> list[Row]:
 
 @contextmanager
 def compared() -> Iterator[None]:
-    """Silence the theory's advice to compare with a simulation, where that is what is being done."""
+    """Suppress the theory's warnings that advise a comparison with a simulation, while such a comparison is made."""
     with warnings.catch_warnings():
         for kind in (DominantWarning, InterpolationWarning, LocalisedWarning):
             warnings.simplefilter("ignore", kind)

@@ -1,4 +1,4 @@
-"""The look that reproduced figures share: colours, curves with their simulation, and the line of the null risk."""
+"""Drawing functions that reproduced figures share: panels, curves of simulations and formulas, the null risk."""
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, TypeAlias
@@ -19,13 +19,13 @@ RATIO = "mask ratio p"
 
 Curve = Float[np.ndarray, " p"]
 Figures: TypeAlias = Mapping[str, Figure]
-"""By the stem of the file."""
+"""Figures by file name without suffix."""
 
 
 def panels(
     columns: int, rows: int = 1, *, width: float = 3.4, height: float = 3.2, heights: Sequence[float] | None = None
 ) -> tuple[Figure, list["Axes"]]:
-    """Return a figure of its own (nothing of pyplot) and its axes, row by row."""
+    """Return a new figure (made without pyplot) and its axes, row by row."""
     figure = Figure(figsize=(width * columns, height * rows), layout="constrained")
     grid = figure.subplots(rows, columns, squeeze=False, height_ratios=heights)
     return figure, list(grid.flat)
@@ -55,7 +55,7 @@ def ratio_axis(axes: "Axes") -> None:
 
 
 def plain_log(axes: "Axes", which: str = "y", subs: tuple[float, ...] = (1.0, 2.0, 5.0)) -> None:
-    """Make an axis logarithmic, with numbers as people write them."""
+    """Make an axis logarithmic, with labels in ordinary decimal notation."""
     axis = axes.yaxis if which == "y" else axes.xaxis
     (axes.set_yscale if which == "y" else axes.set_xscale)("log")
     axis.set_major_locator(LogLocator(subs=subs))

@@ -32,7 +32,7 @@ class IsotropicSize(Size):
     settings : tuple of (int, int)
         n and d of each panel.
     repetitions : int
-        Masks, of one design.
+        Number of masks, all of one design.
     """
 
     settings: tuple[tuple[int, int], ...] = ((2000, 10000), (4000, 2000))
@@ -66,7 +66,7 @@ def measure(n: int, d: int, repetitions: int, jobs: int, tally: Tally) -> list[R
     """Simulate one panel; risks are over r² = 1."""
     ratios = paper_ratios()
     theorem = isotropic_risk(ratios, d / n, NOISE)
-    found = simulate(
+    simulation = simulate(
         identity(d),
         uniform_direction(d),
         n,
@@ -83,10 +83,10 @@ def measure(n: int, d: int, repetitions: int, jobs: int, tally: Tally) -> list[R
             "n": n,
             "d": d,
             "ratio": p,
-            "risk": found.risk[i],
-            "deviation": found.deviation[i],
-            "error": found.error[i],
-            "median": float(np.median(found.risks[:, i])),
+            "risk": simulation.risk[i],
+            "deviation": simulation.deviation[i],
+            "error": simulation.error[i],
+            "median": float(np.median(simulation.risks[:, i])),
             "theorem1": theorem.risk[i],
             "theorem1_bias": theorem.bias[i],
             "theorem1_variance": theorem.variance[i],
@@ -103,7 +103,7 @@ def _panel(axes: "Axes", n: int, d: int, rows: list[Row]) -> None:
     curve = isotropic_risk(fine, gamma, NOISE).risk
     for side in (fine < gamma, fine > gamma):
         predicted(axes, fine[side], curve[side], BLACK, "Theorem 1" if side[0] else None)
-    deviation[np.isclose(ratio, gamma)] = np.nan  # of a mean that does not exist
+    deviation[np.isclose(ratio, gamma)] = np.nan  # at p = γ the mean over masks does not exist
     draw_simulated(axes, ratio, mean, deviation, BLUE, "simulation ± sd")
     null_line(axes)
     ratio_axis(axes)

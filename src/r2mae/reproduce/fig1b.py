@@ -11,7 +11,7 @@ PAPER = "Simulation follows Corollary 1; the better β is aligned with v, the de
 SIZE = SpikedSize
 
 _DELTA = 10.0
-_COSINES = (0.0, 0.5, 1.0)  # the paper's legend is in its figure only; these span what it speaks of
+_COSINES = (0.0, 0.5, 1.0)  # the paper's text does not give its values; these cover the range that it describes
 
 
 def parts(size: SpikedSize) -> list[Part]:

@@ -1,4 +1,4 @@
-"""Fig. 1D: how large predictions are across and along the spike."""
+"""Fig. 1D: the size of predictions for signals across and along the spike."""
 
 from collections.abc import Mapping
 

@@ -1,4 +1,4 @@
-"""Fig. 1E: three spectra, signals along their eigenvectors, and where masking begins to pay."""
+"""Fig. 1E: three spectra, signals along eigenvectors, and the eigenvalue above which masking helps."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ MODELS: dict[str, Callable[[int], Covariance]] = {
     "Beta": beta_spectrum,
     "latent": latent,
 }
-# The paper does not print its quantiles; counted from the top.
+# Quantiles counted from the largest eigenvalue; the paper does not print its own.
 QUANTILES = (0.0, 0.05, 0.1, 0.25, 0.5, 0.75)
 _GAMMAS = (0.5, 2.0, 5.0, 10.0)
 
@@ -40,7 +40,7 @@ class SpectraSize(Size):
     n, d : int
         Rows and features; the paper: 500 and 2500.
     repetitions : int
-        Masks of one design.
+        Number of masks, all of one design.
     threshold_n : int
         Rows in the table of thresholds, with d = γn.
     """
@@ -76,7 +76,7 @@ def _model(name: str, size: SpectraSize, jobs: int, tally: Tally) -> dict[str, l
 
 
 def table(results: Mapping[str, dict[str, list[Row]]]) -> Tables:
-    """Return the curves, the thresholds (those that are drawn first), and the spectra."""
+    """Return the curves, the thresholds (first those that are drawn), and the spectra."""
 
     def every(kind: str) -> list[Row]:
         return [row for result in results.values() for row in result[kind]]
@@ -105,16 +105,16 @@ def draw(tables: Tables, size: SpectraSize) -> Figures:
 def measure(name: str, cov: Covariance, size: SpectraSize, jobs: int, tally: Tally) -> list[Row]:
     """Simulate one model; risks are over βᵀΣβ.
 
-    The formula has the model's own eigenvalues; eigenvectors are Haar in all three models (of the latent one because
-    its Gaussian W is rotation invariant), so that it is diagonal in them.
+    The formula uses the model's eigenvalues. The eigenvectors are Haar in all three models (in the latent one because
+    its Gaussian W is rotation invariant), so only eigenvalues are needed.
     """
     ratios = paper_ratios()
-    places = [cov.at_quantile(quantile) for quantile in QUANTILES]
+    indices = [cov.at_quantile(quantile) for quantile in QUANTILES]
     with compared():
-        formula = direction_risk(Rotated(cov.eigenvalues), size.n, ratios, NOISE, which=np.array(places)).normalised
-    found = simulate(
+        formula = direction_risk(Rotated(cov.eigenvalues), size.n, ratios, NOISE, which=np.array(indices)).normalised
+    simulation = simulate(
         cov,
-        eigen_signals(cov, places),
+        eigen_signals(cov, indices),
         size.n,
         ratios,
         noise=NOISE,
@@ -126,11 +126,11 @@ def measure(name: str, cov: Covariance, size: SpectraSize, jobs: int, tally: Tal
         {
             "model": name,
             "quantile": quantile,
-            "eigenvalue": found.null[j],
+            "eigenvalue": simulation.null[j],
             "ratio": p,
-            "normalised_risk": found.normalised[i, j],
-            "deviation": found.deviation[i, j] / found.null[j],
-            "error": found.error[i, j] / found.null[j],
+            "normalised_risk": simulation.normalised[i, j],
+            "deviation": simulation.deviation[i, j] / simulation.null[j],
+            "error": simulation.error[i, j] / simulation.null[j],
             "formula": formula[i, j],
         }
         for j, quantile in enumerate(QUANTILES)
@@ -139,22 +139,22 @@ def measure(name: str, cov: Covariance, size: SpectraSize, jobs: int, tally: Tal
 
 
 def threshold(eigenvalues: Float[np.ndarray, " d"], n: int, noise: float = NOISE) -> dict[str, float]:
-    """Find the eigenvalue above which some mask ratio does better than predicting zero.
+    """Find the eigenvalue above which some mask ratio has a lower risk than predicting zero.
 
-    Returned are, by the formula: the threshold with ratios from 0.05 on, as in the paper's figure, and with all of
-    them (from 1/n, one kept row); the latter over the mean eigenvalue; the share of eigenvalues above it; and the law
+    Returned are, by the formula: the threshold with ratios from 0.05 on, as in the paper's figure, and with all ratios
+    (from 1/n, one kept row); the latter over the mean eigenvalue; the fraction of eigenvalues above it; and the law
 
         λ = (1 + σ²/λ)·mean(λ²)/(2·mean(λ)),
 
     which is where the slope of the risk at p = 0 changes sign. That slope does not depend on γ: with few kept rows,
     risk/λ = 1 − (2λ − (1 + σ²/λ)·tr Σ²/tr Σ)·np/tr Σ, and masking itself comes in at order p² only. The law bounds the
-    threshold from above: a curve that rises at first may still fall below 1 later, as it does with γ < 1, where the
-    threshold can lie well below the law. Not a number where all eigenvalues are on one side.
+    threshold from above: a curve that rises at first may still fall below 1 later. This happens with γ < 1, where the
+    threshold can lie well below the law. A threshold is NaN if all eigenvalues are on one side of it.
 
     Parameters
     ----------
     eigenvalues : array (d,)
-        Of Σ, largest first, with Haar eigenvectors.
+        Eigenvalues of Σ, largest first; the eigenvectors are Haar.
     n : int
         Rows.
     noise : float
@@ -182,11 +182,11 @@ def threshold(eigenvalues: Float[np.ndarray, " d"], n: int, noise: float = NOISE
 
 
 def _crossing(eigenvalues: Float[np.ndarray, " d"], lowest: Float[np.ndarray, " d"]) -> float:
-    """Return where the lowest normalised risk reaches 1, between the last eigenvalue that pays and the next."""
-    pays = lowest < 1
-    if pays.all() or not pays.any():
+    """Return the eigenvalue at which the lowest normalised risk reaches 1, by interpolation."""
+    better = lowest < 1
+    if better.all() or not better.any():
         return float("nan")
-    last = int(np.argmin(pays)) - 1  # the eigenvalues fall
+    last = int(np.argmin(better)) - 1  # the last eigenvalue with a risk below 1; eigenvalues decrease
     share = (1 - lowest[last]) / (lowest[last + 1] - lowest[last])
     return float(eigenvalues[last] + share * (eigenvalues[last + 1] - eigenvalues[last]))
 
@@ -222,14 +222,14 @@ def _spectrum(panel: "Axes", rows: list[Row], limit: Row, histogram: list[Row]) 
         histogram[0]["high"] - histogram[0]["low"],
         np.array([row["density"] for row in histogram]),
     )
-    # The latent model has half of its eigenvalues at 1: that bar leaves the axis.
+    # Half of the latent model's eigenvalues are 1: this bar is cut off by the axis.
     top = 1.25 * float(np.sort(density)[-2]) if density.max() > 4 * np.sort(density)[-2] else 1.25 * density.max()
     panel.bar(low, density, width, align="edge", color="#d0d0d0")
     panel.set_ylim(0, top)
     if density.max() > top:
-        place = int(density.argmax())
-        told = f"the bar at {low[place]:.3g} leaves the axis:\n{density[place] * width:.0%} of the eigenvalues"
-        panel.annotate(told, (0.98, 0.45), xycoords="axes fraction", ha="right", fontsize=8, color="#606060")
+        tallest = int(density.argmax())
+        note = f"the bar at {low[tallest]:.3g} leaves the axis:\n{density[tallest] * width:.0%} of the eigenvalues"
+        panel.annotate(note, (0.98, 0.45), xycoords="axes fraction", ha="right", fontsize=8, color="#606060")
     for colour, quantile in zip(COLOURS, QUANTILES, strict=False):
         value = next(row["eigenvalue"] for row in rows if row["quantile"] == quantile)
         panel.plot(value, 0.03 * top, "v", color=colour, markersize=6, clip_on=False, zorder=4)

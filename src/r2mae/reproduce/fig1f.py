@@ -1,4 +1,4 @@
-"""Fig. 1F: fine-tuning error of language models against the mask ratio, brought to one scale over tasks."""
+"""Fig. 1F: fine-tuning error of language models against the mask ratio, on a scale common to all tasks."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ _EXPECTED = "expected a CSV file with the columns task, ratio and accuracy (frac
 
 @dataclass(frozen=True)
 class AccuraciesSize(Size):
-    """The accuracies that are drawn; nothing is simulated.
+    """The accuracies that are drawn; this artefact simulates nothing.
 
     Attributes
     ----------
@@ -35,18 +35,18 @@ SIZE = AccuraciesSize
 
 
 def read(curve: Sequence[Path]) -> AccuraciesSize:
-    """Read tables of accuracies, and make sure that they can be brought to one scale.
+    """Read tables of accuracies, and check that they can be brought to a common scale.
 
     Parameters
     ----------
     curve : sequence of path
         CSV files with the columns task, ratio and accuracy, see :func:`r2mae.text.error_curve.error_curves`; their rows
-        are put together. The paper's accuracies are those of Wettig et al. (2022), which their repository has.
+        are combined. The paper uses accuracies of Wettig et al. (2022), which are in their repository.
 
     Raises
     ------
     UserError
-        Without a file; for one that cannot be read; and as error_curves.
+        If there is no file, or one cannot be read; and whenever `error_curves` raises.
     """
     if not curve:
         raise _needs_table()
@@ -64,7 +64,7 @@ def parts(size: AccuraciesSize) -> list[Part]:
     Raises
     ------
     UserError
-        Without accuracies.
+        If there are no accuracies.
     """
     if not size.rows:
         raise _needs_table()
@@ -86,13 +86,13 @@ def _needs_table() -> UserError:
 
 
 def _scaled(size: AccuraciesSize) -> list[Row]:
-    """Bring the tasks to one scale."""
+    """Bring all tasks to a common scale."""
     import pandas as pd
 
     from r2mae.text.error_curve import error_curves
 
-    made = error_curves(pd.DataFrame(size.rows, columns=list(_COLUMNS), dtype=object))
-    return [{str(name): value for name, value in row.items()} for row in made.to_dict("records")]
+    curves = error_curves(pd.DataFrame(size.rows, columns=list(_COLUMNS), dtype=object))
+    return [{str(name): value for name, value in row.items()} for row in curves.to_dict("records")]
 
 
 def _read(path: Path) -> list[tuple[str, ...]]:
@@ -102,13 +102,13 @@ def _read(path: Path) -> list[tuple[str, ...]]:
         table = pd.read_csv(path, dtype=str, keep_default_na=False, skipinitialspace=True, encoding="utf-8-sig")
     except FileNotFoundError:
         raise UserError(f"{path} does not exist: {_EXPECTED}") from None
-    except (OSError, ValueError) as error:  # pandas' own and those of decoding are ValueErrors
+    except (OSError, ValueError) as error:  # errors of pandas and of decoding are ValueErrors
         reason = " ".join(str(error).split())[:160]
         raise UserError(f"{path}: cannot be read as a table ({reason}): {_EXPECTED}") from None
     for column in _COLUMNS:
         if column not in table.columns:
-            found = ", ".join(map(str, table.columns))[:160]
-            raise UserError(f"{path}: has no column {column!r} (it has {found}): {_EXPECTED}")
+            columns = ", ".join(map(str, table.columns))[:160]
+            raise UserError(f"{path}: has no column {column!r} (it has {columns}): {_EXPECTED}")
     if nameless := [number for number, task in enumerate(table["task"], 1) if not str(task).strip()]:
         raise UserError(f"{path}: row {nameless[0]} names no task: {_EXPECTED}")
     return [tuple(row) for row in table[list(_COLUMNS)].to_numpy().tolist()]

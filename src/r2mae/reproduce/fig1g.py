@@ -1,4 +1,4 @@
-"""Fig. 1G: the latent space model said to show the two plateaus of a mask-pretraining curve."""
+"""Fig. 1G: the latent space model in which the paper shows the two plateaus of a mask-pretraining curve."""
 
 from collections.abc import Mapping
 

@@ -1,4 +1,4 @@
-"""Fig. 3: the spiked model with v = 1/√d."""
+"""Fig. 3: the spiked model with all entries of v equal to 1/√d."""
 
 from collections.abc import Mapping
 

@@ -22,19 +22,19 @@ def parts(size: PlateauSize) -> list[Part]:
 def table(results: Mapping[str, list[Row]]) -> Tables:
     """Return the two samples that differ most, and the plateaus of all."""
     rows = joined(results)
-    found = describe(rows)
+    plateaus = describe(rows)
     return {
-        "fig4": [row for row in rows if row["sample"] in _extremes(found, row["reading"])],
-        "fig4-plateaus": found,
+        "fig4": [row for row in rows if row["sample"] in _extremes(plateaus, row["reading"])],
+        "fig4-plateaus": plateaus,
     }
 
 
 def draw(tables: Tables, size: PlateauSize) -> Figures:
     """Draw a panel for each reading of the model."""
-    rows, found = tables["fig4"], tables["fig4-plateaus"]
+    rows, plateaus = tables["fig4"], tables["fig4-plateaus"]
     figure, axes = panels(2, width=4.0, height=4.0)
     for panel, (reading, title) in zip(axes, READINGS.items(), strict=True):
-        for colour, sample in zip((BLUE, VERMILION), _extremes(found, reading), strict=True):
+        for colour, sample in zip((BLUE, VERMILION), _extremes(plateaus, reading), strict=True):
             own = [row for row in rows if (row["reading"], row["sample"]) == (reading, sample)]
             ratio, mean, deviation = (
                 np.array([row[key] for row in own]) for key in ("ratio", "normalised_risk", "deviation")
@@ -45,8 +45,8 @@ def draw(tables: Tables, size: PlateauSize) -> Figures:
     return {"fig4": figure}
 
 
-def _extremes(found: list[Row], reading: str) -> tuple[int, int]:
-    """Return the samples whose near-optimal range is centred lowest and highest."""
-    own = [row for row in found if row["reading"] == reading and row["sample"] != "formula"]
+def _extremes(plateaus: list[Row], reading: str) -> tuple[int, int]:
+    """Return the two samples whose near-optimal ranges have the lowest and the highest centre."""
+    own = [row for row in plateaus if row["reading"] == reading and row["sample"] != "formula"]
     own.sort(key=lambda row: (row["near_best_from"] + row["near_best_until"], row["best_risk"]))
     return own[0]["sample"], own[-1]["sample"]

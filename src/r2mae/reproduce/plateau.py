@@ -1,7 +1,7 @@
 """Figs. 1G and 4: the latent space model with q equal strong dimensions, and its plateaus.
 
-The text's "eigenvalue 100" is either that of D (then WWᵀ has 10,000) or that of WWᵀ; both are computed. The published
-curves are drawn beside ImageNet accuracies of He et al., which are not reproduced here.
+The "eigenvalue 100" of the paper's text is either that of D (then that of WWᵀ is 10,000) or that of WWᵀ; both are
+computed. The paper draws its curves beside ImageNet accuracies of He et al., which are not reproduced here.
 """
 
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 Reading = Literal["D", "WW"]
 READINGS: dict[Reading, str] = {"D": "D's entries are 100", "WW": "WWᵀ's eigenvalues are 100"}
-# Noise over the null risk: the paper's 0.04 is 0.002 of it.
+# Noise variance over the null risk. The paper's variance of 0.04 is 0.002 of the null risk.
 NOISES = (0.0, 0.5, 1.0, 1.5)
 
 
@@ -36,7 +36,7 @@ class PlateauSize(Size):
     seeds : int
         Samples of the model, each with one design.
     repetitions : int
-        Masks of each design.
+        Number of masks of each design.
     """
 
     n: int = 100
@@ -63,7 +63,7 @@ def _measure(size: PlateauSize, reading: Reading, seed: int, jobs: int, tally: T
     cov, beta = plateau(size.d, size.q, seed, of=reading)
     with compared():
         formula = risk(cov, beta, size.n, ratios, NOISE).normalised
-    found = simulate(
+    simulation = simulate(
         cov,
         beta,
         size.n,
@@ -74,16 +74,16 @@ def _measure(size: PlateauSize, reading: Reading, seed: int, jobs: int, tally: T
         jobs=jobs,
         progress=tally.every(),
     )
-    null = float(found.null)
+    null = float(simulation.null)
     return [
         {
             "reading": reading,
             "sample": seed,
             "ratio": p,
             "null": null,
-            "normalised_risk": found.normalised[i],
-            "deviation": found.deviation[i] / null,
-            "error": found.error[i] / null,
+            "normalised_risk": simulation.normalised[i],
+            "deviation": simulation.deviation[i] / null,
+            "error": simulation.error[i] / null,
             "formula": formula[i],
         }
         for i, p in enumerate(ratios)
@@ -91,19 +91,20 @@ def _measure(size: PlateauSize, reading: Reading, seed: int, jobs: int, tally: T
 
 
 def describe(rows: list[Row]) -> list[Row]:
-    """Return, for every sample and for the formula, where the curve's plateaus end, and its lowest point.
+    """Return, for every sample and for the formula, the ends of the curve's plateaus, and its lowest point.
 
-    The first plateau is how far the curve stays within a tenth of its whole descent from its first point; the second,
-    the ratios around the lowest point that are within a tenth of the descent of it.
+    The descent is the difference between the first and the lowest point. The first plateau reaches as far as the curve
+    stays within a tenth of the descent of its first point. The second plateau is the range of ratios around the lowest
+    point in which the curve is within a tenth of the descent of that point.
     """
-    found = []
+    described = []
     for reading, sample in dict.fromkeys((row["reading"], row["sample"]) for row in rows):
         own = [row for row in rows if (row["reading"], row["sample"]) == (reading, sample)]
         ratios = np.array([row["ratio"] for row in own])
         curves = {sample: "normalised_risk"} | ({"formula": "formula"} if sample == 0 else {})
         for name, key in curves.items():
-            found.append({"reading": reading, "sample": name, **plateaus(ratios, np.array([r[key] for r in own]))})
-    return found
+            described.append({"reading": reading, "sample": name, **plateaus(ratios, np.array([r[key] for r in own]))})
+    return described
 
 
 def plateaus(ratios: Float[np.ndarray, " p"], curve: Float[np.ndarray, " p"]) -> dict[str, float]:
@@ -129,9 +130,9 @@ def plateaus(ratios: Float[np.ndarray, " p"], curve: Float[np.ndarray, " p"]) ->
 
 
 def noisy(size: PlateauSize) -> list[Row]:
-    """Return the formula's curves with noise of several strengths, as shares of the null risk.
+    """Return the formula's curves for several noise variances, given as fractions of the null risk.
 
-    Risk is affine in the noise variance, so one evaluation tells them all.
+    The risk is affine in the noise variance, so one evaluation is enough for all of them.
     """
     fine = paper_ratios(0.01)
     fine = fine[fine * size.n >= 1]
@@ -139,11 +140,11 @@ def noisy(size: PlateauSize) -> list[Row]:
     for reading in READINGS:
         cov, beta = plateau(size.d, size.q, 0, of=reading)
         with compared():
-            found = risk(cov, beta, size.n, fine, NOISE)
-        null = float(found.null)
+            formula = risk(cov, beta, size.n, fine, NOISE)
+        null = float(formula.null)
         for share in NOISES:
             noise = max(NOISE, share * null)
-            curve = (found.risk + (noise - NOISE) * found.noise_gain) / null
+            curve = (formula.risk + (noise - NOISE) * formula.noise_gain) / null
             rows += [
                 {"reading": reading, "noise": noise, "noise_over_null": noise / null, "ratio": p, "formula": value}
                 for p, value in zip(fine, curve, strict=True)

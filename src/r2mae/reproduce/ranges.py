@@ -1,8 +1,8 @@
-"""When does a range of ratios pay? Answered by the formula over many random settings.
+"""When is a range of ratios better than a fixed ratio? Answered by the formula over many random settings.
 
-A setting is a spectrum, a number of rows, a noise and a range; its targets are five eigen-directions. Compared are:
-the range (a ratio drawn for each row), its middle as a fixed ratio, a fixed ratio picked blindly from the range, and
-the best fixed ratio of all.
+A setting is a spectrum, a number of rows, a noise variance and a range; its targets are five eigen-directions. Four
+choices are compared: the range (each row draws its own ratio), the middle of the range as a fixed ratio, a fixed ratio
+picked at random from the range, and the best of all fixed ratios.
 """
 
 import warnings
@@ -25,14 +25,14 @@ TITLE = "When does a range of ratios pay, and how should it be chosen? (formula,
 PAPER = "Not in the paper, which leaves the risk of R²MAE open."
 _GRID = np.round(np.arange(0.02, 0.981, 0.02), 10)
 _QUANTILES = (0.0, 0.02, 0.05, 0.1, 0.25)
-_BLOCK = 100  # settings of a part
+_BLOCK = 100  # settings in one part of the computation
 _WIDTHS = "widths"
-_USEFUL = 0.95  # normalised risk below which there is something to learn
+_USEFUL = 0.95  # a direction counts as learnable if its lowest normalised risk is below this
 
 
 @dataclass(frozen=True)
 class RangesSize(Size):
-    """Random settings, and features in each."""
+    """Number of random settings, and of features in each."""
 
     settings: int = 3000
     d: int = 400
@@ -88,8 +88,8 @@ def _compare_all(size: RangesSize, first: int, last: int, jobs: int, tally: Tall
 def settings(size: RangesSize) -> Iterator[Setting]:
     """Draw settings: four kinds of spectra, d/n from 0.2 to 4, with and without noise and ridge."""
     rng = np.random.default_rng(0)
-    for place in range(size.settings):
-        kind = ("log-normal", "power law", "spikes", "Beta")[place % 4]
+    for number in range(size.settings):
+        kind = ("log-normal", "power law", "spikes", "Beta")[number % 4]
         values = _spectrum(kind, size.d, rng)
         low = float(rng.uniform(0.02, 0.85))
         yield Setting(
@@ -116,7 +116,7 @@ def _spectrum(kind: str, d: int, rng: np.random.Generator) -> Float[np.ndarray, 
 
 
 def compare(setting: Setting) -> list[Row]:
-    """Return one row for each learnable direction, and one for their mean and for the worst excess over them."""
+    """Return a row for each learnable direction, a row for their mean, and a row for their worst excess."""
     cov = Rotated(setting.eigenvalues)
     d = cov.d
     usable = _GRID[(np.abs(_GRID * setting.n / d - 1) > 0.05) | (setting.ridge > 0)]
@@ -124,7 +124,7 @@ def compare(setting: Setting) -> list[Row]:
 
     def risks(ratio: Any) -> Float[np.ndarray, "..."]:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)  # near d rows, or with a dominant direction: known here
+            warnings.simplefilter("ignore", UserWarning)  # of rows near d or a dominant direction, which occur here
             return direction_risk(cov, setting.n, ratio, setting.noise, which=which, ridge=setting.ridge).normalised
 
     fixed = risks(usable)
@@ -159,7 +159,7 @@ def compare(setting: Setting) -> list[Row]:
             {
                 **common,
                 "target": target,
-                "best_fixed": min(over.min(), at_middle),  # the grid may miss a narrow range's middle
+                "best_fixed": min(over.min(), at_middle),  # the middle of the range may be better than the grid's best
                 "best_ratio": usable[over.argmin()],
                 "range": own,
                 "middle": at_middle,
@@ -171,13 +171,13 @@ def compare(setting: Setting) -> list[Row]:
 
 
 def summary(rows: list[Row]) -> dict[str, Any]:
-    """Count how often a range is better than each alternative, where the alternative learns anything at all."""
-    told: dict[str, Any] = {}
+    """Count how often a range is better than each alternative, over all settings and where the middle ratio learns."""
+    counts: dict[str, Any] = {}
     for target in ("direction", "mean", "worst excess"):
         some = [row for row in rows if str(row["target"]).startswith(target)]
         limit = 1.0 if target != "worst excess" else 0.5
         sane = [row for row in some if row["middle"] < limit]
-        told[target] = {
+        counts[target] = {
             "cells": len(some),
             "better_than_best_fixed": sum(row["range"] < row["best_fixed"] - 1e-4 for row in some),
             "better_than_middle": _share(some, "middle"),
@@ -192,7 +192,7 @@ def summary(rows: list[Row]) -> dict[str, Any]:
                 "median_cost_against_middle": _median([row["range"] - row["middle"] for row in sane]),
             },
         }
-    return told
+    return counts
 
 
 def _share(rows: list[Row], other: str) -> float:
@@ -204,7 +204,7 @@ def _median(values: list[float]) -> float:
 
 
 def width_costs() -> list[Row]:
-    """What a range costs against its own middle, for the widths one would use (Beta and latent-like spectra, γ = 5)."""
+    """Return the cost of a range against its middle ratio, for common widths (Beta and latent-like spectra)."""
     rows = []
     for name, values in (
         ("Beta", 1 + 9 * np.random.default_rng(0).beta(2, 6, 1000)),
@@ -213,24 +213,24 @@ def width_costs() -> list[Row]:
         cov = Rotated(np.asarray(values))
         for n in (100, 200, 500):
             curve = direction_risk(cov, n, _GRID, NOISE, which=np.array([0, 100])).normalised
-            for place, ratio in enumerate(_GRID[curve.argmin(axis=0)]):
+            for index, ratio in enumerate(_GRID[curve.argmin(axis=0)]):
                 for width in (0.05, 0.1, 0.2, 0.3, 0.4):
                     low, high = ratio - width / 2, ratio + width / 2
                     if low <= 0 or high >= 1:
                         continue
-                    found = direction_risk(
+                    risks = direction_risk(
                         cov, n, [float(ratio), Uniform(float(low), float(high))], NOISE, which=np.array([0, 100])
-                    ).normalised[:, place]
+                    ).normalised[:, index]
                     rows.append(
                         {
                             "covariance": name,
                             "rows_per_feature": n / 1000,
-                            "quantile": (0.0, 0.1)[place],
+                            "quantile": (0.0, 0.1)[index],
                             "best_ratio": float(ratio),
                             "width": width,
-                            "best": float(f"{found[0]:.5g}"),
-                            "cost": float(f"{found[1] - found[0]:.4g}"),
-                            "cost_per_width_squared": float(f"{(found[1] - found[0]) / width**2:.4g}"),
+                            "best": float(f"{risks[0]:.5g}"),
+                            "cost": float(f"{risks[1] - risks[0]:.4g}"),
+                            "cost_per_width_squared": float(f"{(risks[1] - risks[0]) / width**2:.4g}"),
                         }
                     )
     return rows

@@ -1,8 +1,8 @@
-"""Why do Tables 5 and 9 find R²MAE better? Readings of their text, measured and by the general formula.
+"""Why do Tables 5 and 9 find R²MAE better? Several readings of their text, measured and by the general formula.
 
-A reading is either a rule for which rows are kept, with which ratio (it decides the sign of the difference), or a
-covariance and an eigenvector (they decide the level). The published differences appear under one rule: the uniform
-number that gives a row its ratio also decides whether the row is kept.
+A reading is either a rule for which rows are kept, and with which ratio, or a covariance and an eigenvector. The rule
+decides the sign of the difference, the covariance and eigenvector its level. Only one rule gives the published
+differences: the uniform number from which a row's ratio is drawn also decides whether the row is kept.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -29,8 +29,8 @@ Array = Float[np.ndarray, "*n"]
 
 
 @dataclass(frozen=True)
-class Rule:
-    """Which rows are kept, from a row's ratio and two uniform numbers."""
+class KeepRule:
+    """Decides which rows are kept, from each row's ratio and two uniform numbers."""
 
     decide: Callable[[Array, Array, Array], Bool[np.ndarray, "*n"]]
 
@@ -54,16 +54,16 @@ class Reading:
 
     Attributes
     ----------
-    name, told : str
-        In short, and in words.
+    name, meaning : str
+        A short name, and a description.
     r2mae, fixed : callable
         Return a :data:`~r2mae.theory.rows.Keep` for a table.
     once : bool
-        One ratio for a whole run.
+        Whether all rows of a run have the same ratio.
     """
 
     name: str
-    told: str
+    meaning: str
     r2mae: Callable[[Table], Keep]
     fixed: Callable[[Table], Keep] = lambda table: "ratio"
     once: bool = False
@@ -74,7 +74,7 @@ READINGS = (
     Reading(
         "same number twice",
         "the number that gives a row its ratio also decides whether it is kept",
-        lambda t: Rule(lambda p, r, k: r < p),
+        lambda t: KeepRule(lambda p, r, k: r < p),
     ),
     Reading("middle", "rows kept with the middle ratio, whatever their own", lambda t: t.middle),
     Reading("high end", "rows kept with the range's high end as probability", lambda t: t.high),
@@ -82,8 +82,8 @@ READINGS = (
     Reading(
         "removed with p",
         "rows removed, not kept, with their ratio as probability, in either scheme",
-        lambda t: Rule(lambda p, r, k: k >= p),
-        lambda t: Rule(lambda p, r, k: k >= p),
+        lambda t: KeepRule(lambda p, r, k: k >= p),
+        lambda t: KeepRule(lambda p, r, k: k >= p),
     ),
     Reading("one ratio a run", "one ratio for all rows of a run, anew for each run", lambda t: "ratio", once=True),
 )
@@ -104,7 +104,7 @@ PLACES: dict[str, Callable[[int, Table], int]] = {
 
 @dataclass(frozen=True)
 class ReadingsSize(Size):
-    """How much is computed: rows, features, seeds, masks for each cell."""
+    """How much is computed: rows, features, seeds, and masks for each cell."""
 
     n: int = 200
     d: int = 1000
@@ -121,7 +121,7 @@ _LEVELS = "levels"
 
 
 def parts(size: ReadingsSize) -> list[Part]:
-    """Return a part for each table, model and seed (the sign), and one for the level."""
+    """Return a part for each table, model and seed (for the sign), and one for the level."""
     signs = [
         Part(f"{name}-{model}-{seed}", 1, partial(_sign, published(name), model, seed, size))
         for name in _TABLES
@@ -195,18 +195,18 @@ def _formula(cov: Covariance, beta: Float[np.ndarray, " d"], n: int, ratio: floa
 
 
 def level_rows(size: ReadingsSize) -> Iterator[Row]:
-    """Give the middle ratio's risk by the formula, mean and range over seeds, for covariances and eigenvectors."""
+    """Yield the middle ratio's risk by the formula, with its range over seeds, for each covariance and eigenvector."""
     for table in map(published, _TABLES):
         for spectrum, make in SPECTRA.items():
             model: Model = "latent" if spectrum.startswith("latent") else "beta"
             printed = np.array([row.middle for row in table.entries[model].values()])
             covs = [make(size.d, seed) for seed in size.seeds]
-            for name, place in PLACES.items():
+            for name, index_of in PLACES.items():
                 if name == "tenth eigenvector" and table.quantile == 0:
                     continue
-                which = np.array([place(size.d, table)])
-                found = [direction_risk(cov, size.n, table.middle, NOISE, which=which) for cov in covs]
-                levels = np.array([float(one.normalised[0]) for one in found])
+                which = np.array([index_of(size.d, table)])
+                curves = [direction_risk(cov, size.n, table.middle, NOISE, which=which) for cov in covs]
+                levels = np.array([float(one.normalised[0]) for one in curves])
                 yield {
                     "table": table.name,
                     "covariance": spectrum,
@@ -214,7 +214,7 @@ def level_rows(size: ReadingsSize) -> Iterator[Row]:
                     "over_null": round(float(levels.mean()), 4),
                     "smallest": round(float(levels.min()), 4),
                     "largest": round(float(levels.max()), 4),
-                    "over_r2": round(float(np.mean([float(one.by_length[0]) for one in found])), 4),
+                    "over_r2": round(float(np.mean([float(one.by_length[0]) for one in curves])), 4),
                     "paper": round(float(printed.mean()), 4),
                     "paper_smallest": float(printed.min()),
                     "paper_largest": float(printed.max()),
@@ -238,10 +238,10 @@ def _draw(cells: list[Row]) -> Figure:
             axes.axvspan(min(printed), max(printed), color=VERMILION, alpha=0.2, linewidth=0)
             axes.axvline(float(np.mean(printed)), color=VERMILION, linewidth=1.2)
         axes.axvline(0, color="#808080", linewidth=0.8)
-        for place, name in enumerate(names):
+        for position, name in enumerate(names):
             some = [cell for cell in own if cell["reading"] == name]
-            axes.plot([cell["difference"] for cell in some], [place] * len(some), "o", color=BLUE, markersize=4)
-            axes.plot(np.mean([cell["formula"] for cell in some]), place, "|", color="#000000", markersize=13)
+            axes.plot([cell["difference"] for cell in some], [position] * len(some), "o", color=BLUE, markersize=4)
+            axes.plot(np.mean([cell["formula"] for cell in some]), position, "|", color="#000000", markersize=13)
         axes.set_yticks(range(len(names)), names)
         axes.set_title(f"Table {table.removeprefix('table')}, {model}")
         axes.grid(axis="x")

@@ -1,4 +1,4 @@
-"""Compute an artefact, keep what is computed, and write its tables and figures."""
+"""Computes an artefact in parts, saves the parts, and writes the tables and figures."""
 
 import hashlib
 import json
@@ -21,19 +21,19 @@ if TYPE_CHECKING:
     import pandas as pd
     from rich.console import Console
 
-_KEPT = ".parts"  # folder of what is computed
+_KEPT = ".parts"  # folder of the saved parts
 
 
 @dataclass(frozen=True)
 class Reproduced:
-    """What :func:`run_artefact` did.
+    """Result of :func:`run_artefact`.
 
     Attributes
     ----------
     files : list of Path
         Tables, then figures.
     parts, kept : int
-        How many parts (or runs) the artefact has, and how many of them were there already.
+        Number of parts (or runs) of the artefact, and how many of them were finished before.
     """
 
     files: list[Path]
@@ -52,22 +52,22 @@ def run_artefact(
     again: bool = False,
     console: "Console | None" = None,
 ) -> Reproduced:
-    """Compute what is missing of an artefact; write its tables (CSV, or JSON) and figures (PNG, SVG) atomically.
+    """Compute the missing parts of an artefact; write its tables (CSV, or JSON) and figures (PNG, SVG) atomically.
 
-    Parts that are computed are kept in ``.parts``, runs in ``runs``, and neither is computed again; tables and figures
-    are made from them anew each time. Each size, and each version of r2mae, has parts of its own.
+    Computed parts are saved in ``.parts`` and runs in ``runs``; neither are computed again. Tables and figures are made
+    from them anew each time. Parts are saved separately for each size and each version of r2mae.
 
     Parameters
     ----------
     artefact : Artefact
     out : Path
-        Its folder.
+        The folder to write to.
     scale : {"small", "full"}
         "full" has the paper's sizes; "small" takes seconds.
     size : Size, optional
-        One's own, of the artefact's `SIZE`, in place of `scale`.
+        A size of your own, an instance of the artefact's `SIZE`; it replaces `scale`.
     jobs : int
-        Threads of computations, processes of runs; the numbers do not depend on it.
+        Number of threads for computations, or of processes for runs; the results do not depend on it.
     progress : callable, optional
         Called with the steps done and all steps; runs show their own progress.
     again : bool
@@ -78,7 +78,7 @@ def run_artefact(
     Raises
     ------
     UserError
-        If a run fails (the others are kept), or `again` is asked for runs.
+        If a run fails (the others are kept), or if `again` is given for an artefact of runs.
     """
     size = artefact.SIZE.of(scale) if size is None else size
     out = Path(out)
@@ -99,7 +99,7 @@ def run_artefact(
 def _computed(
     artefact: Computed, size: Size, out: Path, jobs: int, progress: Progress | None, *, again: bool
 ) -> tuple[dict[str, Any], int, int]:
-    """Return what each part computed, how many there are, and how many were there already."""
+    """Return the result of each part, the number of parts, and how many were finished before."""
     parts = artefact.parts(size)
     folder = out / _KEPT / _asked(artefact, size)
     if again:
@@ -111,7 +111,7 @@ def _computed(
         result = _read(file)
         if result is None:
             computed = json.dumps(part.compute(jobs, tally), default=_plain)
-            result = json.loads(computed)  # so that it is the same, computed or kept
+            result = json.loads(computed)  # so that a computed part equals one that is read from its file
             with atomic_write(file) as opened:
                 opened.write(computed)
         else:
@@ -125,36 +125,37 @@ def _computed(
 def _of_runs(
     artefact: OfRuns, size: Size, out: Path, jobs: int, *, again: bool, console: "Console | None"
 ) -> "tuple[pd.DataFrame, int, int]":
-    """Return a line for each run, how many there are, and how many were finished already."""
+    """Return a table with a row for each run, the number of runs, and how many were finished before."""
     from r2mae.sweep.gather import in_order, table_of
     from r2mae.sweep.processes import Processes
-    from r2mae.sweep.runner import check_cells, check_sweep, finished, run_missing
+    from r2mae.sweep.runner import check_data, check_folders, check_sweep, finished, run_missing
     from r2mae.training.folder import FolderLock
     from r2mae.wings.lookup import get_wing
 
     if again:
         raise UserError(f"finished runs are not trained again: remove {out / 'runs'}, or choose another --out")
-    # One thread each: what a run computes must not depend on how many run beside it.
+    # One thread each: the results of a run must not depend on how many others run at the same time.
     cells = [replace(cell, config=replace(cell.config, threads=cell.config.threads or 1))
              for cell in artefact.cells(size, out)]  # fmt: skip
     first = cells[0].config
     check_sweep(first)
     wing = get_wing(first.wing)
     with FolderLock(out):
-        check_cells(cells, wing)
+        check_data(cells, wing)
+        check_folders(cells, wing)
         kept = sum(map(finished, cells))
         run_missing(cells, wing, Processes(jobs, first.device), console=console)
         return table_of(in_order(cells)), len(cells), kept
 
 
 def _asked(artefact: Artefact, size: Size) -> str:
-    """Return a short name of what parts are computed for: artefact, version of r2mae and size."""
+    """Return a short name for the combination of artefact, version of r2mae and size, for which parts are valid."""
     asked = [artefact.TITLE, r2mae.__version__, type(size).__name__, asdict(size)]
     return hashlib.blake2b(json.dumps(asked, default=_plain).encode(), digest_size=6).hexdigest()
 
 
 def _read(file: Path) -> Any:
-    """Return what a file of parts holds; None where it is not there, or damaged."""
+    """Return the content of a saved part, or None if the file is missing or damaged."""
     try:
         return json.loads(file.read_text("utf-8"))
     except (OSError, ValueError):
@@ -162,14 +163,14 @@ def _read(file: Path) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """Return numbers and arrays of NumPy as JSON's types."""
+    """Convert numbers and arrays of NumPy to types of JSON."""
     if isinstance(value, np.generic | np.ndarray):
         return value.tolist()
     raise TypeError(f"a part computed {type(value).__name__}, which JSON does not know")
 
 
 def _write(out: Path, name: str, content: list[Row] | Mapping[str, Any], digits: int) -> Path:
-    """Write rows as ``<name>.csv``, with all columns in the order in which they first appear, or ``<name>.json``."""
+    """Write rows as ``<name>.csv``, with columns in the order of their first appearance, or a dict as ``.json``."""
     if isinstance(content, Mapping):
         path = out / f"{name}.json"
         write_json(path, content)
@@ -181,7 +182,7 @@ def _write(out: Path, name: str, content: list[Row] | Mapping[str, Any], digits:
 
 
 def _short(value: object, digits: int) -> object:
-    """Round a number; an infinite one or one that is missing becomes an empty cell."""
+    """Round a number; an infinite or missing number becomes an empty cell."""
     if isinstance(value, float | np.floating):
         number = float(value)
         return float(f"{number:.{digits}g}") if math.isfinite(number) else ""

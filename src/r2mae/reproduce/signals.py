@@ -1,4 +1,4 @@
-"""Signals of the reproduced figures: eigenvectors at given places of the spectrum, spread over all features."""
+"""Signals of the reproduced figures: eigenvectors by their number in the spectrum, spread over all features."""
 
 from collections.abc import Sequence
 
@@ -9,23 +9,23 @@ from r2mae.theory import Covariance, LowRank
 
 
 def random_signals(d: int, count: int, seed: int = 0) -> Float[np.ndarray, "d count"]:
-    """Return unit vectors of uniformly drawn direction."""
+    """Return unit vectors with directions drawn uniformly."""
     drawn = np.random.default_rng([seed, 5]).standard_normal((d, count))
     return np.asarray(drawn / np.linalg.norm(drawn, axis=0))
 
 
 def eigen_signals(cov: Covariance, places: Sequence[int], seed: int = 0) -> Float[np.ndarray, "d m"]:
-    """Return unit eigenvectors at places of the spectrum (0 the largest eigenvalue).
+    """Return unit eigenvectors by their number in the spectrum (0 for the largest eigenvalue).
 
-    Within the many equal eigenvalues of a low-rank model's bulk any direction is an eigenvector; a uniformly drawn one
-    is taken, since one concentrated on a single feature would not average over masks.
+    A low-rank model has many equal eigenvalues (its bulk), within which any direction is an eigenvector. A uniformly
+    drawn one is used there, since one concentrated on a single feature would not average over masks.
 
     Parameters
     ----------
     cov : Covariance
     places : sequence of m ints
     seed : int
-        Of the directions within a bulk.
+        Seed for the directions within a bulk.
     """
     if not isinstance(cov, LowRank) or np.ptp(cov.own) > 0:
         return cov.eigenvectors(np.array(places))

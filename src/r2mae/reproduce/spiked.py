@@ -40,11 +40,11 @@ class SpikedSize(Size):
     deltas : tuple of float
         Strengths of the spike, for Figs. 1C, 1D and 3.
     repetitions : int
-        Masks of one design.
+        Number of masks, all of one design.
     fresh : int
-        Repetitions with a design each, whose mean the formula predicts.
+        Repetitions with a new design each, whose mean the formula predicts.
     step : float
-        Between the formula's ratios.
+        Distance between the ratios at which the formula is evaluated.
     """
 
     n: int = 200
@@ -85,9 +85,9 @@ def measure(
         fixed = simulate(cov, betas, size.n, ratios, repetitions=size.repetitions, **common)
         fresh = simulate(cov, betas, size.n, ratios, repetitions=size.fresh, design="fresh", seed=1, **common)
         for j, cosine in enumerate(cosines):
-            for place, p in enumerate(fine):
+            for index, p in enumerate(fine):
                 row = {"v": kind, "delta": delta, "cosine": cosine, "ratio": p, "null": fixed.null[j]}
-                row |= {"formula": formula.risk[place, j], "formula_magnitude": formula.magnitude[place, j]}
+                row |= {"formula": formula.risk[index, j], "formula_magnitude": formula.magnitude[index, j]}
                 at = np.flatnonzero(ratios == p)
                 rows.append(row | (_measured(fixed, fresh, int(at[0]), j) if len(at) else {}))
     return rows
@@ -106,34 +106,34 @@ def _measured(fixed: Simulation, fresh: Simulation, i: int, j: int) -> Row:
 
 
 def add_corollary(size: SpikedSize, rows: list[Row]) -> None:
-    """Put Corollary 1 beside every row (v uniform)."""
+    """Add the value of Corollary 1 to every row (v uniform)."""
     v = uniform_direction(size.d)
     for delta, cosine in dict.fromkeys((row["delta"], row["cosine"]) for row in rows):
         own = select(rows, delta=delta, cosine=cosine)
         ratios = np.array([row["ratio"] for row in own])
-        # the appendix's λ_reg
+        # ridge is λ_reg of the paper's appendix
         values = spiked_risk(v, delta, signal_at(v, cosine), size.n, ratios, NOISE, ridge=1e-8).risk
         for row, value in zip(own, values, strict=True):
             row["corollary1"] = float(value)
 
 
 def select(rows: list[Row], **wanted: object) -> list[Row]:
-    """Return the rows with these entries."""
+    """Return the rows that have these values."""
     return [row for row in rows if all(row[key] == value for key, value in wanted.items())]
 
 
 def column(rows: list[Row], key: str) -> Any:
-    """Return an entry of every row as an array, not a number where it is missing."""
+    """Return one entry of every row as an array, with NaN where it is missing."""
     return np.array([row.get(key, np.nan) for row in rows], dtype=np.float64)
 
 
 def magnitude_ratios(rows: list[Row]) -> list[Row]:
     """Return E‖Xb̂₀‖²/E‖Xb̂₁‖²: cos(β₀, v) = 0 over cos(β₁, v) = 1, as in the captions."""
-    found = []
+    ratios = []
     for delta in dict.fromkeys(row["delta"] for row in rows):
         pairs = zip(select(rows, delta=delta, cosine=0.0), select(rows, delta=delta, cosine=1.0), strict=True)
         for across, along in pairs:
-            found.append(
+            ratios.append(
                 {
                     "v": across["v"],
                     "delta": delta,
@@ -146,7 +146,7 @@ def magnitude_ratios(rows: list[Row]) -> list[Row]:
                     if kind in across
                 }
             )
-    return found
+    return ratios
 
 
 def draw_angles(size: SpikedSize, rows: list[Row]) -> "Figure":

@@ -1,8 +1,8 @@
-"""Tables 5 and 9 as the text describes them, with enough masks to tell the difference from its noise.
+"""Tables 5 and 9 as the paper's text describes them, with enough masks to distinguish the difference from noise.
 
-For each seed and model: the design is drawn once; R²MAE draws a ratio for each row from its range and keeps the row
-with that probability; every fixed ratio keeps rows with its own. All share the uniform numbers of a mask, so that
-differences are paired.
+For each seed and model the design is drawn once. R²MAE draws a ratio for each row from its range and keeps the row
+with that probability; a fixed ratio keeps each row with the fixed probability. All use the same uniform numbers for a
+mask, so that differences are paired.
 """
 
 from dataclasses import asdict, dataclass
@@ -33,11 +33,11 @@ class TableSize(Size):
     seeds : tuple of int
         The paper's five.
     masks : int
-        For each fixed ratio; the first 50 are "the paper's".
+        Masks for each fixed ratio; the columns for the paper's number use the first 50.
     pairs : int
         Masks for the difference between R²MAE and the middle of its range.
     step : float
-        Of the grid of fixed ratios; the paper: 0.01.
+        Distance between the fixed ratios of the grid; the paper: 0.01.
     """
 
     n: int = 200
@@ -55,7 +55,7 @@ _PAPER_MASKS = 50
 
 
 @dataclass(frozen=True)
-class Cell:
+class TableEntry:
     """One seed and model of a table; risks are over the null risk βᵀΣβ.
 
     Attributes
@@ -63,13 +63,13 @@ class Cell:
     best_ratio_50, best_50, middle_50, r2mae_50 : float
         With 50 masks, as in the paper.
     best_ratio, best, middle, r2mae, r2mae_error : float
-        With many; the error is a standard error over masks, the design given.
+        With all masks; the error is a standard error over masks, for the one design.
     gain, gain_error : float
         R²MAE minus the middle of its range (negative: R²MAE is better), paired.
     over_best, over_best_error : float
         R²MAE minus the best fixed ratio, which is chosen on one half of the masks and measured on the other.
     formula_best_ratio, formula_best, formula_middle, formula_r2mae : float
-        The general formula, for the mean over designs; its best ratio is sought in steps of 0.05.
+        By the general formula, for the mean over designs; the best ratio is found in steps of 0.05.
     """
 
     best_ratio_50: float
@@ -96,11 +96,11 @@ def covariance(model: Model, d: int, seed: int) -> Covariance:
     return beta_spectrum(d, seed) if model == "beta" else latent(d, seed)
 
 
-def measure(table: Table, model: Model, seed: int, size: TableSize, *, jobs: int = 1) -> Cell:
+def measure(table: Table, model: Model, seed: int, size: TableSize, *, jobs: int = 1) -> TableEntry:
     """Measure one cell."""
     cov = covariance(model, size.d, seed)
-    place = cov.at_quantile(table.quantile)
-    beta = cov.eigenvectors(np.array([place]))[:, 0]
+    index = cov.at_quantile(table.quantile)
+    beta = cov.eigenvectors(np.array([index]))[:, 0]
     drawn = Uniform(table.low, table.high)
     grid = np.round(np.arange(0.0, 0.995, size.step), 10)
     grid = grid[(grid == 0) | (grid * size.n >= 1)]
@@ -115,7 +115,7 @@ def measure(table: Table, model: Model, seed: int, size: TableSize, *, jobs: int
     coarse = np.round(np.arange(0.05, 0.96, 0.05), 10)
     formula = risk(cov, beta, size.n, [*coarse, table.middle, drawn], NOISE).normalised
     middle = int(np.argmin(np.abs(grid - table.middle)))
-    return Cell(
+    return TableEntry(
         best_ratio_50=float(grid[few[:-1].argmin()]),
         best_50=float(few[:-1].min()),
         middle_50=float(few[middle]),
@@ -137,7 +137,7 @@ def measure(table: Table, model: Model, seed: int, size: TableSize, *, jobs: int
 
 
 def parts_of(published: Table, size: TableSize) -> list[Part]:
-    """Return a part for each model and seed: a row of the table, beside the paper's values."""
+    """Return a part for each model and seed. It computes a row of the table and adds the paper's values."""
     return [
         Part(f"{model}-{seed}", 1, partial(_row, published, model, seed, size))
         for model in published.entries
@@ -162,16 +162,16 @@ def draw_gains(table: Table, rows: list[Row]) -> Figure:
     """Draw R²MAE minus the middle ratio: measured, by the formula, and printed."""
     figure = Figure(figsize=(6.4, 3.6), layout="constrained")
     axes = figure.add_subplot()
-    places = np.arange(len(rows))
+    positions = np.arange(len(rows))
     gains: Float[np.ndarray, " c"] = np.array([row["gain"] for row in rows])
     errors = np.array([row["gain_error"] for row in rows])
     formula = np.array([row["formula_r2mae"] - row["formula_middle"] for row in rows])
     paper = np.array([row.get("paper_gain", np.nan) for row in rows])
     axes.axhline(0, color="#808080", linewidth=0.8)
-    axes.errorbar(places, gains, 2 * errors, fmt="o", color=BLUE, capsize=3, label="measured, ± 2 standard errors")
-    axes.plot(places, formula, "_", color="#000000", markersize=14, label="formula")
-    axes.plot(places, paper, "D", color=VERMILION, markersize=5, label="printed in the paper")
-    axes.set_xticks(places, [f"{row['model']}\n{row['seed']}" for row in rows])
+    axes.errorbar(positions, gains, 2 * errors, fmt="o", color=BLUE, capsize=3, label="measured, ± 2 standard errors")
+    axes.plot(positions, formula, "_", color="#000000", markersize=14, label="formula")
+    axes.plot(positions, paper, "D", color=VERMILION, markersize=5, label="printed in the paper")
+    axes.set_xticks(positions, [f"{row['model']}\n{row['seed']}" for row in rows])
     axes.set_ylabel("R²MAE minus the middle ratio\n(normalised risk)")
     axes.set_title(
         f"Table {table.name.removeprefix('table')}: U({table.low:g}, {table.high:g}) against {table.middle:g}"

@@ -36,7 +36,7 @@ PAPER = "Nothing: the paper gives no formula for general covariances or for rang
 
 Ratio = float | RatioLike
 
-_THIN = 50  # latent dimensions of the thin models; fewer where d is small
+_THIN = 50  # latent dimensions of the models with few of them; d/4 if that is smaller
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class ValidationSize(Size):
     wide, tall : int
         Rows with fewer kept rows than features, and with more.
     repetitions : int
-        Of the grid, each with a design of its own.
+        Repetitions for each cell of the grid, each with its own design.
     growth : tuple of int
         Features in the study of the error.
     work : int
@@ -95,7 +95,7 @@ WIDE: dict[str, Ratio] = {
 }
 TALL: dict[str, Ratio] = {"0.5": 0.5, "0.7": 0.7, "0.9": 0.9, "U(0.4, 0.8)": Uniform(0.4, 0.8)}
 
-# model, rows for each feature, ratio
+# Model, rows per feature, ratio.
 GROWTH: dict[str, tuple[str, float, Ratio]] = {
     "identity, ñ = 0.4 d": ("identity", 0.8, 0.5),
     "Beta, ñ = 0.4 d": ("Beta", 0.8, 0.5),
@@ -112,10 +112,10 @@ def parts(size: ValidationSize) -> list[Part]:
     """Return a part for each model of the grid, and one for each case of the study of the error."""
     shapes = ((size.wide, WIDE), (size.tall, TALL))
     cell = size.repetitions * sum(_work(n, size.d, len(ratios)) for n, ratios in shapes)
-    cells = [Part(f"grid-{place}", cell, partial(grid, size, models=[name])) for place, name in enumerate(MODELS)]
+    cells = [Part(f"grid-{number}", cell, partial(grid, size, models=[name])) for number, name in enumerate(MODELS)]
     errors = [
-        Part(f"growth-{place}", _growth_work(size, name), partial(growth, size, cases=[name]))
-        for place, name in enumerate(GROWTH)
+        Part(f"growth-{number}", _growth_work(size, name), partial(growth, size, cases=[name]))
+        for number, name in enumerate(GROWTH)
     ]
     return [*cells, *errors]
 
@@ -218,14 +218,13 @@ def growth(size: ValidationSize, jobs: int, tally: Tally, cases: Iterable[str] =
 def fit(name: str, rows: list[Row]) -> Row:
     """Fit log |relative error| = a + slope·log d by weighted least squares.
 
-    Sizes whose error is not resolved (below two standard errors) are left out; with fewer than two left there is no
-    slope.
+    Sizes whose error is below two standard errors are left out. If fewer than two sizes remain, no slope is returned.
     """
     d, value, error = (np.array([row[key] for row in rows], float) for key in ("d", "relative", "relative_error"))
     known = np.abs(value) > 2 * error
     if known.sum() < 2:
         return {"case": name, "sizes": int(known.sum())}
-    weight = np.abs(value[known]) / error[known]  # one over the standard error of log |value|
+    weight = np.abs(value[known]) / error[known]  # inverse of the standard error of log |value|
     design = np.stack([np.ones(known.sum()), np.log(d[known])], axis=1)
     covariance = np.linalg.inv((design * weight[:, None] ** 2).T @ design)
     slope = covariance @ (design * weight[:, None] ** 2).T @ np.log(np.abs(value[known]))
@@ -240,7 +239,7 @@ def fit(name: str, rows: list[Row]) -> Row:
 
 def _signals(name: str, cov: Covariance) -> dict[str, Float[np.ndarray, " d"]]:
     signals = {"random": random_signals(cov.d, 1)[:, 0]}
-    if name != "identity":  # where all directions are alike
+    if name != "identity":  # in the identity model all directions are equivalent
         pair = eigen_signals(cov, [0, cov.at_quantile(0.1)])
         signals |= {"top": pair[:, 0], "10 %": pair[:, 1]}
     if name.startswith("plateau"):
@@ -249,7 +248,7 @@ def _signals(name: str, cov: Covariance) -> dict[str, Float[np.ndarray, " d"]]:
 
 
 def _work(n: int, d: int, ratios: int) -> int:
-    """Return about how long a repetition takes: drawing the rows, and a Gram matrix for each ratio."""
+    """Return the approximate work of a repetition: drawing the rows, and a Gram matrix for each ratio."""
     return max(1, (n * d * (d + ratios * min(n, d))) // 10**6)
 
 
@@ -291,7 +290,7 @@ def _draw(cells: list[Row], errors: list[Row], slopes: list[Row]) -> "Figure":
     for colour, slope in zip(COLOURS, slopes, strict=False):
         rows = [row for row in errors if row["case"] == slope["case"]]
         d, value, error = (np.array([r[k] for r in rows], float) for k in ("d", "relative", "relative_error"))
-        told = f"{slope['case']}: slope {slope['slope']:.2f} ± {slope['slope_error']:.2f}" if "slope" in slope else ""
+        label = f"{slope['case']}: slope {slope['slope']:.2f} ± {slope['slope_error']:.2f}" if "slope" in slope else ""
         low = np.minimum(error, 0.9 * np.abs(value))
         right.errorbar(
             d,
@@ -301,7 +300,7 @@ def _draw(cells: list[Row], errors: list[Row], slopes: list[Row]) -> "Figure":
             color=colour,
             markersize=4,
             linewidth=1,
-            label=told or rows[0]["case"],
+            label=label or rows[0]["case"],
         )
     reach = np.array([min(r["d"] for r in errors), max(r["d"] for r in errors)], float)
     right.plot(reach, 3 / reach, color=BLACK, linewidth=1, linestyle=(0, (4, 3)), label="3/d")
@@ -316,6 +315,6 @@ def _draw(cells: list[Row], errors: list[Row], slopes: list[Row]) -> "Figure":
 
 
 def _place(names: list[str], row: Row, chosen: list[Row]) -> float:
-    """Return a row's height: its model's, spread so that cells do not hide each other."""
+    """Return the height at which a row is drawn: that of its model, shifted so that cells do not overlap."""
     same = [other for other in chosen if other["model"] == row["model"]]
     return names.index(row["model"]) + 0.28 * (same.index(row) / max(1, len(same) - 1) - 0.5)

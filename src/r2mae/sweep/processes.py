@@ -27,6 +27,7 @@ from r2mae.sweep.run_cell import measure_baseline, pretrain
 from r2mae.sweep.watch import Watch, end
 from r2mae.training.folder import RunFolder
 from r2mae.training.progress import Pace
+from r2mae.training.scheme_options import kind_of
 from r2mae.wings.contract import HasBaselines, Wing
 from r2mae.wings.lookup import get_wing
 
@@ -181,10 +182,22 @@ class _SharedProgress:
         return
 
 
+def _check_scheme(name: str) -> None:
+    """Refuse a scheme that only the process that started this one knows."""
+    try:
+        kind_of(name)
+    except UserError as error:
+        raise UserError(
+            f"{error} (in a process of the comparison, which knows the schemes of installed packages, and those that "
+            "a script registers outside of functions and of `if __name__ == ...`: see docs/add-a-scheme.md)"
+        ) from None
+
+
 def _run_cell(index: int, wing_name: str, fields: dict[str, Any], folder: str, baseline: str | None) -> float:
     """Run a cell in a worker process, and return its seconds."""
     began = time.perf_counter()
     _shared[_NUMBERS * index + 2] = os.getpid()
+    _check_scheme(fields["scheme"])
     wing = get_wing(wing_name)
     config = wing.config.from_dict(fields)
     if baseline is None:

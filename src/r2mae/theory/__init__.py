@@ -72,5 +72,5 @@ __all__ = [
     "uniform_spectrum",
 ]
 
-# scikit-learn, for its base classes, costs more than all the rest.
+# MaskedRidgeless is imported on first use: scikit-learn's base classes take longer to import than everything else.
 __getattr__, __dir__ = lazily(__name__, {"estimator": ("MaskedRidgeless",)}, __all__)

@@ -1,4 +1,4 @@
-"""Advice on the mask ratio of masked linear regression: risk curves over directions and features, and what follows."""
+"""Advice on the mask ratio of masked linear regression, from risk curves of directions and of features."""
 
 from dataclasses import dataclass
 
@@ -10,7 +10,7 @@ from r2mae.theory.ranges import Range
 from r2mae.theory.risk import direction_risk, feature_risk
 from r2mae.theory.rows import RatioLike, check_rows
 
-PEAK = 0.05  # relative distance of n·p from d within which the risk is that of a divergence
+PEAK = 0.05  # relative distance of n·p from d within which the divergence dominates the risk
 
 
 @dataclass(frozen=True, eq=False)
@@ -21,9 +21,9 @@ class Curves:
     ----------
     ratios : array (P,)
     normalised : array (P, m)
-        Not a number at ratios that are left out.
+        NaN at ratios that are left out.
     variance : array (m,)
-        Of each target.
+        Variance of each target.
     learnable : bool array (m,)
         Whether the lowest risk is more than the tolerance below 1.
     """
@@ -55,7 +55,7 @@ class Curves:
 
     @property
     def weighted(self) -> Float[np.ndarray, " P"]:
-        """Mean weighted by variance: over features, the loss of a masked autoencoder on the data as they are."""
+        """Mean weighted by variance: over features, the loss of a masked autoencoder on unscaled data."""
         return np.asarray(self.normalised @ (self.variance / self.variance.sum()))
 
     @property
@@ -79,16 +79,16 @@ class Curves:
 
 @dataclass(frozen=True)
 class Stakes:
-    """One average risk under four ways of choosing the ratio.
+    """An average risk under several ways of choosing the ratio.
 
     Attributes
     ----------
     best_ratio, best : float
         The best fixed ratio for this average, and its risk.
     blind : float
-        Expected risk of one fixed ratio picked at random from the range, for the whole run.
+        Expected risk if one fixed ratio is picked at random from the range and kept for the whole run.
     blind_worst : float
-        The largest risk that such a pick can have.
+        The largest risk of any ratio in the range.
     drawn : float
         Risk when each row draws its own ratio from the range (R²MAE in the linear model).
     """
@@ -109,7 +109,7 @@ class Advice:
     n, d : int
         Rows before masking, and features.
     tolerance : float
-        Excess normalised risk that counts as none.
+        Excess normalised risk that is regarded as zero.
     ridge : float
         λ.
     ratios : array (P,)
@@ -122,11 +122,11 @@ class Advice:
     features : Curves
         Each feature from all the others.
     share : float
-        Part of the variance that the leading directions hold.
+        Fraction of the variance in the leading directions.
     within : bool array (P,)
         Ratios at which no learnable direction is more than `tolerance` above its own best.
     minimax, minimax_ratio : float
-        The smallest tolerance for which there is such a ratio, and that ratio (the minimax regret).
+        The smallest tolerance for which `within` is true anywhere, and the ratio where it is (the minimax regret).
     allowed : float
         Worst excess that the suggested range allows: max(tolerance, minimax + tolerance/2).
     suggested : Range or None
@@ -166,11 +166,11 @@ def advise(
 ) -> Advice:
     """Say which mask ratios suit masked linear regression, by the formula of :func:`~r2mae.theory.risk`.
 
-    It is no advice for pretraining: where a deep model was trained, it did not hold (docs/theory/advice.md).
+    This is not advice for pretraining: for the deep model that was measured, it did not hold (docs/theory/advice.md).
 
-    By that formula the best range for one direction, or for one weighted average, collapses onto the best fixed ratio:
-    a range is insurance against not knowing it. So the suggested range is judged against a fixed ratio picked blindly
-    from the same range, and against the best one.
+    By that formula the best range for one direction, or for one weighted average, is the single best fixed ratio. A
+    range only helps if the best ratio is not known. The suggested range is therefore compared with a fixed ratio picked
+    at random from the same range, and with the best fixed ratio.
 
     Parameters
     ----------
@@ -181,8 +181,8 @@ def advise(
     directions : int
         How many leading eigen-directions; at most the rank of Σ.
     tolerance : float
-        Excess normalised risk, above 0 and below 1, that counts as none; a target is learnable if its lowest risk is
-        more than this below 1.
+        Excess normalised risk that is regarded as zero, above 0 and below 1. A target is learnable if its lowest risk
+        is below 1 by more than this.
     ratios : array (P,), optional
         Increasing, in (0, 1); by default 0.02, 0.04, …, 0.98.
     ridge : float
@@ -202,7 +202,7 @@ def advise(
         usable &= np.abs(rows / cov.d - 1) > PEAK * (1 + 1e-9)
     if not usable.any():
         raise ValueError(f"ratios: at none of them does the formula hold with n = {n} rows and {cov.d} features")
-    rank = int((cov.eigenvalues > 1e-10 * cov.eigenvalues[0]).sum())  # fewer rows than features, perhaps
+    rank = int((cov.eigenvalues > 1e-10 * cov.eigenvalues[0]).sum())  # below d where data have fewer rows than features
     which = np.arange(min(directions, rank))
 
     def measure(chosen: list[float | RatioLike]) -> tuple[Float[np.ndarray, "p m"], Float[np.ndarray, "p d"]]:
@@ -214,13 +214,13 @@ def advise(
     both = [_curves(grid, usable, one, null, tolerance) for one, null in zip(values, nulls, strict=True)]
     lead, features = both
     worst = np.where(usable, lead.worst_excess, np.inf)
-    place = int(np.argmin(worst))
-    minimax = float(worst[place])
+    lowest = int(np.argmin(worst))
+    minimax = float(worst[lowest])
     allowed = max(tolerance, minimax + tolerance / 2)
     suggested: Range | None = None
     stakes: list[Stakes | None] = [None, None]
     if lead.learnable.any():
-        suggested = _around(grid, worst <= allowed, place, peak)
+        suggested = _around(grid, worst <= allowed, lowest, peak)
         nodes, weight = suggested.nodes()
         at, of = measure([*nodes, suggested])
         means = (at.mean(axis=1), of @ (cov.diagonal / cov.diagonal.sum()))
@@ -239,7 +239,7 @@ def advise(
         share=float(cov.eigenvalues[which].sum() / cov.diagonal.sum()),
         within=worst <= tolerance,
         minimax=minimax,
-        minimax_ratio=float(grid[place]),
+        minimax_ratio=float(grid[lowest]),
         allowed=allowed,
         suggested=suggested,
         direction_stakes=stakes[0],
@@ -259,11 +259,11 @@ def _curves(
     return Curves(ratios, normalised, variance, values.min(axis=0) < 1 - tolerance)
 
 
-def _around(ratios: Float[np.ndarray, " P"], fine: Bool[np.ndarray, " P"], place: int, peak: float | None) -> Range:
-    """Return the unbroken stretch of fine ratios about one of them; it never crosses the peak."""
+def _around(ratios: Float[np.ndarray, " P"], fine: Bool[np.ndarray, " P"], index: int, peak: float | None) -> Range:
+    """Return the range of consecutive ratios around `index` for which `fine` is true; it never crosses the peak."""
     if peak is not None:
-        fine = fine & ((ratios > peak) == (ratios[place] > peak))
-    low = high = place
+        fine = fine & ((ratios > peak) == (ratios[index] > peak))
+    low = high = index
     while low > 0 and fine[low - 1]:
         low -= 1
     while high + 1 < len(ratios) and fine[high + 1]:

@@ -1,4 +1,4 @@
-"""What the closed forms assume, checked where it costs little: warnings, not errors."""
+"""Warnings for inputs that violate what the closed forms assume; only what is cheap to check is checked."""
 
 import warnings
 from collections.abc import Sequence
@@ -8,11 +8,11 @@ from jaxtyping import Float
 
 from r2mae.theory.covariance import Covariance, CovarianceLike, LowRank, as_covariance
 
-_NEAR = 0.05  # relative distance of ñ from d within which finite sizes blur the peak
-_SPREAD = 10.0  # entries that a direction must at least be spread over, or a tenth of all
-_SMALLEST = 20  # features below which nothing averages out anyway
-_SHARE = 0.05  # of the variance, which one direction may hold
-_MULTIPLE = 5.0  # of the mean eigenvalue, below which none stands out (it decides where d < 100)
+_NEAR = 0.05  # relative distance of ñ from d within which finite samples blur the peak
+_SPREAD = 10.0  # least number of entries that a direction should be spread over (or a tenth of all entries)
+_SMALLEST = 20  # with fewer features no warning is given: averaging over masks does not work there in any case
+_SHARE = 0.05  # largest fraction of the variance that one direction should hold
+_MULTIPLE = 5.0  # a dominant eigenvalue is also above this multiple of the mean eigenvalue (matters where d < 100)
 
 
 class InterpolationWarning(UserWarning):
@@ -24,18 +24,18 @@ class LocalisedWarning(UserWarning):
 
 
 class DominantWarning(UserWarning):
-    """One direction holds much of the variance: rows differ in size, and masking noise with them."""
+    """One direction holds much of the variance: rows then differ in length, and so does the noise from masking."""
 
 
 def warn_near(counts: Sequence[tuple[float, int]], stacklevel: int) -> None:
-    """Warn once where ñ is within 5 % of the dimensions; to be called where there is no ridge.
+    """Warn once if any ñ is within 5 % of the number of dimensions; call this only if there is no ridge.
 
     Parameters
     ----------
     counts : sequence of (float, int)
-        ñ of each ratio, and the dimensions that its rows have: d, or where nothing is hidden the rank of Σ.
+        ñ of each ratio, and the number of dimensions of its rows: d, or the rank of Σ if nothing is hidden.
     stacklevel : int
-        Of the user's call, as seen from the caller of this function.
+        Stack level of the user's call, as seen from the caller of this function.
     """
     near = [(count, size) for count, size in counts if abs(count / size - 1) < _NEAR]
     if near:
@@ -49,16 +49,16 @@ def warn_near(counts: Sequence[tuple[float, int]], stacklevel: int) -> None:
 
 
 def warn_shape(cov: Covariance, beta: Float[np.ndarray, "d m"], stacklevel: int) -> None:
-    """Warn once for each of: a localised signal, a localised spike, a dominant direction; nothing where d < 20.
+    """Warn once for each of: a localised signal, a localised spike, a dominant direction. No warnings if d < 20.
 
     Parameters
     ----------
     cov : Covariance
-        Its largest eigenvalue is looked at only where it is cheap (:attr:`Covariance.leading`).
+        Its largest eigenvalue is used only where it is cheap (:attr:`Covariance.leading`).
     beta : array (d, m)
         Signals.
     stacklevel : int
-        Of the user's call, as seen from the caller of this function.
+        Stack level of the user's call, as seen from the caller of this function.
     """
     if cov.d < _SMALLEST:
         return
@@ -85,7 +85,7 @@ def warn_shape(cov: Covariance, beta: Float[np.ndarray, "d m"], stacklevel: int)
 
 
 def dominant_share(cov: CovarianceLike) -> float | None:
-    """Return the part of the variance that Σ's leading direction holds, or None where it is not cheap to know."""
+    """Return the fraction of the variance in Σ's leading direction, or None where that is expensive to compute."""
     cov = as_covariance(cov)
     leading = cov.leading
     return None if leading is None else leading / float(cov.diagonal.sum())

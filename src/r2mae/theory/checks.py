@@ -1,12 +1,12 @@
-"""Is it a covariance? Errors that name the entry, before anything is computed."""
+"""Checks that an input is a covariance, before anything is computed; errors name the offending entry."""
 
 import numpy as np
 from jaxtyping import Float
 from numpy.typing import ArrayLike
 from scipy.linalg import cholesky, eigvalsh
 
-SINGULAR = 1e-12  # of the largest eigenvalue, up to which one counts as zero
-CHECKED = 5000  # features up to which a matrix is checked to be definite at once, by a Cholesky factorisation
+SINGULAR = 1e-12  # eigenvalues up to this fraction of the largest count as zero
+CHECKED = 5000  # up to this many features a matrix is checked to be definite at once, by a Cholesky factorisation
 
 
 def check_spectrum(eigenvalues: Float[np.ndarray, " d"]) -> Float[np.ndarray, " d"]:
@@ -22,7 +22,7 @@ def check_spectrum(eigenvalues: Float[np.ndarray, " d"]) -> Float[np.ndarray, " 
 
 
 def rounding_of(matrix: ArrayLike) -> float:
-    """Return the part of the largest eigenvalue up to which one is rounding, in the type that a matrix comes in."""
+    """Return the fraction of the largest eigenvalue below which eigenvalues are rounding, by the matrix's data type."""
     given = np.asarray(matrix)
     return max(SINGULAR, 4 * float(np.sqrt(len(given))) * _epsilon(given))
 
@@ -36,7 +36,7 @@ def _named(matrix: object) -> str:
 
 
 def check_matrix(matrix: ArrayLike) -> Float[np.ndarray, "d d"]:
-    """Return the matrix, or raise a ValueError that says why it is no covariance."""
+    """Return the matrix, or raise a ValueError that says why it is not a covariance."""
     given = np.asarray(matrix)
     if given.dtype.kind not in "fiub":
         raise ValueError(f"covariance must be a square matrix of real numbers, not {_named(matrix)}")
@@ -58,8 +58,8 @@ def check_matrix(matrix: ArrayLike) -> Float[np.ndarray, "d d"]:
         raise ValueError(f"covariance is not symmetric: entries differ from their mirror image by up to {gap:.3g}")
     diagonal = np.diagonal(values)
     if (diagonal <= 0).any():
-        place = int(np.argmin(diagonal))
-        raise ValueError(f"covariance gives feature {place} the variance {diagonal[place]:.3g}; leave it out")
+        feature = int(np.argmin(diagonal))
+        raise ValueError(f"covariance gives feature {feature} the variance {diagonal[feature]:.3g}; leave it out")
     values = (values + values.T) / 2
     if len(values) <= CHECKED:
         raised = values.copy()

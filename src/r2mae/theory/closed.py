@@ -1,6 +1,6 @@
 """The paper's own closed forms: Theorem 1 (isotropic), Corollary 1 and Theorem 2 (spiked).
 
-:func:`r2mae.theory.risk` covers both; they stand here as the paper writes them, to be read and checked against.
+:func:`r2mae.theory.risk` covers both. They are written here as in the paper, to be read and to check against.
 """
 
 from dataclasses import dataclass
@@ -82,7 +82,7 @@ def spiked_risk(
 
     Both are the same number: the corollary in traces and quadratic forms of (λ★I + Σ̃)⁻¹, the theorem in integrals over
     spectral measures of Σ̃. (In the theorem's variance, and in its Lemma 2, the paper's δ∫…dG^vv lacks the factor 1/d
-    that its H̃ carries; it is put in here. With it, both forms agree.)
+    that its H̃ has. The factor is included here; with it, both forms agree.)
 
     Parameters
     ----------
@@ -99,7 +99,7 @@ def spiked_risk(
     noise : float
         Variance σ².
     form : {"corollary", "theorem"}
-        How it is written.
+        Which of the two forms is evaluated.
     ridge : float
         λ_reg of the paper's appendix (it uses 1e-8): ñ − λ_reg/λ★ = Tr Σ̃(Σ̃ + λ★I)⁻¹.
 
@@ -223,7 +223,7 @@ def _theorem(
 
 
 def _over(top: float, bottom: float) -> float:
-    """Divide; ñ = d, where nothing is left below, gives infinity."""
+    """Divide; a denominator of zero (at ñ = d) gives infinity."""
     return top / bottom if abs(bottom) > 1e-12 * top else float("inf")
 
 

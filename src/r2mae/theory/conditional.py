@@ -80,7 +80,7 @@ def eigenvector_risk(
     kept: Bool[np.ndarray, "rows d"],
     noise: float,
 ) -> ConditionalRisk:
-    """Return Theorem 3: the same where β is the unit eigenvector at `place`.
+    """Return Theorem 3: the same risk for β the unit eigenvector number `place` (0: the largest eigenvalue).
 
     E[b̂ | X̃] = X̃⁺X̃'β with X̃'_{a,Z} = η X̃_{a,Z} Σ_ZZ⁻¹: masking replaces the projection of ordinary ridgeless regression
     by one that undoes the shrinkage of strong directions. Parameters and errors as in :func:`conditional_risk`.
@@ -111,7 +111,7 @@ def _regular(block: Float[np.ndarray, "z z"], right: Float[np.ndarray, "z *m"]) 
 
 
 def _singular(block: Float[np.ndarray, "z z"], right: Float[np.ndarray, "z *m"]) -> Float[np.ndarray, "z *m"]:
-    """Solve in the dimensions that Σ_ZZ has; which of many solutions does not matter, as rows lie in them too."""
+    """Solve with a singular Σ_ZZ, within its range; all solutions give the same risk, as rows lie in that range."""
     return np.asarray(np.linalg.pinv(block, rcond=SINGULAR, hermitian=True) @ right)
 
 

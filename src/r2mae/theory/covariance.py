@@ -1,4 +1,4 @@
-"""Covariances of the rows: three structured forms, and what the theory and the simulation ask of them."""
+"""Covariances of the rows in three forms, with the operations that the theory and the simulation need."""
 
 from abc import ABC, abstractmethod
 from functools import cached_property
@@ -12,7 +12,7 @@ from r2mae.theory.checks import CHECKED, SINGULAR, check_matrix, check_spectrum,
 from r2mae.theory.resolvent import EigenResolvent, FactoredResolvent, LowRankResolvent, Resolvent, of_matrix
 
 Columns: TypeAlias = Float[np.ndarray, "d *m"]
-_CHEAP = 500  # size up to which eigenvalues are computed for a warning's sake
+_CHEAP = 500  # largest matrix whose eigenvalues are computed only to decide on a warning
 
 
 class Covariance(ABC):
@@ -41,11 +41,11 @@ class Covariance(ABC):
 
     @abstractmethod
     def resolvent(self, a: float, b: float, c: float, *, exact: bool = False) -> Resolvent:
-        """Return (aΣ + b·diag Σ + cI)⁻¹ in the cheapest form, or the one that keeps most digits."""
+        """Return (aΣ + b·diag Σ + cI)⁻¹ in the cheapest form, or with `exact` in the most accurate one."""
 
     @abstractmethod
     def eigenvectors(self, which: Int[np.ndarray, " m"]) -> Float[np.ndarray, "d m"]:
-        """Return unit eigenvectors as columns; place 0 belongs to the largest eigenvalue."""
+        """Return unit eigenvectors as columns; number 0 belongs to the largest eigenvalue."""
 
     @property
     @abstractmethod
@@ -54,21 +54,21 @@ class Covariance(ABC):
 
     @property
     def common_diagonal(self) -> float | None:
-        """The entry that all of diag Σ have in common, or None: with it, everything is diagonal in Σ's eigenbasis."""
+        """The common value of all entries of diag Σ, or None; with one, M is diagonal in Σ's eigenbasis."""
         return None
 
     @property
     def leading(self) -> float | None:
-        """The largest eigenvalue where it is cheap to know (for LowRank with varying α, a lower bound), or None."""
+        """The largest eigenvalue if it is cheap to compute (for LowRank with varying α, a lower bound), else None."""
         return None
 
     @property
     def rank(self) -> int:
-        """Dimensions that Σ has, up to rounding."""
+        """Rank of Σ, up to rounding."""
         return int((self.eigenvalues > SINGULAR * self.eigenvalues[0]).sum())
 
     def matrix(self) -> Float[np.ndarray, "d d"]:
-        """Return Σ itself, O(d²) numbers."""
+        """Return Σ as a d × d array."""
         return self.apply(np.eye(self.d))
 
     def quadratic(self, b: Columns) -> Float[np.ndarray, "*m"]:
@@ -76,7 +76,7 @@ class Covariance(ABC):
         return np.asarray((b * self.apply(b)).sum(axis=0))
 
     def at_quantile(self, quantile: float) -> int:
-        """Return the place of the eigenvector whose eigenvalue stands at `quantile` from the top (0 is the largest)."""
+        """Return the number of the eigenvector whose eigenvalue is at `quantile` from the top (0 is the largest)."""
         if not 0 <= quantile <= 1:
             raise ValueError(f"quantile must be between 0 and 1, not {quantile}")
         return min(int(quantile * self.d), self.d - 1)
@@ -96,7 +96,7 @@ class Rotated(Covariance):
     eigenvalues : array (d,)
         Λ, in any order.
     seed : int
-        Of Q.
+        Seed for Q.
 
     Raises
     ------
@@ -179,7 +179,7 @@ class LowRank(Covariance):
 
     @property
     def rank(self) -> int:
-        """All of them, as α is positive."""
+        """The rank is d, as α is positive."""
         return self.d
 
     @property
@@ -194,7 +194,7 @@ class LowRank(Covariance):
         q = self.factor.shape[1]
         if not 0 < q <= _CHEAP:
             return None if q else float(self.own.max())
-        # scipy's choice of the largest alone fails where WᵀW is a multiple of I.
+        # scipy's option to compute the largest eigenvalue alone fails where WᵀW is a multiple of I.
         top = np.linalg.eigvalsh(self.factor.T @ self.factor)
         return max(float(top[-1]) + float(self.own.min()), float(self.own.max()))
 
@@ -253,7 +253,7 @@ class LowRank(Covariance):
     def eigenvectors(self, which: Int[np.ndarray, " m"]) -> Float[np.ndarray, "d m"]:
         """Return eigenvectors; those of the bulk complete the basis."""
         vectors = self._eigen[1]
-        if ((which < 0) | (which >= vectors.shape[1])).any():  # −1 is the last of all, not of those above the bulk
+        if ((which < 0) | (which >= vectors.shape[1])).any():  # −1 means the last of all d, not of those above the bulk
             vectors = self._basis
         return np.asarray(vectors[:, which])
 
@@ -264,7 +264,7 @@ class LowRank(Covariance):
         if not vectors.shape[1]:
             return np.eye(self.d)
         basis = np.linalg.qr(vectors, mode="complete")[0]
-        basis[:, : vectors.shape[1]] = vectors  # QR may turn their signs
+        basis[:, : vectors.shape[1]] = vectors  # QR may have changed their signs
         return basis
 
 
@@ -274,23 +274,23 @@ class Dense(Covariance):
     Parameters
     ----------
     matrix : array (d, d)
-        Symmetric and positive semidefinite, with a positive diagonal; up to rounding in the type that it comes in.
-        Above d = 5000 definiteness is checked only when eigenvalues are asked for.
+        Symmetric and positive semidefinite, with a positive diagonal, up to the rounding of its data type.
+        Above d = 5000 definiteness is checked only when eigenvalues are needed.
 
     Raises
     ------
     ValueError
-        If it is not.
+        If the matrix is not of this kind.
     """
 
     def __init__(self, matrix: Float[np.ndarray, "_ _"]) -> None:
         self._matrix = check_matrix(matrix)
         self.diagonal = np.diagonal(self._matrix).copy()
-        self._zero = rounding_of(matrix)  # of the largest eigenvalue
+        self._zero = rounding_of(matrix)  # eigenvalues up to this fraction of the largest count as zero
 
     @property
     def common_diagonal(self) -> float | None:
-        """The common entry, of a correlation matrix for one."""
+        """The common entry, if there is one, as in a correlation matrix."""
         mean = float(self.diagonal.mean())
         return mean if np.ptp(self.diagonal) <= 1e-9 * mean else None
 
@@ -308,7 +308,7 @@ class Dense(Covariance):
 
     @cached_property
     def _root(self) -> Float[np.ndarray, "d r"]:
-        """F of Σ = FFᵀ with as many columns as Σ has dimensions, each feature on its own scale."""
+        """F of Σ = FFᵀ with as many columns as the rank of Σ; features are scaled to variance one to find the rank."""
         scale = np.sqrt(self.diagonal)
         values, vectors = descending(self._matrix / scale[:, None] / scale)
         r = int((values > self._zero * values[0]).sum())
@@ -316,7 +316,7 @@ class Dense(Covariance):
 
     @property
     def rank(self) -> int:
-        """Dimensions that Σ has, up to the rounding of the type that it came in."""
+        """Rank of Σ, up to the rounding of the matrix's original data type."""
         return int((self.eigenvalues > 0).sum()) if self.common_diagonal is not None else self._root.shape[1]
 
     @property

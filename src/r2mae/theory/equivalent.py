@@ -4,9 +4,10 @@ A row of ratio p_k, masked, has the covariance C_k = (1 − p_k)²Σ + p_k(1 −
 
     M = Σ_k π_k C_k/κ_k + cI,      κ_k = e + tr(C_k M⁻¹)/ñ,
 
-(c, e) = (1, ℓ) and (ℓ, 1) are the same for a ridge penalty ℓ > 0 (κ and M in other units). For ℓ → 0 the former stays
-finite where ñ < d, the latter where ñ > d. Both traces in tr C_k M⁻¹ depend on M's two coefficients only, so whatever
-the number of ratios, the fixed point is a system of two equations, x = (tr ΣM⁻¹, tr DM⁻¹)/ñ.
+(c, e) = (1, ℓ) and (ℓ, 1) are equivalent for a ridge penalty ℓ > 0 (κ and M in other units). For ℓ → 0 the former
+stays finite where ñ < d, the latter where ñ > d. The traces tr C_k M⁻¹ depend only on the two coefficients a and b of
+M = aΣ + bD + cI. The fixed point is therefore a system of two equations, x = (tr ΣM⁻¹, tr DM⁻¹)/ñ, for any number of
+ratios.
 """
 
 from dataclasses import dataclass
@@ -19,15 +20,15 @@ from r2mae.theory.resolvent import Resolvent, Traces
 from r2mae.theory.rows import KeptRows
 
 _TOLERANCE = 1e-12  # relative change of x
-_GOOD, _WORST = 1e-10, 1e-6  # where rounding allows no better, of the cheap resolvents and of the exact ones
-_NEAR = 0.1  # change below which steps shrink fast
+_GOOD, _WORST = 1e-10, 1e-6  # accepted where rounding prevents more: with the cheap resolvents, with the exact ones
+_NEAR = 0.1  # relative change of x below which Newton's method should converge quadratically
 _ITERATIONS, _PATIENCE = 200, 40
 _RAISE, _FALL = 4.0, 1000.0
 
 
 @dataclass(frozen=True)
 class FixedPoint:
-    """The solution, and how it answers to a penalty τ‖b‖²_Σ (the derivative at τ = 0 gives the risk).
+    """The solution, and its derivatives with respect to an added penalty τ‖b‖²_Σ at τ = 0, which give the risk.
 
     Attributes
     ----------
@@ -65,28 +66,28 @@ class FixedPoint:
 
     @property
     def noise_gain(self) -> Float[np.ndarray, " k"]:
-        """Risk for a unit of residual variance in the rows of each ratio; their sum is E tr(Σ(X̃ᵀX̃)⁺)."""
+        """Risk per unit of residual variance in the rows of each ratio; the sum is E tr(Σ(X̃ᵀX̃)⁺)."""
         return np.asarray(-self.rows.weight * self.d_kappa / self.kappa**2)
 
 
 def solve(cov: Covariance, rows: KeptRows, ridge: float) -> FixedPoint:
     """Solve the fixed point by Newton's method in two unknowns, and differentiate it.
 
-    The map is increasing and concave (M⁻¹ is a parallel sum), so Newton's method cannot miss: where I − J is an
-    M-matrix, a step leads to the solution or above it, and from there on steps only fall; elsewhere x is too small.
+    The map is increasing and concave (M⁻¹ is a parallel sum), so Newton's method always converges: where I − J is an
+    M-matrix, a step leads to the solution or above it, and all later steps decrease x; elsewhere x is too small.
 
     Parameters
     ----------
     cov : Covariance
     rows : KeptRows
-        A positive number of them.
+        Their count must be positive.
     ridge : float
         λ ≥ 0 of ‖ỹ − X̃b‖² + λ‖b‖²; ℓ = λ/ñ.
 
     Raises
     ------
     ArithmeticError
-        If double precision cannot tell the solution: ñ is too close to the number of dimensions for such a ridge.
+        If double precision is not enough: ñ is too close to the number of dimensions for such a small ridge.
     """
     size = dimensions(cov, rows) if ridge == 0 else cov.d
     c, e = _form(rows, size, ridge)
@@ -101,7 +102,8 @@ def solve(cov: Covariance, rows: KeptRows, ridge: float) -> FixedPoint:
             continue
         step = np.linalg.solve(matrix, np.array([traces.s, traces.d]) / rows.count - x)
         change = float(np.abs(step / x).max())
-        stalled = last / 2 <= change < _NEAR  # rounding rules: nearby, each step is about the square of the last
+        # Without rounding, each step this close to the solution would be about the square of the last one.
+        stalled = last / 2 <= change < _NEAR
         if change <= _TOLERANCE or (stalled and change <= (_WORST if exact else _GOOD)):
             return _differentiate(rows, resolvent, traces, kappa, (a, b, c))
         exact = exact or stalled or iteration > _PATIENCE
@@ -111,7 +113,7 @@ def solve(cov: Covariance, rows: KeptRows, ridge: float) -> FixedPoint:
 
 
 def dimensions(cov: Covariance, rows: KeptRows) -> int:
-    """Return the dimensions that masked rows have: masking adds diag Σ, so only whole rows can have fewer than d."""
+    """Return the rank of the masked rows' covariance: d if anything is hidden (masking adds diag Σ), else Σ's rank."""
     return cov.d if rows.p.any() else cov.rank
 
 
@@ -131,7 +133,7 @@ def _remedy(cov: Covariance, rows: KeptRows, size: int, ridge: float) -> str:
 
 
 def _start(cov: Covariance, rows: KeptRows, size: int, form: tuple[float, float]) -> Float[np.ndarray, " 2"]:
-    """Solve the isotropic model of the same trace, whose answer has the right size."""
+    """Solve the isotropic model of the same trace, which gives a starting point of the right size."""
     c, e = form
     mean = float(cov.diagonal.sum()) / size
     q = float((rows.weight * (1 - rows.p)).sum()) * mean  # variance of a masked entry

@@ -22,7 +22,8 @@ class MaskedRidgeless(RegressorMixin, BaseEstimator):  # type: ignore[misc]
     Parameters
     ----------
     ratio : float in [0, 1), or object with ``nodes()``
-        Mask ratio; a distribution is drawn from row by row (R²MAE). 0 keeps no row: the mean is predicted.
+        Mask ratio; with a distribution each row draws its own ratio (R²MAE). With 0 no row is kept, and the mean is
+        predicted.
     ridge : float
         λ ≥ 0; zero means the ridgeless limit.
     repetitions : int
@@ -30,9 +31,9 @@ class MaskedRidgeless(RegressorMixin, BaseEstimator):  # type: ignore[misc]
     fit_intercept : bool
         Centre features and target before masking, so that a hidden entry has its feature's mean.
     keep : "ratio" or float
-        Keep rows with their mask ratio as probability, or with this constant one in (0, 1]. At least one row is kept.
+        Probability of keeping a row: its mask ratio, or this constant in (0, 1]. At least one row is kept.
     random_state : int, RandomState or None
-        Of masks and kept rows.
+        Seed or generator for masks and kept rows.
 
     Attributes
     ----------
@@ -48,7 +49,7 @@ class MaskedRidgeless(RegressorMixin, BaseEstimator):  # type: ignore[misc]
 
     def __init__(
         self,
-        ratio: Any = 0.5,  # parameters are checked by fit, as scikit-learn wants, so anything may be set here
+        ratio: Any = 0.5,  # by scikit-learn's convention fit checks the parameters, so any type is accepted here
         *,
         ridge: Any = 0.0,
         repetitions: Any = 1,
@@ -66,7 +67,7 @@ class MaskedRidgeless(RegressorMixin, BaseEstimator):  # type: ignore[misc]
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.target_tags.multi_output = True
-        tags.regressor_tags.poor_score = True  # hiding half of few features costs more than the checks allow
+        tags.regressor_tags.poor_score = True  # with few features, half of them hidden, the score is below the checks'
         return tags
 
     def fit(self, X: Any, y: Any) -> "MaskedRidgeless":

@@ -1,4 +1,4 @@
-"""Masked least squares for real: ratios of rows, the masked rows, and the minimum-norm solution."""
+"""Masked least squares on actual rows: their ratios, the masked rows, and the minimum-norm solution."""
 
 from dataclasses import dataclass, field
 from enum import IntEnum
@@ -10,12 +10,12 @@ from scipy.linalg.lapack import dpotrs
 from r2mae.theory.rows import Keep, KeepRule, check_keep
 
 Columns = Float[np.ndarray, "d *m"]
-_BLOCK = 1 << 15  # entries masked at a time: a block stays in the cache
-_PIVOT = 1e-11  # of a Cholesky factor, below which a Gram matrix counts as singular
+_BLOCK = 1 << 15  # entries masked at a time, so that a block stays in the processor's cache
+_PIVOT = 1e-11  # relative size of a Cholesky pivot below which a Gram matrix counts as singular
 
 
-class Stream(IntEnum):
-    """What a generator's numbers are for; each has a stream of its own, so that none shifts another."""
+class RandomStream(IntEnum):
+    """Purposes of random numbers. Each has its own stream, so that draws for one do not change those for another."""
 
     DESIGN = 0
     NOISE = 1
@@ -25,21 +25,21 @@ class Stream(IntEnum):
     TEST = 5
 
 
-def bits_of(seed: int, repetition: int, stream: Stream) -> np.random.SFC64:
+def bits_of(seed: int, repetition: int, stream: RandomStream) -> np.random.SFC64:
     """Return the bit generator of one stream of one repetition."""
     return np.random.SFC64(np.random.SeedSequence(seed, spawn_key=(int(stream), repetition)))
 
 
 @dataclass(frozen=True)
 class Uniforms:
-    """The uniform numbers of one repetition, common to all ratios (common random numbers).
+    """The uniform numbers of one repetition, shared by all ratios (common random numbers).
 
     Attributes
     ----------
     keep, ratio : array (n,)
-        In [0, 1): whether a row is kept, and which ratio of its distribution it has.
+        In [0, 1): they decide whether a row is kept, and which ratio of the distribution it has.
     entries : array (n, d)
-        Of each entry, as integers from 0 to 2³² − 1.
+        One for each entry of the data, as integers from 0 to 2³² − 1.
     """
 
     keep: Float[np.ndarray, " n"]
@@ -49,10 +49,10 @@ class Uniforms:
     @classmethod
     def draw(cls, n: int, d: int, seed: int, repetition: int = 0) -> "Uniforms":
         """Draw them, a pure function of the seed and the repetition."""
-        words = bits_of(seed, repetition, Stream.MASK).random_raw((n * d + 1) // 2)
+        words = bits_of(seed, repetition, RandomStream.MASK).random_raw((n * d + 1) // 2)
         return cls(
-            np.random.Generator(bits_of(seed, repetition, Stream.KEEP)).random(n),
-            np.random.Generator(bits_of(seed, repetition, Stream.RATIO)).random(n),
+            np.random.Generator(bits_of(seed, repetition, RandomStream.KEEP)).random(n),
+            np.random.Generator(bits_of(seed, repetition, RandomStream.RATIO)).random(n),
             words.view(np.uint32)[: n * d].reshape(n, d),
         )
 
@@ -60,19 +60,19 @@ class Uniforms:
 def rows_kept(
     ratios: Float[np.ndarray, " n"], u: Uniforms, keep: Keep = "ratio", *, at_least_one: bool = False
 ) -> Int[np.ndarray, " kept"]:
-    """Return the places of the rows kept for training.
+    """Return the indices of the rows kept for training.
 
     Parameters
     ----------
     ratios : array (n,)
         Mask ratio of each row.
     u : Uniforms
-        The repetition's.
+        The uniform numbers of the repetition.
     keep : "ratio", float or KeepRule
-        A row is kept with its own mask ratio as probability (the target, too, must be hidden), with this one, or by
-        a rule.
+        Probability of keeping a row: its own mask ratio (the target must be hidden, too), or this constant; or a rule.
     at_least_one : bool
-        Keep the row that came closest where none would be, unless no row ever could be kept (no rules here).
+        If no row would be kept, keep the one that came closest, unless no row has a positive probability. Ignored with
+        a rule.
     """
     if isinstance(keep, KeepRule):
         return np.flatnonzero(keep.kept(ratios, u.ratio, u.keep))
@@ -113,7 +113,7 @@ def masked_rows(
     for start in range(0, len(rows), step):
         block = rows[start : start + step]
         part = out[start : start + len(block)]
-        np.take(x, block, axis=0, out=part, mode="clip")  # "raise", the default, would gather into a copy first
+        np.take(x, block, axis=0, out=part, mode="clip")  # the default mode, "raise", makes another copy
         part *= entries[block] >= threshold[block]
     return out
 
@@ -139,13 +139,13 @@ class Factored:
 
     @property
     def regular(self) -> bool:
-        """Whether the smaller Gram matrix was regular, so that no singular value decomposition is needed."""
+        """Whether the smaller Gram matrix is regular, so that no singular value decomposition is needed."""
         return self._factor is not None
 
     def solve(self, y: Float[np.ndarray, "kept *m"]) -> Columns:
         """Return b̂ = X̃⁺ỹ, or (X̃ᵀX̃ + λI)⁻¹X̃ᵀỹ (section 3.2), a column for each target.
 
-        With fewer rows than features it is X̃ᵀ(X̃X̃ᵀ + λI)⁻¹ỹ, so that the factor is of the smaller side.
+        With fewer rows than features it is computed as X̃ᵀ(X̃X̃ᵀ + λI)⁻¹ỹ, so that the smaller matrix is factorised.
         """
         kept, d = self.x.shape
         if self._factor is None:
@@ -166,11 +166,11 @@ def minimum_norm(
 
 def _cholesky(x: Float[np.ndarray, "kept d"], ridge: float) -> Float[np.ndarray, "k k"] | None:
     """Return the lower factor of the smaller Gram matrix (plus λI), or None where that is numerically singular."""
-    # numpy's product with its own transpose is a dsyrk; unlike scipy's, it and the factorisation release the GIL.
+    # numpy computes x @ x.T by dsyrk; unlike scipy's, this product and numpy's factorisation release the GIL.
     gram = x @ x.T if len(x) <= x.shape[1] else x.T @ x
     diagonal = np.einsum("ii->i", gram)
     diagonal += ridge
-    diagonal[diagonal == 0] = 1.0  # a row or feature wholly hidden: its share of the solution is zero
+    diagonal[diagonal == 0] = 1.0  # a row or feature that is hidden entirely contributes nothing to the solution
     own = diagonal.copy()
     try:
         factor: Float[np.ndarray, "k k"] = np.linalg.cholesky(gram)

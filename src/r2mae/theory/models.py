@@ -47,7 +47,7 @@ def beta_spectrum(
     Parameters
     ----------
     d, seed
-        Features, and the seed of eigenvalues and eigenvectors.
+        Number of features, and the seed for eigenvalues and eigenvectors.
     spacing : {"linear", "log"}
         Scale the draws themselves (the text), or the logarithm of the eigenvalues.
     low, high : float
@@ -80,11 +80,12 @@ def plateau(
     Parameters
     ----------
     d, q, seed
-        Features, latent dimensions, and the seed of Q, R and θ ~ U(0, 1)^q.
+        Number of features, number of latent dimensions, and the seed for Q, R and θ ~ U(0, 1)^q.
     eigenvalue : float
-        The text's "eigenvalue 100".
+        The "eigenvalue 100" of the paper's text.
     of : {"D", "WW"}
-        Whether it means the entries of D, or the eigenvalues of WWᵀ (then D's entries are its square root).
+        Whether `eigenvalue` gives the entries of D, or the eigenvalues of WWᵀ (the entries of D are then its square
+        root).
 
     Returns
     -------

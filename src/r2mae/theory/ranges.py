@@ -1,4 +1,4 @@
-"""A uniform range of mask ratios, drawn row by row: what the theory knows of R²MAE."""
+"""A uniform range of mask ratios from which each row draws its own: R²MAE in the linear model."""
 
 from dataclasses import dataclass
 
@@ -20,7 +20,7 @@ class Range:
     Raises
     ------
     ValueError
-        If they are not, or in the wrong order.
+        If they are outside [0, 1], or low is above high.
     """
 
     low: float

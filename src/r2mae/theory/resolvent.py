@@ -1,7 +1,7 @@
-"""The inverse of M = aΣ + b·diag Σ + cI, in the three forms in which it is cheap, and one that keeps its digits.
+"""The inverse of M = aΣ + b·diag Σ + cI: three cheap forms, and one that stays accurate where M is near singular.
 
-Every closed form of this package is made of M⁻¹ alone: five traces and its products with a few vectors. Each covariance
-knows the cheapest form for its structure (:meth:`r2mae.theory.Covariance.resolvent`).
+Every closed form of this package needs M⁻¹ alone: five traces, and products with a few vectors. Each covariance
+chooses the cheapest form for its structure (:meth:`r2mae.theory.Covariance.resolvent`).
 """
 
 from collections.abc import Callable
@@ -17,8 +17,8 @@ from r2mae.theory.checks import SINGULAR
 
 Vector = Float[np.ndarray, " d"]
 Vectors = Float[np.ndarray, "d m"]
-_ILL = 1e-7  # reciprocal condition of M below which its own rounding would show in the traces
-_SMALL = 1e-2  # part of I that aΣN must hold on average, so that I − bDN − cN gives it to ten digits
+_ILL = 1e-7  # reciprocal condition number of M below which rounding errors of M show in the traces
+_SMALL = 1e-2  # least mean diagonal of aΣN for which I − bDN − cN gives aΣN to ten digits
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class EigenResolvent:
     a, b, c : float
         Coefficients of M.
     basis : callable, optional
-        Returns the eigenvectors as columns (d, d); only :meth:`solve` asks.
+        Returns the eigenvectors as columns (d, d); called by :meth:`solve` alone.
     """
 
     def __init__(
@@ -133,7 +133,7 @@ class LowRankResolvent:
         self._u = np.sqrt(a) * self._half
 
     def traces(self) -> Traces:
-        """Return the five traces, W's part by N W: no difference of large numbers, however small a is."""
+        """Return the five traces; W's part comes from N W, without differences of large numbers even if a is small."""
         f, u, d, own = self._f, self._u, self._d, self._own
         rows = np.einsum("dq,dq->d", u, u)
         diagonal = f - rows
@@ -179,10 +179,10 @@ class DenseResolvent:
         self._inverse: Float[np.ndarray, "d d"] | None = None
 
     def is_ill(self) -> bool:
-        """Return whether M, each feature on its own scale, is so near singular that rounding shows, O(d²)."""
+        """Return whether M, scaled to a unit diagonal, is so near singular that rounding shows, O(d²)."""
         a, b, c = self._coefficients
         scale = self._scale
-        rows = a * (np.abs(self._matrix) @ scale) + (b * self._d + c) * scale  # at most twice M's own
+        rows = a * (np.abs(self._matrix) @ scale) + (b * self._d + c) * scale  # at most twice the row sums of |M|
         reciprocal, info = dpocon(scale[:, None] * self._factor[0], float((scale * rows).max()), uplo="L")
         return bool(info or not reciprocal >= _ILL)
 
@@ -217,7 +217,7 @@ class DenseResolvent:
         )
 
     def _by_product(self, s: float) -> Traces:
-        """Return the traces by one more product of matrices, where aΣN is a small part of I."""
+        """Return the traces by one more matrix product, for cases where aΣN is a small part of I."""
         d, product = self._d, self._matrix @ self.inverse
         return Traces(
             s=s,
@@ -239,10 +239,10 @@ class DenseResolvent:
 
 
 class FactoredResolvent:
-    """N for any Σ = FFᵀ with its digits kept where M is near singular: by singular values, some 20 times the price.
+    """N for any Σ = FFᵀ by singular values: accurate even if M is near singular, at some 20 times the cost.
 
-    With G = bD + cI, N = G^-½ (I + aTTᵀ)⁻¹ G^-½ for T = G^-½F; every trace is then a sum of squares. Where Σ stands
-    alone (G = 0), N is the pseudo-inverse.
+    With G = bD + cI, N = G^-½ (I + aTTᵀ)⁻¹ G^-½ for T = G^-½F; every trace is then a sum of squares. If G = 0, N is
+    the pseudo-inverse of aΣ.
 
     Parameters
     ----------
@@ -289,30 +289,30 @@ class FactoredResolvent:
 def of_matrix(
     matrix: Float[np.ndarray, "d d"], factor: Callable[[], Float[np.ndarray, "d r"]], a: float, b: float, c: float
 ) -> DenseResolvent | FactoredResolvent:
-    """Return N for a Σ without structure, by the cheap form where it keeps enough digits.
+    """Return N for a Σ without structure, in the cheap form if that is accurate enough.
 
     Parameters
     ----------
     matrix : array (d, d)
         Σ.
     factor : callable
-        Returns F with Σ = FFᵀ; asked for only where it is needed.
+        Returns F with Σ = FFᵀ; called only if it is needed.
     a, b, c : float
         Coefficients of M.
     """
     if b > 0 or c > 0:
         try:
-            found = DenseResolvent(matrix, a, b, c)
+            dense = DenseResolvent(matrix, a, b, c)
         except np.linalg.LinAlgError:  # rounding has made M indefinite
             pass
         else:
-            if not found.is_ill():
-                return found
+            if not dense.is_ill():
+                return dense
     return FactoredResolvent(factor(), np.diagonal(matrix).copy(), a, b, c)
 
 
 def _inverse(values: Float[np.ndarray, " d"], rest: float) -> Float[np.ndarray, " d"]:
-    """Return 1/(values + rest), or where there is no rest the pseudo-inverse."""
+    """Return 1/(values + rest), or the pseudo-inverse of `values` if `rest` is zero."""
     if rest > 0:
         return np.asarray(1.0 / (values + rest))
     there = values > SINGULAR * values.max()
@@ -322,7 +322,7 @@ def _inverse(values: Float[np.ndarray, " d"], rest: float) -> Float[np.ndarray, 
 def _with_sigma(
     d: float, i: float, dd: float, di: float, ii: float, size: int, coefficients: tuple[float, float, float]
 ) -> Traces:
-    """Get the traces with Σ from those with D and I, since aΣN = I − bDN − cN."""
+    """Compute the traces with Σ from those with D and I, since aΣN = I − bDN − cN."""
     a, b, c = coefficients
     return Traces(
         s=(size - b * d - c * i) / a,

@@ -1,8 +1,8 @@
 """Test risk of masked ridgeless regression in closed form: any covariance, any distribution of ratios.
 
-The asymptotic formula rests on Gaussian equivalence: masked rows count by their first two moments. That is proved by
-the paper for isotropic and spiked covariances; for general ones, and for ranges of ratios, it is a conjecture which
-simulations confirm (``results/theory``).
+The asymptotic formula rests on Gaussian equivalence: only the first two moments of the masked rows matter. The paper
+proves this for isotropic and spiked covariances. For general covariances, and for ranges of ratios, it is a conjecture
+that simulations confirm (``results/theory``).
 """
 
 from collections.abc import Callable, Sequence
@@ -21,13 +21,13 @@ from r2mae.theory.targets import Directions, Features, Signals, Target
 
 Array = Float[np.ndarray, "..."]
 Ratios = float | RatioLike | Sequence[float | RatioLike] | Float[np.ndarray, " p"]
-_LOWEST, _HIGHEST = float(np.log(1e-9)), float(np.log(1e9))  # of log t
+_LOWEST, _HIGHEST = float(np.log(1e-9)), float(np.log(1e9))  # bounds of log t
 _STEPS, _EXACT = 60, 1e-13
 
 
 @dataclass(frozen=True)
 class Risk:
-    """Risk curves; axes are those asked for: ratios (if several), then targets (if several).
+    """Risk curves. The first axis is the ratio (if several were given), the last the target (if several).
 
     Attributes
     ----------
@@ -42,7 +42,7 @@ class Risk:
     rows : array
         Expected number ñ of kept rows, for each ratio.
     noise_gain : array
-        E tr(Σ(X̃ᵀX̃)⁺): risk for a unit of noise variance, for each ratio.
+        E tr(Σ(X̃ᵀX̃)⁺): risk per unit of noise variance, for each ratio.
     """
 
     risk: Array
@@ -55,12 +55,12 @@ class Risk:
 
     @cached_property
     def variance(self) -> Array:
-        """Lemma 1's variance: from the noise and from what the hidden entries hold beyond the kept ones."""
+        """Lemma 1's variance: from the noise, and from what the kept entries cannot predict of the hidden ones."""
         return self._variance()
 
     @property
     def bias(self) -> Array:
-        """Lemma 1's (squared) bias: risk − variance; not a number at ñ = d, where both are infinite."""
+        """Lemma 1's (squared) bias: risk − variance; NaN at ñ = d, where both are infinite."""
         with np.errstate(invalid="ignore"):
             return np.asarray(self.risk - self.variance)
 
@@ -98,32 +98,32 @@ def risk(
     Parameters
     ----------
     cov : Covariance or array (d, d)
-        Σ of the d features; a plain matrix is checked and taken as :class:`Dense`.
+        Σ of the d features; a plain matrix is checked and used as :class:`Dense`.
     beta : array (d,) or (d, m)
-        Signal, or several as columns.
+        One signal, or several as columns.
     n : int
         Rows before masking.
     ratio : number, sequence, or object with ``nodes()``
         One mask ratio in [0, 1), several (a curve), or a distribution of row-wise ratios such as
-        ``r2mae.masking.Uniform(0.5, 0.6)``. Ratio 0 keeps no rows: the null risk.
+        ``r2mae.masking.Uniform(0.5, 0.6)``. Ratio 0 keeps no rows, which gives the null risk.
     noise : float
         Variance σ² of ε.
     ridge : float
         λ ≥ 0 of ‖ỹ − X̃b‖² + λ‖b‖².
     keep : "ratio" or float
-        Rows are kept with their ratio as probability (the paper), or with a constant one.
+        Probability of keeping a row: its ratio (the paper), or a constant.
 
     Returns
     -------
     Risk
-        Of shape (), (m,), (p,) or (p, m).
+        With arrays of shape (), (m,), (p,) or (p, m).
 
     Raises
     ------
     ValueError
-        If an argument is out of range, lengths do not fit, a matrix is no covariance, or fewer than one row is kept.
+        If an argument is out of range, lengths differ, a matrix is not a covariance, or fewer than one row is kept.
     ArithmeticError
-        If double precision cannot tell the risk: the ridge is tiny, and ñ equals the dimensions of the data.
+        If double precision is not enough: the ridge is tiny, and ñ is nearly the number of dimensions of the data.
 
     Warns
     -----
@@ -151,35 +151,36 @@ def direction_risk(
     ridge: float = 0.0,
     keep: Keep = "ratio",
 ) -> Risk:
-    """Return the risks for β = each unit eigenvector of Σ (all of them, or the places `which`).
+    """Return the risks for β = each unit eigenvector of Σ (all of them, or those numbered in `which`, 0 the largest).
 
-    Where diag Σ is constant this costs O(d) for a ratio; otherwise one factorisation and the products with the
-    eigenvectors. Parameters and result are those of :func:`risk`, with m directions.
+    If diag Σ is constant, a ratio costs O(d); otherwise one factorisation and the products with the eigenvectors.
+    Parameters and result are those of :func:`risk`, with m directions.
     """
     cov = as_covariance(cov)
-    places = np.arange(cov.d) if which is None else which
-    if ((places < -cov.d) | (places >= cov.d)).any():
-        raise ValueError(f"which must hold places below {cov.d}, as cov has features, not {places.max()}")
+    indices = np.arange(cov.d) if which is None else which
+    if ((indices < -cov.d) | (indices >= cov.d)).any():
+        raise ValueError(f"which must hold places below {cov.d}, as cov has features, not {indices.max()}")
     target: Target
     if cov.common_diagonal is None:
-        target = Signals(cov, np.ascontiguousarray(cov.eigenvectors(places)))
+        target = Signals(cov, np.ascontiguousarray(cov.eigenvectors(indices)))
     else:
-        target = Directions(cov, places)
-    return _curve(cov, target, np.ones(len(places)), True, n, ratio, noise, ridge, keep)
+        target = Directions(cov, indices)
+    return _curve(cov, target, np.ones(len(indices)), True, n, ratio, noise, ridge, keep)
 
 
 def feature_risk(cov: CovarianceLike, n: int, ratio: Ratios, *, ridge: float = 0.0, keep: Keep = "ratio") -> Risk:
-    """Return the expected squared error of predicting each unmasked-but-absent feature from all the others.
+    """Return the expected squared error of predicting each feature from all the others.
 
-    This is the regression that a linear masked autoencoder solves for every feature (the paper's Eq. 1 and "Reduced
-    linear model"). Parameters and result are those of :func:`risk`, with m = d.
+    In the predicted rows nothing but the target is missing. This is the regression that a linear masked autoencoder
+    solves for every feature (the paper's Eq. 1 and "Reduced linear model"). Parameters and result are those of
+    :func:`risk`, with m = d.
     """
     cov = as_covariance(cov)
     return _curve(cov, Features(cov), cov.diagonal, True, n, ratio, 0.0, ridge, keep)
 
 
 def hidden_variance(cov: Covariance, target: Target, ratio: float) -> Float[np.ndarray, " m"]:
-    """Return the variance that a target keeps when the entries left by a random mask are known.
+    """Return the variance of a target that remains when the entries that a random mask keeps are known.
 
     The mask is known too, so this is the w of Lemma 1, summed. For Haar eigenvectors it is ηt/(η + t) with t from
     tr Σ(Σ + t)⁻¹ = (1 − p)d; for a diagonal Σ it is p·βᵀΣβ; both are the case T = t·diag Σ used here.
@@ -193,8 +194,8 @@ def _level(cov: Covariance, ratio: float) -> float:
     """Return log t, by Newton's method within a bracket."""
     low, high, aim = _LOWEST, _HIGHEST, (1 - ratio) * cov.d
     if cov.resolvent(1.0, float(np.exp(low)), 0.0).traces().s < aim:
-        return low  # with fewer than (1 − p)d dimensions in Σ, what is kept tells everything
-    at = float(np.log(ratio / (1 - ratio)))  # of Σ = I
+        return low  # if the rank of Σ is below (1 − p)d, the kept entries determine the hidden ones
+    at = float(np.log(ratio / (1 - ratio)))  # the solution for Σ = I
     for _ in range(_STEPS):
         traces = cov.resolvent(1.0, float(np.exp(at)), 0.0).traces()
         gap = traces.s - aim
@@ -208,7 +209,7 @@ def _level(cov: Covariance, ratio: float) -> float:
 
 @dataclass(frozen=True)
 class _Point:
-    """One ratio's answer; the variance waits until it is asked for."""
+    """Result for one ratio; its variance is computed only when it is needed."""
 
     risk: Float[np.ndarray, " m"]
     magnitude: Float[np.ndarray, " m"]
@@ -270,23 +271,23 @@ def _point(cov: Covariance, target: Target, rows: KeptRows, noise: float, ridge:
                 f"cov is singular (of rank {size}) and nothing is hidden: features are then exact sums of others; "
                 "give a small ridge"
             )
-    found = solve(cov, rows, ridge)
-    first, sigma, diagonal = target.forms(found.resolvent, found.a, found.b, found.c)
-    s = found.shrink
-    gain = found.noise_gain
+    solution = solve(cov, rows, ridge)
+    first, sigma, diagonal = target.forms(solution.resolvent, solution.a, solution.b, solution.c)
+    s = solution.shrink
+    gain = solution.noise_gain
     magnitude = (
         (null + noise) * gain.sum()
-        - 2 * s * found.d_shrink * first
-        + s * s * ((1 + found.d_a) * sigma + found.d_b * diagonal)
+        - 2 * s * solution.d_shrink * first
+        + s * s * ((1 + solution.d_a) * sigma + solution.d_b * diagonal)
     )
     total = magnitude - 2 * s * first + null
-    return _Point(total, magnitude, rows.count, float(gain.sum()), lambda: _variance(cov, target, found, noise))
+    return _Point(total, magnitude, rows.count, float(gain.sum()), lambda: _variance(cov, target, solution, noise))
 
 
-def _variance(cov: Covariance, target: Target, found: FixedPoint, noise: float) -> Float[np.ndarray, " m"]:
+def _variance(cov: Covariance, target: Target, solution: FixedPoint, noise: float) -> Float[np.ndarray, " m"]:
     parts = [
         gain * (noise + hidden_variance(cov, target, float(p)))
-        for gain, p in zip(found.noise_gain, found.rows.p, strict=True)
+        for gain, p in zip(solution.noise_gain, solution.rows.p, strict=True)
     ]
     return np.asarray(np.sum(parts, axis=0))
 

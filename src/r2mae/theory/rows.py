@@ -1,4 +1,4 @@
-"""The kept rows: how many there are, and how their mask ratios are distributed."""
+"""The rows kept for training: their expected number, and the distribution of their mask ratios."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ class RatioLike(Protocol):
 
 @runtime_checkable
 class KeepRule(Protocol):
-    """A way of one's own to choose the rows that are kept."""
+    """A user's rule for which rows are kept."""
 
     def kept(
         self, p: Float[np.ndarray, "*n"], ratio_uniform: Float[np.ndarray, "*n"], keep_uniform: Float[np.ndarray, "*n"]
@@ -27,7 +27,7 @@ class KeepRule(Protocol):
 
 
 Keep: TypeAlias = Literal["ratio"] | float | KeepRule
-_GRID = 400  # points a side of the square that a rule's two uniform numbers are integrated over
+_GRID = 400  # grid points per axis for integrating over the two uniform numbers of a rule
 
 
 @dataclass(frozen=True)
@@ -48,12 +48,12 @@ class KeptRows:
 
     @property
     def sigma(self) -> Float[np.ndarray, " k"]:
-        """(1 − p)²: what a masked row's covariance has of Σ."""
+        """(1 − p)²: the coefficient of Σ in the covariance of a masked row."""
         return (1 - self.p) ** 2
 
     @property
     def diagonal(self) -> Float[np.ndarray, " k"]:
-        """p(1 − p): what it has of diag Σ."""
+        """p(1 − p): the coefficient of diag Σ in the covariance of a masked row."""
         return np.asarray(self.p * (1 - self.p))
 
 
@@ -67,8 +67,8 @@ def kept_rows(n: int, ratio: float | RatioLike, keep: Keep = "ratio") -> KeptRow
     ratio : float or object with ``nodes()``
         Mask ratio in [0, 1).
     keep : "ratio", float or KeepRule
-        A row is kept with its own mask ratio as probability (the paper: the target must be hidden), with a constant
-        one, or by a rule, which is integrated over its two uniform numbers.
+        Probability of keeping a row: its own mask ratio (the paper: the target must be hidden), or a constant; or a
+        rule, which is integrated over its two uniform numbers.
 
     Returns
     -------
@@ -78,7 +78,7 @@ def kept_rows(n: int, ratio: float | RatioLike, keep: Keep = "ratio") -> KeptRow
     Raises
     ------
     ValueError
-        If n < 2, a ratio is outside [0, 1), or it keeps some rows but fewer than one.
+        If n < 2, a ratio is outside [0, 1), or the expected number of kept rows is above 0 and below 1.
     """
     check_rows(n)
     p, weight = nodes_of(ratio)
@@ -96,7 +96,7 @@ def kept_rows(n: int, ratio: float | RatioLike, keep: Keep = "ratio") -> KeptRow
 
 
 def nodes_of(ratio: float | RatioLike) -> tuple[Float[np.ndarray, " k"], Float[np.ndarray, " k"]]:
-    """Return a ratio's quadrature, or raise a ValueError that says why it is none."""
+    """Return the quadrature of a ratio, or raise a ValueError that says why it is invalid."""
     if isinstance(ratio, RatioLike):
         p, weight = ratio.nodes()
         if len(p) != len(weight) or not len(p):
@@ -111,7 +111,7 @@ def nodes_of(ratio: float | RatioLike) -> tuple[Float[np.ndarray, " k"], Float[n
 
 
 def ratios_of(ratio: "float | RatioLike | Sequence[float | RatioLike] | np.ndarray") -> list[float | RatioLike] | None:
-    """Return the ratios of a curve, or None for a single one; a curve of none is a ValueError."""
+    """Return the ratios of a curve as a list, or None for a single ratio; an empty list is a ValueError."""
     if isinstance(ratio, RatioLike) or np.ndim(ratio) == 0:  # type: ignore[arg-type]
         return None
     ratios = [entry if isinstance(entry, RatioLike) else _number(entry) for entry in ratio]  # type: ignore[union-attr]
@@ -140,8 +140,8 @@ def ratios_of_rows(ratio: float | RatioLike, u: Float[np.ndarray, " n"]) -> Floa
     Parameters
     ----------
     ratio : float or object with ``nodes()``
-        A number is every row's ratio. An object's own ``quantile(u)`` is used where it has one; any other is drawn from
-        its nodes.
+        A number is the ratio of every row. An object with ``quantile(u)`` is drawn from by that method, any other
+        object from its nodes.
     u : array (n,)
         In [0, 1).
 
@@ -166,7 +166,7 @@ def ratios_of_rows(ratio: float | RatioLike, u: Float[np.ndarray, " n"]) -> Floa
 
 
 def _by_rule(ratio: float | RatioLike, rule: KeepRule) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return ratios, their weights, and the share of rows that the rule keeps, by the midpoint rule."""
+    """Return ratios, their weights, and the fraction of rows that the rule keeps, integrated by the midpoint rule."""
     u = (np.arange(_GRID) + 0.5) / _GRID
     p = ratios_of_rows(ratio, u)
     square = np.broadcast_to(p[:, None], (_GRID, _GRID)), np.broadcast_to(u[:, None], (_GRID, _GRID))

@@ -1,4 +1,4 @@
-"""The covariance of data, as the theory takes it."""
+"""The covariance of data, as input for the theory."""
 
 from typing import Literal
 
@@ -34,7 +34,7 @@ def from_data(
         raise ValueError(f"x holds a number that is not finite, at row {row}, column {column}")
     centred = x.astype(np.float64) - x.mean(axis=0, dtype=np.float64)
     deviation = centred.std(axis=0)
-    constant = np.ptp(x, axis=0) == 0  # exactly; the deviation of a constant need not be
+    constant = np.ptp(x, axis=0) == 0  # exact, while the computed deviation of a constant may differ from zero
     if constant.any():
         raise ValueError(f"x: feature {int(np.argmax(constant))} never varies: leave it out")
     if scale:
@@ -47,7 +47,7 @@ def from_data(
         matrix = LedoitWolf(assume_centered=True, store_precision=False).fit(centred).covariance_
     else:
         raise ValueError(f"estimator must be 'ledoit-wolf' or 'plain', not {estimator!r}")
-    if scale:  # exactly one, not one up to rounding and shrinkage: everything is then diagonal in the eigenbasis
+    if scale:  # set to exactly one, without rounding: with a constant diagonal the theory works in the eigenbasis
         root = np.sqrt(np.diagonal(matrix))
         matrix = matrix / root[:, None] / root
         np.fill_diagonal(matrix, 1.0)

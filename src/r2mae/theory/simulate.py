@@ -13,7 +13,7 @@ from jaxtyping import Float, Int
 from threadpoolctl import threadpool_limits
 
 from r2mae.theory.covariance import Covariance, CovarianceLike, as_covariance
-from r2mae.theory.masked import Stream, Uniforms, bits_of, masked_rows, minimum_norm, rows_kept
+from r2mae.theory.masked import RandomStream, Uniforms, bits_of, masked_rows, minimum_norm, rows_kept
 from r2mae.theory.rows import Keep, RatioLike, kept_rows, ratios_of, ratios_of_rows
 
 Design = tuple[Float[np.ndarray, "n d"], Float[np.ndarray, "n m"]]
@@ -53,12 +53,12 @@ class Simulation:
 
     @property
     def deviation(self) -> Float[np.ndarray, "P *m"]:
-        """Standard deviation over the repetitions (the paper's error bars); not a number with one repetition."""
+        """Standard deviation over the repetitions (the paper's error bars); NaN for one repetition."""
         return _deviation(self.risks)
 
     @property
     def error(self) -> Float[np.ndarray, "P *m"]:
-        """Standard error of `risk`; with a fixed design it is over masks, given that design."""
+        """Standard error of `risk`; with a fixed design, over masks for that one design."""
         return np.asarray(self.deviation / math.sqrt(len(self.risks)))
 
     @property
@@ -80,7 +80,7 @@ class Simulation:
         Parameters
         ----------
         i, j : int
-            Places of two ratios. They share designs and uniform numbers, so most of the noise cancels.
+            Indices of two ratios. They share designs and uniform numbers, so most of the noise cancels.
         """
         gap = self.risks[:, i] - self.risks[:, j]
         return np.asarray(gap.mean(axis=0)), np.asarray(_deviation(gap) / math.sqrt(len(gap)))
@@ -120,8 +120,8 @@ def simulate(
     """Measure the test risk of masked ridgeless regression (section "Reduced linear model", appendix "Simulations").
 
     Rows of X come from N(0, Σ), y = Xβ + ε. Row i has a ratio pᵢ and is kept with probability pᵢ; each of its entries
-    survives with probability 1 − pᵢ. b̂ is the minimum-norm solution of ỹ on X̃. All ratios see the same uniform
-    numbers, so ``Uniform(p, p)`` equals the number p bit for bit; and results are bit-equal for any `jobs`.
+    is kept with probability 1 − pᵢ. b̂ is the minimum-norm solution of ỹ on X̃. All ratios use the same uniform
+    numbers, so ``Uniform(p, p)`` and the number p give the same bits; results are also bit-equal for any `jobs`.
 
     Parameters
     ----------
@@ -132,7 +132,7 @@ def simulate(
     n : int
         Rows before masking.
     ratios : sequence of P floats in [0, 1), or objects with ``nodes()``
-        A distribution is drawn from row by row (R²MAE, Tables 5 and 9), see
+        With a distribution each row draws its own ratio (R²MAE, Tables 5 and 9), see
         :func:`~r2mae.theory.rows.ratios_of_rows`.
     noise : float
         Variance σ² of ε.
@@ -143,14 +143,14 @@ def simulate(
     ridge : float
         λ; zero means the ridgeless limit.
     keep : "ratio", float or KeepRule
-        Keep rows with their mask ratio as probability, with this constant one, or by a rule.
+        Probability of keeping a row: its mask ratio, or this constant; or a rule.
     test_rows : int, optional
-        Measure on as many fresh, noiseless rows in each repetition (the paper: 10n), instead of exactly through Σ.
+        Measure on this many fresh, noiseless rows in each repetition (the paper: 10n), instead of exactly through Σ.
     seed : int
-        Of everything.
+        Seed for all random numbers.
     jobs : int
-        Threads; each holds the masked rows, n·d/2 words of uniform numbers and, with fresh designs, X, and runs linear
-        algebra on one thread. That limit is the whole process's: one simulation at a time.
+        Number of threads. Each holds the masked rows, n·d/2 words of uniform numbers and, with fresh designs, X. Linear
+        algebra is limited to one thread meanwhile, in the whole process: run one simulation at a time.
     progress : callable, optional
         Called with the number of repetitions done and R.
 
@@ -172,7 +172,7 @@ def simulate(
     protocol = _Protocol(cov, columns, n, values, noise, ridge, keep, test_rows, seed)
     with threadpool_limits(1):
         null = cov.quadratic(columns)
-        cov.sample(1, np.random.default_rng(0))  # whatever the covariance factorises, it does once, before the threads
+        cov.sample(1, np.random.default_rng(0))  # makes the covariance factorise once, before the threads start
         drawn = _design(protocol, 0) if design == "fixed" else None
         results = _repeat(partial(_repetition, protocol, drawn, threading.local()), repetitions, jobs, progress)
     risks, magnitudes, kept = (np.stack(part) for part in zip(*results, strict=True))
@@ -187,7 +187,7 @@ _Result = tuple[Float[np.ndarray, "P m"], Float[np.ndarray, "P m"], Int[np.ndarr
 def _repeat(
     once: Callable[[int], _Result], repetitions: int, jobs: int, progress: Callable[[int, int], None] | None
 ) -> list[_Result]:
-    """Run the repetitions on threads; a failure or an interrupt drops those that have not begun."""
+    """Run the repetitions on threads; after an error or interrupt, those not yet begun are cancelled."""
     with ThreadPoolExecutor(jobs) as pool:
         futures = [pool.submit(once, r) for r in range(repetitions)]
         try:
@@ -202,9 +202,9 @@ def _repeat(
 
 
 def _design(protocol: _Protocol, repetition: int) -> Design:
-    """Draw X, and y for each signal; the noise is common to the signals."""
-    x = protocol.cov.sample(protocol.n, np.random.Generator(bits_of(protocol.seed, repetition, Stream.DESIGN)))
-    noise = np.random.Generator(bits_of(protocol.seed, repetition, Stream.NOISE)).standard_normal(protocol.n)
+    """Draw X, and y for each signal; all signals share the noise."""
+    x = protocol.cov.sample(protocol.n, np.random.Generator(bits_of(protocol.seed, repetition, RandomStream.DESIGN)))
+    noise = np.random.Generator(bits_of(protocol.seed, repetition, RandomStream.NOISE)).standard_normal(protocol.n)
     return x, x @ protocol.beta + math.sqrt(protocol.noise) * noise[:, None]
 
 
@@ -236,13 +236,13 @@ def _on_test_rows(
 ) -> Float[np.ndarray, "2 P m"]:
     """Return mean squared error and mean squared prediction on fresh rows, the same ones for all ratios."""
     assert protocol.test_rows is not None
-    rng = np.random.Generator(bits_of(protocol.seed, repetition, Stream.TEST))
+    rng = np.random.Generator(bits_of(protocol.seed, repetition, RandomStream.TEST))
     total = np.zeros((2, len(fitted), fitted.shape[2]))
     for start in range(0, protocol.test_rows, _CHUNK):
         x = protocol.cov.sample(min(_CHUNK, protocol.test_rows - start), rng)
-        for place, b in enumerate(fitted):
-            total[0, place] += ((x @ (b - protocol.beta)) ** 2).sum(axis=0)
-            total[1, place] += ((x @ b) ** 2).sum(axis=0)
+        for number, b in enumerate(fitted):
+            total[0, number] += ((x @ (b - protocol.beta)) ** 2).sum(axis=0)
+            total[1, number] += ((x @ b) ** 2).sum(axis=0)
     return total / protocol.test_rows
 
 
@@ -269,7 +269,7 @@ def _check_ratios(
     if values is None:
         raise ValueError(f"ratios must be several, as a list, not {ratios!r}")
     for ratio in values:
-        kept_rows(n, ratio, keep)  # says what is wrong with any of the three
+        kept_rows(n, ratio, keep)  # raises if any of the three is invalid
     return values
 
 

@@ -1,7 +1,7 @@
 """What is predicted: signals xβ, eigen-directions of Σ, or each feature from all the others.
 
-The risk needs three quadratic forms of g = Cov(x, y), and the variance of y; each kind of target has them at its own
-best price.
+The risk needs three quadratic forms of g = Cov(x, y), and the variance of y. Each kind of target computes them in the
+cheapest way for its structure.
 """
 
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ class Target(Protocol):
 
     @property
     def null(self) -> Float[np.ndarray, " m"]:
-        """Variance of each target that the features or the signal could explain: the risk of predicting zero."""
+        """Variance of each target without the noise ε: the risk of predicting zero."""
 
     def forms(self, resolvent: Resolvent, a: float, b: float, c: float) -> Forms:
         """Return gᵀNg, gᵀNΣNg and gᵀNDNg, N = (aΣ + bD + cI)⁻¹."""
@@ -58,14 +58,14 @@ class Signals:
 
 @dataclass(frozen=True)
 class Directions:
-    """y = xβ + ε with β a unit eigenvector of Σ, for a Σ of constant diagonal: O(1) for each direction.
+    """y = xβ + ε with β a unit eigenvector of Σ, for a Σ with constant diagonal: O(1) for each direction.
 
     Parameters
     ----------
     cov : Covariance
         With a ``common_diagonal``.
     which : array (m,) of int
-        Places among the eigenvalues, 0 the largest.
+        Numbers of the eigenvalues, 0 for the largest.
     """
 
     cov: Covariance
@@ -88,8 +88,8 @@ class Directions:
 class Features:
     """y = x_j from the other features, for every j: what a masked autoencoder is trained to do (the paper's Eq. 1).
 
-    N without feature j is N − N_j N_jᵀ/N_jj, which gives all d problems from one inverse. The two traces of the fixed
-    point keep all d features, an error of order 1/d.
+    N without feature j is N − N_j N_jᵀ/N_jj, so that one inverse solves all d problems. The two traces of the fixed
+    point are taken over all d features, which is an error of order 1/d.
 
     Parameters
     ----------

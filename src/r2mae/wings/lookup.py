@@ -1,14 +1,12 @@
 """Find wings by name, and load runs from their folders. A wing and its libraries are imported only when needed."""
 
-import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from r2mae.errors import UserError, unknown
-from r2mae.registry import BUILT_IN, WINGS, WITH_COMMANDS, package_of
+from r2mae.errors import UserError, unknown, warn_once
+from r2mae.registry import BUILT_IN, WINGS, package_of
 from r2mae.wings.base import BaseWing
 
 if TYPE_CHECKING:
@@ -87,12 +85,7 @@ def _each(names: Iterable[str]) -> "Iterator[Wing]":
         try:
             yield get_wing(name)
         except UserError as error:
-            _warn(str(error))
-
-
-@cache
-def _warn(line: str) -> None:
-    logging.getLogger("r2mae").warning("%s", line)
+            warn_once(str(error))
 
 
 def public_sets() -> "dict[str, PublicSet]":
@@ -100,16 +93,32 @@ def public_sets() -> "dict[str, PublicSet]":
     return {name: entry for wing in all_wings() for name, entry in wing.sets.items()}
 
 
-def wing_commands() -> "dict[str, Command]":
-    """Return the commands of all wings that can be loaded."""
-    return {command.name: command for wing in _each(_with_commands()) for command in wing.command_line.commands}
+def wing_commands() -> dict[str, str]:
+    """Return what the commands of all wings do, by name. No wing of this package is imported for it."""
+    own = {name: told for wing in BUILT_IN.values() for name, told in wing.commands.items()}
+    others = {command.name: command.help for wing in _each(_elsewhere()) for command in wing.command_line.commands}
+    return others | own
 
 
-def _with_commands() -> list[str]:
-    return [name for name in WINGS if name in WITH_COMMANDS or name not in BUILT_IN]
+def wing_command(name: str) -> "tuple[Wing, Command] | None":
+    """Return a command of a wing with that wing, or None if no wing has it.
+
+    Raises
+    ------
+    UserError
+        If a library of the wing is not installed.
+    """
+    own = [wing for wing, entry in BUILT_IN.items() if name in entry.commands]
+    wings = map(get_wing, own) if own else _each(_elsewhere())
+    found = ((wing, command) for wing in wings for command in wing.command_line.commands)
+    return next(((wing, command) for wing, command in found if command.name == name), None)
 
 
-def implementation(command: "Command") -> Callable[..., None]:
+def _elsewhere() -> list[str]:
+    return [name for name in WINGS if name not in BUILT_IN]
+
+
+def implementation(wing: "Wing", command: "Command") -> Callable[..., None]:
     """Return the function of a wing's command.
 
     Raises
@@ -117,7 +126,6 @@ def implementation(command: "Command") -> Callable[..., None]:
     UserError
         If a library that it needs is not installed, or it comes from another package and is broken.
     """
-    wing = next(wing for wing in _each(_with_commands()) if command in wing.command_line.commands)
     function: Callable[..., None] = _object(wing.name, command.run, "run")
     return function
 

@@ -30,6 +30,8 @@ class Option:
         What it is for, if that is more precise than the wing's name: "models with batch normalisation".
     needed : str
         For a required option: how an error names it, with an example ("the tasks: --task sst2 qnli").
+    meaning : mapping
+        What the parameter is set to for each choice, where that is not the word itself.
     """
 
     name: str
@@ -39,6 +41,11 @@ class Option:
     parameter: str = ""
     whose: str = ""
     needed: str = ""
+    meaning: Mapping[str, Any] = field(default_factory=dict)
+
+    def value_of(self, given: Any) -> Any:
+        """Return what the parameter is set to."""
+        return self.meaning[given] if self.meaning else given
 
     @property
     def sets(self) -> str:
@@ -96,11 +103,14 @@ class Embedding:
         Options of :meth:`~r2mae.wings.contract.Wing.embed`, beside the options of reading.
     examples : tuple of str
         Examples of what may follow ``r2mae embed``.
+    loading : tuple of Option
+        Options of :func:`r2mae.training.saving.load_model`, such as :data:`STATISTICS`.
     """
 
     help: str = ""
     options: tuple[Option, ...] = ()
     examples: tuple[str, ...] = ()
+    loading: tuple[Option, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -177,6 +187,17 @@ RECALIBRATE = Option(
     choices=("yes", "no", "both"),
     whose="models with batch normalisation",
 )
+"""For evaluations: see docs/batch-statistics.md."""
+
+STATISTICS = Option(
+    "recalibrate",
+    "take the statistics that the run re-estimated on whole inputs (yes), or those of training (no); by default as in "
+    "the run.",
+    choices=("yes", "no"),
+    whose="models with batch normalisation",
+    meaning={"yes": True, "no": False},
+)
+"""For embeddings."""
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,9 @@
 """Does the formula hold on real data? Masked ridgeless regression fitted on samples of MNIST, digits and single cells.
 
 All rows of a set are the population, with their plain covariance as Σ. Samples of n rows are drawn, masked and fitted
-without a ridge; the risk is exact through Σ. Beside each sample stands one of Gaussian rows with the same Σ, which
-tells what finite sizes do (formula against Gaussian) from what the data's own shape does (Gaussian against real: the
-error of Gaussian equivalence).
+without a ridge; the risk is computed exactly from Σ. Each sample is compared with one of Gaussian rows with the same
+Σ. This separates two errors: that of finite sizes (formula against Gaussian), and that of Gaussian equivalence, from
+the shape of the data's distribution (Gaussian against real).
 """
 
 from concurrent.futures import ThreadPoolExecutor
@@ -22,7 +22,7 @@ from r2mae.theory import Dense, direction_risk, feature_risk, from_data
 RATIOS = np.arange(1, 10) / 10
 PLACES = (0, 1, 4, 9, 49)
 FEATURES = 20
-_JITTER = 1e-10  # ridge relative to the mean eigenvalue, in place of the pseudo-inverse of singular designs
+_JITTER = 1e-10  # ridge relative to the mean eigenvalue, used instead of a pseudo-inverse for singular designs
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Case:
     wide : bool
         n = d/5 (at least 10) if true, else n = 3d.
     max_features : int
-        The most variable ones are kept.
+        At most this many features are kept, the most variable ones.
     """
 
     data: str
@@ -62,11 +62,11 @@ class Outcome:
     ----------
     targets : tuple of (kind, name)
     predicted : array (P, m)
-        By the formula.
+        Risks by the formula.
     real, gaussian : array (R, P, m)
         Measured on the data, and on Gaussian rows of the same Σ.
     top_share : float
-        Part of the variance in the first direction.
+        Fraction of the variance in the first direction.
     norm_spread : float
         Var ‖x‖² over (E ‖x‖²)², divided by what Gaussian rows have, 2 tr Σ²/(tr Σ)².
     kurtosis : array (m,)
@@ -86,10 +86,10 @@ class Outcome:
 
 
 def cases(scale: Literal["full", "small"]) -> list[Case]:
-    """Return what is run: all sets, or digits alone.
+    """Return the cases of the study: all sets, or digits alone.
 
-    MNIST and digits also come with their most variable pixels only, without those that are empty in nearly all images.
-    With n = 3d the sample must stay a small part of the population, hence fewer genes there.
+    MNIST and digits are also studied with their most variable pixels only, without those that are empty in nearly all
+    images. With n = 3d the sample must be a small part of the population, so fewer genes are used there.
     """
     perez, covid = "cells/perez_tcells_7donors.h5ad", "cells/covid_tcell_15donors.h5ad"
     sets = [("digits", "digits, all pixels", 64, 64), ("digits", "digits, 40 pixels", 40, 40)]
@@ -111,9 +111,9 @@ def study(case: Case, *, repetitions: int, jobs: int = 1, seed: int = 0) -> Outc
     ----------
     case : Case
     repetitions : int
-        Samples of the data, and as many of Gaussian rows.
+        Number of samples of the data, and of samples of Gaussian rows.
     jobs : int
-        Threads, over repetitions; results do not depend on it.
+        Threads, each for some of the repetitions; results do not depend on their number.
     seed : int
 
     Raises
@@ -122,20 +122,20 @@ def study(case: Case, *, repetitions: int, jobs: int = 1, seed: int = 0) -> Outc
         If the data are not there.
     """
     path = data_root() / case.data
-    found = load_matrix(path if "/" in case.data else case.data, max_features=case.max_features)
-    x = found.values
+    matrix = load_matrix(path if "/" in case.data else case.data, max_features=case.max_features)
+    x = matrix.values
     with threadpool_limits(1):
         cov = from_data(x, "plain", scale=case.standardised)
         x = x - x.mean(axis=0)
         if case.standardised:
             x /= x.std(axis=0)
         n, d = case.rows(cov.d), cov.d
-        places = np.array([place for place in PLACES if place < d])
+        ranks = np.array([rank for rank in PLACES if rank < d])
         chosen = np.linspace(0, d - 1, FEATURES).astype(int)
-        targets = np.hstack([cov.eigenvectors(places), np.eye(d)[:, chosen]])
+        targets = np.hstack([cov.eigenvectors(ranks), np.eye(d)[:, chosen]])
         predicted = np.hstack(
             [
-                direction_risk(cov, n, RATIOS, which=places).normalised,
+                direction_risk(cov, n, RATIOS, which=ranks).normalised,
                 feature_risk(cov, n, RATIOS).normalised[:, chosen],
             ]
         )
@@ -152,7 +152,7 @@ def study(case: Case, *, repetitions: int, jobs: int = 1, seed: int = 0) -> Outc
             measured = np.array(list(pool.map(once, range(repetitions))))
         projected, norms = x @ targets, (x * x).sum(axis=1)
     gaussian_spread = 2 * (cov.eigenvalues**2).sum() / cov.eigenvalues.sum() ** 2
-    names = [("direction", str(place + 1)) for place in places] + [("feature", found.features[j]) for j in chosen]
+    names = [("direction", str(rank + 1)) for rank in ranks] + [("feature", matrix.features[j]) for j in chosen]
     return Outcome(
         case, n, d, tuple(names), predicted, measured[:, 0], measured[:, 1],
         top_share=float(cov.eigenvalues[0] / cov.eigenvalues.sum()),
@@ -178,7 +178,8 @@ def fit_risks(
     x : array (n, d)
         Centred rows.
     keep, entries : array (n,) and (n, d)
-        Uniform numbers, common to all ratios: a row is kept where its own is below the ratio, an entry hidden likewise.
+        Uniform numbers, common to all ratios: a row is kept if its number is below the ratio, and an entry is hidden if
+        its number is.
     targets : array (d, m)
         y = xβ for each column; the last f are unit vectors of features.
     excluded : array (f,)
@@ -186,20 +187,20 @@ def fit_risks(
     """
     null, y = cov.quadratic(targets), x @ targets
     risks = np.empty((len(RATIOS), targets.shape[1]))
-    for place, p in enumerate(RATIOS):
+    for index, p in enumerate(RATIOS):
         kept = np.flatnonzero(keep < p)
         b = leave_out_fit(x[kept] * (entries[kept] >= p), y[kept], excluded)
-        risks[place] = cov.quadratic(b - targets) / null
+        risks[index] = cov.quadratic(b - targets) / null
     return risks
 
 
 def leave_out_fit(
     x: Float[np.ndarray, "kept d"], y: Float[np.ndarray, "kept m"], excluded: Int[np.ndarray, " f"]
 ) -> Float[np.ndarray, "d m"]:
-    """Fit minimum-norm least squares; the last f targets without one feature each, by rank-one downdates.
+    """Fit minimum-norm least squares; each of the last f targets leaves one feature out, by a rank-one downdate.
 
-    One factorisation of the smaller Gram matrix serves all: without its feature j, X̃X̃ᵀ loses u_j u_jᵀ (Sherman and
-    Morrison), and X̃ᵀX̃ a row and column.
+    All fits use one factorisation of the smaller Gram matrix. Without feature j, X̃X̃ᵀ loses u_j u_jᵀ (Sherman and
+    Morrison), and X̃ᵀX̃ a row and a column.
     """
     kept, d = x.shape
     f = len(excluded)

@@ -38,12 +38,12 @@ def publish(outcomes: Sequence[Outcome], out: Path) -> None:
 
 
 def near_peak(outcome: Outcome) -> Bool[np.ndarray, " P"]:
-    """Say at which ratios n·p is close to d."""
+    """Return at which ratios n·p is close to d."""
     return np.asarray(np.abs(outcome.n * RATIOS / outcome.d - 1) < NEAR)
 
 
 def summarise(outcome: Outcome) -> list[dict[str, Any]]:
-    """Return a case's median relative errors, and how good the advised ratios were, for directions and features."""
+    """Return a case's median relative errors, and how good the advised ratios are, for directions and features."""
     kinds = np.array([kind for kind, _ in outcome.targets])
     real, gaussian = outcome.real.mean(axis=0), outcome.gaussian.mean(axis=0)
     near, predicted = near_peak(outcome), outcome.predicted
@@ -74,7 +74,7 @@ def summarise(outcome: Outcome) -> list[dict[str, Any]]:
 
 
 def draw(outcomes: Sequence[Outcome]) -> Figure:
-    """Draw measured against predicted normalised risk, one panel a data set and sample size."""
+    """Draw measured against predicted normalised risk, one panel per data set and sample size."""
     panels: dict[tuple[str, bool], list[Outcome]] = {}
     for outcome in outcomes:
         panels.setdefault((outcome.case.short, outcome.case.wide), []).append(outcome)
@@ -102,10 +102,10 @@ def draw(outcomes: Sequence[Outcome]) -> Figure:
             axes.set_xlabel("risk by the formula", fontsize=9)
         for axes in grid[:, 0]:
             axes.set_ylabel("measured on real rows", fontsize=9)
-        places = max(([name for kind, name in o.targets if kind == "direction"] for o in outcomes), key=len)
+        ranks = max(([name for kind, name in o.targets if kind == "direction"] for o in outcomes), key=len)
         handles = [
-            Line2D([], [], ls="", marker="o", ms=5, color=colour, label=f"direction {place}")
-            for place, colour in zip(places, _COLOURS, strict=False)
+            Line2D([], [], ls="", marker="o", ms=5, color=colour, label=f"direction {rank}")
+            for rank, colour in zip(ranks, _COLOURS, strict=False)
         ]
         handles.append(Line2D([], [], ls="", marker="o", ms=5, color="#9a9a9a", label="feature"))
         handles.append(Line2D([], [], ls="", marker="o", ms=5, color="#333333", label="standardised"))
@@ -139,7 +139,7 @@ def _scatter(axes: Any, outcome: Outcome) -> None:
             inside = which & (mean[:, m] < 8)
             if inside.any():
                 axes.errorbar(outcome.predicted[inside, m], mean[inside, m], error[inside, m], fmt=marker, **style)
-        # A risk of thousands of times the null's shows as an arrow at the top of its panel.
+        # A risk thousands of times the null risk is shown as an arrow at the top of its panel.
         beyond = mean[:, m] >= 8
         axes.plot(
             outcome.predicted[beyond, m],
@@ -162,15 +162,15 @@ def _details(outcome: Outcome) -> Iterator[dict[str, Any]]:
         "gaussian_se": outcome.gaussian.std(axis=0, ddof=1) / root,
     }
     for m, (kind, name) in enumerate(outcome.targets):
-        for place, ratio in enumerate(RATIOS):
+        for index, ratio in enumerate(RATIOS):
             yield {
                 **_case(outcome),
                 "kind": kind,
                 "target": name,
                 "kurtosis": f"{outcome.kurtosis[m]:.4g}",
                 "ratio": f"{ratio:g}",
-                "near_peak": int(near[place]),
-                **{key: f"{values[place, m]:.5g}" for key, values in arrays.items()},
+                "near_peak": int(near[index]),
+                **{key: f"{values[index, m]:.5g}" for key, values in arrays.items()},
             }
 
 
@@ -198,7 +198,7 @@ def _markdown(outcomes: Sequence[Outcome], rows: Sequence[dict[str, Any]]) -> st
         cells += [f"{float(row['best_ratio_agrees']):.0%}", row["regret"]]
         lines.append(f"| {' | '.join(cells)} |")
     lines += ["", "Real rows: measured over predicted, less one; median over the ratios, by direction.", ""]
-    lines += _by(outcomes, "direction", [f"direction {place}" for place in ("1", "2", "5", "10", "50")], _of_direction)
+    lines += _by(outcomes, "direction", [f"direction {rank}" for rank in ("1", "2", "5", "10", "50")], _of_direction)
     lines += ["", "The same by ratio: median over directions and features, with the neighbourhood of the peak.", ""]
     lines += _by(outcomes, "ratio", [f"{ratio:g}" for ratio in RATIOS], _of_ratio)
     return "\n".join(lines) + "\n"
@@ -209,8 +209,8 @@ def _by(
 ) -> list[str]:
     lines = [f"| data | scaling | n | {' | '.join(names)} |", "|" + "---|" * (3 + len(names))]
     for outcome in outcomes:
-        case, found = _case(outcome), values(outcome)
-        cells = [_percent(f"{value:.3g}") for value in found] + [""] * (len(names) - len(found))
+        case, medians = _case(outcome), values(outcome)
+        cells = [_percent(f"{value:.3g}") for value in medians] + [""] * (len(names) - len(medians))
         lines.append(f"| {case['data']} | {case['scaling']} | {case['n']} | {' | '.join(cells)} |")
     return lines
 

@@ -1,11 +1,11 @@
-"""The models of cells by name, a module each. No torch.
+"""The models of cells by name, one module each. This module does not import torch.
 
-Such a module has
+The module of a model has
 
 - ``Settings``, a frozen dataclass: its fields are the options ``--model.NAME``, its docstring their help;
 - ``build(architecture)``, which returns a task (a :class:`r2mae.cells.task.GeneTask`) and a freshly initialised
-  :class:`r2mae.cells.task.CountModel`. The mapping is what the run folder keeps: `model`; the names of `genes` and
-  `batches`; the settings; and `representation`.
+  :class:`r2mae.cells.task.CountModel`. The mapping is saved in the run folder. It has `model`, the names of `genes` and
+  `batches`, the settings, and `representation`.
 """
 
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ MODELS = {
 
 @dataclass(frozen=True, kw_only=True)
 class MLPSettings:
-    """Settings of the usual model, which are fields of every configuration: they are here, since `mlp` loads torch.
+    """Settings of the default model, which are fields of every configuration. Here, as the module `mlp` imports torch.
 
     Parameters
     ----------

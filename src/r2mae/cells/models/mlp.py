@@ -1,4 +1,4 @@
-"""`mlp`, the paper's MLP for counts: a three-layer encoder and a two-layer decoder, both told the batch."""
+"""`mlp`, the paper's MLP for counts: a three-layer encoder and a two-layer decoder; both get the batch as input."""
 
 import math
 from collections.abc import Mapping
@@ -17,15 +17,15 @@ __all__ = ["CountAutoencoder", "GeneLinear", "Settings", "add_batch", "build"]
 
 
 class GeneLinear(nn.Module):
-    """A linear layer on genes and the batch, whose weights lie gene by gene.
+    """A linear layer on genes and the batch, with one row of weights for each gene.
 
-    With the weights of a gene in one row, columns that are hidden from all cells cost nothing: they are zero, and
-    their rows are left out of the product. The one-hot batch is a row that is looked up and added.
+    Genes that are hidden in all cells cost nothing: they are zero, and their rows are left out of the product. Instead
+    of a product with the one-hot batch, the row of the batch is looked up and added.
 
     Parameters
     ----------
     genes, batches, width : int
-        Sizes; with one batch there is nothing to add.
+        Sizes; with a single batch nothing is added.
     """
 
     def __init__(self, genes: int, batches: int, width: int) -> None:
@@ -41,13 +41,13 @@ class GeneLinear(nn.Module):
         batch: Int64[Tensor, " cells"],
         columns: Int64[Tensor, " columns"] | None = None,
     ) -> Float[Tensor, "cells width"]:
-        """Multiply; `columns` says which genes the columns of `x` are, where they are not all of them."""
+        """Apply the layer; `columns` gives the indices of the genes in `x`, if these are not all genes."""
         weight = self.weight if columns is None else _Rows.apply(self.weight, columns)  # type: ignore[no-untyped-call]
         return add_batch(torch.addmm(self.bias, x, weight), self.batch, batch)
 
 
 class _Rows(torch.autograd.Function):
-    """Rows of a matrix, none twice: their gradients are put in place, where index_select would add them up."""
+    """Selects rows of a matrix, none twice. Gradients are copied into place, while index_select would add them."""
 
     @staticmethod
     def forward(ctx: Any, matrix: Tensor, rows: Tensor) -> Tensor:
@@ -63,7 +63,7 @@ class _Rows(torch.autograd.Function):
 
 
 class CountAutoencoder(CountModel):
-    """log-counts and batch → latent → one logit per gene, of which the softmax is a share of the library.
+    """log-counts and batch → latent → one logit per gene; their softmax is each gene's fraction of the library.
 
     Encoder: two hidden layers with batch normalisation and ReLU, then a linear layer. Decoder: one hidden layer with
     batch normalisation and ReLU, then a linear layer. One inverse dispersion θ per gene (appendix "Single-cell gene
@@ -72,7 +72,7 @@ class CountAutoencoder(CountModel):
     Parameters
     ----------
     genes, batches : int
-        Sizes of the data; a single batch is no covariate.
+        Sizes of the data; with a single batch there is no covariate.
     n_hidden, n_latent : int
         Widths (paper: 2000 and 1000).
     """
@@ -121,7 +121,7 @@ class CountAutoencoder(CountModel):
         columns: Int64[Tensor, " columns"] | None = None,
         decoder_batch: Int64[Tensor, " cells"] | None = None,
     ) -> tuple[Float[Tensor, "cells genes"], Float[Tensor, "cells latent"]]:
-        """Return the logits and the representation; the decoder may be told another batch than the encoder."""
+        """Return the logits and the representation; the decoder may be given another batch than the encoder."""
         latent = self.encode(log_counts, batch, columns)
         return self.decode(latent, batch if decoder_batch is None else decoder_batch), latent
 

@@ -1,6 +1,6 @@
-"""What the paper prints: Tables 5 and 9, as CSV files beside this one.
+"""The values that the paper prints in Tables 5 and 9, from CSV files beside this module.
 
-``tables.csv`` has a table's setting, ``<table>.csv`` its entries.
+``tables.csv`` holds the settings of the tables, ``<table>.csv`` the entries of one table.
 """
 
 import csv
@@ -14,7 +14,7 @@ Model: TypeAlias = Literal["beta", "latent"]
 
 @dataclass(frozen=True)
 class Printed:
-    """One seed and model: best fixed ratio, its risk, the risk at the middle of the range, and R²MAE's."""
+    """One seed and model: best fixed ratio, its risk, the risk at the middle of the range, and that of R²MAE."""
 
     best_ratio: float
     best: float
@@ -29,13 +29,13 @@ class Table:
     Attributes
     ----------
     name : str
-        Of the artefact.
+        Name of the artefact.
     low, high : float
         R²MAE's range.
     quantile : float
         The signal is the eigenvector at this quantile from the top.
     entries : dict
-        By model, and then by seed.
+        :class:`Printed` by model, then by seed.
     """
 
     name: str

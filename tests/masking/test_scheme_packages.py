@@ -1,0 +1,117 @@
+"""Schemes of other packages, found by their entry points."""
+
+import logging
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from r2mae.cli.main import main
+from r2mae.errors import UserError, warn_once
+from r2mae.masking import RatioDefaults, make_scheme, register, scheme_names, schemes
+from r2mae.sweep import processes
+
+NUMBERS = RatioDefaults(fixed=0.7, low=0.5, high=0.9)
+WIDE = """
+from r2mae.masking import RatioDefaults, Scheme, Uniform, register
+
+@register("r2mae-wide", takes=["low"])
+def r2mae_wide(numbers):
+    \"\"\"p ~ U(low, 1).\"\"\"
+    return Scheme("r2mae-wide", Uniform(numbers.low, 1.0))
+"""
+Install = Callable[[str, str, str], None]
+
+
+@pytest.fixture
+def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
+    """Put a distribution on the path: a module, and an entry point to it."""
+
+    def put(name: str, module: str, code: str) -> None:
+        site = tmp_path / module
+        info = site / f"{module}-1.0.dist-info"
+        info.mkdir(parents=True)
+        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {module}\nVersion: 1.0\n", encoding="utf-8")
+        (info / "entry_points.txt").write_text(f"[r2mae.schemes]\n{name} = {module}\n", encoding="utf-8")
+        (site / f"{module}.py").write_text(code, encoding="utf-8")
+        monkeypatch.syspath_prepend(site)
+        monkeypatch.delitem(sys.modules, module, raising=False)
+
+    monkeypatch.setattr(schemes, "_REGISTRY", dict(schemes._REGISTRY))
+    monkeypatch.setattr(schemes, "_LOADED", set())
+    warn_once.cache_clear()
+    return put
+
+
+def test_it_is_imported_when_it_is_named(install: Install) -> None:
+    before = scheme_names()
+    install("r2mae-wide", "wide_when_named", WIDE)
+    assert make_scheme("r2mae", NUMBERS).ends == (0.5, 0.9)
+    assert "wide_when_named" not in sys.modules
+    assert make_scheme("r2mae-wide", NUMBERS, low=0.6).ends == (0.6, 1.0)
+    assert scheme_names() == [*before, "r2mae-wide"]
+
+
+def test_or_when_all_are_listed(install: Install, capsys: pytest.CaptureFixture[str]) -> None:
+    install("r2mae-wide", "wide_when_listed", WIDE)
+    assert scheme_names()[-1] == "r2mae-wide"
+    assert main(["pretrain", "digits", "--scheme", "r2mae-wide", "--low", "0.6", "--print-config"]) == 0
+    assert "scheme: r2mae-wide" in capsys.readouterr().out
+    with pytest.raises(SystemExit):
+        main(["compare", "digits", "--help"])
+    assert "r2mae-wide" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("code", "told"),
+    [
+        ("import nothing_of_the_kind", r"cannot be loaded \(ModuleNotFoundError: .*\): repair or uninstall broken"),
+        ("1 / 0", r"cannot be loaded \(ZeroDivisionError: division by zero\)"),
+        ("", "'lost' of broken_.* is not registered by broken_"),
+    ],
+)
+def test_one_that_cannot_be_loaded_costs_a_line(
+    install: Install, caplog: pytest.LogCaptureFixture, code: str, told: str
+) -> None:
+    install("lost", f"broken_{abs(hash(code))}", code)
+    with pytest.raises(ValueError, match=told):
+        make_scheme("lost", NUMBERS)
+    with caplog.at_level(logging.WARNING, "r2mae"):
+        assert "lost" not in scheme_names()
+        assert "r2mae" in scheme_names()
+    assert len(caplog.records) == 1
+
+
+def test_a_name_of_the_paper_is_the_papers(install: Install) -> None:
+    install("r2mae", "another_r2mae", "raise SystemExit")
+    assert make_scheme("r2mae", NUMBERS).ends == (0.5, 0.9)
+    assert scheme_names().index("r2mae") < len(scheme_names()) - 1
+
+
+def test_entry_points_are_not_read_for_schemes_of_the_paper() -> None:
+    code = (
+        "import r2mae.registry as registry\n"
+        "from r2mae.masking import scheme_kind, RatioDefaults, make_scheme\n"
+        "registry._elsewhere = None\n"
+        "make_scheme('r2mae', RatioDefaults(fixed=0.7, low=0.5, high=0.9))\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_the_processes_of_a_comparison_know_it(install: Install, tmp_path: Path) -> None:
+    install("r2mae-wide", "wide_in_processes", WIDE)
+    out = tmp_path / "runs"
+    words = "compare digits --schemes r2mae-wide --seeds 2 --steps 2 --hidden 8 --latent 4 --baselines none --jobs 1"
+    assert main([*words.split(), "--out", str(out)]) == 0
+    assert "r2mae-wide" in (out / "results.csv").read_text(encoding="utf-8")
+
+
+def test_a_process_says_what_it_knows(install: Install, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """As in a notebook, whose schemes new processes do not know."""
+    monkeypatch.setattr(processes, "_shared", [0] * 3)
+    with pytest.raises(UserError, match=r"unknown scheme 'noted': .* \(in a process of the comparison, which knows"):
+        processes._run_cell(0, "images", {"data": "digits", "scheme": "noted"}, str(tmp_path), None)
+    register("noted")(lambda numbers: make_scheme("r2mae", numbers))
+    processes._check_scheme("noted")
