@@ -8,9 +8,9 @@ from pathlib import Path
 
 NAMES = (
     *("cells", "images", "image_loader", "loop", "masking", "probes", "startup", "text", "theory", "tricks", "unet"),
-    "backed",
+    *("backed", "genome"),
 )
-LONG = ("backed",)  # writes a file of several GB, so it runs only if it is named
+LONG = ("backed", "genome")  # write files of several GB, so they run only if they are named
 
 
 def main(argv: Sequence[str] | None = None) -> int:
