@@ -27,7 +27,10 @@ class BuiltIn:
 
 
 BUILT_IN = {
-    "images": BuiltIn("r2mae.images.wing", {"finetune": "fine-tune or probe a pretrained model of images"}),
+    "images": BuiltIn(
+        "r2mae.images.wing",
+        {"finetune": "fine-tune a pretrained model of images on labels, or probe its frozen features"},
+    ),
     "cells": BuiltIn("r2mae.cells.wing"),
     "text": BuiltIn("r2mae.text.wing"),
 }

@@ -43,7 +43,7 @@ def test_names_are_those_of_a_model(config: ImagesConfig, data: ImageData) -> No
     known = set(evaluate(config, task, model, data))
     found = {name: set(WING.score_baseline(config, name, data)) for name in WING.baselines_of(config)}
     assert found == {
-        "pixels": {"probe_accuracy", *SPECTRUM},
+        "pixels": {"probe_accuracy", "knn_accuracy", *SPECTRUM},
         "pca": known,
         "mean": {"clean_mse", *MASKED},
     }

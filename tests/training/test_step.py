@@ -107,8 +107,8 @@ def test_the_weight_network_is_frozen_during_warm_up(
     seen: dict[str, Pretraining] = {}
 
     class Spy(Pretraining):
-        def __init__(self, *args: Any) -> None:
-            super().__init__(*args)
+        def __init__(self, *args: Any, **kwargs: Any) -> None:
+            super().__init__(*args, **kwargs)
             seen["module"] = self
             assert self.weights is not None
             self.before = [p.detach().clone() for p in self.weights.parameters()]
