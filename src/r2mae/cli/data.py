@@ -1,4 +1,4 @@
-"""``r2mae data list | fetch NAME | path NAME``: public data sets."""
+"""``r2mae data list | fetch NAME | path NAME``: public data sets; ``r2mae data alignment``: genome alignments."""
 
 from collections.abc import Sequence
 
@@ -10,10 +10,15 @@ ACTIONS = ("list", "fetch", "path", "verify")
 
 def run(words: Sequence[str]) -> int:
     """Run the command."""
+    if words and words[0] == "alignment":
+        from r2mae.cli.data_alignment import run as run_alignment
+
+        return run_alignment(words[1:])
     parser = Parser(
         "r2mae data",
         "Public data sets: list them, fetch one into the data folder (R2MAE_DATA, or the user's cache folder), print "
-        "where its files are, or compare them with their checksums.",
+        "where its files are, or compare them with their checksums. For alignments of genomes see "
+        "`r2mae data alignment --help`.",
         "r2mae data fetch mnist",
     )
     parser.add_argument("action", type=str, help="list, fetch, path or verify.")

@@ -1,0 +1,50 @@
+"""DNA: an alignment store, and batches of its windows."""
+
+from typing import TYPE_CHECKING
+
+from r2mae.lazy import lazily
+
+if TYPE_CHECKING:
+    from r2mae.genome.batches import WindowBatch, WindowBatches
+    from r2mae.genome.store.alignment import AlignmentStore, Windows
+    from r2mae.genome.store.build import build_store
+    from r2mae.genome.store.intervals import Intervals, read_bed, read_regions
+    from r2mae.genome.store.parts import Parts, WindowStarts, divide, window_starts
+    from r2mae.genome.store.tokens import reverse_complement, tokenise
+    from r2mae.genome.store.tracks import Track, add_track
+    from r2mae.genome.store.zarr_exchange import export_zarr
+
+__all__ = [
+    "AlignmentStore",
+    "Intervals",
+    "Parts",
+    "Track",
+    "WindowBatch",
+    "WindowBatches",
+    "WindowStarts",
+    "Windows",
+    "add_track",
+    "build_store",
+    "divide",
+    "export_zarr",
+    "read_bed",
+    "read_regions",
+    "reverse_complement",
+    "tokenise",
+    "window_starts",
+]
+
+__getattr__, __dir__ = lazily(
+    __name__,
+    {
+        "batches": ("WindowBatch", "WindowBatches"),
+        "r2mae.genome.store.alignment": ("AlignmentStore", "Windows"),
+        "r2mae.genome.store.build": ("build_store",),
+        "r2mae.genome.store.intervals": ("Intervals", "read_bed", "read_regions"),
+        "r2mae.genome.store.parts": ("Parts", "WindowStarts", "divide", "window_starts"),
+        "r2mae.genome.store.tokens": ("reverse_complement", "tokenise"),
+        "r2mae.genome.store.tracks": ("Track", "add_track"),
+        "r2mae.genome.store.zarr_exchange": ("export_zarr",),
+    },
+    __all__,
+)

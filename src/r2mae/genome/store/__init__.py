@@ -1,0 +1,1 @@
+"""The alignment store: from MAF or FASTA to windows of tokens."""

@@ -1,0 +1,332 @@
+"""An alignment on disk: windows of it are read from a memory map, however large it is."""
+
+import mmap
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Float, Int64, UInt8
+from numpy.lib.stride_tricks import sliding_window_view
+
+from r2mae.errors import UserError, unknown
+from r2mae.genome.store.meta import (
+    ALIGNMENT,
+    CHECKSUMS,
+    DIGEST,
+    REFERENCE,
+    TRACKS,
+    Layout,
+    damaged,
+    digest_of,
+    read_meta,
+)
+from r2mae.genome.store.tokens import SOFT, UNKNOWN, reverse_complement
+from r2mae.genome.store.tracks import Track, read_track
+
+_TOKEN = np.uint8(SOFT - 1)
+_MAPPED = 1 << 28
+"""Bytes of pages that may stay mapped: then they are given back (the system's cache keeps them)."""
+_PAGE = mmap.PAGESIZE
+
+
+class Windows(NamedTuple):
+    """Windows of an alignment.
+
+    Parameters
+    ----------
+    tokens : uint8 ndarray, shape (batch, length, species)
+        A C G T - unknown as 0 to 5; the reference is species 0.
+    soft : bool ndarray, shape (batch, length)
+        Where the reference is soft-masked.
+    """
+
+    tokens: UInt8[np.ndarray, "batch length species"]
+    soft: Bool[np.ndarray, "batch length"]
+
+
+class AlignmentStore:
+    """A tokenised alignment on disk: positions of the reference × species, a byte each.
+
+    Files are mapped, and memory holds what is read. It can be pickled, as a path.
+
+    Parameters
+    ----------
+    folder : path
+        With meta.json, alignment.bin, reference.bin and checksums.bin.
+    verify : {"sizes", "chunks", "all"}
+        The sizes of files are compared always; "chunks" compares the checksum of each chunk when it is first read,
+        "all" those of all chunks now.
+
+    Raises
+    ------
+    UserError
+        No store, one of another version, or a damaged one.
+    """
+
+    def __init__(self, folder: str | Path, *, verify: Literal["sizes", "chunks", "all"] = "sizes") -> None:
+        if verify not in ("sizes", "chunks", "all"):
+            raise unknown("verify", verify, ("sizes", "chunks", "all"))
+        self.folder = Path(folder).expanduser().absolute()
+        self.meta = read_meta(self.folder)
+        self.layout: Layout = self.meta.layout
+        self._lazily = verify == "chunks"
+        self._check_sizes()
+        self._open()
+        if verify == "all":
+            self.verify()
+
+    def __repr__(self) -> str:
+        return (
+            f"AlignmentStore({str(self.folder)!r}: {self.layout.positions:,} positions x {len(self.species)} species, "
+            f"{len(self.layout.contigs):,} contigs)"
+        )
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"folder": self.folder, "lazily": self._lazily}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__init__(state["folder"], verify="chunks" if state["lazily"] else "sizes")  # type: ignore[misc]
+
+    @property
+    def species(self) -> tuple[str, ...]:
+        """The species; the first is the reference."""
+        return self.layout.species
+
+    @property
+    def contigs(self) -> tuple[str, ...]:
+        """Names of the reference's contigs, by number."""
+        return self.layout.contigs
+
+    @property
+    def lengths(self) -> Int64[np.ndarray, " contigs"]:
+        """Positions of each contig."""
+        found: Int64[np.ndarray, " contigs"] = np.diff(self.layout.offsets)
+        return found
+
+    @property
+    def fingerprint(self) -> str:
+        """The hash of all that the store holds, tracks apart."""
+        return self.meta.content
+
+    @property
+    def tokens(self) -> UInt8[np.ndarray, "positions species"]:
+        """All contigs one after the other, mapped; the reference's column has the soft-mask bit."""
+        return self._flat.reshape(self.layout.positions, len(self.species))
+
+    @property
+    def reference(self) -> UInt8[np.ndarray, " positions"]:
+        """The reference's column alone, with the soft-mask bit, mapped from a file of its own."""
+        return self._reference
+
+    def number(self, contig: str) -> int:
+        """Return a contig's number.
+
+        Raises
+        ------
+        UserError
+            If there is none of this name.
+        """
+        return self.layout.number(contig)
+
+    def windows(
+        self, contigs: Int64[np.ndarray, " batch"], starts: Int64[np.ndarray, " batch"], length: int
+    ) -> UInt8[np.ndarray, "batch length species"]:
+        """Return windows of the alignment, in new memory; see :meth:`soft_windows` for the soft mask.
+
+        Parameters
+        ----------
+        contigs : int64 ndarray
+            Numbers of contigs.
+        starts : int64 ndarray
+            First positions, counted from 0. A window may reach over an end of its contig; there it is unknown.
+        length : int
+            Positions of each window.
+        """
+        found = self._gather(contigs, starts, length)
+        found[:, :, 0] &= _TOKEN
+        return found
+
+    def soft_windows(
+        self, contigs: Int64[np.ndarray, " batch"], starts: Int64[np.ndarray, " batch"], length: int
+    ) -> Windows:
+        """Return windows, as :meth:`windows`, with the soft mask of the reference (false outside of the contig)."""
+        found = self._gather(contigs, starts, length)
+        soft = found[:, :, 0] >= SOFT
+        found[:, :, 0] &= _TOKEN
+        return Windows(found, soft)
+
+    def window(
+        self, contig: str, start: int, length: int, *, strand: Literal["+", "-"] = "+"
+    ) -> UInt8[np.ndarray, "length species"]:
+        """Return a single window, by the contig's name; on strand "-" as its reverse complement."""
+        found = self.windows(np.array([self.number(contig)]), np.array([start]), length)
+        if strand not in ("+", "-"):
+            raise unknown("strand", strand, ("+", "-"))
+        window: UInt8[np.ndarray, "length species"] = (found if strand == "+" else reverse_complement(found))[0]
+        return window
+
+    def reference_windows(
+        self, contigs: Int64[np.ndarray, " batch"], starts: Int64[np.ndarray, " batch"], length: int
+    ) -> UInt8[np.ndarray, "batch length"]:
+        """Return windows of the reference alone, without the soft-mask bit, padded likewise."""
+        places = self._places(contigs, starts, length)
+        return np.where(places < 0, np.uint8(UNKNOWN), self._reference[np.maximum(places, 0)] & _TOKEN)
+
+    @property
+    def tracks(self) -> tuple[str, ...]:
+        """Names of the tracks: values for each position, such as conservation."""
+        return tuple(sorted(path.stem for path in (self.folder / TRACKS).glob("*.json")))
+
+    def track(self, name: str) -> Track:
+        """Open a track.
+
+        Raises
+        ------
+        UserError
+            If there is none of this name, or it is damaged.
+        """
+        if name not in self.tracks:
+            if not self.tracks:
+                raise UserError(f"{self.folder} has no tracks: add one with r2mae data alignment track")
+            raise unknown("track", name, self.tracks)
+        return read_track(self.folder, name, self.layout)
+
+    def track_windows(
+        self,
+        name: str,
+        contigs: Int64[np.ndarray, " batch"],
+        starts: Int64[np.ndarray, " batch"],
+        length: int,
+        *,
+        missing: float = float("nan"),
+    ) -> Float[np.ndarray, "batch length"]:
+        """Return windows of a track as float32; `missing` stands where it has no value, and outside of the contig."""
+        places = self._places(contigs, starts, length)
+        values = self.track(name).values[np.maximum(places, 0)].astype(np.float32)
+        return np.where((places < 0) | np.isnan(values), np.float32(missing), values)
+
+    def verify(self, progress: Callable[[float], None] | None = None) -> None:
+        """Compare all chunks and tracks with their checksums.
+
+        Parameters
+        ----------
+        progress : callable, optional
+            Hears how much is done, from 0 to 1.
+
+        Raises
+        ------
+        UserError
+            For the first chunk that has changed; names its file and positions.
+        """
+        total = len(self._checksums)
+        for chunk in range(total):
+            self._verify(chunk, release=True)
+            if progress is not None:
+                progress((chunk + 1) / total)
+        for name in self.tracks:
+            self.track(name).verify()
+
+    def _check_sizes(self) -> None:
+        meta, positions = self.meta, self.layout.positions
+        sizes = {
+            ALIGNMENT: positions * len(self.species),
+            REFERENCE: positions,
+            CHECKSUMS: 2 * DIGEST * -(-positions // meta.chunk),
+        }
+        for name, size in sizes.items():
+            try:
+                found = (self.folder / name).stat().st_size
+            except OSError as error:
+                raise damaged(self.folder, f"{name}: {error.strerror}") from None
+            if found != size:
+                raise damaged(self.folder, f"{name} has {found:,} bytes, not {size:,}")
+        data = (self.folder / CHECKSUMS).read_bytes()
+        if digest_of(data).hex() != meta.checksums:
+            raise damaged(self.folder, f"{CHECKSUMS} has changed")
+        self._checksums = [data[place : place + 2 * DIGEST] for place in range(0, len(data), 2 * DIGEST)]
+
+    def _open(self) -> None:
+        with (self.folder / ALIGNMENT).open("rb") as file:
+            self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        if hasattr(mmap, "MADV_RANDOM"):  # reading ahead brings what no window wants
+            self._map.madvise(mmap.MADV_RANDOM)
+        # A plain array over the map: indexing a memmap costs more than it reads.
+        self._flat: UInt8[np.ndarray, " bytes"] = np.frombuffer(self._map, np.uint8)
+        self._reference: UInt8[np.ndarray, " positions"] = np.asarray(np.memmap(self.folder / REFERENCE, np.uint8, "r"))
+        self._touched = 0
+        self._verified: Bool[np.ndarray, " chunks"] = np.zeros(len(self._checksums), bool)
+
+    def _gather(
+        self, contigs: Int64[np.ndarray, " batch"], starts: Int64[np.ndarray, " batch"], length: int
+    ) -> UInt8[np.ndarray, "batch length species"]:
+        """Copy windows from the map, with the soft-mask bit."""
+        width = len(self.species)
+        first, sizes = self._bounds(contigs, length)
+        whole = (starts >= 0) & (starts + length <= sizes)
+        if self._lazily:
+            self._verify_windows(first + np.maximum(starts, 0), first + np.minimum(starts + length, sizes))
+        row = length * width
+        if len(starts) and whole.all():
+            found = sliding_window_view(self._flat, row)[(first + starts) * width]
+        else:
+            found = np.full((len(starts), row), UNKNOWN, np.uint8)
+            if whole.any():
+                found[whole] = sliding_window_view(self._flat, row)[((first + starts) * width)[whole]]
+            for index in np.flatnonzero(~whole).tolist():
+                begin, end = max(int(starts[index]), 0), min(int(starts[index]) + length, int(sizes[index]))
+                if begin < end:
+                    place = begin - int(starts[index])
+                    piece = self._flat[(int(first[index]) + begin) * width : (int(first[index]) + end) * width]
+                    found[index, place * width : (place + end - begin) * width] = piece
+        self._release(len(starts) * (row + _PAGE))
+        windows: UInt8[np.ndarray, "batch length species"] = found.reshape(len(starts), length, width)
+        return windows
+
+    def _bounds(
+        self, contigs: Int64[np.ndarray, " batch"], length: int
+    ) -> tuple[Int64[np.ndarray, " batch"], Int64[np.ndarray, " batch"]]:
+        """Return where contigs begin, and how long they are."""
+        if length < 1:
+            raise ValueError(f"a window has 1 position or more, not {length}")
+        if len(contigs) and not 0 <= contigs.min() <= contigs.max() < len(self.layout.contigs):
+            raise IndexError(f"contigs {contigs.min()} to {contigs.max()} of {len(self.layout.contigs)}")
+        offsets = self.layout.offsets
+        return offsets[contigs], offsets[contigs + 1] - offsets[contigs]
+
+    def _places(
+        self, contigs: Int64[np.ndarray, " batch"], starts: Int64[np.ndarray, " batch"], length: int
+    ) -> Int64[np.ndarray, "batch length"]:
+        """Return the places of the windows' positions in the files, -1 outside of the contig."""
+        first, sizes = self._bounds(contigs, length)
+        inside = starts[:, None] + np.arange(length)
+        found: Int64[np.ndarray, "batch length"] = np.where(
+            (inside >= 0) & (inside < sizes[:, None]), first[:, None] + inside, -1
+        )
+        return found
+
+    def _release(self, count: int) -> None:
+        """Give mapped pages back now and then, so that resident memory stays small."""
+        self._touched += count
+        if self._touched > _MAPPED and hasattr(mmap, "MADV_DONTNEED"):
+            self._map.madvise(mmap.MADV_DONTNEED)
+            self._touched = 0
+
+    def _verify_windows(self, first: Int64[np.ndarray, " batch"], last: Int64[np.ndarray, " batch"]) -> None:
+        chunk = self.meta.chunk
+        for begin, end in zip(first.tolist(), last.tolist(), strict=True):
+            for number in range(begin // chunk, -(-end // chunk)):
+                if not self._verified[number]:
+                    self._verify(number)
+
+    def _verify(self, number: int, *, release: bool = False) -> None:
+        chunk, width = self.meta.chunk, len(self.species)
+        first, last = number * chunk, min((number + 1) * chunk, self.layout.positions)
+        found = digest_of(self._flat[first * width : last * width]) + digest_of(self._reference[first:last])
+        if found != self._checksums[number]:
+            name = ALIGNMENT if found[:DIGEST] != self._checksums[number][:DIGEST] else REFERENCE
+            place = f"{self.layout.place(first)} to {self.layout.place(last - 1)}"
+            raise damaged(self.folder, f"{name} has changed between {place}")
+        self._verified[number] = True
+        if release:
+            self._release((last - first) * width)

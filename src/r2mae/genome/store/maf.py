@@ -1,0 +1,240 @@
+"""MAF: a piece of text with whole blocks becomes positions of the reference × species."""
+
+import re
+from collections.abc import Iterator, Mapping
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Int64, UInt8
+
+from r2mae.errors import UserError
+from r2mae.genome.store.meta import Layout
+from r2mae.genome.store.tokens import (
+    GAP,
+    PLAIN_TABLE,
+    SOFT_TABLE,
+    UNKNOWN,
+    complement,
+    first_invalid,
+)
+
+_FIELDS = 7  # s name start size strand length text
+_IGNORED = (b"i", b"q", b"e", b"t", b"#")  # rows on context and quality, track lines, comments
+_SPECIES = re.compile(rb"^s[ \t]+([^\s.]+)", re.MULTILINE)
+_DELETED = b"C"  # of an e row: what comes before and after is contiguous in that species
+
+
+def contig_of(name: bytes, species: str) -> str:
+    """Return what follows the species and a dot in a row's name; the species itself where nothing does."""
+    return name[len(species.encode()) + 1 :].decode("utf-8", "backslashreplace") or species
+
+
+class Filled(NamedTuple):
+    """The blocks of a piece.
+
+    Parameters
+    ----------
+    blocks : int64 ndarray, shape (blocks, 4)
+        Number of the contig, start, positions, and line of the reference's row.
+    tokens : uint8 ndarray, shape (positions, species)
+        Of all blocks, one after the other.
+    counts : dict of str to int
+        What was left out, and why.
+    """
+
+    blocks: Int64[np.ndarray, "blocks 4"]
+    tokens: UInt8[np.ndarray, "positions species"]
+    counts: dict[str, int]
+
+
+class Scanned(NamedTuple):
+    """The names in a piece: all species, and contigs of the reference with their lengths, in order of appearance."""
+
+    species: list[bytes]
+    contigs: dict[str, int]
+
+
+def column_of(name: bytes, columns: Mapping[bytes, int]) -> int:
+    """Return the column of a row named ``species.contig``, or -1; the species ends at the first dot."""
+    return columns.get(name.partition(b".")[0], -1)
+
+
+def first_species(text: bytes) -> bytes | None:
+    """Return the species of the first row, which is the reference; None where there is no row."""
+    found = _SPECIES.search(text)
+    return found[1] if found else None
+
+
+def scan(text: bytes, reference: str) -> Scanned:
+    """Find the names of a piece quickly; rows that are wrong are left for :func:`read_piece` to complain of."""
+    species = list(dict.fromkeys(_SPECIES.findall(text)))
+    row = rb"^s[ \t]+(" + re.escape(reference.encode()) + rb"(?:\.\S*)?)[ \t]+\d+[ \t]+\d+[ \t]+[+-][ \t]+(\d+)[ \t]"
+    pairs = dict.fromkeys(re.findall(row, text, re.MULTILINE))
+    contigs: dict[str, int] = {}
+    for name, length in pairs:
+        contigs.setdefault(contig_of(name, reference), int(length))
+    return Scanned(species, contigs)
+
+
+class _Block:
+    """The rows of a block, as they come in."""
+
+    def __init__(self, line: int) -> None:
+        self.line = line
+        self.columns = -1
+        self.rows: dict[int, bytes] = {}  # by species
+        self.deleted: set[int] = set()
+        self.contig: int | None = None
+        self.start = self.size = 0
+        self.reversed = False
+        self.reference_line = 0
+
+
+class _Reader:
+    """Reads the blocks of one piece."""
+
+    def __init__(self, file: str, layout: Layout, columns: Mapping[bytes, int]) -> None:
+        self.file, self.layout, self.species = file, layout, columns
+        self.counts = {"blocks": 0, "without_reference": 0, "second_rows": 0, "other_species": 0}
+        self.blocks: list[tuple[int, int, int, int]] = []
+        self.tokens: list[UInt8[np.ndarray, "positions species"]] = []
+
+    def read(self, text: bytes, first: int) -> Filled:
+        """Read a piece."""
+        block: _Block | None = None
+        for number, line in enumerate(text.split(b"\n"), first):
+            kind = line[:1]
+            if kind == b"s":
+                if block is None:
+                    raise self._error(number, "a row before the first block: a block begins with a line 'a'")
+                self._row(block, line, number)
+            elif kind == b"e" and block is not None:
+                fields = line.split()
+                if len(fields) == _FIELDS and fields[6] == _DELETED:
+                    block.deleted.add(column_of(fields[1], self.species))
+            elif kind == b"a" and line[1:2] in (b"", b" ", b"\t", b"\r"):
+                self._end(block)
+                block = _Block(number)
+            elif kind not in _IGNORED and line.strip():
+                raise self._error(number, f"begins with {_shown(line)}, which no line of a MAF does")
+        self._end(block)
+        species = len(self.layout.species)
+        tokens = np.concatenate(self.tokens) if self.tokens else np.empty((0, species), np.uint8)
+        return Filled(np.array(self.blocks, np.int64).reshape(-1, 4), tokens, self.counts)
+
+    def _row(self, block: _Block, line: bytes, number: int) -> None:
+        """Check a row and keep its tokens."""
+        fields = line.split()
+        if len(fields) != _FIELDS:
+            raise self._error(number, f"a row has {_FIELDS} fields, and this one {len(fields)}: is the file truncated?")
+        _, name, start, size, strand, length, text = fields
+        if not (start.isdigit() and size.isdigit() and length.isdigit()):
+            raise self._error(number, "start, size and length of the source must be whole numbers")
+        if strand not in (b"+", b"-"):
+            raise self._error(number, f"the strand must be + or -, not {_shown(strand)}")
+        if int(start) + int(size) > int(length):
+            raise self._error(
+                number, f"ends at {int(start) + int(size):,}, past the end of {_shown(name)} ({int(length):,})"
+            )
+        if len(text) - text.count(b"-") != int(size):
+            bases = len(text) - text.count(b"-")
+            raise self._error(number, f"says {int(size):,} bases and has {bases:,}: is the file truncated?")
+        if block.columns < 0:
+            block.columns = len(text)
+        elif len(text) != block.columns:
+            raise self._error(number, f"has {len(text):,} columns, and the rows above it {block.columns:,}")
+        column = column_of(name, self.species)
+        if column < 0:
+            self.counts["other_species"] += 1
+            return
+        if column in block.rows:
+            self.counts["second_rows"] += 1
+            return
+        tokens = text.translate(SOFT_TABLE if column == 0 else PLAIN_TABLE)
+        if (bad := first_invalid(tokens)) >= 0:
+            raise self._error(number, f"holds {_shown(text[bad : bad + 1])}, which is no letter of an alignment")
+        block.rows[column] = tokens
+        if column == 0:
+            self._reference(block, name, int(start), int(size), strand == b"-", int(length), number)
+
+    def _reference(
+        self, block: _Block, name: bytes, start: int, size: int, is_reversed: bool, length: int, number: int
+    ) -> None:
+        contig = contig_of(name, self.layout.species[0])
+        block.contig = self.layout.find(contig)
+        if block.contig is None:  # cannot be, after the scan, if the file has not changed
+            raise self._error(number, f"contig {contig!r} was not there before: has the file changed?")
+        known = self.layout.lengths[block.contig]
+        if length != known:
+            raise self._error(number, f"{contig} has {length:,} positions here, and {known:,} before")
+        block.start = length - start - size if is_reversed else start
+        block.size, block.reversed, block.reference_line = size, is_reversed, number
+
+    def _end(self, block: _Block | None) -> None:
+        """Turn a block into positions × species."""
+        if block is None or not block.rows:
+            return
+        self.counts["blocks"] += 1
+        if block.contig is None:
+            self.counts["without_reference"] += 1
+            return
+        if not block.size:
+            return
+        absent, gaps = bytes([UNKNOWN]) * block.columns, bytes([GAP]) * block.columns
+        rows = [
+            block.rows.get(column) or (gaps if column in block.deleted else absent)
+            for column in range(len(self.layout.species))
+        ]
+        whole = np.frombuffer(b"".join(rows), np.uint8).reshape(len(rows), block.columns)
+        if block.columns != block.size:  # columns that are insertions, seen from the reference
+            whole = whole[:, whole[0] != GAP]
+        turned = whole.T
+        if block.reversed:
+            turned = complement(turned[::-1])
+        self.tokens.append(np.ascontiguousarray(turned))
+        self.blocks.append((block.contig, block.start, block.size, block.reference_line))
+
+    def _error(self, number: int, reason: str) -> UserError:
+        return UserError(f"{self.file}, line {number:,}: {reason}")
+
+
+def read_piece(text: bytes, first: int, file: str, layout: Layout, columns: Mapping[bytes, int]) -> Filled:
+    """Read a piece of whole blocks.
+
+    Every row of the reference gives the positions that it has a base at; columns where it has a gap are left out. A
+    species without a row in a block is unknown there, or a gap if an ``e`` row says that it lacks the bases (status
+    C). The first row of a species counts; others (copies) are left out and counted.
+
+    Parameters
+    ----------
+    text : bytes
+    first : int
+        Number of its first line.
+    file : str
+        Named in errors.
+    layout : Layout
+    columns : mapping of bytes to int
+        Column of each species; the reference's is 0.
+
+    Raises
+    ------
+    UserError
+        A wrong row; names file and line.
+    """
+    return _Reader(file, layout, columns).read(text, first)
+
+
+def runs(blocks: Int64[np.ndarray, "blocks 4"]) -> Iterator[tuple[int, int]]:
+    """Yield first and last (exclusive) of blocks that follow each other without a hole."""
+    if not len(blocks):
+        return
+    contig, start, size, _ = blocks.T
+    breaks = (contig[1:] != contig[:-1]) | (start[1:] != start[:-1] + size[:-1])
+    bounds = [0, *(np.flatnonzero(breaks) + 1).tolist(), len(blocks)]
+    yield from pairwise(bounds)
+
+
+def _shown(text: bytes) -> str:
+    """Return the beginning of some bytes, as an error repeats it."""
+    return repr(text[:20].decode("ascii", "backslashreplace"))

@@ -1,0 +1,181 @@
+"""Training, validation and test windows: parts of a genome that lie apart."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Int64
+
+from r2mae.errors import UserError
+from r2mae.genome.store.alignment import AlignmentStore
+from r2mae.genome.store.intervals import Intervals, read_regions
+from r2mae.genome.store.tokens import unknown
+
+_STEP = 1 << 22  # positions that are looked at at a time
+
+
+@dataclass(frozen=True)
+class Parts:
+    """Positions to learn from, to choose by, and to test on.
+
+    Parameters
+    ----------
+    train, validation, test : Intervals
+    """
+
+    train: Intervals
+    validation: Intervals
+    test: Intervals
+
+
+def divide(
+    store: AlignmentStore,
+    window: int,
+    *,
+    validation: Sequence[str] = (),
+    test: Sequence[str] = (),
+    include: Sequence[str] = (),
+    exclude: Sequence[str] = (),
+    gap: int | None = None,
+) -> Parts:
+    """Divide a store by contigs and intervals.
+
+    Test keeps its positions; validation keeps away from test, and training from both, by `gap` positions.
+
+    Parameters
+    ----------
+    store : AlignmentStore
+    window : int
+        Positions of a window.
+    validation, test : sequence of str
+        Contigs, regions such as ``chr1:1,001-2,000``, or BED files; see
+        :func:`r2mae.genome.store.intervals.read_regions`.
+    include, exclude : sequence of str
+        The only positions that any part takes, and those that none takes; written alike.
+    gap : int, optional
+        Positions between parts, at least a window (the default).
+
+    Raises
+    ------
+    UserError
+        A gap narrower than a window, or a part that is asked for and left with nothing.
+    """
+    gap = window if gap is None else gap
+    if gap < window:
+        raise UserError(f"the gap between parts must be as wide as a window ({window}) or wider, not {gap}")
+    layout = store.layout
+    allowed = read_regions(include, layout) if include else Intervals.whole(layout)
+    if exclude:
+        allowed = allowed.without(read_regions(exclude, layout))
+    tested, validated = read_regions(test, layout), read_regions(validation, layout)
+    apart = tested.widened(gap, layout)
+    validated = validated.without(apart) if len(tested) else validated
+    away = Intervals.of([*apart.rows(), *validated.widened(gap, layout).rows()])
+    parts = Parts(allowed.without(away) if len(away) else allowed, validated.within(allowed), tested.within(allowed))
+    for name, asked in (("train", True), ("validation", bool(validation)), ("test", bool(test))):
+        if asked and not len(getattr(parts, name)):
+            raise UserError(f"nothing is left for {name}: the other parts, the gap of {gap} or the filters take it all")
+    return parts
+
+
+@dataclass(frozen=True)
+class WindowStarts:
+    """Where windows begin, as arithmetic rows, so that a whole genome's need little memory.
+
+    Parameters
+    ----------
+    contigs, first, counts : int64 ndarray
+        Of each row: number of the contig, the first start, and how many windows, each `stride` after the one before.
+    stride, length : int
+        Positions between starts, and of a window.
+    left_out : int
+        Windows that were left out since too much of the reference is unknown.
+    """
+
+    contigs: Int64[np.ndarray, " rows"]
+    first: Int64[np.ndarray, " rows"]
+    counts: Int64[np.ndarray, " rows"]
+    stride: int
+    length: int
+    left_out: int = 0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_ends", np.cumsum(self.counts))
+
+    @property
+    def _bounds(self) -> Int64[np.ndarray, " rows"]:
+        found: Int64[np.ndarray, " rows"] = self.__dict__["_ends"]
+        return found
+
+    def __len__(self) -> int:
+        """Return the number of windows."""
+        return int(self._bounds[-1]) if len(self.counts) else 0
+
+    def at(
+        self, indices: Sequence[int] | np.ndarray
+    ) -> tuple[Int64[np.ndarray, " batch"], Int64[np.ndarray, " batch"]]:
+        """Return contigs and starts of some windows."""
+        chosen = np.asarray(indices, np.int64)
+        if chosen.size and not 0 <= chosen.min() <= chosen.max() < len(self):
+            raise IndexError(f"windows {chosen.min()} to {chosen.max()} of {len(self)}")
+        row = np.searchsorted(self._bounds, chosen, side="right")
+        inside = chosen - (self._bounds[row] - self.counts[row])
+        return self.contigs[row], self.first[row] + inside * self.stride
+
+
+def window_starts(
+    store: AlignmentStore, part: Intervals, length: int, stride: int, *, most_unknown: float = 0.5
+) -> WindowStarts:
+    """List the windows that lie in a part with all their positions.
+
+    Parameters
+    ----------
+    store : AlignmentStore
+    part : Intervals
+    length, stride : int
+        Positions of a window, and between the starts of two.
+    most_unknown : float
+        Fraction of a window at which the reference may be unknown; windows with more are left out.
+
+    Raises
+    ------
+    UserError
+        If no window fits; for a window that is longer than every contig it says so.
+    """
+    if length < 1 or stride < 1:
+        raise UserError(f"window and stride must be 1 or more, not {length} and {stride}")
+    if not 0 <= most_unknown <= 1:
+        raise UserError(f"most_unknown must be a fraction from 0 to 1, not {most_unknown}")
+    longest = int(store.lengths.max())
+    if length > longest:
+        name = store.contigs[int(store.lengths.argmax())]
+        raise UserError(f"a window of {length:,} is larger than the longest contig ({name}, {longest:,} positions)")
+    rows: list[tuple[int, int, int]] = []
+    seen = 0
+    for contig, start, end in part.rows():
+        for first, kept in _kept(store, contig, start, end, length, stride, most_unknown):
+            seen += len(kept)
+            bounds = np.flatnonzero(np.diff(kept, prepend=False, append=False)).reshape(-1, 2).tolist()
+            rows += [(contig, first + begin * stride, last - begin) for begin, last in bounds]
+    values: Int64[np.ndarray, "rows 3"] = np.array(rows, np.int64).reshape(-1, 3)
+    found = WindowStarts(values[:, 0], values[:, 1], values[:, 2], stride, length, seen - int(values[:, 2].sum()))
+    if not len(found):
+        why = "all have too many unknown bases of the reference" if seen else "its intervals are shorter"
+        raise UserError(f"no window of {length:,} fits the part: {why}")
+    return found
+
+
+def _kept(
+    store: AlignmentStore, contig: int, start: int, end: int, length: int, stride: int, most_unknown: float
+) -> Iterator[tuple[int, np.ndarray]]:
+    """Yield first starts, and which of the windows from there on are kept."""
+    offset = int(store.layout.offsets[contig])
+    per_step = max(_STEP // stride, 1)
+    while start + length <= end:
+        count = min((end - length - start) // stride + 1, per_step)
+        last = start + (count - 1) * stride + length
+        total = np.zeros(last - start + 1, np.int64)
+        np.cumsum(unknown(store.reference[offset + start : offset + last]), out=total[1:])
+        places = np.arange(count) * stride
+        yield start, (total[places + length] - total[places]) <= most_unknown * length
+        start += count * stride

@@ -1,0 +1,243 @@
+"""Values for every position of a store, such as conservation: bedGraph or bigWig becomes a memory map."""
+
+import hashlib
+import json
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from jaxtyping import Float
+
+from r2mae.errors import UserError, unknown
+from r2mae.files import atomic_path, write_json
+from r2mae.genome.store.intervals import nothing_of
+from r2mae.genome.store.meta import DIGEST, TRACKS, Layout, damaged
+from r2mae.genome.store.sources import lines
+
+_BIGWIG = (b"\x26\xfc\x8f\x88", b"\x88\x8f\xfc\x26")
+_STEP = 1 << 20  # positions of a bigWig that are read at a time
+Dtype = Literal["float16", "float32"]
+_Values = Float[np.ndarray, " positions"]
+
+
+@dataclass(frozen=True)
+class Track:
+    """A value for each position of all contigs, one after the other; NaN where there is none.
+
+    Parameters
+    ----------
+    folder : Path
+        The store.
+    name : str
+    values : float16 or float32 ndarray
+        Mapped from the file.
+    digest : str
+        blake2b of the file.
+    """
+
+    folder: Path
+    name: str
+    values: _Values
+    digest: str
+
+    def verify(self) -> None:
+        """Compare the file with its checksum.
+
+        Raises
+        ------
+        UserError
+            If it has changed.
+        """
+        if _digest(_file(self.folder, self.name)) != self.digest:
+            raise damaged(self.folder, f"track {self.name!r} has changed")
+
+
+def read_track(folder: Path, name: str, layout: Layout) -> Track:
+    """Open a track of a store.
+
+    Raises
+    ------
+    UserError
+        If it is damaged.
+    """
+    try:
+        values = json.loads(_file(folder, name).with_suffix(".json").read_text("utf-8"))
+        dtype, digest = np.dtype(values["dtype"]), str(values["digest"])
+        size = _file(folder, name).stat().st_size
+    except (OSError, ValueError, TypeError, KeyError):
+        raise damaged(folder, f"track {name!r} cannot be read") from None
+    if dtype not in (np.float16, np.float32) or size != dtype.itemsize * layout.positions:
+        raise damaged(folder, f"track {name!r} has {size:,} bytes for {layout.positions:,} positions")
+    return Track(folder, name, np.asarray(np.memmap(_file(folder, name), dtype, "r")), digest)
+
+
+def add_track(
+    folder: Path,
+    layout: Layout,
+    source: str | Path,
+    name: str,
+    *,
+    dtype: Dtype = "float16",
+    progress: Callable[[float], None] | None = None,
+) -> Track:
+    """Read a bedGraph (plain, gzip or bgzip) or bigWig into a store.
+
+    Parameters
+    ----------
+    folder : Path
+        The store.
+    layout : Layout
+        Of the store.
+    source : path
+        Its intervals must not overlap; those of contigs that the store lacks are left out.
+    name : str
+        Letters, digits, ``_`` and ``-``; a track of the name is replaced.
+    dtype : {"float16", "float32"}
+    progress : callable, optional
+        Hears how many contigs of a bigWig are done, from 0 to 1.
+
+    Raises
+    ------
+    UserError
+        Wrong lines (named with file and line), no contig that the store has, values that the type cannot hold, or a
+        bigWig without a library that reads it.
+    """
+    if dtype not in ("float16", "float32"):
+        raise unknown("dtype", dtype, ("float16", "float32"))
+    if not name or not all(letter.isalnum() or letter in "_-" for letter in name):
+        raise UserError(f"a track's name has letters, digits, _ and - alone, not {name!r}")
+    path = Path(source).expanduser()
+    if path.is_dir() or not path.exists():
+        raise UserError(f"{path}: there is no such file")
+    with path.open("rb") as file:
+        is_bigwig = file.read(4) in _BIGWIG
+    found = _bigwig(path, layout, progress) if is_bigwig else _bedgraph(path, layout)
+    target = _file(folder, name)
+    with atomic_path(target) as place:
+        _write(place, path, layout, np.dtype(dtype), found)
+        digest = _digest(place)
+        target.with_suffix(".json").unlink(missing_ok=True)
+    write_json(target.with_suffix(".json"), {"dtype": dtype, "digest": digest, "source": path.name})
+    return read_track(folder, name, layout)
+
+
+Piece = tuple[str, int, int, Any]
+"""Where values come from (for errors), the first and the last place of the file (exclusive), and the values."""
+
+
+def _write(place: Path, path: Path, layout: Layout, dtype: np.dtype[Any], pieces: Iterator[Piece]) -> None:
+    values = np.memmap(place, dtype, "w+", shape=(layout.positions,))
+    for first in range(0, layout.positions, _STEP):
+        values[first : first + _STEP] = np.nan
+    largest = float(np.finfo(dtype).max)
+    count = 0
+    for where, first, last, found in pieces:
+        if not np.isnan(values[first:last]).all():
+            raise UserError(f"{where}: overlaps an earlier interval at {layout.place(first)}: a position has one value")
+        if _largest(found) > largest:
+            raise UserError(f"{where}: {_largest(found):g} is too large for {dtype}: give --dtype float32")
+        values[first:last] = found
+        count += last - first
+    if not count:
+        raise UserError(f"{path}: holds no values for the store's contigs")
+    values.flush()
+
+
+def _largest(found: Any) -> float:
+    size = np.abs(np.asarray(found, np.float64))
+    return float(np.max(size, where=~np.isnan(size), initial=0))
+
+
+def _bedgraph(path: Path, layout: Layout) -> Iterator[Piece]:
+    others: set[str] = set()
+    none = True
+    for number, line in lines(path):
+        if line.startswith((b"track", b"browser")):
+            continue
+        where = f"{path}, line {number:,}"
+        fields = line.split()
+        if len(fields) != 4 or not (fields[1].isdigit() and fields[2].isdigit()):
+            raise UserError(f"{where}: a line of bedGraph is contig, start, end and value")
+        try:
+            value = float(fields[3])
+        except ValueError:
+            value = math.inf
+        if math.isinf(value):
+            raise UserError(f"{where}: the value must be a number, not {fields[3][:20].decode('ascii', 'replace')!r}")
+        contig = fields[0].decode("utf-8", "backslashreplace")
+        place = layout.find(contig)
+        if place is None:
+            others.add(contig)
+            continue
+        start, end = int(fields[1]), int(fields[2])
+        if not start < end <= layout.lengths[place]:
+            raise UserError(
+                f"{where}: {start:,} to {end:,} does not fit {contig}, which has {layout.lengths[place]:,} positions"
+            )
+        none = False
+        offset = int(layout.offsets[place])
+        yield where, offset + start, offset + end, value
+    if none:
+        raise UserError(f"{path}: {nothing_of(others, layout)}")
+
+
+def _bigwig(path: Path, layout: Layout, progress: Callable[[float], None] | None) -> Iterator[Piece]:
+    """Read the contigs of the layout from a bigWig, with whichever library is there."""
+    lengths, values = _bigwig_reader(path)
+    shared = [name for name in layout.contigs if name in lengths]
+    if not shared:
+        raise UserError(f"{path}: {nothing_of(lengths, layout)}")
+    for done, name in enumerate(shared, 1):
+        number = layout.number(name)
+        if lengths[name] != layout.lengths[number]:
+            raise UserError(
+                f"{path}: {name} has {lengths[name]:,} positions, and {layout.lengths[number]:,} in the store: is it "
+                "the same assembly?"
+            )
+        offset = int(layout.offsets[number])
+        for first in range(0, layout.lengths[number], _STEP):
+            last = min(first + _STEP, layout.lengths[number])
+            yield f"{path}: {name}", offset + first, offset + last, values(name, first, last)
+        if progress is not None:
+            progress(done / len(shared))
+
+
+def _bigwig_reader(path: Path) -> tuple[dict[str, int], Callable[[str, int, int], np.ndarray]]:
+    """Return the lengths of a bigWig's contigs, and what reads its values (NaN where there are none)."""
+    for library, opened in (("pybigtools", _with_pybigtools), ("pyBigWig", _with_pybigwig)):
+        try:
+            return opened(path)
+        except ImportError:
+            continue
+        except Exception as error:  # each library has its own
+            reason = " ".join(str(error).split())[:120]
+            raise UserError(f"{path}: {library} cannot read this bigWig ({reason}): fetch it anew") from None
+    raise UserError(
+        f"{path}: a bigWig needs a library: pip install pybigtools (or pyBigWig), or convert it with bigWigToBedGraph"
+    )
+
+
+def _with_pybigtools(path: Path) -> tuple[dict[str, int], Callable[[str, int, int], np.ndarray]]:
+    import pybigtools  # type: ignore[import-not-found, unused-ignore]
+
+    opened = pybigtools.open(str(path))
+    return dict(opened.chroms()), opened.values
+
+
+def _with_pybigwig(path: Path) -> tuple[dict[str, int], Callable[[str, int, int], np.ndarray]]:
+    import pyBigWig  # type: ignore[import-not-found, unused-ignore]
+
+    opened = pyBigWig.open(str(path))
+    return dict(opened.chroms()), lambda name, first, last: np.asarray(opened.values(name, first, last, numpy=True))
+
+
+def _file(folder: Path, name: str) -> Path:
+    return folder / TRACKS / f"{name}.bin"
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=DIGEST)).hexdigest()

@@ -1,0 +1,41 @@
+"""Writing into large files at any place, so that a full disk is an error and never a crash."""
+
+import os
+from pathlib import Path
+
+import numpy as np
+
+
+def allocate(path: Path, size: int) -> None:
+    """Make a file of this size, with room for all of it on the disk; a file that has the size already stays."""
+    handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+    try:
+        if os.fstat(handle).st_size == size:
+            return
+        os.truncate(handle, 0)
+        if size and hasattr(os, "posix_fallocate"):
+            os.posix_fallocate(handle, 0, size)
+        else:
+            os.truncate(handle, size)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from None
+    finally:
+        os.close(handle)
+
+
+def write_at(handle: int, data: bytes | np.ndarray, offset: int) -> None:
+    """Write all bytes at an offset of an open file."""
+    left = (memoryview(data) if isinstance(data, bytes) else data.data).cast("B")
+    while left:
+        done = os.pwrite(handle, left, offset)
+        left, offset = left[done:], offset + done
+
+
+def read_at(handle: int, out: np.ndarray, offset: int) -> None:
+    """Fill a C-contiguous array of bytes from an offset of an open file; past its end nothing is read."""
+    left = out.data.cast("B")
+    while left:
+        done = os.preadv(handle, [left], offset)
+        if not done:
+            raise OSError(f"the file ends before byte {offset + len(left):,}")
+        left, offset = left[done:], offset + done

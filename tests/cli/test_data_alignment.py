@@ -1,0 +1,58 @@
+"""``r2mae data alignment``: from files to a store, and what it tells."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from r2mae.cli.main import main
+
+MAF = """##maf version=1
+a score=5
+s ref.chr1 2 4 + 9 ACg-T
+s x.c     0 5 + 9 ACGTA
+
+a score=5
+s ref.chr2 0 2 - 3 AC
+s x.c     5 2 - 9 GG
+"""
+
+
+@pytest.fixture
+def call(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> object:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a.maf").write_text(MAF)
+
+    def run(line: str) -> str:
+        assert main(["data", "alignment", *line.split()]) == 0
+        return capsys.readouterr().out
+
+    return run
+
+
+def test_from_maf_to_zarr_and_back(call) -> None:  # type: ignore[no-untyped-def]
+    pytest.importorskip("zarr")
+    out = call("build a.maf -o store")
+    assert "12 positions of 2 contigs x 2 species" in out
+    assert "6 positions have no block" in out
+    Path("w.bg").write_text("chr2 0 3 0.5\n")
+    call("track store w.bg --name weights --dtype float32")
+    call("export store -o a.zarr")
+    call("import a.zarr -o again")
+    told = json.loads(call("info store --json"))
+    again = json.loads(call("info again --json"))
+    assert told["tracks"] == ["weights"]
+    assert told["contigs"] == {"chr1": 9, "chr2": 3}
+    assert told["fingerprint"] == again["fingerprint"]
+    shown = call("info store --verify")
+    assert "all checksums are right" in shown
+    assert "tracks: weights" in shown
+
+
+def test_help(call) -> None:  # type: ignore[no-untyped-def]
+    for words in ("", "--help"):
+        assert "r2mae data alignment build" in call(words)
+    for action in ("build", "info", "track", "export", "import"):
+        with pytest.raises(SystemExit) as ended:
+            main(["data", "alignment", action, "--help"])
+        assert ended.value.code == 0

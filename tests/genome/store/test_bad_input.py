@@ -1,0 +1,146 @@
+"""Bad input on the command line: one line that names file and line, exit code 2, and nothing left behind."""
+
+import gzip
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from r2mae.cli.main import main
+
+Refused = Callable[..., None]
+HEAD = "##maf version=1\n"
+ROW = "s ref.chr1 0 4 + 10 ACGT\n"
+
+
+@pytest.fixture
+def refused(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Refused:
+    """Run a command line, and look at what it says and leaves."""
+    monkeypatch.chdir(tmp_path)
+
+    def call(line: str, *told: str) -> None:
+        before = {path: path.read_bytes() for path in Path().rglob("*") if path.is_file()}
+        folders = {path for path in Path().rglob("*") if path.is_dir()}
+        assert main(["data", "alignment", *line.split()]) == 2
+        err = capsys.readouterr().err
+        assert err.startswith("r2mae: ")
+        assert len(err.splitlines()) == 1, err
+        for part in told:
+            assert part in err, err
+        assert {path: path.read_bytes() for path in Path().rglob("*") if path.is_file()} == before
+        assert {path for path in Path().rglob("*") if path.is_dir()} == folders
+
+    return call
+
+
+MAFS = {
+    "other length of a row": (f"a\n{ROW}s x.c 0 3 + 9 ACG\n", "line 4", "has 3 columns, and the rows above it 4"),
+    "other number of bases": ("a\ns ref.chr1 0 5 + 10 ACGT\n", "line 3", "says 5 bases and has 4", "truncated?"),
+    "past the end": ("a\ns ref.chr1 7 4 + 10 ACGT\n", "line 3", "ends at 11, past the end of 'ref.chr1' (10)"),
+    "two lengths": (f"a\n{ROW}\na\ns ref.chr1 4 1 + 11 A\n", "line 6", "chr1 has 11 positions here, and 10 before"),
+    "no strand": (f"a\n{ROW}s x.c 0 4 ? 9 ACGT\n", "line 4", "the strand must be + or -, not '?'"),
+    "no numbers": (f"a\n{ROW}s x.c 0 four + 9 ACGT\n", "line 4", "must be whole numbers"),
+    "few fields": (f"a\n{ROW}s x.c 0 4 + 9\n", "line 4", "a row has 7 fields, and this one 6"),
+    "a letter": (f"a\n{ROW}s x.c 0 4 + 9 AC!T\n", "line 4", "holds '!', which is no letter of an alignment"),
+    "rows before blocks": (f"{ROW}\na\n{ROW}", "line 2", "a row before the first block"),
+    "other lines": (f"a\n{ROW}hello\n", "line 4", "begins with 'hello', which no line of a MAF does"),
+    "no blocks": ("", "line 1", "has no block with a row"),
+}
+
+
+@pytest.mark.parametrize("name", MAFS)
+@pytest.mark.parametrize("zipped", [False, True])
+def test_wrong_maf(refused: Refused, name: str, zipped: bool) -> None:
+    text, *told = MAFS[name]
+    data = (HEAD + text).encode()
+    Path("a.maf").write_bytes(gzip.compress(data) if zipped else data)
+    refused("build a.maf -o store", "a.maf, ", *told)
+
+
+def test_a_reference_that_differs(refused: Refused) -> None:
+    Path("a.maf").write_text(f"{HEAD}a\n{ROW}\na\ns x.c 0 3 + 9 GGG\ns ref.chr1 4 3 + 10 CCC\n")
+    Path("ref.fa").write_text(">chr1\nACGTC\nTTTTT\n")
+    refused("build a.maf -o store --reference ref.fa", "a.maf, line 7: the reference has C at chr1:6, and ref.fa has T")
+    Path("ref.fa").write_text(">chr1\nACGTC\n")
+    refused("build a.maf -o store --reference ref.fa", "ref.fa: chr1 has 5 positions, and 10 in the alignment")
+    Path("ref.fa").write_text(">1\nACGTC\n")
+    refused("build a.maf -o store --reference ref.fa", "ref.fa: has no contig 'chr1', which the alignment has")
+    Path("ref.fa").write_text(">chr1\nACGTC\n>chr1\nCCTTTTT\n")
+    refused("build a.maf -o store --reference ref.fa", "ref.fa, line 3: chr1 comes twice")
+    refused("build a.maf -o store --reference a.maf", "a.maf: --reference takes a FASTA file")
+    Path("a.fa").write_text(">ref\nAC\nGT\n>x\nAAAA\n")
+    Path("ref.fa").write_text(">chrV\nACGA\n")
+    refused("build a.fa -o store --reference ref.fa", "a.fa, line 3: the reference has T at chrV:4, and ref.fa has A")
+    Path("ref.fa").write_text(">chrV\nAC-A\n")
+    refused("build a.fa -o store --reference ref.fa", "ref.fa, line 2: chrV holds a gap")
+
+
+@pytest.mark.parametrize("kind", ["maf", "fasta"])
+def test_a_truncated_archive(refused: Refused, kind: str) -> None:
+    text = HEAD + f"\na\n{ROW}" * 3000 if kind == "maf" else ">ref\n" + "ACGT\n" * 30000
+    data = gzip.compress(text.encode(), 1)
+    Path("a.gz").write_bytes(data[:-30])
+    refused("build a.gz -o store", "a.gz: ", "the file is truncated: fetch it anew")
+    Path("a.gz").write_bytes(data[: len(data) // 2] + b"\xff" * 40 + data[len(data) // 2 + 40 :])
+    refused("build a.gz -o store", "a.gz: ", "fetch it anew")
+
+
+FASTAS = {
+    "another length": (">ref\nACGT\n>x\nACG\n", "line 3: x has 3 letters, not the 4 of the first row"),
+    "longer": (">ref\nACGT\n>x\nACGTA\n", "line 3: x has more than the 4 of the first row"),
+    "twice": (">ref\nACGT\n>x\nACGT\n>x\nACGT\n", "line 5: x comes twice: every species has one row"),
+    "a letter": (">ref\nACGT\n>x\nAC\n.T\n", "line 5: holds '.', which is no letter of an alignment"),
+    "no name": (">ref\nACGT\n>\nACGT\n", "line 3: a record without a name"),
+    "no letters": (">ref\n>x\nAA\n", "line 1: ref has no letters"),
+    "gaps alone": (">ref\n--\n>x\nAA\n", "the first row, which is the reference, has gaps alone"),
+}
+
+
+@pytest.mark.parametrize("name", FASTAS)
+def test_wrong_fasta(refused: Refused, name: str) -> None:
+    text, told = FASTAS[name]
+    Path("a.fa").write_text(text)
+    refused("build a.fa -o store", "a.fa", told)
+
+
+def test_other_files(refused: Refused) -> None:
+    Path("empty").write_bytes(b"")
+    refused("build empty -o store", "empty: is empty")
+    Path("zipped").write_bytes(gzip.compress(b""))
+    refused("build zipped -o store", "zipped: is empty")
+    Path("binary").write_bytes(bytes(range(256)) * 10)
+    refused("build binary -o store", "binary, line 1: is a binary file, neither MAF")
+    Path("text").write_text("hello\n")
+    refused("build text -o store", "text, line 1: is text, neither MAF")
+    for name, magic in {"bzip2": b"BZh9", "xz": b"\xfd7zXZ\0", "zstd": b"\x28\xb5\x2f\xfd", "zip": b"PK\3\4"}.items():
+        Path("packed").write_bytes(magic + b"....")
+        refused("build packed -o store", f"packed: is packed with {name}: unpack it")
+    refused("build none -o store", "none: there is no such file")
+    Path("a.maf").write_text(f"{HEAD}a\n{ROW}")
+    Path("a.fa").write_text(">ref\nAC\n")
+    refused("build a.maf a.fa -o store", "a.fa: is fasta, and a.maf is maf")
+    refused("build a.maf a.maf -o store", "a file is named twice")
+    refused("build a.maf -o text", "text: exists and is no alignment store")
+    refused("build a.maf -o store --contig x", "--contig names the contig of a FASTA alignment")
+    refused("build a.maf -o store --jobs 0", "jobs must be 1 or more")
+    refused("build -o store", "build what?")
+    refused("import a.maf -o store", "a.maf: is no folder of a zarr group")
+    refused("import -o store", "import takes one zarr group, not 0")
+    refused("nothing", "unknown action 'nothing'")
+    refused("info", "info takes one store, not 0")
+    refused("info text", "text")
+    refused("track a.maf --name x", "track takes a store and a file")
+
+
+def test_wrong_species(refused: Refused) -> None:
+    Path("a.maf").write_text(f"{HEAD}a\n{ROW}s gorilla.c 0 4 + 9 ACGT\n")
+    Path("species.txt").write_text("# mine\ngorilla\nref\ngorilla\n")
+    refused("build a.maf -o store --species species.txt", "species.txt, line 4: gorilla is listed twice")
+    Path("species.txt").write_text("gorila\n")
+    refused("build a.maf -o store --species species.txt", "unknown species 'gorila': did you mean 'gorilla'?")
+    Path("species.txt").write_text("\n")
+    refused("build a.maf -o store --species species.txt", "species.txt: lists no species")
+    refused("build a.maf -o store --species none.txt", "none.txt: there is no such file")
+    Path("a.fa").write_text(">ref\nAC\n>x\nAC\n")
+    Path("species.txt").write_text("y\n")
+    refused("build a.fa -o store --species species.txt", "unknown species 'y'")

@@ -1,0 +1,101 @@
+"""A store of aligned FASTA holds its rows as columns."""
+
+import gzip
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from genome.alignments import shrink, tokens_of
+from r2mae.errors import UserError
+from r2mae.genome import build_store
+from r2mae.genome.store import fasta
+from r2mae.genome.store.fasta import line_of, records
+from r2mae.genome.store.sources import Stream
+
+
+@st.composite
+def rows(draw: st.DrawFn) -> list[str]:
+    length = draw(st.integers(1, 60))
+    row = st.text("ACGTNacgtn-", min_size=length, max_size=length)
+    first, *others = draw(st.lists(row, min_size=1, max_size=5))
+    return ["A" + first, *("-" + other for other in others)]
+
+
+def written(rows: list[str], width: int, blank: str = "") -> str:
+    """Rows as FASTA, so many letters a line."""
+    text = ""
+    for number, row in enumerate(rows):
+        lines = [row[place : place + width] for place in range(0, len(row), width)]
+        text += f">s{number} of the test\n{blank}" + "\n".join(lines) + "\n"
+    return text
+
+
+@given(rows=rows(), width=st.integers(1, 70), read=st.integers(1, 50), zipped=st.booleans())
+@settings(max_examples=30)
+def test_a_store_equals_its_source(rows: list[str], width: int, read: int, zipped: bool) -> None:
+    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        shrink(patch.setattr)
+        patch.setattr(fasta, "_READ", read)
+        text = written(rows, width).encode()
+        path = Path(folder) / "a.fa"
+        path.write_bytes(gzip.compress(text) if zipped else text)
+        store = build_store(path, Path(folder) / "store")
+        columns = [column for column in zip(*rows, strict=True) if column[0] != "-"]
+        expected = [(first, *(other.upper() for other in others)) for first, *others in columns]
+        assert store.species == tuple(f"s{number}" for number in range(len(rows)))
+        assert store.contigs == ("s0",)
+        assert (store.tokens == tokens_of(expected)).all()
+        assert store.meta.counts["inserted_columns"] == rows[0].count("-")
+        store.verify()
+
+
+@given(rows=rows(), width=st.integers(1, 70), read=st.integers(1, 9), blank=st.sampled_from(["", "\n", " \n"]))
+def test_records_in_pieces_of_any_size(rows: list[str], width: int, read: int, blank: str) -> None:
+    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(fasta, "_READ", read)
+        path = Path(folder) / "a.fa"
+        text = written(rows, width, blank)
+        path.write_text(text)
+        found: dict[str, bytes] = {}
+        with Stream(path) as stream:
+            for record in records(stream):
+                if record.title:
+                    assert text.split("\n")[record.line - 1].startswith(f">{record.name} ")
+                found[record.name] = found.get(record.name, b"") + record.tokens
+        assert [np.frombuffer(tokens, np.uint8).tolist() for tokens in found.values()] == [
+            tokens_of([[letter] for letter in row])[:, 0].tolist() for row in rows
+        ]
+        place = len(rows[-1]) - 1
+        line = line_of(path, f"s{len(rows) - 1}", place)
+        assert text.split("\n")[line - 1].strip().endswith(rows[-1][-1])
+
+
+def test_files_are_contigs(tmp_path: Path) -> None:
+    (tmp_path / "chr1.fa").write_text(">ref\nACGT\n>x\nAC-T\n")
+    (tmp_path / "chr2.aligned.fa.gz").write_bytes(gzip.compress(b">ref\nGG\n>y\nGT\n>x\nCC\n"))
+    files = [tmp_path / "chr1.fa", tmp_path / "chr2.aligned.fa.gz"]
+    store = build_store(files, tmp_path / "store", jobs=2)
+    assert (store.contigs, store.species, store.lengths.tolist()) == (("chr1", "chr2"), ("ref", "x", "y"), [4, 2])
+    assert (store.tokens == tokens_of(list(zip("ACGTGG", "AC-TCC", "NNNNGT", strict=True)))).all()
+    with pytest.raises(UserError, match="--contig names the contig of one FASTA file"):
+        build_store(files, tmp_path / "other", contig="chr9")
+
+
+def test_the_contig_is_named_by_whoever_knows(tmp_path: Path) -> None:
+    (tmp_path / "a.fa").write_text(">ref|2019\nACGT\n>x\nAC-T\n")
+    (tmp_path / "ref.fa").write_text(">MN908947 complete genome\nAcGT\n")
+    named = build_store(tmp_path / "a.fa", tmp_path / "b", reference=tmp_path / "ref.fa")
+    assert (named.contigs, named.species) == (("MN908947",), ("ref|2019", "x"))
+    assert named.reference.tolist() == [0, 1 | 0x80, 2, 3]
+    assert build_store(tmp_path / "a.fa", tmp_path / "c", contig="chrV").contigs == ("chrV",)
+
+
+def test_species_are_chosen(tmp_path: Path) -> None:
+    (tmp_path / "a.fa").write_text(">ref\nACGT\n>x\nAC-T\n>y\nTTTT\n>z\nCCCC\n")
+    store = build_store(tmp_path / "a.fa", tmp_path / "b", species=["z", "x"])
+    assert store.species == ("ref", "z", "x")
+    assert (store.tokens == tokens_of(list(zip("ACGT", "CCCC", "AC-T", strict=True)))).all()

@@ -1,0 +1,153 @@
+"""A store of a MAF holds just what its blocks say."""
+
+import gzip
+import random
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from genome.alignments import Alignment, Block, random_alignment, shrink, tokens_of
+from r2mae.genome import AlignmentStore, build_store
+from r2mae.genome.store import sources
+from r2mae.genome.store.sources import Stream, maf_pieces
+
+
+def by_contig(store: AlignmentStore) -> dict[str, np.ndarray]:
+    bounds = store.layout.offsets
+    return {name: store.tokens[bounds[n] : bounds[n + 1]] for n, name in enumerate(store.contigs)}
+
+
+def check(store: AlignmentStore, alignment: Alignment) -> None:
+    """The store equals its source."""
+    assert store.species[0] == "ref"
+    assert set(store.species) == set(alignment.species)
+    assert list(store.contigs) == alignment.contigs
+    order = [alignment.species.index(name) for name in store.species]
+    expected = alignment.letters()
+    for name, tokens in by_contig(store).items():
+        assert (tokens == tokens_of(expected[name])[:, order]).all()
+    assert (store.reference == store.tokens[:, 0]).all()
+    store.verify()
+
+
+@given(seed=st.integers(0, 2**32 - 1), blocks=st.integers(1, 20), contigs=st.integers(1, 3), jobs=st.just(1))
+@settings(max_examples=60)
+def test_a_store_equals_its_source(seed: int, blocks: int, contigs: int, jobs: int) -> None:
+    alignment = random_alignment(seed, blocks=blocks, contigs=contigs)
+    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        shrink(patch.setattr)
+        path = Path(folder) / "a.maf"
+        path.write_text(alignment.maf(seed))
+        check(build_store(path, Path(folder) / "store", jobs=jobs), alignment)
+
+
+@pytest.mark.usefixtures("small_chunks")
+def test_processes_give_the_same_bytes(tmp_path: Path) -> None:
+    alignment = random_alignment(1, blocks=40)
+    path = tmp_path / "a.maf"
+    path.write_text(alignment.maf())
+    one, two = (build_store(path, tmp_path / f"{jobs}", jobs=jobs) for jobs in (1, 2))
+    check(two, alignment)
+    for file in one.folder.iterdir():
+        assert file.read_bytes() == (two.folder / file.name).read_bytes()
+
+
+def test_gzip_and_bgzip_are_read_alike(tmp_path: Path) -> None:
+    alignment = random_alignment(5, blocks=20)
+    text = alignment.maf().encode()
+    (tmp_path / "plain.maf").write_bytes(text)
+    (tmp_path / "one.maf.gz").write_bytes(gzip.compress(text))
+    members = (gzip.compress(text[place : place + 100]) for place in range(0, len(text), 100))
+    (tmp_path / "many.maf.gz").write_bytes(b"".join(members))  # as bgzip: many members
+    (tmp_path / "windows.maf").write_bytes(text.replace(b"\n", b"\r\n"))
+    for path in [path for path in tmp_path.iterdir() if path.is_file()]:
+        check(build_store(path, tmp_path / f"{path.name}.store"), alignment)
+
+
+def test_several_files_are_one_alignment(tmp_path: Path) -> None:
+    alignment = random_alignment(7, blocks=20, contigs=3)
+    half = len(alignment.blocks) // 2
+    paths = [tmp_path / "a.maf", tmp_path / "b.maf"]
+    for path, blocks in zip(paths, (alignment.blocks[:half], alignment.blocks[half:]), strict=True):
+        path.write_text(Alignment(alignment.lengths, alignment.species, blocks).maf())
+    check(build_store(paths, tmp_path / "store"), alignment)
+
+
+@given(seed=st.integers(0, 1000), size=st.integers(1, 60))
+def test_pieces_are_whole_blocks(seed: int, size: int) -> None:
+    text = random_alignment(seed, blocks=6).maf(seed).encode()
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "a.maf"
+        path.write_bytes(text)
+        with Stream(path) as stream:
+            pieces = list(maf_pieces(stream, size))
+    assert b"".join(piece for _, piece in pieces) == text
+    line = 1
+    for number, (first, piece) in enumerate(pieces):
+        assert first == line
+        assert number == 0 or piece.startswith(b"a score")
+        line += piece.count(b"\n")
+
+
+def test_overlaps_copies_and_foreign_blocks_are_counted(tmp_path: Path) -> None:
+    blocks = [
+        Block("chr1", 2, {"ref": "AACC", "x": "TTTT"}),
+        Block("chr1", 0, {"ref": "GGAACCGG", "x": "CCCCCCCC", "y": "GGGGGGGG"}),
+    ]
+    text = Alignment({"chr1": 10}, ("ref", "x", "y"), blocks).maf()
+    text += "s x.other 0 8 + 500 AAAAAAAA\n\na\ns y.scaffold 0 2 + 500 AA\ns x.scaffold 0 2 + 500 AA\n"
+    (tmp_path / "a.maf").write_text(text)
+    store = build_store(tmp_path / "a.maf", tmp_path / "store")
+    shown = ["".join("ACGT-N"[token & 7] for token in column) for column in store.tokens.T]
+    assert shown == ["GGAACCGGNN", "CCTTTTCCNN", "GGNNNNGGNN"]
+    counts = {name: count for name, count in store.meta.counts.items() if count}
+    assert counts == {
+        "blocks": 3,
+        "overlapping_positions": 4,
+        "second_rows": 1,
+        "without_reference": 1,
+        "positions": 10,
+        "uncovered_positions": 2,
+        "unknown_reference_positions": 2,
+    }
+    assert store.meta.known == (8, 8, 4)
+    assert store.meta.same == (8, 0, 4)
+
+
+def test_species_are_kept_in_the_order_of_the_list(tmp_path: Path) -> None:
+    alignment = random_alignment(11, blocks=15)
+    while len(alignment.species) < 4:
+        alignment = random_alignment(random.randrange(1000), blocks=15)
+    (tmp_path / "a.maf").write_text(alignment.maf())
+    chosen = [alignment.species[3], alignment.species[1]]
+    (tmp_path / "species.txt").write_text("# chosen\n" + "\n".join(chosen) + "\n")
+    listed = build_store(tmp_path / "a.maf", tmp_path / "b", species=tmp_path / "species.txt")
+    assert listed.species == ("ref", *chosen)
+    everything = build_store(tmp_path / "a.maf", tmp_path / "c")
+    columns = [everything.species.index(name) for name in listed.species]
+    assert (listed.tokens == everything.tokens[:, columns]).all()
+
+
+def test_a_reference_fills_what_no_block_covers(tmp_path: Path) -> None:
+    (tmp_path / "a.maf").write_text(
+        Alignment({"chr1": 8, "chr2": 3}, ("ref", "x"), [
+            Block("chr2", 1, {"ref": "N", "x": "A"}), Block("chr1", 2, {"ref": "AcG", "x": "TTT"}),
+        ]).maf()
+    )  # fmt: skip
+    (tmp_path / "ref.fa").write_text(">chr1 first\nggACGt\ntT\n>unused\nAAA\n>chr2\nCaC\n")
+    store = build_store(tmp_path / "a.maf", tmp_path / "store", reference=tmp_path / "ref.fa")
+    assert store.contigs == ("chr2", "chr1")
+    expected = [("C", "N"), ("a", "A"), ("C", "N"), *zip("ggAcGttT", "NNTTTNNN", strict=True)]
+    assert (store.tokens == tokens_of(expected)).all()
+
+
+def test_a_block_longer_than_memory_allows_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sources, "LONGEST_BLOCK", 1000)
+    path = tmp_path / "a.maf"
+    path.write_text("##maf version=1\na\n" + "# nothing\n" * 1000)
+    with Stream(path) as stream, pytest.raises(sources.UserError, match="line 1: a block is longer than"):
+        list(maf_pieces(stream, 100))

@@ -1,0 +1,112 @@
+"""Parts lie apart, and windows lie in their part."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from genome.store.test_intervals import positions
+from r2mae.errors import UserError
+from r2mae.genome import AlignmentStore, Intervals, build_store, divide, window_starts
+from r2mae.genome.store import parts
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> AlignmentStore:
+    """Two contigs of 200 and 60 positions; in the first, 40 to 79 are unknown."""
+    row = "ACGT" * 10 + "N" * 40 + "ACGT" * 30
+    for name, letters in (("chr1", row), ("chr2", "A" * 60)):
+        (tmp_path / f"{name}.fa").write_text(f">ref\n{letters}\n>x\n{letters}\n")
+    return build_store([tmp_path / "chr1.fa", tmp_path / "chr2.fa"], tmp_path / "store")
+
+
+@given(st.integers(1, 200), st.integers(0, 60), st.integers(1, 10), st.integers(0, 5))
+@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_parts_lie_apart(store: AlignmentStore, first: int, size: int, window: int, more: int) -> None:
+    region = f"chr1:{first}-{min(first + size, 200)}"
+    gap = window + more
+    try:
+        found = divide(store, window, validation=[region], test=["chr1:50-90", "chr2:1-5"], gap=gap)
+    except UserError as error:
+        assert "nothing is left for validation" in str(error)
+        return
+    sets = [positions(part) for part in (found.train, found.validation, found.test)]
+    assert sets[2] == {(0, place) for place in range(49, 90)} | {(1, place) for place in range(5)}
+    for number, one in enumerate(sets):
+        for other in sets[number + 1 :]:
+            for contig in (0, 1):
+                mine, its = (np.array([place for c, place in part if c == contig]) for part in (one, other))
+                if len(mine) and len(its):
+                    assert np.abs(mine[:, None] - its[None]).min() > gap
+    assert sets[0] | sets[1] | sets[2] >= {(1, place) for place in range(5 + gap, 60)}
+
+
+def test_filters(store: AlignmentStore, tmp_path: Path) -> None:
+    (tmp_path / "out.bed").write_text("chr1 100 110\n")
+    found = divide(store, 5, test=["chr2"], include=["chr1:51-150", "chr2:1-10"], exclude=[str(tmp_path / "out.bed")])
+    assert found.train.rows() == [(0, 50, 100), (0, 110, 150)]
+    assert found.test.rows() == [(1, 0, 10)]
+    assert not len(found.validation)
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"gap": 9}, "must be as wide as a window \\(10\\) or wider, not 9"),
+        ({"test": ["chr1", "chr2"]}, "nothing is left for train"),
+        ({"test": ["chr1"], "validation": ["chr1:5-10"]}, "nothing is left for validation"),
+        ({"test": ["chr1"], "include": ["chr2"]}, "nothing is left for test"),
+        ({"test": ["chr3"]}, "unknown contig 'chr3'"),
+    ],
+)
+def test_wrong_parts(store: AlignmentStore, options: dict[str, object], told: str) -> None:
+    with pytest.raises(UserError, match=told):
+        divide(store, 10, **options)  # type: ignore[arg-type]
+
+
+@given(
+    length=st.integers(1, 60),
+    stride=st.integers(1, 30),
+    most=st.sampled_from([0.0, 0.25, 0.5, 1.0]),
+    step=st.integers(1, 100),
+    listed=st.lists(st.tuples(st.integers(0, 1), st.integers(0, 60), st.integers(30, 60)), min_size=1, max_size=4),
+)
+@settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_windows_of_a_part(
+    store: AlignmentStore, length: int, stride: int, most: float, step: int, listed: list[tuple[int, int, int]]
+) -> None:
+    part = Intervals.of(listed)
+    expected = []
+    for contig, start, end in part.rows():
+        for first in range(start, end - length + 1, stride):
+            offset = int(store.layout.offsets[contig]) + first
+            if (store.reference[offset : offset + length] == 5).mean() <= most:
+                expected.append((contig, first))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(parts, "_STEP", step)
+        if not expected:
+            with pytest.raises(UserError, match="no window of"):
+                window_starts(store, part, length, stride, most_unknown=most)
+            return
+        starts = window_starts(store, part, length, stride, most_unknown=most)
+    assert len(starts) == len(expected)
+    assert list(zip(*(values.tolist() for values in starts.at(range(len(starts)))), strict=True)) == expected
+    order = np.random.default_rng(0).permutation(len(starts))
+    assert starts.at(order)[1].tolist() == [expected[place][1] for place in order]
+    with pytest.raises(IndexError):
+        starts.at([len(starts)])
+
+
+def test_windows_that_fit_nowhere(store: AlignmentStore) -> None:
+    whole = Intervals.whole(store.layout)
+    with pytest.raises(UserError, match=r"a window of 201 is larger than the longest contig \(chr1, 200 positions\)"):
+        window_starts(store, whole, 201, 1)
+    with pytest.raises(UserError, match="all have too many unknown bases"):
+        window_starts(store, Intervals.of([(0, 40, 60)]), 10, 1, most_unknown=0)
+    with pytest.raises(UserError, match="window and stride must be 1 or more"):
+        window_starts(store, whole, 10, 0)
+    with pytest.raises(UserError, match="most_unknown must be a fraction"):
+        window_starts(store, whole, 10, 1, most_unknown=2)
+    assert window_starts(store, whole, 100, 50, most_unknown=0.3).left_out == 1

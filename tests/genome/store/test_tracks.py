@@ -1,0 +1,133 @@
+"""Values of positions come from bedGraph and bigWig, and stand where they belong."""
+
+import gzip
+import math
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from r2mae.errors import UserError
+from r2mae.genome import AlignmentStore, add_track, build_store
+from r2mae.genome.store import tracks
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> AlignmentStore:
+    for name, letters in (("chr1", "ACGTACGTAC"), ("chr2", "ACGTA")):
+        (tmp_path / f"{name}.fa").write_text(f">ref\n{letters}\n")
+    return build_store([tmp_path / "chr1.fa", tmp_path / "chr2.fa"], tmp_path / "store")
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+def test_bedgraph(store: AlignmentStore, tmp_path: Path, dtype: str) -> None:
+    text = b"track type=bedGraph\nbrowser x\n#c\nchr2\t1\t3\t0.5\nchr1 0 2 -1.25\nchr1\t9\t10\tnan\nchr7 0 900 3\n"
+    (tmp_path / "a.bg.gz").write_bytes(gzip.compress(text))
+    track = add_track(store.folder, store.layout, tmp_path / "a.bg.gz", "phylo-P", dtype=dtype)  # type: ignore[arg-type]
+    assert track.values.dtype == dtype
+    assert store.tracks == ("phylo-P",)
+    nan = math.nan
+    np.testing.assert_equal(track.values.tolist(), [-1.25, -1.25, *[nan] * 8, nan, 0.5, 0.5, nan, nan])
+    found = store.track_windows("phylo-P", np.array([1, 0]), np.array([-1, 1]), 4, missing=7.0)
+    assert found.tolist() == [[7, 7, 0.5, 0.5], [-1.25, 7, 7, 7]]
+    store.verify()
+
+
+def test_a_track_is_replaced_and_verified(store: AlignmentStore, tmp_path: Path) -> None:
+    for value in (1, 2):
+        (tmp_path / "a.bg").write_text(f"chr1 0 10 {value}\n")
+        add_track(store.folder, store.layout, tmp_path / "a.bg", "w")
+    assert store.track("w").values[0] == 2
+    path = store.folder / "tracks" / "w.bin"
+    data = bytearray(path.read_bytes())
+    data[0] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(UserError, match="track 'w' has changed"):
+        store.verify()
+    path.write_bytes(data[:-1])
+    with pytest.raises(UserError, match="track 'w' has 29 bytes for 15 positions"):
+        store.track("w")
+    with pytest.raises(UserError, match="unknown track 'v'"):
+        store.track("v")
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("chr1 0 5\n", "line 1: a line of bedGraph is contig, start, end and value"),
+        ("chr1 0 5 1\nchr1 5 6 high\n", "line 2: the value must be a number, not 'high'"),
+        ("chr1 0 5 inf\n", "line 1: the value must be a number, not 'inf'"),
+        ("chr1 0 11 1\n", "line 1: 0 to 11 does not fit chr1, which has 10 positions"),
+        ("chr1 0 5 1\nchr1 4 6 2\n", "line 2: overlaps an earlier interval at chr1:5"),
+        ("chr1 0 5 70000\n", "line 1: 70000 is too large for float16: give --dtype float32"),
+        ("1 0 5 1\n", "names 1, and the store has the contigs chr1, chr2"),
+        ("", "has no intervals"),
+    ],
+)
+def test_wrong_bedgraph(store: AlignmentStore, tmp_path: Path, text: str, told: str) -> None:
+    (tmp_path / "a.bg").write_text(text)
+    with pytest.raises(UserError, match=told) as caught:
+        add_track(store.folder, store.layout, tmp_path / "a.bg", "w")
+    assert str(caught.value).startswith(str(tmp_path / "a.bg"))
+    assert store.tracks == ()
+    assert not list((store.folder / "tracks").glob("*"))
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_wrong_names(store: AlignmentStore, tmp_path: Path) -> None:
+    (tmp_path / "a.bg").write_text("chr1 0 5 1\n")
+    with pytest.raises(UserError, match="letters, digits, _ and - alone"):
+        add_track(store.folder, store.layout, tmp_path / "a.bg", "../w")
+    with pytest.raises(UserError, match="unknown dtype"):
+        add_track(store.folder, store.layout, tmp_path / "a.bg", "w", dtype="int8")  # type: ignore[arg-type]
+    with pytest.raises(UserError, match="there is no such file"):
+        add_track(store.folder, store.layout, tmp_path / "b.bg", "w")
+    with pytest.raises(UserError, match="has no tracks"):
+        store.track("w")
+
+
+class BigWig:
+    """What both libraries offer of an open file."""
+
+    def __init__(self, lengths: dict[str, int]) -> None:
+        self.lengths = lengths
+
+    def chroms(self) -> dict[str, int]:
+        return self.lengths
+
+    def values(self, name: str, first: int, last: int, numpy: bool = False) -> np.ndarray:
+        values = np.arange(first, last, dtype=float)
+        values[values == 3] = np.nan
+        return values
+
+
+@pytest.mark.parametrize("library", ["pybigtools", "pyBigWig"])
+def test_bigwig(store: AlignmentStore, tmp_path: Path, library: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a stand-in for the library, since neither is here; the file has no more than a bigWig's first bytes."""
+    (tmp_path / "a.bw").write_bytes(b"\x26\xfc\x8f\x88")
+    for name in ("pybigtools", "pyBigWig"):
+        monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(UserError, match="a bigWig needs a library: pip install pybigtools"):
+        add_track(store.folder, store.layout, tmp_path / "a.bw", "w")
+    lengths = {"chr1": 10, "other": 3}
+    monkeypatch.setitem(sys.modules, library, SimpleNamespace(open=lambda path: BigWig(lengths)))
+    monkeypatch.setattr(tracks, "_STEP", 4)
+    done: list[float] = []
+    track = add_track(store.folder, store.layout, tmp_path / "a.bw", "w", progress=done.append)
+    np.testing.assert_equal(track.values.tolist(), [0, 1, 2, math.nan, *range(4, 10), *[math.nan] * 5])
+    assert done == [1.0]
+    lengths["chr1"] = 11
+    with pytest.raises(UserError, match="chr1 has 11 positions, and 10 in the store"):
+        add_track(store.folder, store.layout, tmp_path / "a.bw", "w")
+    del lengths["chr1"]
+    with pytest.raises(UserError, match="names other, and the store has the contigs chr1, chr2"):
+        add_track(store.folder, store.layout, tmp_path / "a.bw", "w")
+
+    def broken(path: str) -> None:
+        raise RuntimeError("not a bigWig")
+
+    monkeypatch.setitem(sys.modules, library, SimpleNamespace(open=broken))
+    with pytest.raises(UserError, match="cannot read this bigWig"):
+        add_track(store.folder, store.layout, tmp_path / "a.bw", "w")

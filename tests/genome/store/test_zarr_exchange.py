@@ -1,0 +1,69 @@
+"""A store becomes a zarr group and comes back."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from r2mae.errors import UserError
+from r2mae.genome import AlignmentStore, build_store, export_zarr
+from r2mae.genome.store import zarr_exchange
+
+zarr = pytest.importorskip("zarr")
+
+
+@pytest.mark.usefixtures("small_chunks")
+def test_there_and_back(store: AlignmentStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(zarr_exchange, "_CHUNK", 16)
+    export_zarr(store, tmp_path / "a.zarr")
+    group = zarr.open_group(str(tmp_path / "a.zarr"), mode="r")
+    letters = np.array(group[store.contigs[0]])
+    assert letters.dtype == "S1"
+    assert set(letters[:, 1:].tobytes().decode()) <= set("ACGT-N")
+    again = build_store(tmp_path / "a.zarr", tmp_path / "again")
+    assert again.layout == store.layout
+    assert (again.tokens == store.tokens).all()
+    chosen = build_store(tmp_path / "a.zarr", tmp_path / "chosen", species=[store.species[-1]])
+    assert chosen.species == (store.species[0], store.species[-1])
+    assert (chosen.tokens == store.tokens[:, [0, -1]]).all()
+    with pytest.raises(UserError, match="exists: delete it"):
+        export_zarr(store, tmp_path / "a.zarr")
+
+
+def group(path: Path, array: np.ndarray, **attributes: object) -> Path:
+    made = zarr.open_group(str(path), mode="w", zarr_format=2)
+    made.attrs.update(attributes)
+    made.create_array("chr1", data=array)
+    return path
+
+
+def test_a_group_that_names_no_species(tmp_path: Path) -> None:
+    path = group(tmp_path / "a.zarr", np.array([list("AcG-"), list("gTTN")], "S1").T)
+    with pytest.raises(UserError, match="does not name its 2 species: list them, in order, with --species FILE"):
+        build_store(path, tmp_path / "b")
+    with pytest.raises(UserError, match="has 2 species, and 1 names are given"):
+        build_store(path, tmp_path / "b", species=["ref"])
+    with pytest.raises(UserError, match="chr1:4 of ref is '-'"):
+        build_store(path, tmp_path / "b", species=["ref", "x"])
+    path = group(tmp_path / "c.zarr", np.array([list("AcGt"), list("gTT-")], "S1").T)
+    (tmp_path / "ref.fa").write_text(">chr1\nACCT\n")
+    with pytest.raises(UserError, match=r"the reference has G at chr1:3, and .*ref\.fa has C"):
+        build_store(path, tmp_path / "b", species=["ref", "x"], reference=tmp_path / "ref.fa")
+    store = build_store(path, tmp_path / "b", species=["ref", "x"])
+    assert store.tokens.tolist() == [[0, 2], [1 | 0x80, 3], [2, 3], [3 | 0x80, 4]]
+
+
+def test_groups_of_something_else(tmp_path: Path) -> None:
+    path = group(tmp_path / "a.zarr", np.zeros((4, 2), np.float32), species=["ref", "x"])
+    with pytest.raises(UserError, match="is float32 of shape"):
+        build_store(path, tmp_path / "b")
+    path = group(tmp_path / "c.zarr", np.array([list("A!"), list("gT")], "S1").T, species=["ref", "x"])
+    with pytest.raises(UserError, match="chr1:2 of ref is '!'"):
+        build_store(path, tmp_path / "b")
+    zarr.open_group(str(tmp_path / "d.zarr"), mode="w", zarr_format=2)
+    with pytest.raises(UserError, match="the group has no arrays"):
+        build_store(tmp_path / "d.zarr", tmp_path / "b")
+    with pytest.raises(UserError, match="is a folder: name the MAF or FASTA files in it"):
+        build_store(tmp_path, tmp_path / "b")
+    with pytest.raises(UserError, match="--contig names the contig of a FASTA alignment"):
+        build_store(path, tmp_path / "b", contig="chr1")

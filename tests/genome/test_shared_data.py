@@ -1,0 +1,48 @@
+"""The real alignments, from file to windows."""
+
+import gzip
+from pathlib import Path
+
+import numpy as np
+
+from r2mae.genome import build_store, divide, window_starts
+from r2mae.genome.store.tokens import letters
+
+
+def test_sarbecovirus(data_root: Path, tmp_path: Path) -> None:
+    genome = data_root / "genome"
+    source = genome / "sarbecovirus_61.aligned.fa.gz"
+    store = build_store(source, tmp_path / "store", reference=genome / "MN908947.fa.gz", jobs=2)
+    assert (store.contigs, store.layout.lengths, len(store.species)) == (("MN908947",), (29_903,), 61)
+    rows = gzip.decompress(source.read_bytes()).decode().split(">")[1:]
+    for place, row in enumerate(rows):
+        name, *lines = row.split("\n")
+        assert store.species[place] == name.split()[0]
+        row_letters = "".join(lines).upper().translate(str.maketrans("RYSWKMBDHV", "N" * 10))
+        assert letters(np.ascontiguousarray(store.tokens[:, place] & 0x7F)).tobytes().decode() == row_letters
+    parts = divide(store, 128, validation=["MN908947:1-3,000"], test=["MN908947:20,001-23,000"])
+    starts = window_starts(store, parts.train, 128, 64)
+    contigs, first = starts.at(range(len(starts)))
+    assert store.windows(contigs, first, 128).shape == (len(starts), 128, 61)
+    assert not ((first + 128 + 128 > 20_000) & (first < 23_000 + 128)).any()
+
+
+def test_mtdna(data_root: Path, tmp_path: Path) -> None:
+    genome = data_root / "genome"
+    source, fasta = genome / "chrM_multiz30way.maf.gz", genome / "rCRS_NC_012920.1.fa.gz"
+    store = build_store(source, tmp_path / "store", reference=fasta)
+    alone = build_store(source, tmp_path / "alone")
+    assert (store.contigs, store.layout.lengths, store.species[0]) == (("chrM",), (16_569,), "hg38")
+    assert len(store.species) == 26
+    assert store.meta.counts["blocks"] == 216
+    assert store.meta.counts["uncovered_positions"] == store.meta.counts["overlapping_positions"] == 0
+    # The reference's FASTA says nothing that the MAF does not say.
+    assert (store.tokens == alone.tokens).all()
+    own = "".join(gzip.decompress(fasta.read_bytes()).decode().split("\n")[1:])
+    assert letters(store.reference & 0x7F).tobytes().decode() == own.upper()
+    # A row of the first block, letter by letter.
+    human, monkey = "hg38", "chlSab2"
+    shown = "GATCACGGGTCTGTCACCCTATTAACCAGTCACTGGAGCT-TCCATGCATTTGGTA"
+    window = store.window("chrM", 0, len(shown))
+    assert letters(np.ascontiguousarray(window[:, store.species.index(monkey)])).tobytes().decode() == shown
+    assert letters(np.ascontiguousarray(window[:, store.species.index(human)])).tobytes().decode() == own[:56]
