@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
 
-NAMES = ("cells", "loop", "masking", "probes", "startup", "text", "theory", "tricks", "backed")
-LONG = ("backed",)  # writes a file of several GB: by name alone
+NAMES = ("cells", "genome", "loop", "masking", "probes", "startup", "text", "theory", "tricks", "backed")
+LONG = ("backed", "genome")  # write files of several GB: by name alone
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -117,6 +117,7 @@ def test_importing_the_package_brings_no_library() -> None:
     [
         "import r2mae.masking",
         "import r2mae.images; r2mae.images.WING",
+        "import r2mae.genome; r2mae.genome.build_store",
         "import r2mae.cli.main; r2mae.cli.main.main(['--help'])",
         "import r2mae.cli.pretrain",
         "import r2mae.compare.rows",
@@ -140,7 +141,7 @@ def test_every_name_of_the_theory_exists() -> None:
 def test_every_lazy_name_exists() -> None:
     from importlib import import_module
 
-    for name in ("masking", "training", "evaluation", "images"):
+    for name in ("masking", "training", "evaluation", "images", "genome"):
         package = import_module(f"r2mae.{name}")
         for public in package.__all__:
             assert getattr(package, public) is not None

@@ -149,5 +149,5 @@ def test_a_block_longer_than_memory_allows_is_refused(tmp_path: Path, monkeypatc
     monkeypatch.setattr(sources, "LONGEST_BLOCK", 1000)
     path = tmp_path / "a.maf"
     path.write_text("##maf version=1\na\n" + "# nothing\n" * 1000)
-    with Stream(path) as stream, pytest.raises(sources.UserError, match="line 1: a block is longer than"):
+    with Stream(path) as stream, pytest.raises(sources.UserError, match="line 2: a block is longer than 1,000 bytes"):
         list(maf_pieces(stream, 100))

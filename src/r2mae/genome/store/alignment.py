@@ -1,13 +1,13 @@
-"""An alignment on disk: windows of it are read from a memory map, however large it is."""
+"""An alignment on disk, of which windows are read, however large it is."""
 
-import mmap
+import os
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float, Int64, UInt8
-from numpy.lib.stride_tricks import sliding_window_view
 
 from r2mae.errors import UserError, unknown
 from r2mae.genome.store.meta import (
@@ -25,9 +25,6 @@ from r2mae.genome.store.tokens import SOFT, UNKNOWN, reverse_complement
 from r2mae.genome.store.tracks import Track, read_track
 
 _TOKEN = np.uint8(SOFT - 1)
-_MAPPED = 1 << 28
-"""Bytes of pages that may stay mapped: then they are given back (the system's cache keeps them)."""
-_PAGE = mmap.PAGESIZE
 
 
 class Windows(NamedTuple):
@@ -48,7 +45,7 @@ class Windows(NamedTuple):
 class AlignmentStore:
     """A tokenised alignment on disk: positions of the reference × species, a byte each.
 
-    Files are mapped, and memory holds what is read. It can be pickled, as a path.
+    Memory holds the windows that are read, and nothing else. It can be pickled, as a path.
 
     Parameters
     ----------
@@ -112,7 +109,8 @@ class AlignmentStore:
     @property
     def tokens(self) -> UInt8[np.ndarray, "positions species"]:
         """All contigs one after the other, mapped; the reference's column has the soft-mask bit."""
-        return self._flat.reshape(self.layout.positions, len(self.species))
+        shape = (self.layout.positions, len(self.species))
+        return np.asarray(np.memmap(self.folder / ALIGNMENT, np.uint8, "r", shape=shape))
 
     @property
     def reference(self) -> UInt8[np.ndarray, " positions"]:
@@ -221,7 +219,7 @@ class AlignmentStore:
         """
         total = len(self._checksums)
         for chunk in range(total):
-            self._verify(chunk, release=True)
+            self._verify(chunk)
             if progress is not None:
                 progress((chunk + 1) / total)
         for name in self.tracks:
@@ -247,14 +245,10 @@ class AlignmentStore:
         self._checksums = [data[place : place + 2 * DIGEST] for place in range(0, len(data), 2 * DIGEST)]
 
     def _open(self) -> None:
-        with (self.folder / ALIGNMENT).open("rb") as file:
-            self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-        if hasattr(mmap, "MADV_RANDOM"):  # reading ahead brings what no window wants
-            self._map.madvise(mmap.MADV_RANDOM)
-        # A plain array over the map: indexing a memmap costs more than it reads.
-        self._flat: UInt8[np.ndarray, " bytes"] = np.frombuffer(self._map, np.uint8)
+        # Windows are read and not mapped: a map is no faster where they lie at random, and its pages would fill memory.
+        self._handle = os.open(self.folder / ALIGNMENT, os.O_RDONLY)
+        weakref.finalize(self, os.close, self._handle)
         self._reference: UInt8[np.ndarray, " positions"] = np.asarray(np.memmap(self.folder / REFERENCE, np.uint8, "r"))
-        self._touched = 0
         self._verified: Bool[np.ndarray, " chunks"] = np.zeros(len(self._checksums), bool)
 
     def _gather(
@@ -266,22 +260,28 @@ class AlignmentStore:
         whole = (starts >= 0) & (starts + length <= sizes)
         if self._lazily:
             self._verify_windows(first + np.maximum(starts, 0), first + np.minimum(starts + length, sizes))
-        row = length * width
-        if len(starts) and whole.all():
-            found = sliding_window_view(self._flat, row)[(first + starts) * width]
-        else:
-            found = np.full((len(starts), row), UNKNOWN, np.uint8)
-            if whole.any():
-                found[whole] = sliding_window_view(self._flat, row)[((first + starts) * width)[whole]]
-            for index in np.flatnonzero(~whole).tolist():
-                begin, end = max(int(starts[index]), 0), min(int(starts[index]) + length, int(sizes[index]))
-                if begin < end:
-                    place = begin - int(starts[index])
-                    piece = self._flat[(int(first[index]) + begin) * width : (int(first[index]) + end) * width]
-                    found[index, place * width : (place + end - begin) * width] = piece
-        self._release(len(starts) * (row + _PAGE))
-        windows: UInt8[np.ndarray, "batch length species"] = found.reshape(len(starts), length, width)
-        return windows
+        found: UInt8[np.ndarray, "batch length species"] = np.empty((len(starts), length, width), np.uint8)
+        if not whole.all():
+            found[~whole] = UNKNOWN
+        begin, end = np.maximum(starts, 0), np.minimum(starts + length, sizes)
+        inside = end > begin
+        rows = np.arange(len(starts)) * length + begin - starts
+        self._read(found, *((values[inside] * width).tolist() for values in (rows, first + begin, end - begin)))
+        return found
+
+    def _read(
+        self, out: UInt8[np.ndarray, "batch length species"], into: list[int], places: list[int], counts: list[int]
+    ) -> None:
+        """Read bytes from places of the file into places of an array."""
+        handle, read = self._handle, os.preadv
+        if len(places) > 1 and hasattr(os, "posix_fadvise"):  # those on the disk are then fetched side by side
+            advise, soon = os.posix_fadvise, os.POSIX_FADV_WILLNEED
+            for place, count in zip(places, counts, strict=True):
+                advise(handle, place, count, soon)
+        memory = out.data.cast("B") if out.size else memoryview(b"")
+        for target, place, count in zip(into, places, counts, strict=True):
+            if read(handle, (memory[target : target + count],), place) != count:
+                raise damaged(self.folder, f"{ALIGNMENT} became shorter")
 
     def _bounds(
         self, contigs: Int64[np.ndarray, " batch"], length: int
@@ -305,13 +305,6 @@ class AlignmentStore:
         )
         return found
 
-    def _release(self, count: int) -> None:
-        """Give mapped pages back now and then, so that resident memory stays small."""
-        self._touched += count
-        if self._touched > _MAPPED and hasattr(mmap, "MADV_DONTNEED"):
-            self._map.madvise(mmap.MADV_DONTNEED)
-            self._touched = 0
-
     def _verify_windows(self, first: Int64[np.ndarray, " batch"], last: Int64[np.ndarray, " batch"]) -> None:
         chunk = self.meta.chunk
         for begin, end in zip(first.tolist(), last.tolist(), strict=True):
@@ -319,14 +312,14 @@ class AlignmentStore:
                 if not self._verified[number]:
                     self._verify(number)
 
-    def _verify(self, number: int, *, release: bool = False) -> None:
+    def _verify(self, number: int) -> None:
         chunk, width = self.meta.chunk, len(self.species)
         first, last = number * chunk, min((number + 1) * chunk, self.layout.positions)
-        found = digest_of(self._flat[first * width : last * width]) + digest_of(self._reference[first:last])
+        tokens: UInt8[np.ndarray, "one positions species"] = np.empty((1, last - first, width), np.uint8)
+        self._read(tokens, [0], [first * width], [(last - first) * width])
+        found = digest_of(tokens) + digest_of(self._reference[first:last])
         if found != self._checksums[number]:
             name = ALIGNMENT if found[:DIGEST] != self._checksums[number][:DIGEST] else REFERENCE
             place = f"{self.layout.place(first)} to {self.layout.place(last - 1)}"
             raise damaged(self.folder, f"{name} has changed between {place}")
         self._verified[number] = True
-        if release:
-            self._release((last - first) * width)

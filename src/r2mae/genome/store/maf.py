@@ -12,16 +12,20 @@ from r2mae.errors import UserError
 from r2mae.genome.store.meta import Layout
 from r2mae.genome.store.tokens import (
     GAP,
+    INVALID,
     PLAIN_TABLE,
     SOFT_TABLE,
     UNKNOWN,
     complement,
     first_invalid,
+    tokenise,
 )
 
 _FIELDS = 7  # s name start size strand length text
 _IGNORED = (b"i", b"q", b"e", b"t", b"#")  # rows on context and quality, track lines, comments
-_SPECIES = re.compile(rb"^s[ \t]+([^\s.]+)", re.MULTILINE)
+_SPECIES = re.compile(rb"\ns[ \t]+([^\s.]+)")  # "\ns" is searched for quickly, "^s" is not
+_STRANDS = (b"+", b"-")
+_SPACE = (b"", b" ", b"\t", b"\r")
 _DELETED = b"C"  # of an e row: what comes before and after is contiguous in that species
 
 
@@ -62,15 +66,16 @@ def column_of(name: bytes, columns: Mapping[bytes, int]) -> int:
 
 def first_species(text: bytes) -> bytes | None:
     """Return the species of the first row, which is the reference; None where there is no row."""
-    found = _SPECIES.search(text)
+    found = _SPECIES.search(b"\n" + text)
     return found[1] if found else None
 
 
 def scan(text: bytes, reference: str) -> Scanned:
     """Find the names of a piece quickly; rows that are wrong are left for :func:`read_piece` to complain of."""
+    text = b"\n" + text
     species = list(dict.fromkeys(_SPECIES.findall(text)))
-    row = rb"^s[ \t]+(" + re.escape(reference.encode()) + rb"(?:\.\S*)?)[ \t]+\d+[ \t]+\d+[ \t]+[+-][ \t]+(\d+)[ \t]"
-    pairs = dict.fromkeys(re.findall(row, text, re.MULTILINE))
+    row = rb"\ns[ \t]+(" + re.escape(reference.encode()) + rb"(?:\.\S*)?)[ \t]+\d+[ \t]+\d+[ \t]+[+-][ \t]+(\d+)[ \t]"
+    pairs = dict.fromkeys(re.findall(row, text))
     contigs: dict[str, int] = {}
     for name, length in pairs:
         contigs.setdefault(contig_of(name, reference), int(length))
@@ -80,8 +85,7 @@ def scan(text: bytes, reference: str) -> Scanned:
 class _Block:
     """The rows of a block, as they come in."""
 
-    def __init__(self, line: int) -> None:
-        self.line = line
+    def __init__(self) -> None:
         self.columns = -1
         self.rows: dict[int, bytes] = {}  # by species
         self.deleted: set[int] = set()
@@ -103,65 +107,87 @@ class _Reader:
     def read(self, text: bytes, first: int) -> Filled:
         """Read a piece."""
         block: _Block | None = None
+        others = copies = 0
+        # Every row of an alignment comes through this loop: it calls as little as it can.
         for number, line in enumerate(text.split(b"\n"), first):
             kind = line[:1]
             if kind == b"s":
-                if block is None:
-                    raise self._error(number, "a row before the first block: a block begins with a line 'a'")
-                self._row(block, line, number)
-            elif kind == b"e" and block is not None:
                 fields = line.split()
-                if len(fields) == _FIELDS and fields[6] == _DELETED:
-                    block.deleted.add(column_of(fields[1], self.species))
-            elif kind == b"a" and line[1:2] in (b"", b" ", b"\t", b"\r"):
+                if block is None or len(fields) != _FIELDS:
+                    raise self._wrong(block, fields, number)
+                _, name, start, size, strand, length, letters = fields
+                columns = len(letters)
+                if block.columns < 0:
+                    block.columns = columns
+                if (
+                    columns != block.columns
+                    or not size.isdigit()
+                    or int(size) != columns - letters.count(b"-")
+                    or strand not in _STRANDS
+                    or not (start.isdigit() and length.isdigit())
+                ):
+                    raise self._wrong(block, fields, number)
+                column = self.species.get(name.partition(b".")[0], -1)
+                if column < 0:
+                    others += 1
+                elif column in block.rows:
+                    copies += 1
+                else:
+                    block.rows[column] = tokens = letters.translate(SOFT_TABLE if column == 0 else PLAIN_TABLE)
+                    if INVALID in tokens:
+                        raise self._wrong(block, fields, number)
+                    if column == 0:
+                        self._reference(block, name, int(start), int(size), strand == b"-", int(length), number)
+            elif kind == b"a" and line[1:2] in _SPACE:
                 self._end(block)
-                block = _Block(number)
-            elif kind not in _IGNORED and line.strip():
-                raise self._error(number, f"begins with {_shown(line)}, which no line of a MAF does")
+                block = _Block()
+            else:
+                self._other(block, kind, line, number)
         self._end(block)
-        species = len(self.layout.species)
-        tokens = np.concatenate(self.tokens) if self.tokens else np.empty((0, species), np.uint8)
-        return Filled(np.array(self.blocks, np.int64).reshape(-1, 4), tokens, self.counts)
+        self.counts["other_species"] += others
+        self.counts["second_rows"] += copies
+        width = len(self.layout.species)
+        tokens_of_all = np.concatenate(self.tokens) if self.tokens else np.empty((0, width), np.uint8)
+        return Filled(np.array(self.blocks, np.int64).reshape(-1, 4), tokens_of_all, self.counts)
 
-    def _row(self, block: _Block, line: bytes, number: int) -> None:
-        """Check a row and keep its tokens."""
-        fields = line.split()
+    def _other(self, block: _Block | None, kind: bytes, line: bytes, number: int) -> None:
+        """Take note of a line that is no row: of a species that lacks the bases of the block."""
+        if kind == b"e" and block is not None:
+            fields = line.split()
+            if len(fields) == _FIELDS and fields[6] == _DELETED:
+                block.deleted.add(column_of(fields[1], self.species))
+        elif kind not in _IGNORED and line.strip():
+            raise self._error(number, f"begins with {_shown(line)}, which no line of a MAF does")
+
+    def _wrong(self, block: _Block | None, fields: list[bytes], number: int) -> UserError:
+        """Build the error for a row that is wrong, by looking closer."""
+        if block is None:
+            return self._error(number, "a row before the first block: a block begins with a line 'a'")
         if len(fields) != _FIELDS:
-            raise self._error(number, f"a row has {_FIELDS} fields, and this one {len(fields)}: is the file truncated?")
-        _, name, start, size, strand, length, text = fields
-        if not (start.isdigit() and size.isdigit() and length.isdigit()):
-            raise self._error(number, "start, size and length of the source must be whole numbers")
-        if strand not in (b"+", b"-"):
-            raise self._error(number, f"the strand must be + or -, not {_shown(strand)}")
-        if int(start) + int(size) > int(length):
-            raise self._error(
-                number, f"ends at {int(start) + int(size):,}, past the end of {_shown(name)} ({int(length):,})"
+            return self._error(
+                number, f"a row has {_FIELDS} fields, and this one {len(fields)}: is the file truncated?"
             )
-        if len(text) - text.count(b"-") != int(size):
-            bases = len(text) - text.count(b"-")
-            raise self._error(number, f"says {int(size):,} bases and has {bases:,}: is the file truncated?")
-        if block.columns < 0:
-            block.columns = len(text)
-        elif len(text) != block.columns:
-            raise self._error(number, f"has {len(text):,} columns, and the rows above it {block.columns:,}")
-        column = column_of(name, self.species)
-        if column < 0:
-            self.counts["other_species"] += 1
-            return
-        if column in block.rows:
-            self.counts["second_rows"] += 1
-            return
-        tokens = text.translate(SOFT_TABLE if column == 0 else PLAIN_TABLE)
-        if (bad := first_invalid(tokens)) >= 0:
-            raise self._error(number, f"holds {_shown(text[bad : bad + 1])}, which is no letter of an alignment")
-        block.rows[column] = tokens
-        if column == 0:
-            self._reference(block, name, int(start), int(size), strand == b"-", int(length), number)
+        _, _, start, size, strand, length, letters = fields
+        bases = len(letters) - letters.count(b"-")
+        if not (start.isdigit() and size.isdigit() and length.isdigit()):
+            reason = "start, size and length of the source must be whole numbers"
+        elif strand not in _STRANDS:
+            reason = f"the strand must be + or -, not {_shown(strand)}"
+        elif bases != int(size):
+            reason = f"says {int(size):,} bases and has {bases:,}: is the file truncated?"
+        elif len(letters) != block.columns:
+            reason = f"has {len(letters):,} columns, and the rows above it {block.columns:,}"
+        else:
+            bad = first_invalid(tokenise(letters))
+            reason = f"holds {_shown(letters[bad : bad + 1])}, which is no letter of an alignment"
+        return self._error(number, reason)
 
     def _reference(
         self, block: _Block, name: bytes, start: int, size: int, is_reversed: bool, length: int, number: int
     ) -> None:
         contig = contig_of(name, self.layout.species[0])
+        if start + size > length:
+            raise self._error(number, f"ends at {start + size:,}, past the end of {_shown(name)} ({length:,})")
         block.contig = self.layout.find(contig)
         if block.contig is None:  # cannot be, after the scan, if the file has not changed
             raise self._error(number, f"contig {contig!r} was not there before: has the file changed?")
@@ -182,10 +208,11 @@ class _Reader:
         if not block.size:
             return
         absent, gaps = bytes([UNKNOWN]) * block.columns, bytes([GAP]) * block.columns
-        rows = [
-            block.rows.get(column) or (gaps if column in block.deleted else absent)
-            for column in range(len(self.layout.species))
-        ]
+        rows = [absent] * len(self.layout.species)
+        for column in block.deleted - {-1}:
+            rows[column] = gaps
+        for column, tokens in block.rows.items():
+            rows[column] = tokens
         whole = np.frombuffer(b"".join(rows), np.uint8).reshape(len(rows), block.columns)
         if block.columns != block.size:  # columns that are insertions, seen from the reference
             whole = whole[:, whole[0] != GAP]

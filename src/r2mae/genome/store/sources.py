@@ -164,7 +164,7 @@ def maf_pieces(stream: Stream, size: int) -> Iterator[tuple[int, bytes]]:
         if not ends:
             rest += found
             if len(rest) > LONGEST_BLOCK:
-                raise UserError(f"{stream.path}, line {first:,}: a block is longer than {LONGEST_BLOCK >> 30} GiB")
+                raise UserError(f"{stream.path}, line {first:,}: a block is longer than {LONGEST_BLOCK:,} bytes")
             continue
         cut = ends[-1] - overlap + len(rest)
         whole = rest + found
