@@ -30,6 +30,7 @@ BUILT_IN = {
     "images": BuiltIn("r2mae.images.wing"),
     "cells": BuiltIn("r2mae.cells.wing"),
     "text": BuiltIn("r2mae.text.wing"),
+    "genome": BuiltIn("r2mae.genome.wing"),
 }
 """The package's own wings, one line each."""
 

@@ -2,17 +2,17 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from jaxtyping import Int64
 
-from r2mae.errors import UserError, unknown
+from r2mae.errors import UserError
 from r2mae.genome.batches import WindowBatch, WindowBatches
-from r2mae.genome.config import NONE, GenomeConfig
+from r2mae.genome.config import GenomeConfig
+from r2mae.genome.source import chosen_species, read_source
 from r2mae.genome.store.alignment import AlignmentStore
-from r2mae.genome.store.intervals import Intervals, read_regions
+from r2mae.genome.store.intervals import Intervals
 from r2mae.genome.store.parts import Parts, WindowStarts, divide, window_starts
 from r2mae.masking.keys import Key, permutation
 
@@ -103,20 +103,24 @@ def load_data(config: GenomeConfig) -> GenomeData:
     UserError
         No store, species or regions that it has not, or parts without a window.
     """
+    read_source(config.data)
     store = AlignmentStore(config.data)
-    names = chosen_species(store, config.species)
+    names = chosen_species(store.species, config.species)
     regions = config.validation_regions or _held_out(store, config)
     parts = _divided(store, config, regions)
-    train = window_starts(
-        store, parts.train, config.window, stride_of(store, config), most_unknown=config.most_unknown
+    train = window_starts(store, parts.train, config.window, stride_of(store, config), most_unknown=config.most_unknown)
+    validation = side_by_side(store, config, parts.validation, names) if len(parts.validation) else None
+    test = side_by_side(store, config, parts.test, names) if len(parts.test) else None
+    batches = WindowBatches(
+        store, train, reverse=config.reverse, weights=config.weight_track, missing=config.missing_weight
     )
-    validation = _beside(store, config, parts.validation, names) if len(parts.validation) else None
-    test = _beside(store, config, parts.test, names) if len(parts.test) else None
-    weighted: dict[str, Any] = {"weights": config.weight_track, "missing": config.missing_weight}
-    windows = SpeciesWindows(
-        WindowBatches(store, train, reverse=config.reverse, **weighted), species_columns(store, names)
+    made = GenomeData(
+        store,
+        SpeciesWindows(batches, species_columns(store, names)),
+        None if validation is None else validation.spread(VALIDATION_WINDOWS),
+        test,
+        architecture(store, config, names),
     )
-    made = GenomeData(store, windows, validation, test, architecture(store, config, names))
     return replace(made, notes=_notes(made, config, names, train))
 
 
@@ -128,33 +132,15 @@ def other_data(config: GenomeConfig, built: Mapping[str, Any]) -> GenomeData:
     UserError
         If species of the model are missing; and as :func:`load_data`.
     """
+    read_source(config.data)
     store = AlignmentStore(config.data)
-    names = tuple(built["species"])
-    columns = species_columns(store, names)
-    part = _divided(store, replace(config, test_regions=()), ()).train
-    starts = window_starts(store, part, config.window, config.window, most_unknown=config.most_unknown)
-    windows = SpeciesWindows(WindowBatches(store, starts, reverse=0), columns)
+    windows = side_by_side(store, unweighted(config), Intervals.whole(store.layout), tuple(built["species"]))
     return GenomeData(store, windows, None, windows, dict(built))
 
 
-def chosen_species(store: AlignmentStore, species: Sequence[str]) -> tuple[str, ...]:
-    """Return the aligned species that a model is shown, as `species` of the configuration says.
-
-    Raises
-    ------
-    UserError
-        A name that the store has not, or the reference's.
-    """
-    if not species:
-        return store.species[1:]
-    if tuple(species) == (NONE,):
-        return ()
-    if store.species[0] in species:
-        raise UserError(f"species names {store.species[0]!r}, which is the reference: it is always there")
-    for name in species:
-        if name not in store.species:
-            raise unknown("species", name, store.species[1:])
-    return tuple(species)
+def unweighted(config: GenomeConfig) -> GenomeConfig:
+    """Return the configuration without a track of weights, which another store need not have."""
+    return replace(config, weight_track=None, missing_weight=0.0)
 
 
 def species_columns(store: AlignmentStore, names: Sequence[str]) -> Int64[np.ndarray, " species"] | None:
@@ -198,26 +184,11 @@ def architecture(store: AlignmentStore, config: GenomeConfig, names: Sequence[st
     }
 
 
-def region_files(config: GenomeConfig) -> list[Path]:
-    """Return the BED files that a configuration names."""
-    named = (*config.validation_regions, *config.test_regions, *config.include, *config.exclude)
-    return [path for path in (Path(name).expanduser() for name in named) if path.is_file()]
-
-
-def windows_beside(
-    store: AlignmentStore, config: GenomeConfig, part: Intervals, names: Sequence[str]
-) -> tuple[SpeciesWindows, WindowStarts]:
-    """Return windows that lie side by side in a part, all weighing 1, as they lie on the reference."""
+def side_by_side(store: AlignmentStore, config: GenomeConfig, part: Intervals, names: Sequence[str]) -> SpeciesWindows:
+    """Return the windows of a part, one after the other without overlap, as they lie on the reference."""
     starts = window_starts(store, part, config.window, config.window, most_unknown=config.most_unknown)
-    return SpeciesWindows(WindowBatches(store, starts, reverse=0), species_columns(store, names)), starts
-
-
-def _beside(store: AlignmentStore, config: GenomeConfig, part: Intervals, names: Sequence[str]) -> SpeciesWindows:
-    """Return held-out windows, weighed as in training."""
-    found, starts = windows_beside(store, config, part, names)
-    weighted: dict[str, Any] = {"weights": config.weight_track, "missing": config.missing_weight}
-    batches = WindowBatches(store, starts, reverse=0, **weighted)
-    return SpeciesWindows(batches, found.columns).spread(VALIDATION_WINDOWS)
+    batches = WindowBatches(store, starts, reverse=0, weights=config.weight_track, missing=config.missing_weight)
+    return SpeciesWindows(batches, species_columns(store, names))
 
 
 def _divided(store: AlignmentStore, config: GenomeConfig, validation: Sequence[str]) -> Parts:
@@ -245,8 +216,8 @@ def _held_out(store: AlignmentStore, config: GenomeConfig) -> tuple[str, ...]:
     ]  # fmt: skip
     if len(places) < 2:
         raise UserError(
-            f"{config.data}: no block of {block:,} positions can be held out for the validation loss: name regions with "
-            "--validation-regions, ask for a smaller --window, or give --validation 0"
+            f"{config.data}: no block of {block:,} positions can be held out for the validation loss: name regions "
+            "with --validation-regions, ask for a smaller --window, or give --validation 0"
         )
     count = min(max(round(wanted / block), 1), len(places) - 1)
     order = permutation(Key.root(config.seed).fold("validation"), len(places))[:count]

@@ -35,6 +35,9 @@ _LEAST = 1e-6  # of a weight: a batch whose hidden bases all weigh nothing has a
 class WindowModel(nn.Module):
     """A model of windows, as :class:`AlignmentTask` trains it."""
 
+    species: tuple[str, ...] = ()
+    """Names of the aligned species, in the order in which the model takes them."""
+
     def forward(
         self,
         target: Int64[Tensor, "batch length"],

@@ -75,13 +75,15 @@ class AlignmentTransformer(WindowModel):
         if not 1 <= sizes["layers"] <= MOST_LAYERS:
             raise ValueError(f"layers must be 1 to {MOST_LAYERS:,}, not {sizes['layers']:,}")
         inner = architecture["inner"]
-        return cls(
+        made = cls(
             others=len(architecture["species"]),
             length=int(architecture["window"]),
             inner=4 * sizes["width"] if inner is None else int(inner),
             dropout=float(architecture["dropout"]),
             **sizes,
         )
+        made.species = tuple(architecture["species"])
+        return made
 
     def forward(
         self,
