@@ -26,7 +26,7 @@ def run(words: Sequence[str]) -> int:
     values = parser.read(words or ["list"])
     action, name = values["action"], values["name"]
     if action not in ACTIONS:
-        raise unknown("action", action, ACTIONS)
+        raise unknown("action", action, (*ACTIONS, "alignment"))
 
     from r2mae.wings.lookup import public_sets
 

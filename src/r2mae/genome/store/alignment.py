@@ -201,7 +201,9 @@ class AlignmentStore:
     ) -> Float[np.ndarray, "batch length"]:
         """Return windows of a track as float32; `missing` stands where it has no value, and outside of the contig."""
         places = self._places(contigs, starts, length)
-        values = self.track(name).values[np.maximum(places, 0)].astype(np.float32)
+        if name not in self._tracks:
+            self._tracks[name] = self.track(name)
+        values = self._tracks[name].values[np.maximum(places, 0)].astype(np.float32)
         return np.where((places < 0) | np.isnan(values), np.float32(missing), values)
 
     def verify(self, progress: Callable[[float], None] | None = None) -> None:
@@ -249,6 +251,7 @@ class AlignmentStore:
         self._handle = os.open(self.folder / ALIGNMENT, os.O_RDONLY)
         weakref.finalize(self, os.close, self._handle)
         self._reference: UInt8[np.ndarray, " positions"] = np.asarray(np.memmap(self.folder / REFERENCE, np.uint8, "r"))
+        self._tracks: dict[str, Track] = {}  # that windows have been read of
         self._verified: Bool[np.ndarray, " chunks"] = np.zeros(len(self._checksums), bool)
 
     def _gather(

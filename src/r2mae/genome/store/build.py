@@ -1,5 +1,6 @@
 """From an alignment to a store: ``r2mae data alignment build``."""
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +13,7 @@ from r2mae.genome.store.fill_maf import OWNER, MafFiller, maf_layout
 from r2mae.genome.store.finish import Finisher
 from r2mae.genome.store.given import GIVEN, read_given
 from r2mae.genome.store.meta import CHECKSUMS, CHUNK, FORMAT, META, Layout, Meta, content_of, digest_of, read_meta
-from r2mae.genome.store.sources import Kind, kind_of, lines
+from r2mae.genome.store.sources import Kind, kind_of, lines, name_of
 from r2mae.genome.store.unfinished import Progress, Unfinished, unfinished
 from r2mae.genome.store.zarr_exchange import ZarrFiller, zarr_layout
 from r2mae.training.fingerprint import fingerprint
@@ -151,7 +152,7 @@ def _species(species: str | Path | Sequence[str]) -> tuple[str, ...]:
 def _names(path: Path) -> list[tuple[int, str]]:
     if path.is_dir() or not path.exists():
         raise UserError(f"{path}: there is no such file: --species takes one with a species on each line")
-    return [(number, line.decode("utf-8", "backslashreplace")) for number, line in lines(path)]
+    return [(number, name_of(line)) for number, line in lines(path)]
 
 
 def _is_built(out: Path, plan: dict[str, Any]) -> bool:
@@ -161,10 +162,7 @@ def _is_built(out: Path, plan: dict[str, Any]) -> bool:
     remedy = "delete it, or name another folder"
     if not (out / META).is_file():
         raise UserError(f"{out}: exists and is no alignment store: {remedy}")
-    if read_meta(out).made_from.get("fingerprint") != plan["fingerprint"] or any(
-        read_meta(out).made_from.get(name) != (list(value) if isinstance(value, tuple) else value)
-        for name, value in plan.items()
-    ):
+    if read_meta(out).made_from != json.loads(json.dumps(plan)):
         raise UserError(f"{out}: exists, and was built of something else or with other options: {remedy}")
     return True
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from r2mae.errors import UserError
-from r2mae.genome.store.sources import LONGEST_LINE, Stream
+from r2mae.genome.store.sources import LONGEST_LINE, Stream, name_of
 from r2mae.genome.store.tokens import first_invalid, tokenise
 
 _READ = 1 << 20
@@ -77,7 +77,7 @@ def records(stream: Stream) -> Iterator[Record]:
 
 
 def _name(path: Path, header: bytes, line: int) -> str:
-    words = header[1:].decode("utf-8", "backslashreplace").split()
+    words = name_of(header[1:]).split()
     if not words:
         raise UserError(f"{path}, line {line:,}: a record without a name")
     return words[0]
@@ -101,7 +101,7 @@ def line_of(path: Path, name: str, column: int) -> int:
             for row in rows:
                 number += 1
                 if row.startswith(b">"):
-                    inside = row[1:].decode("utf-8", "backslashreplace").split()[:1] == [name]
+                    inside = name_of(row[1:]).split()[:1] == [name]
                 elif inside:
                     passed += len(row.translate(None, _SPACE))
                     if passed > column:

@@ -1,5 +1,6 @@
 """From MAF to a store: one process reads and writes, others turn blocks into tokens."""
 
+import mmap
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ from r2mae.errors import UserError, unknown
 from r2mae.genome.store.given import GIVEN, differences, mismatch
 from r2mae.genome.store.maf import Filled, first_species, read_piece, runs, scan
 from r2mae.genome.store.meta import ALIGNMENT, Layout
-from r2mae.genome.store.sources import Stream, maf_pieces
+from r2mae.genome.store.sources import Stream, maf_pieces, name_of, raw_of
 from r2mae.genome.store.unfinished import Progress, Unfinished, in_order, processes
 from r2mae.genome.store.writing import allocate, write_at
 
@@ -68,7 +69,7 @@ def maf_layout(files: Sequence[Path], species: Sequence[str] | None, work: Unfin
     contigs: dict[str, int] = {}
     for piece in pieces(files, PIECE):
         if reference is None and (first := first_species(piece.text)) is not None:
-            reference = first.decode("utf-8", "backslashreplace")
+            reference = name_of(first)
         if reference is not None:
             names, lengths = scan(piece.text, reference)
             found |= dict.fromkeys(names)
@@ -76,13 +77,16 @@ def maf_layout(files: Sequence[Path], species: Sequence[str] | None, work: Unfin
         progress(_FINDING, piece.fraction)
     if reference is None or not contigs:
         raise UserError(f"{files[0]}, line 1: has no block with a row 's name start size strand length text'")
+    for name, length in contigs.items():
+        if not length:
+            raise UserError(f"{files[0]}: {name} has a length of 0 positions")
     layout = Layout(_chosen(found, reference, species), tuple(contigs), tuple(contigs.values()))
     work.commit(_FINDING, 1, species=layout.species, contigs=layout.contigs, lengths=layout.lengths)
     return layout
 
 
 def _chosen(found: Mapping[bytes, None], reference: str, species: Sequence[str] | None) -> tuple[str, ...]:
-    names = [name.decode("utf-8", "backslashreplace") for name in found]
+    names = [name_of(name) for name in found]
     for name in species or ():
         if name not in names:
             raise unknown("species", name, names)
@@ -119,7 +123,7 @@ class MafFiller:
         allocate(target, self.layout.positions * width)
         owner = self._owner()
         given = np.memmap(self.work.path(GIVEN), np.uint8, "r") if self.reference else None
-        columns = {name.encode(): number for number, name in enumerate(self.layout.species)}
+        columns = {raw_of(name): number for number, name in enumerate(self.layout.species)}
         if sum(file.stat().st_size for file in self.files) < PIECE:
             jobs = 1  # starting processes takes longer
         handle = os.open(target, os.O_WRONLY)
@@ -152,6 +156,8 @@ class MafFiller:
     def _commit(self, owner: UInt16[np.ndarray, " positions"]) -> None:
         if isinstance(owner, np.memmap):
             owner.flush()
+            if hasattr(mmap, "MADV_DONTNEED"):  # its pages need not stay in memory
+                owner._mmap.madvise(mmap.MADV_DONTNEED)  # type: ignore[attr-defined]
         self.work.commit(
             _READING,
             self.done,

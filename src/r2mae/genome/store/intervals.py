@@ -11,7 +11,7 @@ from jaxtyping import Int64
 
 from r2mae.errors import UserError
 from r2mae.genome.store.meta import Layout
-from r2mae.genome.store.sources import lines
+from r2mae.genome.store.sources import lines, name_of
 
 _REGION = re.compile(r"(?P<contig>.+):(?P<first>[\d,]+)-(?P<last>[\d,]+)")
 
@@ -117,7 +117,7 @@ def read_bed(path: str | Path, layout: Layout) -> Intervals:
         if len(fields) < 3 or not (fields[1].isdigit() and fields[2].isdigit()):
             raise UserError(f"{path}, line {number:,}: a line of BED is contig, start and end")
         start, end = int(fields[1]), int(fields[2])
-        contig = fields[0].decode("utf-8", "backslashreplace")
+        contig = name_of(fields[0])
         place = layout.find(contig)
         if place is None:
             others.add(contig)

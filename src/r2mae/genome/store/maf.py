@@ -10,6 +10,7 @@ from jaxtyping import Int64, UInt8
 
 from r2mae.errors import UserError
 from r2mae.genome.store.meta import Layout
+from r2mae.genome.store.sources import name_of, raw_of
 from r2mae.genome.store.tokens import (
     GAP,
     INVALID,
@@ -31,7 +32,7 @@ _DELETED = b"C"  # of an e row: what comes before and after is contiguous in tha
 
 def contig_of(name: bytes, species: str) -> str:
     """Return what follows the species and a dot in a row's name; the species itself where nothing does."""
-    return name[len(species.encode()) + 1 :].decode("utf-8", "backslashreplace") or species
+    return name_of(name[len(raw_of(species)) + 1 :]) or species
 
 
 class Filled(NamedTuple):
@@ -74,7 +75,7 @@ def scan(text: bytes, reference: str) -> Scanned:
     """Find the names of a piece quickly; rows that are wrong are left for :func:`read_piece` to complain of."""
     text = b"\n" + text
     species = list(dict.fromkeys(_SPECIES.findall(text)))
-    row = rb"\ns[ \t]+(" + re.escape(reference.encode()) + rb"(?:\.\S*)?)[ \t]+\d+[ \t]+\d+[ \t]+[+-][ \t]+(\d+)[ \t]"
+    row = rb"\ns[ \t]+(" + re.escape(raw_of(reference)) + rb"(?:\.\S*)?)[ \t]+\d+[ \t]+\d+[ \t]+[+-][ \t]+(\d+)[ \t]"
     pairs = dict.fromkeys(re.findall(row, text))
     contigs: dict[str, int] = {}
     for name, length in pairs:

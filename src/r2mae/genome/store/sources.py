@@ -87,6 +87,16 @@ class Stream:
         return f"after line {self.line - 1:,}, " if self.line > 1 else ""
 
 
+def name_of(raw: bytes) -> str:
+    """Return a name of a file as text, from which :func:`raw_of` makes the same bytes again, UTF-8 or not."""
+    return raw.decode("utf-8", "surrogateescape")
+
+
+def raw_of(name: str) -> bytes:
+    """Return the bytes of a name."""
+    return name.encode("utf-8", "surrogateescape")
+
+
 def kind_of(path: Path) -> Kind:
     """Tell MAF, FASTA and zarr apart, by content.
 

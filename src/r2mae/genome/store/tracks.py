@@ -15,7 +15,7 @@ from r2mae.errors import UserError, unknown
 from r2mae.files import atomic_path, write_json
 from r2mae.genome.store.intervals import nothing_of
 from r2mae.genome.store.meta import DIGEST, TRACKS, Layout, damaged
-from r2mae.genome.store.sources import lines
+from r2mae.genome.store.sources import lines, name_of
 
 _BIGWIG = (b"\x26\xfc\x8f\x88", b"\x88\x8f\xfc\x26")
 _STEP = 1 << 20  # positions of a bigWig that are read at a time
@@ -167,7 +167,7 @@ def _bedgraph(path: Path, layout: Layout) -> Iterator[Piece]:
             value = math.inf
         if math.isinf(value):
             raise UserError(f"{where}: the value must be a number, not {fields[3][:20].decode('ascii', 'replace')!r}")
-        contig = fields[0].decode("utf-8", "backslashreplace")
+        contig = name_of(fields[0])
         place = layout.find(contig)
         if place is None:
             others.add(contig)
