@@ -42,9 +42,13 @@ def test_masks_are_the_same_whatever_is_asked(small: AlignmentStore, monkeypatch
     def masks(ratios: tuple[float, ...], rows: int) -> list[np.ndarray]:
         seen: list[HiddenBases] = []
         monkeypatch.setattr("r2mae.genome.evaluate._ROWS", rows)
-        curve_scores(
-            lambda one: (seen.append(one), torch.zeros(*one.targets.shape, 4))[1], data.measured, ratios=ratios
-        )  # type: ignore[arg-type, func-returns-value]
+
+        def predict(one: HiddenBases) -> torch.Tensor:
+            seen.append(one)
+            return torch.zeros(*one.targets.shape, 4)
+
+        assert data.measured is not None
+        curve_scores(predict, data.measured, ratios=ratios)
         kept = [one.hidden.view(-1, 16).numpy() for one in seen[ratios.index(0.3) :: len(ratios)]]
         return [np.concatenate(kept)]
 

@@ -51,11 +51,7 @@ def test_the_papers_numbers() -> None:
     assert (curriculum.iterations, curriculum.floor) == (10, 0.5)
     assert curriculum.frozen(4999)
     assert not curriculum.frozen(5000)
-    assert (curriculum.multiplier_at(0), curriculum.multiplier_at(15_000), curriculum.multiplier_at(30_000)) == (
-        1,
-        0,
-        -1,
-    )
+    assert [curriculum.multiplier_at(step) for step in (0, 15_000, 30_000)] == [1, 0, -1]
     constant = scheme_of(GenomeConfig(data="x", scheme="r2mae-cl-k0"), WING.ratios).bind(30_000).curriculum
     assert constant is not None
     assert constant.multiplier_at(29_999) == 1
@@ -83,15 +79,8 @@ def test_the_weight_network_is_the_papers() -> None:
 def test_the_largest_preset_is_the_papers() -> None:
     base = GenomeConfig(data="x", **WING.presets["base"])
     assert base == GenomeConfig(data="x")
-    assert (base.layers, base.heads, base.width, base.window, base.batch_size, base.lr) == (
-        12,
-        12,
-        768,
-        128,
-        2048,
-        1e-4,
-    )
-    assert base.optimizer == "adamw"
+    assert (base.layers, base.heads, base.width, base.window) == (12, 12, 768, 128)
+    assert (base.batch_size, base.lr, base.optimizer) == (2048, 1e-4, "adamw")
     for fields in WING.presets.values():
         GenomeConfig(data="x", **fields)
 
@@ -105,9 +94,8 @@ def test_a_model_learns_what_the_aligned_species_say(tmp_path: Path) -> None:
     path = tmp_path / "copy.fa"
     path.write_text("".join(f">s{number}\n{''.join(bases[row])}\n" for number, row in enumerate(rows)))
     store = build_store(path, tmp_path / "copy")
-    run = config(
-        store, **{**SMALL, "width": 32, "inner": 64, "lr": 1e-2, "batch_size": 32, "steps": 60, "dropout": 0.0}
-    )
+    learning = {"lr": 1e-2, "batch_size": 32, "steps": 60, "dropout": 0.0}
+    run = config(store, **{**SMALL, "width": 32, "inner": 64, **learning})
     data = WING.load(run)
     fit(run, WING, tmp_path / "run", data=data)
     found, own, model = load_model(tmp_path / "run", WING, whole=True)

@@ -15,7 +15,8 @@ from transformers.models.roformer.modeling_roformer import (
 )
 
 from genome.made import network, task, windows
-from r2mae.genome.models.gpn_msa import AlignmentTransformer, build, rotary_angles, rotate, sum_of_rows
+from r2mae.genome.models.attention import add_dropped, attend, drop, rotary_angles, rotate
+from r2mae.genome.models.gpn_msa import AlignmentTransformer, build, sum_of_rows
 from r2mae.genome.task import BASES, MASK
 from r2mae.masking.keys import Key
 
@@ -31,8 +32,9 @@ def plainly(model: AlignmentTransformer, target: Tensor, aligned: Tensor) -> Ten
     positions = encoder.embed_positions
     positions.weight.copy_(positions.create_weight())
     for mine, theirs in zip(model.layers, encoder.layer, strict=True):
+        own = theirs.attention.self
         pairs = {
-            "query": theirs.attention.self.query, "key": theirs.attention.self.key, "value": theirs.attention.self.value,
+            "query": own.query, "key": own.key, "value": own.value,
             "output": theirs.attention.output.dense, "attention_norm": theirs.attention.output.LayerNorm,
             "inner": theirs.intermediate.dense, "outer": theirs.output.dense, "norm": theirs.output.LayerNorm,
         }  # fmt: skip
@@ -159,3 +161,30 @@ def test_building_from_plain_values() -> None:
         build({**made, "layers": 0})
     with pytest.raises(ValueError, match="corruption is one of"):
         build({**made, "corruption": "none"})
+
+
+def test_dropout_drops_as_torch_does_on_average() -> None:
+    torch.manual_seed(0)
+    query, key, value = torch.randn(3, 2, 2, 5, 4)
+    plain = attend(query, key, value, 0.0)
+    mean = torch.stack([attend(query, key, value, 0.3) for _ in range(4000)]).mean(0)
+    torch.testing.assert_close(mean, plain, atol=0.06, rtol=0)
+    states = torch.ones(300, 100)
+    dropped = drop(states, 0.25)
+    assert (dropped == 0).float().mean().item() == pytest.approx(0.25, abs=0.01)
+    assert dropped.mean().item() == pytest.approx(1, abs=0.01)
+    assert drop(states, 0.0) is states
+    torch.manual_seed(1)
+    added = add_dropped(2 * states, states, 0.25)
+    torch.manual_seed(1)
+    torch.testing.assert_close(added, 2 * states + drop(states, 0.25))
+
+
+def test_dropout_is_for_training_alone() -> None:
+    model, batch = network(dropout=0.5), windows()
+    outputs = {}
+    for training in (True, False):
+        model.train(training)
+        outputs[training] = [model.encode(batch["target"].long(), batch["aligned"]) for _ in range(2)]
+    assert torch.equal(*outputs[False])
+    assert not torch.allclose(*outputs[True])

@@ -11,14 +11,15 @@ from typing import Any
 import torch
 from jaxtyping import Float, Int64, UInt8
 from torch import Tensor, nn
-from torch.nn.functional import dropout, embedding, embedding_bag, gelu, one_hot, scaled_dot_product_attention
+from torch.nn.functional import embedding, embedding_bag, gelu, one_hot
 
 from r2mae.genome.models import MOST_LAYERS
 from r2mae.genome.models import GpnMsaSettings as Settings
+from r2mae.genome.models.attention import add_dropped, attend, drop, rotary_angles, rotate
 from r2mae.genome.store.tokens import LETTERS
 from r2mae.genome.task import BASES, MASK, AlignmentTask, WindowModel
 
-__all__ = ["AlignmentTransformer", "ColumnEmbedding", "Settings", "build", "rotary_angles", "rotate"]
+__all__ = ["AlignmentTransformer", "ColumnEmbedding", "Settings", "build"]
 
 _TOKENS = len(LETTERS)
 _EPS = 1e-12  # of layer norms, as in RoFormer
@@ -106,7 +107,7 @@ class AlignmentTransformer(WindowModel):
         length = target.shape[1]
         if length > self.length:
             raise ValueError(f"windows of {length} positions, and the model takes {self.length} at most")
-        states = dropout(self.embedding(target, aligned), self.dropout, self.training)
+        states = drop(self.embedding(target, aligned), self.dropout if self.training else 0.0)
         turn = (self.cos[:length], self.sin[:length])
         last = len(self.layers) - 1
         for number, layer in enumerate(self.layers):
@@ -218,28 +219,14 @@ class Layer(nn.Module):
             states = states.gather(1, columns[:, :, None].expand(-1, -1, states.shape[2]))
             turn = (turn[0][columns][:, None], turn[1][columns][:, None])
         query = rotate(self._split(self.query(states)), *turn)
-        context = scaled_dot_product_attention(query, key, value, dropout_p=rate).transpose(1, 2).flatten(2)
-        states = self.attention_norm(states + dropout(self.output(context), rate))
-        found: Tensor = self.norm(states + dropout(self.outer(gelu(self.inner(states))), rate))
+        context = self.output(attend(query, key, value, rate).transpose(1, 2).flatten(2))
+        states = self.attention_norm(add_dropped(states, context, rate))
+        found: Tensor = self.norm(add_dropped(states, self.outer(gelu(self.inner(states))), rate))
         return found
 
     def _split(self, joint: Tensor) -> Tensor:
         """Divide the width among heads: (batch, heads, length, share)."""
         return joint.view(*joint.shape[:2], self.heads, -1).transpose(1, 2)
-
-
-def rotary_angles(length: int, width: int) -> Float[Tensor, "length half"]:
-    """Return the angles of rotary positions: position p turns pair i of a head by p / 10000^(2i / width)."""
-    speeds = 10000.0 ** (-torch.arange(0, width, 2, dtype=torch.float64) / width)
-    return torch.outer(torch.arange(length, dtype=torch.float64), speeds).float()
-
-
-def rotate(
-    states: Float[Tensor, "batch heads length width"], cos: Float[Tensor, "..."], sin: Float[Tensor, "..."]
-) -> Float[Tensor, "batch heads length width"]:
-    """Turn pairs of neighbouring numbers by the angles of their positions (RoFormer)."""
-    first, second = states[..., 0::2], states[..., 1::2]
-    return torch.stack([first * cos - second * sin, second * cos + first * sin], -1).flatten(-2)
 
 
 def _initialise(module: nn.Module) -> None:
