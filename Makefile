@@ -3,13 +3,18 @@ PYTHON ?= python3
 BIN := .venv/bin
 export MPLBACKEND := Agg
 
-.PHONY: demo test lint bench docs dist clean
+.PHONY: demo test test-fast lint bench docs dist clean
 
 demo: .venv/.run
 	$(BIN)/r2mae compare digits --out runs/demo
 
+# Two processes, each with whole files: module fixtures are made once, and a laptop has two cores.
 test: .venv/.dev
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2 --dist loadfile
+
+# Without whatever trains, runs commands or takes long: under two minutes.
+test-fast: .venv/.dev
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow"
 
 lint: .venv/.dev
 	$(BIN)/ruff check .

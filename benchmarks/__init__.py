@@ -1,1 +1,1 @@
-"""Benchmarks: commands, not tests. Every claim is a ratio against a named peer in one run."""
+"""Benchmarks. They are commands, not tests. Every claim is a ratio to a named peer, measured in one run."""

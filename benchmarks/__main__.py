@@ -7,7 +7,7 @@ from importlib import import_module
 from pathlib import Path
 
 NAMES = ("cells", "genome", "loop", "masking", "probes", "startup", "text", "theory", "tricks", "backed")
-LONG = ("backed", "genome")  # write files of several GB: by name alone
+LONG = ("backed", "genome")  # write files of several GB, so they run only if they are named
 
 
 def main(argv: Sequence[str] | None = None) -> int:

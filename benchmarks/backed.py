@@ -1,8 +1,9 @@
-"""Counts that stay on disk: memory and cells a second of one pass over a file, in random order, with workers.
+"""Counts that stay on disk: memory and cells per second of one pass over a file, in random order, with workers.
 
-The file is synthetic: cells of a small gamma-Poisson pool, drawn with replacement. Each measurement has a process of
-its own, so that its peak of resident memory is its own. What the system keeps of the file in its cache is no memory of
-the process; `evicted` gives that cache back every 100 batches, as a file larger than the machine's memory would.
+The file is synthetic: cells of a small gamma-Poisson pool, drawn with replacement. Each measurement runs in a new
+process, so that the peak of resident memory is that of this measurement. The system's cache of the file does not count
+as memory of the process. With `evicted` this cache is dropped every 100 batches, as happens with a file larger than the
+machine's memory.
 """
 
 import argparse
@@ -26,7 +27,7 @@ BLOCK = 20_000
 
 @dataclass(frozen=True)
 class Pass:
-    """What one pass took: MiB at the peak, and cells a second."""
+    """Result of one pass: peak memory in MiB, and cells per second."""
 
     name: str
     main: float
@@ -37,7 +38,7 @@ class Pass:
 
 
 def write(path: Path, cells: int, genes: int, density: float, compression: str | None) -> None:
-    """Write cells drawn from the pool as anndata would, block by block."""
+    """Write cells drawn from the pool in anndata's format, block by block."""
     import anndata
     import h5py
     import pandas as pd
@@ -82,12 +83,12 @@ def peak(process: int | str = "self") -> float:
 
 
 def children() -> list[int]:
-    """Return this process's own children."""
+    """Return the child processes of this process."""
     return [int(pid) for task in Path("/proc/self/task").iterdir() for pid in (task / "children").read_text().split()]
 
 
 def evict(path: Path) -> None:
-    """Give what the system has cached of a file back."""
+    """Drop the system's cache of a file."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_DONTNEED)
@@ -108,7 +109,7 @@ def read(path: Path, batch_size: int, workers: int, batches: int | None, *, evic
     began = time.perf_counter()
     table = load_cells(path, backed=True, donor_key="donor")
     cells, opening = CellBatches(table), time.perf_counter() - began
-    path = getattr(table.counts, "path", path)  # of a compressed file, its copy
+    path = getattr(table.counts, "path", path)  # for a compressed file, the path of its copy
     evict(path)
     steps = len(cells) // batch_size if batches is None else batches
     order = BatchOrder(len(cells), batch_size, steps, Key.root(0))
@@ -135,7 +136,7 @@ def train(path: Path, batch_size: int, workers: int, batches: int | None) -> Pas
     from r2mae.training.loop import fit
 
     class Watch:
-        """Looks at the workers whenever progress is reported."""
+        """Measures the workers' memory whenever progress is reported."""
 
         def __init__(self) -> None:
             self.peaks: dict[int, float] = {}
@@ -172,7 +173,7 @@ def train(path: Path, batch_size: int, workers: int, batches: int | None) -> Pas
 
 
 def alone(job: Any, *arguments: Any, **options: Any) -> Pass:
-    """Run in a fresh process, whose workers are forked as those of a run from the command line."""
+    """Run in a new process, whose workers are forked like those of a run from the command line."""
     with ProcessPoolExecutor(1, mp_context=get_context("spawn"), initializer=_fork) as pool:
         result: Pass = pool.submit(job, *arguments, **options).result()
     return result
@@ -183,16 +184,16 @@ def _fork() -> None:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Print peaks of memory and cells a second."""
+    """Print peaks of memory and cells per second."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--cells", type=int, default=1_000_000)
     parser.add_argument("--genes", type=int, default=5000)
     parser.add_argument("--density", type=float, default=0.1)
     parser.add_argument("--batch-size", type=int, default=400)
-    parser.add_argument("--batches", type=int, help="stop after as many, instead of one pass")
+    parser.add_argument("--batches", type=int, help="stop after this many, instead of one pass")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--compression", choices=["gzip", "lzf"])
-    parser.add_argument("--file", type=Path, help="write the file there and keep it, or use the one that is there")
+    parser.add_argument("--file", type=Path, help="write the file there and keep it, or use it if it exists")
     options = parser.parse_args(argv)
     with tempfile.TemporaryDirectory() as folder:
         path = options.file or Path(folder) / "cells.h5ad"
@@ -205,11 +206,11 @@ def main(argv: Sequence[str] | None = None) -> int:
             flush=True,
         )
         for job, extra in ((read, {"evicted": False}), (read, {"evicted": True}), (train, {})):
-            made = alone(job, path, *size, **extra)
-            workers = " and ".join(f"{value:.0f}" for value in made.workers) or "none"
+            result = alone(job, path, *size, **extra)
+            workers = " and ".join(f"{value:.0f}" for value in result.workers) or "none"
             print(
-                f"{made.name:17} {made.rate:8,.0f} cells/s over {made.batches} batches; opened and checked in "
-                f"{made.opening:.1f} s; peak of memory: main {made.main:.0f} MiB, workers {workers} MiB",
+                f"{result.name:17} {result.rate:8,.0f} cells/s over {result.batches} batches; opened and checked in "
+                f"{result.opening:.1f} s; peak of memory: main {result.main:.0f} MiB, workers {workers} MiB",
                 flush=True,
             )
     return 0

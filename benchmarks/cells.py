@@ -1,8 +1,8 @@
-"""Training on counts against scvi-tools' SCVI: same counts, sizes, batch and optimiser, in turns; and against a bound.
+"""Training on counts, compared with SCVI of scvi-tools (same counts, sizes, batch and optimiser) and with a bound.
 
-The bound is the time that the step's matrix products alone would take at the machine's own measured rate. SCVI has
-two heads in its encoder where ours has one, reads no fewer genes than there are, and has an output that the negative
-binomial does not use; with `--stock` it also has its own number of decoder layers, as many as in the encoder.
+The contenders take turns. The bound is the time for the matrix products of a step alone, at the rate measured on the
+machine. SCVI does more work: it has two heads in its encoder where ours has one, it reads all genes, and it has an
+output that the negative binomial does not use. With `--stock` its decoder also has as many layers as its encoder.
 """
 
 import argparse
@@ -30,7 +30,7 @@ WARM_UP = 5
 
 
 class Batches:
-    """Rows of a sparse matrix, and the times at which they were asked for."""
+    """Rows of a sparse matrix, with the times at which they were requested."""
 
     def __init__(self, counts: sparse.csr_matrix) -> None:
         self.counts = counts
@@ -54,7 +54,7 @@ class Batches:
 
 
 class Data:
-    """What `fit` asks for."""
+    """The data for `fit`."""
 
     validation = None
 
@@ -65,7 +65,7 @@ class Data:
 
 
 class Wing(CellsWing):
-    """The wing `cells` with counts in place of a file."""
+    """The wing `cells` with counts from memory instead of a file."""
 
     def __init__(self, data: Data) -> None:
         self.data = data
@@ -82,7 +82,7 @@ def synthetic(cells: int, genes: int, density: float) -> sparse.csr_matrix:
     rng = np.random.default_rng(0)
     means = rng.lognormal(0, 1.5, genes)
     low, high = 1e-6, 1e3
-    for _ in range(60):  # the scale at which P(count = 0) = 1 − density on average
+    for _ in range(60):  # bisection for the scale at which P(count = 0) = 1 − density on average
         scale = (low * high) ** 0.5
         low, high = (scale, high) if (1 - (1 + means * scale) ** -1.0).mean() < density else (low, scale)
     blocks = []
@@ -93,7 +93,7 @@ def synthetic(cells: int, genes: int, density: float) -> sparse.csr_matrix:
 
 
 def ours(config: CellsConfig, counts: sparse.csr_matrix) -> float:
-    """Train through `fit`; return seconds a step."""
+    """Train through `fit`; return seconds per step."""
     data = Data(counts)
     data.architecture |= {"n_hidden": config.n_hidden, "n_latent": config.n_latent}
     with tempfile.TemporaryDirectory() as folder:
@@ -125,7 +125,7 @@ def scvi_model(config: CellsConfig, counts: sparse.csr_matrix, *, stock: bool) -
 
 
 def scvi_tools(config: CellsConfig, counts: sparse.csr_matrix, *, stock: bool) -> float:
-    """Train SCVI by its own `train`; return seconds a step."""
+    """Train SCVI by its own `train`; return seconds per step."""
     import logging
     import warnings
 
@@ -159,11 +159,11 @@ def products(config: CellsConfig, genes: int, ratio: float) -> list[tuple[int, i
     b, h, z, kept = config.batch_size, config.n_hidden, config.n_latent, genes - hidden_count(genes, ratio)
     layers = [(kept, h), (h, h), (h, z), (z, h), (h, genes)]
     shapes = [(b, i, o) for i, o in layers] + [(i, b, o) for i, o in layers]
-    return shapes + [(b, o, i) for i, o in layers[1:]]  # nothing is differentiated by the counts
+    return shapes + [(b, o, i) for i, o in layers[1:]]  # no gradient with respect to the counts is needed
 
 
 def matrix_rate() -> float:
-    """Measure multiply-adds a second in the step's greatest product, 400 × 2000 × 5000."""
+    """Measure multiply-adds per second in the largest product of the step, 400 × 2000 × 5000."""
     a, b = torch.rand(400, 2000), torch.rand(2000, 5000)
     out = torch.empty(400, 5000)
     times = []
@@ -175,7 +175,7 @@ def matrix_rate() -> float:
 
 
 def bound(config: CellsConfig, genes: int) -> float:
-    """Measure the rate, and return the seconds that the products of a step take at it, on average over the ratios."""
+    """Measure the rate, and return the seconds for the products of a step at this rate, as a mean over the ratios."""
     ratio = make_scheme(config.scheme, WING.ratios).bind(config.steps or 1).ratio
     key = Key.root(config.seed).fold("ratio")
     work = [
@@ -193,7 +193,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--steps", type=int, default=40)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--stock", action="store_true", help="leave SCVI's decoder as it is, with two hidden layers")
+    parser.add_argument("--stock", action="store_true", help="SCVI with its default decoder of two hidden layers")
     parser.add_argument("--scheme", default="r2mae")
     options = parser.parse_args(argv)
     torch.set_num_threads(options.threads)

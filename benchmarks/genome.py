@@ -87,26 +87,26 @@ def building(folder: Path, megabytes: float) -> None:
             f"{positions / seconds / 1e3:,.0f} thousand positions a second"
         )
     path.unlink()
+    print(f"building: at most {_resident()['VmHWM']:,.0f} MB of memory in the process that reads and writes")
 
 
 def _write_maf(path: Path, megabytes: float) -> int:
     """Write blocks of 20 to 100 columns and up to 61 rows; return the positions."""
     rng = np.random.default_rng(0)
     pool = rng.choice(np.frombuffer(b"ACGTacgt", np.uint8), 1 << 20).tobytes().decode()
-    blocks: list[str] = []
-    place = written = 0
-    while written < megabytes * 1e6:
-        columns = int(rng.integers(20, 100))
-        rows = []
-        for species in [0, *(rng.permutation(SPECIES - 1)[: rng.integers(10, SPECIES - 1)] + 1)]:
-            at = int(rng.integers(0, len(pool) - columns))
-            start = place if species == 0 else at
-            rows.append(f"s sp{species}.chr1 {start} {columns} + 1000000000 {pool[at : at + columns]}\n")
-        blocks.append("a score=1\n" + "".join(rows) + "\n")
-        place += columns
-        written += len(blocks[-1])
-    text = "##maf version=1\n" + "".join(blocks)
-    path.write_text(text.replace("+ 1000000000 ", f"+ {place + len(pool)} "))
+    sizes = rng.integers(20, 100, int(megabytes * 300)).tolist()  # blocks of about 3,300 bytes
+    length = sum(sizes) + len(pool)
+    place = 0
+    with path.open("w") as file:
+        file.write("##maf version=1\n")
+        for columns in sizes:
+            rows = []
+            for species in [0, *(rng.permutation(SPECIES - 1)[: rng.integers(10, SPECIES - 1)] + 1)]:
+                at = int(rng.integers(0, len(pool) - columns))
+                start = place if species == 0 else at
+                rows.append(f"s sp{species}.chr1 {start} {columns} + {length} {pool[at : at + columns]}\n")
+            file.write("a score=1\n" + "".join(rows) + "\n")
+            place += columns
     return place
 
 

@@ -1,4 +1,4 @@
-"""The loop against a bare PyTorch loop: same network, data, order, masks and steps, and the same losses."""
+"""The training loop, compared with a bare PyTorch loop: same network, data, order, masks, steps and losses."""
 
 import argparse
 import tempfile
@@ -21,11 +21,11 @@ from r2mae.training.order import BatchOrder
 from r2mae.training.progress import Pace
 
 WARM_UP = 50
-FIRST = 20  # later, rounding in another order has grown
+FIRST = 20  # steps whose losses are compared; later, differences in rounding have grown
 
 
 class Stopwatch:
-    """Hears of every flush, and remembers when the warm-up was over and when the end came."""
+    """A progress reporter that records the times at the end of the warm-up and at the end of training."""
 
     def __init__(self) -> None:
         self.times: dict[int, float] = {}
@@ -55,7 +55,7 @@ def framework(config: ImagesConfig, data: ImageData, losses: list[np.ndarray]) -
 
 
 def bare(config: ImagesConfig, data: ImageData, losses: list[np.ndarray], *, fused: bool) -> float:
-    """Train with a loop as anyone would write it; the masks are those of this package."""
+    """Train with a plain loop; only the masks come from this package."""
     key = Key.root(config.seed)
     torch.manual_seed(key.fold("init").seed())
     model = MLPAutoencoder(784, config.hidden, config.latent)

@@ -1,4 +1,4 @@
-"""What masking costs: every unit beside the usual double argsort, and as a share of a training step."""
+"""The cost of masking: compared with the usual double argsort for each unit, and as a fraction of a training step."""
 
 import argparse
 import statistics
@@ -16,7 +16,7 @@ RATIO = Uniform(0.5, 0.9)
 
 
 def argsort_mask(batch: int, length: int, ratio: float) -> torch.Tensor:
-    """Mask as most code for masked autoencoders does: noise, argsort, argsort of that, gather."""
+    """Mask as most masked autoencoders do: random noise, argsort, argsort of the result, gather."""
     noise = torch.rand(batch, length)
     restore = noise.argsort(1).argsort(1)
     mask = torch.ones(batch, length)
@@ -25,13 +25,13 @@ def argsort_mask(batch: int, length: int, ratio: float) -> torch.Tensor:
 
 
 def argsort_tokens(special: torch.Tensor, ratio: float) -> torch.Tensor:
-    """Mask tokens by a Bernoulli matrix, as the usual collators do."""
+    """Mask tokens by a Bernoulli matrix, as common collators do."""
     chance = torch.full(special.shape, ratio).masked_fill_(special, 0.0)
     return torch.bernoulli(chance).bool()
 
 
 def units(step: list[int]) -> dict[str, tuple[Callable[[], object], Callable[[], object], str]]:
-    """Return, for every unit: ours, the peer, and what the peer is."""
+    """Return for every unit our function, the peer, and a description of the peer."""
     key = Key.root(0)
 
     def now() -> tuple[float, Key]:
@@ -92,7 +92,7 @@ def step_of(model: nn.Module, task: PixelTask, batch: torch.Tensor) -> Callable[
 
 
 def masking_of(task: PixelTask, batch: torch.Tensor) -> Callable[[], None]:
-    """Return what the step above spends on ratio, mask and corruption (scaling of the bytes not counted)."""
+    """Return the part of that step for ratio, mask and corruption (without the scaling of the bytes)."""
     key, count = Key.root(0), [0]
     clean = batch.float() / 255
 

@@ -32,7 +32,7 @@ PEERS: dict[str, dict[str, Any]] = {
 
 
 def classification() -> Data:
-    """2,000 rows, 200 features of which 80 carry the class, 10 classes that overlap."""
+    """2,000 rows, 200 features of which 80 depend on the class, 10 overlapping classes."""
     return make_classification(2000, 200, n_informative=40, n_redundant=40, n_classes=10, random_state=0)
 
 
@@ -105,7 +105,7 @@ def _nothing(_: Any) -> None:
 
 
 def compare(title: str, probe: Any, search: Any, X: np.ndarray, y: np.ndarray, repeats: int) -> None:
-    """Time a probe and its peer in turns, and say how far their scores agree."""
+    """Time a probe and its peer in turns, and print the largest difference of their scores."""
     groups = np.random.default_rng(1).integers(0, 20, len(X))
     times = alternate({"probe": lambda: _fit(probe, X, y, groups), "peer": lambda: _fit(search, X, y, groups)}, repeats)
     ratio, spread = ratio_of(times["peer"], times["probe"])
@@ -145,7 +145,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             compare_paths(name, X, y, np.random.default_rng(1).integers(0, count, len(X)), options.repeats)
         for name in options.data:
             X, y = DATA[name]()
-            # scikit-learn's L-BFGS to 1e-6, as many steps as that takes
+            # scikit-learn's L-BFGS with a tolerance of 1e-6, and enough steps to reach it
             logistic = LogisticRegression(tol=1e-6, max_iter=100_000)
             search = GridSearchCV(logistic, {"C": PAPER_CS}, cv=GroupKFold(5), scoring="balanced_accuracy")
             compare(f"logistic, {name}", LinearProbe(), search, X, y, options.repeats)

@@ -1,4 +1,4 @@
-"""How long a user waits before anything happens: `import r2mae` and `r2mae --help`, beside Python itself."""
+"""Start-up time: `import r2mae` and `r2mae --help`, beside Python itself."""
 
 import argparse
 import subprocess

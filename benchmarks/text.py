@@ -1,10 +1,10 @@
-"""Tokens per second of masked language models: ours against stock transformers, in turns; and against a bound.
+"""Tokens per second of masked language models: ours compared with stock transformers and with a bound, in turns.
 
 Ours is the real loop (`fit`). Stock is ``RobertaForMaskedLM`` with ``DataCollatorForLanguageModeling`` in a bare loop
-with the same optimiser, once as torch has it by default and once fused. For users of ``Trainer`` there are the stock
-model with the stock collator, and ``fast_masked_lm`` with ``MaskCollator``. All read the same tokens; stock hides the
-mean ratio, on which its time does not depend. The bound is the time that the matrix products of a step alone would
-take, at the rates that this machine has in the two largest of them.
+with the same optimiser, once with torch's default and once fused. For users of ``Trainer``, the stock model with the
+stock collator is compared with ``fast_masked_lm`` and ``MaskCollator``. All read the same tokens. Stock hides the mean
+ratio, as its time does not depend on the ratio. The bound is the time for the matrix products of a step alone, at the
+rates that are measured on this machine for the two largest of them.
 """
 
 import argparse
@@ -49,11 +49,11 @@ PRESETS = {
 }
 LOW, HIGH = 0.15, 0.4
 WARM_UP = 1
-STOCK_STEPS = 4  # are enough, where the time does not depend on the ratio
+STOCK_STEPS = 4  # steps of the stock model; few are enough, as its time does not depend on the ratio
 
 
 class Rows:
-    """Random tokens in rows with <s> in front, and the times at which batches were asked for."""
+    """Random tokens in rows that begin with <s>, with the times at which batches were requested."""
 
     def __init__(self, options: argparse.Namespace) -> None:
         rng = np.random.default_rng(0)
@@ -75,7 +75,7 @@ class Rows:
 
 
 class Data:
-    """What `fit` asks for."""
+    """The data for `fit`."""
 
     validation = None
 
@@ -85,7 +85,7 @@ class Data:
 
 
 class Wing:
-    """The wing `text` with random tokens in place of a corpus, and so without a tokenizer."""
+    """The wing `text` with random tokens instead of a corpus, and without a tokenizer."""
 
     name, config, ratios = "text", TextConfig, RatioDefaults(fixed=LOW, low=LOW, high=HIGH)
 
@@ -109,7 +109,7 @@ def architecture(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def tokenizer(options: argparse.Namespace) -> PreTrainedTokenizerFast:
-    """Make a tokenizer of numbers: the collators ask for its special tokens and its size."""
+    """Make a tokenizer of numbers, since the collators need its special tokens and its size."""
     words = {f"w{number}": number for number in range(5, options.vocab_size - 1)}
     special = {"<s>": 0, "<pad>": 1, "</s>": 2, "<unk>": 3, "w4": 4, "<mask>": options.vocab_size - 1}
     return PreTrainedTokenizerFast(
@@ -123,7 +123,7 @@ def tokenizer(options: argparse.Namespace) -> PreTrainedTokenizerFast:
 
 
 def ours(options: argparse.Namespace) -> float:
-    """Train through `fit`; return seconds a step."""
+    """Train through `fit`; return seconds per step."""
     data = Data(options)
     config = TextConfig(
         data="random",
@@ -146,7 +146,7 @@ def stock_model(options: argparse.Namespace) -> RobertaForMaskedLM:
 
 
 def stock(options: argparse.Namespace, words: PreTrainedTokenizerFast, *, fused: bool) -> float:
-    """Train the stock model in a bare loop; return seconds a step."""
+    """Train the stock model in a bare loop; return seconds per step."""
     model, data = stock_model(options), Rows(options)
     collate = DataCollatorForLanguageModeling(words, mlm_probability=(LOW + HIGH) / 2)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, weight_decay=0.01, fused=fused or None)
@@ -163,7 +163,7 @@ def stock(options: argparse.Namespace, words: PreTrainedTokenizerFast, *, fused:
 
 
 class Timed(Trainer):
-    """The stock Trainer, and the times at which steps began."""
+    """The stock Trainer, with the times at which steps began."""
 
     def training_step(self, *arguments: Any, **others: Any) -> torch.Tensor:
         self.times = [*getattr(self, "times", []), time.perf_counter()]
@@ -171,7 +171,7 @@ class Timed(Trainer):
 
 
 def trainer(options: argparse.Namespace, words: PreTrainedTokenizerFast, *, fast: bool) -> float:
-    """Train by ``transformers.Trainer``; return seconds a step."""
+    """Train by ``transformers.Trainer``; return seconds per step."""
     model, data = stock_model(options), Rows(options)
     collate: Callable[..., Any] = DataCollatorForLanguageModeling(words, mlm_probability=(LOW + HIGH) / 2)
     if fast:
@@ -202,13 +202,13 @@ def products(options: argparse.Namespace, units: int) -> tuple[float, float]:
     width, inner, layers = values["hidden_size"], values["intermediate_size"], values["layers"]
     tokens = options.rows * options.length
     whole = tokens * (4 * width**2 + 2 * width * inner + 2 * options.length * width)
-    # The last layer is computed at hidden tokens, which attend to the keys and values of all.
+    # The last layer is computed at hidden tokens only, which attend to the keys and values of all tokens.
     last = tokens * 2 * width**2 + units * (2 * width**2 + 2 * width * inner + 2 * options.length * width)
     return 3.0 * ((layers - 1) * whole + last), 3.0 * units * (width**2 + width * values["vocab_size"])
 
 
 def rate(m: int, k: int, n: int) -> float:
-    """Measure multiply-adds a second in a product."""
+    """Measure multiply-adds per second in a matrix product."""
     a, b, out, times = torch.rand(m, k), torch.rand(k, n), torch.empty(m, n), []
     for _ in range(7):
         began = time.perf_counter()
@@ -218,7 +218,7 @@ def rate(m: int, k: int, n: int) -> float:
 
 
 def bound(options: argparse.Namespace) -> float:
-    """Return the seconds that the products of a step take at the mean ratio."""
+    """Return the seconds for the matrix products of a step at the mean ratio."""
     values = architecture(options)
     units = options.rows * hidden_count(options.length, (LOW + HIGH) / 2)
     encoder, head = products(options, units)
@@ -228,7 +228,7 @@ def bound(options: argparse.Namespace) -> float:
 
 
 def difference(options: argparse.Namespace) -> float:
-    """Return how far our loss and that of fast_masked_lm are from the stock one at most, training without dropout."""
+    """Return the largest difference of our loss and that of fast_masked_lm from stock, in training without dropout."""
     values = {**architecture(options), "dropout": 0.0}
     task, model = (kind.from_architecture(values) for kind in (TokenTask, MaskedLanguageModel))
     rows = torch.from_numpy(Rows(options).tokens[: min(options.rows, 8)])
@@ -256,13 +256,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--preset", choices=PRESETS, default="roberta-medium")
     parser.add_argument("--vocab-size", type=int, default=50265)
     parser.add_argument("--length", type=int, default=128)
-    parser.add_argument("--rows", type=int, default=16, help="sequences of a step")
+    parser.add_argument("--rows", type=int, default=16, help="sequences per step")
     parser.add_argument("--steps", type=int, default=16, help="16 have ratios spread evenly over the range")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--dropout", type=float, default=0.1)
     parser.add_argument("--compile", action="store_true", help="compile ours, and count the compilations")
-    parser.add_argument("--only", nargs="*", help="contenders whose names hold one of these words")
+    parser.add_argument("--only", nargs="*", help="only contenders whose names contain one of these words")
     options = parser.parse_args(argv)
     torch.set_num_threads(options.threads)
     warnings.filterwarnings("ignore")

@@ -1,4 +1,4 @@
-"""Masked ridgeless regression: formula against simulation, simulation against matrix products and the paper's way."""
+"""Masked ridgeless regression: the formula, the simulation, matrix products, and the paper's procedure compared."""
 
 import argparse
 import time
@@ -18,7 +18,7 @@ SIZES = {"over": (2000, 10000), "under": (4000, 2000)}  # Fig. 1A
 
 
 def signal(d: int) -> np.ndarray:
-    """Fig. 1A's β: uniform entries, of length one."""
+    """β of Fig. 1A: uniform entries, scaled to length one."""
     drawn = np.random.default_rng(0).uniform(size=d)
     return drawn / np.linalg.norm(drawn)
 
@@ -38,7 +38,7 @@ def product_seconds(size: int = 2000) -> float:
 
 
 def throughput(name: str, repetitions: int, rounds: int) -> None:
-    """Compare the rate over the whole curve, drawing and masking included, with the rate of a matrix product."""
+    """Compare the rate over a whole curve, including drawing and masking, with the rate of a matrix product."""
     n, d = SIZES[name]
     beta, last = signal(d), []
 
@@ -57,7 +57,7 @@ def throughput(name: str, repetitions: int, rounds: int) -> None:
 
 
 def as_described(n: int, d: int, *, new_test_rows: bool) -> Callable[[], None]:
-    """Return the curve by the paper's text, one draw a ratio: a d × d solve with λ = 1e-6, and 10n test rows."""
+    """Return the curve by the paper's procedure, one draw per ratio: a d × d solve with λ = 1e-6, 10n test rows."""
     rng = np.random.default_rng(1)
     cov, beta = identity(d), signal(d)
     x, test = cov.sample(n, rng), cov.sample(10 * n, rng)
@@ -75,7 +75,7 @@ def as_described(n: int, d: int, *, new_test_rows: bool) -> Callable[[], None]:
 
 
 def against_the_paper(n: int, d: int, rounds: int, draws: int = 10) -> None:
-    """Time a draw of the curve both ways, in turns."""
+    """Time a draw of the curve by both procedures, in turns."""
 
     def ours() -> float:
         began = time.perf_counter()
@@ -99,7 +99,7 @@ def against_the_paper(n: int, d: int, rounds: int, draws: int = 10) -> None:
 
 
 def formula(n: int, d: int, rounds: int, draws: int = 2, asked: int = 50) -> None:
-    """Time the risk curve of all d directions by the formula, and by `asked` draws (`draws` of them are run)."""
+    """Time the risk curve of all d directions by the formula and by `asked` draws, extrapolated from `draws`."""
     cov, every = beta_spectrum(d, 0), np.arange(d)
     vectors = cov.eigenvectors(every)
 

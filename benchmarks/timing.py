@@ -1,4 +1,4 @@
-"""Alternating measurements: the machine is noisy, so peers take turns in one process."""
+"""Alternating measurements: as timings vary over time, contenders take turns in one process."""
 
 import statistics
 import time
@@ -27,9 +27,9 @@ class Timing:
 
 
 def alternate(contenders: Mapping[str, Callable[[], float | None]], rounds: int) -> dict[str, Timing]:
-    """Let contenders run in turns.
+    """Run contenders in turns.
 
-    A contender that returns a number has measured itself (seconds); otherwise the call is timed.
+    If a contender returns a number, this is its time in seconds; otherwise the call is timed.
     """
     seconds: dict[str, list[float]] = {name: [] for name in contenders}
     for _ in range(rounds):

@@ -1,8 +1,7 @@
-"""What each shortcut of the text wing on a CPU buys: the time of a step without it, over that of a step with all.
+"""The gain from each shortcut of the text wing on a CPU: the time of a step without it, over that with all shortcuts.
 
-What is timed is the forward and backward pass of a micro-batch, of which an optimiser's step has many. A variant and
-the whole take turns, each first as often as second; with one thread the processor's time is counted, which other
-processes on the machine disturb least.
+The forward and backward pass of one micro-batch is timed. The variant and the version with all shortcuts take turns,
+each first as often as second. With one thread, processor time is measured, which other processes affect least.
 """
 
 import argparse
@@ -28,16 +27,16 @@ from r2mae.text.task import TokenTask
 from r2mae.training.memory import freed_memory_kept
 
 RATIO = 0.275  # mean of U(0.15, 0.4)
-KEPT = 1.05  # what saves less than 5 % of the time, and no memory, goes
+KEPT = 1.05  # a shortcut that saves less than 5 % of the time, and no memory, should be removed
 
 
 def torch_factors(shape: torch.Size, rate: float) -> Tensor:
-    """Dropout's factors from torch's own generator, a 24-bit number an entry."""
+    """Factors of dropout from torch's own generator, one 24-bit number per entry."""
     return torch.empty(shape).bernoulli_(1 - rate).div_(1 - rate)
 
 
 def all_states(self: Any, states: Tensor, attention_mask: Any, columns: Any) -> Tensor:
-    """Every layer at every token; then the hidden ones."""
+    """Compute every layer at every token, then select the hidden tokens."""
     for layer in self.roberta.encoder.layer:
         states = self._layer(layer, states, None, None)
     return states if columns is None else states.gather(1, columns[..., None].expand(-1, -1, states.shape[-1]))
@@ -57,14 +56,14 @@ OURS: dict[str, list[tuple[Any, str, Any]]] = {
 
 
 def stock_but_last(this: Any, hidden_states: Tensor, attention_mask: Any = None, **others: Any) -> Any:
-    """The stock attention in all layers but the last."""
+    """Use the stock attention in all layers but the last."""
     if this.last:
         return NARROW(this, hidden_states, attention_mask, **others)
     return super(layers.NarrowAttention, this).forward(hidden_states, attention_mask, **others)
 
 
 def never_last(this: Any, *given: Any, **others: Any) -> Any:
-    """The kernels' attention, in the last layer at all tokens, too."""
+    """Use the kernels' attention at all tokens in every layer, including the last."""
     was, this.last = this.last, False
     try:
         return NARROW(this, *given, **others)
@@ -92,7 +91,7 @@ TRAINER: dict[str, list[tuple[Any, str, Any]]] = {
 
 
 def step_of(net: nn.Module, loss: Callable[[], Tensor], changes: Sequence[tuple[Any, str, Any]]) -> Callable[[], float]:
-    """Return a step without some shortcuts, which returns its seconds."""
+    """Return a function that runs a step without some shortcuts and returns its seconds."""
     clock = time.process_time if torch.get_num_threads() == 1 else time.perf_counter
 
     def run() -> float:
@@ -108,7 +107,7 @@ def step_of(net: nn.Module, loss: Callable[[], Tensor], changes: Sequence[tuple[
 
 
 def price(whole: Callable[[], float], without: Callable[[], float], rounds: int) -> tuple[float, float]:
-    """Return the time without, over the whole's, and its spread; a round is whole, without, without, whole."""
+    """Return the time without shortcuts over that of the whole, and its spread; a round runs both, then in reverse."""
     seconds: tuple[list[float], list[float]] = ([], [])
     for _ in range(rounds):
         first, second, third, last = whole(), without(), without(), whole()
@@ -118,17 +117,17 @@ def price(whole: Callable[[], float], without: Callable[[], float], rounds: int)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Print what every shortcut buys."""
+    """Print the gain from every shortcut."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--preset", choices=PRESETS, default="roberta-medium")
     parser.add_argument("--vocab-size", type=int, default=50265)
     parser.add_argument("--length", type=int, default=128)
-    parser.add_argument("--rows", type=int, default=8, help="sequences of a step")
+    parser.add_argument("--rows", type=int, default=8, help="sequences per step")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--dropout", type=float, default=0.1)
-    parser.add_argument("--model", choices=("ours", "trainer"), help="one of the two alone")
-    parser.add_argument("--only", nargs="*", help="shortcuts whose names hold one of these words")
+    parser.add_argument("--model", choices=("ours", "trainer"), help="only one of the two")
+    parser.add_argument("--only", nargs="*", help="only shortcuts whose names contain one of these words")
     options = parser.parse_args(argv)
     options.steps = 1
     torch.set_num_threads(options.threads)

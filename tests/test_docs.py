@@ -20,6 +20,8 @@ from r2mae.images.models import MODELS
 from r2mae.masking import schemes
 from r2mae.registry import WINGS
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 PAGES = {str(path.relative_to(DOCS)): path.read_text(encoding="utf-8") for path in sorted(DOCS.rglob("*.md"))}

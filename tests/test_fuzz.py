@@ -27,6 +27,8 @@ from r2mae.training.saving import load_model
 from r2mae.training.scheme_options import scheme_of
 from r2mae.wings.lookup import wing_of_run
 
+pytestmark = pytest.mark.slow
+
 CASES = settings(max_examples=1000, suppress_health_check=list(HealthCheck))
 
 

@@ -16,7 +16,7 @@ import r2mae
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "r2mae"
 
-pytestmark = pytest.mark.skipif(shutil.which("make") is None, reason="needs make")
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(shutil.which("make") is None, reason="needs make")]
 
 
 def call(*words: object, folder: Path, **variables: str) -> str:

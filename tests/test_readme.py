@@ -9,6 +9,8 @@ from r2mae.cli.main import main
 from r2mae.masking.schemes import scheme_names
 from r2mae.registry import WINGS
 
+pytestmark = pytest.mark.slow
+
 README = Path(__file__).parents[1] / "README.md"
 TEXT = README.read_text(encoding="utf-8")
 CELLS = "csle_44donors.h5ad"

@@ -12,6 +12,8 @@ import pytest
 
 from r2mae.cli.main import main
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[1]
 NOTEBOOKS = sorted((ROOT / "docs" / "tutorials").glob("*.ipynb"))
 # Runs the code cells in order in one namespace, and says which one failed.
@@ -76,7 +78,6 @@ def test_its_commands_parse(notebook: Path, capsys: pytest.CaptureFixture[str]) 
         assert "wing: cells" in capsys.readouterr().out
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
 def test_every_cell_runs(notebook: Path, data_root: Path, tmp_path: Path) -> None:
     done = execute(notebook, tmp_path, R2MAE_DATA=str(data_root))

@@ -4,17 +4,20 @@ Importing this package is instant: packages are imported by name (``r2mae.maskin
 bring torch and the libraries of their domain only then. ``r2mae.load(run)`` gives a finished run of any wing.
 """
 
-from typing import TYPE_CHECKING
-
-from r2mae.lazy import lazily
-
+TYPE_CHECKING = False  # as in `typing`, whose import would take longer than all the rest
 if TYPE_CHECKING:
     from r2mae.wings.lookup import load
 
 __version__ = "0.1.0"
 __all__ = ["__version__", "load"]
 
-__getattr__, _ = lazily(__name__, {"r2mae.wings.lookup": ("load",)}, __all__)
+
+def __getattr__(name: str) -> object:
+    if name != "load":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from r2mae.wings.lookup import load
+
+    return load
 
 
 def __dir__() -> list[str]:

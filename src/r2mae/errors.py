@@ -5,6 +5,7 @@ Every package may raise :class:`UserError`. Only the command line catches it (on
 
 from collections.abc import Iterable, Sequence
 from difflib import SequenceMatcher
+from functools import cache
 
 _LISTED = 20  # at most this many names are listed in an error line
 _MEANT = 3  # at most this many names are suggested in "did you mean …?"
@@ -73,3 +74,11 @@ def _slips(one: str, other: str) -> int:
 def unknown(kind: str, name: str, known: Iterable[str]) -> UserError:
     """Build the error for a name that does not exist."""
     return UserError(f"unknown {kind} {name!r}: {nearest(name, known)}")
+
+
+@cache
+def warn_once(line: str) -> None:
+    """Log a warning, the first time that it is given."""
+    import logging
+
+    logging.getLogger("r2mae").warning("%s", line)

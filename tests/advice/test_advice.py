@@ -11,6 +11,8 @@ from r2mae.advice.data import Matrix, load_matrix
 from r2mae.advice.trustworthiness import shape_of
 from r2mae.theory import from_data
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def digits() -> Matrix:

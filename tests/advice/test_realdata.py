@@ -11,6 +11,8 @@ from r2mae.advice.realdata.fits import Case, Outcome, cases, fit_risks, leave_ou
 from r2mae.advice.realdata.report import near_peak, summarise
 from r2mae.theory import from_data
 
+pytestmark = pytest.mark.slow
+
 WIDE = Case("digits", "digits", standardised=True, wide=True, max_features=40)
 
 

@@ -20,6 +20,8 @@ from r2mae.cells.setup import _ELSEWHERE
 from r2mae.errors import UserError
 from r2mae.training.config import RunConfig
 
+pytestmark = pytest.mark.slow
+
 EPOCHS = 25.0
 
 

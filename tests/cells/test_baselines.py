@@ -24,6 +24,8 @@ from r2mae.cells.evaluate import evaluate_embedding
 from r2mae.cells.table import CellTable, load_cells
 from r2mae.errors import UserError
 
+pytestmark = pytest.mark.slow
+
 CELLS, GENES = 150, 30
 CONFIG = CellsConfig(
     data="x", donor_key="donor", labels=("cell_type",), n_hidden=16, n_latent=4, epochs=3, batch_size=32, device="cpu"

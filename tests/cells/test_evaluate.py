@@ -36,6 +36,8 @@ from r2mae.evaluation.probes import LinearProbe
 from r2mae.masking.keys import Key
 from r2mae.masking.masks import column_mask
 
+pytestmark = pytest.mark.slow
+
 CELLS, GENES = 240, 40
 CONFIG = CellsConfig(
     data="x", donor_key="donor", labels=("cell_type", "disease"), regress=("age",), n_hidden=32, n_latent=8

@@ -19,6 +19,8 @@ from r2mae.cli.main import main
 from r2mae.training.checkpoint import read_checkpoint
 from r2mae.training.loop import fit
 
+pytestmark = pytest.mark.slow
+
 Make = Callable[..., anndata.AnnData]
 Write = Callable[..., Path]
 SMALL: dict[str, Any] = {"n_hidden": 32, "n_latent": 8, "batch_size": 10, "threads": 1, "device": "cpu"}
@@ -119,7 +121,6 @@ def test_an_earlier_checkpoint_survives(make: Make, write: Write, tmp_path: Path
         assert (tmp_path / "cut" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("suffix", ["h5ad", "npz"])
 def test_embedding(make: Make, write: Write, tmp_path: Path, suffix: str) -> None:
     """In a process of its own: the HDF5 library used to end it when it could not close a file."""

@@ -29,6 +29,8 @@ from r2mae.training.checkpoint import read_checkpoint
 from r2mae.training.folder import RunFolder
 from r2mae.training.loop import Fitted, fit
 
+pytestmark = pytest.mark.slow
+
 Write = Callable[..., Path]
 SMALL = {"n_hidden": 16, "n_latent": 4, "batch_size": 30, "threads": 1, "device": "cpu"}
 
@@ -139,7 +141,6 @@ def test_a_run_cut_off_anywhere_ends_with_the_same_bytes(cells: Path, tmp_path: 
         assert_same_run(tmp_path / "whole", out)
 
 
-@pytest.mark.slow
 def test_a_killed_process_goes_on_to_the_same_bytes(cells: Path, tmp_path: Path) -> None:
     options = {"scheme": "r2mae-cl", "accumulate": 2, "steps": 200, "save_every": 20}
     words = [word for key, value in {**SMALL, **options}.items() for word in (f"--{key}", str(value))]
@@ -206,7 +207,6 @@ def test_the_finished_run_embeds_alike_wherever_its_cells_lie(
     assert list(disk["cells"]) == [f"c{i}" for i in range(150)]
 
 
-@pytest.mark.slow
 def test_two_processes_equal_one_but_for_batch_statistics(cells: Path, tmp_path: Path) -> None:
     """Ratios, masks, order and the weight network are the same; batch normalisation, left out here, sees its part."""
     options = {"scheme": "r2mae-cl", "cl_warmup": 3, "cl_start": 6, "cl_end": 15, "accumulate": 2, "steps": 20}

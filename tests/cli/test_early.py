@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 HEAVY = ("torch", "lightning", "transformers", "anndata", "sklearn", "matplotlib")
 LINES = {
     "pretrain images none.npz": "none.npz: no such file or folder",

@@ -23,6 +23,8 @@ from r2mae.text.config import TextConfig
 from r2mae.text.wing import WING as TEXT
 from r2mae.training.folder import RunFolder
 
+pytestmark = pytest.mark.slow
+
 Run = Callable[[str], tuple[int, str, str]]
 
 

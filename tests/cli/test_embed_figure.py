@@ -20,6 +20,8 @@ from r2mae.images.config import ImagesConfig
 from r2mae.training.loop import fit
 from r2mae.wings.contract import HasAnnotations
 
+pytestmark = pytest.mark.slow
+
 Run = Callable[[str], tuple[int, str, str]]
 
 

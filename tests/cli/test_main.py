@@ -19,6 +19,8 @@ from r2mae.registry import WINGS
 from r2mae.sweep.run_states import find_runs
 from r2mae.training.checkpoint import read_checkpoint
 
+pytestmark = pytest.mark.slow
+
 Run = Callable[..., tuple[int, str, str]]
 
 
@@ -287,7 +289,6 @@ def test_runs_and_json(run: Run, tmp_path: Path) -> None:
     assert run("runs nothing")[0] == 2
 
 
-@pytest.mark.slow
 def test_runs_tells_running_from_stopped(tmp_path: Path) -> None:
     command = [
         sys.executable,

@@ -10,6 +10,8 @@ from r2mae.cli.main import main
 from r2mae.registry import WINGS
 from r2mae.wings.lookup import get_wing
 
+pytestmark = pytest.mark.slow
+
 Run = Callable[[str], str]
 
 

@@ -7,6 +7,8 @@ from r2mae.reproduce import fig1b
 from r2mae.reproduce.artefact import ARTEFACTS, get_artefact
 from r2mae.reproduce.spiked import SpikedSize
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:

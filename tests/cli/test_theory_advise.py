@@ -9,6 +9,8 @@ import pytest
 from r2mae.cli.theory_advise import run
 from r2mae.errors import UserError
 
+pytestmark = pytest.mark.slow
+
 Call = Callable[[str], str]
 
 

@@ -25,6 +25,8 @@ from r2mae.sweep.measure import check_baselines, evaluate
 from r2mae.text.config import TextConfig
 from r2mae.wings.lookup import get_wing
 
+pytestmark = pytest.mark.slow
+
 TYPES, DONORS, CELLS, GENES = 3, 8, 240, 40
 
 

@@ -13,10 +13,11 @@ from r2mae.images.config import ImagesConfig
 from r2mae.images.wing import WING
 from r2mae.report.publish import publish
 
+pytestmark = pytest.mark.slow
+
 BASE = ImagesConfig(data="digits", epochs=2.0, hidden=32, latent=16)
 
 
-@pytest.mark.slow
 def test_a_comparison_runs_once_grows_and_is_published(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "c"
     first = compare(BASE, WING, schemes=["fixed", "r2mae"], seeds=[0], out=out, ratios=[0.5], jobs=2)
@@ -53,7 +54,6 @@ def test_a_comparison_runs_once_grows_and_is_published(tmp_path: Path, capsys: p
         compare(replace(BASE, epochs=3.0), WING, schemes=["r2mae"], seeds=[0], out=out)
 
 
-@pytest.mark.slow
 def test_a_failed_cell_is_named_and_the_others_are_kept(tmp_path: Path) -> None:
     compare(BASE, WING, schemes=["r2mae"], seeds=[0], out=tmp_path, jobs=1)
     checkpoint = tmp_path / "runs" / "r2mae" / "seed-0" / "checkpoints" / "last.ckpt"
@@ -64,7 +64,6 @@ def test_a_failed_cell_is_named_and_the_others_are_kept(tmp_path: Path) -> None:
     assert (tmp_path / "runs" / "mdlm" / "seed-0" / "results.json").exists()
 
 
-@pytest.mark.slow
 def test_damage_is_named_or_mended(tmp_path: Path) -> None:
     options: dict[str, Any] = {"schemes": ["r2mae"], "seeds": [0], "out": tmp_path, "jobs": 1}
     scores = compare(BASE, WING, **options).table

@@ -15,6 +15,8 @@ from r2mae.images.config import ImagesConfig
 from r2mae.images.wing import WING
 from r2mae.training.folder import RunFolder
 
+pytestmark = pytest.mark.slow
+
 SIZE = ["--steps", "2", "--hidden", "4", "--latent", "2", "--jobs", "1", "--baselines", "mean"]
 
 
@@ -103,6 +105,24 @@ def test_runs_of_a_row_agree_on_its_options(made: Path, capsys: pytest.CaptureFi
     assert main([*words, "--decay", "0.2"]) == 2
     assert "ran with decay 0.1, and the seed 1 of 'dynamic' has 0.2" in capsys.readouterr().err
     assert not (made / "runs" / "dynamic" / "seed-1").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--hidden", "2147483647"], "make it smaller (--hidden is 2,147,483,647)"),
+        (["--device", "tpu", "--decay", "0.2"], "device"),
+        (["--resize", "100000000", "--decay", "0.2"], "resize"),
+    ],
+)
+def test_mistakes_of_options_are_told_before_those_of_the_folder(
+    made: Path, capsys: pytest.CaptureFixture[str], options: list[str], message: str
+) -> None:
+    words = ["compare", "digits", *SIZE, "--seeds", "0", "1", "--out", str(made), "--schemes", "dynamic"]
+    assert main([*words, *options]) == 2
+    told = capsys.readouterr().err
+    assert message in told
+    assert "another configuration" not in told
 
 
 def test_what_is_unfinished_or_foreign_is_left_out(made: Path, tmp_path: Path) -> None:

@@ -30,6 +30,7 @@ from r2mae.wings.contract import Wing
 from training.conftest import InterruptAt, Interrupted, equal_bytes
 
 pytestmark = [
+    pytest.mark.slow,
     # Lightning's own news about small loaders and torch's pytree; everything else stays an error.
     pytest.mark.filterwarnings("ignore:.*does not have many workers.*"),
     pytest.mark.filterwarnings("ignore:.*`isinstance.treespec, LeafSpec.` is deprecated.*"),

@@ -13,6 +13,8 @@ from threadpoolctl import threadpool_limits
 
 from r2mae.evaluation.probes import PAPER_ALPHAS, PAPER_CS, LinearProbe, RidgeProbe
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(autouse=True)
 def one_thread():

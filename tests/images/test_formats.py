@@ -13,6 +13,8 @@ from r2mae.errors import UserError
 from r2mae.images.formats import memory_limit, read_idx, read_idx_images, read_idx_labels, read_npy
 from r2mae.images.parts import read_npz as read_parts
 
+pytestmark = pytest.mark.slow
+
 PIXELS = (np.arange(5 * 4 * 3) * 4).astype(np.uint8).reshape(5, 4, 3)
 FLOATS = np.linspace(0, 1, 60).reshape(5, 4, 3)
 NUMBERS = np.array([0, 1, 2, 1, 0])

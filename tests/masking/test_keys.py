@@ -8,6 +8,8 @@ from scipy import stats
 from r2mae.masking.keys import Key, permutation, uniforms, words
 from r2mae.masking.masks import device_words
 
+pytestmark = pytest.mark.slow
+
 seeds = st.integers(0, 2**63)
 
 

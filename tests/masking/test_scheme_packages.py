@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from r2mae.cli.main import main
-from r2mae.errors import UserError
+from r2mae.errors import UserError, warn_once
 from r2mae.masking import RatioDefaults, make_scheme, register, scheme_names, schemes
 from r2mae.sweep import processes
 
@@ -41,7 +41,7 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
 
     monkeypatch.setattr(schemes, "_REGISTRY", dict(schemes._REGISTRY))
     monkeypatch.setattr(schemes, "_LOADED", set())
-    schemes._warn.cache_clear()
+    warn_once.cache_clear()
     return put
 
 

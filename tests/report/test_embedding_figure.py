@@ -21,6 +21,8 @@ from r2mae.report.embedding_figure import (
     write_figure,
 )
 
+pytestmark = pytest.mark.slow
+
 POINTS = 90
 KIND = np.arange(POINTS) % 3
 

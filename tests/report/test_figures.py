@@ -33,6 +33,8 @@ from r2mae.report.figures import comparison_figures, inline_svg, save_figures
 from r2mae.report.panels import loss_panels, ratio_panels
 from r2mae.report.style import png, svg
 
+pytestmark = pytest.mark.slow
+
 Make = Callable[..., Comparison]
 COLOURS = scheme_colours()
 

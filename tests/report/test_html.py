@@ -16,6 +16,8 @@ from r2mae.report.analysis import analyse
 from r2mae.report.comparison import Comparison
 from r2mae.report.html import render_report, write_report
 
+pytestmark = pytest.mark.slow
+
 Make = Callable[..., Comparison]
 VOID = {"meta", "link", "img", "br", "hr", "input"}
 

@@ -15,6 +15,8 @@ from r2mae.report.analysis import Analysis, analyse
 from r2mae.report.comparison import Comparison
 from r2mae.report.html import render_report
 
+pytestmark = pytest.mark.slow
+
 Make = Callable[..., Comparison]
 Visit = Callable[..., Page]
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))), None)

@@ -8,6 +8,8 @@ from r2mae.reproduce.artefact import NOISE, Tally
 from r2mae.reproduce.runner import run_artefact
 from r2mae.theory import Rotated, beta_spectrum, direction_risk
 
+pytestmark = pytest.mark.slow
+
 
 def test_it_writes_curves_thresholds_and_spectra(tmp_path: Path) -> None:
     files = run_artefact(fig1e, tmp_path, size=fig1e.SpectraSize(n=40, d=120, repetitions=3, threshold_n=40)).files

@@ -9,6 +9,8 @@ from r2mae.reproduce.plateau import PlateauSize, describe, noisy, plateaus
 from r2mae.reproduce.runner import run_artefact
 from r2mae.theory import plateau, risk
 
+pytestmark = pytest.mark.slow
+
 SMALL = PlateauSize(n=100, d=1000, q=20)
 TINY = PlateauSize(n=24, d=200, q=12, seeds=3, repetitions=3)
 

@@ -21,6 +21,8 @@ from r2mae.reproduce.drawing import Figures
 from r2mae.reproduce.runner import run_artefact
 from r2mae.sweep.cells import Axis, Cell, cells_of, grid
 
+pytestmark = pytest.mark.slow
+
 
 @dataclass(frozen=True)
 class Count(Size):
@@ -149,7 +151,6 @@ class Widths:
         return {"widths": figure}
 
 
-@pytest.mark.slow
 def test_a_sweep_of_presets_and_ratios_is_an_artefact(tmp_path: Path) -> None:
     shown = Console(file=StringIO())
     first = run_artefact(Widths(), tmp_path, size=Sweep((0,)), console=shown)

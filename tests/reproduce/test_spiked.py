@@ -9,6 +9,8 @@ from r2mae.reproduce.artefact import Tally
 from r2mae.reproduce.runner import run_artefact
 from r2mae.reproduce.spiked import SpikedSize, add_corollary, column, magnitude_ratios, measure, select
 
+pytestmark = pytest.mark.slow
+
 TINY = SpikedSize(n=40, d=120, deltas=(1.0, 10.0), repetitions=3, fresh=4, step=0.05)
 
 

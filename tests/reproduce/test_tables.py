@@ -12,6 +12,8 @@ from r2mae.reproduce.artefact import Artefact
 from r2mae.reproduce.published import Printed, Table, published
 from r2mae.reproduce.runner import run_artefact
 
+pytestmark = pytest.mark.slow
+
 
 def read(path: Path) -> list[dict[str, str]]:
     with path.open(newline="", encoding="utf-8") as file:

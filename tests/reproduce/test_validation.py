@@ -1,10 +1,13 @@
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from r2mae.reproduce import validation
 from r2mae.reproduce.artefact import Tally
 from r2mae.reproduce.runner import run_artefact
+
+pytestmark = pytest.mark.slow
 
 TINY = validation.ValidationSize(d=60, wide=30, tall=180, repetitions=4, growth=(20, 40), work=160, signals=3)
 

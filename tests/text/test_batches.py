@@ -20,6 +20,8 @@ from r2mae.training.loader import make_loader
 from r2mae.training.order import BatchOrder
 from r2mae.training.task import Batches, Data
 
+pytestmark = pytest.mark.slow
+
 KEY = Key.root(0)  # rows are packed as they are, whatever it is
 TEXTS = [f"{number}: " + " ".join(f"word{number * step % 7}" for step in range(number % 23)) for number in range(60)]
 

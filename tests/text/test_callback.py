@@ -15,6 +15,8 @@ from r2mae.text.collator import MaskCollator
 from r2mae.text.fast import fast_masked_lm
 from r2mae.text.tokenizer import train_bpe
 
+pytestmark = pytest.mark.slow
+
 TEXTS = [f"the {one} fox jumps over the {two} dog and runs" for one in ("red", "old", "big") for two in ("lazy", "sad")]
 
 

@@ -18,6 +18,8 @@ from r2mae.text.finetune import finetune
 from r2mae.text.models.roberta import MaskedLanguageModel
 from r2mae.text.task import TokenTask
 
+pytestmark = pytest.mark.slow
+
 WORDS = ["the", "film", "is", "a", "long", "quiet", "story", "of", "some", "people", "at", "sea", "good", "bad"]
 
 

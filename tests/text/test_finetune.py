@@ -21,6 +21,8 @@ from r2mae.text.tokenizer import TextTokenizer, train_bpe
 from r2mae.training.order import BatchOrder
 from r2mae.training.schedule import learning_rate_factor
 
+pytestmark = pytest.mark.slow
+
 WORDS = ["the", "film", "is", "a", "very", "long", "and", "quiet", "story", "of", "some", "people", "at", "sea"]
 
 

@@ -23,6 +23,8 @@ from r2mae.training.folder import RunFolder
 from r2mae.training.loop import fit
 from r2mae.wings.contract import Wing
 
+pytestmark = pytest.mark.slow
+
 SIZES: dict[str, Any] = {
     "hidden_size": 16,
     "layers": 1,
@@ -57,7 +59,6 @@ def test_everything_is_there() -> None:
     assert names == ["loss", "accuracy", "sst2_accuracy", "cola_matthews"]
 
 
-@pytest.mark.slow
 def test_pretrain_evaluate_embed_and_export(
     corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -140,7 +141,6 @@ def test_tasks_of_glue_need_their_name(
         assert "\n" not in told
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("scheme", ["r2mae", "r2mae-cl"])
 def test_a_killed_process_goes_on_to_the_same_bytes(corpus: Path, tmp_path: Path, scheme: str) -> None:
     options = {**SIZES, "scheme": scheme, "steps": 300, "save_every": 20, "accumulate": 2, "tokenizer": None}

@@ -9,7 +9,7 @@ from r2mae.masking import LinearDecay, Uniform
 from r2mae.theory.closed import isotropic_risk
 from r2mae.theory.masked import (
     Factored,
-    Stream,
+    RandomStream,
     Uniforms,
     bits_of,
     masked_rows,
@@ -202,8 +202,8 @@ def test_the_protocol_step_by_step(keep: str | float) -> None:
     beta = uniform_direction(45)
     got = simulate(cov, beta, n, [ratio], noise=0.3, repetitions=2, design="fresh", keep=keep, seed=seed)
     for r in range(2):
-        x = cov.sample(n, np.random.Generator(bits_of(seed, r, Stream.DESIGN)))
-        noise = np.random.Generator(bits_of(seed, r, Stream.NOISE)).standard_normal(n)
+        x = cov.sample(n, np.random.Generator(bits_of(seed, r, RandomStream.DESIGN)))
+        noise = np.random.Generator(bits_of(seed, r, RandomStream.NOISE)).standard_normal(n)
         u = Uniforms.draw(n, 45, seed, r)
         p = 0.2 + 0.6 * u.ratio
         rows = u.keep < (p if keep == "ratio" else keep)

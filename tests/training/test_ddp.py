@@ -22,6 +22,8 @@ from r2mae.training.ranks import LEADER
 
 from .conftest import InterruptAt, Interrupted, ToyConfig, ToyWing
 
+pytestmark = pytest.mark.slow
+
 SCRIPT = Path(__file__).with_name("ddp.py")
 
 
@@ -35,7 +37,6 @@ def train(out: Path, options: dict[str, Any], launcher: tuple[str, ...] = (sys.e
     return pd.read_csv(out / "metrics.csv")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "options",
     [
@@ -61,7 +62,6 @@ def test_two_processes_equal_one(
         torch.testing.assert_close(weights[name], value, rtol=1e-3, atol=1e-4)
 
 
-@pytest.mark.slow
 def test_two_processes_go_on_where_one_was_cut_off(tmp_path: Path, wing: ToyWing) -> None:
     fit(ToyConfig(steps=20, threads=1), wing, tmp_path / "one")
     with pytest.raises(Interrupted):
@@ -72,7 +72,6 @@ def test_two_processes_go_on_where_one_was_cut_off(tmp_path: Path, wing: ToyWing
     assert RunFolder(tmp_path / "two").trained
 
 
-@pytest.mark.slow
 def test_torchrun(tmp_path: Path, wing: ToyWing) -> None:
     launcher = (sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", "29731")
     two = train(tmp_path / "two", {"steps": 10, "devices": 2}, launcher)
@@ -81,7 +80,6 @@ def test_torchrun(tmp_path: Path, wing: ToyWing) -> None:
     assert two["loss"].to_numpy() == pytest.approx(one["loss"].to_numpy(), rel=1e-5)
 
 
-@pytest.mark.slow
 def test_the_command_line_with_batch_norm(tmp_path: Path) -> None:
     """With batch statistics the losses differ, but not ratios, masks and order."""
     line = [sys.executable, "-m", "r2mae", "pretrain", "digits", "--steps", "8", "--hidden", "16", "--threads", "1"]
@@ -120,7 +118,6 @@ def test_tasks_of_slurm_on_one_device_are_runs_of_their_own(
     assert RunFolder(tmp_path).trained
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("who", "told"),
     [

@@ -5,8 +5,9 @@ import pytest
 
 from .kill import VARIANTS, same_after_kills
 
+pytestmark = pytest.mark.slow
 
-@pytest.mark.slow
+
 @pytest.mark.parametrize(("name", "kills"), list(zip(VARIANTS, (3, 3, 4), strict=True)))
 def test_kill_9_at_any_moment_changes_nothing(tmp_path: Path, name: str, kills: int) -> None:
     seed = random.SystemRandom().randrange(2**32)

@@ -20,6 +20,8 @@ from r2mae.training.scheme_options import resolved
 
 from .conftest import InterruptAt, Interrupted, ToyConfig, ToyWing, equal_bytes
 
+pytestmark = pytest.mark.slow
+
 VARIANTS: list[dict[str, Any]] = [
     {},
     {"workers": 2},

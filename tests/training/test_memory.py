@@ -7,6 +7,8 @@ import sys
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 PROBE = """
 import contextlib, resource, sys
 import torch

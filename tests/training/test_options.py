@@ -22,6 +22,8 @@ from r2mae.training.saving import load_weights, save_weights
 
 from .conftest import InterruptAt, Interrupted, ToyConfig, ToyWing, equal_bytes
 
+pytestmark = pytest.mark.slow
+
 Weights = Callable[[Path], dict[str, torch.Tensor]]
 
 
@@ -71,7 +73,6 @@ def test_a_tracker_that_is_not_installed_is_named(tmp_path: Path, wing: ToyWing,
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs a C++ compiler")
 def test_a_compiled_model_has_the_losses_of_a_plain_one(tmp_path: Path, wing: ToyWing) -> None:
     for compiled in (False, True):

@@ -16,10 +16,11 @@ from r2mae.training.loop import fit
 
 from .conftest import InterruptAt, Interrupted, ToyConfig, ToyWing, equal_bytes
 
+pytestmark = pytest.mark.slow
+
 LINE = [sys.executable, "-m", "r2mae", "pretrain", "digits", "--steps", "40", "--save-every", "10", "--threads", "1"]
 
 
-@pytest.mark.slow
 def test_a_disk_that_fills_while_saving_is_one_line_and_the_run_goes_on(tmp_path: Path) -> None:
     """A limit on file sizes fails writes in the middle, as a full disk does."""
     out = [*LINE, "--hidden", "512", "--out", str(tmp_path / "a")]

@@ -10,7 +10,7 @@ import pytest
 
 import r2mae
 from r2mae.cli.main import main
-from r2mae.errors import UserError
+from r2mae.errors import UserError, warn_once
 from r2mae.registry import BUILT_IN, WINGS, BuiltIn, package_of
 from r2mae.training.saving import LoadedRun
 from r2mae.wings import lookup
@@ -24,6 +24,7 @@ from typing import ClassVar
 from r2mae.evaluation import Metric
 from r2mae.masking import RatioDefaults
 from r2mae.training import RunConfig
+from r2mae.wings import lookup
 from r2mae.wings.base import BaseWing
 from r2mae.wings.options import Command, CommandLine, Option
 
@@ -83,7 +84,7 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
         (site / f"{module}.py").write_text(code, encoding="utf-8")
         monkeypatch.syspath_prepend(site)
 
-    lookup._warn.cache_clear()
+    warn_once.cache_clear()
     return put
 
 

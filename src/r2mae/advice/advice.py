@@ -110,9 +110,9 @@ def cautions(report: Report) -> list[str]:
     shape, advice, lines = report.shape, report.advice, []
     if advice.peak is not None and shape.rare:
         lines.append(
-            f"{shape.rare:,} of {advice.d:,} features hardly ever vary (fewer than about {SEEN} of {advice.n:,} rows "
-            "differ from their usual value). With n > d ridgeless regression can have a far larger risk on such "
-            "features than the formula says: compare with a smaller --max-features, which keeps the most variable ones."
+            f"{shape.rare:,} of {advice.d:,} features hardly ever vary (they differ from their usual value in fewer "
+            f"than about {SEEN} of {advice.n:,} rows). With n > d ridgeless regression can have a far larger risk on "
+            "such features than the formula says: compare with a smaller --max-features (the most variable ones)."
         )
     elif advice.peak is None and shape.unseen > 0.05 * advice.d:
         lines.append(

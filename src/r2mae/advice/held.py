@@ -7,7 +7,7 @@ from r2mae.theory.advise import Advice
 
 
 @dataclass(frozen=True)
-class Fitted:
+class LinearCases:
     """Tests on masked linear regression, which the formula describes, fitted to real data.
 
     Attributes
@@ -59,7 +59,7 @@ class Trained:
     source: str
 
 
-LINEAR = Fitted(cases=16, within=0.1, cost=0.007, worst=0.065, source="results/theory/realdata")
+LINEAR = LinearCases(cases=16, within=0.1, cost=0.007, worst=0.065, source="results/theory/realdata")
 DEEP = Trained(
     name="MNIST",
     rows=1000,

@@ -16,7 +16,7 @@ from r2mae.report.comparison import Comparison
 from r2mae.sweep.cells import cells_of
 from r2mae.sweep.measure import check_baselines
 from r2mae.sweep.processes import Processes
-from r2mae.sweep.runner import check_cells, check_sweep, run_missing
+from r2mae.sweep.runner import check_data, check_folders, check_sweep, run_missing
 from r2mae.training.config import RunConfig
 from r2mae.training.folder import FolderLock, read_json
 from r2mae.training.numbers import ratios_of
@@ -72,10 +72,11 @@ def compare(
     rows += baseline_rows(base, baselines, rows)
     cells = cells_of(rows, seeds, out)
     with FolderLock(out):
+        check_data(cells, wing)  # mistakes of these options first, then what they have to do with the folder
         shared = shared_fields(base)
         _claim(out, shared, base.measured_with)
         beside = finished_cells(out, wing, base, skip={cell.folder for cell in cells})
-        check_cells(cells, wing, beside=beside)  # the report will be of both
+        check_folders([*cells, *beside], wing)  # the report will be of both
         agree([*beside, *cells], wing)
         write_json(out / "compare.json", shared)
         run_missing(cells, wing, runner, console=console)

@@ -24,7 +24,7 @@ _BLOCK = 4096  # rows rotated at a time, so that no second copy of all rows is n
 
 
 @dataclass(frozen=True, eq=False)
-class Rows:
+class TrainingRows:
     """Training rows in the coordinates of `Folds`.
 
     Parameters
@@ -116,14 +116,14 @@ class Folds:
         """Held-out features."""
         return self._X[self.held_out(fold)]
 
-    def train(self, fold: int | None) -> Rows:
+    def train(self, fold: int | None) -> TrainingRows:
         """Training rows of a fold; all rows for None."""
         out, test = self.held_out(fold), self.test(fold)
         parts = tuple(part for part in (self._X[: out.start], self._X[out.stop :]) if len(part))
         n = len(self._X) - len(test)
         mean = -test.sum(axis=0) / n  # all rows sum to zero
         scatter = self._values - np.einsum("ij,ij->j", test, test) - n * mean**2
-        return Rows(parts, mean, np.maximum(scatter, 0.0))
+        return TrainingRows(parts, mean, np.maximum(scatter, 0.0))
 
     def scatter_eigh(self, fold: int | None) -> tuple[Float[np.ndarray, " d"], Float[np.ndarray, "d d"]]:
         """Eigenvalues and eigenvectors of the whole scatter matrix of a fold's training rows."""

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float, Int
 
-from r2mae.evaluation._folds import Rows
+from r2mae.evaluation._folds import TrainingRows
 
 MEMORY = 10  # curvature pairs kept by L-BFGS
 REFRESH = 30  # steps after which the model of the Hessian is computed anew, as the curvatures have changed
@@ -42,13 +42,13 @@ class _Point:
 
 
 def solve_path(
-    rows: Rows, codes: Int[np.ndarray, " n"], strengths: Sequence[float], *, tol: float, max_iter: int
+    rows: TrainingRows, codes: Int[np.ndarray, " n"], strengths: Sequence[float], *, tol: float, max_iter: int
 ) -> Iterator[Solution]:
     """Minimise ``C Σᵢ cross-entropyᵢ + ½‖W‖²`` for every strength C; intercepts are not penalised.
 
     Parameters
     ----------
-    rows : Rows
+    rows : TrainingRows
         Training rows.
     codes : ndarray of int, shape (n,)
         Class of every row, 0 … K−1; every class occurs.
@@ -101,7 +101,7 @@ def _lagrange(knots: np.ndarray, at: float) -> list[float]:
 class _Objective:
     """``Σᵢ cross-entropyᵢ + ‖W‖²/(2C)`` over one set of rows; the attribute `strength` is C."""
 
-    def __init__(self, rows: Rows, codes: Int[np.ndarray, " n"]) -> None:
+    def __init__(self, rows: TrainingRows, codes: Int[np.ndarray, " n"]) -> None:
         self.rows = rows
         self.classes = int(codes.max()) + 1
         self._own = (codes, np.arange(len(codes)))

@@ -8,15 +8,13 @@ found by their entry points. This module does not import torch: the networks tha
 """
 
 import inspect
-import logging
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
 from importlib import import_module
 from typing import Any, Literal
 
-from r2mae.errors import nearest
+from r2mae.errors import nearest, warn_once
 from r2mae.masking.defaults import HLCA_CURRICULUM, RatioDefaults
 from r2mae.masking.ratios import Grid, Ratio, Uniform, ends_of
 from r2mae.registry import schemes_elsewhere
@@ -257,7 +255,7 @@ def scheme_names() -> list[str]:
             try:
                 _load(name)
             except ValueError as error:
-                _warn(str(error))
+                warn_once(str(error))
     return [*(name for name in _REGISTRY if name not in _LOADED), *sorted(_LOADED)]
 
 
@@ -279,11 +277,6 @@ def _load(name: str) -> None:
             f"the scheme {name!r} of {package} is not registered by {target}: repair or uninstall {package}"
         )
     _LOADED.add(name)
-
-
-@cache
-def _warn(line: str) -> None:
-    logging.getLogger("r2mae").warning("%s", line)
 
 
 def scheme_kind(name: str) -> SchemeKind:

@@ -29,7 +29,7 @@ Array = Float[np.ndarray, "*n"]
 
 
 @dataclass(frozen=True)
-class Rule:
+class KeepRule:
     """Decides which rows are kept, from each row's ratio and two uniform numbers."""
 
     decide: Callable[[Array, Array, Array], Bool[np.ndarray, "*n"]]
@@ -74,7 +74,7 @@ READINGS = (
     Reading(
         "same number twice",
         "the number that gives a row its ratio also decides whether it is kept",
-        lambda t: Rule(lambda p, r, k: r < p),
+        lambda t: KeepRule(lambda p, r, k: r < p),
     ),
     Reading("middle", "rows kept with the middle ratio, whatever their own", lambda t: t.middle),
     Reading("high end", "rows kept with the range's high end as probability", lambda t: t.high),
@@ -82,8 +82,8 @@ READINGS = (
     Reading(
         "removed with p",
         "rows removed, not kept, with their ratio as probability, in either scheme",
-        lambda t: Rule(lambda p, r, k: k >= p),
-        lambda t: Rule(lambda p, r, k: k >= p),
+        lambda t: KeepRule(lambda p, r, k: k >= p),
+        lambda t: KeepRule(lambda p, r, k: k >= p),
     ),
     Reading("one ratio a run", "one ratio for all rows of a run, anew for each run", lambda t: "ratio", once=True),
 )

@@ -128,7 +128,7 @@ def _of_runs(
     """Return a table with a row for each run, the number of runs, and how many were finished before."""
     from r2mae.sweep.gather import in_order, table_of
     from r2mae.sweep.processes import Processes
-    from r2mae.sweep.runner import check_cells, check_sweep, finished, run_missing
+    from r2mae.sweep.runner import check_data, check_folders, check_sweep, finished, run_missing
     from r2mae.training.folder import FolderLock
     from r2mae.wings.lookup import get_wing
 
@@ -141,7 +141,8 @@ def _of_runs(
     check_sweep(first)
     wing = get_wing(first.wing)
     with FolderLock(out):
-        check_cells(cells, wing)
+        check_data(cells, wing)
+        check_folders(cells, wing)
         kept = sum(map(finished, cells))
         run_missing(cells, wing, Processes(jobs, first.device), console=console)
         return table_of(in_order(cells)), len(cells), kept

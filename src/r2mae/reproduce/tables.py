@@ -55,7 +55,7 @@ _PAPER_MASKS = 50
 
 
 @dataclass(frozen=True)
-class Cell:
+class TableEntry:
     """One seed and model of a table; risks are over the null risk βᵀΣβ.
 
     Attributes
@@ -96,7 +96,7 @@ def covariance(model: Model, d: int, seed: int) -> Covariance:
     return beta_spectrum(d, seed) if model == "beta" else latent(d, seed)
 
 
-def measure(table: Table, model: Model, seed: int, size: TableSize, *, jobs: int = 1) -> Cell:
+def measure(table: Table, model: Model, seed: int, size: TableSize, *, jobs: int = 1) -> TableEntry:
     """Measure one cell."""
     cov = covariance(model, size.d, seed)
     index = cov.at_quantile(table.quantile)
@@ -115,7 +115,7 @@ def measure(table: Table, model: Model, seed: int, size: TableSize, *, jobs: int
     coarse = np.round(np.arange(0.05, 0.96, 0.05), 10)
     formula = risk(cov, beta, size.n, [*coarse, table.middle, drawn], NOISE).normalised
     middle = int(np.argmin(np.abs(grid - table.middle)))
-    return Cell(
+    return TableEntry(
         best_ratio_50=float(grid[few[:-1].argmin()]),
         best_50=float(few[:-1].min()),
         middle_50=float(few[middle]),

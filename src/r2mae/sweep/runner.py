@@ -10,12 +10,16 @@ from r2mae.masking.defaults import RatioDefaults
 from r2mae.sweep.cells import Cell
 from r2mae.sweep.measure import log_notes
 from r2mae.sweep.progress_board import Board
-from r2mae.training.config import RunConfig
-from r2mae.training.devices import check_threads
+from r2mae.training.config import MACHINE_FIELDS, RunConfig
+from r2mae.training.devices import check_threads, torch_device
 from r2mae.training.folder import FolderLock, RunFolder
 from r2mae.training.memory_check import check_fits_memory
+from r2mae.training.models import architecture_of
 from r2mae.training.numbers import ratios_of
+from r2mae.training.scheme_options import OPTION_FIELDS
 from r2mae.wings.contract import Wing
+
+_SAME_SIZE = {*MACHINE_FIELDS, *OPTION_FIELDS, "scheme", "seed"}  # none of them makes a model larger
 
 
 @runtime_checkable
@@ -37,27 +41,45 @@ def check_sweep(base: RunConfig) -> None:
     if base.devices > 1:
         raise UserError("a comparison trains each run on one device: leave --devices out, and use --jobs")
     check_threads(base.threads)
+    torch_device(base.device)
 
 
-def check_cells(cells: Sequence[Cell], wing: Wing, *, beside: Sequence[Cell] = ()) -> None:
-    """Check data, memory and folders before any process starts.
-
-    Refused are data that cannot be read, models that do not fit into memory, and folders of other runs.
+def check_data(cells: Sequence[Cell], wing: Wing) -> None:
+    """Refuse data that cannot be read, and models or batches that do not fit into memory, before any process starts.
 
     Parameters
     ----------
     cells : sequence of Cell
-        The cells to run, all on the same data.
+        The cells to run, all on the same data. They are read once for each model, since they say what it is built from.
     wing : Wing
         Of the data.
-    beside : sequence of Cell
-        Finished cells that will be in the same report.
     """
-    first = cells[0].config
-    check_fits_memory(first, wing, log_notes(wing.load(first)))
-    fingerprint = wing.fingerprint(first)
-    for cell in [*cells, *beside]:
+    models: dict[str, dict[str, RunConfig]] = {}
+    for cell in [cells[0], *(cell for cell in cells[1:] if not finished(cell))]:
+        model, size = _size(cell.config)
+        models.setdefault(model, {}).setdefault(size, cell.config)
+    for sizes in models.values():
+        first, *others = sizes.values()
+        data = log_notes(wing.load(first))
+        check_fits_memory(first, wing, data)
+        for config in others:
+            check_fits_memory(config, wing, data, architecture={**data.architecture, **architecture_of(config)})
+
+
+def check_folders(cells: Sequence[Cell], wing: Wing) -> None:
+    """Refuse folders of other configurations now, before hours are spent on other cells."""
+    fingerprint = wing.fingerprint(cells[0].config)
+    for cell in cells:
         _check(cell, fingerprint, ratios_of(wing, cell.config))
+
+
+def _size(config: RunConfig) -> tuple[str, str]:
+    """Return what tells the model of a configuration from others, and its size and batches from those of others."""
+    own = architecture_of(config)
+    if own:
+        return str(own["model"]), repr((own, config.batch_size, config.accumulate))
+    whole = {name: value for name, value in config.to_dict().items() if name not in _SAME_SIZE}
+    return repr(whole), ""
 
 
 def run_missing(cells: Sequence[Cell], wing: Wing, runner: Runner, *, console: Console | None = None) -> None:
@@ -82,7 +104,6 @@ def run_missing(cells: Sequence[Cell], wing: Wing, runner: Runner, *, console: C
 
 
 def _check(cell: Cell, fingerprint: str, defaults: RatioDefaults) -> None:
-    """Refuse a folder of another configuration now, before hours are spent on other cells."""
     folder = RunFolder(cell.folder)
     if cell.row.baseline and folder.results is not None and folder.results.get("data") != fingerprint:
         raise UserError(f"{cell.folder} was measured on other data: choose another --out, or remove it to measure anew")

@@ -189,7 +189,7 @@ class Files:
 
 
 @dataclass(frozen=True, eq=False)
-class Rows:
+class DataSetRows:
     """Rows of a data set that can be read again.
 
     Parameters
@@ -289,7 +289,7 @@ class HubRows:
             )
         except Exception as error:  # of many kinds, from four libraries
             raise UserError(f"{self.name}: Hugging Face datasets cannot open it ({reason(error)})") from error
-        yield from Rows(self.name, self.column, rows).documents(position)
+        yield from DataSetRows(self.name, self.column, rows).documents(position)
 
 
 def _check_hub(named: HubRows) -> None:
@@ -319,16 +319,16 @@ def _library() -> Any:
     return datasets
 
 
-def _rows(source: Any, column: str) -> Rows:
+def _rows(source: Any, column: str) -> DataSetRows:
     """A data set object of the Python API."""
     if isinstance(source, Mapping):
         raise UserError(f"a {type(source).__name__} holds several splits: give one of {', '.join(map(str, source))}")
     if iter(source) is source:
         raise UserError("an iterator can be read only once: give files, or a data set that can be read again")
-    return Rows(type(source).__name__, column, source)
+    return DataSetRows(type(source).__name__, column, source)
 
 
-def _saved(folder: Path, column: str) -> Rows:
+def _saved(folder: Path, column: str) -> DataSetRows:
     """A folder of ``save_to_disk``; its state names the content."""
     try:
         rows = _library().load_from_disk(str(folder))
@@ -337,7 +337,7 @@ def _saved(folder: Path, column: str) -> Rows:
         raise
     except Exception as error:
         raise UserError(f"{folder} is no readable data set ({reason(error)}): save it anew") from error
-    return Rows(str(folder), column, rows, identity)
+    return DataSetRows(str(folder), column, rows, identity)
 
 
 def _matching(path: Path) -> list[Path]:

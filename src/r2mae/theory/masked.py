@@ -14,7 +14,7 @@ _BLOCK = 1 << 15  # entries masked at a time, so that a block stays in the proce
 _PIVOT = 1e-11  # relative size of a Cholesky pivot below which a Gram matrix counts as singular
 
 
-class Stream(IntEnum):
+class RandomStream(IntEnum):
     """Purposes of random numbers. Each has its own stream, so that draws for one do not change those for another."""
 
     DESIGN = 0
@@ -25,7 +25,7 @@ class Stream(IntEnum):
     TEST = 5
 
 
-def bits_of(seed: int, repetition: int, stream: Stream) -> np.random.SFC64:
+def bits_of(seed: int, repetition: int, stream: RandomStream) -> np.random.SFC64:
     """Return the bit generator of one stream of one repetition."""
     return np.random.SFC64(np.random.SeedSequence(seed, spawn_key=(int(stream), repetition)))
 
@@ -49,10 +49,10 @@ class Uniforms:
     @classmethod
     def draw(cls, n: int, d: int, seed: int, repetition: int = 0) -> "Uniforms":
         """Draw them, a pure function of the seed and the repetition."""
-        words = bits_of(seed, repetition, Stream.MASK).random_raw((n * d + 1) // 2)
+        words = bits_of(seed, repetition, RandomStream.MASK).random_raw((n * d + 1) // 2)
         return cls(
-            np.random.Generator(bits_of(seed, repetition, Stream.KEEP)).random(n),
-            np.random.Generator(bits_of(seed, repetition, Stream.RATIO)).random(n),
+            np.random.Generator(bits_of(seed, repetition, RandomStream.KEEP)).random(n),
+            np.random.Generator(bits_of(seed, repetition, RandomStream.RATIO)).random(n),
             words.view(np.uint32)[: n * d].reshape(n, d),
         )
 

@@ -13,7 +13,7 @@ from jaxtyping import Float, Int
 from threadpoolctl import threadpool_limits
 
 from r2mae.theory.covariance import Covariance, CovarianceLike, as_covariance
-from r2mae.theory.masked import Stream, Uniforms, bits_of, masked_rows, minimum_norm, rows_kept
+from r2mae.theory.masked import RandomStream, Uniforms, bits_of, masked_rows, minimum_norm, rows_kept
 from r2mae.theory.rows import Keep, RatioLike, kept_rows, ratios_of, ratios_of_rows
 
 Design = tuple[Float[np.ndarray, "n d"], Float[np.ndarray, "n m"]]
@@ -203,8 +203,8 @@ def _repeat(
 
 def _design(protocol: _Protocol, repetition: int) -> Design:
     """Draw X, and y for each signal; all signals share the noise."""
-    x = protocol.cov.sample(protocol.n, np.random.Generator(bits_of(protocol.seed, repetition, Stream.DESIGN)))
-    noise = np.random.Generator(bits_of(protocol.seed, repetition, Stream.NOISE)).standard_normal(protocol.n)
+    x = protocol.cov.sample(protocol.n, np.random.Generator(bits_of(protocol.seed, repetition, RandomStream.DESIGN)))
+    noise = np.random.Generator(bits_of(protocol.seed, repetition, RandomStream.NOISE)).standard_normal(protocol.n)
     return x, x @ protocol.beta + math.sqrt(protocol.noise) * noise[:, None]
 
 
@@ -236,7 +236,7 @@ def _on_test_rows(
 ) -> Float[np.ndarray, "2 P m"]:
     """Return mean squared error and mean squared prediction on fresh rows, the same ones for all ratios."""
     assert protocol.test_rows is not None
-    rng = np.random.Generator(bits_of(protocol.seed, repetition, Stream.TEST))
+    rng = np.random.Generator(bits_of(protocol.seed, repetition, RandomStream.TEST))
     total = np.zeros((2, len(fitted), fitted.shape[2]))
     for start in range(0, protocol.test_rows, _CHUNK):
         x = protocol.cov.sample(min(_CHUNK, protocol.test_rows - start), rng)

@@ -63,6 +63,8 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
             else "it is truncated or damaged"
         )
         raise UserError(f"{path} cannot be read: {reason}; delete it to start this run again from step 0") from None
+    if isinstance(checkpoint, dict):
+        checkpoint.setdefault(SECONDS, 0.0)  # the first versions did not count them: the time before is not known
     if (
         not isinstance(checkpoint, dict)
         or not all(isinstance(checkpoint.get(key), kind) for key, kind in _KINDS.items())

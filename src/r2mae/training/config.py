@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import Any, ClassVar, Literal, TypeVar
 
 from r2mae.errors import UserError, nearest
+from r2mae.masking.keys import Key
 from r2mae.masking.schemes import SCHEME_OPTIONS
 from r2mae.training.fields import above_zero, at_least, exact_values, in_words, short
 from r2mae.training.records import read_yaml as read_config
@@ -232,6 +233,11 @@ class RunConfig:
                 raise UserError(f"scheme_options takes NAME=NUMBER, each name once, such as power=3, not {short(word)}")
             found[name] = number
         return found
+
+    @property
+    def key(self) -> Key:
+        """The root of all random numbers of the run."""
+        return Key.root(self.seed)
 
     @property
     def recalibrates(self) -> bool:

@@ -43,8 +43,17 @@ def model_bytes(wing: Trainable, architecture: Mapping[str, Any]) -> int:
     return sum(part.numel() * part.element_size() for part in (*model.parameters(), *model.buffers()))
 
 
-def check_fits_memory(config: RunConfig, wing: Trainable, data: Data) -> None:
+def check_fits_memory(
+    config: RunConfig, wing: Trainable, data: Data, *, architecture: Mapping[str, Any] | None = None
+) -> None:
     """Refuse a run whose model or batch cannot fit, or whose steps could never end.
+
+    Parameters
+    ----------
+    config, wing, data
+        Of the run.
+    architecture : mapping, optional
+        Of its model, where the data were read for a model of another size; by default that of the data.
 
     Raises
     ------
@@ -53,8 +62,9 @@ def check_fits_memory(config: RunConfig, wing: Trainable, data: Data) -> None:
     """
     config.total_steps(len(data.train))
     _check_batch(config, data)
+    architecture = data.architecture if architecture is None else architecture
     try:
-        size = model_bytes(wing, data.architecture)
+        size = model_bytes(wing, architecture)
     except UserError:
         raise
     except Exception as error:  # torch tells in its own ways of sizes whose product overflows
@@ -64,7 +74,7 @@ def check_fits_memory(config: RunConfig, wing: Trainable, data: Data) -> None:
     if free is not None and _COPIES * size * _here(config) > free:
         raise UserError(
             f"the model takes at least {_gigabytes(_COPIES * size)} while it is trained, and {_gigabytes(free)} are "
-            f"free: make it smaller ({_largest(data.architecture)})"
+            f"free: make it smaller ({_largest(architecture)})"
         )
 
 

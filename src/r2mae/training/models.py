@@ -115,6 +115,11 @@ class ModelConfig(RunConfig):
             raise UserError(told if told.startswith(f"{source}: ") else f"{source}: {told}") from None
 
 
+def architecture_of(config: RunConfig) -> dict[str, Any]:
+    """Return the model's name and settings where a wing has several models, else nothing."""
+    return config.architecture() if isinstance(config, ModelConfig) else {}
+
+
 def usual_model(kind: type[ModelConfig]) -> str:
     """Return the name of the default model."""
     return str(kind.__dataclass_fields__["model"].default)

@@ -64,7 +64,7 @@ class Run:
     @property
     def key(self) -> Key:
         """The root of all random numbers of the run."""
-        return Key.root(self.config.seed)
+        return self.config.key
 
     @cached_property
     def fingerprint(self) -> str:

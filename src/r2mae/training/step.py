@@ -9,7 +9,6 @@ from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from r2mae.masking.curriculum import select_weights
-from r2mae.masking.keys import Key
 from r2mae.masking.ratios import draw
 from r2mae.masking.schemes import Scheme
 from r2mae.training.config import RunConfig
@@ -52,7 +51,7 @@ class Pretraining(LightningModule):
         self.weights = task.weight_network(scheme.curriculum) if scheme.curriculum else None
         self.average = None if config.ema is None else _moving_average(model, config.ema)
         self.total_steps = total_steps
-        key = Key.root(config.seed)
+        key = config.key
         self._ratio_key, self._mask_key, self._torch_key = key.fold("ratio"), key.fold("mask"), key.fold("torch")
         self._scheduled = config.schedule != "constant" or config.warmup > 0
         self._sums: list[Tensor] = []  # of the micro-batches of this step so far

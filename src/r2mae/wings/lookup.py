@@ -1,13 +1,11 @@
 """Find wings by name, and load runs from their folders. A wing and its libraries are imported only when needed."""
 
-import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from r2mae.errors import UserError, unknown
+from r2mae.errors import UserError, unknown, warn_once
 from r2mae.registry import BUILT_IN, WINGS, package_of
 from r2mae.wings.base import BaseWing
 
@@ -87,12 +85,7 @@ def _each(names: Iterable[str]) -> "Iterator[Wing]":
         try:
             yield get_wing(name)
         except UserError as error:
-            _warn(str(error))
-
-
-@cache
-def _warn(line: str) -> None:
-    logging.getLogger("r2mae").warning("%s", line)
+            warn_once(str(error))
 
 
 def public_sets() -> "dict[str, PublicSet]":

@@ -45,6 +45,7 @@ def test_a_store_equals_its_source(seed: int, blocks: int, contigs: int) -> None
         check(build_store(path, Path(folder) / "store"), alignment)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("small_chunks")
 def test_processes_give_the_same_bytes(tmp_path: Path) -> None:
     alignment = random_alignment(1, blocks=40)

@@ -62,6 +62,7 @@ def fasta(tmp_path: Path) -> Path:
     return tmp_path / "a.fa"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("every", [0, 100])
 @pytest.mark.parametrize(
     ("kind", "stage"), [("maf", "reading"), ("maf", "checking"), ("fasta", "turning rows into columns")]

@@ -15,6 +15,8 @@ from transformers import AutoTokenizer, BertTokenizerFast, RobertaTokenizer
 from r2mae.errors import UserError
 from r2mae.text.tokenizer import SPECIALS, TextTokenizer, load_tokenizer, tokenizer_of, train_bpe
 
+pytestmark = pytest.mark.slow
+
 WORDS = ["the cat sat on the mat", "a dog sat on a log", "the dog and the cat", "über den Wolken"] * 3
 
 

@@ -1,0 +1,45 @@
+"""What is checked before any process of a sweep starts."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from r2mae.errors import UserError
+from r2mae.images.config import ImagesConfig
+from r2mae.images.wing import WING, ImagesWing
+from r2mae.sweep.cells import Axis, cells_of, grid
+from r2mae.sweep.runner import check_data
+
+BASE = ImagesConfig(data="digits", device="cpu", steps=2)
+
+
+class Counting(ImagesWing):
+    """Counts how often data are read."""
+
+    loads = 0
+
+    def load(self, config: ImagesConfig) -> Any:
+        self.loads += 1
+        return super().load(config)
+
+
+def test_the_largest_model_must_fit_whichever_cell_it_is(tmp_path: Path) -> None:
+    rows = grid(BASE, [Axis.over("hidden", [8, 2**31 - 1, 16]), Axis.over("ratio", [0.3, 0.5])])
+    wing = Counting()
+    with pytest.raises(UserError, match=r"make it smaller \(--hidden is 2,147,483,647\)"):
+        check_data(cells_of(rows, [0, 1], tmp_path), wing)
+    assert wing.loads == 1
+
+
+def test_so_must_the_largest_batch(tmp_path: Path) -> None:
+    rows = grid(BASE, [Axis.over("batch_size", [8, 10**8])])
+    with pytest.raises(UserError, match="goes over the"):
+        check_data(cells_of(rows, [0], tmp_path), WING)
+
+
+def test_data_are_read_once_for_rows_of_one_model(tmp_path: Path) -> None:
+    rows = grid(BASE, [Axis.over("hidden", [8, 16]), Axis.over("scheme", ["r2mae", "mdlm"])])
+    wing = Counting()
+    check_data(cells_of(rows, [0, 1], tmp_path), wing)
+    assert wing.loads == 1
