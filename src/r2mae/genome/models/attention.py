@@ -33,7 +33,8 @@ def attend(
         return scaled_dot_product_attention(query, key, value, dropout_p=rate)
     scores = (query * query.shape[-1] ** -0.5) @ key.transpose(2, 3)
     probabilities = scores.softmax(-1)
-    return (probabilities * keep_factors(probabilities.shape, rate)) @ value
+    found: Tensor = (probabilities * keep_factors(probabilities.shape, rate)) @ value
+    return found
 
 
 def drop(states: Float[Tensor, "*shape"], rate: float) -> Float[Tensor, "*shape"]:
