@@ -49,10 +49,14 @@ def test_masks_are_the_same_whatever_is_asked(small: AlignmentStore, monkeypatch
 
         assert data.measured is not None
         curve_scores(predict, data.measured, ratios=ratios)
-        kept = [one.hidden.view(-1, 16).numpy() for one in seen[ratios.index(0.3) :: len(ratios)]]
-        return [np.concatenate(kept)]
+        of_ratio = [one for one in seen if one.columns.shape[1] == 5]
+        times = -(-500 // len(data.measured))
+        return [np.concatenate([one.hidden.view(-1, 16).numpy() for one in of_ratio[at::times]]) for at in range(times)]
 
-    np.testing.assert_array_equal(masks((0.3,), 64), masks((0.1, 0.3), 7))
+    whole = masks((0.3,), 64)
+    assert len(whole) > 1
+    assert (whole[0] != whole[1]).any()
+    np.testing.assert_array_equal(whole, masks((0.1, 0.3), 7))
 
 
 def test_a_model_is_measured_with_the_mask_token_and_without_weights(small: AlignmentStore) -> None:

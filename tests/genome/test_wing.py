@@ -103,6 +103,16 @@ def test_a_model_learns_what_the_aligned_species_say(tmp_path: Path) -> None:
     assert scores["accuracy"] > 0.9
 
 
+@pytest.mark.parametrize("scheme", ["r2mae", "r2mae-cl"])
+def test_half_precision(small: AlignmentStore, tmp_path: Path, scheme: str) -> None:
+    losses = []
+    for precision in ("32", "bf16"):
+        run = config(small, **SMALL, steps=3, scheme=scheme, precision=precision, dropout=0.1)
+        fit(run, WING, tmp_path / precision)
+        losses.append(pd.read_csv(tmp_path / precision / "metrics.csv")["loss"])
+    np.testing.assert_allclose(losses[1], losses[0], rtol=0.1)
+
+
 def test_early_stopping_on_the_validation_windows(small: AlignmentStore, tmp_path: Path) -> None:
     run = config(small, **SMALL, steps=40, validate_every=2, patience=1, lr=1e-12)
     assert fit(run, WING, tmp_path / "run").steps < 40

@@ -1,9 +1,7 @@
-"""What a model of a genome is worth on held-out windows: loss and accuracy of hidden bases against the mask ratio.
-
-Scores of variants are in `score.py`.
-"""
+"""What a model of a genome is worth on held-out windows: loss and accuracy of hidden bases against the mask ratio."""
 
 from collections.abc import Callable, Sequence
+from itertools import product
 
 import numpy as np
 import torch
@@ -19,6 +17,8 @@ from r2mae.training.validation import EVALUATION_KEY, evaluating, to_device
 RATIOS = (0.05, 0.15, 0.3, 0.5, 0.8)
 WINDOWS = 2000
 _ROWS = 64
+_ENOUGH = 500  # windows; fewer are masked several times
+_MOST_TIMES = 20
 
 Predict = Callable[[HiddenBases], Float[Tensor, "batch most bases"]]
 """Log probabilities of A, C, G and T at `columns`; any number may be added to those of a position."""
@@ -72,7 +72,8 @@ def curve_scores(
     """Measure loss and accuracy at each mask ratio, on masks that are the same for every model and baseline.
 
     Of each window the rounded count of bases is hidden, always by the mask token, and all hidden bases count alike,
-    whatever the run was trained with. The mask of a window depends on its place and the ratio alone.
+    whatever the run was trained with. The masks of a window depend on its place and the ratio alone. Fewer than 500
+    windows are masked several times, at most 20, so that a small held-out part does not hang on a few bases.
 
     Parameters
     ----------
@@ -91,11 +92,12 @@ def curve_scores(
     task = AlignmentTask(0, corruption="mask", exact=True, repeat_weight=1)
     key = Key.root(0).fold("ratio curve")
     sums = torch.zeros(len(ratios), 3, dtype=torch.float64, device=device)
+    times = min(-(-_ENOUGH // len(windows)), _MOST_TIMES)
     for first in range(0, len(windows), _ROWS):
         rows = np.arange(first, min(first + _ROWS, len(windows)))
         batch = to_device(windows.batch(rows, EVALUATION_KEY.rows(first)), device)
-        for place, ratio in enumerate(ratios):
-            corrupted = task.corrupt(batch, ratio, key.fold(round(ratio * 10_000)).rows(first))
+        for (place, ratio), time in product(enumerate(ratios), range(times)):
+            corrupted = task.corrupt(batch, ratio, key.fold(round(ratio * 10_000), time).rows(first))
             sums[place] += _tally(predict(corrupted), corrupted)
         if progress is not None:
             progress(int(rows[-1]) + 1, len(windows))

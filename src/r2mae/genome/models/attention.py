@@ -19,7 +19,8 @@ def rotate(
 ) -> Float[Tensor, "batch heads length width"]:
     """Turn pairs of neighbouring numbers by the angles of their positions (RoFormer)."""
     first, second = states[..., 0::2], states[..., 1::2]
-    return torch.stack([first * cos - second * sin, second * cos + first * sin], -1).flatten(-2)
+    turned = torch.stack([first * cos - second * sin, second * cos + first * sin], -1).flatten(-2)
+    return turned.to(states.dtype)  # angles have 32 bits, whatever the states have
 
 
 def attend(
