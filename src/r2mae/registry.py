@@ -33,6 +33,7 @@ BUILT_IN = {
     ),
     "cells": BuiltIn("r2mae.cells.wing"),
     "text": BuiltIn("r2mae.text.wing"),
+    "genome": BuiltIn("r2mae.genome.wing"),
 }
 """The package's own wings, one line each."""
 

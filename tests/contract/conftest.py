@@ -128,6 +128,23 @@ def other_tokens(batch: Tensor, hidden: Tensor) -> Tensor:
     return torch.where(hidden, 100 + (batch == 100).to(batch.dtype), batch)
 
 
+def write_genome(folder: Path) -> str:
+    from r2mae.genome import build_store
+
+    rng = np.random.default_rng(0)
+    reference = rng.choice(list("ACGT"), 640)
+    rows = [reference, *(np.where(rng.random(640) < 0.8, reference, rng.choice(list("ACGT-N"), 640)) for _ in range(3))]
+    text = "".join(f">species{number}\n{''.join(row)}\n" for number, row in enumerate(rows))
+    (folder / "aligned.fa").write_text(text, encoding="utf-8")
+    return str(build_store(folder / "aligned.fa", folder / "store").folder)
+
+
+def other_bases(batch: Mapping[str, Tensor], hidden: Tensor) -> dict[str, Tensor]:
+    """Return windows with another base of the target in every hidden place."""
+    target = batch["target"]
+    return {**batch, "target": torch.where(hidden.view(target.shape), (target + 1) % 4, target)}
+
+
 def wing_of_the_page() -> str:
     """Make a module of the code on the page, up to the section that uses it."""
     text = PAGE.read_text(encoding="utf-8").split("\n## Use it")[0]
@@ -173,6 +190,14 @@ ENTRIES = {
         sizes={"roberta": {"hidden_size": 16, "layers": 1, "heads": 2, "intermediate_size": 32}},
         changed=other_tokens,
         hiding={"corruption": "mask"},  # of "80-10-10" the model sees a tenth of the hidden tokens, as it should
+    ),
+    "genome": Entry(
+        write_genome,
+        samples=40,
+        fields={"batch_size": 8, "window": 16, "stride": 4},
+        sizes={"gpn-msa": {"width": 16, "layers": 2, "heads": 2, "inner": 16}},
+        changed=other_bases,
+        hiding={"corruption": "mask"},  # as for text
     ),
     "waves": Entry(lambda folder: "sines", samples=200, fields={"batch_size": 32}, module=wing_of_the_page),
 }

@@ -1,4 +1,4 @@
-"""DNA: an alignment store, and batches of its windows."""
+"""DNA: an alignment store, batches of its windows, and masked models of them."""
 
 from typing import TYPE_CHECKING
 
@@ -6,6 +6,9 @@ from r2mae.lazy import lazily
 
 if TYPE_CHECKING:
     from r2mae.genome.batches import WindowBatch, WindowBatches
+    from r2mae.genome.config import GenomeConfig
+    from r2mae.genome.data import GenomeData, load_data
+    from r2mae.genome.models.gpn_msa import AlignmentTransformer
     from r2mae.genome.store.alignment import AlignmentStore, Windows
     from r2mae.genome.store.build import build_store
     from r2mae.genome.store.intervals import Intervals, read_bed, read_regions
@@ -13,9 +16,16 @@ if TYPE_CHECKING:
     from r2mae.genome.store.tokens import reverse_complement, tokenise
     from r2mae.genome.store.tracks import Track, add_track
     from r2mae.genome.store.zarr_exchange import export_zarr
+    from r2mae.genome.task import AlignmentTask
+    from r2mae.genome.wing import WING
 
 __all__ = [
+    "WING",
     "AlignmentStore",
+    "AlignmentTask",
+    "AlignmentTransformer",
+    "GenomeConfig",
+    "GenomeData",
     "Intervals",
     "Parts",
     "Track",
@@ -27,6 +37,7 @@ __all__ = [
     "build_store",
     "divide",
     "export_zarr",
+    "load_data",
     "read_bed",
     "read_regions",
     "reverse_complement",
@@ -38,6 +49,11 @@ __getattr__, __dir__ = lazily(
     __name__,
     {
         "batches": ("WindowBatch", "WindowBatches"),
+        "config": ("GenomeConfig",),
+        "data": ("GenomeData", "load_data"),
+        "task": ("AlignmentTask",),
+        "wing": ("WING",),
+        "r2mae.genome.models.gpn_msa": ("AlignmentTransformer",),
         "r2mae.genome.store.alignment": ("AlignmentStore", "Windows"),
         "r2mae.genome.store.build": ("build_store",),
         "r2mae.genome.store.intervals": ("Intervals", "read_bed", "read_regions"),

@@ -9,24 +9,15 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
-import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn.functional import cross_entropy, dropout, linear, scaled_dot_product_attention
 
+from r2mae.training.dropout import keep_factors, plain_cpu
+
 _BLOCK = 1 << 25  # logits at a time where no gradients are kept, 128 MiB
 _RARE = 1e-30  # probabilities below are not trusted to have a logarithm in 32 bits
-
-
-def plain_cpu(tensor: Tensor) -> bool:
-    """Whether the kernels apply: not on other devices, in compiled code (which fuses) or under autocast."""
-    return not (
-        torch.compiler.is_compiling()
-        or tensor.device.type != "cpu"
-        or tensor.dtype != torch.float32
-        or torch.is_autocast_enabled("cpu")
-    )
 
 
 def _first_derivatives(backward: Callable[..., Any]) -> Callable[..., Any]:
@@ -58,18 +49,6 @@ def add_dropped(
     if rate in {0, 1} or not plain_cpu(states):
         return residual + dropout(states, rate)
     return torch.addcmul(residual, states, keep_factors(states.shape, rate))
-
-
-def keep_factors(shape: torch.Size, rate: float) -> Float[Tensor, "*shape"]:
-    """Return 0 where an entry is dropped, and 1/(1 − rate) elsewhere.
-
-    Torch's generator gives the seed of numpy's fastest one, which makes the bits in half the time.
-    """
-    count, dropped = shape.numel(), min(round(rate * 65536), 65535)
-    seed = int(torch.empty((), dtype=torch.int64, device="cpu").random_())
-    bits = torch.from_numpy(np.random.SFC64(seed).random_raw(-(-count // 4)).view(np.int16))[:count]
-    kept = torch.ge(bits, dropped - 32768, out=torch.empty(count, dtype=torch.float32, device="cpu"))
-    return kept.mul_(65536 / (65536 - dropped)).view(shape)
 
 
 def self_attention(

@@ -1,0 +1,108 @@
+"""The configuration of a run on a genome alignment. No torch."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+from r2mae.errors import UserError
+from r2mae.genome.models import MODELS, GpnMsaSettings
+from r2mae.training.models import ModelConfig
+
+NONE = "none"
+"""What `species` says for no other species: a single sequence."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class GenomeConfig(GpnMsaSettings, ModelConfig):
+    """A masked model of a genome and its alignment; defaults follow the paper, and GPN-MSA where it gives none.
+
+    The page on genomes has a table of what is the paper's, what GPN-MSA's, and what is ours.
+
+    Parameters
+    ----------
+    window : int
+        Positions of a window (paper: 128).
+    stride : int, optional
+        Positions between the starts of training windows; by default half a window, or 1 where the genome has less than
+        a million positions. Held-out windows do not overlap.
+    species : list of str
+        The aligned species that the model is shown, by default all; none for a model of the target's sequence alone.
+    validation_regions : list of str
+        Contigs, intervals such as chr1:1,001-2,000 (counted from 1) or BED files held out for the validation loss; by
+        default the fraction `validation` of the genome, as blocks that the seed chooses.
+    test_regions : list of str
+        Those that a finished model is measured on; by default it is measured on the validation windows.
+    include : list of str
+        The only regions that windows may come from.
+    exclude : list of str
+        Regions that no window may touch.
+    most_unknown : float
+        Windows with a larger fraction of unknown bases in the target are left out.
+    reverse : float
+        Share of the training windows that are shown as their reverse complement, drawn anew each time.
+    corruption : {"80-10-10", "mask"}
+        What becomes of hidden bases: 80 % mask token, 10 % a random base, 10 % as they are; or all mask token.
+    exact : bool
+        Hide exactly the rounded count of every window's bases (true), or each base by itself with the ratio as its
+        probability (false).
+    repeat_weight : float
+        What soft-masked positions (lower case, usually repeats) count in the loss.
+    weight_track : str, optional
+        Track of the store whose values weigh positions in the loss, such as conservation; those below 0 count as 0.
+    missing_weight : float
+        Weight of positions without a value in this track.
+    """
+
+    wing: ClassVar[str] = "genome"
+    models: ClassVar[Mapping[str, str]] = MODELS
+    usual_settings: ClassVar[type] = GpnMsaSettings
+
+    model: str = "gpn-msa"
+    window: int = 128
+    stride: int | None = None
+    species: tuple[str, ...] = ()
+    validation_regions: tuple[str, ...] = ()
+    test_regions: tuple[str, ...] = ()
+    include: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
+    most_unknown: float = 0.5
+    reverse: float = 0.5
+    corruption: Literal["80-10-10", "mask"] = "80-10-10"
+    exact: bool = True
+    repeat_weight: float = 0.1
+    weight_track: str | None = None
+    missing_weight: float = 0.0
+    epochs: float = 10
+    batch_size: int = 2048
+    optimizer: Literal["adam", "adamw"] = "adamw"
+    lr: float = 1e-4
+    warmup: float = 1 / 30
+    weight_decay: float = 0.01
+    validation: float = 0.1
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.window < 2:
+            raise UserError(f"window must be 2 or more, not {self.window}")
+        if self.stride is not None and self.stride < 1:
+            raise UserError(f"stride must be 1 or more, not {self.stride}")
+        for name in ("most_unknown", "reverse"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise UserError(f"{name} must be a fraction from 0 to 1, not {getattr(self, name)}")
+        if self.most_unknown == 1:
+            raise UserError("most_unknown must be below 1: a window needs a base that can be hidden")
+        for name in ("repeat_weight", "missing_weight"):
+            if not 0 <= getattr(self, name) < float("inf"):
+                raise UserError(f"{name} must be a number of 0 or more, not {getattr(self, name)}")
+        if self.missing_weight and self.weight_track is None:
+            raise UserError("missing_weight is for positions without a value in a track: name one with --weight-track")
+        if self.validation_regions and self.validation != type(self).__dataclass_fields__["validation"].default:
+            raise UserError("validation is a fraction, and validation_regions name what is held out: give one of them")
+        self._check_species()
+
+    def _check_species(self) -> None:
+        twice = next((name for name in self.species if self.species.count(name) > 1), None)
+        if twice is not None:
+            raise UserError(f"species names {twice!r} twice: once is enough")
+        if NONE in self.species and len(self.species) > 1:
+            raise UserError(f"species takes {NONE!r} alone, for no other species, or names")

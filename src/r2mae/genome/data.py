@@ -1,0 +1,244 @@
+"""The windows of a run: those it learns from, those it is chosen by, and those it is measured on."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from jaxtyping import Int64
+
+from r2mae.errors import UserError
+from r2mae.genome.batches import WindowBatch, WindowBatches
+from r2mae.genome.config import GenomeConfig
+from r2mae.genome.source import chosen_species, read_source
+from r2mae.genome.store.alignment import AlignmentStore
+from r2mae.genome.store.intervals import Intervals
+from r2mae.genome.store.parts import Parts, WindowStarts, divide, window_starts
+from r2mae.masking.keys import Key, permutation
+
+VALIDATION_WINDOWS = 4096
+"""At most this many windows give the validation loss, spread evenly over the part."""
+_SMALL = 1_000_000  # positions of a genome below which windows start everywhere
+_BLOCKS = 32  # that a fraction of the genome is held out in, at most
+_BLOCK = 4  # windows that a block has at least
+
+
+class SpeciesWindows:
+    """Windows with some of the aligned species (:class:`r2mae.training.task.Batches`).
+
+    Parameters
+    ----------
+    batches : WindowBatches
+    columns : int64 ndarray, optional
+        Which of the store's aligned species, in this order; by default all.
+    chosen : int64 ndarray, optional
+        Which of the windows; by default all.
+    """
+
+    def __init__(
+        self,
+        batches: WindowBatches,
+        columns: Int64[np.ndarray, " species"] | None = None,
+        chosen: Int64[np.ndarray, " chosen"] | None = None,
+    ) -> None:
+        self.batches, self.columns, self.chosen = batches, columns, chosen
+
+    def __repr__(self) -> str:
+        return f"SpeciesWindows({len(self):,} of {self.batches})"
+
+    def __len__(self) -> int:
+        """Return the number of windows."""
+        return len(self.batches) if self.chosen is None else len(self.chosen)
+
+    def batch(self, indices: Sequence[int] | np.ndarray, key: Key) -> WindowBatch:
+        """Return these windows; see :meth:`r2mae.genome.batches.WindowBatches.batch`."""
+        found = self.batches.batch(indices if self.chosen is None else self.chosen[np.asarray(indices)], key)
+        if self.columns is not None:
+            found["aligned"] = found["aligned"][:, :, self.columns.tolist()]
+        return found
+
+    def spread(self, most: int) -> "SpeciesWindows":
+        """Return at most so many of the windows, spread evenly."""
+        if len(self) <= most:
+            return self
+        places = np.linspace(0, len(self) - 1, most).round().astype(np.int64)
+        return SpeciesWindows(self.batches, self.columns, places if self.chosen is None else self.chosen[places])
+
+
+@dataclass(frozen=True)
+class GenomeData:
+    """The data of a run.
+
+    Parameters
+    ----------
+    store : AlignmentStore
+    train : SpeciesWindows
+        On either strand.
+    validation, test : SpeciesWindows, optional
+        As they lie on the reference, side by side; without `test`, a model is measured on `validation`.
+    architecture : dict
+        What the model is built from.
+    notes : tuple of str
+        What there is to learn from and to measure on, in sentences.
+    """
+
+    store: AlignmentStore
+    train: SpeciesWindows
+    validation: SpeciesWindows | None
+    test: SpeciesWindows | None
+    architecture: dict[str, Any]
+    notes: tuple[str, ...] = ()
+
+    @property
+    def measured(self) -> SpeciesWindows | None:
+        """The windows that a finished model is measured on."""
+        return self.validation if self.test is None else self.test
+
+
+def load_data(config: GenomeConfig) -> GenomeData:
+    """Open a store and divide it.
+
+    Raises
+    ------
+    UserError
+        No store, species or regions that it has not, or parts without a window.
+    """
+    read_source(config.data)
+    store = AlignmentStore(config.data)
+    names = chosen_species(store.species, config.species)
+    regions = config.validation_regions or _held_out(store, config)
+    parts = _divided(store, config, regions)
+    train = window_starts(store, parts.train, config.window, stride_of(store, config), most_unknown=config.most_unknown)
+    validation = side_by_side(store, config, parts.validation, names) if len(parts.validation) else None
+    test = side_by_side(store, config, parts.test, names) if len(parts.test) else None
+    batches = WindowBatches(
+        store, train, reverse=config.reverse, weights=config.weight_track, missing=config.missing_weight
+    )
+    made = GenomeData(
+        store,
+        SpeciesWindows(batches, species_columns(store, names)),
+        None if validation is None else validation.spread(VALIDATION_WINDOWS),
+        test,
+        architecture(store, config, names),
+    )
+    return replace(made, notes=_notes(made, config, names, train))
+
+
+def other_data(config: GenomeConfig, built: Mapping[str, Any]) -> GenomeData:
+    """Open another store than a run's, with the run's species found by name; all of it is measured on.
+
+    Raises
+    ------
+    UserError
+        If species of the model are missing; and as :func:`load_data`.
+    """
+    read_source(config.data)
+    store = AlignmentStore(config.data)
+    windows = side_by_side(store, unweighted(config), Intervals.whole(store.layout), tuple(built["species"]))
+    return GenomeData(store, windows, None, windows, dict(built))
+
+
+def unweighted(config: GenomeConfig) -> GenomeConfig:
+    """Return the configuration without a track of weights, which another store need not have."""
+    return replace(config, weight_track=None, missing_weight=0.0)
+
+
+def species_columns(store: AlignmentStore, names: Sequence[str]) -> Int64[np.ndarray, " species"] | None:
+    """Return which of the store's aligned species have these names; None if they are all, in order.
+
+    Raises
+    ------
+    UserError
+        If the store lacks some.
+    """
+    if tuple(names) == store.species[1:]:
+        return None
+    numbers = {name: place for place, name in enumerate(store.species[1:])}
+    missing = [name for name in names if name not in numbers]
+    if missing:
+        listed = ", ".join(missing[:3]) + (" …" if len(missing) > 3 else "")
+        raise UserError(
+            f"{store.folder} lacks {len(missing)} of the {len(names)} aligned species of the model ({listed}): build a "
+            "store with them (r2mae data alignment build --species)"
+        )
+    return np.array([numbers[name] for name in names], np.int64)
+
+
+def stride_of(store: AlignmentStore, config: GenomeConfig) -> int:
+    """Return the positions between the starts of training windows."""
+    if config.stride is not None:
+        return config.stride
+    return 1 if store.layout.positions < _SMALL else max(config.window // 2, 1)
+
+
+def architecture(store: AlignmentStore, config: GenomeConfig, names: Sequence[str]) -> dict[str, Any]:
+    """Return what the model is built from."""
+    return {
+        **config.architecture(),
+        "window": config.window,
+        "reference": store.species[0],
+        "species": list(names),
+        "corruption": config.corruption,
+        "exact": config.exact,
+        "repeat_weight": config.repeat_weight,
+    }
+
+
+def side_by_side(store: AlignmentStore, config: GenomeConfig, part: Intervals, names: Sequence[str]) -> SpeciesWindows:
+    """Return the windows of a part, one after the other without overlap, as they lie on the reference."""
+    starts = window_starts(store, part, config.window, config.window, most_unknown=config.most_unknown)
+    batches = WindowBatches(store, starts, reverse=0, weights=config.weight_track, missing=config.missing_weight)
+    return SpeciesWindows(batches, species_columns(store, names))
+
+
+def _divided(store: AlignmentStore, config: GenomeConfig, validation: Sequence[str]) -> Parts:
+    return divide(
+        store,
+        config.window,
+        validation=validation,
+        test=config.test_regions,
+        include=config.include,
+        exclude=config.exclude,
+    )
+
+
+def _held_out(store: AlignmentStore, config: GenomeConfig) -> tuple[str, ...]:
+    """Choose blocks of the genome, away from the test regions, that make up the fraction `validation`."""
+    if not config.validation:
+        return ()
+    free = _divided(store, config, ()).train
+    wanted = config.validation * free.positions
+    block = max(_BLOCK * config.window, round(wanted / _BLOCKS))
+    places = [
+        (contig, first)
+        for contig, start, end in free.rows()
+        for first in range(start, end - block + 1, block)
+    ]  # fmt: skip
+    if len(places) < 2:
+        raise UserError(
+            f"{config.data}: no block of {block:,} positions can be held out for the validation loss: name regions "
+            "with --validation-regions, ask for a smaller --window, or give --validation 0"
+        )
+    count = min(max(round(wanted / block), 1), len(places) - 1)
+    order = permutation(Key.root(config.seed).fold("validation"), len(places))[:count]
+    chosen = sorted(places[number] for number in order.tolist())
+    return tuple(f"{store.contigs[contig]}:{first + 1}-{first + block}" for contig, first in chosen)
+
+
+def _notes(data: GenomeData, config: GenomeConfig, names: Sequence[str], starts: WindowStarts) -> tuple[str, ...]:
+    held = [
+        f"{len(part):,} side by side are held out for {what}"
+        for part, what in ((data.validation, "the validation loss"), (data.test, "the test"))
+        if part is not None
+    ]
+    left = f" ({starts.left_out:,} with too many unknown bases are left out)" if starts.left_out else ""
+    notes = [
+        f"{len(data.train):,} windows of {config.window} positions, a start every {starts.stride}{left}, with "
+        f"{len(names)} aligned species; {', and '.join(held) or 'none are held out, and no loss is measured'}"
+    ]
+    if config.batch_size > len(data.train):
+        notes.append(
+            f"a step takes {config.batch_size:,} windows and there are {len(data.train):,}: each is seen several times "
+            "in a step (--batch-size)"
+        )
+    return tuple(notes)

@@ -1,0 +1,68 @@
+"""Windows as vectors: the mean of the last hidden states over the target's bases, without a mask."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from jaxtyping import Float32
+
+from r2mae.genome.config import GenomeConfig
+from r2mae.genome.data import side_by_side, unweighted
+from r2mae.genome.source import read_source
+from r2mae.genome.store.alignment import AlignmentStore
+from r2mae.genome.store.intervals import Intervals, read_regions
+from r2mae.genome.task import AlignmentTask, WindowModel
+from r2mae.training.validation import EVALUATION_KEY, evaluating, to_device
+
+_ROWS = 64
+
+
+def embed_windows(
+    config: GenomeConfig,
+    task: AlignmentTask,
+    model: WindowModel,
+    source: str,
+    *,
+    regions: Sequence[str] = (),
+) -> dict[str, np.ndarray]:
+    """Embed the windows of a store, side by side; the model's species are found by name.
+
+    Parameters
+    ----------
+    config, task, model
+        Of the run.
+    source : str
+        A store.
+    regions : sequence of str
+        Contigs, intervals such as chr1:1,001-2,000, or BED files; by default everything. A window lies wholly in one.
+
+    Returns
+    -------
+    dict
+        ``embedding``, shape (windows, width); ``contigs``; ``starts``, the first position of each, counted from 1;
+        ``repeats``, the fraction that is soft-masked.
+
+    Raises
+    ------
+    UserError
+        No store, species that it lacks, or no window in the regions.
+    """
+    read_source(source)
+    store = AlignmentStore(source)
+    part = read_regions(regions, store.layout) if regions else Intervals.whole(store.layout)
+    windows = side_by_side(store, unweighted(config), part, model.species)
+    device = next(model.parameters()).device
+    parts, repeats = [], []
+    with evaluating(model):
+        for first in range(0, len(windows), _ROWS):
+            rows = np.arange(first, min(first + _ROWS, len(windows)))
+            batch = windows.batch(rows, EVALUATION_KEY.rows(first))
+            parts.append(task.embed(model, to_device(batch, device)).float().cpu().numpy())
+            repeats.append(batch["soft"].float().mean(1).numpy())
+    contigs, starts = windows.batches.starts.at(np.arange(len(windows)))
+    embedding: Float32[np.ndarray, "windows width"] = np.concatenate(parts)
+    return {
+        "embedding": embedding,
+        "contigs": np.array(store.contigs)[contigs],
+        "starts": starts + 1,
+        "repeats": np.concatenate(repeats),
+    }

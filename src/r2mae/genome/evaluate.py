@@ -1,0 +1,125 @@
+"""What a model of a genome is worth on held-out windows: loss and accuracy of hidden bases against the mask ratio."""
+
+from collections.abc import Callable, Sequence
+from itertools import product
+
+import numpy as np
+import torch
+from jaxtyping import Float, Float64
+from torch import Tensor
+
+from r2mae.errors import UserError
+from r2mae.genome.data import GenomeData, SpeciesWindows
+from r2mae.genome.task import AlignmentTask, HiddenBases, WindowModel
+from r2mae.masking.keys import Key
+from r2mae.training.validation import EVALUATION_KEY, evaluating, to_device
+
+RATIOS = (0.05, 0.15, 0.3, 0.5, 0.8)
+WINDOWS = 2000
+_ROWS = 64
+_ENOUGH = 500  # windows; fewer are masked several times
+_MOST_TIMES = 20
+
+Predict = Callable[[HiddenBases], Float[Tensor, "batch most bases"]]
+"""Log probabilities of A, C, G and T at `columns`; any number may be added to those of a position."""
+
+
+def evaluate(
+    task: AlignmentTask,
+    model: WindowModel,
+    data: GenomeData,
+    *,
+    windows: int = WINDOWS,
+    progress: Callable[[int, int], None] | None = None,
+) -> dict[str, float]:
+    """Measure a pretrained model on the test windows, or where there are none on the validation windows.
+
+    Parameters
+    ----------
+    task, model, data
+        Of the run.
+    windows : int
+        At most this many, spread evenly.
+    progress : callable, optional
+        Called with windows done and windows in all.
+
+    Returns
+    -------
+    dict
+        ``masked_loss`` (nats a hidden base) and ``accuracy``: means over :data:`RATIOS`; ``masked_loss_0.15``,
+        ``accuracy_0.15`` and so on. Empty if nothing was held out.
+    """
+    if data.measured is None:
+        return {}
+    with evaluating(model):
+        return curve_scores(
+            lambda corrupted: task.forward(model, corrupted).prediction,
+            data.measured.spread(windows),
+            device=next(model.parameters()).device,
+            progress=progress,
+        )
+
+
+@torch.no_grad()
+def curve_scores(
+    predict: Predict,
+    windows: SpeciesWindows,
+    *,
+    ratios: Sequence[float] = RATIOS,
+    device: torch.device | str = "cpu",
+    progress: Callable[[int, int], None] | None = None,
+) -> dict[str, float]:
+    """Measure loss and accuracy at each mask ratio, on masks that are the same for every model and baseline.
+
+    Of each window the rounded count of bases is hidden, always by the mask token, and all hidden bases count alike,
+    whatever the run was trained with. The masks of a window depend on its place and the ratio alone. Fewer than 500
+    windows are masked several times, at most 20, so that a small held-out part does not hang on a few bases.
+
+    Parameters
+    ----------
+    predict : callable
+    windows : SpeciesWindows
+    ratios : sequence of float
+    device : device
+        Where `predict` computes.
+    progress : callable, optional
+
+    Raises
+    ------
+    UserError
+        If the windows hold no base.
+    """
+    task = AlignmentTask(0, corruption="mask", exact=True, repeat_weight=1)
+    key = Key.root(0).fold("ratio curve")
+    sums = torch.zeros(len(ratios), 3, dtype=torch.float64, device=device)
+    times = min(-(-_ENOUGH // len(windows)), _MOST_TIMES)
+    for first in range(0, len(windows), _ROWS):
+        rows = np.arange(first, min(first + _ROWS, len(windows)))
+        batch = to_device(windows.batch(rows, EVALUATION_KEY.rows(first)), device)
+        for (place, ratio), time in product(enumerate(ratios), range(times)):
+            corrupted = task.corrupt(batch, ratio, key.fold(round(ratio * 10_000), time).rows(first))
+            sums[place] += _tally(predict(corrupted), corrupted)
+        if progress is not None:
+            progress(int(rows[-1]) + 1, len(windows))
+    losses, hits, counts = sums.cpu().numpy().T
+    if not counts.all():
+        raise UserError("the held-out windows hold no base that can be hidden: hold out other regions")
+    return _named(ratios, losses / counts, hits / counts)
+
+
+def _tally(prediction: Float[Tensor, "batch most bases"], corrupted: HiddenBases) -> Float64[Tensor, "3"]:
+    """Sum losses, correct answers, and one, over hidden bases."""
+    scores, real = prediction.double(), corrupted.real
+    losses = scores.logsumexp(-1) - scores.gather(-1, corrupted.targets[..., None])[..., 0]
+    hits = scores.argmax(-1) == corrupted.targets
+    return torch.stack([(losses * real).sum(), (hits & real).sum().double(), real.sum().double()])
+
+
+def _named(
+    ratios: Sequence[float], losses: Float64[np.ndarray, " ratios"], accuracies: Float64[np.ndarray, " ratios"]
+) -> dict[str, float]:
+    scores: dict[str, float] = {}
+    for title, values in (("masked_loss", losses), ("accuracy", accuracies)):
+        scores[title] = float(np.mean(values))
+        scores |= {f"{title}_{ratio:g}": float(value) for ratio, value in zip(ratios, values, strict=True)}
+    return scores

@@ -1,0 +1,61 @@
+"""The models of genomes by name, a module each. No torch.
+
+Such a module has
+
+- ``Settings``, a frozen dataclass: its fields are the options ``--model.NAME``, its docstring their help;
+- ``build(architecture)``, which returns a :class:`r2mae.genome.task.AlignmentTask` and a freshly initialised
+  :class:`r2mae.genome.task.WindowModel`. The mapping is what the run folder keeps: `model`, the settings, `window` (the
+  longest), `reference` and `species` (names; the species beside the reference that the model is shown, in the order of
+  its embedding), `corruption`, `exact` and `repeat_weight`.
+"""
+
+from dataclasses import dataclass
+
+from r2mae.errors import UserError
+
+MODELS = {
+    "gpn-msa": "r2mae.genome.models.gpn_msa",
+}
+MOST_LAYERS = 1000  # a zero too many would build layers for minutes
+
+
+@dataclass(frozen=True, kw_only=True)
+class GpnMsaSettings:
+    """Settings of the usual model, which are fields of every configuration: they are here, as `gpn_msa` loads torch.
+
+    Parameters
+    ----------
+    width : int
+        Width of the hidden states (paper: 768).
+    layers : int
+        Transformer layers (paper: 12).
+    heads : int
+        Of attention (paper: 12).
+    inner : int, optional
+        Inner width of a layer; by default four times the width.
+    dropout : float
+        In hidden states and attention.
+    """
+
+    width: int = 768
+    layers: int = 12
+    heads: int = 12
+    inner: int | None = None
+    dropout: float = 0.1
+
+    def __post_init__(self) -> None:
+        if inherited := getattr(super(), "__post_init__", None):
+            inherited()
+        for name in ("width", "layers", "heads", "inner"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise UserError(f"{name} must be 1 or more, not {value}")
+        if self.layers > MOST_LAYERS:
+            raise UserError(f"layers must be at most {MOST_LAYERS:,}, not {self.layers:,}")
+        if self.width % (2 * self.heads):
+            raise UserError(
+                f"width {self.width} does not divide among {self.heads} heads of an even width, which rotary positions "
+                "need: give another width or number of heads"
+            )
+        if not 0 <= self.dropout < 1:
+            raise UserError(f"dropout must be a fraction in [0, 1), not {self.dropout}")

@@ -1,0 +1,240 @@
+"""GPN-MSA: a transformer over a window of a genome that sees the aligned species at each position.
+
+The target's base and the bases of the aligned species are embedded together, one vector a position; a RoFormer (rotary
+positions, layer norms after the residuals) follows. Where only some positions are asked for, the last layer's queries
+and inner layers, and the head, are computed there alone.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int64, UInt8
+from torch import Tensor, nn
+from torch.nn.functional import embedding, embedding_bag, gelu, one_hot
+
+from r2mae.genome.models import MOST_LAYERS
+from r2mae.genome.models import GpnMsaSettings as Settings
+from r2mae.genome.models.attention import add_dropped, attend, drop, rotary_angles, rotate
+from r2mae.genome.store.tokens import LETTERS
+from r2mae.genome.task import BASES, MASK, AlignmentTask, WindowModel
+
+__all__ = ["AlignmentTransformer", "ColumnEmbedding", "Settings", "build"]
+
+_TOKENS = len(LETTERS)
+_EPS = 1e-12  # of layer norms, as in RoFormer
+_DEVIATION = 0.02  # of initial weights
+
+
+class AlignmentTransformer(WindowModel):
+    """The network of GPN-MSA; without other species that of a single sequence (DNA appendix of the paper).
+
+    Parameters
+    ----------
+    others : int
+        Aligned species beside the target; 0 for a single sequence.
+    length : int
+        The longest window.
+    width, layers, heads, inner : int
+        Sizes.
+    dropout : float
+        Of hidden states and attention probabilities.
+    """
+
+    def __init__(
+        self,
+        *,
+        others: int,
+        length: int = 128,
+        width: int = 768,
+        layers: int = 12,
+        heads: int = 12,
+        inner: int = 3072,
+        dropout: float = 0.1,
+    ) -> None:
+        super().__init__()
+        if width % (2 * heads):
+            raise ValueError(f"width {width} does not divide among {heads} heads of an even width")
+        self.length, self.dropout = length, dropout
+        self.embedding = ColumnEmbedding(others, width)
+        self.layers = nn.ModuleList(Layer(width, heads, inner, dropout) for _ in range(layers))
+        self.transform = nn.Linear(width, width)
+        self.transform_norm = nn.LayerNorm(width, eps=_EPS)
+        self.decoder = nn.Linear(width, BASES)
+        angles = rotary_angles(length, width // heads)
+        self.register_buffer("cos", angles.cos(), persistent=False)
+        self.register_buffer("sin", angles.sin(), persistent=False)
+        self.apply(_initialise)
+
+    cos: Tensor
+    sin: Tensor
+
+    @classmethod
+    def from_architecture(cls, architecture: Mapping[str, Any]) -> "AlignmentTransformer":
+        """Build from the plain values of a run folder."""
+        sizes = {name: int(architecture[name]) for name in ("width", "layers", "heads")}
+        if not 1 <= sizes["layers"] <= MOST_LAYERS:
+            raise ValueError(f"layers must be 1 to {MOST_LAYERS:,}, not {sizes['layers']:,}")
+        inner = architecture["inner"]
+        made = cls(
+            others=len(architecture["species"]),
+            length=int(architecture["window"]),
+            inner=4 * sizes["width"] if inner is None else int(inner),
+            dropout=float(architecture["dropout"]),
+            **sizes,
+        )
+        made.species = tuple(architecture["species"])
+        return made
+
+    def forward(
+        self,
+        target: Int64[Tensor, "batch length"],
+        aligned: UInt8[Tensor, "batch length others"],
+        columns: Int64[Tensor, "batch most"],
+    ) -> tuple[Float[Tensor, "batch most bases"], Float[Tensor, "batch most width"]]:
+        """Return logits of the bases at some positions, and the states there; see :class:`WindowModel`."""
+        states = self.encode(target, aligned, columns=columns)
+        return self.head(states), states
+
+    def encode(
+        self,
+        target: Int64[Tensor, "batch length"],
+        aligned: UInt8[Tensor, "batch length others"],
+        *,
+        columns: Int64[Tensor, "batch most"] | None = None,
+    ) -> Float[Tensor, "batch places width"]:
+        """Return the last hidden states, of all positions or of those in `columns`; see :class:`WindowModel`."""
+        length = target.shape[1]
+        if length > self.length:
+            raise ValueError(f"windows of {length} positions, and the model takes {self.length} at most")
+        states = drop(self.embedding(target, aligned), self.dropout if self.training else 0.0)
+        turn = (self.cos[:length], self.sin[:length])
+        last = len(self.layers) - 1
+        for number, layer in enumerate(self.layers):
+            states = layer(states, turn, columns if number == last else None)
+        return states
+
+    def head(self, states: Float[Tensor, "*places width"]) -> Float[Tensor, "*places bases"]:
+        """Return logits over A, C, G and T."""
+        logits: Tensor = self.decoder(self.transform_norm(gelu(self.transform(states))))
+        return logits
+
+
+class ColumnEmbedding(nn.Module):
+    """One vector for each position: a sum over the rows of the target's token and of each species' token.
+
+    It equals one-hot vectors of target (with the mask token) and species, side by side, times a matrix, and a norm.
+    The original has no such matrix: there the one-hot numbers, filled up with zeros, are the first hidden states.
+
+    Parameters
+    ----------
+    others : int
+        Species beside the target.
+    width : int
+    """
+
+    def __init__(self, others: int, width: int) -> None:
+        super().__init__()
+        self.others = others
+        self.target = nn.Parameter(torch.empty(MASK + 1, width))
+        self.aligned = nn.Parameter(torch.empty(others * _TOKENS, width)) if others else None
+        self.norm = nn.LayerNorm(width, eps=_EPS)
+        for table in (self.target, self.aligned):
+            if table is not None:
+                nn.init.normal_(table, std=_DEVIATION)
+
+    def forward(
+        self, target: Int64[Tensor, "batch length"], aligned: UInt8[Tensor, "batch length others"]
+    ) -> Float[Tensor, "batch length width"]:
+        """Embed windows.
+
+        Parameters
+        ----------
+        target : int64 tensor, shape (batch, length)
+            A C G T - unknown and hidden as 0 to 6.
+        aligned : uint8 tensor, shape (batch, length, others)
+            A C G T - unknown as 0 to 5.
+        """
+        if aligned.shape[2] != self.others:
+            raise ValueError(f"{aligned.shape[2]} aligned species, and the model takes {self.others}")
+        states = embedding(target, self.target)
+        if self.aligned is not None:
+            states = states + sum_of_rows(aligned, self.aligned)
+        normed: Tensor = self.norm(states)
+        return normed
+
+
+def sum_of_rows(
+    tokens: UInt8[Tensor, "batch length others"], table: Float[Tensor, "rows width"]
+) -> Float[Tensor, "batch length width"]:
+    """Return the sum of one row of the table for each species: species s with token t has row 6 s + t.
+
+    On a CPU rows are gathered, and the one-hot vectors made in the backward pass alone: their product is then faster
+    than scattering, and only bytes are kept in between. Elsewhere it is a plain product.
+    """
+    if tokens.device.type != "cpu" or torch.is_autocast_enabled("cpu"):
+        return one_hot(tokens.long(), _TOKENS).flatten(2).to(table.dtype) @ table
+    return _SumOfRows.apply(tokens.flatten(0, 1), table).view(*tokens.shape[:2], -1)  # type: ignore[no-untyped-call, no-any-return]
+
+
+class _SumOfRows(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, tokens: Tensor, table: Tensor) -> Tensor:
+        ctx.save_for_backward(tokens)
+        return embedding_bag(_rows(tokens), table, mode="sum")
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[None, Tensor]:
+        (tokens,) = ctx.saved_tensors
+        flags = grads[0].new_zeros(len(tokens), tokens.shape[1] * _TOKENS)
+        return None, flags.scatter_(1, _rows(tokens), 1.0).t() @ grads[0]
+
+
+def _rows(tokens: Tensor) -> Tensor:
+    return tokens.long() + torch.arange(0, tokens.shape[1] * _TOKENS, _TOKENS)
+
+
+class Layer(nn.Module):
+    """A layer of RoFormer: attention with rotary positions, then two linear layers, each with a norm after it."""
+
+    def __init__(self, width: int, heads: int, inner: int, dropout: float) -> None:
+        super().__init__()
+        self.heads, self.dropout = heads, dropout
+        self.query, self.key, self.value = (nn.Linear(width, width) for _ in range(3))
+        self.output = nn.Linear(width, width)
+        self.attention_norm = nn.LayerNorm(width, eps=_EPS)
+        self.inner, self.outer = nn.Linear(width, inner), nn.Linear(inner, width)
+        self.norm = nn.LayerNorm(width, eps=_EPS)
+
+    def forward(
+        self,
+        states: Float[Tensor, "batch length width"],
+        turn: tuple[Float[Tensor, "length half"], Float[Tensor, "length half"]],
+        columns: Int64[Tensor, "batch most"] | None = None,
+    ) -> Float[Tensor, "batch places width"]:
+        """Apply the layer; with `columns`, at these positions alone, which attend to all."""
+        rate = self.dropout if self.training else 0.0
+        key, value = rotate(self._split(self.key(states)), *turn), self._split(self.value(states))
+        if columns is not None:
+            states = states.gather(1, columns[:, :, None].expand(-1, -1, states.shape[2]))
+            turn = (turn[0][columns][:, None], turn[1][columns][:, None])
+        query = rotate(self._split(self.query(states)), *turn)
+        context = self.output(attend(query, key, value, rate).transpose(1, 2).flatten(2))
+        states = self.attention_norm(add_dropped(states, context, rate))
+        found: Tensor = self.norm(add_dropped(states, self.outer(gelu(self.inner(states))), rate))
+        return found
+
+    def _split(self, joint: Tensor) -> Tensor:
+        """Divide the width among heads: (batch, heads, length, share)."""
+        return joint.view(*joint.shape[:2], self.heads, -1).transpose(1, 2)
+
+
+def _initialise(module: nn.Module) -> None:
+    if isinstance(module, nn.Linear):
+        nn.init.normal_(module.weight, std=_DEVIATION)
+        nn.init.zeros_(module.bias)
+
+
+def build(architecture: Mapping[str, Any]) -> tuple[AlignmentTask, AlignmentTransformer]:
+    """Make the task and a fresh model; see :mod:`r2mae.genome.models`."""
+    return AlignmentTask.from_architecture(architecture), AlignmentTransformer.from_architecture(architecture)

@@ -1,0 +1,97 @@
+"""What a configuration names: the store, its species, tracks and regions. No torch."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from r2mae.errors import UserError, unknown
+from r2mae.genome.config import NONE, GenomeConfig
+from r2mae.genome.store.intervals import read_regions
+from r2mae.genome.store.meta import TRACKS, Meta, read_meta
+from r2mae.training.fingerprint import fingerprint
+
+
+def read_source(data: str) -> Meta:
+    """Return what a store says of itself.
+
+    Raises
+    ------
+    UserError
+        If it is no store; for a file, such as an alignment, it says how to build one.
+    """
+    path = Path(data).expanduser()
+    if path.is_file():
+        raise UserError(
+            f"{data} is a file, and runs read an alignment store: build one first with "
+            f"r2mae data alignment build {data} -o {_store_name(path)}"
+        )
+    return read_meta(path)
+
+
+def check(config: GenomeConfig) -> None:
+    """Refuse a store that is not there, and species, tracks and regions that it has not.
+
+    Raises
+    ------
+    UserError
+    """
+    meta = read_source(config.data)
+    chosen_species(meta.layout.species, config.species)
+    for regions in (config.validation_regions, config.test_regions, config.include, config.exclude):
+        read_regions(regions, meta.layout)
+    if config.weight_track is not None:
+        _track(config, config.weight_track)
+
+
+def fingerprint_of(config: GenomeConfig) -> str:
+    """Return a short text that differs for another store, track of weights or BED file."""
+    parts = [read_source(config.data).content]
+    if config.weight_track is not None:
+        parts.append(str(json.loads(_track(config, config.weight_track).read_text("utf-8"))["digest"]))
+    named = (*config.validation_regions, *config.test_regions, *config.include, *config.exclude)
+    files = [path for path in (Path(name).expanduser() for name in named) if path.is_file()]
+    return "-".join([*parts, fingerprint(*files)] if files else parts)
+
+
+def chosen_species(known: Sequence[str], wanted: Sequence[str]) -> tuple[str, ...]:
+    """Return the aligned species that a model is shown.
+
+    Parameters
+    ----------
+    known : sequence of str
+        Those of the store, the reference first.
+    wanted : sequence of str
+        `species` of the configuration.
+
+    Raises
+    ------
+    UserError
+        A name that the store has not, or the reference's.
+    """
+    if not wanted:
+        return tuple(known[1:])
+    if tuple(wanted) == (NONE,):
+        return ()
+    for name in wanted:
+        if name == known[0]:
+            raise UserError(f"species names {name!r}, which is the reference: it is always there")
+        if name not in known:
+            raise unknown("species", name, known[1:])
+    return tuple(wanted)
+
+
+def _track(config: GenomeConfig, name: str) -> Path:
+    """Return the file that describes a track."""
+    folder = Path(config.data).expanduser() / TRACKS
+    path = folder / f"{name}.json"
+    if not path.is_file():
+        names = sorted(one.stem for one in folder.glob("*.json"))
+        if not names:
+            raise UserError(f"{config.data} has no tracks: add one with r2mae data alignment track")
+        raise unknown("track", name, names)
+    return path
+
+
+def _store_name(path: Path) -> str:
+    """Propose a folder for the store of an alignment."""
+    return path.name.split(".")[0] or "store"

@@ -1,0 +1,277 @@
+"""Masked bases: hide a fraction of the target's bases, and predict them from the rest and from the aligned species.
+
+A batch is a :class:`r2mae.genome.batches.WindowBatch`.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Int64, UInt8
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+from r2mae.genome.batches import WindowBatch
+from r2mae.genome.store.tokens import GAP, LETTERS
+from r2mae.masking.curriculum import UnitWeights
+from r2mae.masking.keys import Key
+from r2mae.masking.masks import RatioLike, corrupt_tokens, hidden_count, token_mask
+from r2mae.masking.schemes import Curriculum
+from r2mae.training.task import Corrupted, Output
+
+BASES = GAP
+"""A, C, G and T are the tokens below this number: those that can be hidden and predicted."""
+MASK = len(LETTERS)
+"""The token of a hidden base, which only the target has."""
+
+Corruption = Literal["80-10-10", "mask"]
+# Shares of the mask token, of random bases, and of bases left as they are.
+SHARES: dict[Corruption, tuple[float, float, float]] = {"80-10-10": (0.8, 0.1, 0.1), "mask": (1.0, 0.0, 0.0)}
+_LEAST = 1e-6  # of a weight: a batch whose hidden bases all weigh nothing has a finite loss
+
+
+class WindowModel(nn.Module):
+    """A model of windows, as :class:`AlignmentTask` trains it."""
+
+    species: tuple[str, ...] = ()
+    """Names of the aligned species, in the order in which the model takes them."""
+
+    def forward(
+        self,
+        target: Int64[Tensor, "batch length"],
+        aligned: UInt8[Tensor, "batch length others"],
+        columns: Int64[Tensor, "batch most"],
+    ) -> tuple[Float[Tensor, "batch most bases"], Float[Tensor, "batch most width"]]:
+        """Return logits over A, C, G and T at some positions, and the last hidden states there.
+
+        Parameters
+        ----------
+        target : int64 tensor, shape (batch, length)
+            A C G T - unknown and hidden as 0 to 6.
+        aligned : uint8 tensor, shape (batch, length, others)
+            Tokens of the aligned species, 0 to 5.
+        columns : int64 tensor, shape (batch, most)
+            Positions of each row.
+        """
+        raise NotImplementedError
+
+    def encode(
+        self,
+        target: Int64[Tensor, "batch length"],
+        aligned: UInt8[Tensor, "batch length others"],
+        *,
+        columns: Int64[Tensor, "batch most"] | None = None,
+    ) -> Float[Tensor, "batch places width"]:
+        """Return the last hidden states, of all positions or of those in `columns` alone.
+
+        Raises
+        ------
+        ValueError
+            If the windows are longer than the model takes, or have another number of species.
+        """
+        raise NotImplementedError
+
+    def head(self, states: Float[Tensor, "*places width"]) -> Float[Tensor, "*places bases"]:
+        """Return logits over A, C, G and T."""
+        raise NotImplementedError
+
+
+class HiddenBases(Corrupted):
+    """A mini-batch with bases hidden. Positions are numbered through the batch: row × length + column.
+
+    Parameters
+    ----------
+    inputs : int64 tensor, shape (batch, length)
+        What the model sees of the target.
+    aligned : uint8 tensor, shape (batch, length, others)
+        What it sees of the other species.
+    hidden : Bool tensor, shape (batch × length,)
+        True where a base is hidden.
+    candidates : Bool tensor, shape (batch, length)
+        True where one could have been.
+    columns : int64 tensor, shape (batch, most)
+        The hidden positions of each row, in increasing order, then other positions: rows are equally long.
+    targets : int64 tensor, shape (batch, most)
+        Clean bases at `columns` (0 where no base is hidden).
+    real : Bool tensor, shape (batch, most)
+        False for columns that merely fill a row.
+    weights : Float tensor, shape (batch × length,)
+        What each position counts in the loss.
+    """
+
+    def __init__(
+        self,
+        *,
+        inputs: Int64[Tensor, "batch length"],
+        aligned: UInt8[Tensor, "batch length others"],
+        hidden: Bool[Tensor, " positions"],
+        candidates: Bool[Tensor, "batch length"],
+        columns: Int64[Tensor, "batch most"],
+        targets: Int64[Tensor, "batch most"],
+        real: Bool[Tensor, "batch most"],
+        weights: Float[Tensor, " positions"],
+    ) -> None:
+        given = locals()
+        for name in ("inputs", "aligned", "hidden", "candidates", "columns", "targets", "real", "weights"):
+            object.__setattr__(self, name, given[name])
+
+    inputs: Tensor
+    aligned: Tensor
+    candidates: Tensor
+    columns: Tensor
+    real: Tensor
+    weights: Tensor
+
+    @property
+    def entries(self) -> int:
+        """How many bases could have been hidden; counted when asked for, since that waits for a device."""
+        return int(self.candidates.sum())
+
+    @property
+    def places(self) -> Int64[Tensor, " units"]:
+        """Numbers of the positions in `columns`."""
+        rows, length = self.inputs.shape
+        first = torch.arange(0, rows * length, length, device=self.columns.device)
+        return (first[:, None] + self.columns).flatten()
+
+
+@dataclass(frozen=True)
+class AlignmentTask:
+    """Masked modelling of a genome with its alignment (DNA appendix of the paper).
+
+    Parameters
+    ----------
+    width : int
+        Of the hidden states.
+    corruption : {"80-10-10", "mask"}
+        What takes a hidden base's place: the mask token, a random base or itself, as in BERT and GPN-MSA; or always the
+        mask token.
+    exact : bool
+        Hide the rounded count of each window's bases, instead of each base independently.
+    repeat_weight : float
+        What a soft-masked position counts in the loss; others count 1.
+    """
+
+    width: int
+    corruption: Corruption = "80-10-10"
+    exact: bool = True
+    repeat_weight: float = 0.1
+
+    @classmethod
+    def from_architecture(cls, architecture: Mapping[str, Any]) -> "AlignmentTask":
+        """Build from the plain values of a run folder."""
+        if architecture["corruption"] not in SHARES:
+            raise ValueError(f"corruption is one of {', '.join(SHARES)}, not {architecture['corruption']!r}")
+        return cls(
+            width=int(architecture["width"]),
+            corruption=architecture["corruption"],
+            exact=bool(architecture["exact"]),
+            repeat_weight=float(architecture["repeat_weight"]),
+        )
+
+    def corrupt(self, batch: WindowBatch, ratio: RatioLike, key: Key) -> HiddenBases:
+        """Hide bases of the target; gaps, unknown positions and the aligned species are never hidden.
+
+        Parameters
+        ----------
+        batch : WindowBatch
+        ratio : float or ndarray of shape (batch,)
+            Fraction of the bases of each window that is hidden.
+        key : Key
+            ``key.row`` is the row of the first window in the global batch.
+        """
+        clean = batch["target"].long()
+        candidates = clean < BASES
+        hidden = token_mask(~candidates, ratio, key, exact=self.exact)
+        inputs = corrupt_tokens(
+            clean,
+            hidden,
+            key.fold("corruption"),
+            mask_id=MASK,
+            vocabulary=BASES,
+            shares=SHARES[self.corruption],
+        )
+        columns = torch.sort(hidden.to(torch.uint8), dim=1, stable=True, descending=True).indices
+        columns = columns[:, : self._most(hidden, ratio)]
+        real = hidden.gather(1, columns)
+        weights = batch["weights"].clamp(min=_LEAST)
+        if self.repeat_weight != 1:
+            weights = torch.where(batch["soft"], weights * self.repeat_weight, weights)
+        return HiddenBases(
+            inputs=inputs,
+            aligned=batch["aligned"],
+            hidden=hidden.flatten(),
+            candidates=candidates,
+            columns=columns,
+            targets=clean.gather(1, columns) * real,
+            real=real,
+            weights=weights.flatten(),
+        )
+
+    def forward(self, model: WindowModel, corrupted: HiddenBases) -> Output:
+        """Predict the hidden bases: logits (batch, most, 4), and the states behind them (batch × most, width)."""
+        logits, states = model(corrupted.inputs, corrupted.aligned, corrupted.columns)
+        return Output(logits, states.flatten(0, 1))
+
+    def losses(self, output: Output, corrupted: HiddenBases) -> Float[Tensor, " positions"]:
+        """Return the cross entropy over A, C, G and T of each hidden base, in nats; 0 at all other positions."""
+        found = self.entropies(output, corrupted) * corrupted.real
+        return found.new_zeros(len(corrupted.hidden)).scatter(0, corrupted.places, found.flatten())
+
+    def entropies(self, output: Output, corrupted: HiddenBases) -> Float[Tensor, "batch most"]:
+        """Return the cross entropies at `columns`, whether they count or not."""
+        logits, targets = output.prediction.float(), corrupted.targets
+        return cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="none").view(targets.shape)
+
+    def hidden_logs(
+        self, model: WindowModel, batch: WindowBatch, columns: Int64[Tensor, "batch most"]
+    ) -> Float[Tensor, "batch most bases"]:
+        """Return log probabilities of A, C, G and T at some positions of each window, with just these hidden.
+
+        Parameters
+        ----------
+        model : WindowModel
+        batch : WindowBatch
+        columns : int64 tensor, shape (batch, most)
+            Positions of each row, whatever the target has there.
+        """
+        target = batch["target"].long().scatter(1, columns, MASK)
+        logits, _ = model(target, batch["aligned"], columns)
+        logs: Tensor = logits.float().log_softmax(-1)
+        return logs
+
+    @torch.no_grad()
+    def embed(self, model: WindowModel, batch: WindowBatch) -> Float[Tensor, "batch width"]:
+        """Return the mean of the last hidden states over the bases of each window (0 where there are none)."""
+        target = batch["target"].long()
+        states = model.encode(target, batch["aligned"])
+        bases = (target < BASES)[..., None]
+        mean: Tensor = (states * bases).sum(1) / bases.sum(1).clamp(min=1)
+        return mean
+
+    def weight_network(self, curriculum: Curriculum) -> nn.Module:
+        """Return a network that makes one weight per hidden base and ratio, from the base's last hidden state."""
+        return UnitWeights(self.width, curriculum)
+
+    def learned_weights(
+        self, network: nn.Module, corrupted: HiddenBases, output: Output
+    ) -> Float[Tensor, "positions ratios"]:
+        """Return the weights of this mini-batch: the network's at hidden bases times the task's own, 0 elsewhere.
+
+        The network's have mean one over the hidden bases, and the task's own are divided by their mean there: the loss
+        stays a weighted mean, as without a curriculum.
+        """
+        units = corrupted.real.flatten().nonzero()[:, 0]  # a wait for the device, which curricula alone have to bear
+        places = corrupted.places.index_select(0, units)
+        found: Tensor = network(output.representation.index_select(0, units))
+        own = corrupted.weights.index_select(0, places)
+        found = found * (own / own.mean())[:, None]
+        return found.new_zeros(len(corrupted.hidden), found.shape[1]).index_copy(0, places, found)
+
+    def _most(self, hidden: Tensor, ratio: RatioLike) -> int:
+        """Return the most hidden bases of a row, or on a device a bound that is known without asking it."""
+        if hidden.device.type == "cpu" or not self.exact:
+            return max(1, int(hidden.sum(1).max()))
+        return hidden_count(hidden.shape[1], float(np.max(ratio)))

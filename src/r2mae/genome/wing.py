@@ -1,0 +1,157 @@
+"""The wing `genome`, as the layers above see it. No torch until data or models are asked for."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from r2mae.evaluation.metrics import Metric
+from r2mae.genome.config import GenomeConfig
+from r2mae.genome.models import MODELS
+from r2mae.masking.defaults import DNA_CURRICULUM, RatioDefaults
+from r2mae.training.models import build_model
+from r2mae.wings.base import BaseWing
+from r2mae.wings.options import CommandLine, Embedding, Evaluation, FigureColumns, Option, SeveralPaths
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from r2mae.genome.data import GenomeData
+    from r2mae.genome.task import AlignmentTask, WindowModel
+
+_REGIONS = Option(
+    "regions",
+    "contigs, intervals such as chr1:1,001-2,000, or BED files; by default everything.",
+    tuple[str, ...],
+)
+
+
+def _preset(width: int, layers: int, heads: int, batch_size: int, lr: float) -> dict[str, Any]:
+    return {"width": width, "layers": layers, "heads": heads, "batch_size": batch_size, "lr": lr}
+
+
+class GenomeWing(BaseWing):
+    """Genomes with their alignments, read from a store, and GPN-MSA that computes what the loss sees."""
+
+    name = "genome"
+    title = "Genomes: an alignment store (r2mae data alignment build)"
+    config = GenomeConfig
+    # The paper's: fixed 0.15, dynamic 0.30 → 0.15, R²MAE U(0.05, 0.30), with dynamic U(ρ, 0.30) and ρ from 0.30 to 0.
+    ratios = RatioDefaults(
+        fixed=0.15, low=0.05, high=0.3, dynamic=(0.3, 0.15), above=(0.3, 0.0), curriculum=DNA_CURRICULUM
+    )
+    presets: Mapping[str, Mapping[str, Any]] = {
+        "base": _preset(768, 12, 12, 2048, 1e-4),
+        "small": _preset(512, 8, 8, 1024, 2e-4),
+        "mini": _preset(256, 4, 8, 256, 5e-4),
+        "tiny": _preset(128, 2, 4, 128, 1e-3),
+    }
+    command_line = CommandLine(
+        evaluation=Evaluation("loss and accuracy of hidden bases in held-out windows at five mask ratios"),
+        elsewhere="windows are measured on the whole store",
+        embedding=Embedding(
+            "`contigs`, `starts` (counted from 1) and `repeats` (the fraction that is soft-masked) of the windows",
+            options=(_REGIONS,),
+            examples=("runs/genome human --regions chr22 -o chr22.npz",),
+        ),
+        baselines="alignment, composition",
+        example="human",
+        several=SeveralPaths("build one store of all files (r2mae data alignment build)", lambda paths: "store"),
+    )
+
+    def metrics_of(self, config: GenomeConfig) -> tuple[Metric, ...]:
+        """Return loss and accuracy over the mask ratios."""
+        return (
+            Metric("masked_loss", "masked loss in nats", higher_is_better=False, bounds=(0, float("inf"))),
+            Metric("accuracy", "masked base accuracy", bounds=(0, 1)),
+        )
+
+    def fingerprint(self, config: GenomeConfig) -> str:
+        """Return what tells the store, the track of weights and BED files from others."""
+        from r2mae.genome.source import fingerprint_of
+
+        return fingerprint_of(config)
+
+    def check_source(self, config: GenomeConfig) -> None:
+        """Refuse what is no store, without torch."""
+        from r2mae.genome.source import read_source
+
+        read_source(config.data)
+
+    def check(self, config: GenomeConfig) -> None:
+        """Refuse what is no store, and species, tracks and regions that it has not, without torch."""
+        from r2mae.genome.source import check
+
+        check(config)
+
+    def load(self, config: GenomeConfig) -> "GenomeData":
+        """Open the store of a run, and divide it."""
+        from r2mae.genome.data import load_data
+
+        return load_data(config)
+
+    def build(self, architecture: Mapping[str, Any]) -> "tuple[AlignmentTask, WindowModel]":
+        """Make the task and a fresh model."""
+        made: tuple[AlignmentTask, WindowModel] = build_model(MODELS, architecture)
+        return made
+
+    evaluation_support = ("progress",)
+
+    def evaluate(
+        self,
+        config: GenomeConfig,
+        task: "AlignmentTask",
+        model: "WindowModel",
+        data: "GenomeData",
+        *,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> dict[str, float]:
+        """Measure a pretrained model on held-out windows."""
+        from r2mae.genome.evaluate import evaluate
+
+        return evaluate(task, model, data, progress=progress)
+
+    default_baselines = ("alignment",)
+
+    def baselines_of(self, config: GenomeConfig) -> tuple[str, ...]:
+        """Return alignment and composition, whatever the store."""
+        return ("alignment", "composition")
+
+    def check_baselines(self, names: Sequence[str]) -> None:
+        """Refuse nothing: none of them needs more than the wing does."""
+
+    def score_baseline(self, config: GenomeConfig, name: str, data: "GenomeData", **options: Any) -> dict[str, float]:
+        """Measure a baseline as :meth:`evaluate` does a model."""
+        from r2mae.genome.baselines import baseline_scores
+
+        return baseline_scores(name, data, **options)
+
+    def elsewhere(
+        self, config: GenomeConfig, source: str, architecture: Mapping[str, Any]
+    ) -> "tuple[GenomeConfig, GenomeData]":
+        """Open another store, for :meth:`evaluate`; all of it is measured on."""
+        from r2mae.genome.data import other_data, unweighted
+
+        none: dict[str, Any] = dict.fromkeys(("validation_regions", "test_regions", "include", "exclude"), ())
+        config = replace(unweighted(config), data=source, **none)
+        return config, other_data(config, architecture)
+
+    def figure_columns(self, config: GenomeConfig) -> FigureColumns:
+        """Return that starts and repeats are numbers."""
+        return FigureColumns(numbers=("starts", "repeats"), left_out=("split",))
+
+    def embed(
+        self,
+        config: GenomeConfig,
+        task: "AlignmentTask",
+        model: "WindowModel",
+        source: str,
+        *,
+        regions: Sequence[str] = (),
+    ) -> "dict[str, np.ndarray]":
+        """Embed the windows of a store, side by side, or those of some regions."""
+        from r2mae.genome.embed import embed_windows
+
+        return embed_windows(config, task, model, source, regions=regions)
+
+
+WING = GenomeWing()

@@ -1,0 +1,144 @@
+"""GPN-MSA against transformers' RoFormer and plainly written parts."""
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn.functional import cross_entropy, one_hot
+from transformers import RoFormerConfig
+from transformers.models.roformer.modeling_roformer import (
+    RoFormerEncoder,
+    RoFormerOnlyMLMHead,
+)
+
+from genome.made import network, task, windows
+from r2mae.genome.models.gpn_msa import AlignmentTransformer, build, sum_of_rows
+from r2mae.genome.task import BASES, MASK
+from r2mae.masking.keys import Key
+
+
+def plainly(model: AlignmentTransformer, target: Tensor, aligned: Tensor) -> Tensor:
+    """Logits at all positions, by one-hot vectors, a matrix, and transformers' layers with the same weights."""
+    width, first = model.decoder.in_features, model.layers[0]
+    config = RoFormerConfig(
+        vocab_size=BASES, hidden_size=width, embedding_size=width, num_hidden_layers=len(model.layers),
+        num_attention_heads=first.heads, intermediate_size=first.inner.out_features, max_position_embeddings=64,
+    )  # fmt: skip
+    encoder, head = RoFormerEncoder(config).eval(), RoFormerOnlyMLMHead(config).eval()
+    positions = encoder.embed_positions
+    positions.weight.copy_(positions.create_weight())
+    for mine, theirs in zip(model.layers, encoder.layer, strict=True):
+        own = theirs.attention.self
+        pairs = {
+            "query": own.query, "key": own.key, "value": own.value,
+            "output": theirs.attention.output.dense, "attention_norm": theirs.attention.output.LayerNorm,
+            "inner": theirs.intermediate.dense, "outer": theirs.output.dense, "norm": theirs.output.LayerNorm,
+        }  # fmt: skip
+        for name, module in pairs.items():
+            module.load_state_dict(getattr(mine, name).state_dict())
+    head.predictions.transform.dense.load_state_dict(model.transform.state_dict())
+    head.predictions.transform.LayerNorm.load_state_dict(model.transform_norm.state_dict())
+    head.predictions.decoder.load_state_dict(model.decoder.state_dict())
+    flags = one_hot(target, MASK + 1).float()
+    matrix = model.embedding.target
+    if aligned.shape[2]:
+        flags = torch.cat([flags, one_hot(aligned.long(), 6).flatten(2).float()], -1)
+        matrix = torch.cat([matrix, model.embedding.aligned])
+    return head(encoder(model.embedding.norm(flags @ matrix)).last_hidden_state)
+
+
+@pytest.mark.parametrize("others", [3, 0])
+def test_it_is_roformer_over_one_hot_vectors(others: int) -> None:
+    model, batch = network(others).eval(), windows(others=others)
+    corrupted = task().corrupt(batch, 0.3, Key.root(1))
+    whole = plainly(model, corrupted.inputs, corrupted.aligned)
+    assert whole.std() > 0.1
+    torch.testing.assert_close(
+        model.head(model.encode(corrupted.inputs, corrupted.aligned)), whole, atol=2e-5, rtol=1e-4
+    )
+    places = corrupted.columns[:, :, None].expand(-1, -1, BASES)
+    torch.testing.assert_close(
+        task().forward(model, corrupted).prediction, whole.gather(1, places), atol=2e-5, rtol=1e-4
+    )
+
+
+def test_losses_and_gradients_are_those_of_logits_everywhere() -> None:
+    model, batch = network(), windows()
+    corrupted = task().corrupt(batch, 0.3, Key.root(2))
+    losses = task().losses(task().forward(model, corrupted), corrupted)
+    losses.sum().backward()
+    narrow = {name: parameter.grad.clone() for name, parameter in model.named_parameters()}
+    model.zero_grad()
+    logits = model.head(model.encode(corrupted.inputs, corrupted.aligned)).flatten(0, 1)
+    plain = cross_entropy(
+        logits[corrupted.hidden], batch["target"].flatten()[corrupted.hidden].long(), reduction="none"
+    )
+    torch.testing.assert_close(losses[corrupted.hidden], plain, atol=1e-5, rtol=1e-5)
+    assert not losses[~corrupted.hidden].any()
+    plain.sum().backward()
+    for name, parameter in model.named_parameters():
+        torch.testing.assert_close(narrow[name], parameter.grad, atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("species", [1, 4])
+def test_gathered_rows_are_the_product_of_one_hot_vectors(species: int) -> None:
+    torch.manual_seed(0)
+    tokens = torch.randint(0, 6, (3, 7, species), dtype=torch.uint8)
+    table = torch.randn(6 * species, 5, requires_grad=True)
+    other = table.detach().clone().requires_grad_()
+    found, plain = sum_of_rows(tokens, table), one_hot(tokens.long(), 6).flatten(2).float() @ other
+    torch.testing.assert_close(found, plain)
+    pull = torch.randn_like(plain)
+    found.backward(pull)
+    plain.backward(pull)
+    torch.testing.assert_close(table.grad, other.grad)
+
+
+def test_the_columns_of_all_species_are_used_and_their_order_matters() -> None:
+    model, batch = network().eval(), windows(plain=True)
+    seen = model.encode(batch["target"].long(), batch["aligned"])
+    for species in range(3):
+        other = batch["aligned"].clone()
+        other[:, :, species] = (other[:, :, species] + 1) % 6
+        assert not torch.allclose(model.encode(batch["target"].long(), other), seen, atol=1e-3)
+    assert not torch.allclose(model.encode(batch["target"].long(), batch["aligned"].flip(2)), seen, atol=1e-3)
+
+
+def test_what_does_not_fit_is_refused() -> None:
+    model, batch = network(), windows(length=25)
+    with pytest.raises(ValueError, match="windows of 25 positions, and the model takes 24"):
+        model.encode(batch["target"].long(), batch["aligned"])
+    batch = windows(others=2)
+    with pytest.raises(ValueError, match="2 aligned species, and the model takes 3"):
+        model.encode(batch["target"].long(), batch["aligned"])
+    with pytest.raises(ValueError, match="does not divide among 3 heads"):
+        AlignmentTransformer(others=1, width=16, heads=3)
+
+
+def test_shorter_windows_fit() -> None:
+    model, batch = network().eval(), windows(length=9)
+    assert model.encode(batch["target"].long(), batch["aligned"]).shape == (5, 9, 16)
+
+
+def test_building_from_plain_values() -> None:
+    made = {
+        "model": "gpn-msa", "width": 16, "layers": 1, "heads": 2, "inner": None, "dropout": 0.1, "window": 24,
+        "reference": "ref", "species": ["a", "b"], "corruption": "mask", "exact": False, "repeat_weight": 0.5,
+    }  # fmt: skip
+    built, model = build(made)
+    assert model.species == ("a", "b")
+    assert model.layers[0].inner.out_features == 64
+    assert (built.corruption, built.exact, built.repeat_weight, built.width) == ("mask", False, 0.5, 16)
+    with pytest.raises(ValueError, match="layers must be 1 to"):
+        build({**made, "layers": 0})
+    with pytest.raises(ValueError, match="corruption is one of"):
+        build({**made, "corruption": "none"})
+
+
+def test_dropout_is_for_training_alone() -> None:
+    model, batch = network(dropout=0.5), windows()
+    outputs = {}
+    for training in (True, False):
+        model.train(training)
+        outputs[training] = [model.encode(batch["target"].long(), batch["aligned"]) for _ in range(2)]
+    assert torch.equal(*outputs[False])
+    assert not torch.allclose(*outputs[True])

@@ -1,0 +1,102 @@
+"""Loss and accuracy of hidden bases, of models and of baselines."""
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch.nn.functional import one_hot
+
+from genome.made import task, windows
+from genome.test_data import aligned, config
+from r2mae.genome import AlignmentStore
+from r2mae.genome.baselines import alignment_logs, baseline_scores, composition
+from r2mae.genome.data import load_data
+from r2mae.genome.evaluate import RATIOS, curve_scores, evaluate
+from r2mae.genome.task import HiddenBases
+from r2mae.genome.wing import WING
+from r2mae.masking.keys import Key
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> AlignmentStore:
+    return aligned(tmp_path)
+
+
+def test_a_model_that_knows_all_and_one_that_knows_nothing(small: AlignmentStore) -> None:
+    data = load_data(config(small))
+    assert data.measured is not None
+    known = curve_scores(lambda one: 50.0 * one_hot(one.targets, 4), data.measured)
+    assert known["accuracy"] == 1
+    assert known["masked_loss"] == pytest.approx(0, abs=1e-9)
+    nothing = curve_scores(lambda one: torch.zeros(*one.targets.shape, 4), data.measured)
+    assert nothing["masked_loss_0.3"] == pytest.approx(math.log(4))
+    assert {f"accuracy_{ratio:g}" for ratio in RATIOS} < known.keys()
+
+
+def test_masks_are_the_same_whatever_is_asked(small: AlignmentStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = load_data(config(small, test_regions=("chr1:1-1200",)))
+    assert data.measured is not None
+
+    def masks(ratios: tuple[float, ...], rows: int) -> list[np.ndarray]:
+        seen: list[HiddenBases] = []
+        monkeypatch.setattr("r2mae.genome.evaluate._ROWS", rows)
+
+        def predict(one: HiddenBases) -> torch.Tensor:
+            seen.append(one)
+            return torch.zeros(*one.targets.shape, 4)
+
+        assert data.measured is not None
+        curve_scores(predict, data.measured, ratios=ratios)
+        of_ratio = [one for one in seen if one.columns.shape[1] == 5]
+        times = -(-500 // len(data.measured))
+        return [np.concatenate([one.hidden.view(-1, 16).numpy() for one in of_ratio[at::times]]) for at in range(times)]
+
+    whole = masks((0.3,), 64)
+    assert len(whole) > 1
+    assert (whole[0] != whole[1]).any()
+    np.testing.assert_array_equal(whole, masks((0.1, 0.3), 7))
+
+
+def test_a_model_is_measured_with_the_mask_token_and_without_weights(small: AlignmentStore) -> None:
+    scores = []
+    for fields in ({"corruption": "mask", "repeat_weight": 1.0}, {"corruption": "80-10-10", "repeat_weight": 0.0}):
+        data = load_data(config(small, width=16, layers=1, heads=2, **fields))
+        own, _ = WING.build(data.architecture)
+        torch.manual_seed(0)
+        _, model = WING.build(data.architecture)
+        scores.append(evaluate(own, model, data))
+    assert scores[0] == scores[1]
+    assert evaluate(own, model, load_data(config(small, validation=0.0))) == {}
+
+
+def test_frequencies_of_the_aligned_species_by_hand() -> None:
+    batch = windows(1, 4, 3, plain=True)
+    batch["aligned"][0] = torch.tensor([[0, 0, 1], [4, 5, 5], [2, 2, 2], [3, 0, 4]], dtype=torch.uint8)
+    corrupted = task().corrupt(batch, 0.75, Key.root(0))
+    prior = torch.tensor([0.4, 0.1, 0.2, 0.3], dtype=torch.float64)
+    found = alignment_logs(corrupted, prior).exp()[0]
+    by_position = {
+        0: [2.4 / 4, 1.1 / 4, 0.2 / 4, 0.3 / 4],
+        1: [0.4, 0.1, 0.2, 0.3],
+        2: [0.4 / 4, 0.1 / 4, 3.2 / 4, 0.3 / 4],
+        3: [1.4 / 3, 0.1 / 3, 0.2 / 3, 1.3 / 3],
+    }
+    for place, column in enumerate(corrupted.columns[0].tolist()):
+        assert found[place].tolist() == pytest.approx(by_position[column])
+
+
+def test_baselines(small: AlignmentStore, tmp_path: Path) -> None:
+    data = load_data(config(small))
+    fractions = composition(data)
+    assert float(fractions.sum()) == pytest.approx(1)
+    plain = baseline_scores("composition", data)
+    assert plain["masked_loss"] == pytest.approx(-float((fractions * fractions.log()).sum()), rel=0.2)
+    scores = baseline_scores("alignment", data)
+    assert scores != plain
+    # Without aligned species in the model the baseline has all that the store has.
+    assert baseline_scores("alignment", load_data(config(small, species=("none",)))) == scores
+    assert baseline_scores("alignment", load_data(config(small, species=("s1",)))) != scores
+    assert WING.score_baseline(config(small), "alignment", data) == scores
+    assert baseline_scores("alignment", load_data(config(small, validation=0.0))) == {}

@@ -1,0 +1,108 @@
+"""Hiding bases, and what hidden ones count in the loss."""
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from genome.made import network, task, windows
+from r2mae.genome.task import BASES, MASK
+from r2mae.masking.defaults import RatioDefaults
+from r2mae.masking.keys import Key
+from r2mae.masking.masks import hidden_count
+from r2mae.masking.schemes import make_scheme
+
+RATIOS = st.floats(0, 1)
+
+
+@settings(max_examples=40, deadline=None)
+@given(seed=st.integers(0, 1000), ratio=RATIOS, exact=st.booleans(), corruption=st.sampled_from(["mask", "80-10-10"]))
+def test_only_bases_are_hidden(seed: int, ratio: float, exact: bool, corruption: str) -> None:
+    batch = windows(seed=seed)
+    found = task(exact=exact, corruption=corruption).corrupt(batch, ratio, Key.root(seed))
+    hidden, clean = found.hidden.view(5, 24), batch["target"].long()
+    assert not (hidden & (clean >= BASES)).any()
+    assert torch.equal(found.inputs[~hidden], clean[~hidden])
+    assert not (found.inputs[~hidden] == MASK).any()
+    assert (found.inputs[hidden] == MASK).all() or corruption == "80-10-10"
+    assert ((found.inputs[hidden] < BASES) | (found.inputs[hidden] == MASK)).all()
+    assert torch.equal(found.aligned, batch["aligned"])
+    assert found.entries == int((clean < BASES).sum())
+    for row in range(5):
+        bases = int((clean[row] < BASES).sum())
+        if exact and bases > 1:
+            assert int(hidden[row].sum()) == hidden_count(bases, ratio)
+        columns, real = found.columns[row], found.real[row]
+        assert columns[real].tolist() == hidden[row].nonzero()[:, 0].tolist()
+        assert torch.equal(found.targets[row][real], clean[row][columns[real]])
+    assert sorted(found.places[found.real.flatten()].tolist()) == found.hidden.nonzero()[:, 0].tolist()
+
+
+def test_shares_of_the_three_corruptions() -> None:
+    batch = windows(200, 100, 1, plain=True)
+    found = task(corruption="80-10-10").corrupt(batch, 0.5, Key.root(0))
+    seen, clean = found.inputs[found.hidden.view(200, 100)], batch["target"].long()[found.hidden.view(200, 100)]
+    assert (seen == MASK).double().mean() == pytest.approx(0.8, abs=0.02)
+    # A quarter of the random bases happen to be the right one.
+    assert (seen == clean).double().mean() == pytest.approx(0.125, abs=0.02)
+
+
+def test_rows_hang_on_their_place_alone() -> None:
+    batch = windows(6)
+    whole = task().corrupt(batch, 0.3, Key.root(3))
+    part = task().corrupt({name: value[2:] for name, value in batch.items()}, 0.3, Key.root(3).rows(2))  # type: ignore[typeddict-item, misc, attr-defined]
+    assert torch.equal(part.inputs, whole.inputs[2:])
+
+
+def test_repeats_and_tracks_weigh_the_loss() -> None:
+    batch, model = windows(), network().eval()
+    batch["weights"][0, 0] = -2.0
+    corrupted = task(repeat_weight=0.1).corrupt(batch, 0.4, Key.root(0))
+    expected = batch["weights"].clamp(min=0) * torch.where(batch["soft"], 0.1, 1.0)
+    torch.testing.assert_close(corrupted.weights, expected.flatten(), atol=2e-6, rtol=0)
+    assert (corrupted.weights > 0).all()
+    losses = task().losses(task().forward(model, corrupted), corrupted)
+    assert losses.shape == corrupted.weights.shape == corrupted.hidden.shape
+    plain = task(repeat_weight=1.0).corrupt(batch, 0.4, Key.root(0))
+    torch.testing.assert_close(plain.weights, batch["weights"].clamp(min=1e-6).flatten())
+
+
+def test_learned_weights_keep_the_weighted_mean() -> None:
+    numbers = RatioDefaults(fixed=0.15, low=0.05, high=0.3)
+    curriculum = make_scheme("r2mae-cl", numbers).bind(10).curriculum
+    assert curriculum is not None
+    batch, model, own = windows(), network(), task(repeat_weight=0.1)
+    corrupted = own.corrupt(batch, 0.4, Key.root(0))
+    output = own.forward(model, corrupted)
+    found = own.learned_weights(own.weight_network(curriculum), corrupted, output)
+    assert found.shape == (len(corrupted.hidden), len(curriculum.grid.values))
+    assert not found[~corrupted.hidden].any()
+    weights = corrupted.weights[corrupted.hidden][:, None]
+    # The network's own weights have mean one over the hidden bases.
+    learned = found[corrupted.hidden] / (weights / weights.mean())
+    torch.testing.assert_close(learned.mean(0), torch.ones(found.shape[1]), atol=1e-4, rtol=0)
+    found.sum().backward()
+    assert all(parameter.grad is None for parameter in model.parameters())
+
+
+def test_embedding_is_the_mean_over_bases() -> None:
+    batch, model = windows(), network().eval()
+    found = task().embed(model, batch)
+    states = model.encode(batch["target"].long(), batch["aligned"])
+    for row in range(5):
+        bases = batch["target"][row] < BASES
+        torch.testing.assert_close(found[row], states[row][bases].mean(0), atol=1e-5, rtol=1e-4)
+
+
+def test_probabilities_at_chosen_positions() -> None:
+    batch, model = windows(), network().eval()
+    columns = torch.tensor([[3, 11], [0, 23], [5, 6], [7, 1], [2, 9]])
+    found = task().hidden_logs(model, batch, columns)
+    torch.testing.assert_close(found.exp().sum(-1), torch.ones(5, 2))
+    target = batch["target"].long()
+    for row in range(5):
+        target[row, columns[row]] = MASK
+    whole = model.head(model.encode(target, batch["aligned"])).log_softmax(-1)
+    torch.testing.assert_close(found[3], whole[3, [7, 1]], atol=1e-5, rtol=1e-4)
+    batch["target"] = batch["target"].scatter(1, columns, 2)  # what stands at these positions is not seen
+    assert torch.equal(task().hidden_logs(model, batch, columns), found)
