@@ -107,7 +107,12 @@ def _counters(first: int, count: int) -> UInt64[np.ndarray, " count"]:
 
 def uniforms(key: Key, count: int) -> Float[np.ndarray, " count"]:
     """Draw one number in [0, 1) for each of `count` rows, beginning at ``key.row`` (float64)."""
-    return (words(key, count, 1)[:, 0] >> np.uint64(11)) * 2.0**-53
+    return uniform_rows(key, count, 1)[:, 0]
+
+
+def uniform_rows(key: Key, rows: int, per_row: int) -> Float[np.ndarray, "rows per_row"]:
+    """Draw numbers in [0, 1) with 53 random bits for consecutive rows, from the words that :func:`words` gives them."""
+    return (words(key, rows, per_row) >> np.uint64(11)) * 2.0**-53
 
 
 def permutation(key: Key, n: int) -> Int64[np.ndarray, " n"]:
