@@ -161,8 +161,8 @@ def open_archive(path: Path, *, max_bytes: int | None = None) -> Member:
         parts = [part for part in info.name.split("/") if part not in ("", ".")]
         if len(parts) > _DEEPEST:
             raise UserError(
-                f"{path}: the member {info.name[:40]!r}… lies {len(parts) - 1:,} folders deep, at most {_DEEPEST - 1} are "
-                "read: pack it with fewer"
+                f"{path}: the member {info.name[:40]!r}… lies {len(parts) - 1:,} folders deep, at most {_DEEPEST - 1} "
+                "are read: pack it with fewer"
             )
         folder = root
         for depth, part in enumerate(parts[: len(parts) if stream is None else -1], 1):

@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Bool, Float, Float32, Int64, UInt8
 from torch import Tensor
 
-from r2mae.masking.keys import Key, uniform_rows, words
+from r2mae.masking.keys import Key, uniforms, words
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_matrix
@@ -110,7 +110,7 @@ def random_boxes(
     if not 0 < scale[0] <= scale[1] <= 1 or not 0 < aspect[0] <= aspect[1]:
         raise ValueError(f"no crop has a share {scale} of the area and an aspect {aspect}")
     height, width = image
-    draws = uniform_rows(key.fold("crop"), count, 2 * _ATTEMPTS + 2)
+    draws = uniforms(key.fold("crop"), count, 2 * _ATTEMPTS + 2)
     area = height * width * (scale[0] + (scale[1] - scale[0]) * draws[:, 0 : 2 * _ATTEMPTS : 2])
     low, high = math.log(aspect[0]), math.log(aspect[1])
     ratio = np.exp(low + (high - low) * draws[:, 1 : 2 * _ATTEMPTS : 2])

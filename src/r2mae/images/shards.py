@@ -58,7 +58,7 @@ def is_shard(path: Path) -> bool:
 
 
 def shards_in(folder: Path) -> list[Path]:
-    """Return the shards that lie directly in a folder, sorted by name: two numbered .tar files or more, or one shard."""
+    """Return the shards directly in a folder, sorted by name: two numbered .tar files or more, or a single shard."""
     found = sorted(entry for entry in folder.iterdir() if _numbered(entry) and entry.is_file() and entry.name[0] != ".")
     return found if len(found) > 1 or (found and is_shard(found[0])) else []
 

@@ -288,7 +288,8 @@ class ImagesWing(BaseWing):
         -------
         dict
             `embedding`; `split` (0 training, 1 test, 2 the official validation part: that of the run for the run's own
-            data, else the official one, absent where there is none); `labels` and the names of the `classes` they number, where there are any.
+            data, else the official one, absent where there is none); `labels` and the names of the `classes` they
+            number, where there are any.
         """
         from r2mae.images.data import load_parts, load_splits
         from r2mae.images.decode import Reading
