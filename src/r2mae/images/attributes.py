@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from io import BufferedIOBase
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import IO, NamedTuple, TypeVar, cast
 
 import numpy as np
 from jaxtyping import UInt8
@@ -27,7 +27,10 @@ from r2mae.images.store import gather
 
 ATTRIBUTES, PARTITION = "list_attr", "list_eval_partition"
 _PARTS = ("training", "validation", "test")
-_OPENERS: Mapping[str, Callable[[BufferedIOBase], Stream]] = {".gz": gzip.open, ".xz": lzma.open}
+_OPENERS: Mapping[str, Callable[[BufferedIOBase], Stream]] = {
+    ".gz": lambda file: gzip.GzipFile(fileobj=file),
+    ".xz": lambda file: lzma.LZMAFile(cast("IO[bytes]", file)),
+}
 _LARGEST = 1 << 28  # bytes of a table, ten times CelebA's: what a packed one declares is not to be trusted
 
 _Value = TypeVar("_Value")
