@@ -10,9 +10,8 @@ import itertools
 import lzma
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from io import BufferedIOBase
 from pathlib import Path
-from typing import IO, NamedTuple, TypeVar, cast
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from jaxtyping import UInt8
@@ -27,9 +26,9 @@ from r2mae.images.store import gather
 
 ATTRIBUTES, PARTITION = "list_attr", "list_eval_partition"
 _PARTS = ("training", "validation", "test")
-_OPENERS: Mapping[str, Callable[[BufferedIOBase], Stream]] = {
+_OPENERS: Mapping[str, Callable[[Any], Stream]] = {
     ".gz": lambda file: gzip.GzipFile(fileobj=file),
-    ".xz": lambda file: lzma.LZMAFile(cast("IO[bytes]", file)),
+    ".xz": lzma.LZMAFile,
 }
 _LARGEST = 1 << 28  # bytes of a table, ten times CelebA's: what a packed one declares is not to be trusted
 
