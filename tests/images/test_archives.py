@@ -127,3 +127,14 @@ def test_a_packed_archive_must_fit_into_memory_and_a_plain_one_need_not(folder: 
     with pytest.raises(UserError, match=r"GiB of memory.*unpack it"):
         open_archive(pack(folder, tmp_path / "x.tar.xz"), max_bytes=500)
     assert len(load_images(pack(folder, tmp_path / "x.tar"), max_bytes=500, cache="auto")[0]) == 4
+
+
+@pytest.mark.parametrize("kind", ["file", "folder"])
+def test_a_path_of_very_many_folders_is_refused_by_name(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "deep.tar"
+    with tarfile.open(path, "w") as archive:
+        info = tarfile.TarInfo("/".join(["a"] * 1500) + ("/b.png" if kind == "file" else ""))
+        info.type = tarfile.REGTYPE if kind == "file" else tarfile.DIRTYPE
+        archive.addfile(info)
+    with pytest.raises(UserError, match=r"folders deep, at most 99 are read: pack it with fewer"):
+        load_images(path)

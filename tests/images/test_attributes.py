@@ -10,6 +10,7 @@ import pytest
 from PIL import Image
 
 from r2mae.errors import UserError
+from r2mae.images import attributes
 from r2mae.images.batches import load_data
 from r2mae.images.config import ImagesConfig
 from r2mae.images.data import ImageSet, Splits, load_images, load_splits
@@ -199,3 +200,14 @@ def test_real_faces(shared_data: Path) -> None:
     assert splits.train.attributes is not None
     smiling = splits.train.attributes[:, splits.train.attribute_names.index("Smiling")]
     assert smiling.mean() == pytest.approx(0.48, abs=0.02)
+
+
+@pytest.mark.parametrize(("suffix", "pack"), [(".gz", gzip.compress), (".xz", lzma.compress)])
+def test_a_packed_table_is_not_unpacked_without_end(
+    celeba: Path, suffix: str, pack: "type[bytes]", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(attributes, "_LARGEST", 1 << 20)
+    (celeba / "list_attr_celeba.txt").unlink()
+    (celeba / f"list_attr_celeba.txt{suffix}").write_bytes(pack(bytes(1 << 24)))
+    with pytest.raises(UserError, match=r"list_attr_celeba.txt\.[gx]z: unpacks to more than 1 MiB"):
+        load_images(celeba)

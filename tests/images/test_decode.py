@@ -134,7 +134,7 @@ def test_labels_stay_with_their_images(folder: Path, cache: Cache) -> None:
         (folder / name).mkdir(parents=True)
         broken(folder / name)
     (folder / "train/a/00.png").write_bytes(b"")
-    train, test = read_folder(folder, Reading(cache=cache, skip_broken=True))
+    train, test, _ = read_folder(folder, Reading(cache=cache, skip_broken=True))
     assert test is not None
     assert train.labels is not None
     assert train.labels.tolist() == [0] * 8 + [1] * 9

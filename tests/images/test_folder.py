@@ -1,11 +1,15 @@
+import logging
+import struct
 import tarfile
 import warnings
+import zlib
 
 import numpy as np
 import pytest
 from PIL import Image
 
 from r2mae.errors import UserError
+from r2mae.images.data import load_splits
 from r2mae.images.decode import Reading
 from r2mae.images.folder import read_folder
 
@@ -47,7 +51,7 @@ def test_classes_are_folders_in_sorted_order(folder):
     (folder / "empty").mkdir()
     picture(folder / ".hidden" / "9.png")
     (folder / "bee" / "._0.png").write_bytes(b"not an image")
-    train, test = read_folder(folder)
+    train, test, _ = read_folder(folder)
     assert test is None
     np.testing.assert_array_equal(train.images, pixels)
     assert train.images.shape == (3, 4, 6, 3)
@@ -61,7 +65,7 @@ def test_classes_are_folders_in_sorted_order(folder):
 def test_train_and_val_are_the_official_split(folder, held_out):
     for seed, name in enumerate(["train/b/1", "train/a/1", "train/a/2", f"{held_out}/b/1"]):
         picture(folder / f"{name}.png", mode="L", seed=seed)
-    train, test = read_folder(folder)
+    train, test, _ = read_folder(folder)
     assert train.images.shape == (3, 4, 6, 1)
     assert test.images.shape == (1, 4, 6, 1)
     assert train.classes == test.classes == ("a", "b")
@@ -71,7 +75,7 @@ def test_train_and_val_are_the_official_split(folder, held_out):
 
 def test_a_flat_folder_has_no_labels(folder):
     pixels = [picture(folder / f"{seed}.png", seed=seed) for seed in range(3)]
-    train, test = read_folder(folder)
+    train, test, _ = read_folder(folder)
     np.testing.assert_array_equal(train.images, pixels)
     assert (train.labels, train.classes, test) == (None, None, None)
 
@@ -79,7 +83,7 @@ def test_a_flat_folder_has_no_labels(folder):
 def test_a_flat_split(folder):
     picture(folder / "train" / "1.png")
     picture(folder / "test" / "1.png")
-    train, test = read_folder(folder)
+    train, test, _ = read_folder(folder)
     assert len(train.images) == len(test.images) == 1
     assert train.labels is None
     assert test.labels is None
@@ -88,7 +92,7 @@ def test_a_flat_split(folder):
 def test_a_folder_around_a_folder_stands_for_it(folder):
     picture(folder / "archive" / "inner" / "train" / "images" / "1.png")
     picture(folder / "archive" / "inner" / "val" / "images" / "1.png")
-    train, test = read_folder(folder)
+    train, test, _ = read_folder(folder)
     assert len(train.images) == len(test.images) == 1
     assert train.labels is None
 
@@ -105,7 +109,7 @@ def test_links_are_followed_once(folder, tmp_path):
         (folder / name).mkdir(parents=True)
         (folder / name / "linked").symlink_to(tmp_path / "elsewhere")
     (tmp_path / "elsewhere" / "back").symlink_to(folder)
-    train, _ = read_folder(folder)
+    train, *_ = read_folder(folder)
     assert set(train.classes) == {"a", "b"}
 
 
@@ -283,7 +287,7 @@ def test_real_tiny_imagenet(data_root, tmp_path):
 
     [archive] = (data_root / "tiny_imagenet").glob("*.tar.xz")
     extract(archive, wanted, tmp_path)
-    train, _ = read_folder(tmp_path)
+    train, *_ = read_folder(tmp_path)
     assert train.images.shape == (240, 64, 64, 3)
     assert np.bincount(train.labels).tolist() == [60] * 4
     files = sorted(tmp_path.rglob("*.JPEG"))
@@ -306,10 +310,66 @@ def test_real_celeba(data_root, tmp_path):
         return name.endswith(".jpg")
 
     extract(data_root / "celeba" / "celeba_10k_89x109.tar.xz", wanted, tmp_path)
-    train, _ = read_folder(tmp_path)
+    train, *_ = read_folder(tmp_path)
     assert train.images.shape[1:] == (109, 89, 3)
     assert train.labels is None
     assert 60 < train.images.mean() < 180
-    small, _ = read_folder(tmp_path, Reading(resize=32))
+    small, *_ = read_folder(tmp_path, Reading(resize=32))
     assert small.images.shape == (len(train.images), 32, 32, 3)
     assert small.images.mean() == pytest.approx(train.images.mean(), abs=1)
+
+
+def sixteen_bits(kind):
+    """A file of 3 x 2 pixels with three channels of 16 bits."""
+    pixels = np.arange(18, dtype=">u2").reshape(2, 9) * 3000
+    if kind == "ppm":
+        return b"P6 3 2 65535\n" + pixels.tobytes()
+    if kind == "tif":
+        entries = [(256, 3, 1, 3), (257, 3, 1, 2), (258, 3, 3, 122), (259, 3, 1, 1), (262, 3, 1, 2), (273, 4, 1, 128)]
+        entries += [(277, 3, 1, 3), (278, 3, 1, 2), (279, 4, 1, 36)]
+        tags = b"".join(struct.pack("<HHII", *entry) for entry in entries)
+        head = b"II*\0" + struct.pack("<IH", 8, len(entries)) + tags + bytes(4)
+        return head + struct.pack("<3H", 16, 16, 16) + pixels.astype("<u2").tobytes()
+    rows = b"".join(b"\0" + row.tobytes() for row in pixels)
+    parts = ((b"IHDR", struct.pack(">2I5B", 3, 2, 16, 2, 0, 0, 0)), (b"IDAT", zlib.compress(rows)), (b"IEND", b""))
+    chunks = [struct.pack(">I", len(x)) + name + x + struct.pack(">I", zlib.crc32(name + x)) for name, x in parts]
+    return b"\x89PNG\r\n\x1a\n" + b"".join(chunks)
+
+
+@pytest.mark.parametrize("kind", ["png", "tif", "ppm"])
+def test_colours_of_sixteen_bits_are_refused(folder, kind):
+    folder.mkdir()
+    (folder / f"0.{kind}").write_bytes(sixteen_bits(kind))
+    refused(rf"0\.{kind}: has more than 8 bits", folder)
+    with Image.open(folder / f"0.{kind}") as image:  # PIL would read it, with half of its bits
+        image.convert("RGB").save(folder / f"0.{kind}")
+    assert read_folder(folder)[0].images.shape == (1, 2, 3, 3)
+
+
+@pytest.mark.parametrize("validation", ["val", "valid", "validation"])
+def test_beside_a_test_part_val_is_the_validation_part(folder, validation, caplog):
+    for seed, name in enumerate(["train/b/1", "train/a/1", f"{validation}/b/1", "test/a/1", "test/b/1"]):
+        picture(folder / f"{name}.png", mode="L", seed=seed)
+    with caplog.at_level(logging.WARNING, "r2mae"):
+        train, test, held_out = read_folder(folder)
+    assert f"test is the test part; {validation} is the validation part" in caplog.text
+    assert [part.labels.tolist() for part in (train, test, held_out)] == [[0, 1], [0, 1], [1]]
+    splits = load_splits(folder)
+    assert (len(splits.train), len(splits.test), len(splits.validation)) == (2, 2, 1)
+
+
+@pytest.mark.parametrize("names", [["test/1", "test/2"], ["test/images/1"], []])
+def test_a_test_part_without_known_classes_is_left_out(folder, names, caplog):
+    (folder / "test").mkdir(parents=True)
+    for name in ["train/b/1", "train/a/1", "val/b/1", *names]:
+        picture(folder / f"{name}.png")
+    with caplog.at_level(logging.WARNING, "r2mae"):
+        train, test, validation = read_folder(folder)
+    assert "left out; val is the test part" in caplog.text
+    assert (len(train.images), len(test.images), validation) == (2, 1, None)
+
+
+def test_three_parts_to_measure_on_are_refused(folder):
+    for name in ("train", "val", "test", "valid"):
+        picture(folder / name / "a" / "1.png")
+    refused("has test, val, valid beside train: leave two of them", folder)

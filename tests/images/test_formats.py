@@ -38,8 +38,8 @@ def npy(array, *, header=None):
 
 def read_npz(path, **options):
     """Read all images of a file without an official test part."""
-    images, test = read_parts(path, **options)
-    assert test is None
+    images, *others = read_parts(path, **options)
+    assert others == [None, None]
     return images
 
 

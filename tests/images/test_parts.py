@@ -22,7 +22,7 @@ SPELLINGS = [
 def test_official_parts_of_npz(write, names, column):
     labels, others = np.array(list("caabc")), np.array(list("cb"))
     arrays = (PIXELS, labels[:, None] if column else labels, PIXELS[3:] + 1, others[:, None] if column else others)
-    train, test = read_parts(write(npz(**dict(zip(names, arrays, strict=True)))))
+    train, test, _ = read_parts(write(npz(**dict(zip(names, arrays, strict=True)))))
     np.testing.assert_array_equal(train.images[..., 0], PIXELS)
     np.testing.assert_array_equal(test.images[..., 0], PIXELS[3:] + 1)
     assert train.classes == test.classes == ("a", "b", "c")
@@ -31,7 +31,7 @@ def test_official_parts_of_npz(write, names, column):
 
 
 def test_official_parts_without_labels(write):
-    train, test = read_parts(write(npz(images=PIXELS, test_images=PIXELS[:2])))
+    train, test, _ = read_parts(write(npz(images=PIXELS, test_images=PIXELS[:2])))
     assert (len(train.images), len(test.images), train.labels, test.labels) == (5, 2, None, None)
 
 
@@ -92,3 +92,13 @@ def test_of_several_pairs_the_first_is_read(write):
 def test_both_parts_count_for_memory(write):
     content = npz(images=PIXELS, test_images=PIXELS)
     refused("GiB of memory", read_parts, write(content), max_bytes=PIXELS.nbytes + 200)
+
+
+def test_val_images_are_the_test_part_alone_and_the_validation_part_beside_one(write):
+    arrays = {"labels": NUMBERS, "val_images": PIXELS[:2], "val_labels": NUMBERS[:2]}
+    train, test, validation = read_parts(write(npz(images=PIXELS, **arrays)))
+    assert (len(train.images), len(test.images), validation) == (5, 2, None)
+    more = {"test_images": PIXELS[:3], "test_labels": NUMBERS[:3]}
+    train, test, validation = read_parts(write(npz(images=PIXELS, **arrays, **more)))
+    assert (len(test.images), len(validation.images)) == (3, 2)
+    assert validation.classes == train.classes

@@ -4,7 +4,9 @@ import io
 import json
 import os
 import tarfile
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -139,7 +141,7 @@ def test_a_shard_is_read_through_once(folder: Path, monkeypatch: pytest.MonkeyPa
     [
         ([("a.txt", b"")], "holds no images"),
         ([("a.png", png(PIXELS[0])), ("b.png", png(PIXELS[1])), ("b.cls", b"1")], "the image a has no .cls"),
-        ([("a.png", png(PIXELS[0])), ("a.jpg", png(PIXELS[1]))], "two images are called a"),
+        ([("a.cls", b"1"), ("a.png", png(PIXELS[0])), ("a.jpg", png(PIXELS[1]))], "two images are called a"),
         ([("a.png", png(PIXELS[0])), ("a.cls", b"cat")], r"a.cls: not a valid label .*whole number"),
         ([("a.png", png(PIXELS[0])), ("a.cls", b"9" * 30)], r"a.cls: not a valid label"),
         ([("a.png", png(PIXELS[0])), ("a.json", b"{")], r"a.json: not a valid label"),
@@ -178,3 +180,33 @@ def test_broken_images_of_shards_are_left_out_when_that_is_asked_for(tmp_path: P
         np.testing.assert_array_equal(images.images.take(np.arange(3), axis=0), PIXELS[:3])
         assert images.labels is not None
         assert images.labels.tolist() == [0, 1, 2]
+
+
+def test_a_numbered_archive_of_classes_is_a_folder(tmp_path: Path) -> None:
+    classes = [
+        (f"{part}/{name}/{row}.png", png(PIXELS[row])) for part in ("train", "val") for row, name in enumerate("abab")
+    ]
+    described = [("train/a/0.json", b'{"camera": 1}')]
+    for name in ("photos.tar", "photos-2019.tar", "ILSVRC2012.tar", "photos-000000.tar"):
+        for place in (tmp_path / name, tmp_path / name.partition(".")[0] / name):
+            splits = load_splits(write(place, classes + described))
+            assert (len(splits.train), len(splits.test), splits.train.classes) == (4, 4, ("a", "b"))
+        assert len(load_splits(tmp_path / name.partition(".")[0]).train) == 4, "a folder with this file"
+
+
+def test_an_index_is_made_once_by_processes_that_want_it_together(
+    folder: Path, own_cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[int] = []
+    original = shards._read_index
+
+    def slow(shard: Path) -> shards.Index:
+        read.append(1)
+        time.sleep(0.2)
+        return original(shard)
+
+    monkeypatch.setattr(shards, "_read_index", slow)
+    with ThreadPoolExecutor(2) as pool:
+        both = list(pool.map(shards.shard_index, [folder / "part-000000.tar"] * 2))
+    assert len(read) == 1
+    np.testing.assert_array_equal(both[0].places, both[1].places)

@@ -1,8 +1,12 @@
 """Images that are kept in memory, mapped, or decoded when asked for: the same pixels, and the same runs."""
 
+import errno
 import logging
+import os
 import pickle
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,7 +14,7 @@ import torch
 from PIL import Image
 
 from r2mae.errors import UserError
-from r2mae.images import arrays, decode
+from r2mae.images import arrays, decode, store
 from r2mae.images.arrays import MappedImages, PickedImages, StoredImages, in_chunks
 from r2mae.images.baselines import baseline_scores
 from r2mae.images.batches import load_data, mean_colour
@@ -239,3 +243,48 @@ def test_a_mapped_array_keeps_its_file(folder: Path) -> None:
     images = load_images(folder, cache="mmap")[0].images
     assert isinstance(images, MappedImages)
     assert not images._open().flags.writeable
+
+
+def test_a_full_disk_is_told_before_anything_is_written(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*args: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    with pytest.raises(UserError, match=r"cannot be written \(No space left on device\): point R2MAE_CACHE"):
+        load_images(folder, cache="mmap")
+    monkeypatch.setattr(os, "posix_fallocate", lambda *args: (_ for _ in ()).throw(OSError(errno.EOPNOTSUPP, "no")))
+    assert len(load_images(folder, cache="mmap")[0]) == 60, "a file system that cannot reserve"
+
+
+def test_processes_of_one_machine_share_its_memory(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store, "memory_limit", lambda: 60 * 6 * 6 * 3)
+    assert isinstance(load_data(config(folder, "auto")).splits.train.images, np.ndarray)
+    assert isinstance(load_data(config(folder, "auto", devices=2)).splits.train.images, StoredImages)
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "1")  # the other process is on another machine
+    assert isinstance(load_data(config(folder, "auto", devices=2)).splits.train.images, np.ndarray)
+
+
+@pytest.mark.parametrize("option", [{"cache": "mmap"}, {"skip_broken": True}, {"draft": True}])
+def test_options_for_files_are_refused_for_arrays_by_the_library(option: dict[str, Any]) -> None:
+    with pytest.raises(UserError, match=r"is for files of images, and digits is an array"):
+        load_splits("digits", resize=8, **option)
+
+
+def test_an_array_is_embedded_and_measured_after_files_that_were_read_otherwise(folder: Path, tmp_path: Path) -> None:
+    settings = config(folder, "mmap", skip_broken=True, draft=True)
+    task, model = WING.build(load_data(settings).architecture)
+    np.savez(tmp_path / "x.npz", images=np.zeros((5, 6, 6, 3), np.uint8))
+    assert len(WING.embed(settings, task, model, str(tmp_path / "x.npz"))["embedding"]) == 5
+    other, _ = WING.elsewhere(settings, str(tmp_path / "x.npz"), {"shape": [6, 6, 3]})
+    assert (other.cache, other.skip_broken, other.draft) == ("auto", False, False)
+
+
+def test_an_official_validation_part_is_embedded(folder: Path, tmp_path: Path) -> None:
+    settings = config(folder, "none")
+    task, model = WING.build(load_data(settings).architecture)
+    parts = {"images": 5, "val_images": 2, "test_images": 3}
+    np.savez(tmp_path / "x.npz", **{name: np.zeros((count, 6, 6, 3), np.uint8) for name, count in parts.items()})
+    expected = [0] * 5 + [1] * 3 + [2] * 2
+    assert WING.embed(settings, task, model, str(tmp_path / "x.npz"))["split"].tolist() == expected
+    own = replace(settings, data=str(tmp_path / "x.npz"), cache="auto")
+    assert WING.embed(own, task, model, str(tmp_path / "x.npz"))["split"].tolist() == expected

@@ -23,6 +23,8 @@ PACKED = (".tar.gz", ".tgz", ".tar.xz", ".txz", ".tar.bz2", ".tbz2")
 ARCHIVES = (".tar", *PACKED)
 TABLES = (".txt", ".csv", ".txt.gz", ".csv.gz", ".txt.xz", ".csv.xz")
 
+_DEEPEST = 100  # parts of a path; folders are read one within the other
+
 _KINDS = (
     (tarfile.TarInfo.issym, "a symbolic link"),
     (tarfile.TarInfo.islnk, "a hard link"),
@@ -157,6 +159,11 @@ def open_archive(path: Path, *, max_bytes: int | None = None) -> Member:
     plain = path.name.lower().endswith(".tar")
     for info, stream in members(path):
         parts = [part for part in info.name.split("/") if part not in ("", ".")]
+        if len(parts) > _DEEPEST:
+            raise UserError(
+                f"{path}: the member {info.name[:40]!r}… lies {len(parts) - 1:,} folders deep, at most {_DEEPEST - 1} "
+                "are read: pack it with fewer"
+            )
         folder = root
         for depth, part in enumerate(parts[: len(parts) if stream is None else -1], 1):
             folder = folder.children.setdefault(part, Member(path, "/".join(parts[:depth])))

@@ -11,7 +11,7 @@ import lzma
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from jaxtyping import UInt8
@@ -21,12 +21,16 @@ from r2mae.images.archives import TABLES, archives_in, open_archive
 from r2mae.images.arrays import pick
 from r2mae.images.decode import Reading
 from r2mae.images.folder import Place, below, files_of
-from r2mae.images.formats import Labelled, Parts, reading
+from r2mae.images.formats import Labelled, Parts, Stream, reading, take
 from r2mae.images.store import gather
 
 ATTRIBUTES, PARTITION = "list_attr", "list_eval_partition"
 _PARTS = ("training", "validation", "test")
-_OPENERS: Mapping[str, Callable[[bytes], bytes]] = {".gz": gzip.decompress, ".xz": lzma.decompress}
+_OPENERS: Mapping[str, Callable[[Any], Stream]] = {
+    ".gz": lambda file: gzip.GzipFile(fileobj=file),
+    ".xz": lzma.LZMAFile,
+}
+_LARGEST = 1 << 28  # bytes of a table, ten times CelebA's: what a packed one declares is not to be trusted
 
 _Value = TypeVar("_Value")
 
@@ -186,8 +190,11 @@ def _lines(table: Place) -> list[tuple[int, list[str]]]:
     """Give the cells of every line that has some, with its number; without the count that CelebA begins with."""
     with reading(str(table), "table", "fetch or export it again"):
         with table.open("rb") as file:
-            content = file.read()
-        text = _OPENERS.get(table.suffix.lower(), bytes)(content).decode("utf-8-sig")
+            opener = _OPENERS.get(table.suffix.lower())
+            content = take(file if opener is None else opener(file), _LARGEST + 1)
+        if len(content) > _LARGEST:
+            raise UserError(f"{table}: unpacks to more than {_LARGEST >> 20} MiB: check that it is the right file")
+        text = content.decode("utf-8-sig")
         lines = [(number, line.replace(",", " ").split()) for number, line in enumerate(text.splitlines(), 1)]
     lines = [(number, cells) for number, cells in lines if cells]
     return lines[1:] if lines and len(lines[0][1]) == 1 and lines[0][1][0].isdigit() else lines

@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Bool, Float, Float32, Int64, UInt8
 from torch import Tensor
 
-from r2mae.masking.keys import Key, words
+from r2mae.masking.keys import Key, uniforms, words
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_matrix
@@ -29,7 +29,7 @@ def crop_flip(
     size: int | tuple[int, int],
     key: Key,
 ) -> Float32[Tensor, "batch _height _width channels"]:
-    """Cut a random resized crop from every image, and flip half of them: MAE's augmentation for pretraining.
+    """Cut a random resized crop from every image, and flip half of them, with the shares and aspects of MAE's recipe.
 
     The same as :func:`random_flip` of :func:`random_resized_crop`, in one go.
     """
@@ -110,7 +110,7 @@ def random_boxes(
     if not 0 < scale[0] <= scale[1] <= 1 or not 0 < aspect[0] <= aspect[1]:
         raise ValueError(f"no crop has a share {scale} of the area and an aspect {aspect}")
     height, width = image
-    draws = (words(key.fold("crop"), count, 2 * _ATTEMPTS + 2) >> np.uint64(11)) * 2.0**-53
+    draws = uniforms(key.fold("crop"), count, 2 * _ATTEMPTS + 2)
     area = height * width * (scale[0] + (scale[1] - scale[0]) * draws[:, 0 : 2 * _ATTEMPTS : 2])
     low, high = math.log(aspect[0]), math.log(aspect[1])
     ratio = np.exp(low + (high - low) * draws[:, 1 : 2 * _ATTEMPTS : 2])

@@ -15,6 +15,7 @@ from r2mae.images.augment import crop_flip
 from r2mae.images.config import ImagesConfig
 from r2mae.images.data import ImageSet, Splits, load_splits
 from r2mae.masking.keys import Key, permutation
+from r2mae.training.ranks import local_processes
 
 Augment = Literal["none", "crop-flip"]
 
@@ -98,6 +99,7 @@ def load_data(config: ImagesConfig) -> ImageData:
         cache=config.cache,
         skip_broken=config.skip_broken,
         draft=config.draft,
+        processes=local_processes(config.devices),
     )
     images = splits.train.images
     if math.prod(splits.train.shape) < 2:

@@ -136,7 +136,7 @@ def load_images(
     images : ImageSet
         All images, or the training images where there is an official split.
     test : ImageSet or None
-        The official test images.
+        The official test images. Those of an official validation part are left to :func:`load_splits`.
 
     Raises
     ------
@@ -144,8 +144,16 @@ def load_images(
         An unknown name, no such path, or whatever the reader of the format refuses.
     """
     how = Reading(resize, resize_mode, max_bytes, cache, skip_broken, draft)
+    train, test, _ = load_parts(source, how)
+    return train, test
+
+
+def load_parts(source: str | Path, how: Reading) -> tuple[ImageSet, ImageSet | None, ImageSet | None]:
+    """Load all images of a set, or its official training, test and validation images, as :func:`load_images` does."""
     name, parts = read_source(source, how)
-    return ImageSet(name, *parts.train), None if parts.test is None else ImageSet(name, *parts.test)
+    train, *others = parts
+    test, validation = (None if part is None else ImageSet(name, *part) for part in others)
+    return ImageSet(name, *train), test, validation
 
 
 def load_splits(
@@ -159,6 +167,7 @@ def load_splits(
     cache: Cache = "memory",
     skip_broken: bool = False,
     draft: bool = False,
+    processes: int = 1,
 ) -> Splits:
     """Load a set and its official split or, where it has none, a random one (:func:`held_out_rows`).
 
@@ -173,6 +182,8 @@ def load_splits(
         Share of test images, between 0 and 1; of no effect on an official split.
     seed : int
         Of the random split, a pure function of seed and labels.
+    processes : int
+        How many processes of this machine read the set, each for itself: ``cache="auto"`` divides the memory by it.
 
     Raises
     ------
@@ -181,7 +192,7 @@ def load_splits(
     """
     if not 0 < test_fraction < 1:
         raise UserError(f"test fraction {test_fraction}: expected a number above 0 and below 1")
-    name, parts = read_source(source, Reading(resize, resize_mode, max_bytes, cache, skip_broken, draft))
+    name, parts = read_source(source, Reading(resize, resize_mode, max_bytes, cache, skip_broken, draft, processes))
     validation = None if parts.validation is None else ImageSet(name, *parts.validation)
     if parts.test is not None:
         return Splits(ImageSet(name, *parts.train), ImageSet(name, *parts.test), validation)

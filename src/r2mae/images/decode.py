@@ -16,6 +16,7 @@ from typing import IO, Any, Literal, NamedTuple, Protocol, TypeVar, cast, runtim
 import numpy as np
 from jaxtyping import Int64, UInt8
 from PIL import Image
+from PIL.ImageFile import ImageFile
 
 from r2mae.errors import UserError
 from r2mae.images.arrays import StoredImages
@@ -66,6 +67,8 @@ class Reading:
         Leave out files that cannot be decoded, and say how many.
     draft : bool
         Let the JPEG decoder make an image smaller by 2, 4 or 8, where it is to become that much smaller anyway.
+    processes : int
+        How many processes of this machine read the same images, each for itself: "auto" divides the memory by it.
 
     Raises
     ------
@@ -79,6 +82,7 @@ class Reading:
     cache: Cache = "memory"
     skip_broken: bool = False
     draft: bool = False
+    processes: int = 1
 
     def __post_init__(self) -> None:
         if self.resize is not None and self.resize < 1:
@@ -233,9 +237,18 @@ def _opened(encoded: Encoded, row: int) -> Iterator[Image.Image]:
         encoded.open(row) as file,
         Image.open(cast("IO[bytes]", file), formats=_DECODERS) as image,
     ):
-        if image.mode.startswith(_DEEP):
+        if image.mode.startswith(_DEEP) or _is_deep_colour(image):
             raise UserError(f"{name}: has more than 8 bits a channel: save it with 8, or all as float .npy in [0, 1]")
         yield image
+
+
+def _is_deep_colour(image: Image.Image) -> bool:
+    """Tell whether a file has 16 bits a channel that PIL would read as 8: only how its parts are coded tells."""
+    tiles = cast("ImageFile", image).tile
+    coding = [part for tile in tiles for part in (tile[3] if isinstance(tile[3], tuple) else (tile[3],))]
+    if image.format == "PPM":  # the largest value
+        return any(isinstance(part, int) and part > 255 for part in coding)
+    return image.format in ("PNG", "TIFF") and any(isinstance(part, str) and ";16" in part for part in coding)
 
 
 def _turn(image: Image.Image) -> Image.Transpose | None:

@@ -13,21 +13,20 @@ from r2mae.images.archives import Member, archives_in, open_archive
 from r2mae.images.archives import stamp as stamp_of
 from r2mae.images.arrays import AnyImages
 from r2mae.images.decode import SUFFIXES, Files, Reading
-from r2mae.images.formats import Labelled, reading
+from r2mae.images.formats import Labelled, Parts, reading
+from r2mae.images.parts import TRAIN, held_out_parts, tell_parts
 from r2mae.images.store import gather
-
-HELD_OUT = ("val", "test", "valid", "validation")
-"""Names of the folder of the official test split beside ``train``; the first that is there counts."""
 
 Place = Path | Member
 """A file or folder on disk or in an archive."""
 
 
-def read_folder(path: str | Path | Member, how: Reading | None = None) -> tuple[Labelled, Labelled | None]:
+def read_folder(path: str | Path | Member, how: Reading | None = None) -> Parts:
     """Read a folder of image files, decoded by PIL in several threads.
 
-    Three layouts: ``<class>/**/*.png``; the same below ``train/`` and one of ``val/``, ``test/``, ``valid/``,
-    ``validation/``, which is an official split; files without classes. A single folder (as archives unpack to)
+    Three layouts: ``<class>/**/*.png``; the same below ``train/`` and one or two of ``test/``, ``val/``, ``valid/``,
+    ``validation/``, which are official parts (:func:`~r2mae.images.parts.held_out_parts`); files without classes. A
+    test part whose labels are not told, as ImageNet's, is left out. A single folder (as archives unpack to)
     is looked into, and a single class is no label. Files and classes are sorted by name; hidden ones, and files
     that are no images by their suffix, are left out, and so are empty folders, of which a line is logged. All images
     become RGB unless all are greyscale; they are turned as their EXIF says; transparency is dropped, and of an
@@ -42,10 +41,8 @@ def read_folder(path: str | Path | Member, how: Reading | None = None) -> tuple[
 
     Returns
     -------
-    train : Labelled
-        uint8 of shape (n, height, width, 1 or 3).
-    test : Labelled or None
-        The official test split, with the classes of `train`.
+    Parts
+        uint8 of shape (n, height, width, 1 or 3); official parts have the classes of the training part.
 
     Raises
     ------
@@ -56,7 +53,7 @@ def read_folder(path: str | Path | Member, how: Reading | None = None) -> tuple[
     path = Path(path) if isinstance(path, str) else path
     how = Reading() if how is None else how
     with reading(str(path), "folder of images"):
-        parts = [_scan(part) for part in _parts(path)]
+        parts = _useful([_scan(part) for part in _parts(path)])
     for part in parts:
         if not part.files:
             remedy = "put some there, or name another folder" if part is parts[0] else "put some there, or remove it"
@@ -132,9 +129,8 @@ def _parts(path: Place) -> list[Place]:
         entries = _entries(path)
         folders = [entry for entry in entries if entry.is_dir()]
         names = {folder.name for folder in folders}
-        held_out = [name for name in HELD_OUT if name in names]
-        if "train" in names and held_out:
-            return [path / "train", path / held_out[0]]
+        if TRAIN in names and (held_out := held_out_parts(names, path)):
+            return [path / name for name in (TRAIN, *held_out)]
         folders = [folder for folder in folders if any(below(folder))]
         if len(folders) != 1 or any(_is_image(entry) for entry in entries):
             return [path]
@@ -161,11 +157,27 @@ def _scan(path: Place) -> _Part:
     return _Part(path, files, [name for name, found in by_class.items() for _ in found])
 
 
+def _useful(parts: list[_Part]) -> list[_Part]:
+    """Leave out a test part beside a validation part that nothing can be measured on, and say what is used for what."""
+    if len(parts) < 3:
+        return parts
+    train, test, validation = parts
+    known = set(train.classes or ())
+    if not test.files or (known and known.isdisjoint(test.classes or ())):
+        reason = "does not tell the classes of its images" if test.files else "holds no images"
+        logging.getLogger("r2mae").warning(
+            "%s", f"{test.path}: {reason} and is left out; {validation.path.name} is the test part"
+        )
+        return [train, validation]
+    tell_parts(str(train.path).removesuffix(f"/{TRAIN}"), test.path.name, validation.path.name)
+    return parts
+
+
 def _is_image(path: Place) -> bool:
     return path.suffix.lower() in SUFFIXES and not path.name.startswith(".") and path.is_file()
 
 
-def _labelled(parts: list[_Part], images: AnyImages, rows: np.ndarray) -> tuple[Labelled, Labelled | None]:
+def _labelled(parts: list[_Part], images: AnyImages, rows: np.ndarray) -> Parts:
     """Divide images into the parts, of which `rows` could be decoded."""
     train = parts[0]
     classes = None if train.classes is None else tuple(sorted(set(train.classes)))
@@ -188,4 +200,4 @@ def _labelled(parts: list[_Part], images: AnyImages, rows: np.ndarray) -> tuple[
         # train/images/*.png and the like: one class tells nothing
         splits.append(Labelled(cut.images, labels, classes) if classes is not None and len(classes) > 1 else cut)
         start = stop
-    return splits[0], splits[1] if len(splits) > 1 else None
+    return Parts(*splits)

@@ -214,7 +214,7 @@ class _Header(NamedTuple):
         return math.prod(self.shape) * self.dtype.itemsize
 
 
-def _take(stream: Stream, size: int) -> bytearray:
+def take(stream: Stream, size: int) -> bytearray:
     """Read up to `size` bytes piece by piece, so that memory grows with what is there, not with what is claimed."""
     data = bytearray()
     while len(data) < size and (piece := stream.read(min(_CHUNK, size - len(data)))):
@@ -238,13 +238,13 @@ def _read_idx(path: Path, ndim: int, content: str, max_bytes: int | None) -> np.
         packed = plain.read(2) == _GZIP_MAGIC
         plain.seek(0)
         with gzip.open(plain) if packed else plain as stream:
-            magic = bytes(_take(stream, 4))
+            magic = bytes(take(stream, 4))
             if magic != bytes([0, 0, _IDX_UBYTE, ndim]):
                 raise UserError(
                     f"{path}: starts with 0x{magic.hex()}, expected 0x0000080{ndim} of an idx file of {content} "
                     f"(unsigned bytes, {ndim} dimension{'s' * (ndim > 1)})"
                 )
-            sizes = _take(stream, 4 * ndim)
+            sizes = take(stream, 4 * ndim)
             if len(sizes) < 4 * ndim:
                 raise UserError(f"{path}: truncated within its header: fetch or export it again")
             shape = tuple(int(size) for size in np.frombuffer(sizes, ">u4"))
@@ -252,7 +252,7 @@ def _read_idx(path: Path, ndim: int, content: str, max_bytes: int | None) -> np.
             if not expected:
                 raise UserError(f"{path}: holds no {content} (shape {shape}): fetch or export it again")
             check_memory(path, expected, max_bytes, "check that it is the right file")
-            data = _take(stream, expected + 1)  # one more, to see the end and so gzip's own checksum
+            data = take(stream, expected + 1)  # one more, to see the end and so gzip's own checksum
     _same_size(path, shape, expected, len(data))
     return np.frombuffer(data, np.uint8).reshape(shape)
 
@@ -284,7 +284,7 @@ def member(
         header = _npy_header(stream, path)
         offset = stream.tell()
         _same_size(path, header.shape, header.size, info.file_size - offset)
-        data = _take(stream, header.size + 1)  # one more, to see the end and so the archive's checksum
+        data = take(stream, header.size + 1)  # one more, to see the end and so the archive's checksum
     _same_size(path, header.shape, header.size, len(data))
     if not header.size:
         raise UserError(f"{path}: `{name}` is empty (shape {header.shape}): {if_empty}")

@@ -1,8 +1,9 @@
-"""All images of a .npz, or its training and test part; and whether two parts go together."""
+"""Official parts of a set: what they are called, those of a .npz, and whether two parts go together."""
 
+import logging
 import math
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,7 @@ from r2mae.errors import UserError
 from r2mae.images.formats import (
     MAP_INSTEAD,
     Labelled,
+    Parts,
     check_memory,
     convert,
     encode,
@@ -22,31 +24,72 @@ from r2mae.images.formats import (
 
 NPZ_PARTS = (
     (("images", "labels"), ("train_images", "train_labels"), ("x_train", "y_train"), ("X_train", "y_train")),
-    (("test_images", "test_labels"), ("x_test", "y_test"), ("X_test", "y_test"), ("val_images", "val_labels")),
+    (("test_images", "test_labels"), ("x_test", "y_test"), ("X_test", "y_test")),
+    (("val_images", "val_labels"),),
 )
-"""Arrays of a .npz with the images and labels of all or training, and of test; of each line the first that is there.
+"""Arrays of a .npz with the images and labels of all or training, of test, and of validation.
 
-The two names of a pair go together: labels of one pair are never read for the images of another.
+Of each line the first pair that is there is read. The two names of a pair go together: labels of one pair are never
+read for the images of another.
 """
 
+TRAIN = "train"
+HELD_OUT = ("test", "val", "valid", "validation")
+"""Names of parts beside ``train``: the first that is there is the test part, a second one the validation part."""
 
-def read_npz(path: str | Path, *, max_bytes: int | None = None) -> tuple[Labelled, Labelled | None]:
-    """Read images (as :func:`read_npy`) and, where present, labels (integers or strings) from a .npz file.
 
-    The arrays are `images` and `labels`, and for an official test part `test_images` and `test_labels`; other names
-    that are known are those of :data:`NPZ_PARTS`. Labels may have the shape (n,) or (n, 1).
+def held_out_parts(names: Collection[str], place: object) -> tuple[str, ...]:
+    """Say which of the parts beside ``train`` are the test part and, if there is a second, the validation part.
+
+    Parameters
+    ----------
+    names : collection of str
+        Words that name parts, among others.
+    place : Path or Member
+        What to call the set in errors.
 
     Returns
     -------
-    train, test : Labelled, Labelled or None
-        All images, and None; or both parts, with the classes of the first.
+    tuple of str
+        Empty, the test part, or test and validation part: ``test`` where it is there, and one of ``val``, ``valid`` and
+        ``validation``, which is the test part where it stands alone.
+
+    Raises
+    ------
+    UserError
+        If there are more than two.
+    """
+    found = tuple(name for name in HELD_OUT if name in names)
+    if len(found) > 2:
+        raise UserError(f"{place}: has {', '.join(found)} beside {TRAIN}: leave two of them")
+    return found
+
+
+def tell_parts(place: object, test: str, validation: str) -> None:
+    """Log which part is used for what."""
+    logging.getLogger("r2mae").warning(
+        "%s", f"{place}: {test} is the test part; {validation} is the validation part, which --validation uses"
+    )
+
+
+def read_npz(path: str | Path, *, max_bytes: int | None = None) -> Parts:
+    """Read images (as :func:`read_npy`) and, where present, labels (integers or strings) from a .npz file.
+
+    The arrays are `images` and `labels`, and for an official test part `test_images` and `test_labels`; other names
+    that are known are those of :data:`NPZ_PARTS`. Labels may have the shape (n,) or (n, 1). `val_images` are the
+    validation part, or the test part where there is no other.
+
+    Returns
+    -------
+    Parts
+        All images, or the official parts, with the classes of the training part.
 
     Raises
     ------
     UserError
         As :func:`read_npy`; no `images`; labels of another length or type, or negative; labels without their images,
         or beside images of another pair of names; a test part that is empty or does not go with the training part
-        (:func:`official_parts`); a broken archive, or one that unpacks to more than `max_bytes`.
+        (:func:`official_part`); a broken archive, or one that unpacks to more than `max_bytes`.
     """
     path = Path(path)
     with reading(path, ".npz file"), zipfile.ZipFile(path) as archive:
@@ -77,16 +120,16 @@ def read_npz(path: str | Path, *, max_bytes: int | None = None) -> tuple[Labelle
                 f"{path}: `{label_name}` has shape {labels.shape}, expected ({shape[0]},): one label an image"
             )
         parts.append(Labelled(images, *encode(path, labels)))
-    if len(parts) == 1:
-        return parts[0], None
     told = [(f"{path}, `{images}`", f"{path}, `{labels}`") for images, labels in pairs]
-    return official_parts(parts[0], parts[1], told[0], told[1])
+    train, *others = parts
+    fitted = [official_part(train, part, told[0], names) for part, names in zip(others, told[1:], strict=True)]
+    return Parts(train, *fitted)
 
 
-def official_parts(
+def official_part(
     train: Labelled, test: Labelled, train_names: tuple[object, object], test_names: tuple[object, object]
-) -> tuple[Labelled, Labelled]:
-    """Bring an official test part to the classes of its training part.
+) -> Labelled:
+    """Bring an official test or validation part to the classes of its training part.
 
     Parameters
     ----------
@@ -109,14 +152,14 @@ def official_parts(
         lacking, labels = train_names if train.classes is None else test_names
         raise UserError(f"{lacking}: its labels ({labels}) are missing, the other part has them: add them")
     if test.labels is None or test.classes is None or train.classes is None:
-        return train, test
+        return test
     if foreign := [name for name in test.classes if name not in train.classes]:
         raise UserError(
             f"{test_names[1]}: has the label {foreign[0]}, which {train_names[1]} lacks: "
             "leave its images out, or add some to the training part"
         )
     numbers = np.array([train.classes.index(name) for name in test.classes], np.int64)
-    return train, Labelled(test.images, numbers[test.labels], train.classes)
+    return Labelled(test.images, numbers[test.labels], train.classes)
 
 
 def _size(part: Labelled) -> str:
@@ -124,13 +167,13 @@ def _size(part: Labelled) -> str:
 
 
 def _fill(part: Sequence[str], number: int) -> str:
-    """Say what to do about an empty array of the first part, which has to be there, or of the second."""
+    """Say what to do about an empty array of the first part, which has to be there, or of another."""
     remedy = "save it again with a row for each image"
     return f"{remedy}, or leave {' and '.join(f'`{name}`' for name in part)} out" if number else remedy
 
 
 def _npz_pairs(path: Path, names: Sequence[str]) -> list[tuple[str, str]]:
-    """Find the names of images and labels of the parts that are there: all images, or training and test part."""
+    """Find the names of images and labels of the parts that are there: all images, or training and other parts."""
     pairs = []
     for part in NPZ_PARTS:
         known = next((pair for pair in part if pair[0] in names), None)

@@ -12,7 +12,7 @@ from jaxtyping import Float, Int64, Shaped
 from torch import Tensor
 
 from r2mae.errors import UserError
-from r2mae.masking.keys import Key, words
+from r2mae.masking.keys import Key, uniforms
 from r2mae.masking.masks import Device, RatioLike, hidden_count
 
 MEAN, DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
@@ -151,7 +151,7 @@ def block_mask(
 def block_distance(batch: int, grid: tuple[int, int], key: Key) -> Float[np.ndarray, "batch patches"]:
     """Return how far every patch lies from the middle of its image's block; what is nearest is hidden first."""
     down, across = grid
-    u = (words(key, batch, 3 + down * across) >> np.uint64(11)) * 2.0**-53
+    u = uniforms(key, batch, 3 + down * across)
     stretch = 2.0 ** (u[:, 2:3] - 0.5)
     rows, columns = np.divmod(np.arange(down * across), across)
     rise = np.abs(rows + 0.5 - u[:, :1] * down) * stretch

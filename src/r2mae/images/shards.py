@@ -9,6 +9,7 @@ a pure function of seed and step, as for images in memory.
 import hashlib
 import io
 import json
+import posixpath
 import re
 import tarfile
 from collections.abc import Sequence
@@ -20,27 +21,51 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Int64
 
-from r2mae.cache import cache_folder
+from r2mae.cache import cache_folder, made_once
 from r2mae.errors import UserError
 from r2mae.files import write_arrays
 from r2mae.images.archives import members, read_at, stamp
 from r2mae.images.decode import SUFFIXES, Broken, Files, Reading, header, strictly
 from r2mae.images.formats import Labelled, Parts, encode, reading
+from r2mae.images.parts import HELD_OUT, TRAIN, held_out_parts, tell_parts
 from r2mae.images.store import gather
 
 _SHARD = re.compile(r"(?P<set>.*?)[-_]?\d{3,}\.tar", re.IGNORECASE)
-_TEST = ("test", "val", "valid", "validation")  # the first that is there is the test part, another one validates
-_FORMAT = 1  # of what is kept on disk
+_LABELS = (".cls", ".json")
+_FORMAT = 2  # of what is kept on disk
+_INDEX = "index.npz"
 
 
 def is_shard(path: Path) -> bool:
-    """Tell whether a file is a shard by its name: numbered with three digits or more, and not packed."""
-    return _SHARD.fullmatch(path.name) is not None
+    """Tell whether a file on its own is a shard: numbered, with .cls, or with .json beside images of a single folder.
+
+    A number alone tells nothing: photos-2019.tar may be the archive of a folder with a folder for each class.
+    """
+    if not _numbered(path):
+        return False
+    told, folders = False, set()
+    for info, stream in members(path):
+        folder, name = posixpath.split(info.name)
+        suffix = posixpath.splitext(name)[1].lower()
+        if stream is None or name.startswith("."):
+            continue
+        if suffix == ".cls":
+            return True
+        told |= suffix == ".json"
+        if suffix in SUFFIXES:
+            folders.add(folder)
+    return told and len(folders) == 1
 
 
 def shards_in(folder: Path) -> list[Path]:
-    """Return the shards that lie directly in a folder, sorted by name."""
-    return sorted(entry for entry in folder.iterdir() if is_shard(entry) and entry.is_file() and entry.name[0] != ".")
+    """Return the shards directly in a folder, sorted by name: two numbered .tar files or more, or a single shard."""
+    found = sorted(entry for entry in folder.iterdir() if _numbered(entry) and entry.is_file() and entry.name[0] != ".")
+    return found if len(found) > 1 or (found and is_shard(found[0])) else []
+
+
+def _numbered(path: Path) -> bool:
+    """Tell whether a file has the name of a shard: a number of three digits or more, and not packed."""
+    return _SHARD.fullmatch(path.name) is not None
 
 
 class ShardFiles:
@@ -146,18 +171,14 @@ def read_shards(shards: Sequence[Path], how: Reading) -> Parts:
 def shard_index(shard: Path) -> Index:
     """Return what is in a shard; it is read through the first time, and again if its size or time changes."""
     name = hashlib.blake2b(f"{_FORMAT}\0{stamp(shard)}".encode(), digest_size=16).hexdigest()
-    place = cache_folder() / "shards" / f"{name}.npz"
-    if place.is_file():
-        with reading(place, "index of a shard", "remove it"), np.load(place, allow_pickle=False) as kept:
-            return Index(kept["places"], kept["headers"], kept["labels"])
-    index = _read_index(shard)
-    try:
-        write_arrays(place, index._asdict())
-    except OSError as error:
-        raise UserError(
-            f"{place.parent} cannot be written ({error.strerror}): point R2MAE_CACHE at a folder with room"
-        ) from None
-    return index
+    folder = cache_folder() / "shards" / name
+    with made_once(folder) as unfinished:
+        if unfinished is not None:
+            index = _read_index(shard)
+            write_arrays(unfinished / _INDEX, index._asdict())
+            return index
+    with reading(folder, "index of a shard", "remove it"), np.load(folder / _INDEX, allow_pickle=False) as kept:
+        return Index(kept["places"], kept["headers"], kept["labels"])
 
 
 class _Here(NamedTuple):
@@ -190,7 +211,7 @@ def _read_index(shard: Path) -> Index:
             file = Files([_Here(f"{shard}: {info.name}", stream.read())])
             with strictly():
                 headers.append(Broken(1).attempt(0, partial(header, file, 0)) or (0, 0, 0))
-        elif suffix in (".cls", ".json"):
+        elif suffix in _LABELS:
             label = _label(f"{shard}: {info.name}", suffix, stream.read())
             if label is not None:
                 labels[key] = label
@@ -235,14 +256,14 @@ def _by_part(shards: Sequence[Path]) -> dict[str, list[Path]]:
     for shard in shards:
         match = _SHARD.fullmatch(shard.name)
         word = re.split(r"[-_.]", match["set"] if match else "")[-1].lower()
-        told.setdefault(word if word in ("train", *_TEST) else "", []).append(shard)
-    held_out = [name for name in _TEST if name in told]
-    if "train" not in told or not held_out:
+        told.setdefault(word if word in (TRAIN, *HELD_OUT) else "", []).append(shard)
+    held_out = held_out_parts(told, shards[0].parent)
+    if TRAIN not in told or not held_out:
         return {"": list(shards)}
     if "" in told:
         raise UserError(
             f"{told[''][0]}: is of no part, and others are of train and {held_out[0]}: name its part before the number"
         )
-    if len(held_out) > 2:
-        raise UserError(f"{shards[0].parent}: has shards of {', '.join(held_out)} beside train: leave two of them")
-    return {name: told[name] for name in ("train", *held_out)}
+    if len(held_out) > 1:
+        tell_parts(shards[0].parent, *held_out)
+    return {name: told[name] for name in (TRAIN, *held_out)}

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from PIL import Image
@@ -11,10 +12,10 @@ from r2mae.catalogue import locate
 from r2mae.errors import UserError, unknown
 from r2mae.images.archives import ARCHIVES, Member, is_archive, open_archive
 from r2mae.images.attributes import Tables, find_tables, read_tables
-from r2mae.images.decode import SUFFIXES, Reading
+from r2mae.images.decode import SUFFIXES, Cache, Reading
 from r2mae.images.folder import archive_instead, read_folder
 from r2mae.images.formats import Labelled, Parts, check_memory, read_idx, read_npy, reading
-from r2mae.images.parts import official_parts, read_npz
+from r2mae.images.parts import official_part, read_npz
 from r2mae.images.resize import to_square
 from r2mae.images.sets import SETS
 from r2mae.images.shards import is_shard, read_shards, shards_in
@@ -35,6 +36,7 @@ def read_source(source: str | Path, how: Reading) -> tuple[str, Parts]:
         Its images.
     """
     name, path = str(source), Path(source).expanduser()
+    _check_options(source, cache=how.cache, skip_broken=how.skip_broken, draft=how.draft)
     if name in SETS:
         found = _named(name, how)
     elif name and path.is_dir():  # Path("") would be the current folder
@@ -45,15 +47,11 @@ def read_source(source: str | Path, how: Reading) -> tuple[str, Parts]:
         found = _file(path, how)
     else:
         raise _not_there(name, path)
-    if isinstance(found, Parts):
+    if how.resize is None or not is_array(source):
         return name, found
-    if how.cache in ("mmap", "none"):
-        raise _no_files(source, f"cache {how.cache}")
-    if how.resize is not None:
-        resized = [None if part is None else _resized(path, part, how.resize, how) for part in found]
-        assert resized[0] is not None
-        return name, Parts(resized[0], resized[1])
-    return name, Parts(*found)
+    train, *others = found
+    resized = [None if part is None else _resized(path, part, how.resize, how) for part in others]
+    return name, Parts(_resized(path, train, how.resize, how), *resized)
 
 
 def check_source(source: str | Path, *, cache: str = "auto", skip_broken: bool = False, draft: bool = False) -> None:
@@ -70,28 +68,37 @@ def check_source(source: str | Path, *, cache: str = "auto", skip_broken: bool =
         locate(SETS[name])
     elif not name or not path.exists():
         raise _not_there(name, path)
-    if name in ("digits", "mnist") or (name not in SETS and _is_array(path)):
-        for_files = {f"cache {cache}": cache in ("mmap", "none"), "skip_broken": skip_broken, "draft": draft}
-        for option, given in for_files.items():
-            if given:
-                raise _no_files(source, option)
+    _check_options(source, cache=cache, skip_broken=skip_broken, draft=draft)
 
 
-_Arrays = tuple[Labelled, Labelled | None]
+def is_array(source: str | Path) -> bool:
+    """Tell whether a source is an array, or becomes one, and not files of images."""
+    name, path = str(source), Path(source).expanduser()
+    if name in SETS:
+        return name in ("digits", "mnist")
+    if path.is_dir():
+        return bool(_idx_files(path))
+    return path.is_file() and path.suffix.lower() not in SUFFIXES and not is_archive(path)
 
 
-def _is_array(path: Path) -> bool:
-    return bool(_idx_files(path)) if path.is_dir() else not is_archive(path)
+def options_that_fit(source: str | Path, cache: Cache, skip_broken: bool, draft: bool) -> dict[str, Any]:
+    """Return what was asked for other images, as far as it has a use for these: arrays have none for any of it."""
+    if is_array(source):
+        return {"cache": "auto", "skip_broken": False, "draft": False}
+    return {"cache": cache, "skip_broken": skip_broken, "draft": draft}
 
 
-def _no_files(source: str | Path, option: str) -> UserError:
-    return UserError(f"{option} is for files of images, and {source} is an array: leave it out")
+def _check_options(source: str | Path, *, cache: str, skip_broken: bool, draft: bool) -> None:
+    for_files = {f"cache {cache}": cache in ("mmap", "none"), "skip_broken": skip_broken, "draft": draft}
+    given = [option for option, wanted in for_files.items() if wanted]
+    if given and is_array(source):
+        raise UserError(f"{given[0]} is for files of images, and {source} is an array: leave it out")
 
 
-def _named(name: str, how: Reading) -> Parts | _Arrays:
+def _named(name: str, how: Reading) -> Parts:
     places = locate(SETS[name])
     if name == "digits":
-        return _digits(), None
+        return Parts(_digits())
     if name == "mnist":
         pairs = [(places[f"{name}/{images}"], places[f"{name}/{labels}"]) for images, labels in _IDX]
         return _read_split(pairs, how.max_bytes)
@@ -102,7 +109,7 @@ def _named(name: str, how: Reading) -> Parts | _Arrays:
     return _from_folder(root, how)
 
 
-def _folder(path: Path, how: Reading) -> Parts | _Arrays:
+def _folder(path: Path, how: Reading) -> Parts:
     if idx := _idx_files(path):
         return _read_split(idx, how.max_bytes)
     with reading(path, "folder of images"):
@@ -118,21 +125,21 @@ def _folder(path: Path, how: Reading) -> Parts | _Arrays:
 def _from_folder(place: Path | Member, how: Reading) -> Parts:
     """Read what lies in a folder, or in an archive as if it were one."""
     tables = find_tables(place, how) if isinstance(place, Member) else None
-    return Parts(*read_folder(place, how)) if tables is None else read_tables(tables, how)
+    return read_folder(place, how) if tables is None else read_tables(tables, how)
 
 
-def _file(path: Path, how: Reading) -> Parts | _Arrays:
+def _file(path: Path, how: Reading) -> Parts:
     suffix = path.suffix.lower()
-    if is_shard(path):
-        return read_shards([path], how)
     if is_archive(path):
+        if is_shard(path):
+            return read_shards([path], how)
         return _from_folder(open_archive(path, max_bytes=how.max_bytes), how)
     if suffix == ".npy":
-        return Labelled(read_npy(path, max_bytes=how.max_bytes)), None
+        return Parts(Labelled(read_npy(path, max_bytes=how.max_bytes)))
     if suffix == ".npz":
         return read_npz(path, max_bytes=how.max_bytes)
     if "idx3" in path.name:
-        return read_idx(path, _idx_labels(path), max_bytes=how.max_bytes), None
+        return Parts(read_idx(path, _idx_labels(path), max_bytes=how.max_bytes))
     if suffix in SUFFIXES:
         raise UserError(f"{path}: is a single image: give the folder that holds the images")
     raise UserError(f"{path}: {unknown('kind of image file', suffix or path.name, _FILES)}, or give a folder of images")
@@ -163,11 +170,11 @@ def _idx_labels(images: Path) -> Path | None:
     return next((place for place in places if place.is_file()), None)
 
 
-def _read_split(pairs: Sequence[tuple[Path, Path | None]], max_bytes: int | None) -> tuple[Labelled, Labelled | None]:
+def _read_split(pairs: Sequence[tuple[Path, Path | None]], max_bytes: int | None) -> Parts:
     parts = [read_idx(images, labels, max_bytes=max_bytes) for images, labels in pairs]
     if len(parts) == 1:
-        return parts[0], None
-    return official_parts(parts[0], parts[1], pairs[0], pairs[1])
+        return Parts(parts[0])
+    return Parts(parts[0], official_part(parts[0], parts[1], pairs[0], pairs[1]))
 
 
 def _not_there(name: str, path: Path) -> UserError:

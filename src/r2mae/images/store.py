@@ -1,8 +1,10 @@
 """Where decoded images are kept: in memory, in a memory map on disk, or nowhere. No torch."""
 
+import errno
 import hashlib
 import logging
 import math
+import os
 import sys
 from collections.abc import Iterator, Sequence
 from functools import partial
@@ -57,7 +59,7 @@ def gather(source: Path | str, encoded: Encoded, how: Reading) -> tuple[AnyImage
         size = math.prod(shape) * len(sound)
         cache = how.cache
         if cache == "auto":
-            limit = memory_limit() if how.max_bytes is None else how.max_bytes
+            limit = memory_limit() // how.processes if how.max_bytes is None else how.max_bytes
             cache = "memory" if size <= limit else "none"
             if cache == "none":
                 logging.getLogger("r2mae").warning(
@@ -160,9 +162,22 @@ def _on_disk(
     with made_once(folder) as unfinished:
         if unfinished is not None:
             images = np.lib.format.open_memmap(unfinished / _PIXELS, "w+", np.uint8, (len(sound), *shape))
+            _reserve(unfinished / _PIXELS)
             np.save(unfinished / _ROWS, _fill(images, encoded, sound, how, broken))
             images.flush()
     return _mapped(folder, encoded, how, made=unfinished is not None)
+
+
+def _reserve(file: Path) -> None:
+    """Take the room of a file on the disk: writing to a map of it on a full disk would end the process by a signal."""
+    if not hasattr(os, "posix_fallocate"):
+        return
+    with file.open("r+b") as opened:
+        try:
+            os.posix_fallocate(opened.fileno(), 0, file.stat().st_size)
+        except OSError as error:
+            if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL):  # a file system that cannot tell
+                raise
 
 
 def _mapped(

@@ -119,8 +119,8 @@ class ImagesWing(BaseWing):
         ),
         reading=_READING,
         embedding=Embedding(
-            "`split` (0 training, 1 test: the run's own division for the run's data, else an official one), `labels`, "
-            "and the names of their `classes`, where the data have them",
+            "`split` (0 training, 1 test, 2 official validation: the run's own division for the run's data, else an "
+            "official one), `labels`, and the names of their `classes`, where the data have them",
             examples=("runs/digits digits -o digits.npz --figure umap.svg",),
             loading=(STATISTICS,),
         ),
@@ -249,7 +249,10 @@ class ImagesWing(BaseWing):
         UserError
             If they are of another size than the model takes.
         """
-        config = replace(_resized(config, resize, resize_mode), data=source, cache="auto")
+        from r2mae.images.sources import options_that_fit
+
+        fitting = options_that_fit(source, "auto", config.skip_broken, config.draft)
+        config = replace(_resized(config, resize, resize_mode), data=source, **fitting)
         data = self.load(config)
         there, here = [int(side) for side in architecture["shape"]], list(data.splits.train.shape)
         if there != here:
@@ -284,25 +287,26 @@ class ImagesWing(BaseWing):
         Returns
         -------
         dict
-            `embedding`; `split` (0 training, 1 test: that of the run for the run's own data, else the official one,
-            absent where there is none); `labels` and the names of the `classes` they number, where there are any.
+            `embedding`; `split` (0 training, 1 test, 2 the official validation part: that of the run for the run's own
+            data, else the official one, absent where there is none); `labels` and the names of the `classes` they
+            number, where there are any.
         """
-        from r2mae.images.data import load_images, load_splits
+        from r2mae.images.data import load_parts, load_splits
+        from r2mae.images.decode import Reading
         from r2mae.images.evaluate import embed_set
+        from r2mae.images.sources import options_that_fit
 
         config = _resized(config, resize, resize_mode)
         size: dict[str, Any] = {
             "resize": config.resize,
             "resize_mode": config.resize_mode,
-            "cache": "auto",
-            "skip_broken": config.skip_broken,
-            "draft": config.draft,
+            **options_that_fit(source, "auto", config.skip_broken, config.draft),
         }
         if self.fingerprint(replace(config, data=source)) == self.fingerprint(config):
             splits = load_splits(source, test_fraction=config.test_fraction, seed=config.seed, **size)
-            parts = [splits.train, splits.test]
+            parts = [splits.train, splits.test, *([] if splits.validation is None else [splits.validation])]
         else:
-            parts = [part for part in load_images(source, **size) if part is not None]
+            parts = [part for part in load_parts(source, Reading(**size)) if part is not None]
         arrays: dict[str, np.ndarray] = {"embedding": np.concatenate([embed_set(task, model, part) for part in parts])}
         if len(parts) > 1:
             arrays["split"] = np.repeat(np.arange(len(parts)), [len(part) for part in parts])

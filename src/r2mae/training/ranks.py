@@ -41,6 +41,21 @@ def process_rank(devices: int) -> int:
     return int(os.environ.get("LOCAL_RANK", "0")) if devices > 1 else 0
 
 
+def local_processes(devices: int) -> int:
+    """Return how many of a run's processes share this machine: what torchrun or SLURM says, else all of them.
+
+    Parameters
+    ----------
+    devices : int
+        How many processes the run has.
+    """
+    for name in ("LOCAL_WORLD_SIZE", "SLURM_NTASKS_PER_NODE"):
+        told = os.environ.get(name, "")
+        if told.isascii() and told.isdecimal() and int(told):
+            return min(devices, int(told))
+    return devices
+
+
 class Following:
     """Ends this process soon after its parent has ended: rank 0, or torchrun.
 

@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from PIL import Image
 
 from finetune_images import MACHINE, write_images
 from r2mae.cli.main import main
@@ -214,3 +215,27 @@ def test_fine_tuning_that_cannot_be_is_refused(change: dict[str, float], tmp_pat
     np.save(tmp_path / "plain.npy", np.random.default_rng(0).integers(0, 256, (10, 4, 4, 1), np.uint8))
     with pytest.raises(UserError, match="finetune_epochs"):
         IMAGES.load(ImagesConfig(data=str(tmp_path / "plain.npy"), batch_size=2, **change))
+
+
+def test_an_array_is_not_read_as_the_files_of_the_pretraining(images: str, tmp_path: Path) -> None:
+    pixels = np.random.default_rng(0).integers(0, 256, (24, 8, 8, 3), np.uint8)
+    for row, image in enumerate(pixels):
+        (tmp_path / "pets" / "abc"[row % 3]).mkdir(parents=True, exist_ok=True)
+        Image.fromarray(image).save(tmp_path / "pets" / "abc"[row % 3] / f"{row}.png")
+    reading = {"resize": 8, "cache": "none", "skip_broken": True, "draft": True}
+    options = {"hidden": 16, "latent": 8, "steps": 2, "batch_size": 8, **MACHINE, **reading}
+    fit(ImagesConfig(data=str(tmp_path / "pets"), **options), IMAGES, tmp_path / "run")
+    own = plan(tmp_path / "run", PROBE)
+    assert (own.cache, own.skip_broken, own.draft, own.resize) == ("none", True, True, 8)
+    other = plan(tmp_path / "run", PROBE, images)
+    assert (other.cache, other.skip_broken, other.draft, other.resize) == ("auto", False, False, 8)
+    WING.check_source(other)
+    with pytest.raises(UserError, match="skip_broken is for files of images"):
+        WING.check_source(plan(tmp_path / "run", {**PROBE, "skip_broken": True}, images))
+
+
+def test_images_that_were_read_are_not_read_again(vit: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = plan(vit, SHORT)
+    splits = load_data(config).splits
+    monkeypatch.setattr("r2mae.images.finetune.data.read_splits", lambda *args: pytest.fail("read again"))
+    assert load_data(config, splits).splits is splits

@@ -23,10 +23,12 @@ from r2mae.images.finetune.mixing import erase, mix, soft_targets
 from r2mae.images.finetune.randaugment import rand_augment
 from r2mae.images.finetune.task import IMAGES, TARGETS
 from r2mae.images.resize import ResizeMode
+from r2mae.images.sources import options_that_fit
 from r2mae.images.task import scaled
 from r2mae.masking.keys import Key, permutation
 from r2mae.training.devices import torch_device
 from r2mae.training.folder import RunFolder
+from r2mae.training.ranks import local_processes
 from r2mae.training.saving import load_model
 from r2mae.wings.lookup import get_wing
 
@@ -147,8 +149,8 @@ class MeasuredData:
     splits: Splits
 
 
-def load_data(config: FinetuneConfig) -> FinetuneData:
-    """Read images and pretrained model of a run.
+def load_data(config: FinetuneConfig, splits: Splits | None = None) -> FinetuneData:
+    """Read images and pretrained model of a run; `splits` are its images, where they have been read.
 
     Raises
     ------
@@ -158,7 +160,7 @@ def load_data(config: FinetuneConfig) -> FinetuneData:
     check_weights(config)
     pretraining, task, model = load_model(config.run, get_wing("images"), whole=True)
     described = RunFolder(config.run).description.architecture
-    splits = read_splits(config, described)
+    splits = read_splits(config, described) if splits is None else splits
     train_set = splits.train
     assert train_set.classes is not None
     if config.pool == "class" and not hasattr(task, "pool"):
@@ -199,6 +201,7 @@ def read_splits(config: FinetuneConfig, encoder: Mapping[str, Any]) -> Splits:
         cache=config.cache,
         skip_broken=config.skip_broken,
         draft=config.draft,
+        processes=local_processes(config.devices),
     )
     if not has_classes(splits):
         raise UserError(f"{config.data}: fine-tuning needs labels of two classes or more")
@@ -226,8 +229,9 @@ def other_data(
     UserError
         For images of another size, or with other classes, than the classifier knows.
     """
-    own = {"resize": resize or config.resize, "resize_mode": resize_mode or config.resize_mode, "cache": "auto"}
-    config = replace(config, data=source, **own)  # type: ignore[arg-type]
+    fitting = options_that_fit(source, "auto", config.skip_broken, config.draft)
+    own = {"resize": resize or config.resize, "resize_mode": resize_mode or config.resize_mode, **fitting}
+    config = replace(config, data=source, **own)
     splits = read_splits(config, architecture["encoder"])
     if list(splits.test.classes or ()) != list(architecture["classes"]):
         raise UserError(f"{source} has other classes than the classifier: give data with the classes of {config.run}")

@@ -11,9 +11,10 @@ from r2mae.images.config import ImagesConfig
 from r2mae.images.data import Splits
 from r2mae.images.evaluate import has_classes
 from r2mae.images.finetune.config import WHOLE, FinetuneConfig, recipe, warmup_epochs
-from r2mae.images.finetune.data import weights_of
+from r2mae.images.finetune.data import load_data, weights_of
 from r2mae.images.finetune.wing import WING
 from r2mae.images.sets import SETS
+from r2mae.images.sources import options_that_fit
 from r2mae.training.folder import FolderLock, RunFolder
 from r2mae.training.loop import fit_run
 from r2mae.training.progress import Pace, Reporter
@@ -53,6 +54,8 @@ def plan(run: str | Path, options: Mapping[str, Any], data: str | None = None) -
     pretraining = ImagesConfig.from_dict(there, source=str(folder.config_file))
     probe = options.get("probe", "none")
     own: dict[str, Any] = {name: getattr(pretraining, name) for name in _READING}
+    if data is not None:  # files of images may have been read in a way that an array has no use for
+        own |= options_that_fit(data, pretraining.cache, pretraining.skip_broken, pretraining.draft)
     own |= {"split_seed": pretraining.seed, **recipe(described, probe, cached=_cached(options))}
     own |= options
     epochs = float(own.get("epochs", FinetuneConfig.epochs))
@@ -68,8 +71,12 @@ def plan(run: str | Path, options: Mapping[str, Any], data: str | None = None) -
     )
 
 
-def finetune(config: FinetuneConfig, out: str | Path, *, reporter: Reporter | None = None) -> dict[str, Any]:
+def finetune(
+    config: FinetuneConfig, out: str | Path, *, reporter: Reporter | None = None, splits: Splits | None = None
+) -> dict[str, Any]:
     """Fine-tune into a run folder, measure the model and write ``results.json``; finished parts are not repeated.
+
+    `splits` are its images, where they have been read.
 
     Returns
     -------
@@ -79,7 +86,7 @@ def finetune(config: FinetuneConfig, out: str | Path, *, reporter: Reporter | No
     run, folder = Run.of(config, WING), RunFolder(out)
     folder.check(config, run.numbers)
     results = folder.results_for(config) if folder.trained else None
-    data = WING.load(config) if results is None else None
+    data = load_data(config, splits) if results is None else None
     fitted = fit_run(run, out, data=data, reporter=reporter)
     if run.rank > 0:
         raise SystemExit(0)  # the first process measures and reports
@@ -139,7 +146,7 @@ def scores_beside(
     name = (
         f"finetune-{epochs:g}" if there.get("data") == config.data else f"finetune-{epochs:g}-{Path(config.data).stem}"
     )
-    results = finetune(planned, kept.parent / name, reporter=_Told(progress) if progress else None)
+    results = finetune(planned, kept.parent / name, reporter=_Told(progress) if progress else None, splits=splits)
     return {f"finetune_{name}": float(value) for name, value in results["scores"].items()}
 
 
