@@ -4,7 +4,8 @@ Ours is the task and model of the wing in a bare loop, as is the stock ``ViTMAEF
 for every step to the same draw; both have the same weights and AdamW, the stock one once as torch has it by default and
 once fused. All read the same bytes and standardise them. The bound is the time that the matrix products of a step alone
 would take, at the rate that this machine has in the largest of them. With one thread the processor's time is counted,
-which other processes on the machine disturb least.
+which other processes on the machine disturb least. ``--plain-attention`` tells what our own attention buys, which
+is taken in bf16 alone.
 """
 
 import argparse
