@@ -67,7 +67,7 @@ class _ShortAttention(torch.autograd.Function):
         return found.view(len(queries), -1)
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
+    @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor | None, None, None]:
         queries, others, chances = ctx.saved_tensors
         heads, rows = chances.shape[:2]
