@@ -1,11 +1,10 @@
 """Attention of short rows on a CPU in bfloat16, written out with its gradient.
 
-The backward pass of torch's own attention takes there fifteen to thirty times as long as its forward pass, which is
-half the time of a step of ``vit-mae-tiny``. Masked images are short rows: here the probabilities are kept, and the
-backward pass is five small products for each head. A step takes a bit more than half of the time; in float32, where
-this would buy about 1 %, torch's own is taken, as on other devices, in compiled code, with masks, for long rows and
-where no gradients are asked for. What this buys is measured by ``python -m benchmarks.images --bf16
---plain-attention``.
+The backward pass of torch's own attention takes there up to twenty times as long as its forward pass, which is half
+the time of a step of ``vit-mae-tiny``. Masked images are short rows: here the probabilities are kept, and the
+backward pass is five small products for each head. A step then takes a bit more than half of the time. In float32,
+where this would buy about 1 %, torch's own is taken, as on other devices, in compiled code, with masks, for long rows
+and where no gradients are asked for. ``python -m benchmarks.images --bf16 --plain-attention`` measures what it buys.
 """
 
 from typing import Any
