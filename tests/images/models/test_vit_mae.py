@@ -187,6 +187,21 @@ def test_compiling_pads_and_builds_few_graphs() -> None:
     assert 1 <= counters["unique_graphs"] <= 5
 
 
+@pytest.mark.usefixtures("unchecked")
+def test_the_limit_of_graphs_is_raised_for_this_model_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    task, model = made()
+    torch._dynamo.reset()
+    counters = torch._dynamo.utils.counters["stats"]
+    counters.clear()
+    monkeypatch.setattr(torch._dynamo.config, "recompile_limit", 1)
+    model.compile(backend="eager")
+    for ratio in (0.3, 0.6, 0.9):
+        with torch.no_grad():
+            assert torch.isfinite(loss_of(task, model, task.corrupt(pictures(), ratio, KEY)))
+    assert counters["unique_graphs"] == 3
+    assert torch._dynamo.config.recompile_limit == 1
+
+
 def test_targets_are_patches_relative_to_themselves() -> None:
     batch = pictures()
     plain, own = (made(norm_pix=norm_pix)[0].corrupt(batch, 0.5, KEY) for norm_pix in (False, True))

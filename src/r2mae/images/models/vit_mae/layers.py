@@ -12,6 +12,8 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn.functional import gelu, linear, scaled_dot_product_attention
 
+from r2mae.images.models.vit_mae.kernels import applies, short_attention
+
 NORM_EPSILON = 1e-6
 Mask = Bool[Tensor, "#rows 1 1 _"] | None
 
@@ -55,6 +57,9 @@ class Attention(nn.Module):
         """Return the values that queries find, of all groups, shape (tokens, width)."""
         found = []
         for (rows, length), part in zip(lengths, _split(qkv, [r * n for r, n in lengths]), strict=True):
+            if mask is None and applies(part, length):
+                found.append(short_attention(part, None, rows, self.heads))
+                continue
             query, key, value = part.view(rows, length, 3, self.heads, -1).permute(2, 0, 3, 1, 4).unbind(0)
             found.append(_joint(scaled_dot_product_attention(query, key, value, attn_mask=mask)))
         return found[0] if len(found) == 1 else torch.cat(found)
@@ -77,6 +82,9 @@ class Attention(nn.Module):
         found = []
         asked, known = _split(queries, [r * a for r, a, _ in lengths]), _split(keys, [r * n for r, _, n in lengths])
         for (rows, some, length), mine, theirs in zip(lengths, asked, known, strict=True):
+            if mask is None and applies(mine, length):
+                found.append(short_attention(mine, theirs, rows, self.heads))
+                continue
             query = mine.view(rows, some, self.heads, -1).transpose(1, 2)
             key, value = theirs.view(rows, length, 2, self.heads, -1).permute(2, 0, 3, 1, 4).unbind(0)
             found.append(_joint(scaled_dot_product_attention(query, key, value, attn_mask=mask)))

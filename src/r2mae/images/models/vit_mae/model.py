@@ -13,6 +13,7 @@ from r2mae.images.models.vit_mae.layers import NORM_EPSILON, Block, Group, Mask
 from r2mae.images.patches import check_patch, patchify
 
 _DEVIATION = 0.02  # of fresh tokens
+_GRAPHS = 64  # that may be built for one model: pairs of lengths, with and without gradients
 
 
 class VisionTransformerMAE(nn.Module):
@@ -76,8 +77,17 @@ class VisionTransformerMAE(nn.Module):
         import torch._dynamo
 
         self.padded = True
-        torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, 64)
         super().compile(*arguments, **{"dynamic": False, **others})
+        compiled = self._compiled_call_impl
+        assert compiled is not None
+
+        def with_graphs(*inputs: Any, **named: Any) -> Any:
+            # Only for these calls: the limit of other models of the process stays as it is.
+            most = max(torch._dynamo.config.recompile_limit, _GRAPHS)
+            with torch._dynamo.config.patch(recompile_limit=most):
+                return compiled(*inputs, **named)
+
+        self._compiled_call_impl = with_graphs
 
     def encode(self, images: Float[Tensor, "batch height width channels"]) -> Float[Tensor, "batch tokens features"]:
         """Return the last hidden states of whole images, after the norm: of the class token, then of every patch.
