@@ -72,6 +72,7 @@ def test_commands_are_found() -> None:
         "evaluate",
         "embed",
         "export",
+        "finetune",
         "data",
         "theory",
         "reproduce",

@@ -122,7 +122,7 @@ MISTAKES = {
     "pretrain digits --ratio 0.3": "'r2mae' does not take 'ratio'",
     "pretrain digits --preset mlp-512-255": "did you mean 'mlp-512-256'?",
     "pretrain digits --batch-size 0": "batch_size must be 1 or more",
-    "pretrain digits --optimizer sgd": "--optimizer takes one of adam, adamw, not 'sgd'",
+    "pretrain digits --optimizer rmsprop": "--optimizer takes one of adam, adamw, sgd, lars, not 'rmsprop'",
     "pretrain digits --device tpu": "unknown device 'tpu'",
     "pretrain images none.npz": "none.npz: no such file",
     "pretrain images empty": "empty",
