@@ -10,7 +10,7 @@ from r2mae.genome.models import MODELS
 from r2mae.masking.defaults import DNA_CURRICULUM, RatioDefaults
 from r2mae.training.models import build_model
 from r2mae.wings.base import BaseWing
-from r2mae.wings.options import CommandLine, Embedding, Evaluation, FigureColumns, Option, SeveralPaths
+from r2mae.wings.options import Command, CommandLine, Embedding, Evaluation, FigureColumns, Option, SeveralPaths
 
 if TYPE_CHECKING:
     import numpy as np
@@ -22,6 +22,48 @@ _REGIONS = Option(
     "regions",
     "contigs, intervals such as chr1:1,001-2,000, or BED files; by default everything.",
     tuple[str, ...],
+)
+
+_SCORING = (
+    Option("output", "the file to write, of the same format.", needed="a file to write: -o OUT", short="-o"),
+    Option("data", "another store than the run's."),
+    Option("batch_size", "windows of a forward pass; a position has two.", int),
+    Option("device", "auto, cpu, cuda or cuda:N."),
+)
+_COMMANDS = (
+    Command(
+        "score-variants",
+        "score variants of a genome with a pretrained model",
+        "r2mae.genome.score:command",
+        places=(
+            Option("run", "a run folder."),
+            Option(
+                "variants",
+                "VCF (.vcf, .vcf.gz), a table with chrom, pos, ref, alt (.tsv, .csv, also .gz; .parquet); or, for all "
+                "substitutions, a region such as chr1:101-200 or a BED file.",
+            ),
+        ),
+        options=(
+            *_SCORING,
+            Option("column", "name of the scores, by default score; that of the reasons ends in _reason."),
+            Option("figure", "for a region: draw scores by position and base (.png, .svg or .pdf)."),
+        ),
+        examples=(
+            "runs/genome variants.vcf.gz -o scored.vcf.gz",
+            "runs/genome chr1:101-200 -o saturation.tsv --figure saturation.png",
+        ),
+    ),
+    Command(
+        "logits",
+        "write what a pretrained model expects at each position of a region",
+        "r2mae.genome.logits:command",
+        places=(
+            Option("run", "a run folder."),
+            Option("regions", "contigs, intervals such as chr1:101-200, or BED files.", tuple[str, ...]),
+        ),
+        options=_SCORING,
+        examples=("runs/genome regions.bed -o logits.tsv.gz",),
+    ),
 )
 
 
@@ -54,6 +96,7 @@ class GenomeWing(BaseWing):
             examples=("runs/genome human --regions chr22 -o chr22.npz",),
         ),
         baselines="alignment, composition",
+        commands=_COMMANDS,
         example="human",
         several=SeveralPaths("build one store of all files (r2mae data alignment build)", lambda paths: "store"),
     )
