@@ -239,7 +239,8 @@ class AlignmentTask:
         """
         target = batch["target"].long().scatter(1, columns, MASK)
         logits, _ = model(target, batch["aligned"], columns)
-        return logits.float().log_softmax(-1)
+        logs: Tensor = logits.float().log_softmax(-1)
+        return logs
 
     @torch.no_grad()
     def embed(self, model: WindowModel, batch: WindowBatch) -> Float[Tensor, "batch width"]:
