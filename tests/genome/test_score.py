@@ -136,7 +136,7 @@ MISTAKES = {
     "onto itself": (["{in}", "-o", "{in}"], "is the file that is read"),
     "a picture of a file": (["{in}", "-o", "{out}.tsv", "--figure", "x.png"], "--figure draws a region"),
     "a region that is not there": (["chr1:1-9999", "-o", "{out}.tsv"], "chr1 has the positions 1 to 1,500"),
-    "no such thing": (["chrX", "-o", "{out}.tsv"], "no contig 'chrX'"),
+    "no such thing": (["chrX", "-o", "{out}.tsv"], "unknown contig 'chrX'"),
     "a name": (["{in}", "-o", "{out}.tsv", "--column", "a b"], "--column is a name"),
     "a taken name": (["{in}", "-o", "{out}.tsv", "--column", "alt"], "has 'alt' already"),
     "a small batch": (["{in}", "-o", "{out}.tsv", "--batch-size", "1"], "batch_size must be 2 or more"),

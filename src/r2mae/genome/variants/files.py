@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Literal, Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Float32, UInt8
@@ -22,6 +22,7 @@ _SUFFIXES: dict[Kind, tuple[str, ...]] = {
 FORMATS = "VCF (.vcf, .vcf.gz), a table (.tsv, .csv, also .gz) or Parquet (.parquet)"
 
 
+@runtime_checkable
 class Variants(Protocol):
     """Rows of variants that can be scored."""
 
