@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
 
-NAMES = ("cells", "genome", "loop", "masking", "probes", "startup", "text", "theory", "tricks", "backed")
+NAMES = ("cells", "genome", "loop", "masking", "probes", "startup", "text", "theory", "tricks", "variants", "backed")
 LONG = ("backed", "genome")  # write files of several GB, so they run only if they are named
 
 
