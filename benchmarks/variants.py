@@ -53,13 +53,15 @@ def scoring(store: AlignmentStore, size: str, sites: int, rounds: int) -> None:
     difference = float(np.abs(scores_of(found, shared) - plain(found)).max())
     assert difference < 1e-5, difference
     deviation = float(np.std(plain(found)))
-    timings = alternate({"shared": lambda: _done(scores_of(found, shared)), "plain": lambda: _done(plain(found))}, rounds)
+    timings = alternate(
+        {"shared": lambda: _done(scores_of(found, shared)), "plain": lambda: _done(plain(found))}, rounds
+    )
     count = len(found.reasons)
     for name, timing in timings.items():
         print(f"scoring, {size}, {name}: {count / timing.median:,.0f} variants a second on both strands")
     ratio, spread = ratio_of(timings["plain"], timings["shared"])
     print(
-        f"scoring, {size}: {ratio:.1f} ± {spread:.1f} times the speed of a variant a pass with logits at all positions; "
+        f"scoring, {size}: {ratio:.1f} ± {spread:.1f} times as fast as a variant a pass with logits everywhere; "
         f"scores (standard deviation {deviation:.2f}) differ by {difference:.0e} at most"
     )
 

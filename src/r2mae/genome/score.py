@@ -22,6 +22,7 @@ from r2mae.genome.variants.blocks import KeptBlocks, Scored, kept_blocks
 from r2mae.genome.variants.files import Variants, check_output, kind_of, open_variants
 from r2mae.genome.variants.regions import RegionVariants
 from r2mae.genome.variants.sites import ROWS, SiteLogs, model_scorer, scores_of
+from r2mae.genome.variants.text import TextVariants
 from r2mae.training.fingerprint import fingerprint
 from r2mae.training.progress import counting_bar
 from r2mae.training.validation import evaluating
@@ -30,6 +31,7 @@ BLOCK = 4096
 """Rows that are scored, and kept, at a time."""
 
 COLUMN = "score"
+_WHOLE = 1_000_000  # what a file is divided into for the bar
 
 
 @dataclass(frozen=True)
@@ -94,7 +96,7 @@ def command(
     """Run ``r2mae score-variants``."""
     if output is None:
         raise UserError("r2mae score-variants needs a file to write: -o OUT")
-    with counting_bar("reading", transient=True) as reading, counting_bar("scoring") as progress:
+    with counting_bar("reading", counted=False, transient=True) as reading, counting_bar("scoring") as progress:
         counts = score_variants(
             run,
             variants,
@@ -149,7 +151,9 @@ def score_variants(
     device : str
     figure : path, optional
         For a region: a picture of the scores.
-    reading, progress : callable, optional
+    reading : callable, optional
+        Called with how much of the file is read at first, and the total.
+    progress : callable, optional
         Called with rows done and rows in all.
 
     Returns
@@ -219,11 +223,11 @@ def is_region(variants: str) -> bool:
 
 def _rows(source: Variants, reading: Callable[[int, int], None] | None) -> int:
     """Read everything once, and count the rows."""
-    rows = 0
-    for block in source.blocks(BLOCK):
-        rows += len(block.rows)
-    if reading is not None:
-        reading(rows, rows)
+    if reading is None or not isinstance(source, TextVariants):
+        return sum(len(block.rows) for block in source.blocks(BLOCK))
+    source.heard = lambda fraction: reading(round(fraction * _WHOLE), _WHOLE)
+    rows = sum(len(block.rows) for block in source.blocks(BLOCK))
+    source.heard = None
     return rows
 
 

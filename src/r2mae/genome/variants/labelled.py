@@ -107,12 +107,9 @@ def _with_label(
 ) -> Labelled:
     """Keep the rows that have a label, and divide them into classes."""
     places = np.flatnonzero(~np.isnan(labels)).tolist()
-    kept = Block(
-        0,
-        [],
-        list(range(len(places))),
-        *([values[place] for place in places] for values in (block.contigs, block.positions, block.refs, block.alts)),
-    )  # type: ignore[arg-type]
+    contigs, refs, alts = ([values[place] for place in places] for values in (block.contigs, block.refs, block.alts))
+    positions = [block.positions[place] for place in places]
+    kept = Block(0, [], list(range(len(places))), contigs, positions, refs, alts)
     labels = labels[places]
     names = [texts[settings.classes][place] for place in places] if settings.classes else [""] * len(places)
     classes = [name for name in sorted(set(names)) if name and _is_large(np.array(names) == name, labels, binary)]

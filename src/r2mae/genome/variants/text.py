@@ -1,6 +1,6 @@
 """VCF, and tables of text: read and written row by row, plain, gzip or bgzip."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Literal
@@ -42,6 +42,7 @@ class TextVariants:
     def __init__(self, path: Path, kind: Literal["vcf", "tsv", "csv"]) -> None:
         self.path = path
         self.kind: Literal["vcf", "tsv", "csv"] = kind
+        self.heard: Callable[[float], None] | None = None  # of how much of the file is read, from 0 to 1
         self.separator = b"," if kind == "csv" else b"\t"
         self.before: list[bytes] = []  # lines before the one that names the columns
         self.head, self.columns = b"", []
@@ -87,7 +88,7 @@ class TextVariants:
         UserError
             For a row of another number of columns, or a position that is no number: names file and line.
         """
-        rows = text_lines(self.path, after=len(self.before) + 1)
+        rows = text_lines(self.path, after=len(self.before) + 1, heard=self.heard)
         number = 0
         while some := list(islice(rows, size)):
             yield self._block(number, some)
@@ -218,7 +219,7 @@ def table_rows(
     )
 
 
-def text_lines(path: Path, after: int = 0) -> Iterator[tuple[int, bytes]]:
+def text_lines(path: Path, after: int = 0, heard: Callable[[float], None] | None = None) -> Iterator[tuple[int, bytes]]:
     """Yield number and bytes of every line after the first `after` that is not blank, without its end.
 
     Raises
@@ -229,6 +230,8 @@ def text_lines(path: Path, after: int = 0) -> Iterator[tuple[int, bytes]]:
     with Stream(path) as stream:
         rest, number = b"", 1
         while piece := stream.read(1 << 20):
+            if heard is not None:
+                heard(stream.fraction)
             if b"\0" in piece:
                 raise UserError(
                     f"{path}, line {number + piece[: piece.find(bytes(1))].count(bytes([10])):,}: holds a NUL byte: a "
