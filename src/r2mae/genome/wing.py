@@ -123,7 +123,7 @@ class GenomeWing(BaseWing):
 
     def metrics_of(self, config: GenomeConfig) -> tuple[Metric, ...]:
         """Return loss and accuracy over the mask ratios; where there are variants, their metrics come first."""
-        from r2mae.genome.variants.shown import metrics_on
+        from r2mae.genome.variants.labelled import metrics_on
 
         alone = config.variants is None
         return (

@@ -1,7 +1,7 @@
 """Variants with a label, read whole: what scores are compared with."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Bool, Float64, Int64
 
 from r2mae.errors import UserError, nearest
+from r2mae.evaluation.metrics import Metric
 from r2mae.genome.store.alignment import AlignmentStore
 from r2mae.genome.variants.alleles import Block, Substitutions, substitutions
 from r2mae.genome.variants.files import open_variants
@@ -18,6 +19,12 @@ from r2mae.genome.variants.where import numbers, parse_condition
 SMALLEST = 20
 """Variants of a class that is measured by itself; of a label with two values, of each."""
 
+_RANKING = (
+    Metric("auroc", "AUROC of variants", bounds=(0, 1)),
+    Metric("auprc", "AUPRC of variants", bounds=(0, 1)),
+    Metric("partial_auroc", "partial AUROC of variants", bounds=(0, 1)),
+)
+_CORRELATION = (Metric("spearman", "Spearman of variants", bounds=(-1, 1)),)
 _ROWS = 65_536
 _TRUE, _FALSE = {"1", "true", "yes"}, {"0", "false", "no"}
 
@@ -187,3 +194,21 @@ def _shape_of(
         VariantSettings(variants=variants, label=label, positive=positive, where=where, classes=classes)
     )
     return read.binary, read.classes
+
+
+def metrics_on(settings: VariantSettings) -> tuple[Metric, ...]:
+    """Return the metrics of variants, the most important first; none without variants."""
+    if settings.variants is None:
+        return ()
+    try:
+        binary, classes = shape_of(settings)
+    except UserError:  # the file has gone: scores that were measured are shown
+        return tuple(replace(one, optional=True) for one in (*_RANKING, *_CORRELATION))
+    usual, main = (_RANKING, _RANKING[1]) if binary else (_CORRELATION, _CORRELATION[0])
+    return (
+        *usual,
+        *(
+            Metric(f"{main.name}_{name}", f"{main.label}, {name}", bounds=main.bounds, ranked=False, optional=True)
+            for name in classes
+        ),
+    )
