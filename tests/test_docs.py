@@ -77,6 +77,8 @@ def test_commands_are_found() -> None:
         "theory",
         "reproduce",
         "report",
+        "score-variants",
+        "logits",
     }
 
 

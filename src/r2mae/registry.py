@@ -33,7 +33,13 @@ BUILT_IN = {
     ),
     "cells": BuiltIn("r2mae.cells.wing"),
     "text": BuiltIn("r2mae.text.wing"),
-    "genome": BuiltIn("r2mae.genome.wing"),
+    "genome": BuiltIn(
+        "r2mae.genome.wing",
+        {
+            "score-variants": "score variants of a genome with a pretrained model",
+            "logits": "write what a pretrained model expects at each position of a region",
+        },
+    ),
 }
 """The package's own wings, one line each."""
 

@@ -253,7 +253,7 @@ def _tables(store: "AlignmentStore") -> None:
 @contextmanager
 def _stages() -> Iterator["Progress"]:
     """Show a bar with the time left for each stage of the work."""
-    from r2mae.cli.show import counting_bar
+    from r2mae.training.progress import counting_bar
 
     bars: dict[str, Callable[[int, int], None]] = {}
     with ExitStack() as stack:

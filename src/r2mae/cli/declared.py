@@ -46,12 +46,13 @@ def add_options(parser: Parser, options: "Iterable[tuple[Wing, Option]]", when: 
 
 
 def _add(parser: Parser, option: "Option", description: str) -> None:
+    names = (option.short, f"--{option.name}") if option.short else (f"--{option.name}",)
     if option.choices and not option.is_list:
-        parser.add_argument(f"--{option.name}", choices=list(option.choices), help=description)
+        parser.add_argument(*names, choices=list(option.choices), help=description)
     elif option.is_list:
-        parser.add_argument(f"--{option.name}", type=option.kind, default=(), help=description)
+        parser.add_argument(*names, type=option.kind, default=(), help=description)
     else:
-        parser.add_argument(f"--{option.name}", type=option.kind, help=description)
+        parser.add_argument(*names, type=option.kind, help=description)
 
 
 def _clash(wing: "Wing", option: "Option", other: str) -> UserError:

@@ -43,8 +43,9 @@ def run(words: Sequence[str]) -> int:
     reading = _reading(wings, wing, path, values, evaluation)
     check_source(wing, config, values["data"] or config.data)
 
-    from r2mae.cli.show import counting_bar, print_json, scores_table
+    from r2mae.cli.show import print_json, scores_table
     from r2mae.sweep.measure import evaluate
+    from r2mae.training.progress import counting_bar
 
     with counting_bar("measuring", counted=False, transient=True) as progress:
         measurement = evaluate(

@@ -29,9 +29,9 @@ def run(words: Sequence[str]) -> int:
     check_run(subject.wing, config)
     out = Path(values["out"] or f"runs/{Path(config.data).stem}-{config.scheme}-seed{config.seed}")
 
-    from r2mae.cli.show import counting_bar, print_json, scores_table
+    from r2mae.cli.show import print_json, scores_table
     from r2mae.sweep.run_cell import pretrain
-    from r2mae.training.progress import ProgressBar
+    from r2mae.training.progress import ProgressBar, counting_bar
 
     with counting_bar("measuring", counted=False, transient=True) as progress:
         fitted, results = pretrain(

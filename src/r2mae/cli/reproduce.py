@@ -64,8 +64,8 @@ def run(words: Sequence[str]) -> int:
         raise UserError(f"--jobs must be 1 or more, not {values['jobs']}")
     sizes = _sizes(values["names"], values["curve"])
 
-    from r2mae.cli.show import counting_bar
     from r2mae.reproduce.runner import run_artefact
+    from r2mae.training.progress import counting_bar
 
     for name in dict.fromkeys(values["names"]):
         artefact = get_artefact(name)

@@ -3,8 +3,7 @@
 import json
 import math
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 from rich.console import Console
@@ -32,50 +31,6 @@ class Terminal(Console):
 def print_json(value: Any) -> None:
     """Print plain types as JSON, for scripts; NaN becomes null."""
     print(json.dumps(jsonable(value), indent=2, allow_nan=False))
-
-
-@contextmanager
-def counting_bar(label: str, *, counted: bool = True, transient: bool = False) -> Iterator[Callable[[int, int], None]]:
-    """Show a bar with the time left; in a file or pipe, print a line now and then.
-
-    Parameters
-    ----------
-    label : str
-        Name of the work.
-    counted : bool
-        Whether to show the amounts done and in total; otherwise their ratio is shown.
-    transient : bool
-        Whether the bar disappears at the end.
-
-    Yields
-    ------
-    callable
-        Call it with the amount done and the total.
-    """
-    from rich.progress import Progress
-
-    from r2mae.training.progress import Lines, time_columns
-
-    console, lines = Console(stderr=True), Lines()
-    columns = time_columns(counted=counted)
-    bar = Progress(*columns, console=console, disable=not console.is_terminal, transient=transient)
-    task = bar.add_task(label, total=None)
-
-    def update(done: int, total: int) -> None:
-        if not bar.live.is_started:  # started late, as earlier work may show another bar
-            bar.start()
-        bar.update(task, completed=done, total=total)
-        if bar.disable and lines.due():
-            console.print(
-                f"{label}: {done}/{total}" if counted else f"{label}: {done / total:.0%}",
-                soft_wrap=True,
-                highlight=False,
-            )
-
-    try:
-        yield update
-    finally:
-        bar.stop()
 
 
 def scores_table(columns: Mapping[str, Mapping[str, float]], metrics: Sequence[Metric]) -> None:

@@ -38,8 +38,9 @@ def run(words: Sequence[str]) -> int:
     out = folder(values["out"])
     problem = read_problem(values)
 
-    from r2mae.cli.show import counting_bar, print_json
+    from r2mae.cli.show import print_json
     from r2mae.theory import simulate
+    from r2mae.training.progress import counting_bar
 
     formula = problem.formula()
     with user_errors(), counting_bar("simulating", transient=True) as progress:

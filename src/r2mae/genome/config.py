@@ -6,6 +6,7 @@ from typing import ClassVar, Literal
 
 from r2mae.errors import UserError
 from r2mae.genome.models import MODELS, GpnMsaSettings
+from r2mae.genome.variants.settings import VariantSettings
 from r2mae.training.models import ModelConfig
 
 NONE = "none"
@@ -13,7 +14,7 @@ NONE = "none"
 
 
 @dataclass(frozen=True, kw_only=True)
-class GenomeConfig(GpnMsaSettings, ModelConfig):
+class GenomeConfig(GpnMsaSettings, VariantSettings, ModelConfig):
     """A masked model of a genome and its alignment; defaults follow the paper, and GPN-MSA where it gives none.
 
     The page on genomes has a table of what is the paper's, what GPN-MSA's, and what is ours.
@@ -56,6 +57,7 @@ class GenomeConfig(GpnMsaSettings, ModelConfig):
     wing: ClassVar[str] = "genome"
     models: ClassVar[Mapping[str, str]] = MODELS
     usual_settings: ClassVar[type] = GpnMsaSettings
+    measured_with: ClassVar[tuple[str, ...]] = ("variants", "label", "positive", "where", "classes")
 
     model: str = "gpn-msa"
     window: int = 128
@@ -99,6 +101,13 @@ class GenomeConfig(GpnMsaSettings, ModelConfig):
         if self.validation_regions and self.validation != type(self).__dataclass_fields__["validation"].default:
             raise UserError("validation is a fraction, and validation_regions name what is held out: give one of them")
         self._check_species()
+
+    def measured_in_words(self) -> str:
+        """Say which variants the model was measured on."""
+        if self.variants is None:
+            return ""
+        conditions = f", {' and '.join(self.where)}" if self.where else ""
+        return f"Variants: {self.variants} against {self.label}{conditions}."
 
     def _check_species(self) -> None:
         twice = next((name for name in self.species if self.species.count(name) > 1), None)

@@ -98,21 +98,23 @@ def evaluate(
     wing = wing_of_run(folder.read_config(), folder.path)
     began = time.perf_counter()
     config, task, model = load_model(folder.path, wing, device=device)
+    measured = {name: value for name, value in options.items() if name in config.measured_with}
     if source is None:
         folder.check_data(config.data, wing.fingerprint(config))
-        check_baselines(config, wing, baselines)
+        check_baselines(replace(config, **measured), wing, baselines)
         data = wing.load(config)
     else:
         config, data = _elsewhere(folder, wing, config, source, reading or {})
-        check_baselines(config, wing, baselines)
+        check_baselines(replace(config, **measured), wing, baselines)
     working = _working(folder, wing, progress)
     scores = wing.evaluate(config, task, model, data, **options, **working)
     beside = {}
     if isinstance(wing, HasBaselines):
-        # Baselines do not take the options that say how a pretrained model is measured.
-        theirs = {name: value for name, value in options.items() if name not in config.measured_with}
+        # Baselines find in the configuration what a pretrained model's evaluation takes as options.
+        theirs = {name: value for name, value in options.items() if name not in measured}
         theirs |= {name: value for name, value in working.items() if name == "progress"}
-        beside = {name: wing.score_baseline(config, name, data, **theirs) for name in baselines}
+        there = replace(config, **measured)
+        beside = {name: wing.score_baseline(there, name, data, **theirs) for name in baselines}
     return Evaluated(config, scores, beside, time.perf_counter() - began)
 
 

@@ -17,7 +17,7 @@ from typing import Any
 import yaml
 
 from r2mae.errors import UserError
-from r2mae.files import UNFINISHED, atomic_write, write_json
+from r2mae.files import UNFINISHED, atomic_write, jsonable, write_json
 from r2mae.masking.defaults import RatioDefaults
 from r2mae.masking.schemes import SCHEME_OPTIONS, scheme_takes
 from r2mae.training.config import RunConfig
@@ -83,8 +83,8 @@ class RunFolder:
         said = results.get("measured", {})
         if not isinstance(said, dict):
             return None
-        formerly = config.measured_formerly  # which says what an older version did not
-        return results if {**formerly, **said} == {**formerly, **config.measured_as()} else None
+        formerly = jsonable(config.measured_formerly)  # which says what an older version did not
+        return results if {**formerly, **said} == {**formerly, **jsonable(config.measured_as())} else None
 
     def read_config(self) -> dict[str, Any]:
         """Return the configuration as plain types."""
@@ -152,7 +152,7 @@ class RunFolder:
     def note_measured(self, config: RunConfig) -> None:
         """Write into config.yaml how the run was measured, so that the model is used in the same way."""
         there = self.read_config()
-        if {name: there.get(name) for name in config.measured_with} == config.measured_as():
+        if {name: there.get(name) for name in config.measured_with} == jsonable(config.measured_as()):
             return
         with atomic_write(self.config_file) as file:
             yaml.safe_dump({**there, **config.measured_as()}, file, sort_keys=False)

@@ -2,7 +2,8 @@
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Protocol, runtime_checkable
@@ -115,6 +116,46 @@ class Lines:
             return False
         self._told = now
         return True
+
+
+@contextmanager
+def counting_bar(label: str, *, counted: bool = True, transient: bool = False) -> Iterator[Callable[[int, int], None]]:
+    """Show a bar with the time left; in a file or pipe, print a line now and then.
+
+    Parameters
+    ----------
+    label : str
+        Name of the work.
+    counted : bool
+        Whether to show the amounts done and in total; otherwise their ratio is shown.
+    transient : bool
+        Whether the bar disappears at the end.
+
+    Yields
+    ------
+    callable
+        Call it with the amount done and the total.
+    """
+    console, lines = Console(stderr=True), Lines()
+    columns = time_columns(counted=counted)
+    bar = Progress(*columns, console=console, disable=not console.is_terminal, transient=transient)
+    task = bar.add_task(label, total=None)
+
+    def update(done: int, total: int) -> None:
+        if not bar.live.is_started:  # started late, as earlier work may show another bar
+            bar.start()
+        bar.update(task, completed=done, total=total)
+        if bar.disable and lines.due():
+            console.print(
+                f"{label}: {done}/{total}" if counted else f"{label}: {done / total:.0%}",
+                soft_wrap=True,
+                highlight=False,
+            )
+
+    try:
+        yield update
+    finally:
+        bar.stop()
 
 
 class ProgressBar:

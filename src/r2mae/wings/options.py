@@ -30,6 +30,8 @@ class Option:
         What it is for, if that is more precise than the wing's name: "models with batch normalisation".
     needed : str
         For a required option: how an error names it, with an example ("the tasks: --task sst2 qnli").
+    short : str
+        Another spelling, such as ``-o``.
     meaning : mapping
         What the parameter is set to for each choice, where that is not the word itself.
     optional : bool
@@ -43,6 +45,7 @@ class Option:
     parameter: str = ""
     whose: str = ""
     needed: str = ""
+    short: str = ""
     meaning: Mapping[str, Any] = field(default_factory=dict)
     optional: bool = False
 

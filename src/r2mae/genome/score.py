@@ -1,0 +1,245 @@
+"""``r2mae score-variants RUN VARIANTS -o OUT``: how much less likely a model finds the other base.
+
+The score of a substitution is log p(alt) − log p(ref) at its position, which is hidden; the mean of both strands.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from r2mae.errors import UserError
+from r2mae.genome.config import GenomeConfig
+from r2mae.genome.heatmap import check_figure, draw_scores
+from r2mae.genome.source import read_source
+from r2mae.genome.store.alignment import AlignmentStore
+from r2mae.genome.task import WindowModel
+from r2mae.genome.variants.alleles import REASONS, Block, substitutions, tally
+from r2mae.genome.variants.blocks import KeptBlocks, Scored, kept_blocks
+from r2mae.genome.variants.files import Variants, check_output, kind_of, open_variants
+from r2mae.genome.variants.regions import RegionVariants
+from r2mae.genome.variants.sites import ROWS, SiteLogs, model_scorer, scores_of
+from r2mae.genome.variants.text import TextVariants
+from r2mae.training.fingerprint import fingerprint
+from r2mae.training.progress import counting_bar
+from r2mae.training.validation import evaluating
+
+BLOCK = 4096
+"""Rows that are scored, and kept, at a time."""
+
+COLUMN = "score"
+_WHOLE = 1_000_000  # what a file is divided into for the bar
+
+
+@dataclass(frozen=True)
+class OpenRun:
+    """A finished run with the store that its model is applied to.
+
+    Parameters
+    ----------
+    config : GenomeConfig
+    model : WindowModel
+    store : AlignmentStore
+    told_by : str
+        What tells the model from others.
+    """
+
+    config: GenomeConfig
+    model: WindowModel
+    store: AlignmentStore
+    told_by: str
+
+    def scorer(self, rows: int = ROWS) -> SiteLogs:
+        """Return the scorer of the model on the store."""
+        return model_scorer(self.store, self.model, self.config.window, rows=rows)
+
+
+def open_run(run: str | Path, data: str | None = None, device: str = "auto") -> OpenRun:
+    """Open a finished run, and a store: its own, or another.
+
+    Raises
+    ------
+    UserError
+        No finished run of this wing, no store, or one that lacks species of the model.
+    """
+    from r2mae.genome.wing import WING
+    from r2mae.training.folder import RunFolder
+    from r2mae.training.saving import load_model
+
+    folder = RunFolder(run)
+    found = folder.read_config()
+    if found.get("wing") != WING.name:
+        raise UserError(
+            f"{run} is a run of the wing {found.get('wing')}, and variants are scored by the wing {WING.name}"
+        )
+    source = data or str(found.get("data"))
+    read_source(source)
+    config, _, model = load_model(folder.path, WING, device=device, whole=True)
+    if data is None:
+        folder.check_data(config.data, WING.fingerprint(config))
+    return OpenRun(config, model, AlignmentStore(source), fingerprint(folder.weights, folder.model_file))
+
+
+def command(
+    run: str,
+    variants: str,
+    output: str | None = None,
+    data: str | None = None,
+    column: str = COLUMN,
+    batch_size: int = ROWS,
+    device: str = "auto",
+    figure: str | None = None,
+) -> None:
+    """Run ``r2mae score-variants``."""
+    if output is None:
+        raise UserError("r2mae score-variants needs a file to write: -o OUT")
+    with counting_bar("reading", counted=False, transient=True) as reading, counting_bar("scoring") as progress:
+        counts = score_variants(
+            run,
+            variants,
+            output,
+            data=data,
+            column=column,
+            batch_size=batch_size,
+            device=device,
+            figure=figure,
+            reading=reading,
+            progress=progress,
+        )
+    total = sum(counts.values())
+    print(f"{counts['']:,} of {total:,} variants have a score in {output}")
+    for reason, count in counts.items():
+        if reason and count:
+            print(f"{count:,} {reason}: {REASONS[reason]}")
+
+
+def score_variants(
+    run: str | Path,
+    variants: str,
+    output: str | Path,
+    *,
+    data: str | None = None,
+    column: str = COLUMN,
+    batch_size: int = ROWS,
+    device: str = "auto",
+    figure: str | Path | None = None,
+    reading: Callable[[int, int], None] | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> dict[str, int]:
+    """Score a file of variants, or all substitutions of a region, in memory that does not grow with their number.
+
+    The file is read once before the model is asked, so that wrong rows cost no time. Finished blocks are kept in a
+    hidden folder beside `output`: the same call goes on after a stop, and writes the same bytes.
+
+    Parameters
+    ----------
+    run : path
+        A finished run.
+    variants : str
+        A file (VCF, .tsv, .csv, Parquet), or a region such as ``chr1:101-200`` or a BED file.
+    output : path
+        The same rows in the same order, and two columns more.
+    data : str, optional
+        Another store than the run's.
+    column : str
+        Name of the scores; that of the reasons ends in ``_reason``.
+    batch_size : int
+        Windows of a forward pass; there are two for each position.
+    device : str
+    figure : path, optional
+        For a region: a picture of the scores.
+    reading : callable, optional
+        Called with how much of the file is read at first, and the total.
+    progress : callable, optional
+        Called with rows done and rows in all.
+
+    Returns
+    -------
+    dict
+        How many variants have each of :data:`r2mae.genome.variants.alleles.REASONS`; those of "" have a score.
+
+    Raises
+    ------
+    UserError
+        Whatever is wrong with run, store, or variants; names file and line.
+    """
+    if batch_size < 2:
+        raise UserError(f"batch_size must be 2 or more (a position has two strands), not {batch_size}")
+    if not column or any(not (letter.isalnum() or letter in "_.") for letter in column) or column[0].isdigit():
+        raise UserError(f"--column is a name of letters, digits and _, not {column!r}")
+    output, path = Path(output).expanduser(), Path(variants).expanduser()
+    source: Variants | None = None
+    if is_region(variants):
+        check_output(output, "tsv")
+    else:
+        if figure is not None:
+            raise UserError(f"--figure draws a region, such as chr1:101-200, and {variants} is a file: leave it out")
+        source = open_variants(path)
+        check_output(output, source.kind)
+        if output.exists() and output.samefile(path):
+            raise UserError(f"{output}: is the file that is read: name another")
+    opened = open_run(run, data, device)
+    if source is None:
+        regions = RegionVariants(opened.store, [variants])
+        if figure is not None:
+            check_figure(Path(figure), regions.intervals.positions)
+        source = regions
+    source.check_name(column)
+    total = _rows(source, reading)
+    plan = {
+        "variants": fingerprint(path) if path.is_file() else variants,
+        "model": opened.told_by,
+        "store": opened.store.fingerprint,
+        "block": BLOCK,
+        "batch_size": batch_size,
+        "device": next(opened.model.parameters()).device.type,
+    }
+    counts = np.zeros(len(REASONS), np.int64)
+    with kept_blocks(output, plan) as kept, evaluating(opened.model):
+        logs = opened.scorer(batch_size)
+        done = 0
+        for block in source.blocks(BLOCK):
+            _, reasons = kept.of(block.number, len(block), partial(_scored, block, opened.store, logs))
+            counts += tally(reasons)
+            done += len(block.rows)
+            if progress is not None:
+                progress(done, total)
+        source.write(output, column, _again(source, kept))
+        if figure is not None:
+            draw_scores(Path(figure).expanduser(), _again(source, kept))
+    return dict(zip(REASONS, counts.tolist(), strict=True))
+
+
+def is_region(variants: str) -> bool:
+    """Return whether this is a region or a BED file, rather than a file of variants."""
+    name, path = variants.lower(), Path(variants).expanduser()
+    if name.endswith((".bed", ".bed.gz")):
+        return True
+    return kind_of(path) is None and not path.exists() and not name.endswith(".bcf")
+
+
+def _rows(source: Variants, reading: Callable[[int, int], None] | None) -> int:
+    """Read everything once, and count the rows."""
+    if reading is None or not isinstance(source, TextVariants):
+        return sum(len(block.rows) for block in source.blocks(BLOCK))
+    source.heard = lambda fraction: reading(round(fraction * _WHOLE), _WHOLE)
+    rows = sum(len(block.rows) for block in source.blocks(BLOCK))
+    source.heard = None
+    return rows
+
+
+def _scored(block: Block, store: AlignmentStore, logs: SiteLogs) -> Scored:
+    found = substitutions(block, store)
+    return scores_of(found, logs), found.reasons
+
+
+def _again(source: Variants, kept: KeptBlocks) -> Iterator[tuple[Block, Any, Any]]:
+    """Read the rows once more, with what was kept of them."""
+    for block in source.blocks(BLOCK):
+        found = kept.get(block.number, len(block))
+        if found is None:
+            raise UserError("the variants changed while they were scored: the same command begins anew")
+        yield block, *found

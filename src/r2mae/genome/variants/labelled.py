@@ -1,0 +1,214 @@
+"""Variants with a label, read whole: what scores are compared with."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+from jaxtyping import Bool, Float64, Int64
+
+from r2mae.errors import UserError, nearest
+from r2mae.evaluation.metrics import Metric
+from r2mae.genome.store.alignment import AlignmentStore
+from r2mae.genome.variants.alleles import Block, Substitutions, substitutions
+from r2mae.genome.variants.files import open_variants
+from r2mae.genome.variants.settings import VariantSettings
+from r2mae.genome.variants.where import numbers, parse_condition
+
+SMALLEST = 20
+"""Variants of a class that is measured by itself; of a label with two values, of each."""
+
+_RANKING = (
+    Metric("auroc", "AUROC of variants", bounds=(0, 1)),
+    Metric("auprc", "AUPRC of variants", bounds=(0, 1)),
+    Metric("partial_auroc", "partial AUROC of variants", bounds=(0, 1)),
+)
+_CORRELATION = (Metric("spearman", "Spearman of variants", bounds=(-1, 1)),)
+_ROWS = 65_536
+_TRUE, _FALSE = {"1", "true", "yes"}, {"0", "false", "no"}
+
+
+@dataclass(frozen=True)
+class Labelled:
+    """Rows that meet the conditions and have a label.
+
+    Parameters
+    ----------
+    block : Block
+        Their alleles; its rows are not kept.
+    labels : float64 ndarray
+        1 and 0 where the label has two values.
+    binary : bool
+    classes : tuple of str
+        Those that are large enough to be measured.
+    whose : int64 ndarray
+        Which of the classes each row is of, -1 for others.
+    columns : dict
+        Numbers of other columns that were asked for.
+    unlabelled : int
+        Rows that meet the conditions and have no label.
+    """
+
+    block: Block
+    labels: Float64[np.ndarray, " n"]
+    binary: bool
+    classes: tuple[str, ...]
+    whose: Int64[np.ndarray, " n"]
+    columns: dict[str, Float64[np.ndarray, " n"]]
+    unlabelled: int
+
+    def found_in(self, store: AlignmentStore) -> Substitutions:
+        """Compare the alleles with a store."""
+        return substitutions(self.block, store)
+
+
+def read_labelled(settings: VariantSettings, more: Sequence[str] = ()) -> Labelled:
+    """Read variants.
+
+    Parameters
+    ----------
+    settings : VariantSettings
+    more : sequence of str
+        Other columns to read as numbers.
+
+    Raises
+    ------
+    UserError
+        No such file or column, a label that is neither two values nor numbers, or no rows.
+    """
+    assert settings.variants is not None
+    assert settings.label is not None
+    path = Path(settings.variants).expanduser()
+    source = open_variants(path)
+    conditions = [parse_condition(text) for text in settings.where]
+    named = [settings.label, *([settings.classes] if settings.classes else []), *more]
+    texts: dict[str, list[str]] = {name: [] for name in named}
+    kept = Block(0, [], [], [], [], [], [])
+    for block in source.blocks(_ROWS):
+        met: Bool[np.ndarray, " n"] = np.ones(len(block), bool)
+        for condition in conditions:
+            met &= condition.met(source.values(block, condition.column))
+        places = np.flatnonzero(met).tolist()
+        for name in dict.fromkeys(named):
+            values = source.values(block, name)
+            texts[name] += [values[place] for place in places]
+        for mine, its in ((kept.contigs, block.contigs), (kept.refs, block.refs), (kept.alts, block.alts)):
+            mine += [its[place] for place in places]
+        kept.positions.extend(block.positions[place] for place in places)
+    kept.owners.extend(range(len(kept.positions)))
+    if not kept.owners:
+        conditioned = f" that meet {', '.join(settings.where)}" if conditions else ""
+        raise UserError(f"{path}: has no variants{conditioned}")
+    labels, binary = _labels(texts[settings.label], settings, path)
+    return _with_label(kept, labels, binary, texts, settings, more)
+
+
+def _with_label(
+    block: Block,
+    labels: Float64[np.ndarray, " n"],
+    binary: bool,
+    texts: dict[str, list[str]],
+    settings: VariantSettings,
+    more: Sequence[str],
+) -> Labelled:
+    """Keep the rows that have a label, and divide them into classes."""
+    places = np.flatnonzero(~np.isnan(labels)).tolist()
+    contigs, refs, alts = ([values[place] for place in places] for values in (block.contigs, block.refs, block.alts))
+    positions = [block.positions[place] for place in places]
+    kept = Block(0, [], list(range(len(places))), contigs, positions, refs, alts)
+    labels = labels[places]
+    names = [texts[settings.classes][place] for place in places] if settings.classes else [""] * len(places)
+    classes = [name for name in sorted(set(names)) if name and _is_large(np.array(names) == name, labels, binary)]
+    numbered = {name: number for number, name in enumerate(classes)}
+    whose: Int64[np.ndarray, " n"] = np.array([numbered.get(name, -1) for name in names], np.int64)
+    columns = {name: numbers(texts[name])[places] for name in more}
+    return Labelled(kept, labels, binary, tuple(classes), whose, columns, len(block) - len(places))
+
+
+def _is_large(chosen: Bool[np.ndarray, " n"], labels: Float64[np.ndarray, " n"], binary: bool) -> bool:
+    if not binary:
+        return int(chosen.sum()) >= SMALLEST
+    return min(int((labels[chosen] == value).sum()) for value in (0, 1)) >= SMALLEST
+
+
+def _labels(texts: Sequence[str], settings: VariantSettings, path: Path) -> tuple[Float64[np.ndarray, " n"], bool]:
+    """Return labels as numbers, NaN where one is missing, and whether they are two values."""
+    values = {text.strip().lower() for text in texts} - {"", ".", "na", "nan"}
+    where = f"{path}: column {settings.label!r}"
+    if settings.positive is not None:
+        positive = settings.positive.strip().lower()
+        if positive not in values:
+            raise UserError(f"{where} has no value {settings.positive!r}: {nearest(positive, sorted(values))}")
+        known = {value: float(value == positive) for value in values}
+    elif values <= _TRUE | _FALSE or values <= {"1.0", "0.0"}:
+        known = {value: float(value in _TRUE or value == "1.0") for value in values}
+    else:
+        found = numbers(texts)
+        if not np.isfinite(found).any() or any(np.isnan(numbers(sorted(values)))):
+            raise UserError(
+                f"{where} holds {', '.join(sorted(values)[:4])}, neither two values nor numbers: say which is harmful "
+                "(--positive VALUE), or name another column"
+            )
+        return np.where(np.isfinite(found), found, np.nan), False
+    labels: Float64[np.ndarray, " n"] = np.array([known.get(text.strip().lower(), np.nan) for text in texts])
+    if len(set(labels[~np.isnan(labels)].tolist())) < 2:
+        raise UserError(
+            f"{where} has one value alone, {', '.join(sorted(values)) or 'none'}: nothing can be told apart"
+        )
+    return labels, True
+
+
+def column_names(settings: VariantSettings) -> tuple[str, ...]:
+    """Return the columns of the file of variants.
+
+    Raises
+    ------
+    UserError
+        If it cannot be read.
+    """
+    assert settings.variants is not None
+    return open_variants(Path(settings.variants).expanduser()).names
+
+
+def check_variants(settings: VariantSettings) -> None:
+    """Refuse variants that cannot be measured on: the file is read whole, and remembered."""
+    if settings.variants is not None:
+        shape_of(settings)
+
+
+def shape_of(settings: VariantSettings) -> tuple[bool, tuple[str, ...]]:
+    """Return whether the label has two values, and the classes that are measured."""
+    path = Path(settings.variants or "").expanduser()
+    stamp = (path.stat().st_mtime_ns, path.stat().st_size) if path.is_file() else (0, 0)
+    values = (settings.variants, settings.label, settings.positive, settings.where, settings.classes)
+    return _shape_of(values, stamp)
+
+
+@lru_cache(maxsize=8)
+def _shape_of(
+    values: tuple[str | None, str | None, str | None, tuple[str, ...], str | None], stamp: tuple[int, int]
+) -> tuple[bool, tuple[str, ...]]:
+    variants, label, positive, where, classes = values
+    read = read_labelled(
+        VariantSettings(variants=variants, label=label, positive=positive, where=where, classes=classes)
+    )
+    return read.binary, read.classes
+
+
+def metrics_on(settings: VariantSettings) -> tuple[Metric, ...]:
+    """Return the metrics of variants, the most important first; none without variants."""
+    if settings.variants is None:
+        return ()
+    try:
+        binary, classes = shape_of(settings)
+    except UserError:  # the file has gone: scores that were measured are shown
+        return tuple(replace(one, optional=True) for one in (*_RANKING, *_CORRELATION))
+    usual, main = (_RANKING, _RANKING[1]) if binary else (_CORRELATION, _CORRELATION[0])
+    return (
+        *usual,
+        *(
+            Metric(f"{main.name}_{name}", f"{main.label}, {name}", bounds=main.bounds, ranked=False, optional=True)
+            for name in classes
+        ),
+    )

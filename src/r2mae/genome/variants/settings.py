@@ -1,0 +1,50 @@
+"""What a run's variants are measured with: fields of its configuration. No torch."""
+
+from dataclasses import dataclass
+
+from r2mae.errors import UserError
+
+BENIGN = ":benign"
+"""What the name of a column ends in whose high values are benign."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class VariantSettings:
+    """Variants with a label, on which finished models are measured.
+
+    Parameters
+    ----------
+    variants : str, optional
+        A file of variants (VCF, .tsv, .csv, Parquet) on which finished models are measured, too.
+    label : str, optional
+        The column of this file (of a VCF also a key of INFO) that scores are compared with. Two values: the area under
+        the ROC curve and the precision-recall curve. Other numbers: Spearman's correlation.
+    positive : str, optional
+        The value of the label that marks harmful variants, which low scores find; by default 1, or true.
+    where : list of str
+        Conditions that rows must meet, such as "expected_count>=20" or "consequence=missense,synonymous".
+    classes : str, optional
+        A column whose values divide the variants into classes that are measured one by one, too.
+    """
+
+    variants: str | None = None
+    label: str | None = None
+    positive: str | None = None
+    where: tuple[str, ...] = ()
+    classes: str | None = None
+
+    def __post_init__(self) -> None:
+        if inherited := getattr(super(), "__post_init__", None):
+            inherited()
+        object.__setattr__(self, "where", tuple(self.where))
+        if self.variants is None:
+            for name in ("label", "positive", "where", "classes"):
+                if getattr(self, name) not in (None, ()):
+                    raise UserError(f"{name} is about a file of variants: name it with --variants FILE")
+        elif self.label is None:
+            raise UserError("variants need the column that scores are compared with: --label COLUMN")
+        if self.where:
+            from r2mae.genome.variants.where import parse_condition
+
+            for condition in self.where:
+                parse_condition(condition)

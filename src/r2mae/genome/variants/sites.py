@@ -1,0 +1,132 @@
+"""Log probabilities of the bases at a site, with the site hidden, on both strands; every alternative shares them."""
+
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from jaxtyping import Float, Float32, Int64, UInt8
+from torch import Tensor
+
+from r2mae.genome.data import species_columns
+from r2mae.genome.store.alignment import AlignmentStore
+from r2mae.genome.store.tokens import reverse_complement
+from r2mae.genome.task import MASK, WindowModel
+from r2mae.genome.variants.alleles import Substitutions
+
+ROWS = 128
+"""Windows of a forward pass."""
+
+_SHIFT = 40  # bits of a position, where contig and position are one number
+
+Predict = Callable[
+    [Int64[Tensor, "batch length"], UInt8[Tensor, "batch length others"], Int64[Tensor, "batch 1"]],
+    Float[Tensor, "batch 1 4"],
+]
+"""From windows with hidden positions to log probabilities of A, C, G and T there."""
+
+SiteLogs = Callable[[Int64[np.ndarray, " sites"], Int64[np.ndarray, " sites"]], Float32[np.ndarray, "sites 4"]]
+"""From contigs and positions (counted from 0) to log probabilities, or numbers whose differences are scores."""
+
+
+class SiteScorer:
+    """Predicts the hidden base of sites, on both strands.
+
+    On each strand the window has the site at column ``window // 2``. At an end of the contig it is moved inwards, and
+    the site has another column. Of a contig that is shorter than the window it holds all, and is unknown behind it. The
+    strands' windows mirror each other: a genome and its reverse complement have the same scores.
+
+    Parameters
+    ----------
+    store : AlignmentStore
+    predict : callable
+        See :data:`Predict`.
+    window : int
+        Positions.
+    columns : int64 ndarray, optional
+        Which aligned species are shown; by default all.
+    rows : int
+        Windows of a forward pass.
+    """
+
+    def __init__(
+        self,
+        store: AlignmentStore,
+        predict: Predict,
+        window: int,
+        *,
+        columns: Int64[np.ndarray, " species"] | None = None,
+        rows: int = ROWS,
+    ) -> None:
+        self.store, self.predict, self.window, self.columns = store, predict, window, columns
+        self.sites = max(rows // 2, 1)
+
+    def __call__(
+        self, contigs: Int64[np.ndarray, " sites"], positions: Int64[np.ndarray, " sites"]
+    ) -> Float32[np.ndarray, "sites 4"]:
+        """Return the log probabilities of A, C, G and T, a mean of both strands."""
+        found = np.empty((len(contigs), 4), np.float32)
+        for first in range(0, len(contigs), self.sites):
+            part = slice(first, first + self.sites)
+            found[part] = self._some(contigs[part], positions[part])
+        return found
+
+    def _some(
+        self, contigs: Int64[np.ndarray, " sites"], positions: Int64[np.ndarray, " sites"]
+    ) -> Float32[np.ndarray, "sites 4"]:
+        sizes, length = self.store.lengths[contigs], self.window
+        mirrored = sizes - 1 - positions
+        starts, others = window_start(positions, sizes, length), window_start(mirrored, sizes, length)
+        forward = self.store.windows(contigs, starts, length)
+        backward = reverse_complement(self.store.windows(contigs, sizes - others - length, length))
+        tokens = torch.from_numpy(np.concatenate([forward, backward]))
+        places = torch.from_numpy(np.concatenate([positions - starts, mirrored - others]))[:, None]
+        target = tokens[:, :, 0].long().scatter(1, places, MASK)
+        aligned = tokens[:, :, 1:]
+        if self.columns is not None:
+            aligned = aligned[:, :, self.columns.tolist()]
+        logs = self.predict(target, aligned.contiguous(), places)[:, 0].float().cpu()
+        count = len(contigs)
+        mean: Float32[np.ndarray, "sites 4"] = ((logs[:count] + logs[count:].flip(1)) / 2).numpy()
+        return mean
+
+
+def window_start(
+    positions: Int64[np.ndarray, " sites"], sizes: Int64[np.ndarray, " sites"], length: int
+) -> Int64[np.ndarray, " sites"]:
+    """Return where windows begin: half a window before the position, moved to lie inside of the contig if it can."""
+    found: Int64[np.ndarray, " sites"] = np.clip(positions - length // 2, 0, np.maximum(sizes - length, 0))
+    return found
+
+
+def model_scorer(store: AlignmentStore, model: WindowModel, window: int, *, rows: int = ROWS) -> SiteScorer:
+    """Return the scorer of a model, whose species are found in the store by name.
+
+    Raises
+    ------
+    UserError
+        If the store lacks species of the model.
+    """
+    device = next(model.parameters()).device
+
+    @torch.no_grad()
+    def predict(
+        target: Int64[Tensor, "batch length"],
+        aligned: UInt8[Tensor, "batch length others"],
+        places: Int64[Tensor, "batch 1"],
+    ) -> Float[Tensor, "batch 1 4"]:
+        logits, _ = model(target.to(device), aligned.to(device), places.to(device))
+        logs: Tensor = logits.float().log_softmax(-1)
+        return logs
+
+    return SiteScorer(store, predict, window, columns=species_columns(store, model.species), rows=rows)
+
+
+def scores_of(found: Substitutions, logs: SiteLogs) -> Float32[np.ndarray, " n"]:
+    """Return log p(alt) − log p(ref) of substitutions, NaN where there is a reason; a site is predicted once."""
+    scores = np.full(len(found.reasons), np.nan, np.float32)
+    left = np.flatnonzero(found.reasons == 0)
+    if len(left):
+        sites, whose = np.unique(found.contigs[left] << _SHIFT | found.positions[left], return_inverse=True)
+        table = logs(sites >> _SHIFT, sites & ((1 << _SHIFT) - 1))
+        scores[left] = table[whose, found.alts[left]] - table[whose, found.refs[left]]
+    return scores

@@ -1,0 +1,170 @@
+"""The commands of the wing: files scored by a run, resumed, and regions drawn."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from genome.test_data import aligned, config
+from genome.test_wing import SMALL
+from r2mae.cli.main import main
+from r2mae.errors import UserError
+from r2mae.genome import AlignmentStore, score
+from r2mae.genome.heatmap import check_figure
+from r2mae.genome.store.tokens import letters
+from r2mae.genome.variants.blocks import KeptBlocks
+from r2mae.genome.wing import WING
+from r2mae.training.loop import fit
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:.*does not have many workers.*"),
+    pytest.mark.filterwarnings("ignore:.*`isinstance.treespec, LeafSpec.` is deprecated.*"),
+]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A run of two steps on 1,500 positions of chr1."""
+    folder = tmp_path_factory.mktemp("run")
+    fit(config(aligned(folder), **SMALL, steps=2, lr=0.1), WING, folder / "run")
+    yield folder / "run"
+
+
+def reference(run: Path) -> str:
+    return letters(AlignmentStore(run.parent / "a").reference & 0x7F).tobytes().decode()
+
+
+@pytest.fixture
+def table(run: Path, tmp_path: Path) -> Path:
+    """300 substitutions in no order, some of which cannot be scored."""
+    rng = np.random.default_rng(0)
+    text = reference(run)
+    rows = [
+        ("chr1" if n % 50 else "chr7", int(p) + 1, text[p], "ACGT"[a])
+        for n, (p, a) in enumerate(zip(rng.integers(0, 1500, 300), rng.integers(0, 4, 300), strict=True))
+    ]
+    pd.DataFrame(rows, columns=["chrom", "pos", "ref", "alt"]).to_csv(tmp_path / "in.tsv", sep="\t", index=False)
+    return tmp_path / "in.tsv"
+
+
+def test_from_the_command_line(run: Path, table: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = table.with_name("out.tsv")
+    assert main(["score-variants", str(run), str(table), "-o", str(out)]) == 0
+    printed = capsys.readouterr().out
+    found, given = pd.read_csv(out, sep="\t"), pd.read_csv(table, sep="\t")
+    pd.testing.assert_frame_equal(found[list(given)], given)
+    same = given.ref == given.alt
+    unknown = given.chrom == "chr7"
+    assert found["score"].isna().equals(same | unknown)
+    assert set(found.loc[same & ~unknown, "score_reason"]) == {"same_allele"}
+    assert set(found.loc[unknown & ~same, "score_reason"]) == {"unknown_contig"}
+    assert f"{300 - int((same | unknown).sum())} of 300 variants have a score" in printed
+    assert "6 unknown_contig" in printed
+    assert sorted(path.name for path in table.parent.iterdir()) == ["in.tsv", "out.tsv"]
+    assert found["score"].nunique() > 100
+
+
+def test_logits_and_saturation_agree_with_scores(run: Path, table: Path) -> None:
+    folder = table.parent
+    assert main(["score-variants", str(run), str(table), "-o", str(folder / "out.tsv"), "--batch-size", "6"]) == 0
+    assert main(["logits", str(run), "chr1", "-o", str(folder / "logits.tsv.gz")]) == 0
+    figure = folder / "all.svg"
+    every = ["score-variants", str(run), "chr1:1-250", "-o", str(folder / "all.tsv"), "--figure", str(figure)]
+    assert main(every) == 0
+    logs = pd.read_csv(folder / "logits.tsv.gz", sep="\t")
+    assert logs["pos"].tolist() == list(range(1, 1501))
+    assert "".join(logs["ref"]) == reference(run)
+    values = logs[list("ACGT")].to_numpy()
+    for name in ("out.tsv", "all.tsv"):
+        found = pd.read_csv(folder / name, sep="\t").dropna(subset=["score"])
+        place, ref, alt = found["pos"] - 1, found["ref"].map("ACGT".index), found["alt"].map("ACGT".index)
+        np.testing.assert_allclose(found["score"], values[place, alt] - values[place, ref], atol=2e-5)
+    assert len(pd.read_csv(folder / "all.tsv", sep="\t")) == 750
+    assert figure.read_text().startswith("<?xml")
+
+
+def test_a_run_that_was_cut_off_writes_the_same_bytes(run: Path, table: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(score, "BLOCK", 32)
+    whole, cut = table.with_name("whole.tsv"), table.with_name("cut.tsv")
+    score.score_variants(run, str(table), whole, device="cpu")
+
+    class Stop(Exception):
+        pass
+
+    def stop(done: int, total: int) -> None:
+        assert total == 300
+        if done > 100:
+            raise Stop
+
+    with pytest.raises(Stop):
+        score.score_variants(run, str(table), cut, device="cpu", progress=stop)
+    assert not cut.exists()
+    kept = table.with_name(".cut.tsv.blocks")
+    assert len(list(kept.glob("*/*.npz"))) == 4
+    next(iter(sorted(kept.glob("*/*.npz")))).write_bytes(b"damaged")
+    scored: list[int] = []
+    usual = score._scored
+
+    def counted(block: Any, *others: Any) -> Any:
+        scored.append(block.number)
+        return usual(block, *others)
+
+    monkeypatch.setattr(score, "_scored", counted)
+    score.score_variants(run, str(table), cut, device="cpu")
+    assert scored == [0, *range(4, 10)]
+    assert cut.read_bytes() == whole.read_bytes()
+    assert not kept.exists()
+
+
+def test_other_variants_begin_anew(run: Path, table: Path) -> None:
+    out = table.with_name("out.tsv")
+    kept = table.with_name(".out.tsv.blocks")
+    kept.mkdir()
+    (kept / "plan.json").write_text(json.dumps({"variants": "others"}))
+    KeptBlocks(kept).put(0, (np.full(300, 7, np.float32), np.zeros(300, np.uint8)))
+    score.score_variants(run, str(table), out, device="cpu")
+    assert 7 not in pd.read_csv(out, sep="\t")["score"].tolist()
+
+
+MISTAKES = {
+    "no output": (["{in}"], "needs a file to write: -o OUT"),
+    "another format": (["{in}", "-o", "{out}.vcf"], "written as they were read"),
+    "onto itself": (["{in}", "-o", "{in}"], "is the file that is read"),
+    "a picture of a file": (["{in}", "-o", "{out}.tsv", "--figure", "x.png"], "--figure draws a region"),
+    "a region that is not there": (["chr1:1-9999", "-o", "{out}.tsv"], "chr1 has the positions 1 to 1,500"),
+    "no such thing": (["chrX", "-o", "{out}.tsv"], "unknown contig 'chrX'"),
+    "a name": (["{in}", "-o", "{out}.tsv", "--column", "a b"], "--column is a name"),
+    "a taken name": (["{in}", "-o", "{out}.tsv", "--column", "alt"], "has 'alt' already"),
+    "a small batch": (["{in}", "-o", "{out}.tsv", "--batch-size", "1"], "batch_size must be 2 or more"),
+    "no store": (["{in}", "-o", "{out}.tsv", "--data", "{in}"], "build one first"),
+}
+
+
+@pytest.mark.parametrize("case", MISTAKES)
+def test_mistakes_cost_one_line_and_leave_nothing(
+    case: str, run: Path, table: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words, told = MISTAKES[case]
+    names = {"in": table, "out": table.with_name("out")}
+    assert main(["score-variants", str(run), *(word.format(**names) for word in words)]) == 2
+    error = capsys.readouterr().err
+    assert told in error
+    assert error.count("\n") == 1
+    assert [path.name for path in table.parent.iterdir()] == ["in.tsv"]
+
+
+def test_a_folder_that_is_no_run(table: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["score-variants", str(table.parent), str(table), "-o", "x.tsv"]) == 2
+    assert "is not a run folder" in capsys.readouterr().err
+
+
+def test_pictures_have_a_format_and_a_size() -> None:
+    check_figure(Path("a.png"), 5000)
+    with pytest.raises(UserError, match="pictures end in"):
+        check_figure(Path("a.gif"), 1)
+    with pytest.raises(UserError, match="at most 5,000"):
+        check_figure(Path("a.png"), 5001)

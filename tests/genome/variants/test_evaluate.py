@@ -1,0 +1,232 @@
+"""Labelled variants: rows, labels, conditions, baselines, and the figure that the alignment alone reaches."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy.stats import spearmanr
+from sklearn.metrics import roc_auc_score
+
+from genome.test_data import aligned, config
+from genome.test_wing import SMALL
+from r2mae.cli.main import main
+from r2mae.errors import UserError
+from r2mae.genome import AlignmentStore, build_store
+from r2mae.genome.config import GenomeConfig
+from r2mae.genome.data import GenomeData, load_data
+from r2mae.genome.store.tokens import letters
+from r2mae.genome.variants.evaluate import baseline_variants
+from r2mae.genome.variants.labelled import read_labelled
+from r2mae.genome.variants.settings import VariantSettings
+from r2mae.genome.variants.where import parse_condition
+from r2mae.genome.wing import WING
+from r2mae.training.folder import RunFolder
+from r2mae.training.loop import fit
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:.*does not have many workers.*"),
+    pytest.mark.filterwarnings("ignore:.*`isinstance.treespec, LeafSpec.` is deprecated.*"),
+]
+
+
+@pytest.mark.parametrize(
+    ("text", "met"),
+    [
+        ("n>=2", [False, True, True, False]),
+        ("n > 2", [False, False, True, False]),
+        ("n<2", [True, False, False, False]),
+        ("n<=2.0", [True, True, False, False]),
+        ("n=2", [False, True, False, False]),
+        ("n==2.0,10", [False, True, True, False]),
+        ("n!=2", [True, False, True, True]),
+        ("n=", [False, False, False, True]),
+    ],
+)
+def test_conditions(text: str, met: list[bool]) -> None:
+    condition = parse_condition(text)
+    assert condition.column == "n"
+    assert condition.met(["1", "2.0", "1e1", ""]).tolist() == met
+
+
+def test_words_in_conditions() -> None:
+    assert parse_condition("site_differs=False").met(["False", "true", "FALSE"]).tolist() == [True, False, True]
+    for text in ("n", "n>=x", ">=2", "n>1,2", "__import__('os')"):
+        with pytest.raises(UserError, match="where"):
+            parse_condition(text)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> AlignmentStore:
+    return aligned(tmp_path)
+
+
+@pytest.fixture
+def file(store: AlignmentStore, tmp_path: Path) -> Path:
+    """Variants with labels of several kinds; fitness falls with the number of species that lack the other base."""
+    rng = np.random.default_rng(0)
+    text = letters(store.reference & 0x7F).tobytes().decode()
+    places = rng.integers(0, 1500, 400)
+    alts = ["ACGT".replace(text[p], "")[n] for p, n in zip(places, rng.integers(0, 3, 400), strict=True)]
+    others = np.array([(store.tokens[p, 1:] == "ACGT".index(a)).sum() for p, a in zip(places, alts, strict=True)])
+    fitness = others + rng.normal(size=400) / 2
+    table = pd.DataFrame({"chrom": "chr1", "pos": places + 1, "ref": [text[p] for p in places], "alt": alts})
+    table["fitness"] = fitness
+    table["harmful"] = (fitness < 0.3).astype(int)
+    table["kind"] = rng.choice(["missense", "synonymous"], 400)
+    table.loc[:4, "kind"] = "rare"
+    table["phylo"] = -fitness + rng.normal(size=400)
+    table.loc[0, "chrom"] = "chr7"
+    table.loc[1, ["fitness", "harmful"]] = np.nan
+    table.to_csv(tmp_path / "variants.tsv", sep="\t", index=False)
+    return tmp_path / "variants.tsv"
+
+
+def settings(file: Path, **fields: Any) -> dict[str, Any]:
+    return {"variants": str(file), "label": "fitness", **fields}
+
+
+def data_of(store: AlignmentStore, **fields: Any) -> tuple[GenomeConfig, GenomeData]:
+    made = config(store, **SMALL, **fields)
+    return made, load_data(made)
+
+
+def test_rows_labels_and_classes(file: Path) -> None:
+    read = read_labelled(VariantSettings(**settings(file, classes="kind")))
+    assert (len(read.block), read.unlabelled, read.binary) == (399, 1, False)
+    assert read.classes == ("missense", "synonymous")  # five rows are too few
+    assert (read.whose == -1).sum() == 4
+    some = read_labelled(VariantSettings(**settings(file, where=("pos<=500", "kind!=rare"), label="harmful")))
+    assert some.binary
+    assert max(some.block.positions) <= 500
+    one = read_labelled(VariantSettings(**settings(file, label="kind", positive="rare")))
+    assert one.labels.sum() == 5
+
+
+def test_columns_against_scipy_and_scikit_learn(store: AlignmentStore, file: Path) -> None:
+    table = pd.read_csv(file, sep="\t").iloc[2:]
+    made, data = data_of(store, **settings(file, classes="kind"))
+    found = baseline_variants(made, "phylo", data)
+    assert found["variants"] == 398
+    assert found["spearman"] == pytest.approx(spearmanr(-table.phylo, table.fitness)[0])
+    part = table[table.kind == "missense"]
+    assert found["spearman_missense"] == pytest.approx(spearmanr(-part.phylo, part.fitness)[0])
+    assert found["spearman_blocks_low"] < found["spearman"] < found["spearman_blocks_high"]
+    assert baseline_variants(made, "phylo:benign", data)["spearman"] == pytest.approx(-found["spearman"])
+    made, data = data_of(store, **settings(file, label="harmful", classes="kind"))
+    found = baseline_variants(made, "phylo", data)
+    assert found["auroc"] == pytest.approx(roc_auc_score(table.harmful, table.phylo))
+    assert {"auprc", "partial_auroc", "auprc_synonymous", "auprc_synonymous_blocks_low"} <= found.keys()
+
+
+def test_the_alignment_knows_and_the_composition_does_not(store: AlignmentStore, file: Path) -> None:
+    made, data = data_of(store, **settings(file))
+    assert baseline_variants(made, "alignment", data)["spearman"] > 0.4
+    assert abs(baseline_variants(made, "composition", data)["spearman"]) < 0.2
+    assert WING.baselines_of(made)[:3] == ("alignment", "composition", "chrom")
+    names = [metric.name for metric in WING.metrics_of(made)]
+    assert names == ["spearman", "masked_loss", "accuracy"]
+
+
+def test_runs_are_measured_on_variants_and_again_on_others(
+    store: AlignmentStore, file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fit(config(store, **SMALL, steps=1), WING, tmp_path / "run")
+    words = ["evaluate", str(tmp_path / "run"), "variants", "--variants", str(file), "--label", "harmful", "--json"]
+    assert main([*words, "--baselines", "alignment", "phylo", "--where", "pos>10"]) == 0
+    printed = capsys.readouterr().out
+    assert '"auroc_blocks_low"' in printed
+    assert '"masked_loss"' not in printed
+    assert '"phylo"' in printed
+    assert main(["evaluate", str(tmp_path / "run"), "variants", "--label", "fitness"]) == 2
+    assert "needs a file: --variants FILE" in capsys.readouterr().err
+    assert main([*words, "--baselines", "phylop"]) == 2
+    assert "did you mean 'phylo'?" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_a_comparison_measures_variants(
+    store: AlignmentStore, file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    common = ["--width", "16", "--layers", "1", "--heads", "2", "--window", "16", "--batch-size", "8", "--steps", "1"]
+    words = [
+        "compare",
+        "genome",
+        str(store.folder),
+        "--schemes",
+        "r2mae",
+        "--seeds",
+        "1",
+        "--jobs",
+        "1",
+        "--out",
+        "out",
+    ]
+    words += [*common, "--device", "cpu", "--baselines", "alignment", "phylo"]
+    measured = ["--variants", str(file), "--label", "fitness", "--where", "pos>10", "--classes", "kind"]
+    assert main([*words, *measured]) == 0
+    table = (tmp_path / "out" / "results.json").read_text()
+    assert "spearman_missense" in table
+    assert "phylo" in table
+    (run,) = (tmp_path / "out").rglob("model.safetensors")
+    stamp = run.stat().st_mtime_ns
+    folder = RunFolder(run.parent)
+    assert folder.results_for(GenomeConfig.from_dict(folder.read_config())) is not None
+    assert main([*words, "--variants", str(file), "--label", "harmful"]) == 0
+    assert "auroc" in (tmp_path / "out" / "results.json").read_text()
+    assert run.stat().st_mtime_ns == stamp  # measured again, not trained again
+
+
+BAD: dict[str, tuple[dict[str, Any], str]] = {
+    "no label": ({"label": None}, "need the column"),
+    "no such column": ({"label": "fitnes"}, "did you mean 'fitness'"),
+    "words": ({"label": "kind"}, "--positive VALUE"),
+    "no such value": ({"label": "kind", "positive": "misense"}, "did you mean 'missense'"),
+    "no rows": ({"where": ("pos>9999",)}, "has no variants that meet pos>9999"),
+    "one value": ({"label": "harmful", "where": ("harmful=1",)}, "one value alone"),
+    "no such class": ({"classes": "gene"}, "has no column 'gene'"),
+    "no such file": ({"variants": "x.tsv"}, "no such file"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_mistakes_are_found_before_anything_is_trained(case: str, store: AlignmentStore, file: Path) -> None:
+    fields, told = BAD[case]
+    with pytest.raises(UserError, match=told):
+        WING.check(config(store, **settings(file, **fields)))
+
+
+def test_settings_without_variants_and_other_stores(store: AlignmentStore, file: Path, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="name it with --variants"):
+        config(store, label="fitness")
+    made, _ = data_of(store, **settings(file))
+    other = aligned(tmp_path, 320, 5, "b")
+    (tmp_path / "c.tsv").write_text("chrom\tpos\tref\talt\tfitness\nchrX\t1\tA\tC\t1\nchrX\t1\tA\tG\t2\n")
+    there, data = WING.elsewhere(made, str(other.folder), load_data(made).architecture)
+    assert there.variants is None
+    unknown, _ = data_of(store, **settings(tmp_path / "c.tsv"))
+    with pytest.raises(UserError, match="none of the variants can be scored with this store \\(the store has no such"):
+        baseline_variants(unknown, "alignment", data)
+
+
+def test_the_figure_of_the_alignment_alone(data_root: Path, tmp_path: Path) -> None:
+    """SARS-CoV-2: Spearman's correlation of alignment frequencies with fitness, 0.44 over all and 0.30 for missense."""
+    genome = data_root / "genome"
+    store = build_store(
+        genome / "sarbecovirus_61.aligned.fa.gz", tmp_path / "store", reference=genome / "MN908947.fa.gz", jobs=1
+    )
+    made = GenomeConfig(
+        data=str(store.folder),
+        variants=str(genome / "sars2_fitness.tsv.gz"),
+        label="fitness",
+        where=("expected_count>=20", "site_differs_among_clade_founders=False"),
+        classes="consequence",
+    )
+    found = baseline_variants(made, "alignment", load_data(made))
+    assert found["variants"] == 54_317
+    assert found["spearman"] == pytest.approx(0.44, abs=0.005)
+    assert found["spearman_missense"] == pytest.approx(0.30, abs=0.005)
+    assert found["spearman_synonymous"] == pytest.approx(0.12, abs=0.005)
+    assert 0.4 < found["spearman_blocks_low"] < found["spearman"] < found["spearman_blocks_high"] < 0.48

@@ -1,0 +1,269 @@
+"""Rows of variants: read, compared with a store, and written again."""
+
+import gzip
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from genome.variants.conftest import build, letters
+from r2mae.errors import UserError
+from r2mae.genome import AlignmentStore
+from r2mae.genome.variants.alleles import REASONS, Block, substitutions
+from r2mae.genome.variants.files import check_output, open_variants
+from r2mae.genome.variants.regions import RegionVariants
+
+HEADER = (
+    '##fileformat=VCFv4.2\n##INFO=<ID=AF,Number=A,Type=Float,Description="x">\n'
+    "#CHROM\tPOS\tID\tREF\tALT\tQUAL\tFILTER\tINFO\tFORMAT\tme\n"
+)
+WORDS = list(REASONS)
+
+
+def block_of(*rows: tuple[str, int, str, str]) -> Block:
+    contigs, positions, refs, alts = (list(column) for column in zip(*rows, strict=True))
+    return Block(0, [], list(range(len(rows))), contigs, positions, refs, alts)
+
+
+def reasons_of(store: AlignmentStore, *rows: tuple[str, int, str, str]) -> list[str]:
+    return [WORDS[code] for code in substitutions(block_of(*rows), store).reasons]
+
+
+def numbered(source: Any, size: int) -> Iterator[tuple[Block, np.ndarray, np.ndarray]]:
+    """Scores that say where an alternative stands; every fifth has none."""
+    count = 0
+    for block in source.blocks(size):
+        places = np.arange(count, count + len(block))
+        count += len(block)
+        reasons = np.where(places % 5 == 4, 3, 0).astype(np.uint8)
+        yield block, np.where(reasons > 0, np.nan, places).astype(np.float32), reasons
+
+
+def test_every_alternative_has_a_reason_or_none(small: AlignmentStore) -> None:
+    ref = letters("chr1")
+    first, other = ref[0].upper(), "ACGT"[("ACGT".index(ref[0].upper()) + 1) % 4]
+    assert reasons_of(
+        small,
+        ("chr1", 1, first, other),
+        ("chr1", 1, first.lower(), other.lower()),
+        ("1", 1, first, other),
+        ("chrtiny", 1, "A", "N"),
+        ("chr9", 1, first, other),
+        ("chr1", 0, first, other),
+        ("chr1", 91, first, other),
+        ("chr1", 1, other, first),
+        ("chr1", 1, first, first.lower()),
+        ("chr1", 1, first, first + "A"),
+        ("chr1", 1, ref[:2], ref[1].upper()),
+        ("chr1", 1, first, "R"),
+        ("chr1", 1, first, "n"),
+        ("chr1", 1, first, "."),
+        ("chr1", 1, first, "*"),
+        ("chr1", 1, first, "<DEL>"),
+        ("chr1", 1, first, "G]17:198982]"),
+        ("chr1", 1, first, ""),
+        ("chr1", 1, first, "7"),
+    ) == [
+        "", "", "", "ambiguous_allele", "unknown_contig", "outside_contig", "outside_contig", "reference_mismatch",
+        "same_allele", "indel", "indel", "ambiguous_allele", "ambiguous_allele", "no_allele", "symbolic_allele",
+        "symbolic_allele", "symbolic_allele", "no_allele", "invalid_allele",
+    ]  # fmt: skip
+
+
+def test_a_longer_allele_that_differs_in_one_base_is_a_substitution(small: AlignmentStore) -> None:
+    ref = letters("chr1")[4:8].upper()
+    alt = ref[:2] + "ACGT"[("ACGT".index(ref[2]) + 1) % 4] + ref[3]
+    found = substitutions(block_of(("chr1", 5, ref, alt), ("chr1", 5, ref, alt[::-1])), small)
+    assert (found.positions[0], found.refs[0], found.alts[0]) == (6, "ACGT".index(ref[2]), "ACGT".index(alt[2]))
+    assert WORDS[found.reasons[0]] == ""
+    assert WORDS[found.reasons[1]] in ("several_bases", "same_allele")
+
+
+def test_unknown_reference(tmp_path: Path) -> None:
+    store = build(tmp_path, {"c": ["ANGT" * 10, "ACGT" * 10], "d": ["ACGT", "ACGT"]})
+    assert reasons_of(store, ("c", 2, "C", "T"), ("c", 1, "A", "T")) == ["reference_unknown", ""]
+
+
+ALLELE = st.text(st.sampled_from("ACGTacgtN"), min_size=1, max_size=3)
+FIELD = st.text(st.sampled_from("abcXYZ09:;=/|"), max_size=6)
+ROW = st.tuples(
+    st.sampled_from(["chr1", "chr2", "other"]), st.integers(0, 10**7), ALLELE, st.lists(ALLELE, min_size=1, max_size=3),
+    FIELD,
+)  # fmt: skip
+
+
+@settings(max_examples=40)
+@given(
+    rows=st.lists(ROW, max_size=25), size=st.integers(1, 9), packed=st.booleans(), end=st.sampled_from(["\n", "\r\n"])
+)
+def test_every_row_of_a_vcf_comes_out_once_in_order(
+    tmp_path_factory: pytest.TempPathFactory, rows: list[Any], size: int, packed: bool, end: str
+) -> None:
+    folder = tmp_path_factory.mktemp("rows")
+    lines = [
+        f"{contig}\t{position}\t.\t{ref}\t{','.join(alts)}\t.\tPASS\t{field or '.'}\tGT\t0/1"
+        for contig, position, ref, alts, field in rows
+    ]
+    text = (HEADER + "".join(line + "\n" for line in lines)).replace("\n", end).encode()
+    path = folder / ("a.vcf.gz" if packed else "a.vcf")
+    path.write_bytes(gzip.compress(text) if packed else text)
+    source, out = open_variants(path), folder / path.name.replace("a", "b", 1)
+    source.check_name("score")
+    source.write(out, "score", numbered(source, size))
+    written = (gzip.decompress(out.read_bytes()) if packed else out.read_bytes()).decode().split("\n")
+    assert written[:2] == HEADER.split("\n")[:2]
+    assert written[2].startswith("##INFO=<ID=score,Number=A,Type=Float,")
+    assert written[3].startswith("##INFO=<ID=score_reason,Number=A,Type=String,")
+    assert written[4] == HEADER.split("\n")[2]
+    assert written[-1] == ""
+    place = 0
+    for line, (_, _, _, alts, _), found in zip(lines, rows, written[5:-1], strict=True):
+        before, after = line.split("\t"), found.split("\t")
+        assert [*after[:7], *after[8:]] == [*before[:7], *before[8:]]
+        places = range(place, place + len(alts))
+        place += len(alts)
+        scores = ",".join("." if n % 5 == 4 else str(n) for n in places)
+        reasons = ",".join(WORDS[3] if n % 5 == 4 else "." for n in places)
+        new = f"score={scores}" + (f";score_reason={reasons}" if WORDS[3] in reasons else "")
+        assert after[7] == (new if before[7] == "." else f"{before[7]};{new}")
+
+
+@pytest.mark.parametrize("name", ["a.tsv", "a.txt.gz", "a.csv", "a.parquet"])
+def test_every_row_of_a_table_comes_out_once_in_order(tmp_path: Path, name: str) -> None:
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame(
+        {
+            "gene": [f"g{n}" for n in range(40)],
+            "CHROM": rng.choice(["chr1", "x"], 40),
+            "POS": rng.integers(1, 99, 40),
+            "Ref": "A",
+            "alt": "T",
+            "phyloP": rng.normal(size=40),
+        }
+    )
+    path, out = tmp_path / name, tmp_path / f"out{name[1:]}"
+    if name.endswith("parquet"):
+        table.to_parquet(path)
+    else:
+        table.to_csv(path, sep="," if "csv" in name else "\t", index=False)
+    source = open_variants(path)
+    for size in (7, 100):
+        source.write(out, "llr", numbered(source, size))
+        read = pd.read_parquet if name.endswith("parquet") else pd.read_csv
+        more = {} if name.endswith(("parquet", "csv")) else {"sep": "\t"}
+        found = read(out, **more)
+        pd.testing.assert_frame_equal(found[list(table)], table, check_dtype=False)
+        places = np.arange(40)
+        np.testing.assert_array_equal(found["llr"], np.where(places % 5 == 4, np.nan, places))
+        assert found["llr_reason"].isna().tolist() == (places % 5 != 4).tolist()
+        assert list(found.columns) == [*table, "llr", "llr_reason"]
+
+
+def test_bgzip_is_gzip_in_blocks_with_their_sizes(tmp_path: Path) -> None:
+    text = "chrom\tpos\tref\talt\n" + "chr1\t1\tA\tC\n" * 20_000
+    (tmp_path / "a.tsv").write_text(text)
+    source = open_variants(tmp_path / "a.tsv")
+    check_output(tmp_path / "b.tsv.gz", "tsv")
+    source.write(tmp_path / "b.tsv.gz", "score", numbered(source, 5000))
+    data, sizes, whole = (tmp_path / "b.tsv.gz").read_bytes(), [], b""
+    place = 0
+    while place < len(data):
+        assert data[place : place + 4] == b"\x1f\x8b\x08\x04"
+        assert data[place + 12 : place + 14] == b"BC"
+        size = int.from_bytes(data[place + 16 : place + 18], "little") + 1
+        whole += zlib.decompress(data[place : place + size], 31)
+        sizes.append(size)
+        place += size
+    assert sizes[-1] == 28
+    assert len(sizes) > 3
+    assert whole.count(b"\n") == 20_001
+
+
+TABLE = "chrom\tpos\tref\talt\nchr1\t5\tA\tC\n"
+BAD = {
+    "no header": ("a.vcf", "chr1\t5\t.\tA\tC\t.\t.\t.\n", "line 1: a VCF has a header"),
+    "half a header": ("a.vcf", "##fileformat=VCFv4.2\nchr1\t5\t.\tA\tC\t.\t.\t.\n", "line 2: a VCF has a header"),
+    "nothing": ("a.vcf", "##fileformat=VCFv4.2\n", "no line that names columns"),
+    "short row": ("a.vcf", HEADER + "chr1\t5\t.\tA\tC\n", "line 4: has 5 columns"),
+    "no position": ("a.vcf", HEADER + "chr1\tfive\t.\tA\tC\t.\t.\t.\n", "line 4: 'five' is no position"),
+    "header again": ("a.vcf", HEADER + HEADER.split("\n")[2] + "\n", "line 4: a line of the header"),
+    "binary": ("a.vcf", "##fileformat\0", "line 1: holds a NUL byte"),
+    "no names": ("a.tsv", "chr1\t5\tA\tC\n", "line 1: no column is called chrom"),
+    "a name twice": ("a.tsv", "chrom\tchr\tpos\tref\talt\n", "line 1: chrom and chr may both be chrom"),
+    "columns": ("a.tsv", TABLE + "chr1\t5\tA\n", "line 3: has 3 columns, and the header 4"),
+    "quotes": ("a.csv", TABLE.replace("\t", ",") + '"chr1",5,A,C\n', "line 3: quotes are not read"),
+    "no parquet": ("a.parquet", "PAR1", "is no Parquet file"),
+    "bcf": ("a.bcf", "BCF", "bcftools view -Oz"),
+    "other": ("a.xlsx", "", "variants are read from VCF"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_wrong_files_are_told_by_file_and_line(case: str, tmp_path: Path) -> None:
+    name, text, told = BAD[case]
+    (tmp_path / name).write_text(text)
+    with pytest.raises(UserError, match=told) as caught:
+        list(open_variants(tmp_path / name).blocks(10))
+    assert str(tmp_path / name) in str(caught.value)
+
+
+def test_a_truncated_file_and_one_that_is_not_there(tmp_path: Path) -> None:
+    data = gzip.compress((HEADER + "chr1\t5\t.\tA\tC\t.\t.\t.\n" * 5000).encode())
+    (tmp_path / "a.vcf.gz").write_bytes(data[: len(data) // 2])
+    with pytest.raises(UserError, match="truncated"):
+        list(open_variants(tmp_path / "a.vcf.gz").blocks(10))
+    with pytest.raises(UserError, match="no such file"):
+        open_variants(tmp_path / "b.vcf.gz")
+
+
+def test_names_that_are_taken(tmp_path: Path) -> None:
+    (tmp_path / "a.tsv").write_text(TABLE.replace("alt", "alt\tscore_reason").replace("\tC", "\tC\tx"))
+    with pytest.raises(UserError, match="'score_reason' already"):
+        open_variants(tmp_path / "a.tsv").check_name("score")
+    (tmp_path / "a.vcf").write_text(HEADER)
+    with pytest.raises(UserError, match="'AF' already"):
+        open_variants(tmp_path / "a.vcf").check_name("AF")
+    open_variants(tmp_path / "a.vcf").check_name("score")
+
+
+def test_keys_of_info_are_columns(tmp_path: Path) -> None:
+    (tmp_path / "a.vcf").write_text(HEADER + "1\t5\trs1\tA\tC,G\t.\t.\tAF=.1,.2;DB;N=7\n1\t6\t.\tA\tC\t.\t.\t.\n")
+    source = open_variants(tmp_path / "a.vcf")
+    (block,) = source.blocks(10)
+    assert source.values(block, "AF") == [".1", ".2", ""]
+    assert source.values(block, "N") == ["7", "7", ""]
+    assert source.values(block, "DB") == ["true", "true", ""]
+    assert source.values(block, "ID") == ["rs1", "rs1", "."]
+    assert source.names[-1] == "AF"
+
+
+def test_all_substitutions_of_a_region(small: AlignmentStore, tmp_path: Path) -> None:
+    source = RegionVariants(small, ["chr1:9-12", "tiny"])
+    blocks = list(source.blocks(6))
+    assert [len(block) for block in blocks] == [6, 6, 6, 6, 6, 3]
+    rows = [row for block in blocks for row in zip(block.contigs, block.positions, block.refs, block.alts, strict=True)]
+    wanted = [
+        (contig, position, ref, alt)
+        for contig, places in (("chr1", range(9, 13)), ("tiny", range(1, 8)))
+        for position in places
+        for ref in letters(contig)[position - 1].upper()
+        for alt in "ACGT"
+        if alt != ref
+    ]
+    assert rows == wanted
+    source.write(tmp_path / "out.tsv", "score", numbered(source, 6))
+    found = pd.read_csv(tmp_path / "out.tsv", sep="\t")
+    assert found[["chrom", "pos", "ref", "alt"]].to_numpy().tolist() == [list(row) for row in wanted]
+
+
+def test_outputs_have_the_format_of_the_input(tmp_path: Path) -> None:
+    check_output(tmp_path / "a.vcf.gz", "vcf")
+    for name, kind in (("a.tsv", "vcf"), ("a.parquet.gz", "parquet"), ("a", "tsv")):
+        with pytest.raises(UserError, match="written as they were read"):
+            check_output(tmp_path / name, kind)  # type: ignore[arg-type]
