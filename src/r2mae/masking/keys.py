@@ -105,9 +105,24 @@ def _counters(first: int, count: int) -> UInt64[np.ndarray, " count"]:
     return x
 
 
-def uniforms(key: Key, count: int) -> Float[np.ndarray, " count"]:
-    """Draw one number in [0, 1) for each of `count` rows, beginning at ``key.row`` (float64)."""
-    return (words(key, count, 1)[:, 0] >> np.uint64(11)) * 2.0**-53
+def uniforms(key: Key, count: int, per_row: int | None = None) -> Float[np.ndarray, "count *per_row"]:
+    """Draw numbers in [0, 1) with 53 random bits for each of `count` rows, beginning at ``key.row``.
+
+    Parameters
+    ----------
+    key : Key
+        ``key.row`` is the first row.
+    count : int
+        Number of rows.
+    per_row : int, optional
+        Numbers of a row; without it each row has one.
+
+    Returns
+    -------
+    float64 ndarray of shape (count,), or (count, per_row)
+    """
+    drawn = words(key, count, 1)[:, 0] if per_row is None else words(key, count, per_row)
+    return (drawn >> np.uint64(11)) * 2.0**-53
 
 
 def permutation(key: Key, n: int) -> Int64[np.ndarray, " n"]:
