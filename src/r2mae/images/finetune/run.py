@@ -11,7 +11,7 @@ from r2mae.images.config import ImagesConfig
 from r2mae.images.data import Splits
 from r2mae.images.evaluate import has_classes
 from r2mae.images.finetune.config import WHOLE, FinetuneConfig, recipe, warmup_epochs
-from r2mae.images.finetune.data import weights_of
+from r2mae.images.finetune.data import load_data, weights_of
 from r2mae.images.finetune.wing import WING
 from r2mae.images.sets import SETS
 from r2mae.training.folder import FolderLock, RunFolder
@@ -68,18 +68,22 @@ def plan(run: str | Path, options: Mapping[str, Any], data: str | None = None) -
     )
 
 
-def finetune(config: FinetuneConfig, out: str | Path, *, reporter: Reporter | None = None) -> dict[str, Any]:
+def finetune(
+    config: FinetuneConfig, out: str | Path, *, reporter: Reporter | None = None, alone: bool = False
+) -> dict[str, Any]:
     """Fine-tune into a run folder, measure the model and write ``results.json``; finished parts are not repeated.
+
+    With `alone` it is trained by this process alone, although torchrun may have started others with it.
 
     Returns
     -------
     dict
         ``scores`` by name, ``steps``, ``seconds`` of training and ``samples_per_second``.
     """
-    run, folder = Run.of(config, WING), RunFolder(out)
+    run, folder = Run.of(config, WING, alone=alone), RunFolder(out)
     folder.check(config, run.numbers)
     results = folder.results_for(config) if folder.trained else None
-    data = WING.load(config) if results is None else None
+    data = load_data(config) if results is None else None
     fitted = fit_run(run, out, data=data, reporter=reporter)
     if run.rank > 0:
         raise SystemExit(0)  # the first process measures and reports
@@ -139,7 +143,7 @@ def scores_beside(
     name = (
         f"finetune-{epochs:g}" if there.get("data") == config.data else f"finetune-{epochs:g}-{Path(config.data).stem}"
     )
-    results = finetune(planned, kept.parent / name, reporter=_Told(progress) if progress else None)
+    results = finetune(planned, kept.parent / name, reporter=_Told(progress) if progress else None, alone=True)
     return {f"finetune_{name}": float(value) for name, value in results["scores"].items()}
 
 
