@@ -34,6 +34,13 @@ def test_every_scheme_has_a_row_with_its_ends() -> None:
         assert (rows[name].values["low"], rows[name].values["high"]) == (0.5, 0.9)
 
 
+def test_a_schedule_in_epochs_does_not_fall_in_the_first() -> None:
+    for epochs, low in ((1.0, 0.9), (2.0, 0.5)):
+        base = ImagesConfig(data="digits", epochs=epochs, decay_in="epochs")
+        (row,) = plan_rows(base, WING.ratios, ["dynamic"])
+        assert (row.values["low"], row.values["high"]) == (low, 0.9)
+
+
 def test_own_numbers_reach_the_rows_that_listen() -> None:
     base = ImagesConfig(data="digits", ratio=0.6, low=0.2, high=0.8)
     rows = {row.label: row for row in plan_rows(base, WING.ratios, ["fixed", "mdlm", "r2mae", "cl"], None)}

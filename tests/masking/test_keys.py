@@ -94,6 +94,14 @@ def test_uniforms_are_uniform() -> None:
     assert stats.kstest(firsts, "uniform").pvalue > 1e-3
 
 
+@given(seeds, st.integers(0, 99), st.integers(1, 9), st.integers(1, 9))
+def test_a_row_may_have_several_uniforms(seed: int, first: int, rows: int, per_row: int) -> None:
+    whole = uniforms(Key.root(seed), first + rows, per_row)
+    assert whole.shape == (first + rows, per_row)
+    assert np.array_equal(uniforms(Key.root(seed).rows(first), rows, per_row), whole[first:])
+    assert np.array_equal(uniforms(Key.root(seed), rows, 1)[:, 0], uniforms(Key.root(seed), rows))
+
+
 @given(seeds, st.integers(1, 300))
 def test_permutation_is_one(seed: int, n: int) -> None:
     assert sorted(permutation(Key.root(seed), n).tolist()) == list(range(n))

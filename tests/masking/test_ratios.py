@@ -235,6 +235,8 @@ def test_a_decay_in_epochs_is_constant_within_an_epoch(total: int, epoch: int) -
     epochs = [step // epoch for step in range(total)]
     assert len({round(value, 12) for value in values}) == epochs[-1] + 1
     assert values[0] == pytest.approx(0.9)
+    assert ratio.level == (not epochs[-1])
+    assert ends_of(ratio) == pytest.approx((values[-1], 0.9))
     if epochs[-1]:  # t runs from 0 to the number of the last epoch, where the floor is reached
         assert values[-1] == pytest.approx(0.6)
         for value, t in zip(values, epochs, strict=True):
@@ -248,6 +250,8 @@ def test_a_decay_of_ones_own_in_epochs_is_per_epoch() -> None:
     ratio = LinearDecay(0.9, 0.6, 0.1, unit="epochs").bind(100).with_epochs(12.5)
     assert [ratio(step, KEY) for step in (0, 12, 13, 25, 99)] == pytest.approx([0.9, 0.9, 0.81, 0.72, 0.6])
     floor = UniformAbove(LinearDecay(0.9, 0.6, unit="epochs"), 0.9).bind(100).with_epochs(50)
+    assert floor.ends == (0.6, 0.9)
+    assert floor.with_epochs(100).ends == (0.9, 0.9), "the run ends before the floor falls"
     assert floor.floor(49, KEY) == 0.9
     assert floor.floor(50, KEY) == pytest.approx(0.6)
     with pytest.raises(ValueError, match="more than no steps"):

@@ -1,11 +1,14 @@
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 import torch
 
 from r2mae.errors import UserError
+from r2mae.images.config import ImagesConfig
+from r2mae.images.wing import WING as IMAGES
 from r2mae.masking.keys import Key
 from r2mae.training.loop import fit
 from r2mae.training.scheme_options import scheme_of
@@ -13,6 +16,11 @@ from r2mae.training.step import Pretraining
 from r2mae.training.validation import masked_losses
 
 from .conftest import ToyConfig, ToyWing
+
+SMALL_VIT = {
+    **{"patch": 4, "width": 12, "layers": 1, "heads": 2},
+    **{"decoder_width": 8, "decoder_layers": 1, "decoder_heads": 1},
+}
 
 
 class Trainer:
@@ -142,6 +150,48 @@ def test_betas_and_the_base_rate_reach_the_optimiser(wing: ToyWing) -> None:
     assert group["lr"] == pytest.approx(3e-4)
     (usual,) = module_for(wing).configure_optimizers().param_groups
     assert (usual["betas"], usual["lr"]) == ((0.9, 0.999), 1e-2)
+
+
+@pytest.mark.parametrize("weighting", ["mean", "sum", "inverse-ratio"])
+def test_predicting_a_part_of_the_hidden_does_not_change_the_scale_of_the_loss(weighting: str) -> None:
+    """With the same error everywhere, the loss of a half is that of all."""
+    losses = []
+    for decode in (1.0, 0.5):
+        fields = {"data": "x", "scheme": "fixed", "ratio": 0.75, "weighting": weighting, "model": "vit-mae"}
+        config = ImagesConfig(**fields, model_settings={**SMALL_VIT, "decode": decode})
+        task, model = IMAGES.build({"model": "vit-mae", "shape": [16, 16, 3], **SMALL_VIT, "decode": decode})
+        module = Pretraining(task, model, scheme_of(config, IMAGES.ratios_of(config)).bind(100), config, 100)
+        module._fabric = None
+        module._trainer = Trainer()  # type: ignore[assignment]
+        monkey = pytest.MonkeyPatch()
+        monkey.setattr(type(task), "losses", lambda task, output, corrupted: torch.ones(len(corrupted.targets)))
+        try:
+            losses.append(float(module.training_step(torch.zeros(4, 16, 16, 3), 0)))
+        finally:
+            monkey.undo()
+    assert losses[0] == pytest.approx(losses[1])
+
+
+def test_validation_predicts_every_hidden_patch(tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", np.random.default_rng(0).integers(0, 256, (40, 16, 16, 3), dtype=np.uint8))
+    found = []
+    for decode in (1.0, 0.25):
+        settings = {**SMALL_VIT, "decode": decode}
+        fields = {"data": str(tmp_path / "x.npy"), "steps": 1, "batch_size": 8, "validation": 0.5, "lr": 1e-12}
+        config = ImagesConfig(**fields, model="vit-mae", model_settings=settings, device="cpu", threads=1)
+        run = fit(config, IMAGES, tmp_path / str(decode)).folder
+        found.append(float(pd.read_csv(run.metrics_file)["validation_loss"].iloc[-1]))
+    assert found[0] == pytest.approx(found[1], rel=1e-6)
+
+
+def test_a_run_of_one_epoch_says_that_its_ratio_stays(
+    wing: ToyWing, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    for steps, told in ((5, True), (6, False)):  # epochs of five steps
+        caplog.clear()
+        config = ToyConfig(steps=steps, samples=100, scheme="dynamic", decay_in="epochs")
+        fit(config, wing, tmp_path / str(steps))
+        assert ("stays where it begins" in caplog.text) == told
 
 
 def test_a_run_warms_up_and_decays_by_epochs(wing: ToyWing, tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from r2mae.training.config import RunConfig
 from r2mae.training.folder import RunFolder
@@ -12,10 +12,18 @@ from r2mae.wings.lookup import wing_of_run
 if TYPE_CHECKING:
     from r2mae.wings.contract import Wing
 
+_INIT = "init"  # as r2mae.training.initial calls the field, which loads torch
 
-def check_run(wing: "Wing", config: RunConfig) -> None:
-    """Refuse mistakes of a run that can be found without a heavy library."""
+
+def check_run(wing: "Wing", config: RunConfig, out: Path | None = None) -> None:
+    """Refuse mistakes of a run that can be found without a heavy library.
+
+    A run that has begun in the folder `out` needs the weights no more that it began with.
+    """
     check_logger(config.logger)
+    if out is not None and RunFolder(out).config_file.exists() and getattr(config, _INIT, None) is not None:
+        nothing: dict[str, Any] = {_INIT: None}
+        config = replace(config, **nothing)
     wing.check(config)
 
 

@@ -122,7 +122,9 @@ def row_of(config: RunConfig, defaults: RatioDefaults) -> Row:
 
 def _row(base: RunConfig, defaults: RatioDefaults, name: str, ratio: float | None) -> Row:
     config, kind = for_scheme(replace(base, ratio=ratio), name), kind_of(name)
-    low, high = scheme_of(config, defaults).bind(config.steps or 1000).ends
+    steps = config.steps or 1000
+    epoch = None if config.steps else steps / config.epochs  # of a schedule in epochs, which may end in its first
+    low, high = scheme_of(config, defaults).bind(steps, epoch).ends
     values = {"scheme": name, "ratio": low if kind.per_ratio else math.nan, "low": low, "high": high}
     return Row(ratio_label(name, low) if kind.per_ratio else name, config, values)
 

@@ -20,17 +20,10 @@ from r2mae.evaluation.spectrum import effective_rank
 from r2mae.images.batches import ImageBatches, ImageData
 from r2mae.images.config import ImagesConfig
 from r2mae.images.data import ImageSet, Splits
-from r2mae.images.task import (
-    ChecksImages,
-    Completes,
-    ImageTask,
-    MeasuredOtherwise,
-    Pictures,
-    Reconstructs,
-    scaled,
-)
+from r2mae.images.task import ChecksImages, Completes, ImageTask, Pictures, scaled
 from r2mae.masking.keys import Key
 from r2mae.training.recalibrate import at_ratios, recalibrated
+from r2mae.training.task import MeasuredOtherwise, Reconstructs
 from r2mae.training.validation import EVALUATION_KEY, evaluating, masked_losses, to_device
 
 RATIOS = (0.1, 0.3, 0.5, 0.7, 0.9)

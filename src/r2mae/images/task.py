@@ -40,19 +40,11 @@ class Pictures(NamedTuple):
 class ImageTask(Task[Tensor, _Model_contra], Protocol[_Model_contra]):
     """What evaluation needs of a model of images: what the loop needs, with batches (batch, height, width, channels).
 
-    What it may offer beyond is in the protocols below, and evaluation looks for it there: :class:`Reconstructs`,
-    :class:`Completes`, :class:`ChecksImages`, :class:`MeasuredOtherwise`. Without them, whole images are not
-    reconstructed; pictures are made of inputs, targets and predictions, where these hold the numbers of the images;
-    images of any size are embedded; and the task is measured as it is trained.
+    What it may offer beyond is in the protocols below and in :mod:`r2mae.training.task`, and evaluation looks for it
+    there: :class:`Completes`, :class:`ChecksImages`, ``Reconstructs``, ``MeasuredOtherwise``. Without them, whole
+    images are not reconstructed; pictures are made of inputs, targets and predictions, where these hold those of the
+    images; images of any size are embedded; and the task is measured as it is trained.
     """
-
-
-@runtime_checkable
-class Reconstructs(Protocol[_Model_contra]):
-    """A task whose models return whole images, hidden or not: the error of unmasked images is measured."""
-
-    def reconstruct(self, model: _Model_contra, batch: Tensor) -> Tensor:
-        """Return the output for images as they are, without a mask, in the order of their numbers and any shape."""
 
 
 @runtime_checkable
@@ -69,15 +61,6 @@ class ChecksImages(Protocol):
 
     def check_images(self, name: str, shape: tuple[int, int, int]) -> None:
         """Raise a UserError, which calls the images `name`, if it takes none of this height, width and channels."""
-
-
-@runtime_checkable
-class MeasuredOtherwise(Protocol):
-    """A task that leaves something out in training, and not when it is measured."""
-
-    @property
-    def measured(self) -> ImageTask:
-        """The task that is measured."""
 
 
 def check_images(name: str, shape: tuple[int, int, int], taken: tuple[int, int, int]) -> None:

@@ -203,8 +203,14 @@ class LinearDecay:
 
     @property
     def ends(self) -> tuple[float, float]:
-        """ρ_min and ρ_max, even if a given decay does not reach ρ_min within the run."""
-        return (float(self.high if self.decay == 0 else self.low), float(self.high))
+        """ρ_min and ρ_max, even if a given decay does not reach ρ_min within the run; ρ_max twice if nothing falls."""
+        return (float(self.high if self.decay == 0 or self.level else self.low), float(self.high))
+
+    @property
+    def level(self) -> bool:
+        """Whether the run ends within its first epoch, so that a schedule in epochs never falls."""
+        known = self.epoch is not None and self.total_steps is not None
+        return known and self._time(self.total_steps - 1) == 0  # type: ignore[operator]
 
     def nodes(self) -> Nodes:
         """Return the ratios of a run's steps: those of the falling part, and ρ_min for the steps after it.
@@ -278,6 +284,11 @@ class UniformAbove:
         """Return the draw of this step."""
         floor = self.floor(step, key)
         return float(floor + (self.high - floor) * key.fold(step).uniform())
+
+    @property
+    def level(self) -> bool:
+        """Whether the floor never falls."""
+        return self.floor.level
 
     @property
     def rate(self) -> float:

@@ -18,7 +18,7 @@ from r2mae.training.progress import Pace, Reporter
 from r2mae.training.run import Run
 from r2mae.training.saving import save_weights
 from r2mae.training.step import Pretraining
-from r2mae.training.task import Batches
+from r2mae.training.task import Batches, MeasuredOtherwise
 from r2mae.training.validation import masked_losses
 
 FLUSH_EVERY = 50
@@ -185,7 +185,8 @@ class CheckpointKeeper(Callback):
     def _validate(self, module: Pretraining, data: Batches) -> float:
         numbers = self.run.numbers
         ratios = (numbers.low, numbers.fixed, numbers.high) if self.run.config.hides else (0.0,)
-        losses = masked_losses(module.task, module.kept_model, data, ratios, device=str(module.device))
+        task = module.task.measured if isinstance(module.task, MeasuredOtherwise) else module.task
+        losses = masked_losses(task, module.kept_model, data, ratios, device=str(module.device))
         return sum(losses) / len(losses)
 
     def _report(self, loss: float) -> None:

@@ -3,6 +3,7 @@
 What one optimiser step does is in ``step.py``, what happens between steps in ``checkpoint_keeper.py``.
 """
 
+import logging
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
@@ -36,6 +37,11 @@ from r2mae.training.saving import load_weights, save_model
 from r2mae.training.step import Pretraining
 from r2mae.training.task import Data, StartsFrom, Trainable
 from r2mae.training.trainer import KNOWN_WARNINGS, ending_together, make_trainer
+
+_LEVEL = (
+    "the mask ratio falls from epoch to epoch, and this run has one: it stays where it begins "
+    "(train longer, or say --decay-in steps)"
+)
 
 
 @dataclass(frozen=True)
@@ -141,6 +147,8 @@ def _build(run: Run, data: Data, *, fresh: bool) -> tuple[Pretraining, dict[str,
         data.start(model)
     origin = begin(run, model) if fresh else None
     scheme = run.scheme and run.scheme.bind(total, samples / config.batch_size)
+    if scheme and fresh and run.rank == 0 and getattr(scheme.ratio, "level", False):
+        logging.getLogger("r2mae").warning("%s", _LEVEL)
     module = Pretraining(task, model, scheme, config, total, warmup=config.warmup_of(total, samples))
     if run.config.compile:
         model.compile()

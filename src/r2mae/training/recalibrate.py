@@ -7,7 +7,7 @@ Weights do not change. The paper does not mention this; its results are taken to
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from r2mae.masking.keys import Key, permutation
-from r2mae.training.task import Batches, Task
+from r2mae.training.task import Batches, Reconstructs, Task
 from r2mae.training.validation import evaluating, to_device
 
 SAMPLES = 8192  # training samples that are looked at: their means are known to about a hundredth of a deviation
@@ -24,14 +24,6 @@ _MASKS = 32  # at least: where a mini-batch shares its mask, as genes do, statis
 
 Statistics = Mapping[str, Tensor]
 """Running means and variances by the name of their buffer; empty for a model without batch normalisation."""
-
-
-@runtime_checkable
-class Reconstructs(Protocol):
-    """A task that can run its whole model on whole inputs."""
-
-    def reconstruct(self, model: nn.Module, batch: Any) -> Tensor:
-        """Return the output for a batch with nothing hidden."""
 
 
 @runtime_checkable

@@ -46,8 +46,10 @@ class Run:
     rank: int
 
     @classmethod
-    def of(cls, config: RunConfig, wing: Trainable) -> "Run":
+    def of(cls, config: RunConfig, wing: Trainable, *, alone: bool = False) -> "Run":
         """Resolve a configuration. Its mistakes are found here, before data are read or files are written.
+
+        With `alone` the run is this process's own, whatever a launcher says of it: one that follows the run of several.
 
         Raises
         ------
@@ -60,7 +62,7 @@ class Run:
         device = torch_device(config.device)
         check_threads(config.threads)
         check_logger(config.logger)
-        return cls(config, wing, numbers, scheme, device, process_rank(config.devices))
+        return cls(config, wing, numbers, scheme, device, 0 if alone else process_rank(config.devices))
 
     @property
     def key(self) -> Key:

@@ -14,7 +14,7 @@ from r2mae.masking.schemes import Scheme
 from r2mae.training.config import RunConfig
 from r2mae.training.optimizers import SCALE, as_groups, make_optimizer, usual_groups
 from r2mae.training.schedule import learning_rate_factor
-from r2mae.training.task import Corrupted, GroupsParameters, Task, rows_of
+from r2mae.training.task import GroupsParameters, MaskedBatch, Task, rows_of
 
 
 class Pretraining(LightningModule):
@@ -120,19 +120,22 @@ class Pretraining(LightningModule):
             torch.cuda.manual_seed(seed)
         torch.default_generator.manual_seed(seed)
 
-    def _denominator(self, corrupted: Corrupted, rows: int) -> Tensor | float:
-        """Return the normaliser of a micro-batch's sum of losses."""
+    def _denominator(self, corrupted: MaskedBatch, rows: int) -> Tensor | float:
+        """Return the normaliser of a micro-batch's sum of losses.
+
+        Where only a share of the hidden entries is predicted, their sum stands for the sum over all of them.
+        """
         match self.config.weighting:
             case "mean" if corrupted.weights is not None and self.weights is None:
                 return (corrupted.weights * corrupted.hidden).sum()
             case "mean":
                 return corrupted.count
             case "sum":
-                return float(rows)
+                return rows * corrupted.share
             case "inverse-ratio":
                 # A row hides at least one entry and keeps one, however small or large the ratio.
                 least = rows / corrupted.entries
-                return min(max(self.ratio, least), 1 - least) * corrupted.entries
+                return min(max(self.ratio, least), 1 - least) * corrupted.entries * corrupted.share
 
     @property
     def _alone(self) -> bool:

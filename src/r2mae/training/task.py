@@ -21,9 +21,42 @@ from r2mae.masking.schemes import Curriculum
 from r2mae.training.config import RunConfig
 
 
+@runtime_checkable
+class MaskedBatch(Protocol):
+    """What the loop needs of a mini-batch with entries hidden; usually it is a :class:`Corrupted`."""
+
+    @property
+    def inputs(self) -> Any:
+        """What the model sees."""
+
+    @property
+    def hidden(self) -> Bool[Tensor, "..."]:
+        """True at hidden entries, which the loss is computed on."""
+
+    @property
+    def targets(self) -> Tensor:
+        """The clean values."""
+
+    @property
+    def entries(self) -> int:
+        """Number of entries that could have been hidden."""
+
+    @property
+    def weights(self) -> Float[Tensor, "..."] | None:
+        """The task's own weights of the hidden entries, in the shape of the losses or broadcast to it."""
+
+    @property
+    def count(self) -> Tensor | int:
+        """Number of hidden entries that the loss is computed on."""
+
+    @property
+    def share(self) -> float:
+        """How many of the hidden entries these are, 0 to 1."""
+
+
 @dataclass(frozen=True)
 class Corrupted:
-    """A mini-batch with entries hidden.
+    """A mini-batch with entries hidden, all of which are predicted.
 
     Parameters
     ----------
@@ -49,6 +82,11 @@ class Corrupted:
     def count(self) -> Tensor | int:
         """Number of hidden entries; a wing that knows it beforehand may override this."""
         return self.hidden.sum()
+
+    @property
+    def share(self) -> float:
+        """Return 1: every hidden entry is predicted."""
+        return 1.0
 
 
 @dataclass(frozen=True)
@@ -108,7 +146,7 @@ class Task(Protocol[_Batch_contra, _Model_contra]):
     its own :meth:`corrupt`, and `output` from its own :meth:`forward`; it may annotate them with classes of its own.
     """
 
-    def corrupt(self, batch: _Batch_contra, ratio: RatioLike, key: Key) -> Corrupted:
+    def corrupt(self, batch: _Batch_contra, ratio: RatioLike, key: Key) -> MaskedBatch:
         """Hide entries of a batch, which is on the device of the model."""
 
     def forward(self, model: _Model_contra, corrupted: Any) -> Output:
@@ -125,6 +163,23 @@ class Task(Protocol[_Batch_contra, _Model_contra]):
 
     def learned_weights(self, network: nn.Module, corrupted: Any, output: Any) -> Float[Tensor, "units l"]:
         """Return the learned weights as a matrix whose columns broadcast against the losses."""
+
+
+@runtime_checkable
+class Reconstructs(Protocol[_Model_contra]):
+    """A task that can run its whole model on whole inputs."""
+
+    def reconstruct(self, model: _Model_contra, batch: Any) -> Tensor:
+        """Return the output for a batch with nothing hidden, in the order of its numbers and any shape."""
+
+
+@runtime_checkable
+class MeasuredOtherwise(Protocol):
+    """A task that leaves something out in training, and not when it is measured or validated."""
+
+    @property
+    def measured(self) -> Task:
+        """The task that is measured."""
 
 
 @dataclass(frozen=True)

@@ -59,6 +59,7 @@ def test_transformers_classifies_the_same(pretrained: Path, options: dict[str, A
     """A probe's batch normalisation becomes a part of its linear layer."""
     run = tuned(pretrained, tmp_path / "tuned", **options)
     assert "ViTForImageClassification" in to_transformers(run, tmp_path / "out")
+    assert to_mae(run, tmp_path / "mae.pth").endswith("--nb_classes 4 --cls_token"), "MAE pools patches without it"
     stock, told = ViTForImageClassification.from_pretrained(tmp_path / "out", output_loading_info=True)
     assert not any(told.values()), told
     assert stock.config.id2label == {0: "cat", 1: "dog", 2: "emu", 3: "owl"}
@@ -76,7 +77,7 @@ def test_a_mean_over_patches(pretrained: Path, tmp_path: Path) -> None:
     state = read_weights(tmp_path / "timm.safetensors").state
     assert {"fc_norm.weight", "head.bias"} <= state.keys()
     assert "norm.weight" not in state
-    to_mae(run, tmp_path / "mae.pth")
+    assert to_mae(run, tmp_path / "mae.pth").endswith("--eval --nb_classes 4")
     assert read_weights(tmp_path / "mae.pth").state.keys() == state.keys()
     to_mae(run, tmp_path / "encoder.pth", encoder=True)
     assert "head.bias" not in read_weights(tmp_path / "encoder.pth").state
@@ -84,6 +85,9 @@ def test_a_mean_over_patches(pretrained: Path, tmp_path: Path) -> None:
 
 def test_a_probe_of_a_mean(pretrained: Path, tmp_path: Path) -> None:
     run = tuned(pretrained, tmp_path / "probe", probe="linear", pool="mean")
+    with pytest.raises(UserError, match=r"after the norm.*--pool class, export --to timm, or add --encoder"):
+        to_mae(run, tmp_path / "mae.pth")
+    to_mae(run, tmp_path / "encoder.pth", encoder=True)
     assert "global_pool='avg', fc_norm=False" in to_timm(run, tmp_path / "timm.pth")
     state = read_weights(tmp_path / "timm.pth").state
     assert not any(name.startswith(("decoder_", "encoder.")) for name in state)

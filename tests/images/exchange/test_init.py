@@ -17,6 +17,7 @@ from safetensors.torch import load_file, save_file
 from transformers import ViTForImageClassification, ViTModel
 
 from images.exchange.small_vits import config, equal, finished, ours, picture_file, pth, stock_mae, stock_vit
+from r2mae.cli.early import check_run
 from r2mae.cli.main import main
 from r2mae.errors import UserError
 from r2mae.images.config import ImagesConfig
@@ -225,6 +226,9 @@ def test_a_resumed_run_does_not_need_the_file(tmp_path: Path) -> None:
     weights.unlink()
     assert fit(made, WING, tmp_path / "cut").resumed_from == 2
     assert same_run(tmp_path / "whole", tmp_path / "cut")
+    check_run(WING, made, tmp_path / "whole")
+    with pytest.raises(UserError, match="no such file"):
+        check_run(WING, made, tmp_path / "new")
     assert not fit(made, WING, tmp_path / "whole").worked
     shutil.copy(tmp_path / "kept.pth", weights)  # another time, the same bytes
     assert not fit(made, WING, tmp_path / "whole").worked

@@ -7,13 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from r2mae.errors import UserError
+from r2mae.images.data import ImageSet
 from r2mae.images.finetune.classifier import Classifier, drop_path, make_classifier
 from r2mae.images.finetune.config import FinetuneConfig
-from r2mae.images.finetune.evaluate import top_accuracy
+from r2mae.images.finetune.evaluate import evaluate, top_accuracy
 from r2mae.images.finetune.task import ClassificationTask
 from r2mae.images.models import MODELS
 from r2mae.images.patches import standardised
-from r2mae.masking.keys import Key
+from r2mae.masking.keys import Key, uniforms
 from r2mae.training.models import build_model
 
 VIT = {
@@ -101,9 +102,8 @@ def test_a_probe_takes_the_embedding_of_the_pretrained_model(encoder: dict[str, 
 
 
 def test_drop_path_keeps_the_mean_and_drops_whole_images() -> None:
-    torch.manual_seed(0)
     branch = torch.ones(4000 * 3, 2)
-    dropped = drop_path(branch, 4000, 0.3).view(4000, 3, 2)
+    dropped = drop_path(branch, torch.from_numpy(uniforms(KEY, 4000)), 0.3).view(4000, 3, 2)
     assert dropped.unique().tolist() == pytest.approx([0.0, 1 / 0.7])
     assert torch.equal(dropped, dropped[:, :1, :1].expand_as(dropped))
     assert float(dropped.mean()) == pytest.approx(1.0, abs=0.03)
@@ -113,11 +113,29 @@ def test_layers_are_dropped_in_training_alone_the_last_one_most() -> None:
     model, images = made(VIT, drop_path=0.6), torch.rand(64, 8, 8, 3)
     assert model.rates == pytest.approx([0.0, 0.3, 0.6])
     assert torch.equal(model.eval().features(images), made_like(model).eval().features(images))
-    torch.manual_seed(0)
-    first = model.train().features(images)
-    assert not torch.allclose(first, model.features(images))
-    torch.manual_seed(0)
-    assert torch.equal(first, model.features(images)), "drawn from the generator that the loop seeds"
+    assert model.draws(64, KEY) is None
+    draws = model.train().draws(64, KEY)
+    assert draws is not None
+    assert draws.shape == (64, 3, 2)
+    assert not torch.allclose(model(images, draws), model(images))
+
+
+@pytest.mark.parametrize("parts", [(32, 32), (8, 40, 16)])
+def test_layers_are_dropped_by_row_however_the_batch_is_divided(parts: tuple[int, ...]) -> None:
+    """Whatever torch's own generator, which is another one in every process, has drawn before."""
+    model, images = made(VIT, drop_path=0.6).train(), torch.rand(64, 8, 8, 3)
+    task, targets, key = ClassificationTask(), torch.ones(64, 3), KEY.fold(7)
+    model.head.weight.data.normal_(generator=torch.Generator().manual_seed(0))
+
+    def logits(first: int, rows: int) -> torch.Tensor:
+        batch = {"images": images[first : first + rows], "targets": targets[first : first + rows]}
+        return task.forward(model, task.corrupt(batch, 0.0, key.rows(first))).prediction
+
+    whole, first = logits(0, 64), 0
+    for rows in parts:
+        torch.rand(3)
+        assert torch.allclose(logits(first, rows), whole[first : first + rows], atol=1e-5)
+        first += rows
 
 
 def made_like(model: Classifier) -> Classifier:
@@ -155,6 +173,16 @@ def test_top_accuracy_counts_the_right_class_among_the_first(seed: int, k: int) 
 def test_a_blind_classifier_is_never_right() -> None:
     """Classes with the same logit stand above the right one: a constant is no knowledge."""
     assert top_accuracy(torch.zeros(4, 8), torch.arange(4), 5) == 0.0
+
+
+def test_logits_that_are_not_finite_are_no_result() -> None:
+    """NaN is neither above nor below the right class."""
+    assert top_accuracy(torch.full((4, 8), torch.nan), torch.arange(4), 5) == 0.0
+    model = made(MLP)
+    model.head.weight.data[0] = torch.nan
+    images = np.zeros((5, 8, 8, 3), np.uint8)
+    with pytest.raises(UserError, match="5 of 5 images of x are no finite numbers"):
+        evaluate(model, ImageSet("x", images, np.zeros(5, np.int64), ("a", "b", "c")))
 
 
 def test_a_folder_of_a_fine_tuned_model_has_names_of_timm(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -17,10 +18,11 @@ from r2mae.cli.main import main
 from r2mae.errors import UserError
 from r2mae.images.config import ImagesConfig
 from r2mae.images.finetune.data import load_data
-from r2mae.images.finetune.run import finetune, plan
+from r2mae.images.finetune.run import finetune, plan, scores_beside
 from r2mae.images.finetune.wing import WING
 from r2mae.images.wing import WING as IMAGES
 from r2mae.masking.keys import Key
+from r2mae.sweep.measure import evaluate
 from r2mae.sweep.run_cell import pretrain
 from r2mae.sweep.run_states import find_runs
 from r2mae.training.loop import fit
@@ -78,6 +80,17 @@ def test_batches_are_augmented_by_row_and_step_alone(vit: Path) -> None:
         assert torch.allclose(whole[name], torch.cat([part[name] for part in parts]), atol=1e-5)
     assert torch.allclose(whole["targets"].sum(1), torch.ones(8))
     assert not torch.equal(whole["images"], data.batch(np.arange(8), Key.root(0).fold(8))["images"])
+
+
+@pytest.mark.parametrize(("total", "moved"), [(1 << 20, True), (1 << 15, False)])
+def test_where_images_are_augmented_hangs_on_the_card_alone(
+    total: int, moved: bool, vit: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And not on what is free of its memory."""
+    data = load_data(plan(vit, SHORT)).train
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (1, total))
+    monkeypatch.setattr(torch.Tensor, "to", lambda tensor, device: tensor)
+    assert isinstance(data.on_device(torch.device("cuda", 0)).samples, torch.Tensor) == moved
 
 
 class _StopAt:
@@ -185,6 +198,31 @@ def test_other_weights_than_those_it_began_with_are_refused(images: str, tmp_pat
     with pytest.raises(UserError, match="have changed"):
         finetune(planned, tmp_path / "out")
     assert plan(tmp_path / "run", SHORT).weights != planned.weights
+
+
+def test_run_folders_may_be_moved(images: str, tmp_path: Path) -> None:
+    """The weights say which run it was; and once it is finished the pretrained run may be gone."""
+    fit(ImagesConfig(data=images, hidden=8, latent=4, steps=1, batch_size=8, **MACHINE), IMAGES, tmp_path / "run")
+    config, whole = plan(tmp_path / "run", SHORT), tmp_path / "whole"
+    expected = finetune(config, whole)["scores"]
+    with pytest.raises(RuntimeError, match="cut off"):
+        finetune(config, tmp_path / "cut", reporter=_StopAt(5))
+    (tmp_path / "run").rename(tmp_path / "moved")
+    finetune(plan(tmp_path / "moved", SHORT), tmp_path / "cut")
+    assert same(whole, tmp_path / "cut")
+    shutil.rmtree(tmp_path / "moved")
+    assert evaluate(whole, device="cpu").scores == expected
+
+
+def test_fine_tuning_after_torchrun_is_the_first_process_s(
+    images: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = ImagesConfig(data=images, hidden=8, latent=4, steps=1, batch_size=8, **MACHINE)
+    out = fit(config, IMAGES, tmp_path / "run").folder
+    for name, value in {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1"}.items():
+        monkeypatch.setenv(name, value)
+    scores = scores_beside(config, IMAGES.load(config).splits, 1.0, out.evaluation_file)
+    assert 0 <= scores["finetune_top1"] <= 1
 
 
 def test_a_comparison_fine_tunes_every_run_where_it_is_asked_for(images: str, tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ import json
 import shutil
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +18,10 @@ from r2mae.files import UNFINISHED, atomic_write
 from r2mae.images.exchange.names import PATCHES, State, for_transformers
 from r2mae.images.models.vit_mae.layers import NORM_EPSILON
 from r2mae.images.patches import DEVIATION, MEAN
+from r2mae.masking.ratios import is_scheduled
 from r2mae.training.config import RunConfig
 from r2mae.training.folder import RunFolder
+from r2mae.training.metrics import read_metrics
 from r2mae.training.numbers import ratios_of
 from r2mae.training.saving import load_model
 from r2mae.training.scheme_options import scheme_of
@@ -27,8 +29,9 @@ from r2mae.wings.contract import Wing
 from r2mae.wings.lookup import wing_of_run
 
 _PICKLED = (".pth", ".pt")
-_BICUBIC = 3  # as PIL numbers it
+_BILINEAR = 2  # as PIL numbers it
 _COLOURS = 3
+_AFTER = "mean after the norm"
 _PROBE_EPSILON = 1e-6  # of a probe's batch normalisation
 
 
@@ -48,6 +51,8 @@ class Finished:
         What a classifier tells apart.
     pool : {"class", "mean", "mean after the norm"}
         What it classifies: the class token, or a mean over patches.
+    crop : bool
+        Whether images that are not square lost the ends of their longer side; else they were squashed.
     """
 
     state: State
@@ -55,6 +60,7 @@ class Finished:
     ratio: float | None = None
     classes: tuple[str, ...] = ()
     pool: str = "class"
+    crop: bool = False
 
     @property
     def size(self) -> tuple[int, int]:
@@ -82,12 +88,24 @@ def to_timm(run: Path, output: Path) -> str:
 
 
 def to_mae(run: Path, output: Path, *, encoder: bool = False) -> str:
-    """Write a checkpoint as the original MAE's code does, ``{"model": …}``; its released files hold the encoder."""
+    """Write a checkpoint as the original MAE's code does, ``{"model": …}``; its released files hold the encoder.
+
+    Raises
+    ------
+    UserError
+        For a classifier that MAE's code cannot make.
+    """
     _new(output, _PICKLED)
     made = finished(run)
+    if made.pool == _AFTER and not encoder:
+        raise UserError(
+            f"{run} classifies a mean over patches after the norm, and MAE's models one before it: probe with "
+            "--pool class, export --to timm, or add --encoder"
+        )
     _write(output, _pickled({"model": _contiguous(made.encoder if encoder else made.state)}))
     if made.classes and not encoder:
-        return "MAE's main_finetune.py takes it by --resume, with --eval"
+        pool = " --cls_token" if made.pool == "class" else ""
+        return f"MAE's main_finetune.py takes it by --resume, with --eval --nb_classes {len(made.classes)}{pool}"
     return "MAE's main_finetune.py takes it by --finetune"
 
 
@@ -136,9 +154,10 @@ def finished(run: Path) -> Finished:
         raise UserError(f"{run} is a run of the model {str(model)[:40]!r}, which is exported nowhere: vit-mae is")
     config, _, network = load_model(run, wing)
     state = {name: value.detach() for name, value in network.state_dict().items()}
+    crop = getattr(config, "resize_mode", "squash") == "crop"
     if "classes" in architecture:
-        return _classifier(state, architecture)
-    return Finished(state, architecture, mean_ratio(config, wing))
+        return replace(_classifier(state, architecture), crop=crop)
+    return Finished(state, architecture, mean_ratio(config, wing, folder), crop=crop)
 
 
 def _classifier(state: State, architecture: Mapping[str, Any]) -> Finished:
@@ -152,7 +171,7 @@ def _classifier(state: State, architecture: Mapping[str, Any]) -> Finished:
     deviation = (state["norm.running_var"] + _PROBE_EPSILON).sqrt()
     weight = state["head.weight"] / deviation
     made |= {"head.weight": weight, "head.bias": state["head.bias"] - weight @ state["norm.running_mean"]}
-    pool = "class" if architecture["pool"] == "class" else "mean after the norm"
+    pool = "class" if architecture["pool"] == "class" else _AFTER
     return Finished(made, encoder, None, classes, pool)
 
 
@@ -212,16 +231,26 @@ def mae_config(made: Finished) -> dict[str, Any]:
 
 
 def processor_config(made: Finished) -> dict[str, Any]:
-    """Return preprocessor_config.json: images become squashed to size, and standardised as the task does it."""
+    """Return preprocessor_config.json: images are brought to size, and standardised, as they were here."""
     channels, (height, width) = int(made.state[PATCHES].shape[1]), made.size
     mean, deviation = list(MEAN), list(DEVIATION)
     if channels != _COLOURS:
         mean, deviation = [float(np.mean(MEAN))] * channels, [float(np.mean(DEVIATION))] * channels
+    size = {"height": height, "width": width}
+    if made.crop:  # which ViTImageProcessor cannot
+        resize = {
+            "image_processor_type": "BitImageProcessor",
+            "size": {"shortest_edge": min(height, width)},
+            "do_center_crop": True,
+            "crop_size": size,
+            "do_convert_rgb": channels == _COLOURS,
+        }
+    else:
+        resize = {"image_processor_type": "ViTImageProcessor", "size": size}
     return {
-        "image_processor_type": "ViTImageProcessor",
+        **resize,
         "do_resize": True,
-        "size": {"height": height, "width": width},
-        "resample": _BICUBIC,
+        "resample": _BILINEAR,
         "do_rescale": True,
         "rescale_factor": 1 / 255,
         "do_normalize": True,
@@ -237,9 +266,16 @@ def classifier_config(made: Finished) -> dict[str, Any]:
     return {**vit_config(made, "ViTForImageClassification"), "id2label": names, "label2id": labels}
 
 
-def mean_ratio(config: RunConfig, wing: Wing) -> float:
-    """Return the mean mask ratio of a run, rounded to four digits: transformers knows a single one."""
-    ratio = scheme_of(config, ratios_of(wing, config)).bind(1000, 1.0).ratio
+def mean_ratio(config: RunConfig, wing: Wing, folder: RunFolder) -> float:
+    """Return the mean mask ratio of a run, rounded to four digits: transformers knows a single one.
+
+    Of a ratio with a schedule it is the mean over the steps that the run took.
+    """
+    steps = folder.description.steps
+    epoch = None if config.steps else steps / config.epochs
+    ratio = scheme_of(config, ratios_of(wing, config)).bind(steps, epoch).ratio
+    if is_scheduled(ratio) and folder.metrics_file.is_file():
+        return round(float(read_metrics(folder.metrics_file)["ratio"].mean()), 4)
     values, weights = ratio.nodes()
     return round(float(np.dot(values, weights) / np.sum(weights)), 4)
 

@@ -14,12 +14,14 @@ from r2mae.images.models.vit_mae import VisionTransformerMAE
 from r2mae.images.models.vit_mae.layers import Block
 from r2mae.images.patches import patchify, standardised
 from r2mae.images.task import ImageTask
+from r2mae.masking.keys import Key, uniforms
 
 _DEVIATION = 2e-5  # of a fresh head, which begins as good as blind
 _PROBE_DEVIATION = 0.01
 _EPSILON = 1e-6
 Pool = Literal["mean", "class"]
 Images = Float[Tensor, "batch height width channels"]
+Draws = Float[Tensor, "batch layers 2"]
 
 
 class Classifier(nn.Module):
@@ -50,7 +52,21 @@ class Classifier(nn.Module):
         """Take the weights of a pretrained model."""
         raise NotImplementedError
 
-    def forward(self, inputs: Images | Float[Tensor, "batch features"]) -> Float[Tensor, "batch classes"]:
+    def draws(self, rows: int, key: Key) -> Draws | None:
+        """Return the random numbers of a training step; None for a model that draws none.
+
+        Parameters
+        ----------
+        rows : int
+            Images.
+        key : Key
+            Of the step; ``key.row`` is the row of the first image in the global batch.
+        """
+        return None
+
+    def forward(
+        self, inputs: Images | Float[Tensor, "batch features"], draws: Draws | None = None
+    ) -> Float[Tensor, "batch classes"]:
         """Return the logits of images, or of features that were computed before."""
         found = inputs if inputs.ndim == 2 else self.features(inputs)
         return self.head(found)  # type: ignore[no-any-return]
@@ -85,7 +101,20 @@ class VisionTransformerClassifier(Classifier):
             self.norm = pretrained.norm
         self.head = _head(width, classes, _DEVIATION)
 
-    def features(self, images: Images) -> Float[Tensor, "batch features"]:
+    def draws(self, rows: int, key: Key) -> Draws | None:
+        """Return a number from 0 to 1 for both parts of each layer and image, which says whether it is skipped."""
+        if not self.training or not any(self.rates):
+            return None
+        drawn = uniforms(key.fold("drop path"), rows, 2 * len(self.rates)).reshape(rows, -1, 2)
+        return torch.from_numpy(drawn).float().to(self.pos_embed.device)
+
+    def forward(
+        self, inputs: Images | Float[Tensor, "batch features"], draws: Draws | None = None
+    ) -> Float[Tensor, "batch classes"]:
+        """Return the logits; with `draws` of a training step, layers are skipped."""
+        return self.head(self.features(inputs, draws))  # type: ignore[no-any-return]
+
+    def features(self, images: Images, draws: Draws | None = None) -> Float[Tensor, "batch features"]:
         """Return the normed mean over patches, or the normed class token."""
         patches = patchify(standardised(images), self.patch)
         batch = len(patches)
@@ -93,11 +122,13 @@ class VisionTransformerClassifier(Classifier):
         first = (self.cls_token + self.pos_embed[:, :1]).expand(batch, -1, -1)
         states = torch.cat([first, tokens], 1).flatten(0, 1)
         lengths = [(batch, 1 + patches.shape[1])]
-        for layer, rate in zip(self.blocks, self.rates, strict=True):
+        for place, (layer, rate) in enumerate(zip(self.blocks, self.rates, strict=True)):
             block = cast("Block", layer)
-            if rate and self.training:
-                states = states + drop_path(block.attn.whole(block.norm1(states), lengths, None), batch, rate)
-                states = states + drop_path(block.mlp(block.norm2(states)), batch, rate)
+            if rate and draws is not None:
+                states = states + drop_path(
+                    block.attn.whole(block.norm1(states), lengths, None), draws[:, place, 0], rate
+                )
+                states = states + drop_path(block.mlp(block.norm2(states)), draws[:, place, 1], rate)
             else:
                 states = block(states, lengths)
         states = states.view(batch, 1 + patches.shape[1], -1)
@@ -186,7 +217,9 @@ class LinearProbe(Classifier):
         """Return the embedding of whole images."""
         return self.task.embed(self.encoder, images)
 
-    def forward(self, inputs: Images | Float[Tensor, "batch features"]) -> Float[Tensor, "batch classes"]:
+    def forward(
+        self, inputs: Images | Float[Tensor, "batch features"], draws: Draws | None = None
+    ) -> Float[Tensor, "batch classes"]:
         """Return the logits of images, or of features that were computed before."""
         found = inputs if inputs.ndim == 2 else self.features(inputs)
         return self.head(self.norm(found.float()))  # type: ignore[no-any-return]
@@ -205,20 +238,22 @@ class LinearProbe(Classifier):
         self.encoder.load_state_dict(pretrained.state_dict())
 
 
-def drop_path(branch: Float[Tensor, "tokens width"], batch: int, rate: float) -> Float[Tensor, "tokens width"]:
+def drop_path(
+    branch: Float[Tensor, "tokens width"], draws: Float[Tensor, " batch"], rate: float
+) -> Float[Tensor, "tokens width"]:
     """Leave a branch of a layer out for some images, and enlarge it for the others: its mean stays (Huang 2016).
 
     Parameters
     ----------
     branch : tensor, shape (tokens, width)
         All images have equally many tokens, and lie one after the other.
-    batch : int
-        Number of images.
+    draws : tensor, shape (batch,)
+        A random number from 0 to 1 for each image.
     rate : float
-        Probability of an image's branch to be left out, drawn from torch's generator, which the loop seeds by the step.
+        Probability of an image's branch to be left out.
     """
-    kept = torch.rand(batch, 1, 1, device=branch.device) >= rate
-    return (branch.view(batch, -1, branch.shape[1]) * (kept / (1 - rate)).to(branch.dtype)).view(branch.shape)
+    kept = (draws >= rate)[:, None, None]
+    return (branch.view(len(draws), -1, branch.shape[1]) * (kept / (1 - rate)).to(branch.dtype)).view(branch.shape)
 
 
 def make_classifier(task: ImageTask, pretrained: nn.Module, architecture: Mapping[str, Any]) -> Classifier:

@@ -135,6 +135,11 @@ class FinetuneConfig(RunConfig):
             if getattr(self, name) != value:
                 raise UserError(f"{name} {reason}: leave it out")
 
+    @property
+    def idle_fields(self) -> frozenset[str]:
+        """Where the pretrained run lies: its weights, which are compared, tell it from others."""
+        return super().idle_fields | ({"run"} if self.weights else frozenset())
+
     def measured_in_words(self) -> str:
         """Say what was trained."""
         return "Linear probe of frozen features." if self.probe == "linear" else "Fine-tuned as a whole."

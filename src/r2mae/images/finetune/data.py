@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -77,10 +77,14 @@ class LabelledBatches:
         return {IMAGES: samples, TARGETS: targets}
 
     def on_device(self, device: torch.device) -> "LabelledBatches":
-        """Move the samples to a GPU, which augments them then; they stay where they would take half of its memory."""
+        """Move the samples to a GPU, which augments them then; they stay where they would take a quarter of its memory.
+
+        It is that of the card, not what happens to be free: augmented numbers of a CPU and a GPU differ in the last
+        bits, and a run that goes on beside another one must not change.
+        """
         if device.type != "cuda" or not isinstance(self.samples, np.ndarray):
             return self
-        if self.samples.nbytes > torch.cuda.mem_get_info(device)[0] // 2:
+        if self.samples.nbytes > torch.cuda.mem_get_info(device)[1] // 4:
             return self
         return replace(self, samples=torch.from_numpy(np.ascontiguousarray(self.samples)).to(device))
 
@@ -142,6 +146,48 @@ class FinetuneData:
         model.start(self.pretrained)
 
 
+class OpenedData:
+    """The data of a fine-tuning run, of which only as much is read as is asked for.
+
+    A finished run is measured on its images alone: its pretrained model need not be there any more.
+
+    Parameters
+    ----------
+    config : FinetuneConfig
+    """
+
+    def __init__(self, config: FinetuneConfig) -> None:
+        self._config = config
+
+    @cached_property
+    def splits(self) -> Splits:
+        """Training and test images."""
+        return self._whole.splits if "_whole" in vars(self) else read_splits(self._config)
+
+    @cached_property
+    def _whole(self) -> FinetuneData:
+        return load_data(self._config)
+
+    @property
+    def train(self) -> LabelledBatches:
+        """The training samples."""
+        return self._whole.train
+
+    @property
+    def validation(self) -> LabelledBatches | None:
+        """Those of them held out."""
+        return self._whole.validation
+
+    @property
+    def architecture(self) -> dict[str, Any]:
+        """From which the classifier is built."""
+        return self._whole.architecture
+
+    def start(self, model: Classifier) -> None:
+        """Put the pretrained weights into a fresh classifier."""
+        self._whole.start(model)
+
+
 @dataclass(frozen=True, eq=False)
 class MeasuredData:
     """Images that a classifier is measured on, and not trained."""
@@ -190,8 +236,8 @@ def load_data(config: FinetuneConfig, splits: Splits | None = None) -> FinetuneD
     return FinetuneData(splits, train, validation, architecture, model)
 
 
-def read_splits(config: FinetuneConfig, encoder: Mapping[str, Any]) -> Splits:
-    """Read the images, and check that they have classes and fit the model."""
+def read_splits(config: FinetuneConfig, encoder: Mapping[str, Any] | None = None) -> Splits:
+    """Read the images, and check that they have classes and fit the model, where one is given."""
     splits = load_splits(
         config.data,
         test_fraction=config.test_fraction,
@@ -205,6 +251,8 @@ def read_splits(config: FinetuneConfig, encoder: Mapping[str, Any]) -> Splits:
     )
     if not has_classes(splits):
         raise UserError(f"{config.data}: fine-tuning needs labels of two classes or more")
+    if encoder is None:
+        return splits
     there, here = list(splits.train.shape), [int(side) for side in encoder["shape"]]
     if there != here:
         sizes = [" x ".join(map(str, shape)) for shape in (there, here)]

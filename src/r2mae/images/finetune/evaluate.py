@@ -6,6 +6,7 @@ from jaxtyping import Float, Int64
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
+from r2mae.errors import UserError
 from r2mae.images.batches import ImageBatches
 from r2mae.images.data import ImageSet
 from r2mae.images.finetune.classifier import Classifier
@@ -23,9 +24,19 @@ def evaluate(model: Classifier, images: ImageSet) -> dict[str, float]:
     -------
     dict
         ``top1``; ``top5``, where there are more than five classes; ``cross_entropy`` in nats.
+
+    Raises
+    ------
+    UserError
+        If logits are not finite, and mean nothing.
     """
     assert images.labels is not None
     logits, labels = predict(model, images), torch.from_numpy(images.labels)
+    if broken := int((~torch.isfinite(logits)).any(1).sum()):
+        raise UserError(
+            f"the logits of {broken:,} of {len(images):,} images of {images.name} are no finite numbers: train the "
+            "classifier again, with a lower --base-lr"
+        )
     scores = {"top1": top_accuracy(logits, labels, 1)}
     if logits.shape[1] > TOP:
         scores["top5"] = top_accuracy(logits, labels, TOP)
@@ -45,7 +56,10 @@ def predict(model: Classifier, images: ImageSet) -> Float[Tensor, "n classes"]:
 
 
 def top_accuracy(logits: Float[Tensor, "n classes"], labels: Int64[Tensor, " n"], k: int) -> float:
-    """Return how often fewer than `k` other classes have a logit as large as the right one's, or larger."""
+    """Return how often fewer than `k` other classes have a logit as large as the right one's, or larger.
+
+    NaN is never right.
+    """
     own = logits.gather(1, labels[:, None])
-    above = (logits >= own).sum(1) - 1
+    above = (~(logits < own)).sum(1) - 1
     return float((above < k).double().mean())

@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
 
-from r2mae.masking.keys import Key, words
+from r2mae.masking.keys import Key, uniforms
 from r2mae.masking.masks import device_words
 
 Images = Float[Tensor, "batch height width channels"]
@@ -118,7 +118,7 @@ def erase(images: Images, key: Key, *, probability: float = 0.25) -> Images:
         Of an image to be erased.
     """
     key = key.fold("erase")
-    draws = _uniforms(key, len(images), 1 + 4 * _ATTEMPTS)
+    draws = uniforms(key, len(images), 1 + 4 * _ATTEMPTS)
     chosen = np.flatnonzero(draws[:, 0] < probability)
     if not len(chosen):
         return images
@@ -151,11 +151,6 @@ def erased_box(height: int, width: int, draws: Float[np.ndarray, "attempts 4"]) 
             top, left = int(row * (height - tall + 1)), int(column * (width - wide + 1))
             return top, left, top + tall, left + wide
     return None
-
-
-def _uniforms(key: Key, rows: int, per_row: int) -> Float[np.ndarray, "rows per_row"]:
-    """Draw numbers in [0, 1), with 53 random bits, for consecutive rows."""
-    return (words(key, rows, per_row) >> np.uint64(11)) * 2.0**-53
 
 
 def _normal(key: Key, count: int, device: torch.device) -> Float[Tensor, " count"]:

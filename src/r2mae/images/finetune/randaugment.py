@@ -14,7 +14,8 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn.functional import affine_grid, grid_sample, pad
 
-from r2mae.masking.keys import Key, words
+from r2mae.images.patches import MEAN
+from r2mae.masking.keys import Key, uniforms
 
 Images = Float[Tensor, "batch channels height width"]
 Amounts = Float[Tensor, "batch 1 1 1"]
@@ -24,7 +25,7 @@ CHANGES = 2  # to an image
 SPREAD = 0.5  # standard deviation of the magnitude
 _MADE = 0.5  # probability that a change is made
 _LUMA = (0.299, 0.587, 0.114)
-_MEAN = (0.485, 0.456, 0.406)  # ImageNet's, what comes in from outside the image
+_OUTSIDE = {3: MEAN, 1: (float(np.mean(MEAN)),)}  # what comes in from outside the image, by its channels
 _DRAWS = 5  # of a change: which, whether, magnitude (two), sign
 
 
@@ -49,8 +50,7 @@ def rand_augment(
     made = images.permute(0, 3, 1, 2).clone(memory_format=torch.contiguous_format)
     names = list(OPERATIONS)
     for number in range(CHANGES):
-        bits = words(key.fold("randaugment", number), len(made), _DRAWS)
-        draws = (bits >> np.uint64(11)) * 2.0**-53
+        draws = uniforms(key.fold("randaugment", number), len(made), _DRAWS)
         which = np.where(draws[:, 1] < _MADE, (draws[:, 0] * len(names)).astype(np.int64), -1)
         normal = np.sqrt(-2 * np.log1p(-draws[:, 2])) * np.cos(2 * np.pi * draws[:, 3])
         level = np.clip(magnitude + SPREAD * normal, 0, LEVELS) / LEVELS
@@ -131,7 +131,7 @@ def _warp(matrix: Callable[[Tensor, float], list[list[Tensor]]]) -> Callable[[Im
         rows = matrix(value, width / height)
         theta = torch.stack([torch.stack(row, 1) for row in rows], 1)
         grid = affine_grid(theta, list(images.shape), align_corners=False)
-        fill = _channels(images, _MEAN) if images.shape[1] == 3 else images.new_full((1, 1, 1, 1), 0.449)
+        fill = images.new_tensor(_OUTSIDE[images.shape[1]]).view(1, -1, 1, 1)
         return grid_sample(images - fill, grid, align_corners=False) + fill
 
     return changed

@@ -72,18 +72,24 @@ def plan(run: str | Path, options: Mapping[str, Any], data: str | None = None) -
 
 
 def finetune(
-    config: FinetuneConfig, out: str | Path, *, reporter: Reporter | None = None, splits: Splits | None = None
+    config: FinetuneConfig,
+    out: str | Path,
+    *,
+    reporter: Reporter | None = None,
+    splits: Splits | None = None,
+    alone: bool = False,
 ) -> dict[str, Any]:
     """Fine-tune into a run folder, measure the model and write ``results.json``; finished parts are not repeated.
 
-    `splits` are its images, where they have been read.
+    `splits` are its images, where they have been read. With `alone` it is trained by this process alone, although
+    torchrun may have started others with it.
 
     Returns
     -------
     dict
         ``scores`` by name, ``steps``, ``seconds`` of training and ``samples_per_second``.
     """
-    run, folder = Run.of(config, WING), RunFolder(out)
+    run, folder = Run.of(config, WING, alone=alone), RunFolder(out)
     folder.check(config, run.numbers)
     results = folder.results_for(config) if folder.trained else None
     data = load_data(config, splits) if results is None else None
@@ -146,7 +152,8 @@ def scores_beside(
     name = (
         f"finetune-{epochs:g}" if there.get("data") == config.data else f"finetune-{epochs:g}-{Path(config.data).stem}"
     )
-    results = finetune(planned, kept.parent / name, reporter=_Told(progress) if progress else None, splits=splits)
+    reporter = _Told(progress) if progress else None
+    results = finetune(planned, kept.parent / name, reporter=reporter, splits=splits, alone=True)
     return {f"finetune_{name}": float(value) for name, value in results["scores"].items()}
 
 

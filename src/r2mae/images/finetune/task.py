@@ -26,14 +26,19 @@ class ClassificationTask:
     """Classify images. For the loop, every image is one entry, and all of them are "hidden": they are in the loss."""
 
     def corrupt(self, batch: Mapping[str, Tensor], ratio: RatioLike, key: Key) -> Corrupted:
-        """Return the batch as it is. It was augmented and mixed when it was made, so ratio and key change nothing."""
+        """Return the batch as it is: it was augmented and mixed when it was made.
+
+        The key goes to the model, whose layers are skipped by it: the numbers of an image are those of its row in the
+        global batch, however many processes and micro-batches there are.
+        """
         images = batch[IMAGES]
         everything = torch.ones(len(images), dtype=torch.bool, device=images.device)
-        return Corrupted(scaled(images), everything, batch[TARGETS], entries=len(images))
+        return Corrupted((scaled(images), key), everything, batch[TARGETS], entries=len(images))
 
     def forward(self, model: Classifier, corrupted: Corrupted) -> Output:
         """Return the logits."""
-        logits: Tensor = model(corrupted.inputs)
+        images, key = corrupted.inputs
+        logits: Tensor = model(images, model.draws(len(images), key))
         return Output(logits, logits)
 
     def losses(self, output: Output, corrupted: Corrupted) -> Float[Tensor, " batch"]:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from r2mae.images.finetune.classifier import Classifier
-    from r2mae.images.finetune.data import FinetuneData, MeasuredData
+    from r2mae.images.finetune.data import FinetuneData, MeasuredData, OpenedData
     from r2mae.images.finetune.task import ClassificationTask
     from r2mae.images.resize import ResizeMode
 
@@ -59,11 +59,11 @@ class FinetuneWing(BaseWing):
 
         check_source(config.data, cache=config.cache, skip_broken=config.skip_broken, draft=config.draft)
 
-    def load(self, config: FinetuneConfig) -> "FinetuneData":
-        """Read images and pretrained model."""
-        from r2mae.images.finetune.data import load_data
+    def load(self, config: FinetuneConfig) -> "OpenedData":
+        """Return images and pretrained model, each read when it is asked for."""
+        from r2mae.images.finetune.data import OpenedData
 
-        return load_data(config)
+        return OpenedData(config)
 
     def build(self, architecture: Mapping[str, Any]) -> "tuple[ClassificationTask, Classifier]":
         """Make the task and a fresh classifier."""
@@ -79,7 +79,7 @@ class FinetuneWing(BaseWing):
         config: FinetuneConfig,
         task: "ClassificationTask",
         model: "Classifier",
-        data: "FinetuneData | MeasuredData",
+        data: "FinetuneData | OpenedData | MeasuredData",
     ) -> dict[str, float]:
         """Measure a classifier on the test images."""
         from r2mae.images.finetune.evaluate import evaluate

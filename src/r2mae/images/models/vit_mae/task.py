@@ -28,13 +28,14 @@ from r2mae.masking.curriculum import UnitWeights
 from r2mae.masking.keys import Key
 from r2mae.masking.masks import RatioLike, element_mask, patch_mask
 from r2mae.masking.schemes import Curriculum
-from r2mae.training.task import Corrupted, Output
+from r2mae.training.task import Output
 
 LENGTHS = 8
 """Lengths of rows in compiled code: kept and hidden patches are padded to a multiple of an eighth of the image."""
 
 
-class HiddenPatches(Corrupted):
+@dataclass(frozen=True, eq=False, kw_only=True)
+class HiddenPatches:
     """Images with patches hidden, images with equally many kept patches side by side.
 
     Parameters
@@ -53,27 +54,17 @@ class HiddenPatches(Corrupted):
         Of an image.
     """
 
-    def __init__(
-        self,
-        *,
-        inputs: Float[Tensor, "kept numbers"],
-        keep: Int64[Tensor, " kept"],
-        asked: Int64[Tensor, " asked"],
-        targets: Float[Tensor, "asked numbers"],
-        groups: tuple[Group, ...],
-        order: Int64[Tensor, " batch"] | None,
-        patches: int,
-    ) -> None:
-        given = locals()
-        for name in ("inputs", "keep", "asked", "targets", "groups", "order", "patches"):
-            object.__setattr__(self, name, given[name])
-        object.__setattr__(self, "weights", None)
-
-    keep: Tensor
-    asked: Tensor
+    inputs: Float[Tensor, "kept numbers"]
+    keep: Int64[Tensor, " kept"]
+    asked: Int64[Tensor, " asked"]
+    targets: Float[Tensor, "asked numbers"]
     groups: tuple[Group, ...]
-    order: Tensor | None
+    order: Int64[Tensor, " batch"] | None
     patches: int
+
+    @property
+    def weights(self) -> None:
+        """None: patches weigh alike."""
 
     @property
     def entries(self) -> int:
@@ -84,6 +75,11 @@ class HiddenPatches(Corrupted):
     def count(self) -> int:
         """Patches that are predicted, known without asking the device."""
         return sum(group.rows * group.asked for group in self.groups)
+
+    @property
+    def share(self) -> float:
+        """Patches that are predicted, of those that are hidden."""
+        return self.count / (self.entries - sum(group.rows * group.kept for group in self.groups))
 
     @property
     def hidden(self) -> Bool[Tensor, "batch patches"]:
