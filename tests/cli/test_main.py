@@ -156,7 +156,7 @@ MISTAKES = {
     "data steal": "unknown action 'steal'",
     "data fetch": "data fetch what?",
     "data path minst": "did you mean 'mnist'?",
-    "pretrain celeba": "unknown wing or data set 'celeba': choose from: images",
+    "pretrain faces": "unknown wing or data set 'faces': choose from: images",
     "pretrain digits --logger wandb": "needs the package wandb, which is not installed: pip install wandb, or leave",
     "compare digits --logger wandb": "needs the package wandb",
     "pretrain --config bad.yaml": "bad.yaml: batch_size must be 1 or more, not 0",
