@@ -172,7 +172,7 @@ def test_another_way_of_measuring_trains_nothing_and_measures_anew(
     assert main(["compare", "digits", *SIZE, "--out", str(out), "--schemes", *words]) == 0
     after = json.loads((run / "results.json").read_text())
     assert (run / "model.safetensors").stat().st_mtime_ns == weights
-    assert (before["measured"], after["measured"]) == ({"recalibrate": "yes"}, {"recalibrate": "no"})
+    assert (before["measured"]["recalibrate"], after["measured"]["recalibrate"]) == ("yes", "no")
     assert before["scores"]["masked_mse"] != after["scores"]["masked_mse"]
     assert "recalibrate: 'no'" in (run / "config.yaml").read_text()  # it is used as it was measured
     assert "dynamic" not in findings(out)["config"]["schemes"]  # it is still measured as before, and a line says so
