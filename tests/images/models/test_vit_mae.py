@@ -188,18 +188,18 @@ def test_compiling_pads_and_builds_few_graphs() -> None:
 
 
 @pytest.mark.usefixtures("unchecked")
-def test_the_limit_of_graphs_is_raised_for_this_model_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_limit_of_graphs_is_raised_for_this_model_alone() -> None:
     task, model = made()
     torch._dynamo.reset()
     counters = torch._dynamo.utils.counters["stats"]
     counters.clear()
-    monkeypatch.setattr(torch._dynamo.config, "recompile_limit", 1)
-    model.compile(backend="eager")
-    for ratio in (0.3, 0.6, 0.9):
-        with torch.no_grad():
-            assert torch.isfinite(loss_of(task, model, task.corrupt(pictures(), ratio, KEY)))
-    assert counters["unique_graphs"] == 3
-    assert torch._dynamo.config.recompile_limit == 1
+    with torch._dynamo.config.patch(recompile_limit=1):  # monkeypatch would leave the option deleted
+        model.compile(backend="eager")
+        for ratio in (0.3, 0.6, 0.9):
+            with torch.no_grad():
+                assert torch.isfinite(loss_of(task, model, task.corrupt(pictures(), ratio, KEY)))
+        assert counters["unique_graphs"] == 3
+        assert torch._dynamo.config.recompile_limit == 1
 
 
 def test_targets_are_patches_relative_to_themselves() -> None:
