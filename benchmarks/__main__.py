@@ -18,7 +18,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         "python -m benchmarks",
         description="Run the benchmarks that are named, or all but the long ones.",
-        epilog="\n".join(f"  {name:10}{_told(name)}" for name in NAMES),
+        epilog="\n".join(f"  {name:14}{_told(name)}" for name in NAMES),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("names", nargs="*", metavar="NAME", help="one of the list below")

@@ -16,7 +16,7 @@ from r2mae.reproduce.artefact import ARTEFACTS
 from r2mae.wings.lookup import public_sets
 
 LINES: dict[str, set[str]] = {
-    "": set(COMMANDS),
+    "": {*COMMANDS, "finetune", "logits", "score-variants"},
     "pre": {"pretrain"},
     "-": {"--help", "--version"},
     "pretrain dig": {"digits"},
@@ -31,7 +31,7 @@ LINES: dict[str, set[str]] = {
     "pretrain cells --preset sm": {"small"},
     "pretrain digits --model ": set(IMAGE_MODELS),
     "pretrain cells --mod": {"--model"},
-    "pretrain digits --optimizer ": {"adam", "adamw"},
+    "pretrain digits --optimizer ": {"adam", "adamw", "lars", "sgd"},
     "pretrain digits --resize-mode ": {"squash", "crop"},
     "pretrain digits --exact ": {"true", "false"},
     "pretrain digits --lr ": set(),
@@ -44,7 +44,7 @@ LINES: dict[str, set[str]] = {
     "compare digits --sche": {"--schedule", "--scheme-options", "--schemes"},
     "compare digits --schemes fixed cl-": {"cl-k0"},
     "compare digits --schemes fixed --jobs ": set(),
-    "evaluate --l": {"--layer", "--limit"},
+    "evaluate --l": {"--label", "--layer", "--limit"},
     "evaluate --probe ": {"head", "logistic"},
     "evaluate run gl": {"glue"},
     "evaluate run --task sst2 qn": {"qnli"},
