@@ -57,7 +57,7 @@ class GenomeConfig(GpnMsaSettings, VariantSettings, ModelConfig):
     wing: ClassVar[str] = "genome"
     models: ClassVar[Mapping[str, str]] = MODELS
     usual_settings: ClassVar[type] = GpnMsaSettings
-    measured_with: ClassVar[tuple[str, ...]] = ("variants", "label", "positive", "where", "classes")
+    measured_with: ClassVar[tuple[str, ...]] = ("variants", "label", "positive", "where", "classes", "contrasts")
 
     model: str = "gpn-msa"
     window: int = 128
@@ -107,7 +107,8 @@ class GenomeConfig(GpnMsaSettings, VariantSettings, ModelConfig):
         if self.variants is None:
             return ""
         conditions = f", {' and '.join(self.where)}" if self.where else ""
-        return f"Variants: {self.variants} against {self.label}{conditions}."
+        contrasts = f"; told apart: {', '.join(self.contrasts)}" if self.contrasts else ""
+        return f"Variants: {self.variants} against {self.label}{conditions}{contrasts}."
 
     def _check_species(self) -> None:
         twice = next((name for name in self.species if self.species.count(name) > 1), None)

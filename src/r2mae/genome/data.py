@@ -78,6 +78,8 @@ class GenomeData:
         As they lie on the reference, side by side; without `test`, a model is measured on `validation`.
     architecture : dict
         What the model is built from.
+    held_out : Intervals, optional
+        The positions of `test`, or without it of `validation`: variants there are also measured by themselves.
     notes : tuple of str
         What there is to learn from and to measure on, in sentences.
     """
@@ -87,6 +89,7 @@ class GenomeData:
     validation: SpeciesWindows | None
     test: SpeciesWindows | None
     architecture: dict[str, Any]
+    held_out: Intervals | None = None
     notes: tuple[str, ...] = ()
 
     @property
@@ -120,6 +123,7 @@ def load_data(config: GenomeConfig) -> GenomeData:
         None if validation is None else validation.spread(VALIDATION_WINDOWS),
         test,
         architecture(store, config, names),
+        held_out=next((part for part in (parts.test, parts.validation) if len(part)), None),
     )
     return replace(made, notes=_notes(made, config, names, train))
 

@@ -73,6 +73,11 @@ _VARIANTS = (
     Option("positive", "the value of the label that marks harmful variants; by default 1, or true."),
     Option("where", 'conditions that rows must meet, such as "expected_count>=20".', tuple[str, ...]),
     Option("classes", "a column whose values are classes that are measured one by one, too."),
+    Option(
+        "contrasts",
+        "pairs of these classes that scores tell apart, harmful first: stop_gained/synonymous.",
+        tuple[str, ...],
+    ),
 )
 
 
@@ -215,7 +220,7 @@ class GenomeWing(BaseWing):
         from r2mae.genome.data import other_data, unweighted
 
         none: dict[str, Any] = dict.fromkeys(("validation_regions", "test_regions", "include", "exclude"), ())
-        none |= {**dict.fromkeys(config.measured_with), "where": ()}
+        none |= {**dict.fromkeys(config.measured_with), "where": (), "contrasts": ()}
         config = replace(unweighted(config), data=source, **none)
         return config, other_data(config, architecture)
 

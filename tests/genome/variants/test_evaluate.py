@@ -126,7 +126,45 @@ def test_the_alignment_knows_and_the_composition_does_not(store: AlignmentStore,
     assert abs(baseline_variants(made, "composition", data)["spearman"]) < 0.2
     assert WING.baselines_of(made)[:3] == ("alignment", "composition", "chrom")
     names = [metric.name for metric in WING.metrics_of(made)]
-    assert names == ["spearman", "masked_loss", "accuracy"]
+    assert names == ["spearman", "spearman_held_out", "masked_loss", "accuracy"]
+
+
+def test_contrasts_and_held_out_positions_against_scipy_and_scikit_learn(store: AlignmentStore, file: Path) -> None:
+    table = pd.read_csv(file, sep="\t").iloc[2:]
+    asked = settings(file, classes="kind", contrasts=("missense/synonymous",))
+    regions = {"test_regions": ("chr1:101-500",), "validation_regions": ("chr1:901-1100",)}
+    made, data = data_of(store, **asked, **regions)
+    found = baseline_variants(made, "phylo", data)
+    for part, end in ((table, ""), (table[table.pos.between(101, 500)], "_held_out")):
+        chosen = part[part.kind != "rare"]
+        area = roc_auc_score(chosen.kind == "missense", chosen.phylo)
+        assert found[f"auroc_missense_vs_synonymous{end}"] == pytest.approx(area)
+        assert found[f"variants{end}"] == len(part)
+        assert found[f"spearman{end}"] == pytest.approx(spearmanr(-part.phylo, part.fitness)[0])
+        missense = part[part.kind == "missense"]
+        assert found[f"spearman_missense{end}"] == pytest.approx(spearmanr(-missense.phylo, missense.fitness)[0])
+    assert "auroc_missense_vs_synonymous_held_out_blocks_low" not in found  # one block of 500 positions
+    names = {metric.name for metric in WING.metrics_of(made)}
+    assert {"auroc_missense_vs_synonymous", "spearman_synonymous_held_out"} <= names
+    without = {name: () for name in regions} | {"validation": 0.0}
+    made, data = data_of(store, **asked, **without)
+    assert not any("held_out" in name for name in baseline_variants(made, "phylo", data))
+
+
+def test_a_contrast_is_two_classes_that_there_are(file: Path) -> None:
+    asked = settings(file, classes="kind")
+    with pytest.raises(UserError, match="is not two classes"):
+        VariantSettings(**asked, contrasts=("missense",))
+    with pytest.raises(UserError, match="is not two classes"):
+        VariantSettings(**asked, contrasts=("missense/missense",))
+    with pytest.raises(UserError, match="--classes COLUMN"):
+        VariantSettings(**settings(file), contrasts=("missense/synonymous",))
+    with pytest.raises(UserError, match="--variants FILE"):
+        VariantSettings(contrasts=("missense/synonymous",))
+    with pytest.raises(UserError, match="'misense'.*did you mean 'missense'"):
+        read_labelled(VariantSettings(**asked, contrasts=("misense/synonymous",)))
+    with pytest.raises(UserError, match="no 20 labelled variants 'rare'"):
+        read_labelled(VariantSettings(**asked, contrasts=("rare/synonymous",)))
 
 
 def test_runs_are_measured_on_variants_and_again_on_others(

@@ -7,7 +7,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
-from jaxtyping import Int64
+from jaxtyping import Bool, Int64
 
 from r2mae.errors import UserError
 from r2mae.genome.store.meta import Layout
@@ -61,6 +61,13 @@ class Intervals:
     def positions(self) -> int:
         """Positions in all intervals."""
         return int((self.ends - self.starts).sum())
+
+    def hold(self, contigs: Int64[np.ndarray, " n"], positions: Int64[np.ndarray, " n"]) -> Bool[np.ndarray, " n"]:
+        """Tell which positions (counted from 0, with their contigs' numbers) lie in one of the intervals."""
+        inside: Bool[np.ndarray, " n"] = np.zeros(len(positions), bool)
+        for contig, start, end in self.rows():
+            inside |= (contigs == contig) & (positions >= start) & (positions < end)
+        return inside
 
     def rows(self) -> list[tuple[int, int, int]]:
         """Return contig, start and end of each interval."""

@@ -1,6 +1,6 @@
 """Measure scores of variants against a label: those of a model, of the alignment, and of columns of the file."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import torch
@@ -11,12 +11,13 @@ from r2mae.errors import UserError
 from r2mae.genome.baselines import composition
 from r2mae.genome.config import GenomeConfig
 from r2mae.genome.data import GenomeData, species_columns
+from r2mae.genome.store.intervals import Intervals
 from r2mae.genome.store.tokens import GAP, LETTERS
 from r2mae.genome.task import WindowModel
 from r2mae.genome.variants.alleles import REASONS, Substitutions, tally
-from r2mae.genome.variants.labelled import Labelled, read_labelled
-from r2mae.genome.variants.metrics import Measure, blocks_of, correlation, ranking, with_intervals
-from r2mae.genome.variants.settings import BENIGN, VariantSettings
+from r2mae.genome.variants.labelled import HELD_OUT, Labelled, read_labelled
+from r2mae.genome.variants.metrics import Measure, area, blocks_of, correlation, ranking, with_intervals
+from r2mae.genome.variants.settings import BENIGN, VariantSettings, contrast_name, sides_of
 from r2mae.genome.variants.sites import SiteLogs, model_scorer, scores_of
 from r2mae.training.validation import evaluating
 
@@ -33,7 +34,8 @@ def model_scores(
     -------
     dict
         ``variants``, how many have a score; ``auroc``, ``partial_auroc`` and ``auprc``, or ``spearman``; those of
-        classes, ``spearman_missense``; each with the ends of its interval.
+        classes, ``spearman_missense``; contrasts of classes, ``auroc_stop_gained_vs_synonymous``; all of these again
+        for variants at held-out positions, ``spearman_missense_held_out``; each with the ends of its interval.
 
     Raises
     ------
@@ -44,7 +46,7 @@ def model_scores(
     found = _found(read, config, data)
     with evaluating(model):
         logs = _told(model_scorer(data.store, model, config.window), progress)
-        return measured(read, found, scores_of(found, logs).astype(np.float64))
+        return measured(read, found, scores_of(found, logs).astype(np.float64), data.held_out)
 
 
 def baseline_variants(config: GenomeConfig, name: str, data: GenomeData) -> dict[str, float]:
@@ -62,12 +64,12 @@ def baseline_variants(config: GenomeConfig, name: str, data: GenomeData) -> dict
         read = read_labelled(config)
         found = _found(read, config, data)
         logs = alignment_logs(data) if name == "alignment" else composition_logs(data)
-        return measured(read, found, scores_of(found, logs).astype(np.float64))
+        return measured(read, found, scores_of(found, logs).astype(np.float64), data.held_out)
     column = name.removesuffix(BENIGN)
     read = read_labelled(config, [column])
     found = _found(read, config, data)
     values = read.columns[column] if name.endswith(BENIGN) else -read.columns[column]
-    return measured(read, found, np.where(found.reasons == 0, values, np.nan))
+    return measured(read, found, np.where(found.reasons == 0, values, np.nan), data.held_out)
 
 
 def alignment_logs(data: GenomeData) -> SiteLogs:
@@ -106,26 +108,53 @@ def composition_logs(data: GenomeData) -> SiteLogs:
     return logs
 
 
-def measured(read: Labelled, found: Substitutions, scores: Float64[np.ndarray, " n"]) -> dict[str, float]:
-    """Compare scores, which are low for harmful variants, with the label; NaN counts as no score."""
+def measured(
+    read: Labelled, found: Substitutions, scores: Float64[np.ndarray, " n"], held_out: Intervals | None = None
+) -> dict[str, float]:
+    """Compare scores, which are low for harmful variants, with the label; NaN counts as no score.
+
+    Parameters
+    ----------
+    read : Labelled
+    found : Substitutions
+    scores : float64 ndarray
+    held_out : Intervals, optional
+        Positions that the model has not learned: variants there are also measured by themselves.
+    """
     usable = np.isfinite(scores)
     blocks = blocks_of(found.contigs, found.positions)
-    named = {f"_{name}": usable & (read.whose == number) for number, name in enumerate(read.classes)}
     result = {"variants": float(usable.sum())}
-    for suffix, chosen in {"": usable, **named}.items():
-        if chosen.sum() < 2:
-            continue
-        measure = _measure(read, chosen, scores)
-        numbered: Int64[np.ndarray, " n"] = np.unique(blocks[chosen], return_inverse=True)[1]
-        values = with_intervals(measure, numbered)
-        result |= {_renamed(name, suffix): value for name, value in values.items()}
+    parts = {"": usable}
+    if held_out is not None:
+        parts[HELD_OUT] = usable & held_out.hold(found.contigs, found.positions)
+        result["variants" + HELD_OUT] = float(parts[HELD_OUT].sum())
+    for where, inside in parts.items():
+        for suffix, chosen, measure in _measures(read, scores, inside):
+            numbered: Int64[np.ndarray, " n"] = np.unique(blocks[chosen], return_inverse=True)[1]
+            values = with_intervals(measure, numbered)
+            result |= {_renamed(name, suffix + where): value for name, value in values.items()}
     return result
 
 
-def _measure(read: Labelled, chosen: Bool[np.ndarray, " n"], scores: Float64[np.ndarray, " n"]) -> Measure:
-    if read.binary:
-        return ranking(read.labels[chosen] == 1, -scores[chosen])
-    return correlation(read.labels[chosen], scores[chosen])
+def _measures(
+    read: Labelled, scores: Float64[np.ndarray, " n"], inside: Bool[np.ndarray, " n"]
+) -> Iterator[tuple[str, Bool[np.ndarray, " n"], Measure]]:
+    """Yield what is measured on these variants: all, the classes, and the contrasts of classes."""
+    members = {name: inside & (read.whose == number) for number, name in enumerate(read.classes)}
+    for suffix, chosen in {"": inside, **{f"_{name}": rows for name, rows in members.items()}}.items():
+        if chosen.sum() < 2:
+            continue
+        labels = read.labels[chosen]
+        yield (
+            suffix,
+            chosen,
+            ranking(labels == 1, -scores[chosen]) if read.binary else correlation(labels, scores[chosen]),
+        )
+    for contrast in read.contrasts:
+        harmful, other = (members[name] for name in sides_of(contrast))
+        if harmful.any() and other.any():
+            chosen = harmful | other
+            yield f"_{contrast_name(contrast)}", chosen, area(harmful[chosen], -scores[chosen])
 
 
 def _renamed(name: str, suffix: str) -> str:

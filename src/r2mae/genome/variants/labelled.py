@@ -1,7 +1,7 @@
 """Variants with a label, read whole: what scores are compared with."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 from pathlib import Path
 
@@ -13,8 +13,11 @@ from r2mae.evaluation.metrics import Metric
 from r2mae.genome.store.alignment import AlignmentStore
 from r2mae.genome.variants.alleles import Block, Substitutions, substitutions
 from r2mae.genome.variants.files import open_variants
-from r2mae.genome.variants.settings import VariantSettings
+from r2mae.genome.variants.settings import VariantSettings, contrast_name, sides_of
 from r2mae.genome.variants.where import numbers, parse_condition
+
+HELD_OUT = "_held_out"
+"""What scores of variants at positions that the model has not learned end in."""
 
 SMALLEST = 20
 """Variants of a class that is measured by itself; of a label with two values, of each."""
@@ -48,6 +51,8 @@ class Labelled:
         Numbers of other columns that were asked for.
     unlabelled : int
         Rows that meet the conditions and have no label.
+    contrasts : tuple of str
+        Pairs of classes that are told apart.
     """
 
     block: Block
@@ -57,6 +62,7 @@ class Labelled:
     whose: Int64[np.ndarray, " n"]
     columns: dict[str, Float64[np.ndarray, " n"]]
     unlabelled: int
+    contrasts: tuple[str, ...] = ()
 
     def found_in(self, store: AlignmentStore) -> Substitutions:
         """Compare the alleles with a store."""
@@ -75,7 +81,8 @@ def read_labelled(settings: VariantSettings, more: Sequence[str] = ()) -> Labell
     Raises
     ------
     UserError
-        No such file or column, a label that is neither two values nor numbers, or no rows.
+        No such file or column, a label that is neither two values nor numbers, no rows, or a contrast of classes that
+        there are not.
     """
     assert settings.variants is not None
     assert settings.label is not None
@@ -101,7 +108,9 @@ def read_labelled(settings: VariantSettings, more: Sequence[str] = ()) -> Labell
         conditioned = f" that meet {', '.join(settings.where)}" if conditions else ""
         raise UserError(f"{path}: has no variants{conditioned}")
     labels, binary = _labels(texts[settings.label], settings, path)
-    return _with_label(kept, labels, binary, texts, settings, more)
+    read = _with_label(kept, labels, binary, texts, settings, more)
+    _check_contrasts(read, settings, path)
+    return read
 
 
 def _with_label(
@@ -123,7 +132,18 @@ def _with_label(
     numbered = {name: number for number, name in enumerate(classes)}
     whose: Int64[np.ndarray, " n"] = np.array([numbered.get(name, -1) for name in names], np.int64)
     columns = {name: numbers(texts[name])[places] for name in more}
-    return Labelled(kept, labels, binary, tuple(classes), whose, columns, len(block) - len(places))
+    return Labelled(kept, labels, binary, tuple(classes), whose, columns, len(block) - len(places), settings.contrasts)
+
+
+def _check_contrasts(read: Labelled, settings: VariantSettings, path: Path) -> None:
+    """Refuse a contrast with a class that is not measured."""
+    for contrast in read.contrasts:
+        for name in sides_of(contrast):
+            if name not in read.classes:
+                raise UserError(
+                    f"{path}: column {settings.classes!r} has no {SMALLEST} labelled variants {name!r} for the "
+                    f"contrast {contrast}: {nearest(name, read.classes)}"
+                )
 
 
 def _is_large(chosen: Bool[np.ndarray, " n"], labels: Float64[np.ndarray, " n"], binary: bool) -> bool:
@@ -181,18 +201,13 @@ def shape_of(settings: VariantSettings) -> tuple[bool, tuple[str, ...]]:
     """Return whether the label has two values, and the classes that are measured."""
     path = Path(settings.variants or "").expanduser()
     stamp = (path.stat().st_mtime_ns, path.stat().st_size) if path.is_file() else (0, 0)
-    values = (settings.variants, settings.label, settings.positive, settings.where, settings.classes)
-    return _shape_of(values, stamp)
+    plain = VariantSettings(**{field.name: getattr(settings, field.name) for field in fields(VariantSettings)})
+    return _shape_of(plain, stamp)
 
 
 @lru_cache(maxsize=8)
-def _shape_of(
-    values: tuple[str | None, str | None, str | None, tuple[str, ...], str | None], stamp: tuple[int, int]
-) -> tuple[bool, tuple[str, ...]]:
-    variants, label, positive, where, classes = values
-    read = read_labelled(
-        VariantSettings(variants=variants, label=label, positive=positive, where=where, classes=classes)
-    )
+def _shape_of(settings: VariantSettings, stamp: tuple[int, int]) -> tuple[bool, tuple[str, ...]]:
+    read = read_labelled(settings)
     return read.binary, read.classes
 
 
@@ -205,10 +220,13 @@ def metrics_on(settings: VariantSettings) -> tuple[Metric, ...]:
     except UserError:  # the file has gone: scores that were measured are shown
         return tuple(replace(one, optional=True) for one in (*_RANKING, *_CORRELATION))
     usual, main = (_RANKING, _RANKING[1]) if binary else (_CORRELATION, _CORRELATION[0])
+    classed = {main.name + f"_{name}": f"{main.label}, {name}" for name in classes}
+    told = {f"auroc_{contrast_name(one)}": f"AUROC of {' from '.join(sides_of(one))}" for one in settings.contrasts}
+    held = {name + HELD_OUT: f"{label}, held out" for name, label in ({main.name: main.label} | classed | told).items()}
     return (
         *usual,
         *(
-            Metric(f"{main.name}_{name}", f"{main.label}, {name}", bounds=main.bounds, ranked=False, optional=True)
-            for name in classes
+            Metric(name, label, bounds=(0, 1) if name in told else main.bounds, ranked=False, optional=True)
+            for name, label in (classed | told | held).items()
         ),
     )

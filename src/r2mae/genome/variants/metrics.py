@@ -47,6 +47,12 @@ def ranking(labels: Bool[np.ndarray, " n"], scores: Float64[np.ndarray, " n"]) -
     return measure
 
 
+def area(labels: Bool[np.ndarray, " n"], scores: Float64[np.ndarray, " n"]) -> Measure:
+    """Return a function for ``auroc`` alone; see :func:`ranking`."""
+    whole = ranking(labels, scores)
+    return lambda weights: {"auroc": whole(weights)["auroc"]}
+
+
 def _partial(false: Float64[np.ndarray, " m"], recall: Float64[np.ndarray, " m"]) -> float:
     """Return the standardised area up to :data:`MOST_FALSE`."""
     stop = int(np.searchsorted(false, MOST_FALSE, "right"))

@@ -25,6 +25,9 @@ class VariantSettings:
         Conditions that rows must meet, such as "expected_count>=20" or "consequence=missense,synonymous".
     classes : str, optional
         A column whose values divide the variants into classes that are measured one by one, too.
+    contrasts : list of str
+        Pairs of these classes, HARMFUL/OTHER such as stop_gained/synonymous: how well low scores tell the variants of
+        one from those of the other, as the area under the ROC curve, whatever the label.
     """
 
     variants: str | None = None
@@ -32,19 +35,44 @@ class VariantSettings:
     positive: str | None = None
     where: tuple[str, ...] = ()
     classes: str | None = None
+    contrasts: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if inherited := getattr(super(), "__post_init__", None):
             inherited()
-        object.__setattr__(self, "where", tuple(self.where))
+        for name in ("where", "contrasts"):
+            object.__setattr__(self, name, tuple(getattr(self, name)))
         if self.variants is None:
-            for name in ("label", "positive", "where", "classes"):
+            for name in ("label", "positive", "where", "classes", "contrasts"):
                 if getattr(self, name) not in (None, ()):
                     raise UserError(f"{name} is about a file of variants: name it with --variants FILE")
         elif self.label is None:
             raise UserError("variants need the column that scores are compared with: --label COLUMN")
+        if self.contrasts and self.classes is None:
+            raise UserError("contrasts are pairs of classes: name the column that has them with --classes COLUMN")
+        for contrast in self.contrasts:
+            sides_of(contrast)
         if self.where:
             from r2mae.genome.variants.where import parse_condition
 
             for condition in self.where:
                 parse_condition(condition)
+
+
+def sides_of(contrast: str) -> tuple[str, str]:
+    """Return the harmful class of a contrast, and the other.
+
+    Raises
+    ------
+    UserError
+        If these are not two names.
+    """
+    harmful, _, other = (part.strip() for part in contrast.partition("/"))
+    if not harmful or not other or harmful == other:
+        raise UserError(f"contrast {contrast!r} is not two classes: write HARMFUL/OTHER, as stop_gained/synonymous")
+    return harmful, other
+
+
+def contrast_name(contrast: str) -> str:
+    """Return how a contrast is called in scores: ``stop_gained_vs_synonymous``."""
+    return "_vs_".join(sides_of(contrast))
