@@ -146,7 +146,7 @@ def test_contrasts_and_held_out_positions_against_scipy_and_scikit_learn(store: 
     assert "auroc_missense_vs_synonymous_held_out_blocks_low" not in found  # one block of 500 positions
     names = {metric.name for metric in WING.metrics_of(made)}
     assert {"auroc_missense_vs_synonymous", "spearman_synonymous_held_out"} <= names
-    without = {name: () for name in regions} | {"validation": 0.0}
+    without = dict.fromkeys(regions, ()) | {"validation": 0.0}
     made, data = data_of(store, **asked, **without)
     assert not any("held_out" in name for name in baseline_variants(made, "phylo", data))
 
@@ -161,7 +161,7 @@ def test_a_contrast_is_two_classes_that_there_are(file: Path) -> None:
         VariantSettings(**settings(file), contrasts=("missense/synonymous",))
     with pytest.raises(UserError, match="--variants FILE"):
         VariantSettings(contrasts=("missense/synonymous",))
-    with pytest.raises(UserError, match="'misense'.*did you mean 'missense'"):
+    with pytest.raises(UserError, match=r"'misense'.*did you mean 'missense'"):
         read_labelled(VariantSettings(**asked, contrasts=("misense/synonymous",)))
     with pytest.raises(UserError, match="no 20 labelled variants 'rare'"):
         read_labelled(VariantSettings(**asked, contrasts=("rare/synonymous",)))

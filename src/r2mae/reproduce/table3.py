@@ -1,0 +1,107 @@
+"""Table 3 on the alignment of sarbecoviruses: every scheme, and how its scores rank variants of SARS-CoV-2."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from r2mae.genome.config import GenomeConfig
+from r2mae.reproduce.artefact import Size, Tables
+from r2mae.reproduce.drawing import Figures
+from r2mae.reproduce.genomes import HELD_OUT, SARBECOVIRUSES, crossed, dots, genome_file, store_of, tables_of
+from r2mae.sweep.cells import Cell
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+TITLE = "Table 3 on sarbecoviruses: schemes, and how their scores rank the variants of SARS-CoV-2"
+PAPER = "On human variants R²MAE has the highest partial AUROC and AUPRC (regulatory); missense is alike for all."
+
+SCHEMES: Mapping[str, Mapping[str, Any]] = {
+    **{f"fixed {ratio:.2f}": {"scheme": "fixed", "ratio": ratio} for ratio in (0.05, 0.15, 0.3)},
+    **{
+        name: {"scheme": name}
+        for name in ("dynamic", "mdlm", "r2mae", "r2mae-dynamic", "cl", "cl-k0", "r2mae-cl", "r2mae-cl-k0")
+    },
+}
+REFERENCE = "fixed 0.15"
+
+_VARIANTS = {
+    "spearman": "Spearman, all",
+    "spearman_missense": "Spearman, missense",
+    "spearman_synonymous": "Spearman, synonymous",
+    "auroc_stop_gained_vs_synonymous": "AUROC, stop gained\nfrom synonymous",
+}
+TITLES = {
+    **_VARIANTS,
+    **{name + HELD_OUT: f"{title}\n(held-out positions)" for name, title in _VARIANTS.items()},
+    "masked_loss": "masked loss, held out",
+    "accuracy": "accuracy, held out",
+}
+
+
+@dataclass(frozen=True)
+class VirusSize(Size):
+    """How much is trained.
+
+    Attributes
+    ----------
+    rows : tuple of str
+        Names of :data:`SCHEMES`; by default all.
+    seeds : int
+        Runs of each row. Each holds out another part of the genome, one of so many equal ones.
+    settings : mapping
+        Fields of the configuration.
+    positions : int, optional
+        Variants up to this position are scored, instead of all.
+    """
+
+    rows: tuple[str, ...] = tuple(SCHEMES)
+    seeds: int = 5
+    settings: Mapping[str, Any] | None = None
+    positions: int | None = None
+
+    small: ClassVar = {
+        "settings": {
+            **{"width": 128, "layers": 2, "heads": 4, "dropout": 0.3, "window": 64, "batch_size": 64, "lr": 1e-3},
+            **{"steps": 250, "validate_every": 25, "keep": "best"},
+        }
+    }
+    smoke: ClassVar = {
+        **{"rows": ("fixed 0.15", "r2mae"), "seeds": 2, "positions": 900},
+        "settings": {"width": 16, "layers": 1, "heads": 2, "window": 64, "batch_size": 8, "steps": 2},
+    }
+
+
+SIZE = VirusSize
+
+
+def variants(positions: int | None = None) -> dict[str, Any]:
+    """Return the fields that name the variants with a fitness, and which of them count."""
+    where = ("expected_count>=20", "site_differs_among_clade_founders=False")
+    return {
+        "variants": str(genome_file("sars2_fitness.tsv.gz")),
+        "label": "fitness",
+        "where": (*where, *(() if positions is None else (f"pos<={positions}",))),
+        "classes": "consequence",
+        "contrasts": ("stop_gained/synonymous",) if positions is None else (),
+    }
+
+
+def cells(size: VirusSize, out: Path) -> list[Cell]:
+    """Return a run for each scheme and held-out fifth of the genome, and the baselines."""
+    store = store_of(SARBECOVIRUSES, out)
+    base = GenomeConfig(data=str(store.folder), **variants(size.positions), **dict(size.settings or {}))
+    rows = {name: SCHEMES[name] for name in size.rows}
+    return crossed(base, rows, ("alignment", "composition"), store, size.seeds, out)
+
+
+def table(results: "pd.DataFrame") -> Tables:
+    """Return means, intervals and differences of every score, and all runs."""
+    return tables_of(results, "table3", list(TITLES), REFERENCE)
+
+
+def draw(tables: Tables, size: VirusSize) -> Figures:
+    """Draw every score of every scheme, with the alignment's own."""
+    rows: Sequence[Any] = tables["table3"]
+    return {"table3": dots(rows, TITLES)["scores"]}

@@ -1,0 +1,55 @@
+"""The schemes of Table 3 on the alignment of mitochondrial DNA: how well hidden human bases are predicted."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
+
+from r2mae.genome.config import GenomeConfig
+from r2mae.reproduce.artefact import Tables
+from r2mae.reproduce.drawing import Figures
+from r2mae.reproduce.genomes import MITOCHONDRIA, crossed, dots, store_of, tables_of
+from r2mae.reproduce.table3 import REFERENCE, SCHEMES, VirusSize
+from r2mae.sweep.cells import Cell
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+TITLE = "Table 3's schemes on mitochondrial DNA: hidden bases of held-out parts"
+PAPER = "The paper has variants of the nuclear genome alone."
+
+_RATIOS = ("", "_0.05", "_0.15", "_0.3", "_0.5", "_0.8")
+_TITLES = {
+    f"{score}{ratio}": f"{title}{f', mask ratio {ratio[1:]}' if ratio else ''}"
+    for score, title in (("masked_loss", "masked loss"), ("accuracy", "accuracy"))
+    for ratio in _RATIOS
+}
+_SHOWN = ("masked_loss", "masked_loss_0.05", "masked_loss_0.8", "accuracy")
+
+
+@dataclass(frozen=True)
+class MitochondriaSize(VirusSize):
+    """How much is trained; see :class:`r2mae.reproduce.table3.VirusSize`. There are no variants."""
+
+    smoke: ClassVar = {name: value for name, value in VirusSize.smoke.items() if name != "positions"}
+
+
+SIZE = MitochondriaSize
+
+
+def cells(size: MitochondriaSize, out: Path) -> list[Cell]:
+    """Return a run for each scheme and held-out fifth of the genome, and the baselines."""
+    store = store_of(MITOCHONDRIA, out)
+    base = GenomeConfig(data=str(store.folder), **dict(size.settings or {}))
+    rows = {name: SCHEMES[name] for name in size.rows}
+    return crossed(base, rows, ("alignment", "composition"), store, size.seeds, out)
+
+
+def table(results: "pd.DataFrame") -> Tables:
+    """Return means, intervals and differences of every score, and all runs."""
+    return tables_of(results, "table3-mtdna", list(_TITLES), REFERENCE)
+
+
+def draw(tables: Tables, size: MitochondriaSize) -> Figures:
+    """Draw loss and accuracy of every scheme, with the alignment's own."""
+    shown = {name: _TITLES[name] for name in _SHOWN}
+    return {"table3-mtdna": dots(tables["table3-mtdna"], shown)["scores"]}
