@@ -1,7 +1,8 @@
 """A training step of GPN-MSA: ours against transformers' RoFormer with logits at all positions.
 
-The peer is what a plain script does. Both have the same weights, batch, hidden bases and fused AdamW. The peer
-makes one-hot vectors, and a loss that ignores positions which are not hidden. Losses are compared first, without dropout (1e-5).
+The peer is what a plain script does. Both have the same weights, batch, hidden bases and fused AdamW. The peer makes
+one-hot vectors, and a loss that ignores positions which are not hidden. Losses are compared first, without dropout
+(1e-5).
 """
 
 import argparse
