@@ -225,23 +225,6 @@ class AlignmentTask:
         logits, targets = output.prediction.float(), corrupted.targets
         return cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="none").view(targets.shape)
 
-    def hidden_logs(
-        self, model: WindowModel, batch: WindowBatch, columns: Int64[Tensor, "batch most"]
-    ) -> Float[Tensor, "batch most bases"]:
-        """Return log probabilities of A, C, G and T at some positions of each window, with just these hidden.
-
-        Parameters
-        ----------
-        model : WindowModel
-        batch : WindowBatch
-        columns : int64 tensor, shape (batch, most)
-            Positions of each row, whatever the target has there.
-        """
-        target = batch["target"].long().scatter(1, columns, MASK)
-        logits, _ = model(target, batch["aligned"], columns)
-        logs: Tensor = logits.float().log_softmax(-1)
-        return logs
-
     @torch.no_grad()
     def embed(self, model: WindowModel, batch: WindowBatch) -> Float[Tensor, "batch width"]:
         """Return the mean of the last hidden states over the bases of each window (0 where there are none)."""
