@@ -23,6 +23,7 @@ from r2mae.cli.show import print_json
 from r2mae.errors import UserError
 from r2mae.training.config import RunConfig
 from r2mae.training.numbers import ratios_of
+from r2mae.wings.abilities import HasBaselines
 from r2mae.wings.lookup import all_wings
 
 if TYPE_CHECKING:
@@ -110,7 +111,9 @@ def run(words: Sequence[str]) -> int:
 def _usual_baselines(wing: "Wing", config: RunConfig) -> Sequence[str]:
     """Return the wing's default baselines, as far as there are any for the model of the configuration."""
     usual = wing.default_baselines
-    known = wing.baselines_of(config) if usual else ()  # type: ignore[attr-defined]
+    if not usual or not isinstance(wing, HasBaselines):
+        return []
+    known = wing.baselines_of(config)
     return [name for name in usual if name in known]
 
 

@@ -14,7 +14,8 @@ from r2mae.training.progress import Reporter
 from r2mae.training.ranks import FOLLOWING
 from r2mae.training.run import Run
 from r2mae.training.task import Data
-from r2mae.wings.contract import HasBaselines, Wing
+from r2mae.wings.abilities import HasBaselines
+from r2mae.wings.contract import Wing
 
 
 def pretrain(
