@@ -37,6 +37,7 @@ def run(words: Sequence[str]) -> int:
     """Run the command."""
     from r2mae.compare.rows import DEFAULT_SCHEMES, per_ratio_schemes, plan_rows, with_numbers
     from r2mae.masking.schemes import scheme_names
+    from r2mae.sweep.cells import cells_of
 
     subject = read_subject("compare", words)
     parser = Parser(
@@ -82,8 +83,8 @@ def run(words: Sequence[str]) -> int:
         used = with_numbers(config, numbers, rows, schemes, ratios)
         print_config(used, skip=_OF_ROWS, **{name: values[name] for name in _OWN})
         return 0
-    check_run(subject.wing, config)
     out = Path(values["out"] or f"runs/compare-{Path(config.data).stem}")
+    check_run(subject.wing, config, [cell.folder for cell in cells_of(rows, seeds, out)])
 
     from r2mae.compare.compare import compare
     from r2mae.report.publish import publish
