@@ -11,8 +11,9 @@ from torch import Tensor
 from images.models.vit_reference import stock_of
 from r2mae.errors import UserError
 from r2mae.images.models.vit_mae import Settings, build
+from r2mae.images.models.vit_mae.hidden import HiddenPatches
 from r2mae.images.models.vit_mae.model import VisionTransformerMAE, positions
-from r2mae.images.models.vit_mae.task import HiddenPatches, PatchTask
+from r2mae.images.models.vit_mae.task import PatchTask
 from r2mae.images.patches import patchify, standardised
 from r2mae.masking.keys import Key
 from r2mae.masking.schemes import make_scheme
