@@ -3,8 +3,11 @@
 import ast
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
+from types import FrameType
+from typing import Any
 
 import pytest
 
@@ -148,3 +151,73 @@ def test_every_lazy_name_exists() -> None:
         assert dir(package) == sorted(package.__all__)
         with pytest.raises(AttributeError, match="no attribute"):
             package.nothing  # noqa: B018
+
+
+RATIO = 0.4375
+"""A mask ratio that no other number of a run equals."""
+# What a wing gives to the loop, which calls it without importing it: methods of wing and task, and a class of settings.
+HANDED_DOWN = {"ratios_of", "load", "fingerprint", "begin", "corrupt", "__post_init__"}
+
+
+class Reached(Exception):
+    """The walk is at its end."""
+
+
+def carries_ratio(value: Any) -> bool:
+    """Whether a value is the ratio, a word or collection with it, or an object of r2mae with it in a field."""
+    if type(value) in (list, tuple):
+        return any(is_ratio(one) for one in value)
+    if type(value) is dict or type(value).__module__.startswith("r2mae."):
+        fields = value if type(value) is dict else getattr(value, "__dict__", {})
+        return any(is_ratio(one) for one in fields.values())
+    return is_ratio(value)
+
+
+def is_ratio(value: Any) -> bool:
+    return value == RATIO if type(value) is float else isinstance(value, str) and str(RATIO) in value.split("=")
+
+
+def walk_of_the_ratio(steps: set[tuple[str, str, str]], losses: int) -> Callable[[FrameType, str, Any], None]:
+    """Note caller, package and name of every function that has the ratio in hand, until so many losses are computed."""
+    left = iter(range(losses))
+
+    def note(frame: FrameType, event: str, found: Any) -> None:
+        here = _whose(frame.f_code.co_filename)
+        if event not in ("call", "return") or not here:
+            return
+        if any(carries_ratio(one) for one in (*frame.f_locals.values(), found)):
+            caller = frame.f_back
+            while caller is not None and not _whose(caller.f_code.co_filename):
+                caller = caller.f_back
+            steps.add(("" if caller is None else _whose(caller.f_code.co_filename), here, frame.f_code.co_name))
+        if event == "call" and frame.f_code.co_name == "losses" and next(left, None) == losses - 1:
+            raise Reached
+
+    return note
+
+
+@cache
+def _whose(file: str) -> str:
+    """The package of a file of r2mae, else nothing."""
+    return package(Path(file)) if file.startswith(f"{ROOT}/") and package(Path(file)) in LAYERS else ""
+
+
+@pytest.mark.slow
+def test_the_ratio_walks_down_from_the_command_line_to_the_loss(tmp_path: Path) -> None:
+    """Through five packages; upwards only where the loop calls what the wing gave to it."""
+    import r2mae.images.batches
+    import r2mae.sweep.run_cell  # noqa: F401
+    from r2mae.cli.main import main
+
+    line = f"pretrain images digits --scheme fixed --ratio {RATIO} --steps 2 --threads 1 --device cpu"
+    steps: set[tuple[str, str, str]] = set()
+    former = sys.getprofile()
+    sys.setprofile(walk_of_the_ratio(steps, losses=2))
+    try:
+        with pytest.raises(Reached):
+            main([*line.split(), "--out", str(tmp_path / "run")])
+    finally:
+        sys.setprofile(former)
+    assert {here for _, here, _ in steps} == {"cli", "images", "sweep", "training", "masking"}
+    climbs = {(above, here, name) for above, here, name in steps if above and LAYERS[here] > LAYERS[above]}
+    assert climbs <= {("training", "images", name) for name in HANDED_DOWN}

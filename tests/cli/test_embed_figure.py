@@ -18,7 +18,7 @@ from r2mae.cli.main import main
 from r2mae.images import WING as IMAGES
 from r2mae.images.config import ImagesConfig
 from r2mae.training.loop import fit
-from r2mae.wings.contract import HasAnnotations
+from r2mae.wings.abilities import HasAnnotations
 
 pytestmark = pytest.mark.slow
 

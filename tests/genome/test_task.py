@@ -92,17 +92,3 @@ def test_embedding_is_the_mean_over_bases() -> None:
     for row in range(5):
         bases = batch["target"][row] < BASES
         torch.testing.assert_close(found[row], states[row][bases].mean(0), atol=1e-5, rtol=1e-4)
-
-
-def test_probabilities_at_chosen_positions() -> None:
-    batch, model = windows(), network().eval()
-    columns = torch.tensor([[3, 11], [0, 23], [5, 6], [7, 1], [2, 9]])
-    found = task().hidden_logs(model, batch, columns)
-    torch.testing.assert_close(found.exp().sum(-1), torch.ones(5, 2))
-    target = batch["target"].long()
-    for row in range(5):
-        target[row, columns[row]] = MASK
-    whole = model.head(model.encode(target, batch["aligned"])).log_softmax(-1)
-    torch.testing.assert_close(found[3], whole[3, [7, 1]], atol=1e-5, rtol=1e-4)
-    batch["target"] = batch["target"].scatter(1, columns, 2)  # what stands at these positions is not seen
-    assert torch.equal(task().hidden_logs(model, batch, columns), found)

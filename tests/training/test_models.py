@@ -1,6 +1,7 @@
 """Models by name in configurations of runs."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ from r2mae.cells.config import CellsConfig
 from r2mae.errors import UserError
 from r2mae.images.config import ImagesConfig
 from r2mae.images.models import MODELS, MLPSettings
-from r2mae.training.models import settings_of, with_values
+from r2mae.training.models import MOST_LAYERS, check_dropout, check_sizes, saved_layers, settings_of, with_values
 
 
 @pytest.fixture(autouse=True)
@@ -103,3 +104,31 @@ def test_other_values_of_settings() -> None:
         latent=2, last_bias=1.0
     )
     assert with_values(other, {"model": "mlp"}) == ImagesConfig(data="digits", seed=5)
+
+
+@pytest.mark.parametrize(
+    ("width", "layers", "message"),
+    [
+        (0, 1, r"^model\.width must be 1 or more, not 0$"),
+        (4, -1, r"^model\.layers must be 1 or more, not -1$"),
+        (4, MOST_LAYERS + 1, r"^model\.layers must be at most 1,000, not 1,001$"),
+    ],
+)
+def test_sizes_of_no_model_are_refused(width: int, layers: int, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        check_sizes(SimpleNamespace(width=width, layers=layers), ("width", "layers"), prefix="model.")
+
+
+def test_sizes_of_models_are_taken() -> None:
+    check_sizes(SimpleNamespace(width=MOST_LAYERS + 1, layers=MOST_LAYERS, inner=None), ("width", "layers", "inner"))
+    assert saved_layers({"layers": MOST_LAYERS}) == MOST_LAYERS
+    for layers in (0, MOST_LAYERS + 1):
+        with pytest.raises(ValueError, match="layers must be 1 to 1,000"):
+            saved_layers({"layers": layers})
+
+
+def test_dropout_leaves_something() -> None:
+    check_dropout(0.0)
+    for dropout in (-0.1, 1.0):
+        with pytest.raises(UserError, match="fraction"):
+            check_dropout(dropout)

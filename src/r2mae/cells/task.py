@@ -4,6 +4,7 @@ A batch is a mapping of tensors in CSR form, on the device: `indptr` (cells + 1)
 zero, no gene twice in a cell), and `batch` (the cells' batch numbers).
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
@@ -24,7 +25,7 @@ _WEIGHTS_DIVISOR = 20.0  # the input of the weight network is log(x / 20 + 1)
 _PAPER_WIDTH = 2000
 
 
-class CountModel(nn.Module):
+class CountModel(nn.Module, ABC):
     """A model of counts for :class:`GeneTask`: it makes a representation, and from it logits over the genes.
 
     The number of genes and of batches is the number of their names.
@@ -35,6 +36,7 @@ class CountModel(nn.Module):
     log_theta: Tensor
     """log θ of every gene, shape (genes,)."""
 
+    @abstractmethod
     def encode(
         self,
         log_counts: Float[Tensor, "cells columns"],
@@ -52,14 +54,14 @@ class CountModel(nn.Module):
         columns : int64 tensor, optional
             Indices of the genes in `log_counts`, if all other genes are zero; by default all genes.
         """
-        raise NotImplementedError
 
+    @abstractmethod
     def last_hidden(
         self, log_counts: Float[Tensor, "cells genes"], batch: Int64[Tensor, " cells"]
     ) -> Float[Tensor, "cells hidden"]:
         """Return the layer before the representation."""
-        raise NotImplementedError
 
+    @abstractmethod
     def forward(
         self,
         log_counts: Float[Tensor, "cells columns"],
@@ -68,7 +70,6 @@ class CountModel(nn.Module):
         decoder_batch: Int64[Tensor, " cells"] | None = None,
     ) -> tuple[Float[Tensor, "cells genes"], Float[Tensor, "cells latent"]]:
         """Return the logits and the representation; the decoder may be given another batch than the encoder."""
-        raise NotImplementedError
 
 
 @dataclass(frozen=True)

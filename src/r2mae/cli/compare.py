@@ -23,6 +23,7 @@ from r2mae.cli.show import print_json
 from r2mae.errors import UserError
 from r2mae.training.config import RunConfig
 from r2mae.training.numbers import ratios_of
+from r2mae.wings.abilities import HasBaselines
 from r2mae.wings.lookup import all_wings
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ def run(words: Sequence[str]) -> int:
     """Run the command."""
     from r2mae.compare.rows import DEFAULT_SCHEMES, per_ratio_schemes, plan_rows, with_numbers
     from r2mae.masking.schemes import scheme_names
+    from r2mae.sweep.cells import cells_of
 
     subject = read_subject("compare", words)
     parser = Parser(
@@ -81,8 +83,8 @@ def run(words: Sequence[str]) -> int:
         used = with_numbers(config, numbers, rows, schemes, ratios)
         print_config(used, skip=_OF_ROWS, **{name: values[name] for name in _OWN})
         return 0
-    check_run(subject.wing, config)
     out = Path(values["out"] or f"runs/compare-{Path(config.data).stem}")
+    check_run(subject.wing, config, [cell.folder for cell in cells_of(rows, seeds, out)])
 
     from r2mae.compare.compare import compare
     from r2mae.report.publish import publish
@@ -110,7 +112,9 @@ def run(words: Sequence[str]) -> int:
 def _usual_baselines(wing: "Wing", config: RunConfig) -> Sequence[str]:
     """Return the wing's default baselines, as far as there are any for the model of the configuration."""
     usual = wing.default_baselines
-    known = wing.baselines_of(config) if usual else ()  # type: ignore[attr-defined]
+    if not usual or not isinstance(wing, HasBaselines):
+        return []
+    known = wing.baselines_of(config)
     return [name for name in usual if name in known]
 
 

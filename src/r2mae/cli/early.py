@@ -1,5 +1,6 @@
 """Checks before torch is loaded: missing run folders or data, and trackers that are not installed."""
 
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,16 +16,27 @@ if TYPE_CHECKING:
 _INIT = "init"  # as r2mae.training.initial calls the field, which loads torch
 
 
-def check_run(wing: "Wing", config: RunConfig, out: Path | None = None) -> None:
-    """Refuse mistakes of a run that can be found without a heavy library.
+def check_run(wing: "Wing", config: RunConfig, folders: Iterable[Path]) -> None:
+    """Refuse mistakes of runs that can be found without a heavy library.
 
-    A run that has begun in the folder `out` needs the weights no more that it began with.
+    Parameters
+    ----------
+    wing : Wing
+        Of the data.
+    config : RunConfig
+        What the runs share.
+    folders : iterable of Path
+        Their folders. Runs that have taken steps there do not need the weights any more that they began with.
     """
     check_logger(config.logger)
-    if out is not None and RunFolder(out).config_file.exists() and getattr(config, _INIT, None) is not None:
+    if getattr(config, _INIT, None) is not None and all(_has_weights(RunFolder(folder)) for folder in folders):
         nothing: dict[str, Any] = {_INIT: None}
         config = replace(config, **nothing)
     wing.check(config)
+
+
+def _has_weights(folder: RunFolder) -> bool:
+    return folder.trained or folder.checkpoint.exists()
 
 
 def check_source(wing: "Wing", config: RunConfig, data: str) -> None:

@@ -95,7 +95,7 @@ def _check_figure(wing: "Wing", values: Mapping[str, Any]) -> "pd.DataFrame | No
             raise UserError("--color is for a figure: name its file, --figure umap.svg")
         return None
     from r2mae.report.embedding_figure import check_figure, check_points
-    from r2mae.wings.contract import HasAnnotations
+    from r2mae.wings.abilities import HasAnnotations
 
     check_points(values["max_points"])
     table = None

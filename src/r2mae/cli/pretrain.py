@@ -27,7 +27,7 @@ def run(words: Sequence[str]) -> int:
         print_config(used)
         return 0
     out = Path(values["out"] or f"runs/{Path(config.data).stem}-{config.scheme}-seed{config.seed}")
-    check_run(subject.wing, config, out)
+    check_run(subject.wing, config, [out])
 
     from r2mae.cli.show import print_json, scores_table
     from r2mae.sweep.run_cell import pretrain

@@ -49,7 +49,7 @@ def compare(
     schemes, ratios
         See :func:`r2mae.compare.rows.plan_rows`.
     baselines : sequence of str
-        Baselines to measure beside the schemes, out of :meth:`~r2mae.wings.contract.HasBaselines.baselines_of`.
+        Baselines to measure beside the schemes, out of :meth:`~r2mae.wings.abilities.HasBaselines.baselines_of`.
     seeds : sequence of int
         Each seed draws weights, data order, masks and (for sets without an official test part) the split.
     out : Path

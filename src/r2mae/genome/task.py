@@ -3,6 +3,7 @@
 A batch is a :class:`r2mae.genome.batches.WindowBatch`.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -32,12 +33,13 @@ SHARES: dict[Corruption, tuple[float, float, float]] = {"80-10-10": (0.8, 0.1, 0
 _LEAST = 1e-6  # of a weight: a batch whose hidden bases all weigh nothing has a finite loss
 
 
-class WindowModel(nn.Module):
+class WindowModel(nn.Module, ABC):
     """A model of windows, as :class:`AlignmentTask` trains it."""
 
     species: tuple[str, ...] = ()
     """Names of the aligned species, in the order in which the model takes them."""
 
+    @abstractmethod
     def forward(
         self,
         target: Int64[Tensor, "batch length"],
@@ -55,8 +57,8 @@ class WindowModel(nn.Module):
         columns : int64 tensor, shape (batch, most)
             Positions of each row.
         """
-        raise NotImplementedError
 
+    @abstractmethod
     def encode(
         self,
         target: Int64[Tensor, "batch length"],
@@ -71,11 +73,10 @@ class WindowModel(nn.Module):
         ValueError
             If the windows are longer than the model takes, or have another number of species.
         """
-        raise NotImplementedError
 
+    @abstractmethod
     def head(self, states: Float[Tensor, "*places width"]) -> Float[Tensor, "*places bases"]:
         """Return logits over A, C, G and T."""
-        raise NotImplementedError
 
 
 class HiddenBases(Corrupted):
@@ -224,23 +225,6 @@ class AlignmentTask:
         """Return the cross entropies at `columns`, whether they count or not."""
         logits, targets = output.prediction.float(), corrupted.targets
         return cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="none").view(targets.shape)
-
-    def hidden_logs(
-        self, model: WindowModel, batch: WindowBatch, columns: Int64[Tensor, "batch most"]
-    ) -> Float[Tensor, "batch most bases"]:
-        """Return log probabilities of A, C, G and T at some positions of each window, with just these hidden.
-
-        Parameters
-        ----------
-        model : WindowModel
-        batch : WindowBatch
-        columns : int64 tensor, shape (batch, most)
-            Positions of each row, whatever the target has there.
-        """
-        target = batch["target"].long().scatter(1, columns, MASK)
-        logits, _ = model(target, batch["aligned"], columns)
-        logs: Tensor = logits.float().log_softmax(-1)
-        return logs
 
     @torch.no_grad()
     def embed(self, model: WindowModel, batch: WindowBatch) -> Float[Tensor, "batch width"]:

@@ -1,6 +1,7 @@
 """Images that are no array in memory: read when they are asked for, some at a time. No torch."""
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from jaxtyping import Float32, Int64, UInt8
 CHUNK_BYTES = 1 << 26  # of images that are in memory at a time where all of a set are looked at
 
 
-class StoredImages:
+class StoredImages(ABC):
     """Images that lie elsewhere, as far as they behave like an array of shape (n, height, width, channels).
 
     Parameters
@@ -37,6 +38,7 @@ class StoredImages:
         """Numbers of all images together."""
         return math.prod(self.shape)
 
+    @abstractmethod
     def take(self, rows: Int64[np.ndarray, " batch"], axis: int = 0) -> np.ndarray:
         """Read some images into memory, in this order; along the first axis, as an array's method would.
 
@@ -45,7 +47,6 @@ class StoredImages:
         IndexError
             A row that is not there.
         """
-        raise NotImplementedError
 
 
 # Axes without names: one function may take images and return others.

@@ -1,5 +1,6 @@
 """Masked reconstruction of pixels: hidden pixels are filled, and the squared error is taken at them alone."""
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
@@ -79,18 +80,18 @@ def check_images(name: str, shape: tuple[int, int, int], taken: tuple[int, int, 
         )
 
 
-class PixelAutoencoder(nn.Module):
+class PixelAutoencoder(nn.Module, ABC):
     """A model of flattened images, as :class:`PixelTask` trains it."""
 
+    @abstractmethod
     def encode(self, flat: Float[Tensor, "batch pixels"]) -> Float[Tensor, "batch latent"]:
         """Return the representation."""
-        raise NotImplementedError
 
+    @abstractmethod
     def forward(
         self, flat: Float[Tensor, "batch pixels"]
     ) -> tuple[Float[Tensor, "batch pixels"], Float[Tensor, "batch latent"]]:
         """Return the reconstruction and the representation."""
-        raise NotImplementedError
 
 
 @dataclass(frozen=True)

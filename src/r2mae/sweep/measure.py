@@ -13,7 +13,8 @@ from r2mae.training.config import RunConfig
 from r2mae.training.folder import RunFolder, read_json
 from r2mae.training.saving import load_model
 from r2mae.training.task import Data
-from r2mae.wings.contract import HasBaselines, MeasuresElsewhere, Wing
+from r2mae.wings.abilities import HasBaselines, MeasuresElsewhere
+from r2mae.wings.contract import Wing
 from r2mae.wings.lookup import wing_of_run
 
 
@@ -80,7 +81,7 @@ def evaluate(
     source : str, optional
         Other data to measure the run on. Probes are then fitted on the training part of these data.
     reading : mapping, optional
-        How the wing shall read them (:meth:`r2mae.wings.contract.MeasuresElsewhere.elsewhere`).
+        How the wing shall read them (:meth:`r2mae.wings.abilities.MeasuresElsewhere.elsewhere`).
     baselines : sequence of str
         To be measured on the same data.
     device : str

@@ -28,7 +28,8 @@ from r2mae.sweep.watch import Watch, end
 from r2mae.training.folder import RunFolder
 from r2mae.training.progress import Pace
 from r2mae.training.scheme_options import kind_of
-from r2mae.wings.contract import HasBaselines, Wing
+from r2mae.wings.abilities import HasBaselines
+from r2mae.wings.contract import Wing
 from r2mae.wings.lookup import get_wing
 
 _POLL = 0.2

@@ -14,7 +14,8 @@ from r2mae.training.progress import Reporter
 from r2mae.training.ranks import FOLLOWING
 from r2mae.training.run import Run
 from r2mae.training.task import Data
-from r2mae.wings.contract import HasBaselines, Wing
+from r2mae.wings.abilities import HasBaselines
+from r2mae.wings.contract import Wing
 
 
 def pretrain(
@@ -45,16 +46,8 @@ def pretrain(
         raise SystemExit(0)  # the first process measures and reports
     results = folder.results_for(config)
     if results is None:
-        results = {
-            "scores": measure(folder, wing, config, data=data, device=config.device, progress=progress),
-            "measured": config.measured_as(),
-            "steps": fitted.steps,
-            "seconds": fitted.seconds,
-            "samples_per_second": fitted.steps * config.batch_size / max(fitted.seconds, 1e-9),
-        }
-        with FolderLock(folder.path):
-            write_json(folder.results_file, results)
-            folder.note_measured(config)
+        scores = measure(folder, wing, config, data=data, device=config.device, progress=progress)
+        results = fitted.write_results(config, scores)
     return fitted, results
 
 

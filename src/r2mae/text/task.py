@@ -3,6 +3,7 @@
 A batch is an integer tensor (batch, length) of tokens, packed without padding.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -27,11 +28,12 @@ Corruption = Literal["80-10-10", "mask"]
 SHARES: dict[Corruption, tuple[float, float, float]] = {"80-10-10": (0.8, 0.1, 0.1), "mask": (1.0, 0.0, 0.0)}
 
 
-class TokenModel(nn.Module):
+class TokenModel(nn.Module, ABC):
     """A masked language model, as :class:`TokenTask` trains it."""
 
     tokenizer: "TextTokenizer | None" = None  # of a run folder's model
 
+    @abstractmethod
     def forward(
         self,
         input_ids: Int[Tensor, "batch length"],
@@ -58,8 +60,8 @@ class TokenModel(nn.Module):
             In nats.
         states : Float tensor, shape (units, width)
         """
-        raise NotImplementedError
 
+    @abstractmethod
     def encode(
         self,
         input_ids: Int[Tensor, "batch length"],
@@ -83,11 +85,10 @@ class TokenModel(nn.Module):
         ValueError
             If the rows are longer than the model takes.
         """
-        raise NotImplementedError
 
+    @abstractmethod
     def head(self, states: Float[Tensor, "*units width"]) -> Float[Tensor, "*units words"]:
         """Return logits over the vocabulary."""
-        raise NotImplementedError
 
 
 class HiddenTokens(Corrupted):

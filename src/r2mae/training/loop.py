@@ -5,7 +5,7 @@ What one optimiser step does is in ``step.py``, what happens between steps in ``
 
 import logging
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +15,7 @@ import torch
 from torch import nn
 
 from r2mae.errors import UserError
+from r2mae.files import write_json
 from r2mae.masking.keys import Key
 from r2mae.training.checkpoint import EARLY, SECONDS, STEP, read_checkpoint
 from r2mae.training.checkpoint_keeper import CheckpointKeeper, EarlyStopping
@@ -67,6 +68,20 @@ class Fitted:
     resumed_from: int
     worked: bool
     seconds: float
+
+    def write_results(self, config: RunConfig, scores: Mapping[str, Any]) -> dict[str, Any]:
+        """Write ``results.json`` of the run, which says what it scored and how it was measured, and return it."""
+        results = {
+            "scores": scores,
+            "measured": config.measured_as(),
+            "steps": self.steps,
+            "seconds": self.seconds,
+            "samples_per_second": self.steps * config.batch_size / max(self.seconds, 1e-9),
+        }
+        with FolderLock(self.folder.path):
+            write_json(self.folder.results_file, results)
+            self.folder.note_measured(config)
+        return results
 
 
 def fit(

@@ -6,7 +6,7 @@ wing's usual model are fields of the configuration itself, so their options need
 """
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from types import MappingProxyType
@@ -17,6 +17,8 @@ from r2mae.training.config import RunConfig
 from r2mae.training.fields import exact_values, short
 
 PREFIX = "model."
+MOST_LAYERS = 1000
+"""Of a model: one with a zero too many would be built for minutes."""
 _MOST = 2**31 - 1
 
 _Config = TypeVar("_Config", bound=RunConfig)
@@ -168,6 +170,61 @@ def with_values(config: _Config, values: Mapping[str, Any]) -> _Config:
     if name == usual_model(type(config)):
         values = {key.removeprefix(PREFIX): value for key, value in values.items()}
     return type(config).from_dict({**kept, **values})
+
+
+def check_sizes(
+    settings: object, sizes: Sequence[str], *, layers: Sequence[str] = ("layers",), prefix: str = ""
+) -> None:
+    """Refuse settings of a model that nothing can be built of.
+
+    Parameters
+    ----------
+    settings : dataclass
+        The settings.
+    sizes : sequence of str
+        Fields that must be 1 or more; None stands for a size that follows from others.
+    layers : sequence of str
+        Those of them that must be at most :data:`MOST_LAYERS`.
+    prefix : str
+        What stands before the names of these options.
+
+    Raises
+    ------
+    UserError
+        With the name of the option.
+    """
+    for name in sizes:
+        value = getattr(settings, name)
+        if value is not None and value < 1:
+            raise UserError(f"{prefix}{name} must be 1 or more, not {value}")
+        if name in layers and value > MOST_LAYERS:
+            raise UserError(f"{prefix}{name} must be at most {MOST_LAYERS:,}, not {value:,}")
+
+
+def check_dropout(dropout: float) -> None:
+    """Refuse a dropout outside [0, 1).
+
+    Raises
+    ------
+    UserError
+        With the range.
+    """
+    if not 0 <= dropout < 1:
+        raise UserError(f"dropout must be a fraction in [0, 1), not {dropout}")
+
+
+def saved_layers(architecture: Mapping[str, Any]) -> int:
+    """Return the number of layers that a run folder names.
+
+    Raises
+    ------
+    ValueError
+        If no run can have been trained with so many or so few.
+    """
+    layers = int(architecture["layers"])
+    if not 1 <= layers <= MOST_LAYERS:
+        raise ValueError(f"layers must be 1 to {MOST_LAYERS:,}, not {layers:,}")
+    return layers
 
 
 def _plain(given: Any, kind: type, model: str) -> dict[str, Any]:

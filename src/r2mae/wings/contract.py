@@ -1,7 +1,7 @@
 """The contract of a wing: what comparisons and the command line need of it, beyond what the training loop needs."""
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from collections.abc import Mapping
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from torch import nn
@@ -11,12 +11,8 @@ from r2mae.catalogue import PublicSet
 from r2mae.evaluation.examples import Examples
 from r2mae.evaluation.metrics import Metric
 from r2mae.training.config import RunConfig
-from r2mae.training.task import Data, Task, Trainable
+from r2mae.training.task import Task, Trainable
 from r2mae.wings.options import CommandLine, Exporter, FigureColumns
-
-if TYPE_CHECKING:
-    import pandas as pd
-
 
 _Config = TypeVar("_Config", bound=RunConfig, default=Any)
 _Task = TypeVar("_Task", bound=Task, default=Any)
@@ -92,37 +88,3 @@ class Wing(Trainable[_Config, _Task, _Model], Protocol[_Config, _Task, _Model]):
 
     def embed(self, config: _Config, task: _Task, model: _Model, source: str, **options: Any) -> dict[str, np.ndarray]:
         """Embed new data, and return arrays by name: `embedding`, and columns such as `labels`."""
-
-
-@runtime_checkable
-class HasAnnotations(Protocol):
-    """A wing whose data have a table of annotations, with a row for each sample that :meth:`Wing.embed` embeds."""
-
-    def annotations(self, source: str) -> "pd.DataFrame":
-        """Return the table alone, without reading the samples."""
-
-
-@runtime_checkable
-class MeasuresElsewhere(Protocol):
-    """A wing whose finished runs can be measured on other data than those of the run."""
-
-    def elsewhere(self, config: Any, source: str, architecture: Mapping[str, Any], **options: Any) -> tuple[Any, Data]:
-        """Read other data; return the configuration adapted to them and the data, both for :meth:`Wing.evaluate`.
-
-        Raises a UserError if the data do not fit the model that `architecture` describes. `options` are those that the
-        wing declares for reading data (:attr:`r2mae.wings.options.CommandLine.reading`).
-        """
-
-
-@runtime_checkable
-class HasBaselines(Protocol):
-    """A wing that can also measure baselines: raw features, models of other packages, or vectors from a file."""
-
-    def baselines_of(self, config: Any) -> tuple[str, ...]:
-        """Return the names of the baselines that exist for such data."""
-
-    def check_baselines(self, names: Sequence[str]) -> None:
-        """Raise a UserError for a baseline that cannot be measured here, because a package is missing, for example."""
-
-    def score_baseline(self, config: Any, name: str, data: Any, **options: Any) -> dict[str, float]:
-        """Measure a baseline with the parts of :meth:`Wing.evaluate` that apply to it; `progress` is as there."""

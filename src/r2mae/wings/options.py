@@ -259,7 +259,7 @@ class CommandLine:
         Others, by name.
     reading : tuple of Option
         How data other than the run's are read, for :meth:`~r2mae.wings.contract.Wing.embed` and
-        :meth:`~r2mae.wings.contract.MeasuresElsewhere.elsewhere`.
+        :meth:`~r2mae.wings.abilities.MeasuresElsewhere.elsewhere`.
     elsewhere : str
         A clause for the help: what is special about measuring on other data.
     embedding : Embedding

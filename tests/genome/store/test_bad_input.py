@@ -57,22 +57,33 @@ def test_wrong_maf(refused: Refused, name: str, zipped: bool) -> None:
     refused("build a.maf -o store", "a.maf, ", *told)
 
 
-def test_a_reference_that_differs(refused: Refused) -> None:
-    Path("a.maf").write_text(f"{HEAD}a\n{ROW}\na\ns x.c 0 3 + 9 GGG\ns ref.chr1 4 3 + 10 CCC\n")
-    Path("ref.fa").write_text(">chr1\nACGTC\nTTTTT\n")
-    refused("build a.maf -o store --reference ref.fa", "a.maf, line 7: the reference has C at chr1:6, and ref.fa has T")
-    Path("ref.fa").write_text(">chr1\nACGTC\n")
-    refused("build a.maf -o store --reference ref.fa", "ref.fa: chr1 has 5 positions, and 10 in the alignment")
-    Path("ref.fa").write_text(">1\nACGTC\n")
-    refused("build a.maf -o store --reference ref.fa", "ref.fa: has no contig 'chr1', which the alignment has")
-    Path("ref.fa").write_text(">chr1\nACGTC\n>chr1\nCCTTTTT\n")
-    refused("build a.maf -o store --reference ref.fa", "ref.fa, line 3: chr1 comes twice")
-    refused("build a.maf -o store --reference a.maf", "a.maf: --reference takes a FASTA file")
-    Path("a.fa").write_text(">ref\nAC\nGT\n>x\nAAAA\n")
-    Path("ref.fa").write_text(">chrV\nACGA\n")
-    refused("build a.fa -o store --reference ref.fa", "a.fa, line 3: the reference has T at chrV:4, and ref.fa has A")
-    Path("ref.fa").write_text(">chrV\nAC-A\n")
-    refused("build a.fa -o store --reference ref.fa", "ref.fa, line 2: chrV holds a gap")
+TWO_BLOCKS = f"{HEAD}a\n{ROW}\na\ns x.c 0 3 + 9 GGG\ns ref.chr1 4 3 + 10 CCC\n"
+GORILLA = f"{HEAD}a\n{ROW}s gorilla.c 0 4 + 9 ACGT\n"
+ROWS = ">ref\nAC\nGT\n>x\nAAAA\n"
+# An alignment, the option for a file beside it, what this file holds (None: it is missing), and what is said.
+BESIDE = {
+    "another base": (TWO_BLOCKS, "reference", ">chr1\nACGTC\nTTTTT\n", "in, line 7: the reference has C at chr1:6"),
+    "another length": (TWO_BLOCKS, "reference", ">chr1\nACGTC\n", "has 5 positions, and 10 in the alignment"),
+    "another contig": (TWO_BLOCKS, "reference", ">1\nACGTC\n", "has no contig 'chr1', which the alignment has"),
+    "a contig twice": (TWO_BLOCKS, "reference", ">chr1\nACGTC\n>chr1\nCCTTTTT\n", "beside, line 3: chr1 comes twice"),
+    "no fasta": (TWO_BLOCKS, "reference", TWO_BLOCKS, "beside: --reference takes a FASTA file"),
+    "another base of a row": (ROWS, "reference", ">chrV\nACGA\n", "in, line 3: the reference has T at chrV:4, and"),
+    "a gap": (ROWS, "reference", ">chrV\nAC-A\n", "beside, line 2: chrV holds a gap"),
+    "a species twice": (GORILLA, "species", "# mine\ngorilla\nref\ngorilla\n", "line 4: gorilla is listed twice"),
+    "a misspelt species": (GORILLA, "species", "gorila\n", "unknown species 'gorila': did you mean 'gorilla'?"),
+    "no species": (GORILLA, "species", "\n", "beside: lists no species"),
+    "no list": (GORILLA, "species", None, "beside: there is no such file"),
+    "an unknown species of fasta": (ROWS, "species", "y\n", "unknown species 'y'"),
+}
+
+
+@pytest.mark.parametrize("name", BESIDE)
+def test_wrong_files_beside_an_alignment(refused: Refused, name: str) -> None:
+    alignment, option, beside, told = BESIDE[name]
+    Path("in").write_text(alignment)
+    if beside is not None:
+        Path("beside").write_text(beside)
+    refused(f"build in -o store --{option} beside", told, "beside" if option == "reference" else "")
 
 
 @pytest.mark.parametrize("kind", ["maf", "fasta"])
@@ -130,17 +141,3 @@ def test_other_files(refused: Refused) -> None:
     refused("info", "info takes one store, not 0")
     refused("info text", "text")
     refused("track a.maf --name x", "track takes a store and a file")
-
-
-def test_wrong_species(refused: Refused) -> None:
-    Path("a.maf").write_text(f"{HEAD}a\n{ROW}s gorilla.c 0 4 + 9 ACGT\n")
-    Path("species.txt").write_text("# mine\ngorilla\nref\ngorilla\n")
-    refused("build a.maf -o store --species species.txt", "species.txt, line 4: gorilla is listed twice")
-    Path("species.txt").write_text("gorila\n")
-    refused("build a.maf -o store --species species.txt", "unknown species 'gorila': did you mean 'gorilla'?")
-    Path("species.txt").write_text("\n")
-    refused("build a.maf -o store --species species.txt", "species.txt: lists no species")
-    refused("build a.maf -o store --species none.txt", "none.txt: there is no such file")
-    Path("a.fa").write_text(">ref\nAC\n>x\nAC\n")
-    Path("species.txt").write_text("y\n")
-    refused("build a.fa -o store --species species.txt", "unknown species 'y'")

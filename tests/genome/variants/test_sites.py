@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from genome.made import network
+from genome.made import network, windows
 from genome.variants.conftest import SIZES, WINDOW, alignment, build, letters, predict
 from r2mae.errors import UserError
 from r2mae.genome import AlignmentStore
@@ -78,6 +78,29 @@ def test_a_model_in_one_pass_and_one_by_one(small: AlignmentStore) -> None:
         single = np.concatenate([alone(contigs[[n]], positions[[n]]) for n in range(len(contigs))])
     np.testing.assert_allclose(together, single, atol=1e-5)
     assert np.isfinite(together).all()
+
+
+def test_a_model_gives_probabilities_of_hidden_bases(small: AlignmentStore) -> None:
+    model = network(2, length=WINDOW)
+    model.species = small.species[1:]
+    given, places = windows(6, WINDOW, 2), torch.tensor([[0], [3], [6], [7], [9], [11]])
+    target = given["target"].long().scatter(1, places, MASK)
+    with evaluating(model):
+        logs = model_scorer(small, model, WINDOW).predict(target, given["aligned"], places)[:, 0]
+        whole = model.head(model.encode(target, given["aligned"])).log_softmax(-1)
+    torch.testing.assert_close(logs.exp().sum(-1), torch.ones(6))
+    torch.testing.assert_close(logs, whole[torch.arange(6), places[:, 0]], atol=1e-5, rtol=1e-4)
+
+
+def test_what_stands_at_a_site_is_not_seen(small: AlignmentStore, tmp_path: Path) -> None:
+    rows = {contig: alignment(contig) for contig in SIZES}
+    text = rows["chr1"][0]
+    rows["chr1"][0] = text[:40] + text[40].translate(_OTHER) + text[41:]
+    other = build(tmp_path, rows)
+    contigs, positions = np.array([0, 0]), np.array([40, 41])
+    mine, its = (SiteScorer(store, predict, WINDOW)(contigs, positions) for store in (small, other))
+    np.testing.assert_array_equal(mine[0], its[0])
+    assert (mine[1] != its[1]).all()
 
 
 def test_species_are_found_by_name(small: AlignmentStore) -> None:

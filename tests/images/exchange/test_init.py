@@ -202,7 +202,8 @@ def test_a_run_begins_with_weights(tmp_path: Path, caplog: pytest.LogCaptureFixt
     assert not same_run(run.path, fresh.path)
 
 
-def test_a_comparison_says_what_its_rows_began_with(tmp_path: Path) -> None:
+def test_a_comparison_says_what_its_rows_began_with(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """And needs the file only for rows that have not begun."""
     weights = pth(tmp_path / "mae.pth", dict(ours(seed=1).state_dict()))
     options = "--model vit-mae --model.patch 4 --model.width 32 --model.layers 2 --model.heads 4"
     options += " --model.decoder-width 16 --model.decoder-layers 2 --model.decoder-heads 2"
@@ -214,6 +215,12 @@ def test_a_comparison_says_what_its_rows_began_with(tmp_path: Path) -> None:
     assert f"init: {weights}" in told
     sha = hashlib.sha256(weights.read_bytes()).hexdigest()
     assert sha in told.split("Environment")[-1]
+    weights.unlink()
+    assert main([*line, "--out", str(out)]) == 0  # all runs are finished
+    shutil.rmtree(out / "runs" / "mdlm")
+    capsys.readouterr()
+    assert main([*line, "--out", str(out)]) == 2
+    assert "mae.pth (init): no such file" in capsys.readouterr().err
 
 
 def test_a_resumed_run_does_not_need_the_file(tmp_path: Path) -> None:
@@ -226,9 +233,10 @@ def test_a_resumed_run_does_not_need_the_file(tmp_path: Path) -> None:
     weights.unlink()
     assert fit(made, WING, tmp_path / "cut").resumed_from == 2
     assert same_run(tmp_path / "whole", tmp_path / "cut")
-    check_run(WING, made, tmp_path / "whole")
-    with pytest.raises(UserError, match="no such file"):
-        check_run(WING, made, tmp_path / "new")
+    check_run(WING, made, [tmp_path / "whole"])
+    for folders in (["new"], ["whole", "new"]):
+        with pytest.raises(UserError, match="no such file"):
+            check_run(WING, made, [tmp_path / name for name in folders])
     assert not fit(made, WING, tmp_path / "whole").worked
     shutil.copy(tmp_path / "kept.pth", weights)  # another time, the same bytes
     assert not fit(made, WING, tmp_path / "whole").worked

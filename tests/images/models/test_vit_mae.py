@@ -11,8 +11,9 @@ from torch import Tensor
 from images.models.vit_reference import stock_of
 from r2mae.errors import UserError
 from r2mae.images.models.vit_mae import Settings, build
+from r2mae.images.models.vit_mae.hidden import HiddenPatches
 from r2mae.images.models.vit_mae.model import VisionTransformerMAE, positions
-from r2mae.images.models.vit_mae.task import HiddenPatches, PatchTask
+from r2mae.images.models.vit_mae.task import PatchTask
 from r2mae.images.patches import patchify, standardised
 from r2mae.masking.keys import Key
 from r2mae.masking.schemes import make_scheme
@@ -292,7 +293,8 @@ def test_fresh_weights_are_those_of_the_original() -> None:
         ({"heads": 5}, "width 48 does not divide among 5 heads"),
         ({"decoder_width": 6, "decoder_heads": 2}, "multiple of 4"),
         ({"decode": 0.0}, "decode must be a share"),
-        ({"layers": 0}, "layers must be 1 or more"),
+        ({"layers": 0}, r"model\.layers must be 1 or more"),
+        ({"decoder_layers": 1001}, r"model\.decoder_layers must be at most 1,000, not 1,001"),
     ],
 )
 def test_impossible_sizes_are_refused(settings: dict[str, Any], message: str) -> None:

@@ -12,11 +12,11 @@ Such a module has
 from dataclasses import dataclass
 
 from r2mae.errors import UserError
+from r2mae.training.models import check_dropout, check_sizes
 
 MODELS = {
     "gpn-msa": "r2mae.genome.models.gpn_msa",
 }
-MOST_LAYERS = 1000  # a zero too many would build layers for minutes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,16 +46,10 @@ class GpnMsaSettings:
     def __post_init__(self) -> None:
         if inherited := getattr(super(), "__post_init__", None):
             inherited()
-        for name in ("width", "layers", "heads", "inner"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise UserError(f"{name} must be 1 or more, not {value}")
-        if self.layers > MOST_LAYERS:
-            raise UserError(f"layers must be at most {MOST_LAYERS:,}, not {self.layers:,}")
+        check_sizes(self, ("width", "layers", "heads", "inner"))
         if self.width % (2 * self.heads):
             raise UserError(
                 f"width {self.width} does not divide among {self.heads} heads of an even width, which rotary positions "
                 "need: give another width or number of heads"
             )
-        if not 0 <= self.dropout < 1:
-            raise UserError(f"dropout must be a fraction in [0, 1), not {self.dropout}")
+        check_dropout(self.dropout)

@@ -13,11 +13,11 @@ from jaxtyping import Float, Int64, UInt8
 from torch import Tensor, nn
 from torch.nn.functional import embedding, embedding_bag, gelu, one_hot
 
-from r2mae.genome.models import MOST_LAYERS
 from r2mae.genome.models import GpnMsaSettings as Settings
 from r2mae.genome.models.attention import add_dropped, attend, drop, rotary_angles, rotate
 from r2mae.genome.store.tokens import LETTERS
 from r2mae.genome.task import BASES, MASK, AlignmentTask, WindowModel
+from r2mae.training.models import saved_layers
 
 __all__ = ["AlignmentTransformer", "ColumnEmbedding", "Settings", "build"]
 
@@ -72,15 +72,14 @@ class AlignmentTransformer(WindowModel):
     @classmethod
     def from_architecture(cls, architecture: Mapping[str, Any]) -> "AlignmentTransformer":
         """Build from the plain values of a run folder."""
-        sizes = {name: int(architecture[name]) for name in ("width", "layers", "heads")}
-        if not 1 <= sizes["layers"] <= MOST_LAYERS:
-            raise ValueError(f"layers must be 1 to {MOST_LAYERS:,}, not {sizes['layers']:,}")
+        sizes = {name: int(architecture[name]) for name in ("width", "heads")}
         inner = architecture["inner"]
         made = cls(
             others=len(architecture["species"]),
             length=int(architecture["window"]),
             inner=4 * sizes["width"] if inner is None else int(inner),
             dropout=float(architecture["dropout"]),
+            layers=saved_layers(architecture),
             **sizes,
         )
         made.species = tuple(architecture["species"])

@@ -15,6 +15,7 @@ from r2mae.genome.store.given import GIVEN, read_given
 from r2mae.genome.store.meta import CHECKSUMS, CHUNK, FORMAT, META, Layout, Meta, content_of, digest_of, read_meta
 from r2mae.genome.store.sources import Kind, kind_of, lines, name_of
 from r2mae.genome.store.unfinished import Progress, Unfinished, unfinished
+from r2mae.genome.store.writing import Filler
 from r2mae.genome.store.zarr_exchange import ZarrFiller, zarr_layout
 from r2mae.training.fingerprint import fingerprint
 
@@ -168,12 +169,11 @@ def _is_built(out: Path, plan: dict[str, Any]) -> bool:
 
 
 def _build(wanted: _Wanted, plan: dict[str, Any], work: Unfinished, jobs: int, progress: Progress) -> None:
-    layout, filler, scratch = _start(wanted, work, progress)
+    layout, kind, scratch = _start(wanted, work, progress)
     if wanted.reference is not None:
         read_given(wanted.reference, layout, work, lambda done: progress("reading the reference", done))
         scratch.append(GIVEN)
-    filler = filler(wanted.files, layout, work, wanted.reference)
-    counts = filler.fill(jobs, progress)
+    counts = kind(wanted.files, layout, work, wanted.reference).fill(jobs, progress)
     finisher = Finisher(layout, work, owned=wanted.kind == "maf", given=wanted.reference is not None)
     found = finisher.run(jobs, progress)
     checksums = work.path(CHECKSUMS).read_bytes()
@@ -191,7 +191,7 @@ def _build(wanted: _Wanted, plan: dict[str, Any], work: Unfinished, jobs: int, p
     work.remove(*scratch)
 
 
-def _start(wanted: _Wanted, work: Unfinished, progress: Progress) -> tuple[Layout, Any, list[str]]:
+def _start(wanted: _Wanted, work: Unfinished, progress: Progress) -> tuple[Layout, type[Filler], list[str]]:
     """Return the layout, the class that fills it, and the files that go in the end."""
     if wanted.kind == "maf":
         return maf_layout(wanted.files, wanted.species, work, progress), MafFiller, [OWNER]

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from r2mae.genome.store.meta import ALIGNMENT, CHUNK, Layout
 from r2mae.genome.store.sources import Stream
 from r2mae.genome.store.tokens import GAP, SOFT, UNKNOWN
 from r2mae.genome.store.unfinished import Progress, Unfinished, in_order
-from r2mae.genome.store.writing import allocate, read_at, write_at
+from r2mae.genome.store.writing import Filler, allocate, read_at, write_at
 
 _READING, _TURNING = "reading", "turning rows into columns"
 _ENDINGS = (".gz", ".bgz", ".fa", ".fasta", ".fna", ".afa", ".aln", ".aligned")
@@ -101,21 +102,12 @@ def _spool(
     return work.state(stage)
 
 
-class FastaFiller:
-    """Turns spooled rows into columns, a chunk of columns at a time; those where the reference has a gap are left out.
+@dataclass(eq=False)
+class FastaFiller(Filler):
+    """Turns spooled rows into columns, a chunk at a time; columns where the reference has a gap are left out."""
 
-    Parameters
-    ----------
-    files : sequence of Path
-    layout : Layout
-    work : Unfinished
-    reference : Path, optional
-        The FASTA file behind the given reference, for errors.
-    """
-
-    def __init__(self, files: Sequence[Path], layout: Layout, work: Unfinished, reference: Path | None) -> None:
-        self.files, self.layout, self.work, self.reference = files, layout, work, reference
-        self._states = [work.state(f"rows {number}") for number in range(len(files))]
+    def __post_init__(self) -> None:
+        self._states = [self.work.state(f"rows {number}") for number in range(len(self.files))]
 
     def fill(self, jobs: int, progress: Progress) -> dict[str, int]:
         """Write all columns; returns what was counted."""

@@ -15,7 +15,7 @@ from r2mae.genome.store.maf import Filled, first_species, read_piece, runs, scan
 from r2mae.genome.store.meta import ALIGNMENT, Layout
 from r2mae.genome.store.sources import Stream, maf_pieces, name_of, raw_of
 from r2mae.genome.store.unfinished import Progress, Unfinished, in_order, processes
-from r2mae.genome.store.writing import allocate, write_at
+from r2mae.genome.store.writing import Filler, allocate, write_at
 
 OWNER = "owner.bin"
 PIECE = 1 << 21  # bytes of text that a process turns into tokens at a time
@@ -93,25 +93,17 @@ def _chosen(found: Mapping[bytes, None], reference: str, species: Sequence[str] 
     return tuple(dict.fromkeys([reference, *(names if species is None else species)]))
 
 
-class MafFiller:
+@dataclass(eq=False)
+class MafFiller(Filler):
     """Writes blocks where they belong.
 
     The first block that covers a position, in the order of the files, gives all its species; later ones are left out
     there, and counted. For this, a file beside the tokens holds for every position the number of the commit period in
     which it was written (0: not yet). After a kill, what was written since the last commit is given up and done again.
-
-    Parameters
-    ----------
-    files : sequence of Path
-    layout : Layout
-    work : Unfinished
-    reference : Path, optional
-        The FASTA file behind the given reference, for errors.
     """
 
-    def __init__(self, files: Sequence[Path], layout: Layout, work: Unfinished, reference: Path | None) -> None:
-        self.files, self.layout, self.work, self.reference = files, layout, work, reference
-        state = work.state(_READING)
+    def __post_init__(self) -> None:
+        state = self.work.state(_READING)
         self.done: int = state["done"]
         self.period: int = state.get("period", 0)
         self.counts: dict[str, int] = state.get("counts", {"overlapping_positions": 0})

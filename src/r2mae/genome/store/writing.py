@@ -1,9 +1,44 @@
-"""Writing into large files at any place, so that a full disk is an error and never a crash."""
+"""What all readers of alignments share: they fill a store, and write into large files at any place.
+
+A full disk is an error and never a crash.
+"""
 
 import os
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+
+from r2mae.genome.store.meta import Layout
+from r2mae.genome.store.unfinished import Progress, Unfinished
+
+
+@dataclass(eq=False)
+class Filler(ABC):
+    """Writes the tokens of all positions into a store that is being made.
+
+    Parameters
+    ----------
+    files : sequence of Path
+        What it reads.
+    layout : Layout
+        Where every position lies.
+    work : Unfinished
+        The folder of the store.
+    reference : Path, optional
+        The FASTA file behind the given reference, for errors.
+    """
+
+    files: Sequence[Path]
+    layout: Layout
+    work: Unfinished
+    reference: Path | None
+
+    @abstractmethod
+    def fill(self, jobs: int, progress: Progress) -> dict[str, int]:
+        """Write all positions, with so many jobs at a time; returns what was counted."""
 
 
 def allocate(path: Path, size: int) -> None:

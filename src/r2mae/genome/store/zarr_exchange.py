@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,8 +13,8 @@ from r2mae.errors import UserError, unknown
 from r2mae.genome.store.given import GIVEN, differences, mismatch
 from r2mae.genome.store.meta import ALIGNMENT, CHUNK, Layout
 from r2mae.genome.store.tokens import GAP, INVALID, PLAIN_TABLE, SOFT_TABLE, letters
-from r2mae.genome.store.unfinished import Progress, Unfinished
-from r2mae.genome.store.writing import allocate, write_at
+from r2mae.genome.store.unfinished import Progress
+from r2mae.genome.store.writing import Filler, allocate, write_at
 
 if TYPE_CHECKING:
     from r2mae.genome.store.alignment import AlignmentStore
@@ -75,21 +76,12 @@ def zarr_layout(path: Path, species: Sequence[str] | None) -> Layout:
     return Layout(chosen, contigs, tuple(int(arrays[name].shape[0]) for name in contigs))
 
 
-class ZarrFiller:
-    """Copies the arrays of a zarr group.
+@dataclass(eq=False)
+class ZarrFiller(Filler):
+    """Copies the arrays of a zarr group, which is the only file."""
 
-    Parameters
-    ----------
-    files : sequence of Path
-        The group alone.
-    layout : Layout
-    work : Unfinished
-    reference : Path, optional
-        The FASTA file behind the given reference, for errors.
-    """
-
-    def __init__(self, files: Sequence[Path], layout: Layout, work: Unfinished, reference: Path | None) -> None:
-        self.path, self.layout, self.work, self.reference = files[0], layout, work, reference
+    def __post_init__(self) -> None:
+        (self.path,) = self.files
 
     def fill(self, jobs: int, progress: Progress) -> dict[str, int]:
         """Write all positions; `jobs` is zarr's own business."""

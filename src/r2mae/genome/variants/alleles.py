@@ -1,4 +1,7 @@
-"""What can be scored: single bases that take another's place. Everything else has a reason."""
+"""What can be scored: single bases that take another's place. Everything else has a reason.
+
+Here are also the names of the columns that hold contig, position and alleles, in the spellings that people use.
+"""
 
 import re
 from collections.abc import Sequence
@@ -8,6 +11,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Int64, UInt8
 
+from r2mae.errors import UserError
 from r2mae.genome.store.alignment import AlignmentStore
 from r2mae.genome.store.tokens import GAP
 
@@ -27,10 +31,49 @@ REASONS = {
 }
 """Why a variant has no score, in a word, and what that means. Codes are places in this list; 0 is scored."""
 
+REASON = "_reason"
+"""What the name of the column with the reasons ends in, after that of the scores."""
+HEADER_ADVICE = "give it a first line with chrom, pos, ref, alt"
+"""The remedy for a file that lacks columns."""
+
+_NAMES = {
+    "chrom": ("chrom", "chromosome", "contig", "chr"),
+    "pos": ("pos", "position"),
+    "ref": ("ref", "reference", "reference_allele", "ref_allele"),
+    "alt": ("alt", "alternate", "alternative", "alternate_allele", "alt_allele"),
+}
 _CODES = {reason: code for code, reason in enumerate(REASONS)}
 _BASES = {letter: code for code, letters in enumerate(("Aa", "Cc", "Gg", "Tt")) for letter in letters}
 _DNA = re.compile(r"[ACGTacgt]+")
 _IUPAC = re.compile(r"[ACGTUNRYSWKMBDHVacgtunryswkmbdhv]+")
+
+
+def find_columns(names: Sequence[str], where: str) -> tuple[int, int, int, int]:
+    """Return the places of contig, position (counted from 1), reference and alternative; case means nothing.
+
+    Parameters
+    ----------
+    names : sequence of str
+    where : str
+        File and line, for errors.
+
+    Raises
+    ------
+    UserError
+        If one is missing, or there twice.
+    """
+    lowered = [name.strip().lower() for name in names]
+    places = []
+    for name, spellings in _NAMES.items():
+        found = [place for place, one in enumerate(lowered) if one in spellings]
+        if not found:
+            raise UserError(f"{where}: no column is called {name}: {HEADER_ADVICE}, as GPN and VCF name them")
+        if len(found) > 1:
+            both = " and ".join(names[place] for place in found[:2])
+            raise UserError(f"{where}: {both} may both be {name}: rename one")
+        places.append(found[0])
+    contig, position, ref, alt = places
+    return contig, position, ref, alt
 
 
 @dataclass(frozen=True)

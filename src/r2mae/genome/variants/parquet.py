@@ -9,8 +9,7 @@ from jaxtyping import Float32, UInt8
 
 from r2mae.errors import UserError, nearest
 from r2mae.files import atomic_path
-from r2mae.genome.variants.alleles import REASONS, Block
-from r2mae.genome.variants.columns import REASON, find_columns
+from r2mae.genome.variants.alleles import REASON, REASONS, Block, find_columns
 
 _GROUP = 16  # blocks of a row group
 _WORDS = list(REASONS)

@@ -12,9 +12,8 @@ from r2mae.files import atomic_write
 from r2mae.genome.store.alignment import AlignmentStore
 from r2mae.genome.store.intervals import read_regions
 from r2mae.genome.store.tokens import GAP, LETTERS
-from r2mae.genome.variants.alleles import Block
+from r2mae.genome.variants.alleles import REASON, Block
 from r2mae.genome.variants.bgzip import TextWriter, is_packed
-from r2mae.genome.variants.columns import REASON
 from r2mae.genome.variants.text import table_rows
 
 _COLUMNS = ("chrom", "pos", "ref", "alt")

@@ -11,9 +11,8 @@ from jaxtyping import Float32, UInt8
 from r2mae.errors import UserError, nearest
 from r2mae.files import atomic_write
 from r2mae.genome.store.sources import Stream
-from r2mae.genome.variants.alleles import REASONS, Block
+from r2mae.genome.variants.alleles import HEADER_ADVICE, REASON, REASONS, Block, find_columns
 from r2mae.genome.variants.bgzip import TextWriter, is_packed
-from r2mae.genome.variants.columns import HEADER_ADVICE, REASON, find_columns
 
 LONGEST_ROW = 1 << 28
 """Bytes of a row; what is longer is no table."""

@@ -1,5 +1,6 @@
 """Classifiers of images: a pretrained encoder with a new head, trained as a whole or frozen."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any, Literal, cast
 
@@ -24,11 +25,12 @@ Images = Float[Tensor, "batch height width channels"]
 Draws = Float[Tensor, "batch layers 2"]
 
 
-class Classifier(nn.Module):
+class Classifier(nn.Module, ABC):
     """A classifier: :meth:`features` of images, then a linear layer."""
 
     head: nn.Linear
 
+    @abstractmethod
     def features(self, images: Images) -> Float[Tensor, "batch features"]:
         """Return what the last layer classifies.
 
@@ -37,20 +39,19 @@ class Classifier(nn.Module):
         images : tensor, shape (batch, height, width, channels)
             0 to 1.
         """
-        raise NotImplementedError
 
+    @abstractmethod
     def depth_of(self, name: str) -> int:
         """Return the layer of a parameter, from 0 at the bottom to :attr:`depth` at the head."""
-        raise NotImplementedError
 
     @property
+    @abstractmethod
     def depth(self) -> int:
         """The layer of the head."""
-        raise NotImplementedError
 
+    @abstractmethod
     def start(self, pretrained: nn.Module) -> None:
         """Take the weights of a pretrained model."""
-        raise NotImplementedError
 
     def draws(self, rows: int, key: Key) -> Draws | None:
         """Return the random numbers of a training step; None for a model that draws none.

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 from r2mae.errors import UserError
-from r2mae.files import write_json
 from r2mae.images.config import ImagesConfig
 from r2mae.images.data import Splits
 from r2mae.images.evaluate import has_classes
@@ -15,7 +14,7 @@ from r2mae.images.finetune.data import load_data, weights_of
 from r2mae.images.finetune.wing import WING
 from r2mae.images.sets import SETS
 from r2mae.images.sources import options_that_fit
-from r2mae.training.folder import FolderLock, RunFolder
+from r2mae.training.folder import RunFolder
 from r2mae.training.loop import fit_run
 from r2mae.training.progress import Pace, Reporter
 from r2mae.training.run import Run
@@ -99,15 +98,7 @@ def finetune(
     if results is None and data is not None:
         _, task, model = load_model(folder.path, WING, device=config.device)
         folder.check_data(config.data, WING.fingerprint(config))
-        results = {
-            "scores": WING.evaluate(config, task, model, data),
-            "measured": config.measured_as(),
-            "steps": fitted.steps,
-            "seconds": fitted.seconds,
-            "samples_per_second": fitted.steps * config.batch_size / max(fitted.seconds, 1e-9),
-        }
-        with FolderLock(folder.path):
-            write_json(folder.results_file, results)
+        results = fitted.write_results(config, WING.evaluate(config, task, model, data))
     assert results is not None
     return results
 

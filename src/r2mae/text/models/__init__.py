@@ -12,11 +12,11 @@ Such a module has
 from dataclasses import dataclass
 
 from r2mae.errors import UserError
+from r2mae.training.models import check_dropout, check_sizes
 
 MODELS = {
     "roberta": "r2mae.text.models.roberta",
 }
-MOST_LAYERS = 1000  # a zero too many would build layers for minutes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,12 +46,7 @@ class RobertaSettings:
     def __post_init__(self) -> None:
         if inherited := getattr(super(), "__post_init__", None):
             inherited()
-        for name in ("hidden_size", "layers", "heads", "intermediate_size"):
-            if getattr(self, name) < 1:
-                raise UserError(f"{name} must be 1 or more, not {getattr(self, name)}")
-        if self.layers > MOST_LAYERS:
-            raise UserError(f"layers must be at most {MOST_LAYERS:,}, not {self.layers:,}")
+        check_sizes(self, ("hidden_size", "layers", "heads", "intermediate_size"))
         if self.hidden_size % self.heads:
             raise UserError(f"hidden_size {self.hidden_size} does not divide among {self.heads} heads")
-        if not 0 <= self.dropout < 1:
-            raise UserError(f"dropout must be a fraction in [0, 1), not {self.dropout}")
+        check_dropout(self.dropout)

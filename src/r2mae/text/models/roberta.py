@@ -16,10 +16,10 @@ from torch.nn.functional import embedding, gelu
 
 from r2mae.text.kernels import add_dropped, drop, vocabulary_losses
 from r2mae.text.layers import attend_at
-from r2mae.text.models import MOST_LAYERS
 from r2mae.text.models import RobertaSettings as Settings
 from r2mae.text.task import TokenModel, TokenTask
 from r2mae.text.tokenizer import tokenizer_of
+from r2mae.training.models import saved_layers
 
 if TYPE_CHECKING:
     from transformers import RobertaForMaskedLM
@@ -92,11 +92,9 @@ class MaskedLanguageModel(TokenModel):
     @classmethod
     def from_architecture(cls, architecture: Mapping[str, Any]) -> "MaskedLanguageModel":
         """Build from the plain values of a run folder."""
-        names = ("vocab_size", "hidden_size", "layers", "heads", "intermediate_size", "length")
+        names = ("vocab_size", "hidden_size", "heads", "intermediate_size", "length")
         sizes = {name: int(architecture[name]) for name in (*names, "pad_id", "bos_id", "eos_id")}
-        if not 1 <= sizes["layers"] <= MOST_LAYERS:
-            raise ValueError(f"layers must be 1 to {MOST_LAYERS:,}, not {sizes['layers']:,}")
-        return cls(**sizes, dropout=float(architecture["dropout"]))
+        return cls(**sizes, layers=saved_layers(architecture), dropout=float(architecture["dropout"]))
 
     def side_files(self, architecture: Mapping[str, Any]) -> dict[str, str]:
         """Return configuration and tokenizer in the form in which Hugging Face's libraries open them beside weights."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from r2mae.errors import UserError
 from r2mae.lazy import lazily
 from r2mae.masking.defaults import DNA_CURRICULUM, RatioDefaults
+from r2mae.training.models import PREFIX, check_sizes
 
 if TYPE_CHECKING:
     from r2mae.images.models.vit_mae.model import VisionTransformerMAE
@@ -24,8 +25,6 @@ PATCH_RATIOS = RatioDefaults(
     curriculum=replace(DNA_CURRICULUM, ours=True),
 )
 """The paper's ratios of ViT-MAE; the dynamic one falls with the epoch."""
-
-_MOST_LAYERS = 1000  # a zero too many would build layers for minutes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,12 +73,8 @@ class Settings:
     pool: Literal["mean", "class"] = "mean"
 
     def __post_init__(self) -> None:
-        for name in ("patch", "width", "layers", "heads", "decoder_width", "decoder_layers", "decoder_heads"):
-            if getattr(self, name) < 1:
-                raise UserError(f"model.{name} must be 1 or more, not {getattr(self, name)}")
-        for name in ("layers", "decoder_layers"):
-            if getattr(self, name) > _MOST_LAYERS:
-                raise UserError(f"model.{name} must be at most {_MOST_LAYERS:,}, not {getattr(self, name):,}")
+        sizes = ("patch", "width", "layers", "heads", "decoder_width", "decoder_layers", "decoder_heads")
+        check_sizes(self, sizes, layers=("layers", "decoder_layers"), prefix=PREFIX)
         for prefix in ("", "decoder_"):
             width, heads = getattr(self, f"{prefix}width"), getattr(self, f"{prefix}heads")
             if width % heads:

@@ -1,0 +1,198 @@
+"""Which patches are hidden, kept and predicted: the draws, and the mini-batch that they make."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Int64
+from torch import Tensor
+
+from r2mae.images.models.vit_mae.layers import Group
+from r2mae.images.patches import block_distance, per_row_counts
+from r2mae.masking.keys import Key
+from r2mae.masking.masks import RatioLike, element_mask, patch_mask
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class HiddenPatches:
+    """Images with patches hidden, images with equally many kept patches side by side.
+
+    Parameters
+    ----------
+    inputs : Float tensor, shape (kept, numbers)
+        Standardised pixels of the kept patches of all images.
+    keep, asked : int64 tensor, shapes (kept,) and (asked,)
+        Places of kept patches, and of those that are predicted, in their images.
+    targets : Float tensor, shape (asked, numbers)
+        What is predicted of them.
+    groups : tuple of Group
+        How many images have how many of them.
+    order : int64 tensor, shape (batch,), optional
+        Which image of the batch comes where; None where they are in their order.
+    patches : int
+        Of an image.
+    """
+
+    inputs: Float[Tensor, "kept numbers"]
+    keep: Int64[Tensor, " kept"]
+    asked: Int64[Tensor, " asked"]
+    targets: Float[Tensor, "asked numbers"]
+    groups: tuple[Group, ...]
+    order: Int64[Tensor, " batch"] | None
+    patches: int
+
+    @property
+    def weights(self) -> None:
+        """None: patches weigh alike."""
+
+    @property
+    def entries(self) -> int:
+        """Patches of all images."""
+        return self.patches * sum(group.rows for group in self.groups)
+
+    @property
+    def count(self) -> int:
+        """Patches that are predicted, known without asking the device."""
+        return sum(group.rows * group.asked for group in self.groups)
+
+    @property
+    def share(self) -> float:
+        """Patches that are predicted, of those that are hidden."""
+        return self.count / (self.entries - sum(group.rows * group.kept for group in self.groups))
+
+    @property
+    def hidden(self) -> Bool[Tensor, "batch patches"]:
+        """True at patches that are predicted, in the order of the batch; made when it is asked for."""
+        return self._flags(self.asked, [group.asked for group in self.groups])
+
+    @property
+    def kept(self) -> Bool[Tensor, "batch patches"]:
+        """True at patches that the encoder sees."""
+        return self._flags(self.keep, [group.kept for group in self.groups])
+
+    def rows_of(self, units: Tensor, each: Sequence[int]) -> Tensor:
+        """Return the row of the batch that every unit belongs to, for `each` units in the images of a group."""
+        rows = np.repeat(np.arange(sum(group.rows for group in self.groups)), self._of_rows(each))
+        places = torch.from_numpy(rows).to(units.device)
+        return places if self.order is None else self.order[places]
+
+    def _of_rows(self, each: Sequence[int]) -> np.ndarray:
+        return np.repeat(np.asarray(each, dtype=np.int64), [group.rows for group in self.groups])
+
+    def _flags(self, units: Tensor, each: Sequence[int]) -> Bool[Tensor, "batch patches"]:
+        flags = torch.zeros(self.entries, dtype=torch.bool, device=units.device)
+        flags[self.rows_of(units, each) * self.patches + units] = True
+        return flags.view(-1, self.patches)
+
+
+class Choice(NamedTuple):
+    """Patches of all images of a batch, images with equally many kept ones side by side.
+
+    Parameters
+    ----------
+    keep, asked : int64 tensor
+        Places in their images of the patches that are kept, and of the hidden ones that are predicted.
+    keep_at, asked_at : int64 tensor
+        The same patches, numbered through the batch: image × patches + place.
+    groups : tuple of Group
+        How many images have how many of them.
+    order : int64 tensor, shape (batch,), optional
+        Which image of the batch comes where; None where they are in their order.
+    """
+
+    keep: Int64[Tensor, " kept"]
+    asked: Int64[Tensor, " asked"]
+    keep_at: Int64[Tensor, " kept"]
+    asked_at: Int64[Tensor, " asked"]
+    groups: tuple[Group, ...]
+    order: Int64[Tensor, " batch"] | None
+
+
+def choose(
+    rows: int,
+    grid: tuple[int, int],
+    ratio: RatioLike,
+    key: Key,
+    *,
+    mask: Literal["random", "block"],
+    decode: float,
+    device: torch.device,
+) -> Choice:
+    """Hide exactly the rounded count of patches in every image, and choose those that are predicted.
+
+    Parameters
+    ----------
+    rows : int
+        Images.
+    grid : (int, int)
+        Patches down and across.
+    ratio : float or ndarray of shape (rows,)
+        Fraction of the patches that is hidden.
+    key : Key
+        ``key.row`` is the row of the first image in the global batch.
+    mask : {"random", "block"}
+        Where patches are hidden.
+    decode : float
+        Share of the hidden patches that are predicted.
+    device : device
+        Where the images are.
+    """
+    length = grid[0] * grid[1]
+    if isinstance(ratio, float) and mask == "random":
+        keep, hidden = patch_mask(rows, length, ratio, key, device=device)
+        asked = (
+            hidden if (part := _part(rows, hidden.shape[1], decode, key, device)) is None else hidden.gather(1, part)
+        )
+        first = torch.arange(0, rows * length, length, device=device)[:, None]
+        groups = (Group(rows, keep.shape[1], asked.shape[1]),)
+        at = (keep + first).flatten(), (asked + first).flatten()
+        return Choice(keep.flatten(), asked.flatten(), *at, groups, None)
+    return _by_row(rows, grid, ratio, key, mask, decode, device)
+
+
+def _by_row(
+    rows: int,
+    grid: tuple[int, int],
+    ratio: RatioLike,
+    key: Key,
+    mask: Literal["random", "block"],
+    decode: float,
+    device: torch.device,
+) -> Choice:
+    """Choose on the host, where images may have different counts."""
+    length = grid[0] * grid[1]
+    counts = per_row_counts(length, ratio, rows)
+    if mask == "block":
+        hidden = block_distance(rows, grid, key).argsort(1, kind="stable").argsort(1) < counts[:, None]
+    else:
+        hidden = element_mask((rows, length), ratio, key, exact=True).numpy()
+    order = np.argsort(-counts, kind="stable")  # of few kept patches first
+    groups, keep, asked = [], [], []
+    for count in np.unique(counts)[::-1].tolist():
+        members = order[counts[order] == count]
+        keep.append(np.nonzero(~hidden[members])[1])
+        wanted = np.nonzero(hidden[members])[1].reshape(len(members), -1)
+        if (part := _part(rows, count, decode, key, torch.device("cpu"))) is not None:
+            wanted = np.take_along_axis(wanted, part.numpy()[members], 1)
+        asked.append(wanted.flatten())
+        groups.append(Group(len(members), length - count, wanted.shape[1]))
+    made = (torch.from_numpy(one).to(device) for one in (np.concatenate(keep), np.concatenate(asked), order))
+    flat_keep, flat_asked, places = made
+    first = places * length
+    keep_at = flat_keep + first.repeat_interleave(_each(groups, 1, device), output_size=len(flat_keep))
+    asked_at = flat_asked + first.repeat_interleave(_each(groups, 2, device), output_size=len(flat_asked))
+    return Choice(flat_keep, flat_asked, keep_at, asked_at, tuple(groups), places)
+
+
+def _part(rows: int, count: int, decode: float, key: Key, device: torch.device) -> Int64[Tensor, "rows asked"] | None:
+    """Choose which of `count` hidden patches are predicted, in every image of the batch; None for all of them."""
+    if decode == 1 or count < 2:
+        return None
+    return patch_mask(rows, count, decode, key.fold("decode"), device=device)[1]
+
+
+def _each(groups: Sequence[Group], which: int, device: torch.device) -> Int64[Tensor, " batch"]:
+    """Return kept (1) or asked (2) patches of every image."""
+    return torch.tensor([group[which] for group in groups for _ in range(group.rows)], device=device)

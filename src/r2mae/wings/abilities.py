@@ -1,0 +1,45 @@
+"""What a wing may offer beyond its contract; commands ask whether it does. Importing this module loads no torch."""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from r2mae.training.task import Data
+
+
+@runtime_checkable
+class HasAnnotations(Protocol):
+    """A wing whose data have a table of annotations, with a row for each sample that its `embed` embeds."""
+
+    def annotations(self, source: str) -> "pd.DataFrame":
+        """Return the table alone, without reading the samples."""
+
+
+@runtime_checkable
+class MeasuresElsewhere(Protocol):
+    """A wing whose finished runs can be measured on other data than those of the run."""
+
+    def elsewhere(
+        self, config: Any, source: str, architecture: Mapping[str, Any], **options: Any
+    ) -> "tuple[Any, Data]":
+        """Read other data; return the configuration adapted to them and the data, both for the wing's `evaluate`.
+
+        Raises a UserError if the data do not fit the model that `architecture` describes. `options` are those that the
+        wing declares for reading data (:attr:`r2mae.wings.options.CommandLine.reading`).
+        """
+
+
+@runtime_checkable
+class HasBaselines(Protocol):
+    """A wing that can also measure baselines: raw features, models of other packages, or vectors from a file."""
+
+    def baselines_of(self, config: Any) -> tuple[str, ...]:
+        """Return the names of the baselines that exist for such data."""
+
+    def check_baselines(self, names: Sequence[str]) -> None:
+        """Raise a UserError for a baseline that cannot be measured here, because a package is missing, for example."""
+
+    def score_baseline(self, config: Any, name: str, data: Any, **options: Any) -> dict[str, float]:
+        """Measure a baseline with the parts of `evaluate` that apply to it; `progress` is as there."""
