@@ -10,6 +10,7 @@ import jaxtyping
 import pandas
 import pytest
 from jaxtyping import install_import_hook
+from no_training import GUARD
 
 # Before anything of r2mae is imported: jaxtyping's shapes become checks, by beartype, in every function.
 install_import_hook("r2mae", "typecheck.check")
@@ -22,6 +23,12 @@ pandas.set_option("mode.string_storage", "python")
 # No test is timed, the machine may be busy; in CI the same cases are tried every time.
 hypothesis.settings.register_profile("r2mae", deadline=None, derandomize=bool(os.environ.get("CI")))
 hypothesis.settings.load_profile("r2mae")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Tests without the mark `slow` do not train, nor do the fixtures that they ask for."""
+    GUARD.begin(slow=item.get_closest_marker("slow") is not None)
 
 
 @pytest.fixture

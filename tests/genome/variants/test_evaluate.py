@@ -129,6 +129,7 @@ def test_the_alignment_knows_and_the_composition_does_not(store: AlignmentStore,
     assert names == ["spearman", "masked_loss", "accuracy"]
 
 
+@pytest.mark.slow
 def test_runs_are_measured_on_variants_and_again_on_others(
     store: AlignmentStore, file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
