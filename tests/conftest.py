@@ -23,6 +23,8 @@ pandas.set_option("mode.string_storage", "python")
 # No test is timed, the machine may be busy; in CI the same cases are tried every time.
 hypothesis.settings.register_profile("r2mae", deadline=None, derandomize=bool(os.environ.get("CI")))
 hypothesis.settings.load_profile("r2mae")
+# `make test-fast`: fewer cases of every property; `make test` tries them all.
+hypothesis.settings.register_profile("fast", hypothesis.settings.get_profile("r2mae"), max_examples=20)
 
 
 @pytest.hookimpl(tryfirst=True)
