@@ -1,6 +1,7 @@
 """Shapes and types are checked at every call while the tests run."""
 
 import os
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,6 +26,14 @@ hypothesis.settings.register_profile("r2mae", deadline=None, derandomize=bool(os
 hypothesis.settings.load_profile("r2mae")
 # `make test-fast`: fewer cases of every property; `make test` tries them all.
 hypothesis.settings.register_profile("fast", hypothesis.settings.get_profile("r2mae"), max_examples=20)
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """A file that is slow as a whole is not even imported by `make test-fast`; most of its time is imports."""
+    if config.getoption("markexpr") != "not slow" or collection_path.suffix != ".py":
+        return None
+    whole = r"^pytestmark = (\[\s*)?pytest\.mark\.slow\b"
+    return re.search(whole, collection_path.read_text(encoding="utf-8"), re.MULTILINE) is not None or None
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -4,7 +4,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-STEPS = 3  # of one optimiser in one test: what a test of a single step may need
+STEPS = 200  # in one test: optimisers are tested by a few steps of a few weights
 REMEDY = "mark the test slow (`@pytest.mark.slow`), so that `make test-fast` leaves it out"
 
 
@@ -16,7 +16,7 @@ class Guard:
     """What the test that runs now may do.
 
     It watches `Trainer.fit` of Lightning and the steps of all optimisers of torch, so that loops of our own count, too.
-    It does not see into processes that a test starts.
+    Training with fewer steps than that by a loop of our own is let through, and so is whatever another process does.
     """
 
     def __init__(self) -> None:
