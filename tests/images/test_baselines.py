@@ -37,6 +37,7 @@ def flat(images: ImageSet) -> np.ndarray:
     return images.images.reshape(len(images), -1).astype(np.float64) / 255
 
 
+@pytest.mark.slow
 def test_names_are_those_of_a_model(config: ImagesConfig, data: ImageData) -> None:
     torch.manual_seed(0)
     task, model = WING.build(data.architecture)

@@ -178,6 +178,7 @@ def test_a_run_is_the_same_wherever_images_are_kept(folder: Path, tmp_path: Path
     assert files[0] == files[1] == files[2]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cache", ["mmap", "none"])
 def test_scores_are_the_same_wherever_images_are_kept(folder: Path, cache: Cache) -> None:
     def scores(kept: Cache) -> dict[str, float]:

@@ -259,6 +259,7 @@ def test_outputs_are_outputs() -> None:
     assert isinstance(one.forward(model().eval(), one.corrupt(batch(), 0.3, KEY)), Output)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("unchecked")
 def test_however_the_ratio_varies_it_is_compiled_twice_at_most() -> None:
     counters: Any = torch._dynamo.utils.counters

@@ -63,6 +63,7 @@ def test_the_number_of_weights(preset: str, millions: float | None) -> None:
         assert round(weights(architecture(preset)) / 1e6, 1) == millions  # the paper: 52 and 125
 
 
+@pytest.mark.slow
 def test_presets_bring_the_vocabulary_of_the_paper(
     shared_data: Path, corpus: Path, here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
