@@ -11,6 +11,7 @@ import jaxtyping
 import pandas
 import pytest
 from jaxtyping import install_import_hook
+
 from no_training import GUARD
 
 # Before anything of r2mae is imported: jaxtyping's shapes become checks, by beartype, in every function.

@@ -5,9 +5,10 @@ from typing import Any
 import pytest
 import torch
 from lightning.pytorch import LightningModule, Trainer
-from no_training import STEPS, Trains
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
+
+from no_training import STEPS, Trains
 
 
 class Line(LightningModule):

@@ -113,6 +113,7 @@ def note_of(config: RunConfig) -> str:
     return told
 
 
+@pytest.mark.slow
 def test_one_line_says_which_it_was(shared_data: Path, corpus: Path, tmp_path: Path) -> None:
     medium: dict[str, Any] = {"data": str(corpus), "preset": "roberta-medium", "sequence_length": 16}
     told = note_of(TextConfig(**medium, tokenizer=ROBERTA, vocab_size=PAPER_VOCABULARY))
