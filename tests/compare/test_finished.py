@@ -15,13 +15,13 @@ from r2mae.images.config import ImagesConfig
 from r2mae.images.wing import WING
 from r2mae.training.folder import RunFolder
 
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("in_this_process")]
+pytestmark = pytest.mark.slow
 
 SIZE = ["--steps", "2", "--hidden", "4", "--latent", "2", "--jobs", "1", "--baselines", "mean"]
 
 
 @pytest.fixture(scope="module")
-def made(in_this_process: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Make a comparison by two commands: rows r2mae and mean, then dynamic with a decay."""
     out = tmp_path_factory.mktemp("comparison") / "c"
     for words in (["r2mae", "--sampling", "stratified"], ["dynamic", "--decay", "0.1", "--baselines", "none"]):
