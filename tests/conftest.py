@@ -1,6 +1,7 @@
 """Shapes and types are checked at every call while the tests run."""
 
 import os
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,6 +11,8 @@ import jaxtyping
 import pandas
 import pytest
 from jaxtyping import install_import_hook
+
+from no_training import GUARD
 
 # Before anything of r2mae is imported: jaxtyping's shapes become checks, by beartype, in every function.
 install_import_hook("r2mae", "typecheck.check")
@@ -22,6 +25,22 @@ pandas.set_option("mode.string_storage", "python")
 # No test is timed, the machine may be busy; in CI the same cases are tried every time.
 hypothesis.settings.register_profile("r2mae", deadline=None, derandomize=bool(os.environ.get("CI")))
 hypothesis.settings.load_profile("r2mae")
+# `make test-fast`: fewer cases of every property; `make test` tries them all.
+hypothesis.settings.register_profile("fast", hypothesis.settings.get_profile("r2mae"), max_examples=20)
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """A file that is slow as a whole is not even imported by `make test-fast`; most of its time is imports."""
+    if config.getoption("markexpr") != "not slow" or collection_path.suffix != ".py":
+        return None
+    whole = r"^pytestmark = (\[\s*)?pytest\.mark\.slow\b"
+    return re.search(whole, collection_path.read_text(encoding="utf-8"), re.MULTILINE) is not None or None
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Tests without the mark `slow` do not train, nor do the fixtures that they ask for."""
+    GUARD.begin(slow=item.get_closest_marker("slow") is not None)
 
 
 @pytest.fixture

@@ -73,6 +73,7 @@ def test_values_that_are_no_counts(make: Make, write: Write, run: Run, name: str
     assert all(part in str(caught.value) for part in told)
 
 
+@pytest.mark.slow
 def test_normalised_data_with_a_layer_of_counts(make: Make, write: Write, run: Run) -> None:
     adata = make()
     adata.layers["counts"], adata.X = adata.X.copy(), adata.X / 2
@@ -101,6 +102,7 @@ def without(adata: anndata.AnnData, *, cell: int | None = None, gene: int | None
     return adata
 
 
+@pytest.mark.slow
 def test_a_cell_without_counts(make: Make, write: Write, run: Run) -> None:
     adata = without(make(), cell=4)
     write(adata, Path("a.h5ad"))
@@ -112,6 +114,7 @@ def test_a_cell_without_counts(make: Make, write: Write, run: Run) -> None:
     assert run(pretrain("a.h5ad", "--min-genes 1"))[0] == 0
 
 
+@pytest.mark.slow
 def test_a_gene_without_counts_is_a_note(make: Make, write: Write, run: Run, caplog: pytest.LogCaptureFixture) -> None:
     adata = without(make(), gene=7)
     write(adata, Path("a.h5ad"))
@@ -159,6 +162,7 @@ def test_columns(make: Make, write: Write, run: Run) -> None:
         MaskedAutoencoder(adata)
 
 
+@pytest.mark.slow
 def test_labels_that_are_missing_stay_missing(make: Make, write: Write, run: Run) -> None:
     adata = make()
     adata.obs["some"] = np.array(["x", "y", None] * 10, dtype=object)
@@ -221,6 +225,7 @@ def test_pieces_of_zarr_that_were_not_copied(make: Make, write: Write, run: Run,
     refused(run, pretrain("a.zarr"), "a.zarr", ": the matrix X is damaged (" if array != "X/indices" else "twice")
 
 
+@pytest.mark.slow
 def test_what_is_embedded_is_checked_alike(make: Make, write: Write, run: Run) -> None:
     write(make(), Path("a.h5ad"))
     assert run(pretrain("a.h5ad"))[0] == 0
@@ -235,6 +240,7 @@ def test_what_is_embedded_is_checked_alike(make: Make, write: Write, run: Run) -
     refused(run, "embed run a.h5ad -o file/out.h5ad --device cpu", "file/out.h5ad cannot be written (", "-o FILE")
 
 
+@pytest.mark.slow
 def test_folders_that_cannot_be_written(make: Make, write: Write, run: Run) -> None:
     """A file in the way stops root, too, whom permissions do not."""
     adata = make()
@@ -252,6 +258,7 @@ def test_folders_that_cannot_be_written(make: Make, write: Write, run: Run) -> N
         model.save("file/model")
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.geteuid() == 0, reason="permissions do not stop root")
 def test_read_only_folders(make: Make, write: Write, run: Run) -> None:
     adata = make()

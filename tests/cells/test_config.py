@@ -56,6 +56,7 @@ def command(old: Path, scheme: str, *more: str) -> int:
     return main(["pretrain", "cells", data, "--preset", "sea-ad", *WORDS, "--scheme", scheme, "--out", str(old), *more])
 
 
+@pytest.mark.slow
 def test_an_old_folder_opens_with_the_schedule_that_it_ran_with(old: Path, make: Callable[..., AnnData]) -> None:
     assert load_model(old, WING)[0].to_dict()["timing"] == "hlca"
     assert main(["evaluate", str(old)]) == 0
@@ -63,6 +64,7 @@ def test_an_old_folder_opens_with_the_schedule_that_it_ran_with(old: Path, make:
     assert MaskedAutoencoder.load(old, make()).get_latent_representation().shape == (30, 4)
 
 
+@pytest.mark.slow
 def test_its_command_is_repeated_unless_it_means_another_schedule_now(
     old: Path, scheme: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -77,6 +79,7 @@ def test_its_command_is_repeated_unless_it_means_another_schedule_now(
     assert (old / "model.safetensors").read_bytes() == before
 
 
+@pytest.mark.slow
 def test_its_file_runs_it_again(old: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = str(old / "config.yaml")
     assert main(["pretrain", "--config", file, "--out", str(old)]) == 0

@@ -19,6 +19,8 @@ from r2mae.images.config import ImagesConfig
 from r2mae.training.loop import fit
 from r2mae.training.saving import load_model
 
+pytestmark = pytest.mark.slow
+
 Make = Callable[..., anndata.AnnData]
 Write = Callable[..., Path]
 

@@ -78,6 +78,7 @@ def test_schedule_of_other_runs_falls_to_the_last_step() -> None:
         assert scheme_of(config, ratios_of(WING, config)).ratio == LinearDecay(0.5, 0.1)
 
 
+@pytest.mark.slow
 def test_a_finished_run_used_the_timing_that_its_folder_names(
     tmp_path: Path, make: Callable[..., AnnData], write: Callable[..., Path]
 ) -> None:

@@ -10,6 +10,8 @@ from r2mae.text.config import TextConfig
 from r2mae.text.wing import WING
 from r2mae.training.loop import fit
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def text(tmp_path_factory: pytest.TempPathFactory) -> Path:

@@ -75,6 +75,7 @@ def test_options(
     refused(capsys, ["pretrain", "digits", *words], told)
 
 
+@pytest.mark.slow
 def test_names_that_are_not_utf8(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

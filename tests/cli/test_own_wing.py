@@ -54,6 +54,7 @@ def test_help(run: Run, command: str) -> None:
 
 
 # Lightning's own news about small loaders and torch's pytree; everything else stays an error.
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*does not have many workers.*")
 @pytest.mark.filterwarnings("ignore:.*`isinstance.treespec, LeafSpec.` is deprecated.*")
 def test_a_run(run: Run, tmp_path: Path) -> None:

@@ -109,6 +109,7 @@ def test_the_command_line_takes_its_options(capsys: pytest.CaptureFixture[str]) 
     assert "the scheme 'r2mae' does not take 'power'" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*does not have many workers.*")
 @pytest.mark.filterwarnings("ignore:.*`isinstance.treespec, LeafSpec.` is deprecated.*")
 def test_it_trains_and_its_row_tells_its_options(tmp_path: Path) -> None:

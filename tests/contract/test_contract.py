@@ -173,20 +173,33 @@ def test_a_mistake_costs_one_line(
     assert not Path("run").exists()
 
 
-@pytest.mark.slow
-def test_two_processes_take_the_steps_of_one(case: Case, tmp_path: Path) -> None:
-    """Ratios and steps are equal; the loss but for batch statistics and dropout, which each process has of its own."""
-    config = case.config(scheme=TWO[0], steps=3)
-    fit(config, case.wing, tmp_path / "one", data=case.data)
-    script, values = Path(__file__).with_name("two_processes.py"), {**config.to_dict(), "devices": 2}
+@pytest.fixture(scope="module")
+def pairs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """Train every case with two processes; the same two, since they take long to start. Return folder and errors."""
+    folder, runs = tmp_path_factory.mktemp("pairs"), []
+    for name, model in cases():
+        here = folder / f"{name} {model}"
+        here.mkdir()
+        with made(name, model, here) as one:
+            config = {**one.config(scheme=TWO[0], steps=3).to_dict(), "devices": 2}
+        runs.append({"wing": name, "cache": str(here / "cache"), "out": str(here / "two"), "config": config})
+    (folder / "runs.json").write_text(json.dumps(runs))
     environment = {**os.environ, "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     done = subprocess.run(
-        [sys.executable, str(script), case.wing.name, str(tmp_path / "two"), json.dumps(values)],
+        [*launcher, str(Path(__file__).with_name("two_processes.py")), str(folder / "runs.json")],
         check=False, capture_output=True, text=True, env=environment, timeout=300,
     )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    assert RunFolder(tmp_path / "two").trained
-    one, two = (pd.read_csv(tmp_path / name / "metrics.csv") for name in ("one", "two"))
+    return folder, done.stderr
+
+
+def test_two_processes_take_the_steps_of_one(case: Case, pairs: tuple[Path, str], tmp_path: Path) -> None:
+    """Ratios and steps are equal; the loss but for batch statistics and dropout, which each process has of its own."""
+    fit(case.config(scheme=TWO[0], steps=3), case.wing, tmp_path / "one", data=case.data)
+    folder, told = pairs
+    pair = folder / f"{case.wing.name} {case.model}" / "two"
+    assert RunFolder(pair).trained, told
+    one, two = (pd.read_csv(path / "metrics.csv") for path in (tmp_path / "one", pair))
     for column in ("step", "ratio"):
         assert two[column].tolist() == one[column].tolist()
     assert two["loss"].to_numpy() == pytest.approx(one["loss"].to_numpy(), rel=0.3)

@@ -1,6 +1,6 @@
-"""Train a wing with several processes; a script, because its processes start it again.
+"""Train wings with several processes, one run after the other; a script for torchrun.
 
-python tests/contract/two_processes.py WING OUT '{"data": "…", "devices": 2, "steps": 3}'
+torchrun --nproc-per-node 2 tests/contract/two_processes.py RUNS.json
 """
 
 import json
@@ -16,7 +16,8 @@ from r2mae.wings.lookup import get_wing
 
 if __name__ == "__main__":
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
-    name, out, values = sys.argv[1:]
-    with known(name):
-        wing = get_wing(name)
-        fit(wing.config.from_dict(json.loads(values)), wing, out)
+    for one in json.loads(Path(sys.argv[1]).read_text(encoding="utf-8")):
+        os.environ["R2MAE_CACHE"] = one["cache"]
+        with known(one["wing"]):
+            wing = get_wing(one["wing"])
+            fit(wing.config.from_dict(one["config"]), wing, one["out"])

@@ -60,6 +60,7 @@ def test_attributes_of_one_value_are_left_out() -> None:
     assert score_attributes(logits, truth.astype(bool), truth) == score_attributes(logits, truth, truth)
 
 
+@pytest.mark.slow
 def test_it_learns_what_is_there_and_not_what_is_not() -> None:
     (x, y), (test, truth) = data(), data(800, seed=1)
     head = fit_attributes(x, y, seed=0)
@@ -73,6 +74,7 @@ def test_it_learns_what_is_there_and_not_what_is_not() -> None:
     assert scores.accuracy > 0.5
 
 
+@pytest.mark.slow
 def test_a_seed_decides_weights_order_and_dropout() -> None:
     x, y = data(300)
     torch.manual_seed(1)
@@ -109,6 +111,7 @@ def test_dropout_keeps_the_mean() -> None:
     assert _kept(Key.root(0), 2, 64, 0.0, torch.device("cpu")) is None
 
 
+@pytest.mark.slow
 def test_pixels_are_bytes() -> None:
     pixels = np.random.default_rng(0).integers(0, 256, (200, 12), dtype=np.uint8)
     y = (pixels[:, :3] > 127).astype(np.uint8)

@@ -7,6 +7,8 @@ from torch import nn
 from r2mae.errors import UserError
 from r2mae.evaluation.head import LinearHead, fit_head
 
+pytestmark = pytest.mark.slow
+
 
 def data(n=300, d=12, classes=4, seed=0):
     generator = torch.Generator().manual_seed(seed)

@@ -59,7 +59,10 @@ def test_masks_are_the_same_whatever_is_asked(small: AlignmentStore, monkeypatch
     np.testing.assert_array_equal(whole, masks((0.1, 0.3), 7))
 
 
-def test_a_model_is_measured_with_the_mask_token_and_without_weights(small: AlignmentStore) -> None:
+def test_a_model_is_measured_with_the_mask_token_and_without_weights(
+    small: AlignmentStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("r2mae.genome.evaluate._MOST_TIMES", 2)
     scores = []
     for fields in ({"corruption": "mask", "repeat_weight": 1.0}, {"corruption": "80-10-10", "repeat_weight": 0.0}):
         data = load_data(config(small, width=16, layers=1, heads=2, **fields))
@@ -87,7 +90,8 @@ def test_frequencies_of_the_aligned_species_by_hand() -> None:
         assert found[place].tolist() == pytest.approx(by_position[column])
 
 
-def test_baselines(small: AlignmentStore, tmp_path: Path) -> None:
+def test_baselines(small: AlignmentStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("r2mae.genome.evaluate._MOST_TIMES", 5)
     data = load_data(config(small))
     fractions = composition(data)
     assert float(fractions.sum()) == pytest.approx(1)

@@ -21,6 +21,7 @@ from r2mae.genome.wing import WING
 from r2mae.training.loop import fit
 
 pytestmark = [
+    pytest.mark.slow,
     pytest.mark.filterwarnings("ignore:.*does not have many workers.*"),
     pytest.mark.filterwarnings("ignore:.*`isinstance.treespec, LeafSpec.` is deprecated.*"),
 ]

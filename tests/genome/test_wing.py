@@ -85,6 +85,7 @@ def test_the_largest_preset_is_the_papers() -> None:
         GenomeConfig(data="x", **fields)
 
 
+@pytest.mark.slow
 def test_a_model_learns_what_the_aligned_species_say(tmp_path: Path) -> None:
     """Each base is that of one species, which the model has to find."""
     rng = np.random.default_rng(0)
@@ -103,6 +104,7 @@ def test_a_model_learns_what_the_aligned_species_say(tmp_path: Path) -> None:
     assert scores["accuracy"] > 0.9
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scheme", ["r2mae", "r2mae-cl"])
 def test_half_precision(small: AlignmentStore, tmp_path: Path, scheme: str) -> None:
     losses = []
@@ -113,12 +115,14 @@ def test_half_precision(small: AlignmentStore, tmp_path: Path, scheme: str) -> N
     np.testing.assert_allclose(losses[1], losses[0], rtol=0.1)
 
 
+@pytest.mark.slow
 def test_early_stopping_on_the_validation_windows(small: AlignmentStore, tmp_path: Path) -> None:
     run = config(small, **SMALL, steps=40, validate_every=2, patience=1, lr=1e-12)
     assert fit(run, WING, tmp_path / "run").steps < 40
     assert pd.read_csv(tmp_path / "run" / "metrics.csv").filter(like="validation").notna().any(axis=None)
 
 
+@pytest.mark.slow
 def test_embedding_by_regions_and_by_names(small: AlignmentStore, tmp_path: Path) -> None:
     run = config(small, **SMALL, steps=1)
     fit(run, WING, tmp_path / "run")
@@ -136,6 +140,7 @@ def test_embedding_by_regions_and_by_names(small: AlignmentStore, tmp_path: Path
         WING.embed(*finished, str(other.folder))
 
 
+@pytest.mark.slow
 def test_measuring_elsewhere(small: AlignmentStore, tmp_path: Path) -> None:
     run = config(small, **SMALL, steps=1, validation_regions=("chr1:1-160",))
     fit(run, WING, tmp_path / "run")

@@ -45,6 +45,7 @@ def made(data: ImageData) -> tuple[ImageTask, nn.Module]:
     return WING.build(data.architecture)
 
 
+@pytest.mark.slow
 def test_attributes_are_probed_where_there_are_some(config: ImagesConfig) -> None:
     data = data_of(config)
     scores = evaluate(config, *made(data), data)
@@ -67,6 +68,7 @@ def test_tables_know_them(config: ImagesConfig) -> None:
     assert not known["attribute_auroc"].ranked
 
 
+@pytest.mark.slow
 def test_attributes_of_one_value_give_no_score(config: ImagesConfig) -> None:
     data = data_of(config)
     assert data.splits.test.attributes is not None
@@ -75,6 +77,7 @@ def test_attributes_of_one_value_give_no_score(config: ImagesConfig) -> None:
     assert not set(NAMES) & evaluate(config, *made(data), data).keys()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("baseline", ["pixels", "pca", "mean"])
 def test_baselines_are_probed_as_well(config: ImagesConfig, baseline: str) -> None:
     scores = baseline_scores(config, baseline, data_of(config))

@@ -189,6 +189,7 @@ def test_sets_of_contradictory_attributes_are_refused() -> None:
             ImageSet("x", images, None, None, values, names)
 
 
+@pytest.mark.slow
 def test_real_faces(shared_data: Path) -> None:
     if not (shared_data / "celeba").is_dir():
         pytest.skip("no CelebA")

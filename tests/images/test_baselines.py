@@ -37,6 +37,7 @@ def flat(images: ImageSet) -> np.ndarray:
     return images.images.reshape(len(images), -1).astype(np.float64) / 255
 
 
+@pytest.mark.slow
 def test_names_are_those_of_a_model(config: ImagesConfig, data: ImageData) -> None:
     torch.manual_seed(0)
     task, model = WING.build(data.architecture)
@@ -49,6 +50,7 @@ def test_names_are_those_of_a_model(config: ImagesConfig, data: ImageData) -> No
     }
 
 
+@pytest.mark.slow
 def test_pixels_are_probed_as_an_embedding_is(config: ImagesConfig, data: ImageData) -> None:
     train, test = (part.images.reshape(len(part), -1) for part in (data.splits.train, data.splits.test))
     truth, labels = data.splits.test.labels, data.splits.train.labels

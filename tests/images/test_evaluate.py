@@ -58,6 +58,7 @@ def test_seeds_split_differently_and_schemes_alike(config: ImagesConfig) -> None
     assert not np.array_equal(first.splits.test.images, other.splits.test.images)
 
 
+@pytest.mark.slow
 def test_scores(config: ImagesConfig, data: ImageData) -> None:
     task, model = build(data)
     scores = evaluate(config, task, model, data)

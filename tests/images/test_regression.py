@@ -9,6 +9,8 @@ from r2mae.images.config import ImagesConfig
 from r2mae.images.wing import WING
 from r2mae.training.loop import fit
 
+pytestmark = pytest.mark.slow
+
 # Losses of the first, second and twelfth step on digits, seed 0.
 FROZEN = {
     "fixed": [0.1927121, 0.1518564, 0.06543367],

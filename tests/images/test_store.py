@@ -166,6 +166,7 @@ def test_all_images_are_looked_at_some_at_a_time(monkeypatch: pytest.MonkeyPatch
     assert watched.most == 7
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cache", ["mmap", "none"])
 @pytest.mark.parametrize("augment", ["none", "crop-flip"])
 def test_a_run_is_the_same_wherever_images_are_kept(folder: Path, tmp_path: Path, cache: Cache, augment: str) -> None:
@@ -177,6 +178,7 @@ def test_a_run_is_the_same_wherever_images_are_kept(folder: Path, tmp_path: Path
     assert files[0] == files[1] == files[2]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cache", ["mmap", "none"])
 def test_scores_are_the_same_wherever_images_are_kept(folder: Path, cache: Cache) -> None:
     def scores(kept: Cache) -> dict[str, float]:
@@ -207,6 +209,7 @@ def test_the_pixels_of_a_set_beyond_memory_are_not_probed(
     assert any("do not fit into memory" in line for line in caplog.messages)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", [0, 2])
 def test_damage_that_a_run_meets_is_told_in_one_line(folder: Path, tmp_path: Path, workers: int) -> None:
     noise = np.random.default_rng(0).integers(0, 256, (40, 40, 3), np.uint8)

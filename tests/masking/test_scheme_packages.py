@@ -100,6 +100,7 @@ def test_entry_points_are_not_read_for_schemes_of_the_paper() -> None:
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
+@pytest.mark.slow
 def test_the_processes_of_a_comparison_know_it(install: Install, tmp_path: Path) -> None:
     install("r2mae-wide", "wide_in_processes", WIDE)
     out = tmp_path / "runs"

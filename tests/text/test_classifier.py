@@ -125,6 +125,7 @@ def test_what_is_no_encoder(tmp_path: Path, tokenizer: TextTokenizer) -> None:
         load_pretrained(nn.Linear(1, 1), tokenizer)
 
 
+@pytest.mark.slow
 def test_a_run_folder_brings_its_tokenizer_and_length(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("R2MAE_CACHE", str(tmp_path / "cache"))
     (tmp_path / "a.txt").write_text("\n\n".join(["the cat sat on the mat, the dog was there too"] * 40))
@@ -143,6 +144,7 @@ def test_a_run_folder_brings_its_tokenizer_and_length(tmp_path: Path, monkeypatc
     torch.testing.assert_close(found.model.encode(ids), loaded.model.encode(ids))
 
 
+@pytest.mark.slow
 def test_a_run_of_another_wing(tmp_path: Path) -> None:
     fit(ImagesConfig(data="digits", hidden=4, latent=2, steps=1, device="cpu"), IMAGES, tmp_path / "run")
     with pytest.raises(UserError, match="is a run of the wing 'images': fine-tuning on GLUE needs one of text"):

@@ -132,7 +132,7 @@ def epochs(collator: MaskCollator, workers: int, **options: Any) -> Iterator[lis
         yield [batch["labels"].clone() for batch in loader]
 
 
-@pytest.mark.parametrize("context", ["fork", "spawn"])
+@pytest.mark.parametrize("context", ["fork", pytest.param("spawn", marks=pytest.mark.slow)])
 def test_the_same_masks_for_any_number_of_workers(context: str) -> None:
     if context not in multiprocessing.get_all_start_methods():
         pytest.skip(f"no {context} here")

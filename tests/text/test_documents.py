@@ -93,6 +93,7 @@ def test_a_line_of_json_without_end_is_refused(tmp_path: Path, packed: str, monk
     refused(write(tmp_path / f"c.jsonl{packed}", " " * (1 << 22)), "line 1: is longer than 1 MiB")
 
 
+@pytest.mark.slow
 def test_only_the_bound_of_a_line_is_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A file of a few kilobytes that unpacks to 200 MB: the line is refused within memory for its bound."""
     monkeypatch.setattr(formats, "LONGEST_LINE", 1 << 20)
@@ -124,6 +125,7 @@ def test_long_texts_of_parquet_are_refused_by_row(tmp_path: Path, monkeypatch: p
     refused(parquet(tmp_path / "b.parquet", text=["ok", None, "\u00fc" * 501]), "b.parquet, row 3: is longer than")
 
 
+@pytest.mark.slow
 def test_a_text_that_many_rows_share_is_in_memory_once(tmp_path: Path) -> None:
     """Two thousand rows of one text of a megabyte are 2 GB, if each is unpacked by itself."""
     rows = pyarrow.DictionaryArray.from_arrays(pyarrow.array([0] * 2000, pyarrow.int32()), ["x" * (1 << 20)])

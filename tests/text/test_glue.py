@@ -202,6 +202,7 @@ def test_take(tmp_path: Path) -> None:
     assert examples.labels.tolist() == [1, 0, 1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("task", "sizes"),
     [("sst2", (67349, 872)), ("qnli", (8999, 5463)), ("mnli", (8999, 1000)), ("qqp", (8999, 1000))],

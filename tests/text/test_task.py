@@ -225,6 +225,7 @@ def losses(folder: Path) -> list[float]:
     return [float(value) for value in pd.read_csv(folder / "metrics.csv")["loss"]]
 
 
+@pytest.mark.slow
 def test_training_learns(tmp_path: Path) -> None:
     fit(config(steps=120, lr=1e-2), Wing(), tmp_path)
     found = losses(tmp_path)
@@ -232,6 +233,7 @@ def test_training_learns(tmp_path: Path) -> None:
     assert np.mean(found[-20:]) < 0.9 * found[0]
 
 
+@pytest.mark.slow
 def test_micro_batches_make_the_step_of_the_whole_batch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(ARCHITECTURE, "dropout", 0.0)
     fit(config(), Wing(), tmp_path / "whole")
@@ -239,6 +241,7 @@ def test_micro_batches_make_the_step_of_the_whole_batch(tmp_path: Path, monkeypa
     np.testing.assert_allclose(losses(tmp_path / "parts"), losses(tmp_path / "whole"), rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_validation_reads_large_batches_in_blocks(tmp_path: Path) -> None:
     fit(config(validation=0.1, validate_every=4, per="sample"), Wing(), tmp_path)
     assert pd.read_csv(tmp_path / "metrics.csv").filter(like="validation").notna().any().any()
@@ -256,6 +259,7 @@ def test_outputs_are_outputs() -> None:
     assert isinstance(one.forward(model().eval(), one.corrupt(batch(), 0.3, KEY)), Output)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("unchecked")
 def test_however_the_ratio_varies_it_is_compiled_twice_at_most() -> None:
     counters: Any = torch._dynamo.utils.counters

@@ -1,6 +1,6 @@
 """Train the toy wing with several processes; a script, because its processes start it again.
 
-python tests/training/ddp.py OUT '{"devices": 2, "steps": 20}'
+python tests/training/ddp.py OUT '{"devices": 2, "steps": 20}' [OUT OPTIONS …]
 """
 
 import json
@@ -34,6 +34,7 @@ if __name__ == "__main__":
     if who == "rank 0 in training" and os.environ.get("LOCAL_RANK", "0") == "0":
         reporter = KilledAt(10)
     try:
-        fit(ToyConfig(threads=1, **json.loads(sys.argv[2])), ToyWing(), sys.argv[1], reporter=reporter)
+        for out, options in zip(sys.argv[1::2], sys.argv[2::2], strict=True):
+            fit(ToyConfig(threads=1, **json.loads(options)), ToyWing(), out, reporter=reporter)
     except UserError as error:
         sys.exit(f"r2mae: {error}")

@@ -4,7 +4,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,37 +27,51 @@ pytestmark = pytest.mark.slow
 SCRIPT = Path(__file__).with_name("ddp.py")
 
 
-def train(out: Path, options: dict[str, Any], launcher: tuple[str, ...] = (sys.executable,)) -> pd.DataFrame:
+RUNS: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "mdlm, average": {"scheme": "mdlm", "ema": 0.9, "schedule": "cosine"},
+    "curriculum, accumulation, clipping": {"scheme": "r2mae-cl", "accumulate": 2, "clip": 0.5},
+    "per sample, validation": {"per": "sample", "validation": 0.2, "validate_every": 5},
+    "batches that draw": {"dimmed": True, "accumulate": 2},
+}
+
+
+def train(runs: dict[Path, dict[str, Any]], launcher: Sequence[str] = (sys.executable,)) -> None:
+    """Train with two processes, one run after the other."""
     environment = {**os.environ, "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}
+    words = [word for out, options in runs.items() for word in (str(out), json.dumps({"devices": 2, **options}))]
     done = subprocess.run(
-        [*launcher, str(SCRIPT), str(out), json.dumps(options)],
-        check=False, capture_output=True, text=True, env=environment, timeout=300,
-    )  # fmt: skip
+        [*launcher, str(SCRIPT), *words], check=False, capture_output=True, text=True, env=environment, timeout=300
+    )
     assert done.returncode == 0, done.stderr
-    return pd.read_csv(out / "metrics.csv")
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"scheme": "mdlm", "ema": 0.9, "schedule": "cosine"},
-        {"scheme": "r2mae-cl", "accumulate": 2, "clip": 0.5},
-        {"per": "sample", "validation": 0.2, "validate_every": 5},
-        {"dimmed": True, "accumulate": 2},
-    ],
-    ids=["mdlm, average", "curriculum, accumulation, clipping", "per sample, validation", "batches that draw"],
-)
-def test_two_processes_equal_one(
-    tmp_path: Path, wing: ToyWing, options: dict[str, Any], weights_of: Callable[[Path], dict[str, torch.Tensor]]
+@pytest.fixture(scope="module")
+def pairs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Do all runs with the same two processes of torchrun, which take long to start."""
+    folder = tmp_path_factory.mktemp("pairs")
+    found = {name: folder / str(place) for place, name in enumerate(RUNS)}
+    torchrun = ["-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", "29731"]
+    train({found[name]: {"steps": 20, **options} for name, options in RUNS.items()}, [sys.executable, *torchrun])
+    return found
+
+
+@pytest.mark.parametrize("name", list(RUNS))
+def test_two_processes_of_torchrun_equal_one(
+    tmp_path: Path,
+    wing: ToyWing,
+    name: str,
+    pairs: dict[str, Path],
+    weights_of: Callable[[Path], dict[str, torch.Tensor]],
 ) -> None:
+    options, pair = RUNS[name], pairs[name]
     fit(ToyConfig(steps=20, threads=1, **options), wing, tmp_path / "one")
-    one = pd.read_csv(tmp_path / "one" / "metrics.csv")
-    two = train(tmp_path / "two", {"steps": 20, "devices": 2, **options})
+    one, two = (pd.read_csv(path / "metrics.csv") for path in (tmp_path / "one", pair))
     assert two["step"].tolist() == one["step"].tolist()
     if options.get("per") != "sample":  # there the file tells the mean of the first rank's ratios
         assert two["ratio"].tolist() == one["ratio"].tolist()
     assert two["loss"].to_numpy() == pytest.approx(one["loss"].to_numpy(), rel=1e-5)
-    weights = weights_of(tmp_path / "two")
+    weights = weights_of(pair)
     for name, value in weights_of(tmp_path / "one").items():
         torch.testing.assert_close(weights[name], value, rtol=1e-3, atol=1e-4)
 
@@ -66,18 +80,10 @@ def test_two_processes_go_on_where_one_was_cut_off(tmp_path: Path, wing: ToyWing
     fit(ToyConfig(steps=20, threads=1), wing, tmp_path / "one")
     with pytest.raises(Interrupted):
         fit(ToyConfig(steps=20, threads=1), wing, tmp_path / "two", reporter=InterruptAt(14))
-    two = train(tmp_path / "two", {"steps": 20, "devices": 2})
-    one = pd.read_csv(tmp_path / "one" / "metrics.csv")
+    train({tmp_path / "two": {"steps": 20}})
+    one, two = (pd.read_csv(tmp_path / name / "metrics.csv") for name in ("one", "two"))
     assert two["loss"].to_numpy() == pytest.approx(one["loss"].to_numpy(), rel=1e-5)
     assert RunFolder(tmp_path / "two").trained
-
-
-def test_torchrun(tmp_path: Path, wing: ToyWing) -> None:
-    launcher = (sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", "29731")
-    two = train(tmp_path / "two", {"steps": 10, "devices": 2}, launcher)
-    fit(ToyConfig(steps=10, threads=1), wing, tmp_path / "one")
-    one = pd.read_csv(tmp_path / "one" / "metrics.csv")
-    assert two["loss"].to_numpy() == pytest.approx(one["loss"].to_numpy(), rel=1e-5)
 
 
 def test_the_command_line_with_batch_norm(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from .conftest import DimmedBatches, InterruptAt, Interrupted, ToyConfig, ToyWin
 WHITE = np.full((40, 3, 4, 1), 255, np.uint8)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_run_that_draws_ends_with_the_same_bytes_wherever_it_was_cut_off(
     tmp_path: Path, wing: ToyWing, workers: int
@@ -35,6 +36,7 @@ def test_a_run_that_draws_ends_with_the_same_bytes_wherever_it_was_cut_off(
     assert not equal_bytes(tmp_path / "whole", tmp_path / "plain")
 
 
+@pytest.mark.slow
 def test_what_a_sample_draws_does_not_hang_on_the_micro_batches(tmp_path: Path, wing: ToyWing) -> None:
     losses = []
     for parts in (1, 4):

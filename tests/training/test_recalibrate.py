@@ -95,6 +95,7 @@ def test_nothing_is_estimated_from_one_sample_or_without_batch_normalisation() -
     assert estimate_statistics(task, nn.Linear(3, 3), images()) == {}
 
 
+@pytest.mark.slow
 def test_a_run_keeps_the_statistics_of_whole_images(run: RunFolder) -> None:
     config, task, trained = load_model(run.path, WING)
     _, _, whole = load_model(run.path, WING, whole=True)
@@ -107,6 +108,7 @@ def test_a_run_keeps_the_statistics_of_whole_images(run: RunFolder) -> None:
     torch.testing.assert_close(statistics_of(asked), statistics_of(trained))
 
 
+@pytest.mark.slow
 def test_re_estimated_statistics_lower_both_errors_of_a_model_trained_at_a_high_ratio(run: RunFolder) -> None:
     config, task, model = load_model(run.path, WING)
     assert isinstance(config, ImagesConfig)
@@ -121,6 +123,7 @@ def test_re_estimated_statistics_lower_both_errors_of_a_model_trained_at_a_high_
     assert {metric.name for metric in metrics if not metric.optional} <= both.keys()
 
 
+@pytest.mark.slow
 def test_a_run_of_an_older_version_is_used_as_trained_and_says_so(
     run: RunFolder, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -133,6 +136,7 @@ def test_a_run_of_an_older_version_is_used_as_trained_and_says_so(
     assert "no batch statistics of whole inputs" in caplog.text
 
 
+@pytest.mark.slow
 def test_damaged_statistics_are_named(run: RunFolder, tmp_path: Path) -> None:
     import shutil
 

@@ -74,6 +74,7 @@ def test_the_fingerprint_is_taken_once_and_only_when_it_is_asked_for() -> None:
     assert wing.taken == 1
 
 
+@pytest.mark.slow
 def test_a_run_that_is_trained_and_measured_is_resolved_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[str] = []
 

@@ -39,6 +39,7 @@ def test_cosine_equals_torch() -> None:
         schedule.step()
 
 
+@pytest.mark.slow
 def test_the_metrics_tell_the_rate(tmp_path: Path, wing: ToyWing) -> None:
     fit(ToyConfig(steps=20, schedule="linear", warmup=0.25), wing, tmp_path)
     rates = pd.read_csv(tmp_path / "metrics.csv")["lr"] / 0.01
@@ -46,6 +47,7 @@ def test_the_metrics_tell_the_rate(tmp_path: Path, wing: ToyWing) -> None:
     assert rates.to_numpy() == pytest.approx(expected, rel=1e-6)
 
 
+@pytest.mark.slow
 def test_the_moving_average_is_what_is_kept(
     tmp_path: Path, wing: ToyWing, weights_of: Callable[[Path], dict[str, torch.Tensor]]
 ) -> None:

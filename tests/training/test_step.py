@@ -107,6 +107,7 @@ def test_adamw_decays_neither_biases_nor_norms(wing: ToyWing) -> None:
         assert len(module_for(wing, **options).configure_optimizers().param_groups) == 1
 
 
+@pytest.mark.slow
 def test_the_weight_network_is_frozen_during_warm_up(
     tmp_path: Path, wing: ToyWing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -172,6 +173,7 @@ def test_predicting_a_part_of_the_hidden_does_not_change_the_scale_of_the_loss(w
     assert losses[0] == pytest.approx(losses[1])
 
 
+@pytest.mark.slow
 def test_validation_predicts_every_hidden_patch(tmp_path: Path) -> None:
     np.save(tmp_path / "x.npy", np.random.default_rng(0).integers(0, 256, (40, 16, 16, 3), dtype=np.uint8))
     found = []
@@ -184,6 +186,7 @@ def test_validation_predicts_every_hidden_patch(tmp_path: Path) -> None:
     assert found[0] == pytest.approx(found[1], rel=1e-6)
 
 
+@pytest.mark.slow
 def test_a_run_of_one_epoch_says_that_its_ratio_stays(
     wing: ToyWing, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -194,6 +197,7 @@ def test_a_run_of_one_epoch_says_that_its_ratio_stays(
         assert ("stays where it begins" in caplog.text) == told
 
 
+@pytest.mark.slow
 def test_a_run_warms_up_and_decays_by_epochs(wing: ToyWing, tmp_path: Path) -> None:
     fields = {"scheme": "dynamic", "decay_in": "epochs", "warmup_epochs": 2.0, "base_lr": 0.128}
     fit(ToyConfig(steps=20, samples=100, **fields), wing, tmp_path)  # epochs of five steps

@@ -196,6 +196,7 @@ def test_the_defaults_are_those_of_a_wing() -> None:
     assert wing.check(None) is None  # type: ignore[func-returns-value]
 
 
+@pytest.mark.slow
 def test_a_run_is_loaded_under_every_name(tmp_path: Path) -> None:
     from r2mae.images.config import ImagesConfig
     from r2mae.training import fit, load

@@ -167,6 +167,7 @@ def test_a_contrast_is_two_classes_that_there_are(file: Path) -> None:
         read_labelled(VariantSettings(**asked, contrasts=("rare/synonymous",)))
 
 
+@pytest.mark.slow
 def test_runs_are_measured_on_variants_and_again_on_others(
     store: AlignmentStore, file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -185,6 +185,7 @@ def same_run(one: Path, other: Path) -> bool:
     )
 
 
+@pytest.mark.slow
 def test_a_run_begins_with_weights(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """With almost no learning rate they stay what they were; the folder knows what it began with."""
     first = finished(tmp_path)
@@ -202,6 +203,7 @@ def test_a_run_begins_with_weights(tmp_path: Path, caplog: pytest.LogCaptureFixt
     assert not same_run(run.path, fresh.path)
 
 
+@pytest.mark.slow
 def test_a_comparison_says_what_its_rows_began_with(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """And needs the file only for rows that have not begun."""
     weights = pth(tmp_path / "mae.pth", dict(ours(seed=1).state_dict()))
@@ -223,6 +225,7 @@ def test_a_comparison_says_what_its_rows_began_with(tmp_path: Path, capsys: pyte
     assert "mae.pth (init): no such file" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_resumed_run_does_not_need_the_file(tmp_path: Path) -> None:
     weights = pth(tmp_path / "mae.pth", {"model": dict(ours(seed=1).state_dict())})
     made = config(picture_file(tmp_path), init=str(weights), steps=4, save_every=2)
@@ -242,6 +245,7 @@ def test_a_resumed_run_does_not_need_the_file(tmp_path: Path) -> None:
     assert not fit(made, WING, tmp_path / "whole").worked
 
 
+@pytest.mark.slow
 def test_other_weights_in_the_same_folder_are_refused(tmp_path: Path) -> None:
     weights = pth(tmp_path / "mae.pth", dict(ours(seed=1).state_dict()))
     data, out = picture_file(tmp_path), tmp_path / "run"

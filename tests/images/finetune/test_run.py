@@ -28,6 +28,8 @@ from r2mae.sweep.run_states import find_runs
 from r2mae.training.loop import fit
 from r2mae.wings.lookup import load
 
+pytestmark = pytest.mark.slow
+
 SHORT = {"steps": 12, "batch_size": 8, "save_every": 3, **MACHINE}
 PROBE = {**SHORT, "probe": "linear"}
 

@@ -26,6 +26,7 @@ def toy(monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 # Lightning's own news about small loaders and torch's pytree; everything else stays an error.
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*does not have many workers.*")
 @pytest.mark.filterwarnings("ignore:.*`isinstance.treespec, LeafSpec.` is deprecated.*")
 def test_one_file_and_one_line(toy: str, tmp_path: Path) -> None:

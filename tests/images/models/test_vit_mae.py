@@ -174,6 +174,7 @@ def test_compiled_code_meets_few_shapes_and_gives_the_same_numbers(per: str) -> 
     assert len({kept for kept, _, _ in seen}) <= 8
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("unchecked")
 def test_compiling_pads_and_builds_few_graphs() -> None:
     task, model = made()
@@ -188,6 +189,7 @@ def test_compiling_pads_and_builds_few_graphs() -> None:
     assert 1 <= counters["unique_graphs"] <= 5
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("unchecked")
 def test_the_limit_of_graphs_is_raised_for_this_model_alone() -> None:
     task, model = made()

@@ -61,6 +61,7 @@ def test_a_tokenizer_of_ordinary_text_is_what_it_was() -> None:
     assert train_bpe(texts, 600).fingerprint == "c3f5082661a65daf8bcd709cbdac5756"
 
 
+@pytest.mark.slow
 def test_a_word_of_megabytes_is_learned_from_in_pieces() -> None:
     """Whole, this word took minutes; what it is encoded to is one document still."""
     word = "".join(random.Random(0).choices(string.ascii_lowercase, k=1 << 20))

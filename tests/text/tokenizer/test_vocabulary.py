@@ -63,6 +63,7 @@ def test_the_number_of_weights(preset: str, millions: float | None) -> None:
         assert round(weights(architecture(preset)) / 1e6, 1) == millions  # the paper: 52 and 125
 
 
+@pytest.mark.slow
 def test_presets_bring_the_vocabulary_of_the_paper(
     shared_data: Path, corpus: Path, here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -112,6 +113,7 @@ def note_of(config: RunConfig) -> str:
     return told
 
 
+@pytest.mark.slow
 def test_one_line_says_which_it_was(shared_data: Path, corpus: Path, tmp_path: Path) -> None:
     medium: dict[str, Any] = {"data": str(corpus), "preset": "roberta-medium", "sequence_length": 16}
     told = note_of(TextConfig(**medium, tokenizer=ROBERTA, vocab_size=PAPER_VOCABULARY))

@@ -1,0 +1,53 @@
+"""Tests that are not marked slow do not train: whatever tries is stopped, and told to carry the mark."""
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+STEPS = 200  # in one test: optimisers are tested by a few steps of a few weights
+REMEDY = "mark the test slow (`@pytest.mark.slow`), so that `make test-fast` leaves it out"
+
+
+class Trains(AssertionError):
+    """A test trains, and is not marked slow."""
+
+
+class Guard:
+    """What the test that runs now may do.
+
+    It watches `Trainer.fit` of Lightning and the steps of all optimisers of torch, so that loops of our own count, too.
+    Training with fewer steps than that by a loop of our own is let through, and so is whatever another process does.
+    """
+
+    def __init__(self) -> None:
+        self._slow, self._steps = True, 0
+        self._watched: set[str] = set()
+
+    def begin(self, *, slow: bool) -> None:
+        """Begin a test. Libraries are watched as soon as they are imported: a test of the theory needs no torch."""
+        self._slow, self._steps = slow, 0
+        for name, watch in (("torch.optim.optimizer", self._watch_torch), ("lightning.pytorch", self._watch_lightning)):
+            if name in sys.modules and name not in self._watched:
+                self._watched.add(name)
+                watch(sys.modules[name])
+
+    def _watch_torch(self, optimizers: Any) -> None:
+        def step(*_: Any) -> None:
+            self._steps += 1
+            if not self._slow and self._steps > STEPS:
+                raise Trains(f"more than {STEPS} optimiser steps: {REMEDY}")
+
+        optimizers.register_optimizer_step_pre_hook(step)
+
+    def _watch_lightning(self, lightning: Any) -> None:
+        fit: Callable[..., Any] = lightning.Trainer.fit
+
+        def refused(trainer: Any, *args: Any, **options: Any) -> Any:
+            if not self._slow:
+                raise Trains(f"Trainer.fit: {REMEDY}")
+            return fit(trainer, *args, **options)
+
+        lightning.Trainer.fit = refused
+
+
+GUARD = Guard()
