@@ -18,6 +18,7 @@ Along = Literal["rows", "columns"]
 _WIDTH = 6.4  # inches at most
 _CELL = 0.75  # inches of an image at most
 _NAMES, _TITLE = 1.3, 0.3  # inches for names beside rows, and for a title
+_EDGE = 0.1  # inches beside and below columns
 _LETTER, _LINE = 0.085, 0.17  # inches of a letter, and of a line
 _SIDE = 96  # pixels of an image; larger ones are drawn smaller
 
@@ -69,13 +70,19 @@ def draw_pictures(examples: Reconstructions, *, along: Along = "rows", title: st
     stack = np.stack(list(map(_thumbnails, (examples.original, examples.masked, *examples.by_label.values()))))
     mosaic, (down, right) = _mosaic(stack if along == "rows" else stack.swapaxes(0, 1))
     tall, wide = mosaic.shape[:2]
-    left = _NAMES if along == "rows" else 0.2
+    left = _NAMES if along == "rows" else 2 * _EDGE
     with figure_style():
         scale = min((_WIDTH - left) / wide, _CELL / max(down, right))
         shown, turned, above = _above(names, right * scale) if along == "columns" else (names, False, 0.1)
-        height = above + tall * scale + _TITLE * bool(title)
-        figure = Figure(figsize=(left + wide * scale, height), layout="constrained")
-        axes = figure.add_subplot()
+        above += _TITLE * bool(title)
+        width, height = left + wide * scale, above + tall * scale
+        if along == "columns":  # in inches: the layout leaves no room for names above a grid of fixed proportions
+            figure = Figure(figsize=(width, height + _EDGE))
+            place = (left / 2 / width, _EDGE / (height + _EDGE), wide * scale / width, tall * scale / (height + _EDGE))
+            axes = figure.add_axes(place)
+        else:
+            figure = Figure(figsize=(width, height), layout="constrained")
+            axes = figure.add_subplot()
         axes.imshow(mosaic, interpolation="none", aspect="equal")
         step = down if along == "rows" else right
         places = [step * line + (step - 1) / 2 for line in range(len(names))]
