@@ -76,7 +76,7 @@ MISTAKES = {
     "pictures a --ratio 70": "--ratio must be above 0 and below 1, not 70",
     "pictures a --ratio nan": "--ratio",
     "pictures a -o side.jpeg": "figures are written as .svg, .png or .pdf, not '.jpeg': -o side.svg",
-    "pictures": "RUN",
+    "pictures": "name the runs: r2mae pictures RUN",
 }
 
 

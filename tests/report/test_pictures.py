@@ -1,6 +1,7 @@
 """Examples of several models beside each other."""
 
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -59,7 +60,7 @@ def test_names_never_run_into_each_other() -> None:
         with figure_style():
             figure.canvas.draw()
         boxes = [tick.get_window_extent() for tick in figure.axes[0].get_xticklabels()]
-        assert all(a.x1 <= b.x0 for a, b in zip(boxes, boxes[1:], strict=False)), names
+        assert all(a.x1 <= b.x0 for a, b in pairwise(boxes)), names
         assert all(box.x0 >= 0 and box.x1 <= figure.bbox.x1 and box.y1 <= figure.bbox.y1 for box in boxes), names
 
 

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 def run(words: Sequence[str]) -> int:
     """Run the command."""
     values = _parser().read(words)
+    if not values["runs"]:
+        raise UserError("name the runs: r2mae pictures RUN [RUN ...] -o pictures.png")
     ratio = values["ratio"]
     if ratio is not None and not 0 < ratio < 1:
         raise UserError(f"--ratio must be above 0 and below 1, not {ratio:g}: with --ratio 0.7, 70 % are hidden")
@@ -51,8 +53,8 @@ def run(words: Sequence[str]) -> int:
         raise UserError(f"{runs[0][0]}: the examples of such a model are no pictures: see `r2mae evaluate`")
     made = beside_each_other(examples)
     write_figure(draw_pictures(made, along="columns"), output)
-    models = "1 model" if len(names) == 1 else f"{len(names)} models"
-    print(f"{len(made.original)} test images with {made.ratio:.0%} hidden, as {models} complete them, are in {output}")
+    models = "1 model completes them" if len(names) == 1 else f"{len(names)} models complete them"
+    print(f"{len(made.original)} test images with {made.ratio:.0%} hidden, as {models}, are in {output}")
     return 0
 
 
@@ -64,7 +66,7 @@ def _parser() -> Parser:
         "r2mae pictures runs/a runs/b -o pictures.png",
         "r2mae pictures runs/compare-digits/runs/*/seed-0 --ratio 0.9",
     )
-    parser.add_argument("runs", metavar="RUN", nargs="+", type=str, help="Run folders of one wing, on the same data.")
+    parser.add_argument("runs", metavar="RUN", nargs="*", type=str, help="Run folders of one wing, on the same data.")
     parser.add_argument(
         "--ratio", type=float, help="The part that is hidden; by default the usual ratio of the first run's model."
     )

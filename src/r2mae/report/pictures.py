@@ -1,4 +1,4 @@
-"""Pictures of examples beside each other: originals, masked, and as models complete them (the paper's Figs. 8 and 9)."""
+"""Pictures of examples side by side: originals, masked, and as models complete them (Figs. 8 and 9 of the paper)."""
 
 import textwrap
 from collections.abc import Mapping

@@ -14,7 +14,9 @@ if TYPE_CHECKING:
     import pandas as pd
 
 TITLE = "Fig. 8: masked digits as MLPs complete them, by the mask ratio of their training"
-PAPER = "Original, masked, and the reconstructions of overparametrized MLPs (second layer 256), by their training ratio."
+PAPER = (
+    "Original, masked, and the reconstructions of overparametrized MLPs (second layer 256), by their training ratio."
+)
 
 
 @dataclass(frozen=True)
