@@ -30,7 +30,7 @@ def run(words: Sequence[str]) -> int:
     from r2mae.report.embedding_figure import check_suffix, write_figure
 
     check_suffix(output, "-o")
-    for path, config in runs:
+    for _, config in runs:
         check_source(wing, config, config.data)
 
     from r2mae.compare.rows import row_of
@@ -90,7 +90,7 @@ def _opened(paths: Sequence[Path]) -> "tuple[Wing, list[tuple[Path, RunConfig]]]
             raise UserError(f"{path} is a run of the wing {wing.name}, which has no pictures; these have some: {known}")
         if wing.name != first.name:
             raise UserError(
-                f"{path} is a run of the wing {wing.name}, and {paths[0]} of {first.name}: draw runs of one wing together"
+                f"{path} is a run of the wing {wing.name}, and {paths[0]} of {first.name}: draw runs of one wing"
             )
     return first, [(path, config) for path, _, config in found]
 
