@@ -73,6 +73,7 @@ def test_commands_are_found() -> None:
         "evaluate",
         "embed",
         "export",
+        "pictures",
         "finetune",
         "data",
         "theory",

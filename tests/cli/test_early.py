@@ -25,7 +25,7 @@ LINES = {
     "runs none": "there is no folder none",
     "runs .": "1 new in .",
     "theory advise none.npy": "none.npy: no such file or folder",
-    "reproduce fig9": "unknown artefact 'fig9'",
+    "reproduce fig10": "unknown artefact 'fig10'",
 }
 _PROBE = """
 import sys

@@ -103,7 +103,7 @@ def test_all_broken_files_are_named_and_counted(folder: Path, cache: Cache) -> N
 
 def test_what_is_only_decoded_when_asked_for_is_refused_then(folder: Path) -> None:
     broken(folder)
-    with pytest.raises(UserError, match=r"03\.png: not a valid image .*1 others of 12 files .*05\.png"):
+    with pytest.raises(UserError, match=r"03\.png: not a valid image .*so is 1 other of 12 files .*05\.png"):
         read_folder(folder, Reading(cache="none"))
     for name in ("03.png", "05.png"):
         (folder / name).unlink()

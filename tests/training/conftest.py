@@ -82,7 +82,9 @@ class ToyWing:
     def evaluate(self, config: ToyConfig, task: PixelTask, model: nn.Module, data: Any) -> dict[str, float]:
         return {"score": 0.0}
 
-    def examples(self, config: ToyConfig, task: PixelTask, model: nn.Module, data: Any) -> None:
+    def examples(
+        self, config: ToyConfig, task: PixelTask, model: nn.Module, data: Any, *, ratio: float | None = None
+    ) -> None:
         return None
 
     def embed(self, config: ToyConfig, task: PixelTask, model: nn.Module, source: str) -> dict[str, np.ndarray]:

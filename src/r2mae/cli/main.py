@@ -18,6 +18,7 @@ COMMANDS = {
     "pretrain": "pretrain one model",
     "evaluate": "measure a pretrained model",
     "embed": "embed data with a pretrained model",
+    "pictures": "draw test images as pretrained models complete them",
     "export": "write a pretrained model for other libraries",
     "theory": "risk of masked regression: formula, simulation, advice",
     "report": "make the report of a comparison again",

@@ -2,19 +2,19 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from r2mae.compare.finished import shared_fields
 from r2mae.report.comparison import Comparison, Reconstructions
+from r2mae.report.pictures import beside_each_other
 from r2mae.sweep.cells import Cell
+from r2mae.sweep.examples import examples_of
 from r2mae.sweep.gather import curves_of, in_order, metrics_of, table_of
 from r2mae.training.config import RunConfig
 from r2mae.training.folder import RunFolder, environment, read_json
 from r2mae.training.initial import INIT, recorded
 from r2mae.training.numbers import ratios_of
-from r2mae.training.saving import load_model
 from r2mae.training.scheme_options import chosen_options, effective_options, kind_of
 from r2mae.wings.contract import Wing
 
@@ -82,15 +82,5 @@ def _used(cell: Cell, wing: Wing) -> dict[str, Any]:
 
 def _examples(cells: Sequence[Cell], wing: Wing) -> Reconstructions | None:
     """Return the same masked examples as the model of each cell completes them; None if the wing has none."""
-    if not wing.has_examples:
-        return None
-    data = wing.load(cells[0].config)
-    made = {}
-    for cell in cells:
-        config, task, model = load_model(cell.folder, wing)
-        examples = wing.examples(replace(config, **cell.config.measured_as()), task, model, data)
-        if examples is None:
-            return None
-        made[cell.row.label] = examples
-    one = next(iter(made.values()))
-    return Reconstructions(one.original, one.masked, one.ratio, {label: e.prediction for label, e in made.items()})
+    found = examples_of(cells, wing)
+    return None if found is None else beside_each_other(found)

@@ -15,7 +15,7 @@ class Examples:
     Parameters
     ----------
     original, masked, prediction : float32 ndarray, shape (examples, height, width, channels)
-        0 to 1; hidden pixels of `masked` are zero.
+        0 to 1; hidden pixels of `masked` are what the model sees there (black, as a rule), or grey if it sees nothing.
     ratio : float
         Mask ratio.
     """

@@ -331,7 +331,12 @@ class Broken:
         else:
             text = str(self.found[rows[0]])
             if more:
-                text = f"{text}; so are {len(rows) - 1:,} others of {self.count:,} files ({more})"
+                others = (
+                    f"so is 1 other of {self.count:,} files"
+                    if len(rows) == 2
+                    else (f"so are {len(rows) - 1:,} others of {self.count:,} files")
+                )
+                text = f"{text}; {others} ({more})"
             raise UserError(f"{text}, or leave what cannot be decoded out with --skip-broken")
         if len(rows) == self.count:
             raise UserError(f"{encoded.name(rows[0])}: none of the {self.count:,} files can be decoded: replace them")

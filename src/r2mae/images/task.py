@@ -23,13 +23,17 @@ _CHANNELS = 4
 _Model_contra = TypeVar("_Model_contra", contravariant=True, bound=nn.Module, default=Any)
 
 
+GREY = 0.5  # of hidden patches in pictures, which black ones of an image would not be told from
+
+
 class Pictures(NamedTuple):
     """Images for the eye, each of shape (batch, height, width, channels) with numbers from 0 to 1.
 
     Parameters
     ----------
     original, masked, completed : Float tensor
-        As they are; with zero where something is hidden; and as the model completes them.
+        As they are; where something is hidden, with what the model sees in its place, or :data:`GREY` where it sees
+        nothing; and as the model completes them.
     """
 
     original: Float[Tensor, "batch height width channels"]

@@ -265,12 +265,19 @@ class ImagesWing(BaseWing):
     has_examples = True
 
     def examples(
-        self, config: ImagesConfig, task: "ImageTask", model: "nn.Module", data: "ImageData"
+        self,
+        config: ImagesConfig,
+        task: "ImageTask",
+        model: "nn.Module",
+        data: "ImageData",
+        *,
+        ratio: float | None = None,
     ) -> "Examples | None":
-        """Complete a few masked test images."""
+        """Complete a few masked test images; by default with the model's usual fixed ratio hidden."""
         from r2mae.images.evaluate import complete
 
-        return complete(task, model, data, self.ratios_of(config).fixed, recalibrate=config.recalibrates)
+        hidden = self.ratios_of(config).fixed if ratio is None else ratio
+        return complete(task, model, data, hidden, recalibrate=config.recalibrates)
 
     def embed(
         self,

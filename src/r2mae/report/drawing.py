@@ -5,7 +5,6 @@ from itertools import cycle
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from jaxtyping import Float
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
@@ -17,6 +16,7 @@ from r2mae.masking.schemes import scheme_kind, scheme_names
 from r2mae.report.analysis import Analysis, fixed_labels, scores_by_seed
 from r2mae.report.comparison import Comparison
 from r2mae.report.panels import FEW, Panel
+from r2mae.report.pictures import draw_pictures
 from r2mae.report.style import figure_style
 from r2mae.report.wording import number
 
@@ -195,20 +195,7 @@ def reconstructions(comparison: Comparison) -> Figure:
     examples = comparison.reconstructions
     if examples is None:
         raise UserError(f"the comparison {comparison.title!r} has no reconstructions: its wing offers none")
-    rows = {"original": examples.original, f"{examples.ratio:.0%} hidden": examples.masked, **examples.by_label}
-    mosaic, step = _mosaic(list(rows.values()))
-    tall, wide = mosaic.shape[:2]
-    with figure_style():
-        scale = min((WIDTH - 1.3) / wide, 0.75 / step)
-        figure = Figure(figsize=(1.3 + wide * scale, 0.4 + tall * scale), layout="constrained")
-        axes = figure.add_subplot()
-        axes.imshow(mosaic, interpolation="none", aspect="equal")
-        axes.set_yticks([step * row + (step - 1) / 2 for row in range(len(rows))], list(rows))
-        axes.set_xticks([])
-        axes.tick_params(length=0)
-        axes.spines[:].set_visible(False)
-        axes.set_title(_title(comparison))
-    return figure
+    return draw_pictures(examples, title=_title(comparison))
 
 
 def drawn_ratios(comparison: Comparison) -> Figure:
@@ -299,35 +286,3 @@ def _direction(metric: Metric) -> str:
 def _title(comparison: Comparison) -> str:
     """Return the title, shortened to its end where it is a long path."""
     return comparison.title if len(comparison.title) <= 40 else f"…{comparison.title[-39:]}"
-
-
-def _thumbnails(
-    images: Float[np.ndarray, "n height width channels"],
-) -> Float[np.ndarray, "n low narrow channels"]:
-    """Average large images over blocks, to sides of at most 96 pixels."""
-    n, height, width, channels = images.shape
-    block = -(-max(height, width) // 96)
-    low, narrow = max(height // block, 1), max(width // block, 1)
-    if block == 1:
-        return images
-    cut = images[:, : low * block, : narrow * block]
-    blocks = cut.reshape(n, low, cut.shape[1] // low, narrow, cut.shape[2] // narrow, channels)
-    return np.asarray(blocks.mean(axis=(2, 4)))
-
-
-def _mosaic(rows: Sequence[np.ndarray]) -> tuple[Float[np.ndarray, "tall wide 4"], int]:
-    """Lay images out in rows, with clear gaps, in one RGBA image; return it and the distance between rows in pixels.
-
-    One channel is grey, three are RGB, others are shown by their mean.
-    """
-    rows = [_thumbnails(images) for images in rows]
-    count, height, width = rows[0].shape[:3]
-    gap = max(1, round(0.06 * max(height, width)))
-    canvas = np.zeros((len(rows) * (height + gap) - gap, count * (width + gap) - gap, 4))
-    for i, images in enumerate(rows):
-        shown = images if images.shape[3] == 3 else images.mean(axis=3, keepdims=True)
-        for j, image in enumerate(np.clip(shown, 0, 1)):
-            top, left = i * (height + gap), j * (width + gap)
-            canvas[top : top + height, left : left + width, :3] = image
-            canvas[top : top + height, left : left + width, 3] = 1
-    return canvas, height + gap

@@ -70,7 +70,7 @@ def check_figure(path: str | Path) -> None:
     UserError
         For a suffix that is none of :data:`FIGURE_FILES`, or if umap-learn is not installed.
     """
-    _suffix(Path(path))
+    check_suffix(path)
     _umap()
 
 
@@ -220,17 +220,25 @@ def write_figure(figure: Figure, path: str | Path) -> None:
     UserError
         For a suffix that is none of :data:`FIGURE_FILES`.
     """
-    suffix = _suffix(Path(path))
+    suffix = check_suffix(path)
     writers = {".svg": lambda: svg(figure).encode(), ".png": lambda: png(figure), ".pdf": lambda: _pdf(figure)}
     with atomic_write(path, "wb") as file:
         file.write(writers[suffix]())
 
 
-def _suffix(path: Path) -> str:
+def check_suffix(path: str | Path, option: str = "--figure") -> str:
+    """Return the suffix of a figure's file, in small letters; `option` is what names the file.
+
+    Raises
+    ------
+    UserError
+        For a suffix that is none of :data:`FIGURE_FILES`.
+    """
+    path = Path(path)
     if path.suffix.lower() not in FIGURE_FILES:
         raise UserError(
             f"figures are written as {', '.join(FIGURE_FILES[:-1])} or {FIGURE_FILES[-1]}, not "
-            f"{path.suffix or 'without a suffix'!r}: --figure {path.stem or 'umap'}{FIGURE_FILES[0]}"
+            f"{path.suffix or 'without a suffix'!r}: {option} {path.stem or 'umap'}{FIGURE_FILES[0]}"
         )
     return path.suffix.lower()
 

@@ -40,6 +40,8 @@ ARTEFACTS = {
         "fig2b": "fig2b",
         "fig3": "fig3",
         "fig4": "fig4",
+        "fig8": "fig8",
+        "fig9": "fig9",
         "table3": "table3",
         "table3-mtdna": "table3_mtdna",
         "table3-ablation": "table3_ablation",
@@ -132,6 +134,14 @@ class OfRuns(Artefact, Protocol):
 
     def cells(self, size: Any, out: Path) -> "list[Cell]":
         """Return the runs, all of one wing on the same data, with folders below `out`."""
+
+
+@runtime_checkable
+class DrawnFromRuns(OfRuns, Protocol):
+    """An artefact of runs with figures that are drawn from the trained models, and not from tables."""
+
+    def draw_runs(self, cells: "list[Cell]", size: Any) -> "Figures":
+        """Return these figures by file name without suffix; all runs are finished."""
 
 
 def get_artefact(name: str) -> Artefact:

@@ -15,7 +15,7 @@ import r2mae
 from r2mae.errors import UserError
 from r2mae.files import atomic_write, write_json, write_rows
 from r2mae.report.style import figure_style, save_figure
-from r2mae.reproduce.artefact import Artefact, Computed, OfRuns, Progress, Row, Scale, Size, Tally
+from r2mae.reproduce.artefact import Artefact, Computed, DrawnFromRuns, OfRuns, Progress, Row, Scale, Size, Tally
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -91,7 +91,9 @@ def run_artefact(
         results, parts, kept = _computed(artefact, size, out, jobs, progress, again=again)
     tables = artefact.table(results)
     with figure_style():
-        figures = artefact.draw(tables, size)
+        figures = dict(artefact.draw(tables, size))
+        if isinstance(artefact, DrawnFromRuns):
+            figures |= artefact.draw_runs(artefact.cells(size, out), size)
     files = [_write(out, name, content, size.digits) for name, content in tables.items()]
     files += [path for name, figure in figures.items() for path in save_figure(figure, out, name)]
     return Reproduced(files, parts, kept)

@@ -35,7 +35,9 @@ class BaseWing:
         """Refuse missing data."""
         self.check_source(config)
 
-    def examples(self, config: Any, task: Any, model: "nn.Module", data: Any) -> "Examples | None":
+    def examples(
+        self, config: Any, task: Any, model: "nn.Module", data: Any, *, ratio: float | None = None
+    ) -> "Examples | None":
         """Return None: the wing has no examples."""
         return None
 

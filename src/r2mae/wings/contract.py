@@ -76,8 +76,13 @@ class Wing(Trainable[_Config, _Task, _Model], Protocol[_Config, _Task, _Model]):
     def has_examples(self) -> bool:
         """Whether :meth:`examples` may return some."""
 
-    def examples(self, config: _Config, task: _Task, model: _Model, data: Any) -> Examples | None:
-        """Let the model complete a few masked test samples, the same in every run; None if they cannot be shown."""
+    def examples(
+        self, config: _Config, task: _Task, model: _Model, data: Any, *, ratio: float | None = None
+    ) -> Examples | None:
+        """Let the model complete a few masked test samples, the same in every run; None if they cannot be shown.
+
+        By default with the wing's usual `ratio` hidden.
+        """
 
     @property
     def exporters(self) -> tuple[Exporter, ...]:

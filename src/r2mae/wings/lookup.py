@@ -157,7 +157,16 @@ def names_wing(word: str) -> bool:
 
 
 def preset_name(wing: "Wing", preset: str | None, model: str | None) -> str | None:
-    """Return the full name of a preset: beside a model, ``tiny`` stands for the model's ``vit-mae-tiny``."""
+    """Return the full name of a preset: beside a model, ``tiny`` stands for the model's ``vit-mae-tiny``.
+
+    Raises
+    ------
+    UserError
+        If the preset would need a model, and there is none of this name.
+    """
+    known = getattr(wing.config, "models", None)
+    if preset is not None and preset not in wing.presets and known and model is not None and model not in known:
+        raise unknown("model", model, known)
     if preset is None or model is None or preset in wing.presets or f"{model}-{preset}" not in wing.presets:
         return preset
     return f"{model}-{preset}"
@@ -172,7 +181,9 @@ def defaults_of(wing: "Wing", data: str | None, preset: str | None) -> dict[str,
         if not wing.presets:
             raise UserError(f"the wing {wing.name!r} has no presets: leave --preset out")
         if preset not in wing.presets:
-            raise unknown("preset", preset, wing.presets)
+            raise unknown(
+                "preset", preset, [name for name in wing.presets if name.endswith(f"-{preset}")] or wing.presets
+            )
         fields |= {**wing.presets[preset], "preset": preset}
     return fields
 

@@ -20,7 +20,7 @@ from r2mae.images.patches import (
     standardised_patches,
     unpatchify,
 )
-from r2mae.images.task import Pictures, check_images, scaled
+from r2mae.images.task import GREY, Pictures, check_images, scaled
 from r2mae.masking.curriculum import UnitWeights
 from r2mae.masking.keys import Key
 from r2mae.masking.masks import RatioLike
@@ -142,7 +142,7 @@ class PatchTask:
             made = made * (variance + EPSILON).sqrt() + mean
         patches[at] = made
         clean = scaled(batch)
-        seen = patchify(clean, self.patch) * corrupted.kept[..., None]
+        seen = torch.where(corrupted.kept[..., None], patchify(clean, self.patch), GREY)
         completed = as_pixels(unpatchify(patches, self.patch, *self.shape[:2]))
         return Pictures(clean, unpatchify(seen, self.patch, *self.shape[:2]), completed)
 

@@ -1,0 +1,105 @@
+"""``r2mae pictures RUN…``: test images, masked, and as the models of several runs complete them, side by side."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from r2mae.cli.early import check_source, open_run
+from r2mae.cli.parsing import Parser
+from r2mae.errors import UserError
+from r2mae.wings.lookup import all_wings
+
+if TYPE_CHECKING:
+    from r2mae.training.config import RunConfig
+    from r2mae.wings.contract import Wing
+
+
+def run(words: Sequence[str]) -> int:
+    """Run the command."""
+    values = _parser().read(words)
+    if not values["runs"]:
+        raise UserError("name the runs: r2mae pictures RUN [RUN ...] -o pictures.png")
+    ratio = values["ratio"]
+    if ratio is not None and not 0 < ratio < 1:
+        raise UserError(f"--ratio must be above 0 and below 1, not {ratio:g}: with --ratio 0.7, 70 % are hidden")
+    wing, runs = _opened([Path(word) for word in values["runs"]])
+    output = Path(values["output"] or runs[0][0] / "pictures.png")
+
+    from r2mae.report.embedding_figure import check_suffix, write_figure
+
+    check_suffix(output, "-o")
+    for _, config in runs:
+        check_source(wing, config, config.data)
+
+    from r2mae.compare.rows import row_of
+    from r2mae.report.pictures import beside_each_other, draw_pictures
+    from r2mae.sweep.cells import Cell
+    from r2mae.sweep.examples import examples_of
+    from r2mae.training.folder import RunFolder
+    from r2mae.training.numbers import ratios_of
+
+    rows = [row_of(config, ratios_of(wing, config)) for _, config in runs]
+    names = _names([row.label for row in rows], [path for path, _ in runs])
+    for path, config in runs:
+        RunFolder(path).check_data(config.data, wing.fingerprint(config))
+    cells = [
+        Cell(replace(row, label=name), config.seed, config, path)
+        for row, name, (path, config) in zip(rows, names, runs, strict=True)
+    ]
+    examples = examples_of(cells, wing, ratio=ratio)
+    if examples is None:
+        raise UserError(f"{runs[0][0]}: the examples of such a model are no pictures: see `r2mae evaluate`")
+    made = beside_each_other(examples)
+    write_figure(draw_pictures(made, along="columns"), output)
+    models = "1 model completes them" if len(names) == 1 else f"{len(names)} models complete them"
+    print(f"{len(made.original)} test images with {made.ratio:.0%} hidden, as {models}, are in {output}")
+    return 0
+
+
+def _parser() -> Parser:
+    parser = Parser(
+        "r2mae pictures",
+        "Draw test images, the same masked, and as the models of finished runs complete them: a column for each run. "
+        "The masks are the same for all. For runs of: " + ", ".join(wing.name for wing in _with_pictures()) + ".",
+        "r2mae pictures runs/a runs/b -o pictures.png",
+        "r2mae pictures runs/compare-digits/runs/*/seed-0 --ratio 0.9",
+    )
+    parser.add_argument("runs", metavar="RUN", nargs="*", type=str, help="Run folders of one wing, on the same data.")
+    parser.add_argument(
+        "--ratio", type=float, help="The part that is hidden; by default the usual ratio of the first run's model."
+    )
+    parser.add_argument(
+        "-o", "--output", type=str, help="File to write, .svg, .png or .pdf; by default pictures.png in the first RUN."
+    )
+    return parser
+
+
+def _with_pictures() -> "list[Wing]":
+    return [wing for wing in all_wings() if wing.has_examples]
+
+
+def _opened(paths: Sequence[Path]) -> "tuple[Wing, list[tuple[Path, RunConfig]]]":
+    """Return the runs with their configurations, and their wing, which must be the same and have pictures."""
+    found = [(path, *open_run(path)) for path in paths]
+    first = found[0][1]
+    for path, wing, _ in found:
+        if not wing.has_examples:
+            known = ", ".join(one.name for one in _with_pictures())
+            raise UserError(f"{path} is a run of the wing {wing.name}, which has no pictures; these have some: {known}")
+        if wing.name != first.name:
+            raise UserError(
+                f"{path} is a run of the wing {wing.name}, and {paths[0]} of {first.name}: draw runs of one wing"
+            )
+    return first, [(path, config) for path, _, config in found]
+
+
+def _names(labels: Sequence[str], paths: Sequence[Path]) -> list[str]:
+    """Return the names of the columns: those of the schemes where all are different, else the folders."""
+    if len(set(labels)) == len(labels):
+        return list(labels)
+    twice = [str(path) for path, times in Counter(paths).items() if times > 1]
+    if twice:
+        raise UserError(f"{twice[0]} is named twice: name each run once")
+    return [str(path) for path in paths]

@@ -1,0 +1,98 @@
+"""`r2mae pictures`."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import matplotlib.image
+import numpy as np
+import pytest
+
+from r2mae.cli.main import main
+from r2mae.images import WING, ImagesConfig
+from r2mae.training.loop import fit
+
+pytestmark = pytest.mark.slow
+
+Run = Callable[[str], tuple[int, str, str]]
+BASE = ImagesConfig(data="digits", hidden=8, latent=4, steps=2, threads=1, device="cpu")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Runs on digits: two schemes, another seed; one on other images; one that has not begun."""
+    folder = tmp_path_factory.mktemp("pictures")
+    np.savez(folder / "other.npz", images=np.random.default_rng(0).integers(0, 256, (40, 8, 8), dtype=np.uint8))
+    data = WING.load(BASE)
+    for name, config in {
+        "a": BASE,
+        "low": replace(BASE, scheme="fixed", ratio=0.3),
+        "seed": replace(BASE, seed=1),
+        "other": replace(BASE, data=str(folder / "other.npz")),
+    }.items():
+        fit(config, WING, folder / name, data=data if config.data == "digits" and not config.seed else None)
+    (folder / "new").mkdir()
+    (folder / "new" / "config.yaml").write_text((folder / "a" / "config.yaml").read_text())
+    (folder / "text").mkdir()
+    (folder / "text" / "config.yaml").write_text("wing: text\ndata: notes.txt\n")
+    return folder
+
+
+@pytest.fixture
+def run(folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
+    monkeypatch.chdir(folder)
+
+    def call(line: str) -> tuple[int, str, str]:
+        code = main(line.split())
+        return (code, *capsys.readouterr())
+
+    return call
+
+
+def test_runs_stand_side_by_side(run: Run, folder: Path) -> None:
+    code, out, err = run("pictures a low --ratio 0.5 -o side.svg")
+    assert (code, err) == (0, "")
+    assert "8 test images with 50% hidden, as 2 models complete them, are in side.svg" in out
+    text = (folder / "side.svg").read_text()
+    assert all(f">{name}<" in text for name in ("original", "r2mae", "0.30"))
+
+
+def test_one_run_is_drawn_into_its_folder(run: Run, folder: Path) -> None:
+    code, out, _ = run("pictures a")
+    assert code == 0
+    assert "70% hidden, as 1 model completes them" in out  # the wing's usual ratio
+    first = matplotlib.image.imread(folder / "a" / "pictures.png")
+    assert run("pictures a -o again.png")[0] == 0
+    assert np.array_equal(first, matplotlib.image.imread(folder / "again.png"))
+
+
+MISTAKES = {
+    "pictures none": "there is no run folder none",
+    "pictures new": "not finished",
+    "pictures text": "is a run of the wing text, which has no pictures; these have some: images",
+    "pictures a a": "a is named twice",
+    "pictures a seed": "have other test images",
+    "pictures a other": "have other test images",
+    "pictures a --ratio 70": "--ratio must be above 0 and below 1, not 70",
+    "pictures a --ratio nan": "--ratio",
+    "pictures a -o side.jpeg": "figures are written as .svg, .png or .pdf, not '.jpeg': -o side.svg",
+    "pictures": "name the runs: r2mae pictures RUN",
+}
+
+
+@pytest.mark.parametrize("line", MISTAKES)
+def test_a_mistake_is_one_line(run: Run, folder: Path, line: str) -> None:
+    before = sorted(path.name for path in folder.rglob("*"))
+    code, _, err = run(line)
+    assert code == 2
+    assert MISTAKES[line] in err
+    assert err.count("\n") == 1
+    assert sorted(path.name for path in folder.rglob("*")) == before
+
+
+def test_data_that_have_changed_are_refused(run: Run, folder: Path) -> None:
+    content = (folder / "other.npz").read_bytes()
+    np.savez(folder / "other.npz", images=np.zeros((40, 8, 8), np.uint8))
+    assert "has changed since other was trained on it" in run("pictures other")[2]
+    (folder / "other.npz").write_bytes(content)
+    assert run("pictures other -o o.png")[0] == 0
