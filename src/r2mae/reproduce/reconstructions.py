@@ -13,6 +13,7 @@ from r2mae.reproduce.artefact import Row, Size
 from r2mae.reproduce.drawing import Figures
 from r2mae.sweep.cells import Axis, Cell, cells_of, grid
 from r2mae.sweep.examples import examples_of
+from r2mae.wings.lookup import get_wing
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -60,7 +61,7 @@ def cells_at_ratios(size: PicturesSize, data: str, out: Path) -> list[Cell]:
 
 def rows_by_ratio(results: "pd.DataFrame") -> list[Row]:
     """Return the errors of each model: of hidden pixels, at each ratio that was measured, and of whole images."""
-    shown = [name for name in results if name.startswith(_SCORES)]
+    shown = [str(name) for name in results if str(name).startswith(_SCORES)]
     return [
         {"training_ratio": float(row["ratio"]), **{name: float(row[name]) for name in shown}}
         for _, row in results.iterrows()
@@ -70,7 +71,7 @@ def rows_by_ratio(results: "pd.DataFrame") -> list[Row]:
 def draw_cells(cells: Sequence[Cell], size: PicturesSize, name: str) -> Figures:
     """Draw examples (a row each): original, masked, and as the model of each ratio completes them."""
     named = [replace(cell, row=replace(cell.row, label=f"trained at {cell.row.values['ratio']}")) for cell in cells]
-    examples = examples_of(named, WING, ratio=size.hidden)
+    examples = examples_of(named, get_wing(ImagesConfig.wing), ratio=size.hidden)
     if examples is None:
         raise UserError(f"{size.preset} makes no pictures: take a preset of mlp or unet")
     return {name: draw_pictures(beside_each_other(examples), along="columns")}
