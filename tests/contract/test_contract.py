@@ -174,8 +174,8 @@ def test_a_mistake_costs_one_line(
 
 
 @pytest.fixture(scope="module")
-def pairs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
-    """Train every case with two processes; the same two, since they take long to start. Return folder and errors."""
+def pairs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, "subprocess.CompletedProcess[str]"]:
+    """Train every case with two processes; the same two, since they take long to start."""
     folder, runs = tmp_path_factory.mktemp("pairs"), []
     for name, model in cases():
         here = folder / f"{name} {model}"
@@ -190,15 +190,21 @@ def pairs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
         [*launcher, str(Path(__file__).with_name("two_processes.py")), str(folder / "runs.json")],
         check=False, capture_output=True, text=True, env=environment, timeout=300,
     )  # fmt: skip
-    return folder, done.stderr
+    return folder, done
 
 
-def test_two_processes_take_the_steps_of_one(case: Case, pairs: tuple[Path, str], tmp_path: Path) -> None:
+def test_two_processes_end_well(pairs: tuple[Path, "subprocess.CompletedProcess[str]"]) -> None:
+    assert pairs[1].returncode == 0, pairs[1].stderr
+
+
+def test_two_processes_take_the_steps_of_one(
+    case: Case, pairs: tuple[Path, "subprocess.CompletedProcess[str]"], tmp_path: Path
+) -> None:
     """Ratios and steps are equal; the loss but for batch statistics and dropout, which each process has of its own."""
     fit(case.config(scheme=TWO[0], steps=3), case.wing, tmp_path / "one", data=case.data)
-    folder, told = pairs
+    folder, done = pairs
     pair = folder / f"{case.wing.name} {case.model}" / "two"
-    assert RunFolder(pair).trained, told
+    assert RunFolder(pair).trained, done.stderr
     one, two = (pd.read_csv(path / "metrics.csv") for path in (tmp_path / "one", pair))
     for column in ("step", "ratio"):
         assert two[column].tolist() == one[column].tolist()

@@ -72,3 +72,5 @@ def test_other_images_and_other_masks_are_refused() -> None:
         beside_each_other({"a": one, "b": replace(one, original=one.original / 2)})
     with pytest.raises(UserError, match="other test images"):
         beside_each_other({"a": one, "b": examples(side=9)})
+    with pytest.raises(UserError, match="a and b hide other parts"):
+        beside_each_other({"a": one, "b": replace(one, masked=one.original)})

@@ -13,14 +13,27 @@ from rich.console import Console
 from r2mae.errors import UserError
 from r2mae.genome import AlignmentStore
 from r2mae.reproduce import genomes, table3, table3_ablation
-from r2mae.reproduce.artefact import get_artefact
+from r2mae.reproduce.artefact import OfRuns, Scale, get_artefact
 from r2mae.reproduce.runner import run_artefact
 from r2mae.reproduce.table3 import SCHEMES, VirusSize
 
 
+@pytest.fixture
+def genome_data(shared_data: Path) -> Path:
+    if not (shared_data / "genome").is_dir():
+        pytest.skip(f"no alignments: {shared_data / 'genome'} is not a folder")
+    return shared_data
+
+
 @pytest.fixture(scope="module")
-def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("table3")
+
+
+@pytest.fixture
+def out(folder: Path, genome_data: Path) -> Path:
+    """A folder where the store is built once."""
+    return folder
 
 
 def test_every_scheme_runs_on_every_fifth_and_the_fifths_make_up_the_genome(out: Path) -> None:
@@ -46,8 +59,10 @@ def test_the_store_has_a_track_of_conservation(out: Path) -> None:
     column = np.asarray(store.tokens[place, 1:])
     known = column < 4
     assert values[place] == pytest.approx((column[known] == store.tokens[place, 0] & 0x7F).mean(), abs=1e-3)
-    assert values.min() >= 0
-    assert values.max() <= 1
+    mitochondria = genomes.store_of(genomes.MITOCHONDRIA, out / "mtdna")  # its reference has a letter that is no base
+    for track in (values, np.asarray(mitochondria.track(genomes.CONSERVATION).values, float)):
+        assert track.min() >= 0
+        assert track.max() <= 1
 
 
 def test_relatives_are_ordered_by_likeness(out: Path) -> None:
@@ -88,18 +103,31 @@ def test_a_data_folder_without_genomes_is_named(tmp_path: Path, monkeypatch: pyt
         table3.cells(VirusSize.of("smoke"), tmp_path / "out")
 
 
+@pytest.mark.parametrize("name", ["table3", "table3-mtdna", "table3-ablation"])
+@pytest.mark.parametrize("scale", ["smoke", "small", "full"])
+def test_every_size_has_cells(name: str, scale: Scale, out: Path) -> None:
+    artefact = get_artefact(name)
+    assert isinstance(artefact, OfRuns)
+    cells = artefact.cells(artefact.SIZE.of(scale), out / name)
+    assert len({cell.folder for cell in cells}) == len(cells)
+    if name == "table3" and scale == "full":
+        config = cells[0].config
+        assert (config.steps, config.batch_size, config.keep) == (30_000, 2048, "best")
+        assert config.settings.layers == 12
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "labels"),
     [
         ("table3", ["fixed 0.15", "r2mae", "alignment", "composition"]),
         ("table3-mtdna", ["fixed 0.15", "r2mae", "alignment", "composition"]),
-        ("table3-ablation", [table3_ablation.BASE, "no relatives", "alignment"]),
+        ("table3-ablation", [table3_ablation.BASE, "no relatives", table3_ablation.WEIGHTED, "alignment"]),
     ],
 )
 @pytest.mark.filterwarnings("ignore:.*does not have many workers.*")
 @pytest.mark.filterwarnings("ignore:.*`isinstance.treespec, LeafSpec.` is deprecated.*")
-def test_the_smoke_size_runs(name: str, labels: Sequence[str], tmp_path: Path) -> None:
+def test_the_smoke_size_runs(name: str, labels: Sequence[str], genome_data: Path, tmp_path: Path) -> None:
     artefact = get_artefact(name)
     done = run_artefact(artefact, tmp_path, scale="smoke", console=Console(file=StringIO()))
     assert done.parts == 2 * len(labels)

@@ -1,7 +1,6 @@
 """``r2mae evaluate RUN``: measure a pretrained model."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -58,7 +57,7 @@ def run(words: Sequence[str]) -> int:
             **options,
         )
     given = {name: options[name] for name in measurement.config.measured_with if name in options}
-    config = replace(measurement.config, **given)
+    config = measurement.config.measuring(**given)
     measured = config.measured_as()
     if values["json"]:
         printed = {

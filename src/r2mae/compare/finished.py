@@ -93,18 +93,16 @@ def _cell(folder: Path, wing: Wing, base: RunConfig, *, warn: bool) -> Cell | No
         return None
     if isinstance(results.get("baseline"), str):
         config = replace(base, seed=int(seed))
+        if run.baseline_for(config) is None:
+            _leave_out(folder, warn=warn)
+            return None
         return Cell(baseline_rows(config, [results["baseline"]], [])[0], int(seed), config, folder)
     if not (run.config_file.exists() and run.trained):
         return None
     config = wing.config.from_dict(run.read_config(), source=str(run.config_file))
     config = replace(config, **base.measured_as())
     if run.results_for(config) is None:
-        if warn:
-            logging.getLogger("r2mae").warning(
-                "%s was measured in another way than this comparison and is left out of its report: name its scheme, "
-                "too, to measure it anew",
-                folder,
-            )
+        _leave_out(folder, warn=warn)
         return None
     mine, theirs = shared_fields(config), shared_fields(base)
     for name, value in theirs.items():
@@ -147,3 +145,12 @@ def comparison_of(out: Path) -> dict[str, Any]:
     if not isinstance(shared, dict) or not isinstance(shared.get("wing"), str):
         raise UserError(f"{file} names no wing: repeat the command of the comparison, or choose another folder")
     return shared
+
+
+def _leave_out(folder: Path, *, warn: bool) -> None:
+    if warn:
+        logging.getLogger("r2mae").warning(
+            "%s was measured in another way than this comparison and is left out of its report: name its row, too, to "
+            "measure it anew",
+            folder,
+        )

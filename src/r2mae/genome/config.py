@@ -2,7 +2,8 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from types import MappingProxyType
+from typing import Any, ClassVar, Literal, Self
 
 from r2mae.errors import UserError
 from r2mae.genome.models import MODELS, GpnMsaSettings
@@ -58,6 +59,7 @@ class GenomeConfig(GpnMsaSettings, VariantSettings, ModelConfig):
     models: ClassVar[Mapping[str, str]] = MODELS
     usual_settings: ClassVar[type] = GpnMsaSettings
     measured_with: ClassVar[tuple[str, ...]] = ("variants", "label", "positive", "where", "classes", "contrasts")
+    measured_formerly: ClassVar[Mapping[str, Any]] = MappingProxyType({"contrasts": ()})
 
     model: str = "gpn-msa"
     window: int = 128
@@ -101,6 +103,12 @@ class GenomeConfig(GpnMsaSettings, VariantSettings, ModelConfig):
         if self.validation_regions and self.validation != type(self).__dataclass_fields__["validation"].default:
             raise UserError("validation is a fraction, and validation_regions name what is held out: give one of them")
         self._check_species()
+
+    def measuring(self, **options: Any) -> Self:
+        """Return the configuration with other variants; what was said of the run's own file is not of another one."""
+        if options.get("variants") not in (None, self.variants):
+            options = {**dict.fromkeys(self.measured_with), "where": (), "contrasts": (), **options}
+        return super().measuring(**options)
 
     def measured_in_words(self) -> str:
         """Say which variants the model was measured on."""

@@ -185,7 +185,7 @@ class GenomeWing(BaseWing):
         from r2mae.genome.evaluate import evaluate
         from r2mae.genome.variants.evaluate import model_scores
 
-        config = replace(config, **variants)
+        config = config.measuring(**variants)
         found = {} if config.variants is None else model_scores(config, model, data, progress=progress)
         return found | (evaluate(task, model, data, progress=progress) if curve else {})
 

@@ -50,6 +50,11 @@ def beside_each_other(examples: Mapping[str, Examples]) -> Reconstructions:
                 f"{first} and {label} have other test images: draw runs together that share data, size and, where no "
                 "official test part is there, the seed"
             )
+        if not np.array_equal(one.masked, other.masked):
+            raise UserError(
+                f"{first} and {label} hide other parts of the same images: draw runs of one kind of model, with the "
+                "same --fill, together"
+            )
     return Reconstructions(one.original, one.masked, one.ratio, {label: e.prediction for label, e in examples.items()})
 
 

@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from jaxtyping import Bool
+from matplotlib.figure import Figure
 
 from r2mae.catalogue import data_root
 from r2mae.errors import UserError
@@ -13,12 +15,12 @@ from r2mae.evaluation.statistics import mean_interval, paired_difference
 from r2mae.files import atomic_write
 from r2mae.genome import AlignmentStore, build_store
 from r2mae.genome.config import GenomeConfig
-from r2mae.genome.store.tokens import GAP
+from r2mae.genome.store.tokens import GAP, SOFT
 from r2mae.genome.store.tracks import add_track
 from r2mae.report.comparison import BASELINE
 from r2mae.report.style import BLUE, GREEN, VERMILION
 from r2mae.reproduce.artefact import Row, Tables
-from r2mae.reproduce.drawing import GREY, Figures, panels
+from r2mae.reproduce.drawing import GREY, panels
 from r2mae.sweep.cells import Axis, Cell, cells_of, grid
 from r2mae.sweep.cells import Row as SweepRow
 from r2mae.training.models import with_values
@@ -27,7 +29,6 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
 
-HELD_OUT = "_held_out"
 CONSERVATION = "conservation"
 _LOSS = "masked_loss"
 
@@ -76,17 +77,23 @@ def store_of(alignment: Alignment, out: Path) -> AlignmentStore:
     return store
 
 
+def agreement(
+    store: AlignmentStore,
+) -> tuple[Bool[np.ndarray, "positions others"], Bool[np.ndarray, "positions others"]]:
+    """Return where an aligned species has a base and the reference, too, and where the two are the same."""
+    tokens, reference = np.asarray(store.tokens[:, 1:]), (np.asarray(store.reference) & (SOFT - 1))[:, None]
+    known = (tokens < GAP) & (reference < GAP)
+    return known, known & (tokens == reference)
+
+
 def _add_conservation(store: AlignmentStore, out: Path) -> None:
-    tokens = np.asarray(store.tokens[:, 1:])
-    reference = (np.asarray(store.reference) & 0x7F)[:, None]
-    known = (tokens < GAP).sum(1)
-    same = (tokens == reference).sum(1) / np.maximum(known, 1)
+    known, same = agreement(store)
+    shares = same.sum(1) / np.maximum(known.sum(1), 1)
     file = out / f"{CONSERVATION}.bedgraph"
-    offsets = np.cumsum([0, *store.layout.lengths])
     with atomic_write(file) as opened:
-        for contig, offset, length in zip(store.contigs, offsets, store.layout.lengths, strict=False):
+        for contig, offset, length in zip(store.contigs, store.layout.offsets[:-1], store.layout.lengths, strict=True):
             for place in range(length):
-                opened.write(f"{contig}\t{place}\t{place + 1}\t{same[offset + place]:.3f}\n")
+                opened.write(f"{contig}\t{place}\t{place + 1}\t{shares[offset + place]:.3f}\n")
     add_track(store.folder, store.layout, file, CONSERVATION)
 
 
@@ -106,6 +113,8 @@ def crossed(
     out: Path,
 ) -> list[Cell]:
     """Return a run for each row and seed; each seed holds out another part of the genome, and all together all of it.
+
+    Intervals over seeds hence contain the differences between the parts, too.
 
     Parameters
     ----------
@@ -168,20 +177,23 @@ def _difference(mine: "pd.Series[float]", other: "pd.DataFrame | None", score: s
     if other is None or not both:
         return {}
     found = paired_difference(mine[both], other[score][both], higher_is_better=not score.startswith(_LOSS))
-    return {prefix: found.mean, f"{prefix}_low": found.low, f"{prefix}_high": found.high, f"{prefix}_is": found.verdict}
+    ends = {f"{prefix}_low": found.low, f"{prefix}_high": found.high}
+    return {prefix: found.mean, **ends, f"{prefix}_is": found.verdict, f"{prefix}_pairs": found.n}
 
 
-def dots(rows: Sequence[Row], titles: Mapping[str, str]) -> Figures:
+def dots(rows: Sequence[Row], titles: Mapping[str, str]) -> Figure:
     """Draw a panel for each score: rows with their means and intervals, and the alignment as a dashed line."""
     named = [title for title in titles if any(row["score"] == title for row in rows)]
     labels = [label for label in dict.fromkeys(row["label"] for row in rows) if label != "composition"]
-    columns = min(len(named), 4)
-    figure, grid_of_axes = panels(columns, -(-len(named) // columns), width=3.1, height=0.8 + 0.24 * len(labels))
+    columns = max(min(len(named), 4), 1)
+    figure, grid_of_axes = panels(
+        columns, max(-(-len(named) // columns), 1), width=3.1, height=0.8 + 0.24 * len(labels)
+    )
     for axes in grid_of_axes[len(named) :]:
         axes.set_visible(False)
     for place, (axes, score) in enumerate(zip(grid_of_axes, named, strict=False)):
         _panel(axes, [row for row in rows if row["score"] == score], labels, titles[score], place % columns == 0)
-    return {"scores": figure}
+    return figure
 
 
 def _panel(axes: "Axes", rows: Sequence[Row], labels: Sequence[str], title: str, named: bool) -> None:

@@ -8,11 +8,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from r2mae.errors import UserError
 from r2mae.images.config import ImagesConfig
 from r2mae.images.wing import WING
-from r2mae.report.pictures import beside_each_other, draw_pictures
 from r2mae.reproduce.artefact import Row, Size
 from r2mae.reproduce.drawing import Figures
 from r2mae.sweep.cells import Axis, Cell, cells_of, grid
-from r2mae.sweep.examples import examples_of
 from r2mae.wings.lookup import get_wing
 
 if TYPE_CHECKING:
@@ -70,6 +68,9 @@ def rows_by_ratio(results: "pd.DataFrame") -> list[Row]:
 
 def draw_cells(cells: Sequence[Cell], size: PicturesSize, name: str) -> Figures:
     """Draw examples (a row each): original, masked, and as the model of each ratio completes them."""
+    from r2mae.report.pictures import beside_each_other, draw_pictures
+    from r2mae.sweep.examples import examples_of
+
     named = [replace(cell, row=replace(cell.row, label=f"trained at {cell.row.values['ratio']}")) for cell in cells]
     examples = examples_of(named, get_wing(ImagesConfig.wing), ratio=size.hidden)
     if examples is None:

@@ -137,13 +137,13 @@ def _of_runs(
 
     if again:
         raise UserError(f"finished runs are not trained again: remove {out / 'runs'}, or choose another --out")
-    # One thread each: the results of a run must not depend on how many others run at the same time.
-    cells = [replace(cell, config=replace(cell.config, threads=cell.config.threads or 1))
-             for cell in artefact.cells(size, out)]  # fmt: skip
-    first = cells[0].config
-    check_sweep(first)
-    wing = get_wing(first.wing)
     with FolderLock(out):
+        # One thread each: the results of a run must not depend on how many others run at the same time.
+        cells = [replace(cell, config=replace(cell.config, threads=cell.config.threads or 1))
+                 for cell in artefact.cells(size, out)]  # fmt: skip
+        first = cells[0].config
+        check_sweep(first)
+        wing = get_wing(first.wing)
         check_data(cells, wing)
         check_folders(cells, wing)
         kept = sum(map(finished, cells))

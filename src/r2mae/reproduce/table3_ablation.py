@@ -1,7 +1,7 @@
 """What decides how well a model of sarbecoviruses ranks variants: relatives, window, size, steps, regularisation."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -9,11 +9,10 @@ import numpy as np
 
 from r2mae.genome import AlignmentStore
 from r2mae.genome.config import NONE, GenomeConfig
-from r2mae.genome.store.tokens import GAP
 from r2mae.reproduce.artefact import Tables
 from r2mae.reproduce.drawing import Figures
-from r2mae.reproduce.genomes import CONSERVATION, SARBECOVIRUSES, crossed, dots, store_of, tables_of
-from r2mae.reproduce.table3 import TITLES, VirusSize, variants
+from r2mae.reproduce.genomes import CONSERVATION, SARBECOVIRUSES, agreement, crossed, dots, store_of, tables_of
+from r2mae.reproduce.table3 import SMALL, TITLES, VirusSize, variants
 from r2mae.sweep.cells import Cell
 
 if TYPE_CHECKING:
@@ -21,17 +20,25 @@ if TYPE_CHECKING:
 
 TITLE = "Sarbecoviruses: what decides how well a model ranks variants"
 PAPER = "No such table: the paper has one network, and all of its species."
-BASE = "as Table 3"
+BASE, WEIGHTED = "as Table 3", "loss weighted by conservation"
 
 
 @dataclass(frozen=True)
 class AblationSize(VirusSize):
-    """How much is trained; see :class:`r2mae.reproduce.table3.VirusSize`. `rows` are names of :func:`changes`."""
+    """How much is trained; see :class:`r2mae.reproduce.table3.VirusSize`. All is as in its small size.
 
-    rows: tuple[str, ...] = ()
+    Attributes
+    ----------
+    rows : tuple of str
+        Names of :func:`changes`; by default all.
+    """
+
+    rows: tuple[str, ...] | None = None
     seeds: int = 2
+    settings: Mapping[str, Any] = field(default_factory=lambda: SMALL)
 
-    smoke: ClassVar = {**VirusSize.smoke, "rows": (BASE, "no relatives")}
+    small: ClassVar[Mapping[str, Any]] = {}
+    smoke: ClassVar[Mapping[str, Any]] = {**VirusSize.smoke, "rows": (BASE, "no relatives", WEIGHTED)}
 
 
 SIZE = AblationSize
@@ -39,10 +46,9 @@ SIZE = AblationSize
 
 def by_likeness(store: AlignmentStore) -> list[str]:
     """Return the aligned species, the most like the reference first."""
-    tokens, reference = np.asarray(store.tokens[:, 1:]), (np.asarray(store.reference) & 0x7F)[:, None]
-    known = (tokens < GAP) & (reference < GAP)
-    same = ((tokens == reference) & known).sum(0) / np.maximum(known.sum(0), 1)
-    return [store.species[1:][place] for place in np.argsort(-same, kind="stable")]
+    known, same = agreement(store)
+    shares = same.sum(0) / np.maximum(known.sum(0), 1)
+    return [store.species[1:][place] for place in np.argsort(-shares, kind="stable")]
 
 
 def changes(store: AlignmentStore) -> dict[str, Mapping[str, Any]]:
@@ -65,16 +71,16 @@ def changes(store: AlignmentStore) -> dict[str, Mapping[str, Any]]:
         "dropout 0.5, 500 steps": {"dropout": 0.5, "steps": 500},
         "weight decay 0.3": {"weight_decay": 0.3},
         "mask token alone": {"corruption": "mask"},
-        "loss weighted by conservation": {"weight_track": CONSERVATION},
+        WEIGHTED: {"weight_track": CONSERVATION},
     }
 
 
 def cells(size: AblationSize, out: Path) -> list[Cell]:
     """Return a run for each change and held-out part of the genome, and the baseline."""
     store = store_of(SARBECOVIRUSES, out)
-    base = GenomeConfig(data=str(store.folder), **variants(size.positions), **dict(size.settings or {}))
+    base = GenomeConfig(data=str(store.folder), **variants(size.positions), **size.settings)
     rows = changes(store)
-    if size.rows:
+    if size.rows is not None:
         rows = {name: rows[name] for name in size.rows}
     return crossed(base, rows, ("alignment",), store, size.seeds, out)
 
@@ -86,4 +92,4 @@ def table(results: "pd.DataFrame") -> Tables:
 
 def draw(tables: Tables, size: AblationSize) -> Figures:
     """Draw every score of every change, with the alignment's own."""
-    return {"table3-ablation": dots(tables["table3-ablation"], TITLES)["scores"]}
+    return {"table3-ablation": dots(tables["table3-ablation"], TITLES)}

@@ -1,14 +1,13 @@
 """The schemes of Table 3 on the alignment of mitochondrial DNA: how well hidden human bases are predicted."""
 
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 from r2mae.genome.config import GenomeConfig
 from r2mae.reproduce.artefact import Tables
 from r2mae.reproduce.drawing import Figures
 from r2mae.reproduce.genomes import MITOCHONDRIA, crossed, dots, store_of, tables_of
-from r2mae.reproduce.table3 import REFERENCE, SCHEMES, VirusSize
+from r2mae.reproduce.table3 import REFERENCE, SCHEMES, GenomeSize
 from r2mae.sweep.cells import Cell
 
 if TYPE_CHECKING:
@@ -26,21 +25,14 @@ _TITLES = {
 _SHOWN = ("masked_loss", "masked_loss_0.05", "masked_loss_0.8", "accuracy")
 
 
-@dataclass(frozen=True)
-class MitochondriaSize(VirusSize):
-    """How much is trained; see :class:`r2mae.reproduce.table3.VirusSize`. There are no variants."""
-
-    smoke: ClassVar = {name: value for name, value in VirusSize.smoke.items() if name != "positions"}
+SIZE = GenomeSize
 
 
-SIZE = MitochondriaSize
-
-
-def cells(size: MitochondriaSize, out: Path) -> list[Cell]:
+def cells(size: GenomeSize, out: Path) -> list[Cell]:
     """Return a run for each scheme and held-out fifth of the genome, and the baselines."""
     store = store_of(MITOCHONDRIA, out)
-    base = GenomeConfig(data=str(store.folder), **dict(size.settings or {}))
-    rows = {name: SCHEMES[name] for name in size.rows}
+    base = GenomeConfig(data=str(store.folder), **size.settings)
+    rows = {name: SCHEMES[name] for name in size.rows or SCHEMES}
     return crossed(base, rows, ("alignment", "composition"), store, size.seeds, out)
 
 
@@ -49,7 +41,7 @@ def table(results: "pd.DataFrame") -> Tables:
     return tables_of(results, "table3-mtdna", list(_TITLES), REFERENCE)
 
 
-def draw(tables: Tables, size: MitochondriaSize) -> Figures:
+def draw(tables: Tables, size: GenomeSize) -> Figures:
     """Draw loss and accuracy of every scheme, with the alignment's own."""
     shown = {name: _TITLES[name] for name in _SHOWN}
-    return {"table3-mtdna": dots(tables["table3-mtdna"], shown)["scores"]}
+    return {"table3-mtdna": dots(tables["table3-mtdna"], shown)}

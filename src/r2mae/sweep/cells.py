@@ -2,14 +2,16 @@
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
 from r2mae.errors import UserError
 from r2mae.training.config import RunConfig
 from r2mae.training.models import with_values
+
+_COMMON = {one.name for one in fields(RunConfig)}
 
 
 @dataclass(frozen=True)
@@ -96,6 +98,12 @@ def cells_of(rows: Sequence[Row], seeds: Sequence[int], out: Path) -> list[Cell]
         for seed in seeds
         for row in rows
     ]
+
+
+def reading_of(config: RunConfig) -> Hashable:
+    """Return what the data that a run reads depend on: their name, and the fields of its wing, which say how."""
+    own = sorted({field.name for field in fields(config)} - _COMMON)
+    return tuple((name, repr(getattr(config, name))) for name in ("data", *own))
 
 
 def _written(value: float | str) -> str:

@@ -1,17 +1,13 @@
 """The same masked examples, as the models of several finished runs complete them."""
 
 from collections.abc import Hashable, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import Any
 
 from r2mae.evaluation.examples import Examples
-from r2mae.sweep.cells import Cell
-from r2mae.training.config import RunConfig
+from r2mae.sweep.cells import Cell, reading_of
 from r2mae.training.saving import load_model
 from r2mae.wings.contract import Wing
-
-_COMMON = {field.name for field in fields(RunConfig)}
-_OF_DATA = ("data", "seed", "validation")  # fields of all wings on which the division of the data depends
 
 
 def examples_of(cells: Sequence[Cell], wing: Wing, *, ratio: float | None = None) -> dict[str, Examples] | None:
@@ -34,7 +30,7 @@ def examples_of(cells: Sequence[Cell], wing: Wing, *, ratio: float | None = None
     made: dict[str, Examples] = {}
     for cell in cells:
         config, task, model = load_model(cell.folder, wing)
-        source = _source(config)
+        source = (reading_of(config), config.seed, config.validation)  # on which the division of the data depends
         if source not in read:
             read.clear()  # one set at a time is held in memory
             read[source] = wing.load(config)
@@ -44,9 +40,3 @@ def examples_of(cells: Sequence[Cell], wing: Wing, *, ratio: float | None = None
             return None
         made[cell.row.label], ratio = examples, examples.ratio
     return made
-
-
-def _source(config: RunConfig) -> Hashable:
-    """Return what the data of a run depend on: its wing's own fields say how they are read."""
-    own = [field.name for field in fields(config) if field.name not in _COMMON]
-    return tuple((name, repr(getattr(config, name))) for name in [*_OF_DATA, *own])

@@ -102,11 +102,11 @@ def evaluate(
     measured = {name: value for name, value in options.items() if name in config.measured_with}
     if source is None:
         folder.check_data(config.data, wing.fingerprint(config))
-        check_baselines(replace(config, **measured), wing, baselines)
+        check_baselines(config.measuring(**measured), wing, baselines)
         data = wing.load(config)
     else:
         config, data = _elsewhere(folder, wing, config, source, reading or {})
-        check_baselines(replace(config, **measured), wing, baselines)
+        check_baselines(config.measuring(**measured), wing, baselines)
     working = _working(folder, wing, progress)
     scores = wing.evaluate(config, task, model, data, **options, **working)
     beside = {}
@@ -114,7 +114,7 @@ def evaluate(
         # Baselines find in the configuration what a pretrained model's evaluation takes as options.
         theirs = {name: value for name, value in options.items() if name not in measured}
         theirs |= {name: value for name, value in working.items() if name == "progress"}
-        there = replace(config, **measured)
+        there = config.measuring(**measured)
         beside = {name: wing.score_baseline(there, name, data, **theirs) for name in baselines}
     return Evaluated(config, scores, beside, time.perf_counter() - began)
 

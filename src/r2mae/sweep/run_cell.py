@@ -56,6 +56,7 @@ def measure_baseline(config: RunConfig, wing: HasBaselines, name: str, data: Dat
     began = time.perf_counter()
     scores = wing.score_baseline(config, name, data)
     seconds = time.perf_counter() - began  # training included, where the baseline is trained
-    results = {"baseline": name, "data": fingerprint, "scores": scores, "measuring_seconds": seconds}
+    results: dict[str, Any] = {"baseline": name, "data": fingerprint, "measured": config.measured_as()}
+    results |= {"scores": scores, "measuring_seconds": seconds}
     with FolderLock(out):
         write_json(RunFolder(out).results_file, results)

@@ -1,13 +1,13 @@
 """Run the cells of a sweep that are not finished, on any runner."""
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import Protocol, runtime_checkable
 
 from rich.console import Console
 
 from r2mae.errors import UserError
 from r2mae.masking.defaults import RatioDefaults
-from r2mae.sweep.cells import Cell
+from r2mae.sweep.cells import Cell, reading_of
 from r2mae.sweep.measure import log_notes
 from r2mae.sweep.progress_board import Board
 from r2mae.training.config import MACHINE_FIELDS, RunConfig
@@ -68,9 +68,12 @@ def check_data(cells: Sequence[Cell], wing: Wing) -> None:
 
 def check_folders(cells: Sequence[Cell], wing: Wing) -> None:
     """Refuse folders of other configurations now, before hours are spent on other cells."""
-    fingerprint = wing.fingerprint(cells[0].config)
+    known: dict[Hashable, str] = {}  # a print may take long, and most cells read the same
     for cell in cells:
-        _check(cell, fingerprint, ratios_of(wing, cell.config))
+        read = reading_of(cell.config)
+        if read not in known:
+            known[read] = wing.fingerprint(cell.config)
+        _check(cell, known[read], ratios_of(wing, cell.config))
 
 
 def _size(config: RunConfig) -> tuple[str, str]:
@@ -116,5 +119,5 @@ def finished(cell: Cell) -> bool:
     """Return whether a cell has been trained and measured."""
     folder = RunFolder(cell.folder)
     if cell.row.baseline:
-        return folder.results is not None
+        return folder.baseline_for(cell.config) is not None
     return folder.trained and folder.results_for(cell.config) is not None

@@ -3,9 +3,9 @@
 import dataclasses
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import Any, ClassVar, Literal, TypeVar
+from typing import Any, ClassVar, Literal, Self, TypeVar
 
 from r2mae.errors import UserError, nearest
 from r2mae.masking.keys import Key
@@ -311,6 +311,10 @@ class RunConfig:
     def idle_fields(self) -> frozenset[str]:
         """Fields that have no effect under the scheme of this run."""
         return frozenset()
+
+    def measuring(self, **options: Any) -> Self:
+        """Return the configuration with other values of fields of :attr:`measured_with`."""
+        return replace(self, **options)
 
     def measured_as(self) -> dict[str, Any]:
         """Return the fields of :attr:`measured_with` with their values, which are stored with every result."""

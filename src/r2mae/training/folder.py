@@ -86,6 +86,11 @@ class RunFolder:
         formerly = jsonable(config.measured_formerly)  # which says what an older version did not
         return results if {**formerly, **said} == {**formerly, **jsonable(config.measured_as())} else None
 
+    def baseline_for(self, config: RunConfig) -> dict[str, Any] | None:
+        """Return a baseline's results, or None if they were measured in another way; older ones do not say how."""
+        results = self.results
+        return results if results is None or "measured" not in results else self.results_for(config)
+
     def read_config(self) -> dict[str, Any]:
         """Return the configuration as plain types."""
         if not self.path.is_dir():

@@ -4,6 +4,7 @@ import gzip
 from itertools import pairwise
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -37,6 +38,15 @@ def test_sets_of_positions(one: list[tuple[int, int, int]], two: list[tuple[int,
     assert positions(first.widened(by, LAYOUT)) == {
         (contig, place) for contig, place in wide if 0 <= place < LAYOUT.lengths[contig]
     }
+
+
+@given(LISTED)
+def test_positions_that_lie_in_intervals(listed: list[tuple[int, int, int]]) -> None:
+    intervals = Intervals.of(listed)
+    contigs, places = (axis.ravel() for axis in np.mgrid[0:2, 0:31])
+    inside = intervals.hold(contigs, places)
+    held = {(int(contig), int(place)) for contig, place in zip(contigs[inside], places[inside], strict=True)}
+    assert held == positions(intervals)
 
 
 def test_bed(tmp_path: Path) -> None:

@@ -1,5 +1,7 @@
 """Labelled variants: rows, labels, conditions, baselines, and the figure that the alignment alone reaches."""
 
+import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ from genome.test_data import aligned, config
 from genome.test_wing import SMALL
 from r2mae.cli.main import main
 from r2mae.errors import UserError
+from r2mae.files import write_json
 from r2mae.genome import AlignmentStore, build_store
 from r2mae.genome.config import GenomeConfig
 from r2mae.genome.data import GenomeData, load_data
@@ -165,6 +168,51 @@ def test_a_contrast_is_two_classes_that_there_are(file: Path) -> None:
         read_labelled(VariantSettings(**asked, contrasts=("misense/synonymous",)))
     with pytest.raises(UserError, match="no 20 labelled variants 'rare'"):
         read_labelled(VariantSettings(**asked, contrasts=("rare/synonymous",)))
+    assert VariantSettings(**asked, contrasts=("a / b", "a/b")).contrasts == ("a/b",)
+
+
+def test_a_contrast_needs_no_two_values_of_the_label_on_either_side(store: AlignmentStore, file: Path) -> None:
+    table = pd.read_csv(file, sep="\t")
+    table["harmful"] = (table.kind == "missense").astype(int)  # each class has one value alone
+    table.to_csv(file, sep="\t", index=False)
+    asked = settings(file, label="harmful", classes="kind", contrasts=("missense/synonymous",))
+    made, data = data_of(store, **asked)
+    found = baseline_variants(made, "phylo", data)
+    assert found["auroc_missense_vs_synonymous"] == pytest.approx(
+        roc_auc_score(table.kind[2:].loc[table.kind != "rare"] == "missense", table.phylo[2:].loc[table.kind != "rare"])
+    )
+    assert "auprc_missense" not in found
+    bounds = {metric.name: metric.bounds for metric in WING.metrics_of(made)}
+    assert bounds["auroc_missense_vs_synonymous_held_out"] == (0, 1)
+
+
+def test_few_held_out_variants_are_not_measured_by_themselves(store: AlignmentStore, file: Path) -> None:
+    made, data = data_of(store, **settings(file), test_regions=("chr1:101-140",), validation_regions=("chr1:901-1100",))
+    found = baseline_variants(made, "phylo", data)
+    assert 0 < found["variants_held_out"] < 20
+    assert "spearman_held_out" not in found
+
+
+def test_other_variants_do_not_inherit_what_was_said_of_the_runs_own(store: AlignmentStore, file: Path) -> None:
+    own = config(
+        store, **SMALL, **settings(file, classes="kind", contrasts=("missense/synonymous",), where=("pos>10",))
+    )
+    other = own.measuring(variants="other.tsv", label="harmful")
+    assert (other.classes, other.contrasts, other.where, other.label) == (None, (), (), "harmful")
+    again = own.measuring(variants=str(file), label="harmful")
+    assert (again.classes, again.where) == ("kind", ("pos>10",))
+
+
+def test_results_of_older_versions_are_still_read(store: AlignmentStore, tmp_path: Path) -> None:
+    made = config(store, **SMALL)
+    said = {name: value for name, value in made.measured_as().items() if name != "contrasts"}
+    write_json(tmp_path / "results.json", {"measured": said, "scores": {"accuracy": 0.5}})
+    assert RunFolder(tmp_path).results_for(made) is not None
+    assert RunFolder(tmp_path).baseline_for(made) is not None
+    other = replace(made, variants="a.tsv", label="x")
+    assert RunFolder(tmp_path).baseline_for(other) is None
+    write_json(tmp_path / "results.json", {"baseline": "alignment", "scores": {}})
+    assert RunFolder(tmp_path).baseline_for(other) is not None  # it does not say how it was measured
 
 
 @pytest.mark.slow
@@ -180,6 +228,13 @@ def test_runs_are_measured_on_variants_and_again_on_others(
     assert '"phylo"' in printed
     assert main(["evaluate", str(tmp_path / "run"), "variants", "--label", "fitness"]) == 2
     assert "needs a file: --variants FILE" in capsys.readouterr().err
+    again = ["--label", "fitness", "--classes", "kind", "--contrasts", "missense / synonymous", "--json"]
+    assert main([*words[:5], *again]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["measured"]["contrasts"] == ["missense/synonymous"]
+    assert {"auroc_missense_vs_synonymous", "auroc_missense_vs_synonymous_held_out"} <= told["scores"].keys()
+    assert main([*words[:5], "--label", "fitness", "--contrasts", "missense/synonymous"]) == 2
+    assert "--classes COLUMN" in capsys.readouterr().err
     assert main([*words, "--baselines", "phylop"]) == 2
     assert "did you mean 'phylo'?" in capsys.readouterr().err
 

@@ -64,9 +64,10 @@ class Intervals:
 
     def hold(self, contigs: Int64[np.ndarray, " n"], positions: Int64[np.ndarray, " n"]) -> Bool[np.ndarray, " n"]:
         """Tell which positions (counted from 0, with their contigs' numbers) lie in one of the intervals."""
-        inside: Bool[np.ndarray, " n"] = np.zeros(len(positions), bool)
-        for contig, start, end in self.rows():
-            inside |= (contigs == contig) & (positions >= start) & (positions < end)
+        if not len(self):
+            return np.zeros(len(positions), bool)
+        at = np.searchsorted(self.contigs << 40 | self.starts, contigs << 40 | positions, "right") - 1
+        inside: Bool[np.ndarray, " n"] = (at >= 0) & (self.contigs[at] == contigs) & (positions < self.ends[at])
         return inside
 
     def rows(self) -> list[tuple[int, int, int]]:

@@ -15,9 +15,9 @@ from r2mae.genome.store.intervals import Intervals
 from r2mae.genome.store.tokens import GAP, LETTERS
 from r2mae.genome.task import WindowModel
 from r2mae.genome.variants.alleles import REASONS, Substitutions, tally
-from r2mae.genome.variants.labelled import HELD_OUT, Labelled, read_labelled
+from r2mae.genome.variants.labelled import SMALLEST, Labelled, is_large, read_labelled
 from r2mae.genome.variants.metrics import Measure, area, blocks_of, correlation, ranking, with_intervals
-from r2mae.genome.variants.settings import BENIGN, VariantSettings, contrast_name, sides_of
+from r2mae.genome.variants.settings import BENIGN, HELD_OUT, VariantSettings, contrast_name, sides_of
 from r2mae.genome.variants.sites import SiteLogs, model_scorer, scores_of
 from r2mae.training.validation import evaluating
 
@@ -129,7 +129,7 @@ def measured(
         parts[HELD_OUT] = usable & held_out.hold(found.contigs, found.positions)
         result["variants" + HELD_OUT] = float(parts[HELD_OUT].sum())
     for where, inside in parts.items():
-        for suffix, chosen, measure in _measures(read, scores, inside):
+        for suffix, chosen, measure in _measures(read, scores, inside, least=SMALLEST if where else 2):
             numbered: Int64[np.ndarray, " n"] = np.unique(blocks[chosen], return_inverse=True)[1]
             values = with_intervals(measure, numbered)
             result |= {_renamed(name, suffix + where): value for name, value in values.items()}
@@ -137,24 +137,25 @@ def measured(
 
 
 def _measures(
-    read: Labelled, scores: Float64[np.ndarray, " n"], inside: Bool[np.ndarray, " n"]
+    read: Labelled, scores: Float64[np.ndarray, " n"], inside: Bool[np.ndarray, " n"], *, least: int
 ) -> Iterator[tuple[str, Bool[np.ndarray, " n"], Measure]]:
-    """Yield what is measured on these variants: all, the classes, and the contrasts of classes."""
-    members = {name: inside & (read.whose == number) for number, name in enumerate(read.classes)}
-    for suffix, chosen in {"": inside, **{f"_{name}": rows for name, rows in members.items()}}.items():
-        if chosen.sum() < 2:
-            continue
-        labels = read.labels[chosen]
-        yield (
-            suffix,
-            chosen,
-            ranking(labels == 1, -scores[chosen]) if read.binary else correlation(labels, scores[chosen]),
-        )
+    """Yield what is measured on these variants: all, if they are enough; the classes; and the contrasts of classes."""
+    members = {name: inside & (read.whose == number) for number, name in enumerate(read.known)}
+    if inside.sum() >= least and (least == 2 or is_large(inside, read.labels, read.binary)):
+        yield "", inside, _against_label(read, inside, scores)
+    for name in read.classes:
+        if is_large(members[name], read.labels, read.binary):
+            yield f"_{name}", members[name], _against_label(read, members[name], scores)
     for contrast in read.contrasts:
         harmful, other = (members[name] for name in sides_of(contrast))
-        if harmful.any() and other.any():
+        if min(harmful.sum(), other.sum()) >= SMALLEST:
             chosen = harmful | other
             yield f"_{contrast_name(contrast)}", chosen, area(harmful[chosen], -scores[chosen])
+
+
+def _against_label(read: Labelled, chosen: Bool[np.ndarray, " n"], scores: Float64[np.ndarray, " n"]) -> Measure:
+    labels = read.labels[chosen]
+    return ranking(labels == 1, -scores[chosen]) if read.binary else correlation(labels, scores[chosen])
 
 
 def _renamed(name: str, suffix: str) -> str:

@@ -13,11 +13,8 @@ from r2mae.evaluation.metrics import Metric
 from r2mae.genome.store.alignment import AlignmentStore
 from r2mae.genome.variants.alleles import Block, Substitutions, substitutions
 from r2mae.genome.variants.files import open_variants
-from r2mae.genome.variants.settings import VariantSettings, contrast_name, sides_of
+from r2mae.genome.variants.settings import HELD_OUT, VariantSettings, contrast_name, sides_of
 from r2mae.genome.variants.where import numbers, parse_condition
-
-HELD_OUT = "_held_out"
-"""What scores of variants at positions that the model has not learned end in."""
 
 SMALLEST = 20
 """Variants of a class that is measured by itself; of a label with two values, of each."""
@@ -45,8 +42,10 @@ class Labelled:
     binary : bool
     classes : tuple of str
         Those that are large enough to be measured.
+    known : tuple of str
+        These, and others that are large enough for a contrast.
     whose : int64 ndarray
-        Which of the classes each row is of, -1 for others.
+        Which of `known` each row is of, -1 for others.
     columns : dict
         Numbers of other columns that were asked for.
     unlabelled : int
@@ -59,6 +58,7 @@ class Labelled:
     labels: Float64[np.ndarray, " n"]
     binary: bool
     classes: tuple[str, ...]
+    known: tuple[str, ...]
     whose: Int64[np.ndarray, " n"]
     columns: dict[str, Float64[np.ndarray, " n"]]
     unlabelled: int
@@ -128,25 +128,32 @@ def _with_label(
     kept = Block(0, [], list(range(len(places))), contigs, positions, refs, alts)
     labels = labels[places]
     names = [texts[settings.classes][place] for place in places] if settings.classes else [""] * len(places)
-    classes = [name for name in sorted(set(names)) if name and _is_large(np.array(names) == name, labels, binary)]
-    numbered = {name: number for number, name in enumerate(classes)}
+    array = np.array(names)
+    classes = [name for name in sorted(set(names)) if name and is_large(array == name, labels, binary)]
+    sides = sorted({side for contrast in settings.contrasts for side in sides_of(contrast)}.difference(classes))
+    known = (*classes, *(side for side in sides if (array == side).sum() >= SMALLEST))
+    numbered = {name: number for number, name in enumerate(known)}
     whose: Int64[np.ndarray, " n"] = np.array([numbered.get(name, -1) for name in names], np.int64)
     columns = {name: numbers(texts[name])[places] for name in more}
-    return Labelled(kept, labels, binary, tuple(classes), whose, columns, len(block) - len(places), settings.contrasts)
+    return Labelled(
+        kept, labels, binary, tuple(classes), known, whose, columns, len(block) - len(places), settings.contrasts
+    )
 
 
 def _check_contrasts(read: Labelled, settings: VariantSettings, path: Path) -> None:
-    """Refuse a contrast with a class that is not measured."""
+    """Refuse a contrast with a class that has too few variants."""
     for contrast in read.contrasts:
         for name in sides_of(contrast):
-            if name not in read.classes:
+            if name not in read.known:
+                others = nearest(name, read.known) if read.known else "and no other class has as many"
                 raise UserError(
                     f"{path}: column {settings.classes!r} has no {SMALLEST} labelled variants {name!r} for the "
-                    f"contrast {contrast}: {nearest(name, read.classes)}"
+                    f"contrast {contrast}: {others}"
                 )
 
 
-def _is_large(chosen: Bool[np.ndarray, " n"], labels: Float64[np.ndarray, " n"], binary: bool) -> bool:
+def is_large(chosen: Bool[np.ndarray, " n"], labels: Float64[np.ndarray, " n"], binary: bool) -> bool:
+    """Tell whether these rows are enough to be measured by themselves."""
     if not binary:
         return int(chosen.sum()) >= SMALLEST
     return min(int((labels[chosen] == value).sum()) for value in (0, 1)) >= SMALLEST
@@ -226,7 +233,13 @@ def metrics_on(settings: VariantSettings) -> tuple[Metric, ...]:
     return (
         *usual,
         *(
-            Metric(name, label, bounds=(0, 1) if name in told else main.bounds, ranked=False, optional=True)
+            Metric(
+                name,
+                label,
+                bounds=(0, 1) if name.removesuffix(HELD_OUT) in told else main.bounds,
+                ranked=False,
+                optional=True,
+            )
             for name, label in (classed | told | held).items()
         ),
     )

@@ -40,8 +40,8 @@ class VariantSettings:
     def __post_init__(self) -> None:
         if inherited := getattr(super(), "__post_init__", None):
             inherited()
-        for name in ("where", "contrasts"):
-            object.__setattr__(self, name, tuple(getattr(self, name)))
+        object.__setattr__(self, "where", tuple(self.where))
+        object.__setattr__(self, "contrasts", tuple(dict.fromkeys("/".join(sides_of(one)) for one in self.contrasts)))
         if self.variants is None:
             for name in ("label", "positive", "where", "classes", "contrasts"):
                 if getattr(self, name) not in (None, ()):
@@ -50,13 +50,15 @@ class VariantSettings:
             raise UserError("variants need the column that scores are compared with: --label COLUMN")
         if self.contrasts and self.classes is None:
             raise UserError("contrasts are pairs of classes: name the column that has them with --classes COLUMN")
-        for contrast in self.contrasts:
-            sides_of(contrast)
         if self.where:
             from r2mae.genome.variants.where import parse_condition
 
             for condition in self.where:
                 parse_condition(condition)
+
+
+HELD_OUT = "_held_out"
+"""What scores of variants at positions that the model has not learned end in."""
 
 
 def sides_of(contrast: str) -> tuple[str, str]:
