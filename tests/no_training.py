@@ -24,7 +24,7 @@ class Guard:
         self._watched: set[str] = set()
 
     def begin(self, *, slow: bool) -> None:
-        """Begin a test. Libraries are watched as soon as they are imported: a test of the theory needs no torch."""
+        """Begin a test. Libraries are watched from the first test on that finds them: the theory needs no torch."""
         self._slow, self._steps = slow, 0
         for name, watch in (("torch.optim.optimizer", self._watch_torch), ("lightning.pytorch", self._watch_lightning)):
             if name in sys.modules and name not in self._watched:

@@ -18,8 +18,8 @@ from r2mae.report.embedding_figure import (
     embedding_figure,
     umap_places,
     values_of,
-    write_figure,
 )
+from r2mae.report.style import write_figure
 
 pytestmark = pytest.mark.slow
 

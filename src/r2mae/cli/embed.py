@@ -113,7 +113,8 @@ def _draw(
     values: Mapping[str, Any],
     usual: "FigureColumns",
 ) -> None:
-    from r2mae.report.embedding_figure import columns_of, embedding_figure, values_of, write_figure
+    from r2mae.report.embedding_figure import columns_of, embedding_figure, values_of
+    from r2mae.report.style import write_figure
 
     names = values["color"]
     if table is not None:

@@ -27,7 +27,7 @@ def run(words: Sequence[str]) -> int:
     wing, runs = _opened([Path(word) for word in values["runs"]])
     output = Path(values["output"] or runs[0][0] / "pictures.png")
 
-    from r2mae.report.embedding_figure import check_suffix, write_figure
+    from r2mae.report.style import check_suffix, write_figure
 
     check_suffix(output, "-o")
     for _, config in runs:

@@ -6,12 +6,10 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
-from io import BytesIO
 from math import ceil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import matplotlib as mpl
 import numpy as np
 import pandas as pd
 from jaxtyping import Bool, Float, Float32, Float64
@@ -21,14 +19,12 @@ from matplotlib.lines import Line2D
 
 from r2mae.errors import UserError
 from r2mae.evaluation.missing import is_missing
-from r2mae.files import atomic_write
 from r2mae.masking.keys import Key, permutation
-from r2mae.report.style import BLUE, GREEN, ORANGE, PURPLE, SKY, VERMILION, figure_style, png, svg
+from r2mae.report.style import BLUE, GREEN, ORANGE, PURPLE, SKY, VERMILION, check_suffix, figure_style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-FIGURE_FILES = (".svg", ".png", ".pdf")
 MAX_POINTS = 20_000
 # Okabe and Ito's, then Tol's that stay apart from them.
 _COLOURS = (
@@ -68,9 +64,9 @@ def check_figure(path: str | Path) -> None:
     Raises
     ------
     UserError
-        For a suffix that is none of :data:`FIGURE_FILES`, or if umap-learn is not installed.
+        For a suffix of no figure, or if umap-learn is not installed.
     """
-    check_suffix(path)
+    check_suffix(path, example="umap")
     _umap()
 
 
@@ -212,37 +208,6 @@ def embedding_figure(
     return figure
 
 
-def write_figure(figure: Figure, path: str | Path) -> None:
-    """Write a figure as its suffix says, atomically; equal figures give equal files.
-
-    Raises
-    ------
-    UserError
-        For a suffix that is none of :data:`FIGURE_FILES`.
-    """
-    suffix = check_suffix(path)
-    writers = {".svg": lambda: svg(figure).encode(), ".png": lambda: png(figure), ".pdf": lambda: _pdf(figure)}
-    with atomic_write(path, "wb") as file:
-        file.write(writers[suffix]())
-
-
-def check_suffix(path: str | Path, option: str = "--figure") -> str:
-    """Return the suffix of a figure's file, in small letters; `option` is what names the file.
-
-    Raises
-    ------
-    UserError
-        For a suffix that is none of :data:`FIGURE_FILES`.
-    """
-    path = Path(path)
-    if path.suffix.lower() not in FIGURE_FILES:
-        raise UserError(
-            f"figures are written as {', '.join(FIGURE_FILES[:-1])} or {FIGURE_FILES[-1]}, not "
-            f"{path.suffix or 'without a suffix'!r}: {option} {path.stem or 'umap'}{FIGURE_FILES[0]}"
-        )
-    return path.suffix.lower()
-
-
 def _umap() -> Any:
     """Return umap-learn. Its import takes seconds; warnings of numba and of its own are hidden from users."""
     try:
@@ -351,10 +316,3 @@ def _natural(name: str) -> tuple[tuple[int, int, str], ...]:
 
 def _short(name: str) -> str:
     return name if len(name) <= _LONGEST else name[: _LONGEST - 1] + "…"
-
-
-def _pdf(figure: Figure) -> bytes:
-    buffer = BytesIO()
-    with figure_style(), mpl.rc_context({"pdf.fonttype": 42}):
-        figure.savefig(buffer, format="pdf", metadata={"CreationDate": None, "Creator": None, "Producer": None})
-    return buffer.getvalue()

@@ -9,11 +9,13 @@ import matplotlib as mpl
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogFormatter, LogFormatterMathtext, LogFormatterSciNotation
 
+from r2mae.errors import UserError
 from r2mae.files import atomic_write
 
 # Okabe and Ito's colours, told apart by colour-blind readers.
 BLUE, ORANGE, GREEN, VERMILION, PURPLE, SKY = "#0072b2", "#e69f00", "#009e73", "#d55e00", "#cc79a7", "#56b4e9"
 _DPI = 160
+FIGURE_FILES = (".svg", ".png", ".pdf")
 _FORMULAS = (LogFormatterMathtext, LogFormatterSciNotation)
 _STYLE = {
     "font.size": 10,
@@ -92,3 +94,41 @@ def save_figure(figure: Figure, folder: str | Path, name: str) -> list[Path]:
             file.write(content)
         paths.append(path)
     return paths
+
+
+def write_figure(figure: Figure, path: str | Path) -> None:
+    """Write a figure as its suffix says, atomically; equal figures give equal files.
+
+    Raises
+    ------
+    UserError
+        For a suffix that is none of :data:`FIGURE_FILES`.
+    """
+    suffix = check_suffix(path)
+    writers = {".svg": lambda: svg(figure).encode(), ".png": lambda: png(figure), ".pdf": lambda: _pdf(figure)}
+    with atomic_write(path, "wb") as file:
+        file.write(writers[suffix]())
+
+
+def check_suffix(path: str | Path, option: str = "--figure", *, example: str = "figure") -> str:
+    """Return the suffix of a figure's file, in small letters; `option` names the file, as does `example` in the remedy.
+
+    Raises
+    ------
+    UserError
+        For a suffix that is none of :data:`FIGURE_FILES`.
+    """
+    path = Path(path)
+    if path.suffix.lower() not in FIGURE_FILES:
+        raise UserError(
+            f"figures are written as {', '.join(FIGURE_FILES[:-1])} or {FIGURE_FILES[-1]}, not "
+            f"{path.suffix or 'without a suffix'!r}: {option} {path.stem or example}{FIGURE_FILES[0]}"
+        )
+    return path.suffix.lower()
+
+
+def _pdf(figure: Figure) -> bytes:
+    buffer = BytesIO()
+    with figure_style(), mpl.rc_context({"pdf.fonttype": 42}):
+        figure.savefig(buffer, format="pdf", metadata={"CreationDate": None, "Creator": None, "Producer": None})
+    return buffer.getvalue()
