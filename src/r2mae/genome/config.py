@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal
 
 from r2mae.errors import UserError
 from r2mae.genome.models import MODELS, GpnMsaSettings
@@ -104,7 +104,7 @@ class GenomeConfig(GpnMsaSettings, VariantSettings, ModelConfig):
             raise UserError("validation is a fraction, and validation_regions name what is held out: give one of them")
         self._check_species()
 
-    def measuring(self, **options: Any) -> Self:
+    def measuring(self, **options: Any) -> "GenomeConfig":
         """Return the configuration with other variants; what was said of the run's own file is not of another one."""
         if options.get("variants") not in (None, self.variants):
             options = {**dict.fromkeys(self.measured_with), "where": (), "contrasts": (), **options}

@@ -5,7 +5,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import Any, ClassVar, Literal, Self, TypeVar
+from typing import Any, ClassVar, Literal, TypeVar
 
 from r2mae.errors import UserError, nearest
 from r2mae.masking.keys import Key
@@ -312,7 +312,7 @@ class RunConfig:
         """Fields that have no effect under the scheme of this run."""
         return frozenset()
 
-    def measuring(self, **options: Any) -> Self:
+    def measuring(self: _Own, **options: Any) -> _Own:
         """Return the configuration with other values of fields of :attr:`measured_with`."""
         return replace(self, **options)
 
