@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from jaxtyping import Bool
@@ -48,6 +48,18 @@ class Alignment:
     file: str
     reference: str
     contig: str
+
+
+class Crossed(Protocol):
+    """A size with seeds and parts."""
+
+    @property
+    def seeds(self) -> int:
+        """Runs of each row."""
+
+    @property
+    def parts(self) -> int:
+        """Equal parts of the genome."""
 
 
 SARBECOVIRUSES = Alignment("sarbecovirus_61.aligned.fa.gz", "MN908947.fa.gz", "MN908947")
@@ -109,10 +121,10 @@ def crossed(
     rows: Mapping[str, Mapping[str, Any]],
     baselines: Sequence[str],
     store: AlignmentStore,
-    seeds: int,
+    size: Crossed,
     out: Path,
 ) -> list[Cell]:
-    """Return a run for each row and seed; each seed holds out another part of the genome, and all together all of it.
+    """Return a run for each row and seed; each seed holds out another part of the genome.
 
     Intervals over seeds hence contain the differences between the parts, too.
 
@@ -123,16 +135,16 @@ def crossed(
     baselines : sequence of str
         Rows that are measured without training.
     store : AlignmentStore
-    seeds : int
-        And parts of the genome.
+    size : Crossed
+        Seeds, and parts of the genome, of which there are at least as many.
     out : Path
     """
     known = [SweepRow(name, base, {"scheme": BASELINE}, baseline=True) for name in baselines]
     planned = [replace(row, values={"scheme": row.config.scheme}) for row in grid(base, [Axis("row", rows)])]
-    regions = [{"test_regions": (part_of(store, seed, seeds),)} for seed in range(seeds)]
+    regions = [{"test_regions": (part_of(store, seed, size.parts),)} for seed in range(size.seeds)]
     return [
         replace(cell, config=with_values(cell.config, regions[cell.seed]))
-        for cell in cells_of([*planned, *known], range(seeds), out)
+        for cell in cells_of([*planned, *known], range(size.seeds), out)
     ]
 
 

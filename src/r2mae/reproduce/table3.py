@@ -60,17 +60,20 @@ class GenomeSize(Size):
     rows : tuple of str
         Names of :data:`SCHEMES`; by default all.
     seeds : int
-        Runs of each row. Each holds out another part of the genome, one of so many equal ones.
+        Runs of each row.
+    parts : int
+        Equal parts of the genome, of which the first run holds out the first, and so on.
     settings : mapping
         Fields of the configuration.
     """
 
     rows: tuple[str, ...] | None = None
     seeds: int = 5
+    parts: int = 5
     settings: Mapping[str, Any] = field(default_factory=lambda: PAPERS)
 
     small: ClassVar[Mapping[str, Any]] = {"settings": SMALL}
-    smoke: ClassVar[Mapping[str, Any]] = {"rows": ("fixed 0.15", "r2mae"), "seeds": 2, "settings": SMOKE}
+    smoke: ClassVar[Mapping[str, Any]] = {"rows": ("fixed 0.15", "r2mae"), "seeds": 2, "parts": 2, "settings": SMOKE}
 
 
 @dataclass(frozen=True)
@@ -108,7 +111,7 @@ def cells(size: VirusSize, out: Path) -> list[Cell]:
     store = store_of(SARBECOVIRUSES, out)
     base = GenomeConfig(data=str(store.folder), **variants(size.positions), **size.settings)
     rows = {name: SCHEMES[name] for name in size.rows or SCHEMES}
-    return crossed(base, rows, ("alignment", "composition"), store, size.seeds, out)
+    return crossed(base, rows, ("alignment", "composition"), store, size, out)
 
 
 def table(results: "pd.DataFrame") -> Tables:

@@ -34,7 +34,7 @@ class AblationSize(VirusSize):
     """
 
     rows: tuple[str, ...] | None = None
-    seeds: int = 2
+    seeds: int = 1
     settings: Mapping[str, Any] = field(default_factory=lambda: SMALL)
 
     small: ClassVar[Mapping[str, Any]] = {}
@@ -82,7 +82,7 @@ def cells(size: AblationSize, out: Path) -> list[Cell]:
     rows = changes(store)
     if size.rows is not None:
         rows = {name: rows[name] for name in size.rows}
-    return crossed(base, rows, ("alignment",), store, size.seeds, out)
+    return crossed(base, rows, ("alignment",), store, size, out)
 
 
 def table(results: "pd.DataFrame") -> Tables:

@@ -33,7 +33,7 @@ def cells(size: GenomeSize, out: Path) -> list[Cell]:
     store = store_of(MITOCHONDRIA, out)
     base = GenomeConfig(data=str(store.folder), **size.settings)
     rows = {name: SCHEMES[name] for name in size.rows or SCHEMES}
-    return crossed(base, rows, ("alignment", "composition"), store, size.seeds, out)
+    return crossed(base, rows, ("alignment", "composition"), store, size, out)
 
 
 def table(results: "pd.DataFrame") -> Tables:
