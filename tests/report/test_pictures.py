@@ -16,10 +16,10 @@ from r2mae.report.style import figure_style
 
 
 def examples(seed: int = 0, *, ratio: float = 0.7, count: int = 3, side: int = 8, channels: int = 3) -> Examples:
-    """Examples whose predictions depend on the seed, and whose images do not."""
+    """Examples whose predictions depend on the seed, and whose images and masks do not."""
     shape = (count, side, side + 2, channels)
-    images, made = (np.random.default_rng(one).random(shape, dtype=np.float32) for one in (99, seed))
-    return Examples(images, images * (made > ratio), made, ratio)
+    images, drawn, made = (np.random.default_rng(one).random(shape, dtype=np.float32) for one in (99, 98, seed))
+    return Examples(images, images * (drawn > ratio), made, ratio)
 
 
 def mosaic_of(found: Reconstructions, **how: str) -> np.ndarray:

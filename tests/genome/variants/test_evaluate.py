@@ -232,7 +232,7 @@ def test_runs_are_measured_on_variants_and_again_on_others(
     assert main([*words[:5], *again]) == 0
     told = json.loads(capsys.readouterr().out)
     assert told["measured"]["contrasts"] == ["missense/synonymous"]
-    assert {"auroc_missense_vs_synonymous", "auroc_missense_vs_synonymous_held_out"} <= told["scores"].keys()
+    assert {"auroc_missense_vs_synonymous", "spearman_held_out"} <= told["scores"].keys()
     assert main([*words[:5], "--label", "fitness", "--contrasts", "missense/synonymous"]) == 2
     assert "--classes COLUMN" in capsys.readouterr().err
     assert main([*words, "--baselines", "phylop"]) == 2
