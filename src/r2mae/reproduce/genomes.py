@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Bool
@@ -50,6 +50,7 @@ class Alignment:
     contig: str
 
 
+@runtime_checkable
 class Crossed(Protocol):
     """A size with seeds and parts."""
 
