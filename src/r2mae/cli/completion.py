@@ -83,6 +83,7 @@ def run(words: Sequence[str]) -> int:
 def _entries() -> dict[str, _Entry]:
     """Return the completions of every command, and of pairs such as ``pretrain images`` and ``theory risk``."""
     from r2mae.advice.data import NAMED
+    from r2mae.cli.data_alignment import ACTIONS as ALIGNMENT_ACTIONS
     from r2mae.cli.main import all_commands, command_of
     from r2mae.cli.theory import SUBCOMMANDS
 
@@ -101,6 +102,9 @@ def _entries() -> dict[str, _Entry]:
             entries[command] = _entry(run_it, ["list"])
             for action in entries[command].positionals[0].split():
                 entries[f"data {action}"] = _Entry({"--help": ""}, positionals=["" if action == "list" else sets])
+            entries[command].positionals[0] += " alignment"
+            files = [f"@{_FILES}"] * 4
+            entries["data alignment"] = _Entry({"--help": ""}, positionals=[" ".join(ALIGNMENT_ACTIONS), *files])
         else:
             entries[command] = _entry(run_it, ["x"])
     return entries

@@ -35,13 +35,13 @@ def run(words: Sequence[str]) -> int:
     if not words or words[0] in ("-h", "--help"):
         print(_HELP, end="")
         return 0
-    if words[0] not in _ACTIONS:
-        raise unknown("action", words[0], _ACTIONS)
+    if words[0] not in ACTIONS:
+        raise unknown("action", words[0], ACTIONS)
     leading = list(words[1:])
     sources = []
     while leading and not leading[0].startswith("-"):
         sources.append(leading.pop(0))
-    return _ACTIONS[words[0]](sources, leading)
+    return ACTIONS[words[0]](sources, leading)
 
 
 def _build(sources: Sequence[str], words: Sequence[str]) -> int:
@@ -187,7 +187,7 @@ def _export(sources: Sequence[str], words: Sequence[str]) -> int:
     return 0
 
 
-_ACTIONS: dict[str, Callable[[Sequence[str], Sequence[str]], int]] = {
+ACTIONS: dict[str, Callable[[Sequence[str], Sequence[str]], int]] = {
     "build": _build,
     "info": _info,
     "track": _track,

@@ -27,7 +27,7 @@ def _zarr() -> Any:
     try:
         import zarr
     except ImportError:
-        raise UserError("zarr is missing: pip install zarr") from None
+        raise UserError("zarr is missing: pip install 'r2mae[genome]'") from None
     return zarr
 
 
