@@ -14,7 +14,7 @@ from r2mae.sweep.cells import Cell
 if TYPE_CHECKING:
     import pandas as pd
 
-TITLE = "Fig. 9: masked faces as U-Nets complete them, by the mask ratio of their training (for research only)"
+TITLE = "Fig. 9: masked faces as U-Nets complete them, by the mask ratio of their training"
 PAPER = "Original, masked, and the reconstructions of U-Nets of base channel 16, by their training ratio."
 
 

@@ -1,7 +1,7 @@
 """What decides how well a model of sarbecoviruses ranks variants: relatives, window, size, steps, regularisation."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -12,7 +12,7 @@ from r2mae.genome.config import NONE, GenomeConfig
 from r2mae.reproduce.artefact import Tables
 from r2mae.reproduce.drawing import Figures
 from r2mae.reproduce.genomes import CONSERVATION, SARBECOVIRUSES, agreement, crossed, dots, store_of, tables_of
-from r2mae.reproduce.table3 import SMALL, TITLES, VirusSize, variants
+from r2mae.reproduce.table3 import TITLES, VirusSize, variants
 from r2mae.sweep.cells import Cell
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ BASE, WEIGHTED = "as Table 3", "loss weighted by conservation"
 
 @dataclass(frozen=True)
 class AblationSize(VirusSize):
-    """How much is trained; see :class:`r2mae.reproduce.table3.VirusSize`. All is as in its small size.
+    """How much is trained; see :class:`r2mae.reproduce.table3.VirusSize`.
 
     Attributes
     ----------
@@ -35,9 +35,7 @@ class AblationSize(VirusSize):
 
     rows: tuple[str, ...] | None = None
     seeds: int = 1
-    settings: Mapping[str, Any] = field(default_factory=lambda: SMALL)
 
-    small: ClassVar[Mapping[str, Any]] = {}
     smoke: ClassVar[Mapping[str, Any]] = {**VirusSize.smoke, "rows": (BASE, "no relatives", WEIGHTED)}
 
 
@@ -63,7 +61,7 @@ def changes(store: AlignmentStore) -> dict[str, Mapping[str, Any]]:
         "no relatives": {"species": (NONE,)},
         "window 16": {"window": 16, "batch_size": 256},
         "window 128": {"window": 128, "batch_size": 32},
-        "1 layer, width 32": {"layers": 1, "width": 32},
+        "1 layer, width 32": {"layers": 1, "width": 32, "heads": 4},
         "4 layers, width 256": {"layers": 4, "width": 256, "heads": 8, "lr": 5e-4},
         "50 steps": {"steps": 50},
         "1,000 steps, the last weights": {"steps": 1000, "keep": "last"},
