@@ -293,6 +293,7 @@ def test_a_mapped_file_is_split_without_reading_it_into_memory(npy):
         np.testing.assert_array_equal(part.images, expected)
 
 
+@pytest.mark.slow
 def test_loading_images_does_not_import_torch(npz):
     code = (
         "import sys; from r2mae.images.data import load_splits; load_splits(sys.argv[1]); load_splits('digits'); "

@@ -103,6 +103,7 @@ def test_a_data_folder_without_genomes_is_named(tmp_path: Path, monkeypatch: pyt
         table3.cells(VirusSize.of("smoke"), tmp_path / "out")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["table3", "table3-mtdna", "table3-ablation"])
 @pytest.mark.parametrize("scale", ["smoke", "small", "full"])
 def test_every_size_has_cells(name: str, scale: Scale, out: Path) -> None:

@@ -120,6 +120,7 @@ def test_raw_features_count_by_their_variance() -> None:
     np.testing.assert_allclose(found.features.quantiles(np.array([0.5]))[0], np.median(risk.normalised, axis=1))
 
 
+@pytest.mark.slow
 @settings(max_examples=15)
 @given(
     st.lists(st.floats(0.01, 100), min_size=2, max_size=40).map(np.array),

@@ -17,6 +17,7 @@ def test_theorem_1_by_hand() -> None:
     assert np.isinf(at.risk[0])
 
 
+@pytest.mark.slow
 @settings(max_examples=25)
 @given(
     st.integers(20, 60),

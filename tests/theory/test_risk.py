@@ -156,6 +156,7 @@ def test_ratio_zero_is_the_null() -> None:
     assert (found.rows[0], found.noise_gain[0]) == (0, 0)
 
 
+@pytest.mark.slow
 @given(
     st.sampled_from(["rotated", "lowrank", "dense"]),
     st.integers(0, 1000),

@@ -36,6 +36,7 @@ def moved(sigma: np.ndarray, seed: int) -> np.ndarray:
     return sigma * (by + np.triu(by, 1).T)
 
 
+@pytest.mark.slow
 def test_unmasked_rows_of_a_singular_covariance() -> None:
     """Classical ridgeless regression in the 5 dimensions that there are: σ²q/(n − q). It failed for 19 in 20 draws."""
     for seed in range(100):
@@ -61,6 +62,7 @@ def test_whole_rows_are_classical_regression(seed: int, n: int, ridge: float, no
     assert found.risk == pytest.approx(expected, rel=1e-7, abs=1e-10 * (float(found.null) + noise))
 
 
+@pytest.mark.slow
 @example(800_000, 13, 0.0, Range(0.0, 0.6))
 @given(
     SEEDS,

@@ -305,6 +305,7 @@ def test_settings_without_variants_and_other_stores(store: AlignmentStore, file:
         baseline_variants(unknown, "alignment", data)
 
 
+@pytest.mark.slow
 def test_the_figure_of_the_alignment_alone(data_root: Path, tmp_path: Path) -> None:
     """SARS-CoV-2: Spearman's correlation of alignment frequencies with fitness, 0.44 over all and 0.30 for missense."""
     genome = data_root / "genome"
