@@ -105,7 +105,8 @@ class Looking(type(WING)):  # type: ignore[misc]
     """Makes models that look at their own numbers while they are made, as those with stochastic depth do."""
 
     def build(self, architecture: dict[str, object]) -> object:
-        [float(value) for value in torch.linspace(0, 0.1, 3)]
+        if torch.empty(0).device.type == "meta":  # torch refuses, too, but not once a compiler has been imported
+            raise RuntimeError("Tensor.item() cannot be called on meta tensors")
         return super().build(architecture)
 
 
