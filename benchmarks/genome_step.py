@@ -44,7 +44,7 @@ def step(size: str, rounds: int, *, bf16: bool) -> None:
     ours = AlignmentTransformer(
         others=SPECIES - 1, length=LENGTH, width=width, layers=layers, heads=heads, inner=4 * width
     )
-    plain = Plain(ours, width, heads)
+    plain = Plain(ours)
     task = AlignmentTask(SPECIES - 1, corruption="80-10-10", exact=True, repeat_weight=1)
     corrupted = task.corrupt(_windows(rows), RATIO, Key.root(0))
     with torch.no_grad():
@@ -95,11 +95,13 @@ def _stepping(model: nn.Module, loss: Callable[[], Tensor], bf16: bool) -> Calla
 class Plain(nn.Module):
     """The same network from transformers' parts: one-hot vectors, a matrix, RoFormer's layers, logits everywhere."""
 
-    def __init__(self, model: AlignmentTransformer, width: int, heads: int) -> None:
+    def __init__(self, model: AlignmentTransformer) -> None:
         super().__init__()
+        width, first = model.decoder.in_features, model.layers[0]
         config = RoFormerConfig(
             vocab_size=BASES, hidden_size=width, embedding_size=width, num_hidden_layers=len(model.layers),
-            num_attention_heads=heads, intermediate_size=4 * width, max_position_embeddings=LENGTH,
+            num_attention_heads=first.heads, intermediate_size=first.inner.out_features,
+            max_position_embeddings=model.length,
         )  # fmt: skip
         self.encoder, self.head = RoFormerEncoder(config), RoFormerOnlyMLMHead(config)
         positions = self.encoder.embed_positions
@@ -117,19 +119,23 @@ class Plain(nn.Module):
         self.head.predictions.transform.dense.load_state_dict(model.transform.state_dict())
         self.head.predictions.transform.LayerNorm.load_state_dict(model.transform_norm.state_dict())
         self.head.predictions.decoder.load_state_dict(model.decoder.state_dict())
-        assert model.embedding.aligned is not None
-        self.matrix = nn.Parameter(torch.cat([model.embedding.target, model.embedding.aligned]).detach().clone())
+        tables = [table for table in (model.embedding.target, model.embedding.aligned) if table is not None]
+        self.matrix = nn.Parameter(torch.cat(tables).detach().clone())
         self.norm = nn.LayerNorm(width, eps=model.embedding.norm.eps)
         self.norm.load_state_dict(model.embedding.norm.state_dict())
         self.dropout = nn.Dropout(model.dropout)
+
+    def forward(self, target: Tensor, aligned: Tensor) -> Tensor:
+        """Return logits at all positions."""
+        flags = torch.cat([one_hot(target, MASK + 1), one_hot(aligned.long(), len(LETTERS)).flatten(2)], -1).float()
+        states = self.encoder(self.dropout(self.norm(flags @ self.matrix))).last_hidden_state
+        logits: Tensor = self.head(states)
+        return logits
 
     def loss(self, corrupted: HiddenBases) -> Tensor:
         """Return the mean cross entropy of hidden bases, by labels at all positions."""
         labels = torch.full_like(corrupted.inputs, _IGNORED)
         targets = corrupted.targets.masked_fill(~corrupted.real, _IGNORED)
         labels.scatter_(1, corrupted.columns, targets)
-        aligned = one_hot(corrupted.aligned.long(), len(LETTERS)).flatten(2)
-        flags = torch.cat([one_hot(corrupted.inputs, MASK + 1), aligned], -1).float()
-        states = self.encoder(self.dropout(self.norm(flags @ self.matrix))).last_hidden_state
-        logits: Tensor = self.head(states)
+        logits = self(corrupted.inputs, corrupted.aligned)
         return cross_entropy(logits.float().flatten(0, 1), labels.flatten(), ignore_index=_IGNORED)

@@ -6,11 +6,10 @@ from pathlib import Path
 import numpy as np
 
 from r2mae.errors import UserError
-from r2mae.files import atomic_write
 from r2mae.genome.score import open_run
 from r2mae.genome.store.intervals import read_regions
 from r2mae.genome.store.tokens import GAP, LETTERS
-from r2mae.genome.variants.bgzip import TextWriter, is_packed
+from r2mae.genome.variants.bgzip import text_file
 from r2mae.genome.variants.files import check_output
 from r2mae.genome.variants.sites import ROWS
 from r2mae.training.progress import counting_bar
@@ -78,8 +77,7 @@ def write_logits(
     opened = open_run(run, data, device)
     intervals = read_regions(regions, opened.store.layout)
     logs, store, done = opened.scorer(batch_size), opened.store, 0
-    with evaluating(opened.model), atomic_write(output, "wb") as file:
-        writer = TextWriter(file, packed=is_packed(output))
+    with evaluating(opened.model), text_file(output) as writer:
         writer.write("\t".join(["chrom", "pos", "ref", *LETTERS[:GAP]]).encode() + b"\n")
         for contig, start, end in intervals.rows():
             name = store.contigs[contig]
@@ -96,5 +94,4 @@ def write_logits(
                 done += len(positions)
                 if progress is not None:
                     progress(done, intervals.positions)
-        writer.close()
     return done

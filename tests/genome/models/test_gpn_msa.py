@@ -2,55 +2,20 @@
 
 import pytest
 import torch
-from torch import Tensor
+from benchmarks.genome_step import Plain
 from torch.nn.functional import cross_entropy, one_hot
-from transformers import RoFormerConfig
-from transformers.models.roformer.modeling_roformer import (
-    RoFormerEncoder,
-    RoFormerOnlyMLMHead,
-)
 
 from genome.made import network, task, windows
 from r2mae.genome.models.gpn_msa import AlignmentTransformer, build, sum_of_rows
-from r2mae.genome.task import BASES, MASK
+from r2mae.genome.task import BASES
 from r2mae.masking.keys import Key
-
-
-def plainly(model: AlignmentTransformer, target: Tensor, aligned: Tensor) -> Tensor:
-    """Logits at all positions, by one-hot vectors, a matrix, and transformers' layers with the same weights."""
-    width, first = model.decoder.in_features, model.layers[0]
-    config = RoFormerConfig(
-        vocab_size=BASES, hidden_size=width, embedding_size=width, num_hidden_layers=len(model.layers),
-        num_attention_heads=first.heads, intermediate_size=first.inner.out_features, max_position_embeddings=64,
-    )  # fmt: skip
-    encoder, head = RoFormerEncoder(config).eval(), RoFormerOnlyMLMHead(config).eval()
-    positions = encoder.embed_positions
-    positions.weight.copy_(positions.create_weight())
-    for mine, theirs in zip(model.layers, encoder.layer, strict=True):
-        own = theirs.attention.self
-        pairs = {
-            "query": own.query, "key": own.key, "value": own.value,
-            "output": theirs.attention.output.dense, "attention_norm": theirs.attention.output.LayerNorm,
-            "inner": theirs.intermediate.dense, "outer": theirs.output.dense, "norm": theirs.output.LayerNorm,
-        }  # fmt: skip
-        for name, module in pairs.items():
-            module.load_state_dict(getattr(mine, name).state_dict())
-    head.predictions.transform.dense.load_state_dict(model.transform.state_dict())
-    head.predictions.transform.LayerNorm.load_state_dict(model.transform_norm.state_dict())
-    head.predictions.decoder.load_state_dict(model.decoder.state_dict())
-    flags = one_hot(target, MASK + 1).float()
-    matrix = model.embedding.target
-    if aligned.shape[2]:
-        flags = torch.cat([flags, one_hot(aligned.long(), 6).flatten(2).float()], -1)
-        matrix = torch.cat([matrix, model.embedding.aligned])
-    return head(encoder(model.embedding.norm(flags @ matrix)).last_hidden_state)
 
 
 @pytest.mark.parametrize("others", [3, 0])
 def test_it_is_roformer_over_one_hot_vectors(others: int) -> None:
     model, batch = network(others).eval(), windows(others=others)
     corrupted = task().corrupt(batch, 0.3, Key.root(1))
-    whole = plainly(model, corrupted.inputs, corrupted.aligned)
+    whole = Plain(model).eval()(corrupted.inputs, corrupted.aligned)
     assert whole.std() > 0.1
     torch.testing.assert_close(
         model.head(model.encode(corrupted.inputs, corrupted.aligned)), whole, atol=2e-5, rtol=1e-4

@@ -2,8 +2,12 @@
 
 import struct
 import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
+
+from r2mae.files import atomic_write
 
 _BLOCK = 65_280  # bytes of text in a block, as bgzip has them
 _HEADER = b"\x1f\x8b\x08\x04\0\0\0\0\0\xff\x06\0BC\x02\0"
@@ -40,6 +44,15 @@ class TextWriter:
             if self._rest:
                 self._file.write(_packed(self._rest))
             self._file.write(_END)
+
+
+@contextmanager
+def text_file(path: Path) -> Iterator[TextWriter]:
+    """Write a file of text, as bgzip if its name says so; it takes its name when all is written."""
+    with atomic_write(path, "wb") as file:
+        writer = TextWriter(file, packed=is_packed(path))
+        yield writer
+        writer.close()
 
 
 def is_packed(path: Path) -> bool:

@@ -8,12 +8,11 @@ import numpy as np
 from jaxtyping import Float32, UInt8
 
 from r2mae.errors import UserError
-from r2mae.files import atomic_write
 from r2mae.genome.store.alignment import AlignmentStore
 from r2mae.genome.store.intervals import read_regions
 from r2mae.genome.store.tokens import GAP, LETTERS
 from r2mae.genome.variants.alleles import REASON, Block
-from r2mae.genome.variants.bgzip import TextWriter, is_packed
+from r2mae.genome.variants.bgzip import text_file
 from r2mae.genome.variants.text import table_rows
 
 _COLUMNS = ("chrom", "pos", "ref", "alt")
@@ -78,9 +77,7 @@ class RegionVariants:
         scored: Iterable[tuple[Block, Float32[np.ndarray, " n"], UInt8[np.ndarray, " n"]]],
     ) -> None:
         """Write a table of text with chrom, pos, ref, alt, score and reason."""
-        with atomic_write(output, "wb") as file:
-            writer = TextWriter(file, packed=is_packed(output))
+        with text_file(output) as writer:
             writer.write("\t".join([*_COLUMNS, column, column + REASON]).encode() + b"\n")
             for block, scores, reasons in scored:
                 writer.write(table_rows(block, b"\t", scores, reasons))
-            writer.close()

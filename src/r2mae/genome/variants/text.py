@@ -9,10 +9,9 @@ import numpy as np
 from jaxtyping import Float32, UInt8
 
 from r2mae.errors import UserError, nearest
-from r2mae.files import atomic_write
 from r2mae.genome.store.sources import Stream
 from r2mae.genome.variants.alleles import HEADER_ADVICE, REASON, REASONS, Block, find_columns
-from r2mae.genome.variants.bgzip import TextWriter, is_packed
+from r2mae.genome.variants.bgzip import text_file
 
 LONGEST_ROW = 1 << 28
 """Bytes of a row; what is longer is no table."""
@@ -173,12 +172,10 @@ class TextVariants:
         scored: Iterable[tuple[Block, Float32[np.ndarray, " n"], UInt8[np.ndarray, " n"]]],
     ) -> None:
         """Write all rows with their scores and reasons."""
-        with atomic_write(output, "wb") as file:
-            writer = TextWriter(file, packed=is_packed(output))
+        with text_file(output) as writer:
             writer.write(self._header(column))
             for block, scores, reasons in scored:
                 writer.write(self._rows(block, column, scores, reasons))
-            writer.close()
 
     def _header(self, column: str) -> bytes:
         lines = list(self.before)
