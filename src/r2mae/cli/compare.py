@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 
 from r2mae.cli.declared import baselines_in_words
-from r2mae.cli.early import check_run
+from r2mae.cli.early import check_run, loading
 from r2mae.cli.lists import parse_baselines, parse_ratios, parse_seeds, words_of
 from r2mae.cli.parsing import (
     Parser,
@@ -86,9 +86,10 @@ def run(words: Sequence[str]) -> int:
     out = Path(values["out"] or f"runs/compare-{Path(config.data).stem}")
     check_run(subject.wing, config, [cell.folder for cell in cells_of(rows, seeds, out)])
 
-    from r2mae.compare.compare import compare
-    from r2mae.report.publish import publish
-    from r2mae.training.folder import read_json
+    with loading():
+        from r2mae.compare.compare import compare
+        from r2mae.report.publish import publish
+        from r2mae.training.folder import read_json
 
     comparison = compare(
         config,
