@@ -1,6 +1,7 @@
 """Run the cells of a sweep that are not finished, on any runner."""
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 from rich.console import Console
@@ -8,6 +9,7 @@ from rich.console import Console
 from r2mae.errors import UserError
 from r2mae.masking.defaults import RatioDefaults
 from r2mae.sweep.cells import Cell
+from r2mae.sweep.cluster_options import ClusterOptions
 from r2mae.sweep.measure import log_notes
 from r2mae.sweep.progress_board import Board
 from r2mae.training.config import MACHINE_FIELDS, RunConfig
@@ -36,15 +38,27 @@ class Runner(Protocol):
         """
 
 
-def check_sweep(base: RunConfig) -> None:
-    """Refuse options that no run of a sweep can have."""
+def check_sweep(base: RunConfig, *, here: bool = True) -> None:
+    """Refuse options that no run of a sweep can have. If the runs are not `here`, their machines look for the device."""
     if base.devices > 1:
         raise UserError("a comparison trains each run on one device: leave --devices out, and use --jobs")
     check_threads(base.threads)
-    torch_device(base.device)
+    if here or not base.device.startswith("cuda"):
+        torch_device(base.device)
 
 
-def check_data(cells: Sequence[Cell], wing: Wing) -> None:
+def runner_of(cluster: ClusterOptions | None, jobs: int | None, device: str, folder: Path) -> Runner:
+    """Return what computes the cells of the sweep in `folder`: a cluster, or processes of this machine."""
+    if cluster is None:
+        from r2mae.sweep.processes import Processes
+
+        return Processes(jobs, device)
+    from r2mae.sweep.dask_runner import DaskRunner
+
+    return DaskRunner(cluster, folder)
+
+
+def check_data(cells: Sequence[Cell], wing: Wing, *, here: bool = True) -> None:
     """Refuse data that cannot be read, and models or batches that do not fit into memory, before any process starts.
 
     Parameters
@@ -53,6 +67,8 @@ def check_data(cells: Sequence[Cell], wing: Wing) -> None:
         The cells to run, all on the same data. They are read once for each model, since they say what it is built from.
     wing : Wing
         Of the data.
+    here : bool
+        Whether the runs are on this machine; others look at their own memory when a run starts.
     """
     models: dict[str, dict[str, RunConfig]] = {}
     for cell in [cells[0], *(cell for cell in cells[1:] if not finished(cell))]:
@@ -61,6 +77,8 @@ def check_data(cells: Sequence[Cell], wing: Wing) -> None:
     for sizes in models.values():
         first, *others = sizes.values()
         data = log_notes(wing.load(first))
+        if not here:
+            continue
         check_fits_memory(first, wing, data)
         for config in others:
             check_fits_memory(config, wing, data, architecture={**data.architecture, **architecture_of(config)})
