@@ -1,5 +1,6 @@
 """A Dask cluster on this machine: a scheduler and workers, each a process with a folder of its own."""
 
+import json
 import os
 import subprocess
 import sys
@@ -21,9 +22,7 @@ class LocalCluster:
     @property
     def address(self) -> str:
         """The scheduler's address, as soon as it has one."""
-        import json
-
-        until = time.monotonic() + 120
+        until = time.monotonic() + 900
         while time.monotonic() < until:
             if self.file.exists() and (text := self.file.read_text(encoding="utf-8")):
                 return str(json.loads(text)["address"])
@@ -48,9 +47,7 @@ class LocalCluster:
             process.kill()
             process.wait()
 
-    def _start(
-        self, kind: str, *words: str, cwd: Path | None = None, **environment: str
-    ) -> "subprocess.Popen[bytes]":
+    def _start(self, kind: str, *words: str, cwd: Path | None = None, **environment: str) -> "subprocess.Popen[bytes]":
         name = words[words.index("--name") + 1] if "--name" in words else kind
         with (self.root / f"{name}.log").open("wb") as log:
             process = subprocess.Popen(

@@ -17,7 +17,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -124,10 +124,8 @@ def _check_folder(meeting: Path, token: str) -> None:
     except OSError as error:
         raise UserError(f"cannot write to {meeting.parent} there ({error.strerror})") from None
     finally:
-        try:
+        with suppress(OSError):
             probe.unlink(missing_ok=True)
-        except OSError:
-            pass
 
 
 def _check_locks(meeting: Path) -> None:

@@ -1,16 +1,18 @@
 """Connect to a Dask cluster, or start one, for the time of a sweep."""
 
 import logging
+import socket
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
+from urllib.parse import urlsplit
 
 from rich.console import Console
 
 from r2mae.errors import UserError
 from r2mae.sweep.cluster_options import ENGINES, ClusterOptions, engine_class
 
-_CONNECT = 30.0  # seconds until a scheduler must have answered
+_CONNECT = 60.0  # seconds until a scheduler must have answered
 _CLOSE = 10.0
 # Dask logs what goes wrong with a connection in many lines; a sweep says it in one.
 _LOUD = ("client", "core", "comm", "batched", "utils", "scheduler", "deploy")
@@ -77,7 +79,16 @@ def _client(options: ClusterOptions, cluster: Any) -> Any:
     from distributed import Client
 
     try:
+        if cluster is None:
+            _knock(options.where)
         return Client(cluster or options.where, timeout=_CONNECT, set_as_default=False)
     except (OSError, ValueError) as error:
         reason = " ".join(str(error).split())[:200] or "no answer"
         raise UserError(f"no scheduler answers at {options.where} ({reason}): start one with dask scheduler") from None
+
+
+def _knock(address: str) -> None:
+    """Raise an OSError if nothing listens at an address, at once: Dask would try for a minute."""
+    found = urlsplit(address)
+    with socket.create_connection((found.hostname, found.port), timeout=_CONNECT):
+        pass

@@ -98,7 +98,9 @@ def cluster_options(
     size = None if memory is None else _bytes(memory)
     if engine is None:
         if config is not None:
-            raise UserError("--cluster-config is for slurm and kubernetes: the scheduler that runs has its own settings")
+            raise UserError(
+                "--cluster-config is for slurm and kubernetes: the scheduler that runs has its own settings"
+            )
         return ClusterOptions(where, memory=size)
     if config is None:
         known = ", ".join(ENGINES)

@@ -331,5 +331,5 @@ def _await_results(cells: Sequence[Cell], settled: Callable[[Cell], bool]) -> No
             if time.monotonic() > until:
                 raise UserError(f"{cell.folder} is finished, and not seen here: run the same command again")
             with suppress(OSError):
-                os.listdir(cell.folder)
+                list(cell.folder.iterdir())
             time.sleep(_POLL)

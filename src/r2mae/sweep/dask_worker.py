@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 from r2mae.registry import JOBS
@@ -78,11 +79,9 @@ class CellProcess:
                 self.process.kill()
         code = self.process.wait()
         for stream in (self.process.stdin, self.process.stdout):
-            try:
-                assert stream is not None
+            assert stream is not None
+            with suppress(OSError):  # what was not sent any more
                 stream.close()
-            except OSError:  # what was not sent any more
-                pass
         return code
 
 
@@ -180,10 +179,8 @@ def _begin(request: Mapping[str, Any], count: int) -> CellProcess:
     process = CellProcess({JOBS: str(count), **request["environment"]})
     with _lock:
         _busy.add(process)
-    try:
+    with suppress(OSError):  # what it died of is found by the one who waits for its messages
         process.send(request)
-    except OSError:  # what it died of is read by the one who waits for its messages
-        pass
     return process
 
 

@@ -9,7 +9,8 @@ from r2mae.errors import UserError
 from r2mae.sweep.dask_worker import about
 
 _LOOK = 1.0  # seconds between looks at which workers there are
-_JOIN = 120.0  # seconds that a scheduler which runs may be without a fit worker
+_JOIN = 600.0  # seconds that a scheduler which runs may be without a fit worker
+_OTHERS = 10.0  # seconds that fit workers may take to join where there are others alone
 _WAIT = 60.0  # seconds between lines while there is none
 _LOST = (
     "the scheduler of the cluster has gone, and its workers with it: start it again, and the same command goes on; "
@@ -94,7 +95,8 @@ class Workers:
         new = [
             address
             for address, told in there.items()
-            if told["status"] == "running" and not any(address in seen for seen in (self._fit, self._unfit, self._checks))
+            if told["status"] == "running"
+            and not any(address in seen for seen in (self._fit, self._unfit, self._checks))
         ]
         if new:
             self._begin_checks(new)
@@ -222,13 +224,13 @@ class Workers:
         if self._fit or self._checks:
             self._empty = self._told = now
             return
-        if self._unfit and now - self._empty > _LOOK:
+        if self._unfit and now - self._empty > _OTHERS:
             address, why = next(iter(self._unfit.items()))
             raise UserError(f"no worker of the cluster is fit for this sweep: {self.name(address)}: {why}")
         if now - self._empty > _JOIN and not self._patient:
             raise UserError(
-                f"the cluster has had no worker for {_JOIN:.0f} s: start some (dask worker tcp://HOST:PORT --nthreads 1), "
-                "and the same command goes on; finished runs are kept"
+                f"the cluster has had no worker for {_JOIN:.0f} s: start some (dask worker tcp://HOST:PORT --nthreads "
+                "1), and the same command goes on; finished runs are kept"
             )
         if now - self._told > _WAIT:
             self._told = now
@@ -245,4 +247,3 @@ def _other(told: object, here: Mapping[str, Any]) -> str:
         if told[name] != here[name]:
             return f"it has {name} {told[name]}, and this machine {here[name]}: install the same version"
     return ""
-

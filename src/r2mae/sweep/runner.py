@@ -39,7 +39,7 @@ class Runner(Protocol):
 
 
 def check_sweep(base: RunConfig, *, here: bool = True) -> None:
-    """Refuse options that no run of a sweep can have. If the runs are not `here`, their machines look for the device."""
+    """Refuse options that no run of a sweep can have. Runs that are not `here` look for their device themselves."""
     if base.devices > 1:
         raise UserError("a comparison trains each run on one device: leave --devices out, and use --jobs")
     check_threads(base.threads)

@@ -95,9 +95,9 @@ class Watch:
         used, before = self._processor(process), self._used[index]
         idle = used is not None and before is not None and used - before < 0.01 * seconds
         works = ", and does nothing" if idle else ""
+        who = f"process {process}{self._place(index)}{works}"
         return (
-            f"{cell.row.label}, seed {cell.seed}: no sign for {seconds / 60:.0f} min ({doing}; process {process}{self._place(index)}{works}"
-            "); Ctrl-C ends the comparison, and the same command goes on"
+            f"{cell.row.label}, seed {cell.seed}: no sign for {seconds / 60:.0f} min ({doing}; {who}); Ctrl-C ends the comparison, and the same command goes on"
         )
 
 

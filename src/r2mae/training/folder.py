@@ -224,8 +224,8 @@ class FolderLock:
             os.close(self._handle)
             if error.errno not in (errno.EACCES, errno.EAGAIN):
                 raise UserError(
-                    f"{self.folder} is on a disk without locks ({error.strerror}): mount it with them, or choose another "
-                    "--out"
+                    f"{self.folder} is on a disk without locks ({error.strerror}): mount it with them, or choose "
+                    "another --out"
                 ) from None
             raise InUseError(
                 f"{self.folder} is in use by another process: wait for it, or choose another --out"
