@@ -49,7 +49,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Print seconds and ratios."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--cells", type=int, default=10_000)
-    parser.add_argument("--ended", type=int, default=500, help="how many of them are run to their end, and by Dask alone")
+    parser.add_argument(
+        "--ended", type=int, default=500, help="how many of them are run to their end, and by Dask alone"
+    )
     parser.add_argument("--rounds", type=int, default=3)
     options = parser.parse_args(argv)
 

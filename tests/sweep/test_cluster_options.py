@@ -1,4 +1,4 @@
-"""Options of a cluster that go together, and those that do not; engines are stand-ins with the arguments of the real ones."""
+"""Options of a cluster that go together, and those that do not; the engines here are stand-ins."""
 
 import sys
 from importlib.machinery import ModuleSpec

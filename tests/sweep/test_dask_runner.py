@@ -17,7 +17,6 @@ from typing import Any
 import pandas as pd
 import pytest
 from rich.console import Console
-from sweep.dask_cluster import LocalCluster
 
 import r2mae
 from r2mae.compare.compare import compare
@@ -26,6 +25,7 @@ from r2mae.images.config import ImagesConfig
 from r2mae.images.wing import WING
 from r2mae.report.publish import write_table
 from r2mae.sweep.cluster_options import ClusterOptions
+from sweep.dask_cluster import LocalCluster
 
 pytestmark = pytest.mark.slow
 

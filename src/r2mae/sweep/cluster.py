@@ -81,7 +81,8 @@ def _client(options: ClusterOptions, cluster: Any) -> Any:
     try:
         if cluster is None:
             _knock(options.where)
-        return Client(cluster or options.where, timeout=_CONNECT, set_as_default=False)
+        connect: Any = Client
+        return connect(cluster or options.where, timeout=_CONNECT, set_as_default=False)
     except (OSError, ValueError) as error:
         reason = " ".join(str(error).split())[:200] or "no answer"
         raise UserError(f"no scheduler answers at {options.where} ({reason}): start one with dask scheduler") from None

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from r2mae.errors import UserError
-from r2mae.sweep.cells import Cell
 from r2mae.sweep.cell_process import MEETING, TOKEN
+from r2mae.sweep.cells import Cell
 from r2mae.sweep.cluster import connected, say
 from r2mae.sweep.cluster_options import ENGINES, ClusterOptions
 from r2mae.sweep.dask_worker import TOPIC, busy, close, work
@@ -33,6 +33,7 @@ _POLL = 0.2
 _SHOW = 0.4  # seconds between two updates of the board
 _TRIES = 3  # so many workers or processes may end under a cell before the cell is to blame
 _END = 90.0  # seconds that cells may take to save their step and end
+_CLOSED = 1.0  # seconds until a lost connection is known as such
 _SEEN = 90.0  # seconds until results that a worker wrote must be seen here
 _VARIABLES = ("R2MAE_DATA",)  # of the environment, given to workers that have none
 
@@ -148,12 +149,17 @@ class _Sweep:
 
     def run(self) -> None:
         """Hand out cells until all have ended."""
-        while self.left:
-            for address in self.workers.look():
-                self._lose([task for task in self.tasks.values() if task.worker == address])
-            self._hand_out()
-            self._collect()
-            self._show()
+        try:
+            while self.left:
+                for address in self.workers.look():
+                    self._lose([task for task in self.tasks.values() if task.worker == address])
+                self._hand_out()
+                self._collect()
+                self._show()
+        except Exception:  # of Dask, in its own words, where a call met the end of the scheduler
+            time.sleep(_CLOSED)
+            self.workers.check_scheduler()
+            raise
 
     def _hand_out(self) -> None:
         while self.queue and (address := self.workers.free()) is not None:

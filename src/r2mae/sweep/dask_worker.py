@@ -116,7 +116,7 @@ def work(request: Mapping[str, Any]) -> dict[str, Any]:
     """
     from distributed import get_worker
 
-    worker = get_worker()
+    worker: Any = get_worker()
     key = worker.get_current_task()
     process = _begin(request, worker.state.nthreads)
     told, kept = 0.0, False

@@ -97,7 +97,8 @@ class Watch:
         works = ", and does nothing" if idle else ""
         who = f"process {process}{self._place(index)}{works}"
         return (
-            f"{cell.row.label}, seed {cell.seed}: no sign for {seconds / 60:.0f} min ({doing}; {who}); Ctrl-C ends the comparison, and the same command goes on"
+            f"{cell.row.label}, seed {cell.seed}: no sign for {seconds / 60:.0f} min ({doing}; {who}); "
+            "Ctrl-C ends the comparison, and the same command goes on"
         )
 
 
