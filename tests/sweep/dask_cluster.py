@@ -16,7 +16,15 @@ class LocalCluster:
         self.file = root / "scheduler.json"
         self.processes: list[subprocess.Popen[bytes]] = []
         self.scheduler = self._start(
-            "scheduler", "--host", "127.0.0.1", "--port", "0", "--no-dashboard", "--scheduler-file", str(self.file)
+            "scheduler",
+            "--host",
+            "127.0.0.1",
+            "--port",
+            "0",
+            "--dashboard-address",
+            "127.0.0.1:0",
+            "--scheduler-file",
+            str(self.file),
         )
 
     @property

@@ -15,8 +15,9 @@ from r2mae.files import UNFINISHED, write_json
 from r2mae.report.comparison import Comparison
 from r2mae.sweep.cells import cells_of
 from r2mae.sweep.cluster_options import ClusterOptions
+from r2mae.sweep.dask_runner import runner_of
 from r2mae.sweep.measure import check_baselines
-from r2mae.sweep.runner import check_data, check_folders, check_sweep, run_missing, runner_of
+from r2mae.sweep.runner import check_data, check_folders, check_sweep, run_missing
 from r2mae.training.config import RunConfig
 from r2mae.training.folder import FolderLock, read_json
 from r2mae.training.numbers import ratios_of

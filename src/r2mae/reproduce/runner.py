@@ -141,8 +141,9 @@ def _of_runs(
     console: "Console | None",
 ) -> "tuple[pd.DataFrame, int, int]":
     """Return a table with a row for each run, the number of runs, and how many were finished before."""
+    from r2mae.sweep.dask_runner import runner_of
     from r2mae.sweep.gather import in_order, table_of
-    from r2mae.sweep.runner import check_data, check_folders, check_sweep, finished, run_missing, runner_of
+    from r2mae.sweep.runner import check_data, check_folders, check_sweep, finished, run_missing
     from r2mae.training.folder import FolderLock
     from r2mae.wings.lookup import get_wing
 

@@ -22,9 +22,9 @@ from r2mae.sweep.cluster import connected, say
 from r2mae.sweep.cluster_options import ENGINES, ClusterOptions
 from r2mae.sweep.dask_worker import TOPIC, busy, close, work
 from r2mae.sweep.dask_workers import Workers
-from r2mae.sweep.processes import one_interrupt, raise_first
+from r2mae.sweep.processes import Processes, one_interrupt, raise_first
 from r2mae.sweep.progress_board import Board
-from r2mae.sweep.runner import finished
+from r2mae.sweep.runner import Runner, finished
 from r2mae.sweep.watch import Watch
 from r2mae.training.folder import FolderLock
 from r2mae.wings.contract import Wing
@@ -84,6 +84,11 @@ class DaskRunner:
                 sweep.leave()
         raise_first(sweep.failed)
         _await_results(sweep.finished, self.settled)
+
+
+def runner_of(cluster: ClusterOptions | None, jobs: int | None, device: str, folder: Path) -> Runner:
+    """Return what computes the cells of the sweep in `folder`: a cluster, or processes of this machine."""
+    return Processes(jobs, device) if cluster is None else DaskRunner(cluster, folder)
 
 
 @dataclass

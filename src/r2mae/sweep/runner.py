@@ -1,7 +1,6 @@
 """Run the cells of a sweep that are not finished, on any runner."""
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 from rich.console import Console
@@ -9,7 +8,6 @@ from rich.console import Console
 from r2mae.errors import UserError
 from r2mae.masking.defaults import RatioDefaults
 from r2mae.sweep.cells import Cell
-from r2mae.sweep.cluster_options import ClusterOptions
 from r2mae.sweep.measure import log_notes
 from r2mae.sweep.progress_board import Board
 from r2mae.training.config import MACHINE_FIELDS, RunConfig
@@ -45,17 +43,6 @@ def check_sweep(base: RunConfig, *, here: bool = True) -> None:
     check_threads(base.threads)
     if here or not base.device.startswith("cuda"):
         torch_device(base.device)
-
-
-def runner_of(cluster: ClusterOptions | None, jobs: int | None, device: str, folder: Path) -> Runner:
-    """Return what computes the cells of the sweep in `folder`: a cluster, or processes of this machine."""
-    if cluster is None:
-        from r2mae.sweep.processes import Processes
-
-        return Processes(jobs, device)
-    from r2mae.sweep.dask_runner import DaskRunner
-
-    return DaskRunner(cluster, folder)
 
 
 def check_data(cells: Sequence[Cell], wing: Wing, *, here: bool = True) -> None:
