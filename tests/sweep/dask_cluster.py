@@ -15,17 +15,8 @@ class LocalCluster:
         self.root = root
         self.file = root / "scheduler.json"
         self.processes: list[subprocess.Popen[bytes]] = []
-        self.scheduler = self._start(
-            "scheduler",
-            "--host",
-            "127.0.0.1",
-            "--port",
-            "0",
-            "--dashboard-address",
-            "127.0.0.1:0",
-            "--scheduler-file",
-            str(self.file),
-        )
+        where = ("--host", "127.0.0.1", "--port", "0", "--dashboard-address", "127.0.0.1:0")
+        self.scheduler = self._start("scheduler", *where, "--scheduler-file", str(self.file))
 
     @property
     def address(self) -> str:
