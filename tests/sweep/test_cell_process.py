@@ -1,10 +1,7 @@
 """What a worker looks at before its first cell, and what it says of a cell that fails."""
 
 import errno
-import subprocess
-import sys
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,24 +13,9 @@ from r2mae.images.wing import WING
 from r2mae.sweep import cell_process, run_cell
 from r2mae.sweep.cell_process import CELL_LOCK, MEETING, TOKEN, answer, whole_cell
 from r2mae.training.folder import FolderLock, InUseError
+from sweep.dask_cluster import held
 
 CONFIG = ImagesConfig(data="digits", device="cpu", steps=2, hidden=8, latent=4)
-_HOLD = (
-    "import sys; from pathlib import Path; from r2mae.training.folder import FolderLock\n"
-    "lock = FolderLock(Path(sys.argv[1]), sys.argv[2]).__enter__(); lock.sign('process 7 on host-b')\n"
-    "print('held', flush=True); sys.stdin.read()"
-)
-
-
-@contextmanager
-def held(folder: Path, name: str = ".lock") -> Iterator["subprocess.Popen[bytes]"]:
-    """Another process holds the lock of a folder."""
-    command = [sys.executable, "-c", _HOLD, str(folder), name]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == b"held\n"
-        yield process
-        process.kill()
 
 
 @pytest.fixture
@@ -51,7 +33,7 @@ def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
         "token": "token",
         "wing": "images",
         "fields": CONFIG.to_dict(),
-        "fingerprint": WING.fingerprint(CONFIG),
+        "reads": [{"fields": CONFIG.to_dict(), "fingerprint": WING.fingerprint(CONFIG)}],
     }
 
 
@@ -59,9 +41,9 @@ def nothing(message: Mapping[str, Any]) -> None:
     """Hear nothing."""
 
 
-def refused(request: dict[str, Any]) -> str:
+def refused(request: dict[str, Any], state: str = "failed") -> str:
     outcome = answer(request, nothing)
-    assert outcome["state"] == "failed"
+    assert outcome["state"] == state
     return str(outcome["told"])
 
 
@@ -70,9 +52,12 @@ def test_a_worker_that_sees_all_is_fit_and_leaves_nothing(asked: dict[str, Any],
         outcome = answer(asked, nothing)
         assert (outcome["state"], outcome["device"]) == ("finished", "cpu")
         assert {path.name for path in (tmp_path / MEETING).iterdir()} == {TOKEN, ".lock"}
-        assert "is not the same there" in refused({**asked, "fingerprint": "another"})
-        gone = {**asked["fields"], "data": "images/of-mine"}
-        assert "of-mine" in refused({**asked, "fields": gone})
+        first = asked["reads"][0]
+        for others in ([], [first]):
+            changed = [*others, {**first, "fingerprint": "another"}]
+            assert "is not the same there" in refused({**asked, "reads": changed})
+            gone = [*others, {**first, "fields": {**asked["fields"], "data": "images/of-mine"}}]
+            assert "of-mine" in refused({**asked, "reads": gone})
 
 
 def test_another_folder_under_the_same_name(asked: dict[str, Any]) -> None:
@@ -93,7 +78,8 @@ def test_a_full_disk(asked: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> 
     assert "No space left on device" in refused(asked)
     monkeypatch.setattr(run_cell, "run_cell", full)
     cell = {**asked, "do": "run", "run": asked["folder"], "baseline": None}
-    assert refused(cell) == "metrics.csv: No space left on device; free some space, and the same command goes on"
+    told = refused(cell, "full")
+    assert told == "metrics.csv: No space left on device; free some space, and the same command goes on"
 
 
 def test_an_error_of_the_program_comes_with_its_place(asked: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:

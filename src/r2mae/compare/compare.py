@@ -90,7 +90,7 @@ def compare(
         return gather(everything, wing, base, extra=labels)
 
 
-_OURS = {"runs", "figures", "compare.json", "results.csv", "results.json", "report.html"}
+_OURS = {"runs", "figures", "compare.json", "results.csv", "times.csv", "results.json", "report.html"}
 
 
 def _claim(out: Path, shared: dict[str, Any], measured_with: Sequence[str]) -> None:

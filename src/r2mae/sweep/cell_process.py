@@ -66,8 +66,10 @@ def answer(request: Mapping[str, Any], tell: _Tell) -> dict[str, Any]:
     except UserError as error:
         return {"state": "failed", "told": str(error)}
     except OSError as error:
-        full = "; free some space, and the same command goes on" if error.errno in (errno.ENOSPC, errno.EDQUOT) else ""
-        return {"state": "failed", "told": f"{error.filename or 'the system'}: {error.strerror or error}{full}"}
+        told = f"{error.filename or 'the system'}: {error.strerror or error}"
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            return {"state": "full", "told": f"{told}; free some space, and the same command goes on"}
+        return {"state": "failed", "told": told}
     except Exception:
         return {"state": "broken", "told": traceback.format_exc()}
     return {"state": "finished", "seconds": time.perf_counter() - began, **done}
@@ -79,7 +81,8 @@ def check(request: Mapping[str, Any]) -> dict[str, Any]:
     Parameters
     ----------
     request : mapping
-        `folder` of the sweep and the `token` in it, `wing`, `fields` of a configuration and the data's `fingerprint`.
+        `folder` of the sweep and the `token` in it, `wing`, and `reads`: for each set of data that cells read, the
+        `fields` of a configuration and the data's `fingerprint`.
 
     Returns
     -------
@@ -98,12 +101,14 @@ def check(request: Mapping[str, Any]) -> dict[str, Any]:
     from r2mae.training.devices import torch_device
     from r2mae.wings.lookup import get_wing
 
-    wing = get_wing(request["wing"])
-    config = wing.config.from_dict(request["fields"])
-    wing.check(config)
-    if wing.fingerprint(config) != request["fingerprint"]:
-        raise UserError(f"{config.data} is not the same there: give all machines the same data")
-    return {"device": torch_device(config.device).type}
+    wing, device = get_wing(request["wing"]), "auto"
+    for read in request["reads"]:
+        config = wing.config.from_dict(read["fields"])
+        wing.check(config)
+        if wing.fingerprint(config) != read["fingerprint"]:
+            raise UserError(f"{config.data} is not the same there: give all machines the same data")
+        device = config.device
+    return {"device": torch_device(device).type}
 
 
 def _check_folder(meeting: Path, token: str) -> None:

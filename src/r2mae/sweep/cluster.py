@@ -14,6 +14,7 @@ from r2mae.sweep.cluster_options import ENGINES, ClusterOptions, engine_class
 
 _CONNECT = 60.0  # seconds until a scheduler must have answered
 _CLOSE = 10.0
+_KNOCK = ("tcp", "tls", "ws", "wss")  # an address of another kind may have no socket of TCP
 # Dask logs what goes wrong with a connection in many lines; a sweep says it in one.
 _LOUD = ("client", "core", "comm", "batched", "utils", "scheduler", "deploy")
 
@@ -34,8 +35,7 @@ def connected(options: ClusterOptions, console: Console) -> Iterator[Any]:
         try:
             client = _client(options, cluster)
             try:
-                with suppress(KeyError, AttributeError):  # a scheduler without a dashboard
-                    say(console, f"cluster: {client.scheduler.address}, dashboard at {client.dashboard_link}")
+                say(console, f"cluster: {client.scheduler.address}, {_dashboard(client)}")
                 yield client
             finally:
                 with suppress(Exception):  # of a connection that is lost already
@@ -67,6 +67,13 @@ def quiet_dask() -> Iterator[None]:
             logger.setLevel(level)
 
 
+def _dashboard(client: Any) -> str:
+    with suppress(KeyError, AttributeError, OSError):
+        link = client.dashboard_link
+        return f"dashboard at {link}" if link else "without a dashboard"
+    return "without a dashboard"
+
+
 def _start(options: ClusterOptions) -> Any:
     try:
         return engine_class(ENGINES[options.where])(**options.settings)
@@ -91,5 +98,7 @@ def _client(options: ClusterOptions, cluster: Any) -> Any:
 def _knock(address: str) -> None:
     """Raise an OSError if nothing listens at an address, at once: Dask would try for a minute."""
     found = urlsplit(address)
+    if found.scheme not in _KNOCK:
+        return
     with socket.create_connection((found.hostname, found.port), timeout=_CONNECT):
         pass

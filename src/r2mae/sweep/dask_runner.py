@@ -24,14 +24,14 @@ from r2mae.sweep.dask_worker import TOPIC, busy, close, work
 from r2mae.sweep.dask_workers import Workers
 from r2mae.sweep.processes import Processes, one_interrupt, raise_first
 from r2mae.sweep.progress_board import Board
-from r2mae.sweep.runner import Runner, finished
+from r2mae.sweep.runner import Runner, finished, readings
 from r2mae.sweep.watch import Watch
 from r2mae.training.folder import FolderLock
 from r2mae.wings.contract import Wing
 
 _POLL = 0.2
 _SHOW = 0.4  # seconds between two updates of the board
-_TRIES = 3  # so many workers or processes may end under a cell before the cell is to blame
+_TRIES = 3  # so many workers or processes may end under a cell, without a step more, before the cell is to blame
 _END = 90.0  # seconds that cells may take to save their step and end
 _CLOSED = 1.0  # seconds until a lost connection is known as such
 _SEEN = 90.0  # seconds until results that a worker wrote must be seen here
@@ -118,6 +118,8 @@ class _Sweep:
         self.queue = deque(range(len(self.waiting)))
         self.tasks: dict[int, _Task] = {}
         self.tries = [0] * len(self.waiting)
+        self.reached = [-1] * len(self.waiting)  # the step at which a try ended
+        self.tasks_begun = 0
         self.left = len(self.waiting)
         self.states: list[tuple[int, int, int]] = [(0, 0, 0)] * len(self.waiting)
         self.steps: list[tuple[int, int]] = [(0, 0)] * len(self.waiting)
@@ -131,15 +133,16 @@ class _Sweep:
             "topic": TOPIC + self.name,
             "environment": {name: os.environ[name] for name in _VARIABLES if name in os.environ},
         }
-        first = self.waiting[0].config
         check = {
             **self.common,
             "do": "check",
             "index": -1,
             "folder": str(self.runner.folder.absolute()),
             "token": self.token,
-            "fields": first.to_dict(),
-            "fingerprint": self.wing.fingerprint(first),
+            "reads": [
+                {"fields": config.to_dict(), "fingerprint": self.wing.fingerprint(config)}
+                for config in readings(self.waiting).values()
+            ],
         }
         started = self.runner.cluster.where in ENGINES
         self.workers = Workers(
@@ -181,12 +184,13 @@ class _Sweep:
             future = self.client.submit(
                 self.runner.work,
                 request,
-                key=f"{TOPIC}{self.name}-{index}-{self.tries[index]}",
+                key=f"{TOPIC}{self.name}-{index}-{self.tasks_begun}",
                 workers=[address],
                 allow_other_workers=False,
                 resources=self.workers.resources(address),
                 pure=False,
             )
+            self.tasks_begun += 1
             task = _Task(index, address, future)
             self.tasks[index] = task
             self.workers.take(address)
@@ -207,7 +211,7 @@ class _Sweep:
     def _take(self, task: _Task) -> None:
         self.workers.check_scheduler()
         cell, outcome = self.waiting[task.index], _outcome(task.future)
-        if outcome["state"] in ("stopped", "died", "lost"):
+        if outcome["state"] in ("stopped", "died", "lost", "full"):
             self._lose([task], outcome)
             return
         self._forget(task)
@@ -231,20 +235,19 @@ class _Sweep:
             with suppress(Exception):
                 task.future.cancel()
             cell, where = self.waiting[task.index], self.workers.name(task.worker)
+            what = _what_happened(outcome, where)
+            if self.steps[task.index][0] > self.reached[task.index]:
+                self.tries[task.index], self.reached[task.index] = 0, self.steps[task.index][0]
             self.tries[task.index] += 1
-            code = (outcome or {}).get("code")
-            what = "the worker" if outcome is None or outcome["state"] == "lost" else "the process"
-            how = "" if code is None else f" (signal {-code})" if code < 0 else f" (exit code {code})"
             if self.tries[task.index] < _TRIES:
                 self.queue.appendleft(task.index)
                 self.states[task.index] = (*self.steps[task.index], 0)
-                goes = "it goes on from its checkpoint"
-                say(self.board.console, f"{cell.row.label}, seed {cell.seed}: {what} on {where} has ended{how}; {goes}")
+                say(self.board.console, f"{cell.row.label}, seed {cell.seed}: {what}; it goes on from its checkpoint")
             else:
                 self.left -= 1
                 self.watch.ended(cell)
-                why = f"{what} ended under it {_TRIES} times, at last on {where}{how}: is there too little memory?"
-                self._fail(cell, UserError(why))
+                memory = "" if outcome and outcome["state"] == "full" else ": is there too little memory?"
+                self._fail(cell, UserError(f"{_TRIES} tries got no further, and in the last {what}{memory}"))
 
     def _forget(self, task: _Task) -> None:
         if self.tasks.pop(task.index, None) is not None:
@@ -318,20 +321,31 @@ def _outcome(future: Any) -> dict[str, Any]:
     return outcome
 
 
+def _what_happened(outcome: Mapping[str, Any] | None, where: str) -> str:
+    """Return in words why a cell has to be begun again; no outcome is a lost worker."""
+    if outcome is not None and outcome["state"] == "full":
+        return f"a disk of {where} is full ({outcome['told']})"
+    code = (outcome or {}).get("code")
+    how = "" if code is None else f" (signal {-code})" if code < 0 else f" (exit code {code})"
+    return f"the {'worker' if outcome is None or outcome['state'] == 'lost' else 'process'} on {where} has ended{how}"
+
+
 @contextmanager
 def _meeting(folder: Path) -> Iterator[str]:
     """Make and lock the folder in which workers show that they see the same disk; give the token that is in it."""
     meeting, token = folder / MEETING, secrets.token_hex(16)
-    with FolderLock(meeting):
-        (meeting / TOKEN).write_text(token, encoding="ascii")
-        try:
-            yield token
-        finally:
-            (meeting / TOKEN).unlink(missing_ok=True)
-    for left in (*meeting.glob("probe-*"), meeting / ".lock"):
-        left.unlink(missing_ok=True)
-    with suppress(OSError):
-        meeting.rmdir()
+    try:
+        with FolderLock(meeting):
+            try:
+                (meeting / TOKEN).write_text(token, encoding="ascii")
+                yield token
+            finally:
+                (meeting / TOKEN).unlink(missing_ok=True)
+    finally:
+        for left in (*meeting.glob("probe-*"), meeting / ".lock"):
+            left.unlink(missing_ok=True)
+        with suppress(OSError):
+            meeting.rmdir()
 
 
 def _await_results(cells: Sequence[Cell], settled: Callable[[Cell], bool]) -> None:

@@ -46,6 +46,7 @@ class CellProcess:
             stdout=subprocess.PIPE,
             env={**environment, **dict.fromkeys(_THREADS, "1"), **os.environ},
         )
+        self.environment = dict(environment)
         self._read = b""
 
     def send(self, request: Mapping[str, Any]) -> None:
@@ -111,8 +112,8 @@ def work(request: Mapping[str, Any]) -> dict[str, Any]:
     Returns
     -------
     dict
-        `state`: "finished" (with what was asked for), "failed" or "broken" (`told` says why), "stopped" (saved, after a
-        signal), or "died" (with the exit `code` of the process).
+        `state`: "finished" (with what was asked for), "failed", "broken" or "full", where a disk is (`told` says why),
+        "stopped" (saved, after a signal), or "died" (with the exit `code` of the process).
     """
     from distributed import get_worker
 
@@ -162,10 +163,13 @@ def close() -> None:
 
 
 def _begin(request: Mapping[str, Any], count: int) -> CellProcess:
-    """Return a process that has got the request: one that waits, or a new one."""
+    """Return a process that has got the request: one that waits and has the same environment, or a new one."""
+    environment = {JOBS: str(count), **request["environment"]}
     while True:
         with _lock:
-            process = _idle.pop() if _idle else None
+            process = next((one for one in _idle if one.environment == environment), None)
+            if process is not None:
+                _idle.remove(process)
         if process is None:
             break
         try:
@@ -176,7 +180,7 @@ def _begin(request: Mapping[str, Any], count: int) -> CellProcess:
         with _lock:
             _busy.add(process)
         return process
-    process = CellProcess({JOBS: str(count), **request["environment"]})
+    process = CellProcess(environment)
     with _lock:
         _busy.add(process)
     with suppress(OSError):  # what it died of is found by the one who waits for its messages

@@ -73,12 +73,17 @@ def check_data(cells: Sequence[Cell], wing: Wing, *, here: bool = True) -> None:
 
 def check_folders(cells: Sequence[Cell], wing: Wing) -> None:
     """Refuse folders of other configurations now, before hours are spent on other cells."""
-    known: dict[Hashable, str] = {}  # a print may take long, and most cells read the same
+    known = {read: wing.fingerprint(config) for read, config in readings(cells).items()}
     for cell in cells:
-        read = reading_of(cell.config)
-        if read not in known:
-            known[read] = wing.fingerprint(cell.config)
-        _check(cell, known[read], ratios_of(wing, cell.config))
+        _check(cell, known[reading_of(cell.config)], ratios_of(wing, cell.config))
+
+
+def readings(cells: Sequence[Cell]) -> dict[Hashable, RunConfig]:
+    """Return a configuration for each set of data that cells read. Most read the same, and to look at it may take long."""
+    first: dict[Hashable, RunConfig] = {}
+    for cell in cells:
+        first.setdefault(reading_of(cell.config), cell.config)
+    return first
 
 
 def _size(config: RunConfig) -> tuple[str, str]:
