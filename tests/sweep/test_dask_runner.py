@@ -164,20 +164,8 @@ def test_a_scheduler_that_goes_away(tmp_path: Path, heard: Console, capsys: pyte
         with pytest.raises(UserError, match=r"the scheduler of the cluster has gone.*the same command goes on"):
             compare(LONG, WING, **ONE, out=out, cluster=ClusterOptions(cluster.address), console=heard)
         soon(lambda: process_of(run) == 0)  # its worker ends, and the run with it
-    words = [
-        "compare",
-        "images",
-        "digits",
-        "--schemes",
-        "r2mae",
-        "--seeds",
-        "1",
-        "--steps",
-        "2",
-        "--out",
-        str(tmp_path),
-    ]
-    assert main([*words, "--cluster", "tcp://127.0.0.1:9"]) == 2
+    words = ["compare", "images", "digits", "--schemes", "r2mae", "--seeds", "1", "--steps", "2", "--device", "cpu"]
+    assert main([*words, "--out", str(tmp_path / "d"), "--cluster", "tcp://127.0.0.1:9"]) == 2
     assert "no scheduler answers at tcp://127.0.0.1:9" in capsys.readouterr().err
 
 

@@ -79,7 +79,7 @@ def check_folders(cells: Sequence[Cell], wing: Wing) -> None:
 
 
 def readings(cells: Sequence[Cell]) -> dict[Hashable, RunConfig]:
-    """Return a configuration for each set of data that cells read. Most read the same, and to look at it may take long."""
+    """Return a configuration for each set of data that cells read: most read the same, and a look may take long."""
     first: dict[Hashable, RunConfig] = {}
     for cell in cells:
         first.setdefault(reading_of(cell.config), cell.config)
