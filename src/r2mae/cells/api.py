@@ -71,7 +71,7 @@ class MaskedAutoencoder:
         self.adata = adata
         self._setup = read_setup(adata)
         self._table = log_notes(from_anndata(adata, layer=self._setup["layer"], batch_key=self._setup["batch_key"]))
-        options = {"n_hidden": n_hidden, "n_latent": n_latent, "ratio": ratio, "low": low, "high": high}
+        options: dict[str, Any] = {"n_hidden": n_hidden, "n_latent": n_latent, "ratio": ratio, "low": low, "high": high}
         options |= {"scheme": scheme, "seed": seed, "representation": representation, "mask_input": mask_input}
         self._config = configured(options)
         self._trained: TrainedModel | None = None
