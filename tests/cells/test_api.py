@@ -335,3 +335,18 @@ def test_rules_of_probes(adata: anndata.AnnData) -> None:
     assert ruled["score"] == pytest.approx(np.mean([ruled[name] for name in averaged]))
     out = probed.evaluate(regress="age", donor_key="donor", exclude="kind:part=late", intervals=False)
     assert out["kind_auroc"] == ruled["kind_auroc"]
+
+
+def test_a_model_that_is_told_what_is_hidden(adata: anndata.AnnData, tmp_path: Path) -> None:
+    model = MaskedAutoencoder(adata, n_hidden=16, n_latent=4, mask_input=True)
+    model.train(2, batch_size=30, progress=False, threads=1)
+    model.save(tmp_path / "told")
+    again = MaskedAutoencoder.load(tmp_path / "told", adata)
+    weights = again._ready().model.state_dict()["mask_weight"]
+    assert torch.equal(weights, model._ready().model.state_dict()["mask_weight"])
+    found = [one.impute(["gene3", "gene4"]) for one in (model, again)]
+    pd.testing.assert_frame_equal(*found)
+    with torch.no_grad():
+        again._ready().model.get_parameter("mask_weight").zero_()
+    assert not np.allclose(again.impute(["gene3", "gene4"]), found[0], rtol=1e-6)
+    np.testing.assert_array_equal(again.get_latent_representation(), model.get_latent_representation())

@@ -272,3 +272,10 @@ def test_a_baseline_without_a_score_is_blank(comparison: Comparison, make_compar
     assert "is ahead" in found.headline
     assert np.isnan(found.average_rank("mean"))
     assert found.seeds("mean") == found.seeds("r2mae") == 3
+
+
+def test_it_is_said_where_models_were_given_the_mask(tiny: Make) -> None:
+    scores: dict[str, list[float | None]] = {"fixed 0.50": [1.0, 2.0], "r2mae": [2.0, 3.0]}
+    for told in (True, False):
+        notes = analyse(tiny(scores, mask_input=told)).notes
+        assert any("mask_input" in note for note in notes) == told
