@@ -162,7 +162,7 @@ class CheckpointKeeper(Callback):
             )
         held_out, stopped = None, False
         if validate and self.validation is not None:
-            held_out = self._validate(module, self.validation)
+            held_out = held_out_loss(self.run, module, self.validation)
             if held_out < self.early.best and self.run.config.keep == "best" and module.global_rank == 0:
                 save_weights(self.folder.best, module.kept_model)
             stopped = self.early.stop(held_out)
@@ -182,16 +182,17 @@ class CheckpointKeeper(Callback):
         if not bool(torch.stack([value.isfinite().all() for value in tensors]).all()):
             raise UserError(f"the model's weights are no longer finite at step {self.step}: {_REMEDY}")
 
-    def _validate(self, module: Pretraining, data: Batches) -> float:
-        numbers = self.run.numbers
-        ratios = (numbers.low, numbers.fixed, numbers.high) if self.run.config.hides else (0.0,)
-        task = module.task.measured if isinstance(module.task, MeasuredOtherwise) else module.task
-        losses = masked_losses(task, module.kept_model, data, ratios, device=str(module.device))
-        return sum(losses) / len(losses)
-
     def _report(self, loss: float) -> None:
         now = time.perf_counter()
         samples = (self.step - self._clock_step) * self.run.config.batch_size
         pace = samples / max(now - self._clock, 1e-9)
         self._clock, self._clock_step = now, self.step
         self.reporter.update(Pace(self.step, self.total_steps, loss, self._pending[-1][1], pace))
+
+
+def held_out_loss(run: Run, module: Pretraining, data: Batches) -> float:
+    """Return the validation loss: the mean over the wing's three ratios, or that of whole inputs."""
+    ratios = (run.numbers.low, run.numbers.fixed, run.numbers.high) if run.config.hides else (0.0,)
+    task = module.task.measured if isinstance(module.task, MeasuredOtherwise) else module.task
+    losses = masked_losses(task, module.kept_model, data, ratios, device=str(module.device))
+    return sum(losses) / len(losses)

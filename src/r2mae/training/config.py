@@ -302,6 +302,10 @@ class RunConfig:
             raise UserError(f"warmup_epochs {self.warmup_epochs:g} is no part of a run of {epochs:.3g} epochs")
         return fraction
 
+    def steps_between_validations(self, samples: int) -> int:
+        """Return the steps from one validation to the next: by default those of an epoch of `samples` samples."""
+        return self.validate_every or max(1, round(samples / self.batch_size))
+
     @property
     def recalibrates(self) -> bool:
         """Whether the model is used with batch statistics that were re-estimated on whole inputs."""

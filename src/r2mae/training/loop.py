@@ -117,8 +117,8 @@ def fit_run(run: Run, out: str | Path, *, data: Data | None = None, reporter: Re
             data = wing.load(config)
             check_fits_memory(config, wing, data)
         checkpoint = read_checkpoint(folder.checkpoint) if folder.checkpoint.exists() else None
-        with _keyed_torch(run.key):
-            module, origin = _build(run, data, fresh=checkpoint is None)
+        with keyed_torch(run.key):
+            module, origin = build(run, data, fresh=checkpoint is None)
             if run.rank == 0:
                 if not begun:  # only now, since weights to begin with may not fit
                     folder.claim(config, run.fingerprint, run.numbers)
@@ -135,7 +135,7 @@ def fit_run(run: Run, out: str | Path, *, data: Data | None = None, reporter: Re
         return Fitted(folder, keeper.step, 0 if checkpoint is None else int(checkpoint[STEP]), True, seconds)
 
 
-def _build(run: Run, data: Data, *, fresh: bool) -> tuple[Pretraining, dict[str, Any] | None]:
+def build(run: Run, data: Data, *, fresh: bool) -> tuple[Pretraining, dict[str, Any] | None]:
     """Make the model and the module that trains it; for a fresh run also the record of weights that it begins with.
 
     Its weights are drawn anew, or they are those that its data bring, or those of a file.
@@ -180,7 +180,7 @@ def _train(
             reporter=reporter,
             total_steps=total,
             validation=data.validation,
-            validate_every=config.validate_every or max(1, round(len(data.train) / config.batch_size)),
+            validate_every=config.steps_between_validations(len(data.train)),
             early=early,
             stop=stop,
             step=first,
@@ -219,7 +219,7 @@ def _take_steps(run: Run, module: Pretraining, data: Data, keeper: CheckpointKee
         rank=run.rank,
         ranks=config.devices,
     )
-    trainer = make_trainer(run, keeper, module)
+    trainer = make_trainer(run, keeper, module, folder=keeper.folder)
     with ending_together(trainer):
         device = trainer.strategy.root_device
         loader = make_loader(data.train, order, run.key.fold("batch"), workers=config.workers, device=device)
@@ -240,7 +240,7 @@ def _other_model(folder: RunFolder) -> UserError:
 
 
 @contextmanager
-def _keyed_torch(key: Key) -> Iterator[None]:
+def keyed_torch(key: Key) -> Iterator[None]:
     """Seed torch's generator from the run's key within the block, and restore the caller's state afterwards."""
     state = torch.get_rng_state()
     torch.manual_seed(key.fold("init").seed())

@@ -6,11 +6,11 @@ from typing import Any
 
 import torch
 from lightning.fabric.plugins.environments.lightning import LightningEnvironment
-from lightning.pytorch import Trainer
+from lightning.pytorch import Callback, Trainer
 
 from r2mae.errors import UserError
 from r2mae.training.checkpoint import AtomicCheckpointIO
-from r2mae.training.checkpoint_keeper import CheckpointKeeper
+from r2mae.training.folder import RunFolder
 from r2mae.training.interrupt import Stopped
 from r2mae.training.launcher import WatchedStrategy, loss_of_a_process
 from r2mae.training.loggers import make_logger
@@ -30,8 +30,8 @@ KNOWN_WARNINGS = (
 """Third-party warnings that are no news to a user of the loop, one by one."""
 
 
-def make_trainer(run: Run, keeper: CheckpointKeeper, module: Pretraining) -> Trainer:
-    """Return the trainer. It runs one epoch; only the keeper saves checkpoints.
+def make_trainer(run: Run, callback: Callback, module: Pretraining, *, folder: RunFolder) -> Trainer:
+    """Return the trainer. It runs one epoch, and saves nothing itself: the callback does, into the folder.
 
     Raises
     ------
@@ -65,14 +65,14 @@ def make_trainer(run: Run, keeper: CheckpointKeeper, module: Pretraining) -> Tra
         precision="bf16-mixed" if bf16 else "32-true",
         max_epochs=1,
         accumulate_grad_batches=config.accumulate,
-        callbacks=[keeper],
+        callbacks=[callback],
         plugins=plugins,
         use_distributed_sampler=False,
-        logger=make_logger(config, keeper.folder) if run.rank == 0 else False,
+        logger=make_logger(config, folder) if run.rank == 0 else False,
         enable_checkpointing=False,
         enable_progress_bar=False,
         enable_model_summary=False,
-        default_root_dir=keeper.folder.path,
+        default_root_dir=folder.path,
     )
 
 
