@@ -12,7 +12,7 @@ from torch import Tensor
 from r2mae.errors import UserError
 from r2mae.training.checkpoint import EARLY, SECONDS, STEP
 from r2mae.training.folder import RunFolder
-from r2mae.training.interrupt import Stopped, StopRequest
+from r2mae.training.interrupt import Stopped, StopRequest, mark_of, signal_of
 from r2mae.training.metrics import COLUMNS, MetricsFile
 from r2mae.training.progress import Pace, Reporter
 from r2mae.training.run import Run
@@ -104,6 +104,11 @@ class CheckpointKeeper(Callback):
         self._began = time.perf_counter()
         self._clock, self._clock_step = self._began, self.step
 
+    def on_before_optimizer_step(self, trainer: Trainer, pl_module: LightningModule, optimizer: Any) -> None:
+        """Let the other processes know of a signal: the step sums this over all of them."""
+        if isinstance(pl_module, Pretraining):
+            pl_module.mark = mark_of(self.stop.number)
+
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
@@ -117,15 +122,16 @@ class CheckpointKeeper(Callback):
         validate = self.validation is not None and (self.step % self.validate_every == 0 or last)
         save = self.step % self.run.config.save_every == 0 or last
         # Several processes do the same at the same step, whatever a clock or a signal says to one of them.
-        now = trainer.world_size == 1 and (
-            self.stop.number is not None or time.perf_counter() - self._clock > _SECONDS_BETWEEN_REPORTS
-        )
+        alone = trainer.world_size == 1
+        asked = self.stop.number if alone else signal_of(pl_module.marks)
+        now = asked is not None or (alone and time.perf_counter() - self._clock > _SECONDS_BETWEEN_REPORTS)
         keep = self.run.config.keep_every is not None and self.step % self.run.config.keep_every == 0
         if validate or save or keep or now or self.step % FLUSH_EVERY == 0:
             stopped = self._flush(pl_module, validate=validate)
-            asked = self.stop.number
-            if trainer.world_size > 1:
-                stopped, asked = trainer.strategy.broadcast((stopped, asked))
+            if not alone:
+                stopped = trainer.strategy.broadcast(stopped)
+                if asked is not None and self.stop.number is None:
+                    self.stop.tell()  # another process has heard it
             save = save or stopped or asked is not None
             if save or keep:
                 self._check_sound(pl_module)

@@ -90,7 +90,7 @@ def time_steps(run: Run, data: Data, *, seconds: float = SECONDS) -> Timing:
     KeyboardInterrupt
         After Ctrl-C.
     """
-    run = replace(run, config=replace(run.config, logger="none", devices=1))
+    run = replace(run, config=replace(run.config, logger="none"))
     folder = RunFolder(Path())  # the trainer wants to know of one
     if run.device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(run.device)

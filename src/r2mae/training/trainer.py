@@ -15,6 +15,7 @@ from r2mae.training.interrupt import Stopped
 from r2mae.training.launcher import WatchedStrategy, loss_of_a_process
 from r2mae.training.loggers import make_logger
 from r2mae.training.ranks import FOLLOWING
+from r2mae.training.rendezvous import RENDEZVOUS, external_environment
 from r2mae.training.run import Run
 from r2mae.training.step import Pretraining
 
@@ -42,9 +43,11 @@ def make_trainer(run: Run, callback: Callback, module: Pretraining, *, folder: R
     devices: int | list[int] = 1 if run.device.index is None else [run.device.index]
     strategy: WatchedStrategy | str = "auto"
     plugins: list[Any] = [AtomicCheckpointIO()]
-    if config.devices == 1:
+    if config.ranks == 1:
         plugins.append(LightningEnvironment())  # a single process, whatever SLURM's variables say
-    if config.devices > 1:
+    if config.ranks > 1:
+        if (environment := external_environment()) is not None:
+            plugins.append(environment)
         if ":" in config.device:
             raise UserError(f"--device {config.device} names one device: leave the number out with --devices")
         if kind == "cuda" and torch.cuda.device_count() < config.devices:
@@ -61,6 +64,7 @@ def make_trainer(run: Run, callback: Callback, module: Pretraining, *, folder: R
     return Trainer(
         accelerator=kind,
         devices=devices,
+        num_nodes=config.nodes,
         strategy=strategy,
         precision="bf16-mixed" if bf16 else "32-true",
         max_epochs=1,
@@ -93,5 +97,6 @@ def ending_together(trainer: Trainer) -> Iterator[None]:
         raise
     finally:
         FOLLOWING.stop()
+        RENDEZVOUS.leave()
         if watched is not None:
             watched.over()
