@@ -91,9 +91,8 @@ class ToyWing:
         return {}
 
     def build(self, architecture: Mapping[str, Any]) -> tuple[PixelTask, nn.Module]:
-        return PixelTask(architecture["pixels"]), ToyModel(
-            architecture["pixels"], architecture["dropout"], architecture.get("norm", False)
-        )
+        pixels, norm = architecture["pixels"], architecture.get("norm", False)
+        return PixelTask(pixels), ToyModel(pixels, architecture["dropout"], norm)
 
 
 @pytest.fixture

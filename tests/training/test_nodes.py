@@ -211,7 +211,7 @@ def test_processes_of_several_machines(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in (("RANK", "3"), ("WORLD_SIZE", "4"), ("LOCAL_WORLD_SIZE", "2")):
         monkeypatch.setenv(name, value)
     assert process_rank(2, 2) == 3
-    with pytest.raises(UserError, match="4 processes were started for 2 device.*say --nodes 2 --devices 2"):
+    with pytest.raises(UserError, match=r"4 processes were started for 2 device.*say --nodes 2 --devices 2"):
         process_rank(2)
     with pytest.raises(UserError, match="2 processes were started on this machine, and --devices says 4"):
         process_rank(4, 1)

@@ -89,7 +89,9 @@ class Rendezvous:
             raise self._told(error) from None
         except Exception as error:  # a bug: its traceback is shown, and the others end, too
             self._over.set()
-            self._post(f"{type(error).__name__}: {error}")
+            text = f"{_named(self.rank, self.ranks)}: {type(error).__name__}: {error}"
+            if self.store is not None:
+                _quietly(lambda: self._post(text))
             raise
         finally:
             self.leave()
@@ -190,11 +192,10 @@ class Rendezvous:
         if self.store is None:  # they have not met
             return error
         message = str(error)
+        own = self.rank > 0 and not isinstance(error, LostProcessError)
         try:
-            lost = isinstance(error, LostProcessError)
-            if not lost or self.store.check(["failed"]):
-                by, first = self._post(message)
-                message = first if by == self.rank or first == message else f"{_named(by, self.ranks)}: {first}"
+            first = self._post(f"{_named(self.rank, self.ranks)}: {message}" if own else message)
+            message = message if first.endswith(message) else first
             if self.rank == 0:
                 self.store.set("told", "1")
                 _there(self.store, [f"heard/{rank}" for rank in range(1, self.ranks)], _GRACE / 2)
@@ -206,24 +207,17 @@ class Rendezvous:
             pass
         return UserError(message) if self._speaks_next else SystemExit(2)
 
+    def _post(self, message: str) -> str:
+        """Note why this process ends, unless another has done so before; return the first message."""
+        self.store.compare_set("failed", "", message)
+        first: bytes = self.store.get("failed")
+        return first.decode()
+
     def _pass_on(self, message: str) -> bool:
         """Let process 0 tell why this process ends; return False if it is this one that tells it."""
-        return self.rank > 0 and self.store is not None and bool(_quietly(lambda: self._posted(message)))
-
-    def _posted(self, message: str) -> bool:
-        self.store.compare_set("failed", "", json.dumps([self.rank, message]))
-        return True
-
-    def _post(self, message: str) -> tuple[int, str]:
-        """Note that this process has failed; return who failed first, and the message."""
-        if self.store is None:
-            return self.rank, message
-        try:
-            self._posted(message)
-            by, said = json.loads(self.store.get("failed"))
-        except RuntimeError:
-            return self.rank, message
-        return int(by), str(said)
+        if self.rank == 0 or self.store is None:
+            return False
+        return _quietly(lambda: self._post(f"{_named(self.rank, self.ranks)}: {message}")) is not None
 
     @property
     def _speaks_next(self) -> bool:
@@ -231,34 +225,65 @@ class Rendezvous:
         return self.rank == (self.ranks // self.nodes if self.nodes > 1 else 1)
 
     def _watch(self) -> None:
-        """Give signs of life, and end this process soon after another has failed or was lost."""
-        store = self.store.clone() if hasattr(self.store, "clone") else self.store
-        over = self._over
-        others = [0] if self.rank else range(1, self.ranks)
-        seen = dict.fromkeys(others, ("", time.monotonic()))
-        beat, by, message = 0, 0, ""
-        while not message and not over.wait(_BEAT):
+        """End this process soon after another has failed or was lost, if it does not end by itself."""
+        over, store = self._over, self.store.clone()
+        signs = _Signs(store, self.rank, self.ranks, over)
+        threading.Thread(target=signs.exchange, daemon=True, name="r2mae signs of life").start()
+        while not (message := signs.lost()):
+            if over.wait(_BEAT):
+                return
+        if over.wait(_GRACE):
+            return
+        # The main thread is held by a collective, or reads data.
+        if self.rank == 0:
+            _quietly(lambda: store.set("told", "1"))
+        elif (not signs.gone and _quietly(lambda: _there(store, ["told"], _GRACE))) or not self._speaks_next:
+            os._exit(1)
+        print(f"r2mae: {' '.join(message.split())}", file=sys.stderr, flush=True)
+        os._exit(1)
+
+
+class _Signs:
+    """Signs of life: of this process to the others, and of process 0 to this one (to process 0, of all others)."""
+
+    def __init__(self, store: Any, rank: int, ranks: int, over: threading.Event) -> None:
+        self.store, self.rank, self.ranks, self.over = store, rank, ranks, over
+        self.gone = False  # the store, or the way to it
+        self._failed = ""
+        self._answered = time.monotonic()
+        self._seen = dict.fromkeys([0] if rank else range(1, ranks), ("", self._answered))
+
+    def lost(self) -> str:
+        """Return what has happened to another process, empty as long as all is well."""
+        now = time.monotonic()
+        self.gone = self.gone or now - self._answered > _SILENCE
+        if self._failed:
+            return self._failed
+        if self.gone:
+            return f"{_named(0, self.ranks)} or its machine has ended; {GOES_ON}"
+        for rank, (_, when) in self._seen.items():
+            if now - when > _SILENCE:
+                return f"{_named(rank, self.ranks)} gives no sign of life; {GOES_ON}"
+        return ""
+
+    def exchange(self) -> None:
+        """Give signs and look for those of the others; a store whose machine is lost may never answer."""
+        beat = 0
+        while not (self._failed or self.over.wait(_BEAT)):
             beat += 1
             try:
-                store.set(f"alive/{self.rank}", str(beat))
-                if store.check(["failed"]):
-                    by, message = json.loads(store.get("failed"))
-                    break
-                for rank in others:
-                    sign = store.get(f"alive/{rank}").decode() if store.check([f"alive/{rank}"]) else ""
-                    if sign != seen[rank][0] or store.check([f"left/{rank}"]):
-                        seen[rank] = (sign, time.monotonic())
-                    elif time.monotonic() - seen[rank][1] > _SILENCE:
-                        by, message = rank, f"gives no sign of life; {GOES_ON}"
+                self.store.set(f"alive/{self.rank}", str(beat))
+                if self.store.check(["failed"]):
+                    self._failed = self.store.get("failed").decode()
+                for rank, (before, _) in list(self._seen.items()):
+                    key = f"alive/{rank}"
+                    sign = self.store.get(key).decode() if self.store.check([key]) else ""
+                    if sign != before or self.store.check([f"left/{rank}"]):
+                        self._seen[rank] = (sign, time.monotonic())
             except RuntimeError:
-                by, message = 0, f"or its machine has ended; {GOES_ON}"
-        if message and not over.wait(_GRACE):  # the main thread is held by a collective, or reads data
-            if self.rank == 0:
-                _quietly(lambda: store.set("told", "1"))
-            elif _quietly(lambda: _there(store, ["told"], _GRACE)) or not self._speaks_next:
-                os._exit(1)
-            print(f"r2mae: {_named(by, self.ranks)} {message}".replace("\n", " "), file=sys.stderr, flush=True)
-            os._exit(1)
+                self.gone = True
+                return
+            self._answered = time.monotonic()
 
 
 def _join_timeout() -> float:
