@@ -79,7 +79,8 @@ class Rendezvous:
         self.rank, self.ranks, self.nodes = process_rank(config.devices, config.nodes), config.ranks, config.nodes
         self._over = threading.Event()
         try:
-            self._meet(environment)
+            with self._store_lost():
+                self._meet(environment)
             threading.Thread(target=self._watch, daemon=True, name="r2mae rendezvous").start()
             told = {name: value for name, value in config.to_dict().items() if name not in _OWN}
             self.agree("configuration", {"version of r2mae": __version__, **told})
@@ -107,17 +108,18 @@ class Rendezvous:
         """
         if self.store is None:
             return
-        self.store.set(f"{what}/{self.rank}", json.dumps(mine, default=str))
-        keys = [f"{what}/{rank}" for rank in range(self.ranks)]
-        while not self.store.check(keys):  # the watch ends this process if one of the others is lost
-            for rank, key in enumerate(keys):
-                if self.store.check([f"left/{rank}"]) and not self.store.check([key]):
-                    raise UserError(
-                        f"{_named(rank, self.ranks)} has ended, and this one has not begun: see that all machines have "
-                        "the same --out, on a disk that they share"
-                    )
-            time.sleep(_POLL)
-        first, *others = (json.loads(self.store.get(key)) for key in keys)
+        with self._store_lost():
+            self.store.set(f"{what}/{self.rank}", json.dumps(mine, default=str))
+            keys = [f"{what}/{rank}" for rank in range(self.ranks)]
+            while not self.store.check(keys):  # the watch ends this process if one of the others is lost
+                for rank, key in enumerate(keys):
+                    if self.store.check([f"left/{rank}"]) and not self.store.check([key]):
+                        raise UserError(
+                            f"{_named(rank, self.ranks)} has ended, and this one has not begun: see that all machines have "
+                            "the same --out, on a disk that they share"
+                        )
+                time.sleep(_POLL)
+            first, *others = (json.loads(self.store.get(key)) for key in keys)
         for rank, theirs in enumerate(others, 1):
             for name in first:
                 if first[name] != theirs.get(name):
@@ -126,6 +128,14 @@ class Rendezvous:
                         f"and {theirs.get(name)!r} in {_named(rank, self.ranks)}: start the same command on the same "
                         "data on every machine"
                     )
+
+    @contextmanager
+    def _store_lost(self) -> Iterator[None]:
+        """Say what it means that the store does not answer."""
+        try:
+            yield
+        except RuntimeError:
+            raise LostProcessError(f"{_named(0, self.ranks)} or its machine has ended; {GOES_ON}") from None
 
     def leave(self) -> None:
         """Stop watching the others, who see that this was on purpose."""
