@@ -115,8 +115,8 @@ class Rendezvous:
                 for rank, key in enumerate(keys):
                     if self.store.check([f"left/{rank}"]) and not self.store.check([key]):
                         raise UserError(
-                            f"{_named(rank, self.ranks)} has ended, and this one has not begun: see that all machines have "
-                            "the same --out, on a disk that they share"
+                            f"{_named(rank, self.ranks)} has ended, and this one has not begun: see that all machines "
+                            "have the same --out, on a disk that they share"
                         )
                 time.sleep(_POLL)
             first, *others = (json.loads(self.store.get(key)) for key in keys)
