@@ -38,8 +38,8 @@ class Runner(Protocol):
 
 def check_sweep(base: RunConfig) -> None:
     """Refuse options that no run of a sweep can have."""
-    if base.devices > 1:
-        raise UserError("a comparison trains each run on one device: leave --devices out, and use --jobs")
+    if base.ranks > 1:
+        raise UserError("a comparison trains each run on one device: leave --devices and --nodes out, and use --jobs")
     check_threads(base.threads)
     torch_device(base.device)
 
