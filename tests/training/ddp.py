@@ -28,11 +28,28 @@ class KilledAt(InterruptAt):
 
 
 class Waiting(InterruptAt):
-    """A reporter that waits, at a step that is saved, for whoever ends the process."""
+    """A reporter that waits, in a run that begins, for whoever ends the process."""
+
+    def start(self, step: int, total: int) -> None:
+        self.resumed = step > 0
 
     def update(self, pace: Any) -> None:
-        if pace.step >= self.step:
+        if pace.step >= self.step and not self.resumed:
             time.sleep(60)
+
+
+def train(out: str, options: dict[str, Any], reporter: Any) -> None:
+    """Train a run. Where more are to come, one that is refused ends none of them."""
+    more = "R2MAE_TEST_GO_ON" in os.environ
+    try:
+        fit(ToyConfig(threads=1, **options), ToyWing(), out, reporter=reporter)
+    except UserError as error:
+        if not more:
+            sys.exit(f"r2mae: {error}")
+        print(f"r2mae: {error}", file=sys.stderr, flush=True)
+    except SystemExit as told:  # by process 0
+        if not more or told.code != 2:
+            raise
 
 
 if __name__ == "__main__":
@@ -42,12 +59,7 @@ if __name__ == "__main__":
         os._exit(3)
     if who == "rank 0 in training" and os.environ.get("LOCAL_RANK", "0") == "0":
         reporter = KilledAt(10)
-    if os.environ.get("R2MAE_TEST_WAIT", "never") != "never":
-        reporter = Waiting(int(os.environ["R2MAE_TEST_WAIT"]))
-    if folder := os.environ.get("R2MAE_TEST_PIDS"):
-        Path(folder, f".pid-{os.environ['RANK']}").write_text(str(os.getpid()))
-    try:
-        for out, options in zip(sys.argv[1::2], sys.argv[2::2], strict=True):
-            fit(ToyConfig(threads=1, **json.loads(options)), ToyWing(), out, reporter=reporter)
-    except UserError as error:
-        sys.exit(f"r2mae: {error}")
+    if step := os.environ.get("R2MAE_TEST_WAIT"):
+        reporter = Waiting(int(step))
+    for out, options in zip(sys.argv[1::2], sys.argv[2::2], strict=True):
+        train(out, json.loads(options), reporter)

@@ -1,15 +1,15 @@
-"""Two machines do what one process does: two agents of torchrun, each with a process of its own, on one machine."""
+"""Two machines do what one process does: agents of torchrun, or tasks of SLURM, each with a process of its own."""
 
 import copy
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ import torch
 from torch import nn
 
 from r2mae.errors import UserError
+from r2mae.training.checkpoint import read_checkpoint
 from r2mae.training.interrupt import mark_of, signal_of
 from r2mae.training.loop import fit
 from r2mae.training.ranks import process_rank
@@ -26,33 +27,36 @@ from r2mae.training.rendezvous import JOIN_TIMEOUT
 from r2mae.training.synced_norm import synced
 
 from .conftest import InterruptAt, Interrupted, ToyConfig, ToyWing
+from .machines import Machine, free_port, two_machines
 
 SCRIPT = Path(__file__).with_name("ddp.py")
 NODES: dict[str, Any] = {"devices": 1, "nodes": 2}
+LONG = 150.0  # seconds that no test of these needs, even on a busy machine
+
+# What two tasks of SLURM do one after the other: options of both, and other ones of the second.
+PAIRS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "synced": ({"norm": True, "sync_batchnorm": True}, {}),
+    "lr": ({}, {"lr": 0.5}),
+    "samples": ({}, {"samples": 60}),
+    "folder": ({}, {}),
+    "signal": ({"steps": 1_000_000, "save_every": 5}, {}),
+}
 
 
 def environment(**more: str) -> dict[str, str]:
-    return {**os.environ, "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1", "TORCH_CPP_LOG_LEVEL": "FATAL", **more}
+    return {**os.environ, "OMP_NUM_THREADS": "1", "TORCH_CPP_LOG_LEVEL": "FATAL", **more}
 
 
-def free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])
+def task_of_slurm(rank: int, port: int) -> dict[str, str]:
+    told = {"PROCID": rank, "NODEID": rank, "LOCALID": 0, "NTASKS": 2, "NTASKS_PER_NODE": 1, "JOB_ID": 7}
+    place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    return environment(**{f"SLURM_{name}": str(value) for name, value in told.items()}, **place)
 
 
 @contextmanager
-def agents(*commands: list[str], restarts: int = 0, **more: str) -> Iterator[list[subprocess.Popen[str]]]:
-    """Start an agent of torchrun for each command, as on machines of their own, and end all that is left of them."""
-    port = free_port()
-    ones = []
-    for rank, command in enumerate(commands):
-        line = [sys.executable, "-m", "torch.distributed.run", "--nnodes", str(len(commands)), "--nproc-per-node", "1"]
-        line += ["--node-rank", str(rank), "--master-addr", "127.0.0.1", "--master-port", str(port)]
-        line += ["--max-restarts", str(restarts), *command]
-        ones.append(
-            subprocess.Popen(line, env=environment(**more), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-        )
+def ended() -> Iterator[list[subprocess.Popen[str]]]:
+    """Give a list for processes, and end those of them that are left."""
+    ones: list[subprocess.Popen[str]] = []
     try:
         yield ones
     finally:
@@ -62,12 +66,22 @@ def agents(*commands: list[str], restarts: int = 0, **more: str) -> Iterator[lis
             one.communicate()
 
 
-def script(out: Path, **options: Any) -> list[str]:
-    return [str(SCRIPT), str(out), json.dumps({**NODES, **options})]
+def outputs(ones: list[subprocess.Popen[str]], timeout: float = LONG) -> list[str]:
+    until = time.monotonic() + timeout
+    return [one.communicate(timeout=max(1.0, until - time.monotonic()))[0] for one in ones]
 
 
-def outputs(ones: list[subprocess.Popen[str]], timeout: float = 240) -> list[str]:
-    return [one.communicate(timeout=timeout)[0] for one in ones]
+def wait_for(file: Path, one: subprocess.Popen[str]) -> None:
+    """Wait for a file that a process makes."""
+    until = time.monotonic() + LONG
+    while not file.exists():
+        assert time.monotonic() < until, f"no {file}"
+        assert one.poll() is None, one.communicate()
+        time.sleep(0.05)
+
+
+def words(out: Path, **options: Any) -> list[str]:
+    return [str(out), json.dumps({"steps": 20, **NODES, **options})]
 
 
 def told(text: str) -> list[str]:
@@ -79,98 +93,106 @@ def losses(out: Path) -> Any:
 
 
 def alone(out: Path, **options: Any) -> Any:
-    fit(ToyConfig(threads=1, **options), ToyWing(), out)
+    fit(ToyConfig(steps=20, threads=1, **options), ToyWing(), out)
     return losses(out)
 
 
 @pytest.mark.slow
-def test_two_machines_equal_one_and_one_that_is_killed_is_made_up_for(tmp_path: Path) -> None:
-    """One agent is killed in the middle; both are started again and go on."""
-    one = alone(tmp_path / "one", steps=20, scheme="mdlm")
-    out, options = tmp_path / "two", {"steps": 20, "scheme": "mdlm", "save_every": 5}
-    with agents(*[script(out, **options)] * 2, R2MAE_TEST_WAIT="12") as (first, second):
-        while not (out / "checkpoints" / "last.ckpt").exists():
-            assert first.poll() is None, first.communicate()
-            time.sleep(0.05)
-        second.kill()
-        began = time.monotonic()
-        texts = outputs([first, second])
-        assert time.monotonic() - began < 60
-        assert first.returncode != 0
+def test_two_machines_equal_one_and_an_agent_that_is_killed_is_made_up_for(tmp_path: Path) -> None:
+    """An agent of torchrun is killed in the middle and started again; the other one has waited for it."""
+    one, out = alone(tmp_path / "one", scheme="mdlm"), tmp_path / "two"
+    port, script = free_port(), [str(SCRIPT), *words(out, scheme="mdlm", save_every=5)]
+    with two_machines() as (first, second), ended() as ones:
+        line = [sys.executable, "-m", "torch.distributed.run", "--nnodes", "2", "--nproc-per-node", "1"]
+        line += ["--max-restarts", "2", "--rdzv-backend", "c10d", "--rdzv-endpoint", f"{first.address}:{port}"]
+        lines = [
+            [*line, "--rdzv-conf", f"is_host={int(machine is first)},join_timeout=100", "--local-addr", machine.address]
+            for machine in (first, second)
+        ]
+        around = environment(R2MAE_TEST_WAIT="12")
+        ones += [machine.start([*mine, *script], around) for machine, mine in zip((first, second), lines, strict=True)]
+        wait_for(out / "checkpoints" / "last.ckpt", ones[0])
+        ones[1].kill()
+        ones.append(second.start([*lines[1], *script], around))
+        texts = outputs(ones)
+    assert [one.returncode for one in (ones[0], ones[2])] == [0, 0], texts
     assert len(told("".join(texts))) == 1, texts
     assert "the same command goes on from the last checkpoint" in told("".join(texts))[0]
-    assert not (out / "model.json").exists()
-    with agents(*[script(out, **options)] * 2) as ones:
-        texts = outputs(ones)
-        assert [one.returncode for one in ones] == [0, 0], texts
     assert losses(out) == pytest.approx(one, rel=1e-5)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("second", "line"),
-    [
-        ({"lr": 0.5}, "r2mae: the processes of this run differ: lr is 0.01 in process 1 of 2"),
-        ({"samples": 60}, "r2mae: the processes of this run differ: samples is 100"),
-    ],
-)
-def test_machines_that_are_told_different_things_are_refused(tmp_path: Path, second: dict[str, Any], line: str) -> None:
-    with agents(script(tmp_path / "a", steps=9), script(tmp_path / "a", steps=9, **second)) as ones:
+@dataclass(frozen=True)
+class Pair:
+    """What two tasks of SLURM have left behind and said."""
+
+    folder: Path
+    lines: list[str]
+    codes: list[int]
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> Pair:
+    """Do all runs of `PAIRS` with the same two processes, which take long to start; a signal ends the last of them."""
+    folder, port = tmp_path_factory.mktemp("pair"), free_port()
+    with pytest.raises(Interrupted):  # the first task sees a checkpoint, and the second has another folder
+        fit(ToyConfig(steps=20, threads=1), ToyWing(), folder / "folder-0", reporter=InterruptAt(14))
+    with ended() as ones:
+        for rank in (0, 1):
+            script = [str(SCRIPT)]
+            for name, (options, other) in PAIRS.items():
+                out = f"folder-{rank}" if name == "folder" else name
+                script += words(folder / out, **options, **(other if rank else {}))
+            around = {**task_of_slurm(rank, port), "R2MAE_TEST_GO_ON": "1"}
+            ones.append(Machine().start([sys.executable, *script], around))
+        wait_for(folder / "signal" / "checkpoints" / "last.ckpt", ones[0])
+        ones[1].send_signal(signal.SIGTERM)
         texts = outputs(ones)
-        assert all(one.returncode for one in ones)
-    assert len(told("".join(texts))) == 1, texts
-    assert told("".join(texts))[0].startswith(line)
-    assert not (tmp_path / "a" / "config.yaml").exists()
+        return Pair(folder, told("".join(texts)), [one.returncode for one in ones])
 
 
 @pytest.mark.slow
-def test_machines_without_a_shared_folder_are_refused(tmp_path: Path, wing: ToyWing) -> None:
-    """The first has a checkpoint, and the second sees none."""
-    with pytest.raises(Interrupted):
-        fit(ToyConfig(steps=20, threads=1), wing, tmp_path / "a", reporter=InterruptAt(14))
-    with agents(script(tmp_path / "a", steps=20), script(tmp_path / "b", steps=20)) as ones:
-        texts = outputs(ones)
-    assert len(told("".join(texts))) == 1, texts
-    assert "the checkpoint's step is 7 in process 1 of 2 and 0 in process 2 of 2 (rank 1)" in told(texts[0])[0]
+def test_synced_batch_statistics_are_those_of_one_process(tmp_path: Path, pair: Pair) -> None:
+    one = alone(tmp_path / "one", norm=True)
+    assert losses(pair.folder / "synced") == pytest.approx(one, rel=1e-5)
 
 
 @pytest.mark.slow
-def test_a_signal_to_one_machine_stops_both_at_the_next_step_with_one_line(tmp_path: Path) -> None:
-    with agents(
-        *[script(tmp_path, steps=1_000_000, save_every=5)] * 2, R2MAE_TEST_WAIT="never", R2MAE_TEST_PIDS=str(tmp_path)
-    ) as ones:
-        while not (tmp_path / "checkpoints" / "last.ckpt").exists():
-            assert ones[0].poll() is None, ones[0].communicate()
-            time.sleep(0.05)
-        os.kill(int((tmp_path / ".pid-1").read_text()), signal.SIGTERM)
-        texts = outputs(ones)
-    assert len(told("".join(texts))) == 1, texts
-    assert told("".join(texts))[0].startswith("r2mae: stopping after this step")
+def test_machines_that_are_told_different_things_are_refused_with_one_line_each(pair: Pair) -> None:
+    for line, name, start in zip(
+        pair.lines,
+        ("lr", "samples"),
+        ("lr is 0.01 in process 1 of 2 and 0.5 in process 2 of 2 (rank 1)", "samples is 100"),
+        strict=False,
+    ):
+        assert line.startswith(f"r2mae: the processes of this run differ: {start}")
+        assert not (pair.folder / name / "config.yaml").exists()
+
+
+@pytest.mark.slow
+def test_machines_without_a_shared_folder_are_refused(pair: Pair) -> None:
+    assert "the checkpoint's step is 7 in process 1 of 2 and 0 in process 2 of 2 (rank 1)" in pair.lines[2]
+
+
+@pytest.mark.slow
+def test_a_signal_to_one_machine_stops_both_at_the_next_step_with_one_line(pair: Pair) -> None:
+    assert pair.lines[3].startswith("r2mae: stopping after this step")
+    assert len(pair.lines) == 4
+    assert pair.codes == [128 + signal.SIGTERM] * 2
+    checkpoint = read_checkpoint(pair.folder / "signal" / "checkpoints" / "last.ckpt")
+    assert checkpoint["r2mae_step"] == len(losses(pair.folder / "signal"))
 
 
 @pytest.mark.slow
 def test_a_rendezvous_that_nobody_joins_has_an_end(tmp_path: Path) -> None:
     """As a task of SLURM, since torchrun starts no process before all machines have come."""
-    more = {"SLURM_PROCID": "0", "SLURM_NTASKS": "2", "SLURM_LOCALID": "0", "SLURM_NODEID": "0", JOIN_TIMEOUT: "2"}
-    more |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "SLURM_NTASKS_PER_NODE": "1"}
-    line = [sys.executable, *script(tmp_path / "a", steps=5)]
-    done = subprocess.run(line, check=False, capture_output=True, text=True, env=environment(**more), timeout=200)
-    assert done.returncode != 0
-    assert told(done.stderr)[0].startswith(
-        "r2mae: only 1 of 2 processes have come within 2 seconds (rank 1 is missing)"
-    )
-    assert len(told(done.stderr)) == 1
+    with ended() as ones:
+        around = {**task_of_slurm(0, free_port()), JOIN_TIMEOUT: "2"}
+        ones.append(Machine().start([sys.executable, str(SCRIPT), *words(tmp_path / "a")], around))
+        (text,) = outputs(ones)
+    assert ones[0].returncode != 0
+    assert len(told(text)) == 1, text
+    assert told(text)[0].startswith("r2mae: only 1 of 2 processes have come within 2 seconds (rank 1 is missing)")
     assert not (tmp_path / "a").exists()
-
-
-@pytest.mark.slow
-def test_synced_batch_statistics_are_those_of_one_process(tmp_path: Path) -> None:
-    one = alone(tmp_path / "one", steps=20, norm=True)
-    out = tmp_path / "two"
-    with agents(*[script(out, steps=20, norm=True, sync_batchnorm=True)] * 2) as ones:
-        texts = outputs(ones)
-        assert [one.returncode for one in ones] == [0, 0], texts
-    assert losses(out) == pytest.approx(one, rel=1e-5)
 
 
 @pytest.mark.parametrize(
