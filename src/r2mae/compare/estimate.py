@@ -141,7 +141,7 @@ def estimate(
     waiting = [cell for cell in cells if not finished(cell)]
     training = [cell for cell in waiting if not cell.row.baseline]
     timed = [row for row in rows if any(cell.row is row for cell in training)]
-    found = []
+    found: list[RowEstimate] = []
     for row in timed:
         if progress is not None:
             progress(len(found), len(timed))

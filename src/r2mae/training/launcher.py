@@ -16,6 +16,7 @@ import torch
 from lightning.fabric.utilities.distributed import _destroy_dist_connection, _set_num_threads_if_needed
 from lightning.pytorch.strategies import DDPStrategy
 from lightning.pytorch.strategies.launchers.subprocess_script import _SubprocessScriptLauncher
+from torch.distributed import PrefixStore  # type: ignore[attr-defined]
 
 from r2mae.training.ranks import GOES_ON, LEADER
 from r2mae.training.rendezvous import RENDEZVOUS, LostProcessError
@@ -91,7 +92,7 @@ class WatchedStrategy(DDPStrategy):
                 atexit.register(_destroy_dist_connection)  # as Lightning does where it makes the group
             torch.distributed.init_process_group(
                 self._get_process_group_backend(),
-                store=torch.distributed.PrefixStore("group", RENDEZVOUS.store),
+                store=PrefixStore("group", RENDEZVOUS.store),
                 rank=RENDEZVOUS.rank,
                 world_size=RENDEZVOUS.ranks,
                 timeout=self._timeout,

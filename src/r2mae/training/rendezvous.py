@@ -14,8 +14,10 @@ from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
 
-import torch
-from lightning.fabric.plugins.environments import ClusterEnvironment, SLURMEnvironment, TorchElasticEnvironment
+from lightning.fabric.plugins.environments.cluster_environment import ClusterEnvironment
+from lightning.fabric.plugins.environments.slurm import SLURMEnvironment
+from lightning.fabric.plugins.environments.torchelastic import TorchElasticEnvironment
+from torch.distributed import PrefixStore, TCPStore  # type: ignore[attr-defined]
 
 from r2mae import __version__
 from r2mae.errors import UserError
@@ -90,9 +92,7 @@ class Rendezvous:
             raise self._told(error) from None
         except Exception as error:  # a bug: its traceback is shown, and the others end, too
             self._over.set()
-            text = f"{_named(self.rank, self.ranks)}: {type(error).__name__}: {error}"
-            if self.store is not None:
-                _quietly(lambda: self._post(text))
+            self._leave_word(f"{type(error).__name__}: {error}")
             raise
         finally:
             self.leave()
@@ -178,12 +178,12 @@ class Rendezvous:
                 if time.monotonic() > until + _GRACE:  # process 0 tells first
                     raise _late("not all processes have come", 0, limit)
                 time.sleep(_POLL)
-        self.store = torch.distributed.PrefixStore(name, store)
+        self.store = PrefixStore(name, store)
 
     def _connect(self, address: str, port: int, limit: float) -> Any:
         hosts = self.rank == 0 and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != str(True)
         try:
-            return torch.distributed.TCPStore(
+            return TCPStore(
                 address,
                 port,
                 world_size=self.ranks,
@@ -223,11 +223,15 @@ class Rendezvous:
         first: bytes = self.store.get("failed")
         return first.decode()
 
-    def _pass_on(self, message: str) -> bool:
-        """Let process 0 tell why this process ends; return False if it is this one that tells it."""
-        if self.rank == 0 or self.store is None:
+    def _leave_word(self, message: str) -> bool:
+        """Let the others know why this process ends; return False if they cannot be told."""
+        if self.store is None:
             return False
         return _quietly(lambda: self._post(f"{_named(self.rank, self.ranks)}: {message}")) is not None
+
+    def _pass_on(self, message: str) -> bool:
+        """Let process 0 tell why this process ends; return False if it is this one that tells it."""
+        return self.rank > 0 and self._leave_word(message)
 
     @property
     def _speaks_next(self) -> bool:

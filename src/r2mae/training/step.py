@@ -210,7 +210,7 @@ class _Shared:
             self.value = float(number)
             return
         if self._copy is None or self._there is None:
-            self._copy, self._there = torch.zeros((), pin_memory=True), torch.cuda.Event()
+            self._copy, self._there = torch.zeros((), pin_memory=True), torch.cuda.Event()  # type: ignore[no-untyped-call]
         else:
             self._there.synchronize()
             self.value = float(self._copy)
