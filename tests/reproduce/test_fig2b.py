@@ -1,5 +1,6 @@
 """Widths × ratios on faces: the runs, what is made of them, and the whole on images that are no faces."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from io import StringIO
 from pathlib import Path
@@ -12,6 +13,7 @@ from rich.console import Console
 from r2mae.reproduce import fig2b
 from r2mae.reproduce.fig2b import FacesSize
 from r2mae.reproduce.runner import run_artefact
+from r2mae.sweep.cells import Cell
 
 RATIOS = tuple(round(0.1 * k, 1) for k in range(1, 10))
 
@@ -31,22 +33,34 @@ def results(*, attributes: bool = True) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def test_the_sizes_are_those_of_the_paper_and_of_the_study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_full_size_is_the_papers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("R2MAE_DATA", "/somewhere")
-    full, small = (fig2b.cells(FacesSize.of(scale), tmp_path) for scale in ("full", "small"))
-    assert len(full) == len(small) == 3 * 9 * 3
-    for cells, side, widths, data in (
-        (full, 128, {8, 16, 32}, "/somewhere/celeba-aligned"),
-        (small, 64, {4, 8, 16}, "celeba"),
-    ):
-        assert {cell.config.settings.channels for cell in cells} == widths
-        assert {cell.config.ratio for cell in cells} == set(RATIOS)
-        assert len({cell.folder for cell in cells}) == len(cells)
-        for cell in cells:
-            config = cell.config
-            assert (config.model, config.scheme, config.resize, config.resize_mode) == ("unet", "fixed", side, "crop")
-            assert (config.lr, config.batch_size, config.epochs, config.steps) == (1e-3, 256, 10, None)
-            assert (config.data, config.recalibrate) == (data, "both")
+    cells = fig2b.cells(FacesSize.of("full"), tmp_path)
+    assert_whole(cells, side=128, widths={8, 16, 32})
+    for cell in cells:
+        config = cell.config
+        assert (config.lr, config.batch_size, config.epochs, config.steps) == (1e-3, 256, 10, None)
+        assert config.data == "/somewhere/celeba-aligned"
+
+
+def test_the_small_size_takes_some_of_the_shared_faces(tmp_path: Path, shared_data: Path) -> None:
+    cells = fig2b.cells(FacesSize.of("small"), tmp_path)
+    assert_whole(cells, side=64, widths={4, 8, 16})
+    assert {(cell.config.lr, cell.config.batch_size, cell.config.steps) for cell in cells} == {(1e-3, 32, 200)}
+    (data,) = {cell.config.data for cell in cells}
+    rows = pd.read_csv(Path(data) / "list_attr.csv")
+    assert rows.shape == (4000, 41)
+
+
+def assert_whole(cells: Sequence[Cell], *, side: int, widths: set[int]) -> None:
+    """Assert that there is a run for each width, ratio and seed."""
+    assert len(cells) == len({cell.folder for cell in cells}) == 3 * 9 * 3
+    assert {cell.config.settings.channels for cell in cells} == widths
+    assert {cell.config.ratio for cell in cells} == set(RATIOS)
+    for cell in cells:
+        config = cell.config
+        assert (config.model, config.scheme, config.resize, config.resize_mode) == ("unet", "fixed", side, "crop")
+        assert config.recalibrate == "both"
 
 
 def test_tables_have_means_over_seeds_and_the_best_ratio_of_each_width() -> None:

@@ -20,6 +20,7 @@ from r2mae.reproduce.artefact import Part, Row, Size, Tables
 from r2mae.reproduce.drawing import Figures
 from r2mae.reproduce.runner import run_artefact
 from r2mae.sweep.cells import Axis, Cell, cells_of, grid
+from r2mae.sweep.gather import metrics_of
 
 pytestmark = pytest.mark.slow
 
@@ -169,6 +170,24 @@ def test_a_sweep_of_presets_and_ratios_is_an_artefact(tmp_path: Path) -> None:
     assert len(set(runs["masked_mse"])) == 8
     config = yaml.safe_load((model.parent / "config.yaml").read_text())
     assert (config["hidden"], config["latent"], config["ratio"], config["threads"]) == (16, 16, 0.2, 1)
+
+
+class Measured(Widths):
+    """The same, with numbers that are read from some of the runs' folders."""
+
+    def scores_of_run(self, cell: Cell) -> Mapping[str, float]:
+        return {"first_loss": float(metrics_of(cell)["loss"].iloc[0])} if cell.config.ratio == 0.2 else {}
+
+
+def test_an_artefact_may_read_numbers_from_the_folders_of_its_runs(tmp_path: Path) -> None:
+    done = run_artefact(Measured(), tmp_path, size=Sweep((0,)), console=Console(file=StringIO()))
+    runs = pd.read_csv(done.files[1])
+    for preset, row in zip(runs["preset"], runs.itertuples(), strict=True):
+        if row.ratio == 0.2:
+            losses = pd.read_csv(tmp_path / "runs" / f"{preset}-0.20" / "seed-0" / "metrics.csv")["loss"]
+            assert row.first_loss == pytest.approx(losses[0], rel=1e-5)
+        else:
+            assert np.isnan(row.first_loss)
 
 
 def test_runs_are_not_trained_again(tmp_path: Path) -> None:

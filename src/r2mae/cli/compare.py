@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 
 from r2mae.cli.declared import baselines_in_words
-from r2mae.cli.early import check_run
+from r2mae.cli.early import check_run, loading
 from r2mae.cli.lists import parse_baselines, parse_ratios, parse_seeds, words_of
 from r2mae.cli.parsing import (
     Parser,
@@ -95,9 +95,10 @@ def run(words: Sequence[str]) -> int:
     if values["dry_run"]:
         return _dry_run(subject.wing, config, plan | {"jobs": values["jobs"]}, as_json=values["json"])
 
-    from r2mae.compare.compare import compare
-    from r2mae.report.publish import publish
-    from r2mae.training.folder import read_json
+    with loading():
+        from r2mae.compare.compare import compare
+        from r2mae.report.publish import publish
+        from r2mae.training.folder import read_json
 
     comparison = compare(config, subject.wing, jobs=values["jobs"], **plan)
     if values["json"]:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from r2mae.cli.early import loading
 from r2mae.cli.parsing import Parser
 from r2mae.errors import UserError, unknown
 
@@ -55,7 +56,8 @@ def run(words: Sequence[str]) -> int:
         parser.print_help()
         return 0
 
-    from r2mae.reproduce.artefact import ARTEFACTS, get_artefact
+    with loading("scientific libraries"):
+        from r2mae.reproduce.artefact import ARTEFACTS, get_artefact
 
     for name in values["names"]:  # all names are checked first, as computing one may take minutes
         if name not in ARTEFACTS:
@@ -64,8 +66,9 @@ def run(words: Sequence[str]) -> int:
         raise UserError(f"--jobs must be 1 or more, not {values['jobs']}")
     sizes = _sizes(values["names"], values["curve"])
 
-    from r2mae.reproduce.runner import run_artefact
-    from r2mae.training.progress import counting_bar
+    with loading("scientific libraries"):
+        from r2mae.reproduce.runner import run_artefact
+        from r2mae.training.progress import counting_bar
 
     for name in dict.fromkeys(values["names"]):
         artefact = get_artefact(name)

@@ -42,6 +42,7 @@ ARTEFACTS = {
         "fig4": "fig4",
         "fig8": "fig8",
         "fig9": "fig9",
+        "table1": "table1",
         "table3": "table3",
         "table3-mtdna": "table3_mtdna",
         "table3-ablation": "table3_ablation",
@@ -134,6 +135,14 @@ class OfRuns(Artefact, Protocol):
 
     def cells(self, size: Any, out: Path) -> "list[Cell]":
         """Return the runs, all of one wing on the same data, with folders below `out`."""
+
+
+@runtime_checkable
+class MeasuresRuns(OfRuns, Protocol):
+    """An artefact of runs with numbers that are read from a run's folder, beside its scores."""
+
+    def scores_of_run(self, cell: "Cell") -> Mapping[str, float]:
+        """Return these numbers of a finished run by name: columns of the table that :meth:`table` gets."""
 
 
 @runtime_checkable

@@ -1,7 +1,7 @@
 """Fig. 2B and Figs. 5 to 7: U-Nets of several widths on faces, at nine fixed mask ratios."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -13,6 +13,7 @@ from r2mae.images.config import ImagesConfig
 from r2mae.images.wing import WING
 from r2mae.reproduce.artefact import Row, Size, Tables
 from r2mae.reproduce.drawing import COLOURS, Figures, panels, ratio_axis
+from r2mae.reproduce.subsets import first_faces
 from r2mae.sweep.cells import Axis, Cell, cells_of, grid
 
 if TYPE_CHECKING:
@@ -41,6 +42,8 @@ class FacesSize(Size):
     data : str
         The faces; without a name the folder `celeba-aligned` of the data folder, which must hold all of CelebA with its
         tables.
+    faces : int, optional
+        The first so many of the set `celeba`, in place of `data`.
     side : int
         Of the images, in pixels: the middle square of each, brought to this size.
     channels : tuple of int
@@ -48,21 +51,25 @@ class FacesSize(Size):
     ratios : tuple of float
         Fixed ratios.
     seeds : tuple of int
-    steps : int, optional
-        Instead of the paper's ten epochs.
+    settings : mapping
+        Fields of the configuration in place of the paper's, such as the number of steps.
     """
 
     data: str = ""
+    faces: int | None = None
     side: int = 128
     channels: tuple[int, ...] = (8, 16, 32)
     ratios: tuple[float, ...] = tuple(round(0.1 * k, 1) for k in range(1, 10))
     seeds: tuple[int, ...] = (0, 1, 2)
-    steps: int | None = None
+    settings: Mapping[str, Any] = field(default_factory=dict)
 
-    small: ClassVar = {"data": "celeba", "side": 64, "channels": (4, 8, 16)}
+    small: ClassVar = {
+        **{"faces": 4000, "side": 64, "channels": (4, 8, 16)},
+        "settings": {"batch_size": 32, "steps": 200, "precision": "bf16"},
+    }
     smoke: ClassVar = {
         **{"data": "celeba", "side": 32, "channels": (4, 8)},
-        **{"ratios": (0.3, 0.7), "seeds": (0,), "steps": 2},
+        **{"ratios": (0.3, 0.7), "seeds": (0,), "settings": {"steps": 2}},
     }
 
 
@@ -71,16 +78,12 @@ SIZE = FacesSize
 
 def cells(size: FacesSize, out: Path) -> list[Cell]:
     """Return a run for each width, ratio and seed; scores are taken with either kind of batch statistics."""
-    base = ImagesConfig(
-        data=size.data or str(data_root() / "celeba-aligned"),
-        resize=size.side,
-        resize_mode="crop",
-        scheme="fixed",
-        steps=size.steps,
-        recalibrate="both",
-    )
+    data = size.data or str(data_root() / "celeba-aligned")
+    if size.faces is not None:
+        data = str(first_faces(size.faces, out / "faces"))
+    base = ImagesConfig(data=data, resize=size.side, resize_mode="crop", scheme="fixed", recalibrate="both")
     names = [f"unet-{channels}" for channels in size.channels]
-    widths = Axis("preset", {name: {**WING.presets[name], "preset": name} for name in names})
+    widths = Axis("preset", {name: {**WING.presets[name], "preset": name, **size.settings} for name in names})
     return cells_of(grid(base, [widths, Axis.over("ratio", size.ratios)]), size.seeds, out)
 
 

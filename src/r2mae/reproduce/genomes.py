@@ -1,4 +1,4 @@
-"""What the artefacts of the genome wing share: alignments from the data folder, runs by held-out part, their table."""
+"""What the artefacts of the genome wing share: alignments from the data folder, runs by held-out part."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -11,26 +11,23 @@ from matplotlib.figure import Figure
 
 from r2mae.catalogue import data_root
 from r2mae.errors import UserError
-from r2mae.evaluation.statistics import mean_interval, paired_difference
 from r2mae.files import atomic_write
 from r2mae.genome import AlignmentStore, build_store
 from r2mae.genome.config import GenomeConfig
 from r2mae.genome.store.tokens import GAP, SOFT
 from r2mae.genome.store.tracks import add_track
 from r2mae.report.comparison import BASELINE
-from r2mae.report.style import BLUE, GREEN, VERMILION
 from r2mae.reproduce.artefact import Row, Tables
-from r2mae.reproduce.drawing import GREY, panels
+from r2mae.reproduce.scheme_table import dots, tables_of
 from r2mae.sweep.cells import Axis, Cell, cells_of, grid
 from r2mae.sweep.cells import Row as SweepRow
 from r2mae.training.models import with_values
 
 if TYPE_CHECKING:
     import pandas as pd
-    from matplotlib.axes import Axes
 
 CONSERVATION = "conservation"
-_LOSS = "masked_loss"
+_ALIGNMENT = "alignment"
 
 
 @dataclass(frozen=True)
@@ -149,80 +146,11 @@ def crossed(
     ]
 
 
-def tables_of(results: "pd.DataFrame", name: str, scores: Sequence[str], reference: str) -> Tables:
-    """Return means of scores over seeds with 95 % intervals, and paired differences from a row and from the alignment.
-
-    Parameters
-    ----------
-    results : DataFrame
-        A line a run.
-    name : str
-        Of the tables.
-    scores : sequence of str
-        Columns of the results.
-    reference : str
-        The row that others are compared with.
-    """
-    scores = [score for score in scores if score in results]
-    by_label = {label: group.set_index("seed") for label, group in results.groupby("label", sort=False)}
-    rows: list[Row] = []
-    for label, group in by_label.items():
-        for score in scores:
-            mine = group[score].dropna()  # no variant of a class may lie in a held-out part
-            if mine.empty:
-                continue
-            found = mean_interval(mine)
-            row: Row = {"label": label, "score": score, "seeds": found.n, "mean": found.mean}
-            row |= {"low": found.low, "high": found.high}
-            for other, prefix in ((reference, "vs_reference"), ("alignment", "vs_alignment")):
-                row |= _difference(mine, by_label.get(other), score, prefix) if label != other else {}
-            rows.append(row)
-    kept = ["label", "scheme", "seed", "seconds", *scores]
-    return {name: rows, f"{name}-runs": results[kept].to_dict("records")}
+def genome_tables(results: "pd.DataFrame", name: str, scores: Sequence[str], reference: str) -> Tables:
+    """Return :func:`~r2mae.reproduce.scheme_table.tables_of` with the alignment as the baseline."""
+    return tables_of(results, name, scores, reference, baseline=_ALIGNMENT, lower=("masked_loss",))
 
 
-def _difference(mine: "pd.Series[float]", other: "pd.DataFrame | None", score: str, prefix: str) -> Row:
-    both = (
-        []
-        if other is None
-        else [seed for seed in mine.index if seed in other.index and np.isfinite(other[score][seed])]
-    )
-    if other is None or not both:
-        return {}
-    found = paired_difference(mine[both], other[score][both], higher_is_better=not score.startswith(_LOSS))
-    ends = {f"{prefix}_low": found.low, f"{prefix}_high": found.high}
-    return {prefix: found.mean, **ends, f"{prefix}_is": found.verdict, f"{prefix}_pairs": found.n}
-
-
-def dots(rows: Sequence[Row], titles: Mapping[str, str]) -> Figure:
-    """Draw a panel for each score: rows with their means and intervals, and the alignment as a dashed line."""
-    named = [title for title in titles if any(row["score"] == title for row in rows)]
-    labels = [label for label in dict.fromkeys(row["label"] for row in rows) if label != "composition"]
-    columns = max(min(len(named), 4), 1)
-    figure, grid_of_axes = panels(
-        columns, max(-(-len(named) // columns), 1), width=3.1, height=0.8 + 0.24 * len(labels)
-    )
-    for axes in grid_of_axes[len(named) :]:
-        axes.set_visible(False)
-    for place, (axes, score) in enumerate(zip(grid_of_axes, named, strict=False)):
-        _panel(axes, [row for row in rows if row["score"] == score], labels, titles[score], place % columns == 0)
-    return figure
-
-
-def _panel(axes: "Axes", rows: Sequence[Row], labels: Sequence[str], title: str, named: bool) -> None:
-    found = {row["label"]: row for row in rows}
-    for place, label in enumerate(labels):
-        if label not in found:
-            continue
-        row = found[label]
-        colour = GREEN if label == "alignment" else VERMILION if label.startswith("r2mae") else BLUE
-        ends = [[row["mean"] - row["low"]], [row["high"] - row["mean"]]]
-        axes.errorbar(
-            row["mean"], place, xerr=None if np.isnan(ends).any() else ends, fmt="o", color=colour, markersize=4,
-            capsize=2,
-        )  # fmt: skip
-    if "alignment" in found:
-        axes.axvline(found["alignment"]["mean"], color=GREY, linestyle="--", linewidth=1, zorder=0)
-    axes.set_yticks(range(len(labels)), list(labels) if named else [""] * len(labels))
-    axes.set_ylim(len(labels) - 0.5, -0.5)
-    axes.set_title(title, fontsize=9)
+def genome_dots(rows: Sequence[Row], titles: Mapping[str, str]) -> Figure:
+    """Draw :func:`~r2mae.reproduce.scheme_table.dots` with the alignment as the baseline."""
+    return dots(rows, titles, _ALIGNMENT, without=("composition",))

@@ -15,7 +15,18 @@ import r2mae
 from r2mae.errors import UserError
 from r2mae.files import atomic_write, write_json, write_rows
 from r2mae.report.style import figure_style, save_figure
-from r2mae.reproduce.artefact import Artefact, Computed, DrawnFromRuns, OfRuns, Progress, Row, Scale, Size, Tally
+from r2mae.reproduce.artefact import (
+    Artefact,
+    Computed,
+    DrawnFromRuns,
+    MeasuresRuns,
+    OfRuns,
+    Progress,
+    Row,
+    Scale,
+    Size,
+    Tally,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -148,7 +159,13 @@ def _of_runs(
         check_folders(cells, wing)
         kept = sum(map(finished, cells))
         run_missing(cells, wing, Processes(jobs, first.device), console=console)
-        return table_of(in_order(cells)), len(cells), kept
+        ordered = in_order(cells)
+        results = table_of(ordered)
+        if isinstance(artefact, MeasuresRuns):
+            own = [dict(artefact.scores_of_run(cell)) for cell in ordered]
+            for name in dict.fromkeys(name for scores in own for name in scores):
+                results[name] = [scores.get(name, float("nan")) for scores in own]
+        return results, len(cells), kept
 
 
 def _asked(artefact: Artefact, size: Size) -> str:

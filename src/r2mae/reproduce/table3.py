@@ -9,7 +9,7 @@ from r2mae.genome.config import GenomeConfig
 from r2mae.genome.variants.settings import HELD_OUT
 from r2mae.reproduce.artefact import Size, Tables
 from r2mae.reproduce.drawing import Figures
-from r2mae.reproduce.genomes import SARBECOVIRUSES, crossed, dots, genome_file, store_of, tables_of
+from r2mae.reproduce.genomes import SARBECOVIRUSES, crossed, genome_dots, genome_file, genome_tables, store_of
 from r2mae.sweep.cells import Cell
 
 if TYPE_CHECKING:
@@ -116,10 +116,10 @@ def cells(size: VirusSize, out: Path) -> list[Cell]:
 
 def table(results: "pd.DataFrame") -> Tables:
     """Return means, intervals and differences of every score, and all runs."""
-    return tables_of(results, "table3", list(TITLES), REFERENCE)
+    return genome_tables(results, "table3", list(TITLES), REFERENCE)
 
 
 def draw(tables: Tables, size: VirusSize) -> Figures:
     """Draw every score of every scheme, with the alignment's own."""
     rows: Sequence[Any] = tables["table3"]
-    return {"table3": dots(rows, TITLES)}
+    return {"table3": genome_dots(rows, TITLES)}

@@ -11,7 +11,15 @@ from r2mae.genome import AlignmentStore
 from r2mae.genome.config import NONE, GenomeConfig
 from r2mae.reproduce.artefact import Tables
 from r2mae.reproduce.drawing import Figures
-from r2mae.reproduce.genomes import CONSERVATION, SARBECOVIRUSES, agreement, crossed, dots, store_of, tables_of
+from r2mae.reproduce.genomes import (
+    CONSERVATION,
+    SARBECOVIRUSES,
+    agreement,
+    crossed,
+    genome_dots,
+    genome_tables,
+    store_of,
+)
 from r2mae.reproduce.table3 import TITLES, VirusSize, variants
 from r2mae.sweep.cells import Cell
 
@@ -85,9 +93,9 @@ def cells(size: AblationSize, out: Path) -> list[Cell]:
 
 def table(results: "pd.DataFrame") -> Tables:
     """Return means, intervals and differences of every score, and all runs."""
-    return tables_of(results, "table3-ablation", list(TITLES), BASE)
+    return genome_tables(results, "table3-ablation", list(TITLES), BASE)
 
 
 def draw(tables: Tables, size: AblationSize) -> Figures:
     """Draw every score of every change, with the alignment's own."""
-    return {"table3-ablation": dots(tables["table3-ablation"], TITLES)}
+    return {"table3-ablation": genome_dots(tables["table3-ablation"], TITLES)}

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from r2mae.genome.config import GenomeConfig
 from r2mae.reproduce.artefact import Tables
 from r2mae.reproduce.drawing import Figures
-from r2mae.reproduce.genomes import MITOCHONDRIA, crossed, dots, store_of, tables_of
+from r2mae.reproduce.genomes import MITOCHONDRIA, crossed, genome_dots, genome_tables, store_of
 from r2mae.reproduce.table3 import REFERENCE, SCHEMES, GenomeSize
 from r2mae.sweep.cells import Cell
 
@@ -38,10 +38,10 @@ def cells(size: GenomeSize, out: Path) -> list[Cell]:
 
 def table(results: "pd.DataFrame") -> Tables:
     """Return means, intervals and differences of every score, and all runs."""
-    return tables_of(results, "table3-mtdna", list(_TITLES), REFERENCE)
+    return genome_tables(results, "table3-mtdna", list(_TITLES), REFERENCE)
 
 
 def draw(tables: Tables, size: GenomeSize) -> Figures:
     """Draw loss and accuracy of every scheme, with the alignment's own."""
     shown = {name: _TITLES[name] for name in _SHOWN}
-    return {"table3-mtdna": dots(tables["table3-mtdna"], shown)}
+    return {"table3-mtdna": genome_dots(tables["table3-mtdna"], shown)}

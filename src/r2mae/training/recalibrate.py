@@ -117,7 +117,8 @@ def estimate_statistics(
                 layer.momentum = None  # which makes a plain mean over batches of the running one
                 layer.train()
             parts = np.array_split(rows, max(1, len(rows) // _BATCH))
-            times = 1 if ratio is None else -(-_MASKS // len(parts))
+            # An image of a task that knows places has a mask of its own at each of them: one look is enough.
+            times = 1 if ratio is None or isinstance(task, KnowsPlaces) else -(-_MASKS // len(parts))
             for number, part in enumerate(parts * times):
                 batch = to_device(data.batch(part, key.fold("batch", number)), device)
                 if ratio is None:
