@@ -146,4 +146,6 @@ def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: py
     assert found["rows"][0]["timing"]["memory"] > 0
     assert not list(tmp_path.iterdir())
     assert main([*words.split(), "--devices", "2"]) == 2
+    assert main([*words.split(), "--cluster", "tcp://localhost:1"]) == 2
+    assert "leave --cluster out" in capsys.readouterr().err
     assert not list(tmp_path.iterdir())

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
+from r2mae.cli.cluster import add_cluster, read_cluster
 from r2mae.cli.declared import baselines_in_words
 from r2mae.cli.early import check_run, loading
 from r2mae.cli.lists import parse_baselines, parse_ratios, parse_seeds, words_of
@@ -67,10 +68,11 @@ def run(words: Sequence[str]) -> int:
         f"{baselines_in_words(all_wings(), usual=True)}.",
     )
     parser.add_argument("--jobs", type=int, help="Number of processes; by default one per core.")
+    add_cluster(parser)
     parser.add_argument("--out", type=str, help="Folder of the comparison; by default runs/compare-DATA.")
     parser.add_argument("--json", action="store_true", help="Print JSON, for scripts.")
     parser.add_argument(
-        "--dry-run",
+        "--dry_run",
         action="store_true",
         help="Train every row for a few seconds, and print an estimate of steps, time, memory and disk. Nothing is "
         "written.",
@@ -89,10 +91,13 @@ def run(words: Sequence[str]) -> int:
         used = with_numbers(config, numbers, rows, schemes, ratios)
         print_config(used, skip=_OF_ROWS, **{name: values[name] for name in _OWN})
         return 0
+    cluster = read_cluster(values)
     out = Path(values["out"] or f"runs/compare-{Path(config.data).stem}")
     check_run(subject.wing, config, [cell.folder for cell in cells_of(rows, seeds, out)])
     plan: dict[str, Any] = {"schemes": schemes, "seeds": seeds, "ratios": ratios, "baselines": baselines, "out": out}
     if values["dry_run"]:
+        if cluster is not None:
+            raise UserError("--dry-run times the rows on this machine: leave --cluster out, and run it on a worker")
         return _dry_run(subject.wing, config, plan | {"jobs": values["jobs"]}, as_json=values["json"])
 
     with loading():
@@ -100,7 +105,7 @@ def run(words: Sequence[str]) -> int:
         from r2mae.report.publish import publish
         from r2mae.training.folder import read_json
 
-    comparison = compare(config, subject.wing, jobs=values["jobs"], **plan)
+    comparison = compare(config, subject.wing, jobs=values["jobs"], cluster=cluster, **plan)
     if values["json"]:
         publish(comparison, out, console=Console(quiet=True))
         print_json(read_json(out / "results.json"))

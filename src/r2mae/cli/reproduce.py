@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from r2mae.cli.cluster import add_cluster, read_cluster
 from r2mae.cli.early import loading
 from r2mae.cli.parsing import Parser
 from r2mae.errors import UserError, unknown
@@ -37,9 +38,10 @@ def run(words: Sequence[str]) -> int:
     parser.add_argument(
         "--jobs",
         type=int,
-        default=1,
-        help="Number of threads for simulations, or of processes for runs; the results do not depend on it.",
+        help="Number of threads for simulations, or of processes for runs; by default 1. The results do not depend on "
+        "it.",
     )
+    add_cluster(parser)
     parser.add_argument(
         "--again", action="store_true", help="Compute again, without the saved results of earlier calls of this size."
     )
@@ -57,13 +59,18 @@ def run(words: Sequence[str]) -> int:
         return 0
 
     with loading("scientific libraries"):
-        from r2mae.reproduce.artefact import ARTEFACTS, get_artefact
+        from r2mae.reproduce.artefact import ARTEFACTS, OfRuns, get_artefact
 
     for name in values["names"]:  # all names are checked first, as computing one may take minutes
         if name not in ARTEFACTS:
             raise unknown("artefact", name, ARTEFACTS)
-    if values["jobs"] < 1:
+    if values["jobs"] is not None and values["jobs"] < 1:
         raise UserError(f"--jobs must be 1 or more, not {values['jobs']}")
+    cluster = read_cluster(values)
+    if cluster is not None:
+        for name in values["names"]:
+            if not isinstance(get_artefact(name), OfRuns):
+                raise UserError(f"{name} is computed, and trains no runs: leave --cluster out")
     sizes = _sizes(values["names"], values["curve"])
 
     with loading("scientific libraries"):
@@ -80,6 +87,7 @@ def run(words: Sequence[str]) -> int:
                 scale=values["scale"],
                 size=sizes.get(name),
                 jobs=values["jobs"],
+                cluster=cluster,
                 progress=progress,
                 again=values["again"],
             )
