@@ -29,6 +29,7 @@ class ToyConfig(RunConfig):
     samples: int = 100
     dropout: float = 0.0
     dimmed: bool = False
+    norm: bool = False
     lr: float = 1e-2
     batch_size: int = 20
     save_every: int = 7
@@ -43,9 +44,10 @@ class DimmedBatches(ImageBatches):
 
 
 class ToyModel(nn.Module):
-    def __init__(self, pixels: int, dropout: float) -> None:
+    def __init__(self, pixels: int, dropout: float, norm: bool = False) -> None:
         super().__init__()
-        self.encoder = nn.Sequential(nn.Linear(pixels, 8), nn.ReLU(), nn.Dropout(dropout))
+        normed = [nn.BatchNorm1d(8)] if norm else []
+        self.encoder = nn.Sequential(nn.Linear(pixels, 8), *normed, nn.ReLU(), nn.Dropout(dropout))
         self.decoder = nn.Linear(8, pixels)
 
     def forward(self, flat: Tensor) -> tuple[Tensor, Tensor]:
@@ -76,7 +78,7 @@ class ToyWing:
         return SimpleNamespace(
             train=batches(images, rows[held_out:]),
             validation=batches(images, rows[:held_out]) if held_out else None,
-            architecture={"pixels": 12, "dropout": config.dropout},
+            architecture={"pixels": 12, "dropout": config.dropout} | ({"norm": True} if config.norm else {}),
         )
 
     def evaluate(self, config: ToyConfig, task: PixelTask, model: nn.Module, data: Any) -> dict[str, float]:
@@ -91,7 +93,8 @@ class ToyWing:
         return {}
 
     def build(self, architecture: Mapping[str, Any]) -> tuple[PixelTask, nn.Module]:
-        return PixelTask(architecture["pixels"]), ToyModel(architecture["pixels"], architecture["dropout"])
+        pixels, norm = architecture["pixels"], architecture.get("norm", False)
+        return PixelTask(pixels), ToyModel(pixels, architecture["dropout"], norm)
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ import json
 import os
 import signal
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,31 @@ class KilledAt(InterruptAt):
             os.kill(os.getpid(), signal.SIGKILL)
 
 
+class Waiting(InterruptAt):
+    """A reporter that waits, in a run that begins, for whoever ends the process."""
+
+    def start(self, step: int, total: int) -> None:
+        self.resumed = step > 0
+
+    def update(self, pace: Any) -> None:
+        if pace.step >= self.step and not self.resumed:
+            time.sleep(60)
+
+
+def train(out: str, options: dict[str, Any], reporter: Any) -> None:
+    """Train a run. Where more are to come, one that is refused ends none of them."""
+    more = "R2MAE_TEST_GO_ON" in os.environ
+    try:
+        fit(ToyConfig(threads=1, **options), ToyWing(), out, reporter=reporter)
+    except UserError as error:
+        if not more:
+            sys.exit(f"r2mae: {error}")
+        print(f"r2mae: {error}", file=sys.stderr, flush=True)
+    except SystemExit as told:  # by process 0
+        if not more or told.code != 2:
+            raise
+
+
 if __name__ == "__main__":
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     who, reporter = os.environ.get("R2MAE_TEST_KILL"), None
@@ -33,8 +59,7 @@ if __name__ == "__main__":
         os._exit(3)
     if who == "rank 0 in training" and os.environ.get("LOCAL_RANK", "0") == "0":
         reporter = KilledAt(10)
-    try:
-        for out, options in zip(sys.argv[1::2], sys.argv[2::2], strict=True):
-            fit(ToyConfig(threads=1, **json.loads(options)), ToyWing(), out, reporter=reporter)
-    except UserError as error:
-        sys.exit(f"r2mae: {error}")
+    if step := os.environ.get("R2MAE_TEST_WAIT"):
+        reporter = Waiting(int(step))
+    for out, options in zip(sys.argv[1::2], sys.argv[2::2], strict=True):
+        train(out, json.loads(options), reporter)

@@ -108,7 +108,7 @@ class CellsConfig(MLPSettings, ModelConfig):
                 raise UserError(f"max_cells takes column=number, such as cell_type=100000, not {entry!r}")
         if self.per == "sample":
             raise UserError("genes are hidden once per mini-batch, for all cells alike: leave per at 'batch'")
-        if self.batch_size // (self.accumulate * self.devices) < 2:
+        if self.batch_size // (self.accumulate * self.ranks) < 2:
             raise UserError("batch normalisation needs two cells in a micro-batch: raise batch_size")
 
     def _check_rules(self) -> None:

@@ -71,6 +71,12 @@ def run(words: Sequence[str]) -> int:
     add_cluster(parser)
     parser.add_argument("--out", type=str, help="Folder of the comparison; by default runs/compare-DATA.")
     parser.add_argument("--json", action="store_true", help="Print JSON, for scripts.")
+    parser.add_argument(
+        "--dry_run",
+        action="store_true",
+        help="Train every row for a few seconds, and print an estimate of steps, time, memory and disk. Nothing is "
+        "written.",
+    )
     parser.set_defaults(**_own_of(subject.given, config_file(subject.words) or "--config"))
     values = parser.read(subject.words)
     config = make_config(subject, values)
@@ -88,29 +94,39 @@ def run(words: Sequence[str]) -> int:
     cluster = read_cluster(values)
     out = Path(values["out"] or f"runs/compare-{Path(config.data).stem}")
     check_run(subject.wing, config, [cell.folder for cell in cells_of(rows, seeds, out)])
+    plan: dict[str, Any] = {"schemes": schemes, "seeds": seeds, "ratios": ratios, "baselines": baselines, "out": out}
+    if values["dry_run"]:
+        if cluster is not None:
+            raise UserError("--dry-run times the rows on this machine: leave --cluster out, and run it on a worker")
+        return _dry_run(subject.wing, config, plan | {"jobs": values["jobs"]}, as_json=values["json"])
 
     with loading():
         from r2mae.compare.compare import compare
         from r2mae.report.publish import publish
         from r2mae.training.folder import read_json
 
-    comparison = compare(
-        config,
-        subject.wing,
-        schemes=schemes,
-        seeds=seeds,
-        ratios=ratios,
-        baselines=baselines,
-        jobs=values["jobs"],
-        cluster=cluster,
-        out=out,
-    )
+    comparison = compare(config, subject.wing, jobs=values["jobs"], cluster=cluster, **plan)
     if values["json"]:
         publish(comparison, out, console=Console(quiet=True))
         print_json(read_json(out / "results.json"))
         return 0
     publish(comparison, out)
     print(f"table, figures and report.html are in {out}")
+    return 0
+
+
+def _dry_run(wing: "Wing", config: RunConfig, plan: Mapping[str, Any], *, as_json: bool) -> int:
+    """Print what the comparison will cost."""
+    from r2mae.cli.dry_run import print_estimate
+    from r2mae.compare.estimate import estimate
+    from r2mae.training.progress import counting_bar
+
+    with counting_bar("timing rows", transient=True) as progress:
+        found = estimate(config, wing, progress=progress, **plan)
+    if as_json:
+        print_json(found.to_dict())
+    else:
+        print_estimate(found)
     return 0
 
 

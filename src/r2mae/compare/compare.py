@@ -93,7 +93,7 @@ def compare(
 _OURS = {"runs", "figures", "compare.json", "results.csv", "times.csv", "results.json", "report.html"}
 
 
-def _claim(out: Path, shared: dict[str, Any], measured_with: Sequence[str]) -> None:
+def check_claim(out: Path, shared: dict[str, Any], measured_with: Sequence[str]) -> None:
     """Refuse a folder that belongs to something else, or to a comparison under another configuration."""
     foreign = [entry.name for entry in out.iterdir() if not entry.name.startswith(".") and entry.name not in _OURS]
     file = out / "compare.json"
@@ -106,5 +106,10 @@ def _claim(out: Path, shared: dict[str, Any], measured_with: Sequence[str]) -> N
                 f"{out} belongs to a comparison under another configuration ({name} is {there[name]!r} there and "
                 f"{value!r} here): choose another --out, or repeat its options"
             )
+
+
+def _claim(out: Path, shared: dict[str, Any], measured_with: Sequence[str]) -> None:
+    """Check the folder, and delete half-written files in it."""
+    check_claim(out, shared, measured_with)
     for left in out.glob(f".*{UNFINISHED}"):
         left.unlink()

@@ -85,7 +85,7 @@ class ImagesConfig(MLPSettings, ModelConfig):
             raise UserError("resize_mode is for images that are resized: add --resize N, or leave it out")
         if self.draft and self.resize is None:
             raise UserError("draft is for images that are made smaller: add --resize N, or leave it out")
-        if self._normalises and self.batch_size // (self.accumulate * self.devices) < 2:
+        if self._normalises and self.batch_size // (self.accumulate * self.ranks) < 2:
             raise UserError("batch normalisation needs two images in a micro-batch: raise batch_size")
         if not 0 < self.test_fraction < 1:
             raise UserError(f"test_fraction must lie between 0 and 1, not {self.test_fraction}")

@@ -57,7 +57,11 @@ class Processes:
     def run(self, waiting: Sequence[Cell], wing: Wing, board: Board) -> None:
         """Run all cells; if some fail, the error of the first is raised after the others have run."""
         with one_interrupt():
-            _run(waiting, wing, board, min(_jobs(self.jobs, self.device), len(waiting)))
+            _run(waiting, wing, board, self.at_once(len(waiting)))
+
+    def at_once(self, cells: int) -> int:
+        """Return how many of so many cells run at the same time."""
+        return min(_jobs(self.jobs, self.device), cells)
 
 
 def _jobs(jobs: int | None, device: str) -> int:

@@ -13,6 +13,7 @@ from r2mae.training.folder import FolderLock, RunFolder
 from r2mae.training.loop import Fitted, fit_run
 from r2mae.training.progress import Reporter
 from r2mae.training.ranks import FOLLOWING
+from r2mae.training.rendezvous import RENDEZVOUS
 from r2mae.training.run import Run
 from r2mae.training.scheme_options import kind_of
 from r2mae.training.task import Data
@@ -81,6 +82,18 @@ def pretrain(
         ``scores`` by name, ``steps``, ``seconds`` of training and ``samples_per_second``.
     """
     FOLLOWING.start()  # data may take long to read
+    with RENDEZVOUS.together(config):
+        return _pretrain(config, wing, out, reporter, data, progress)
+
+
+def _pretrain(
+    config: RunConfig,
+    wing: Wing,
+    out: Path,
+    reporter: Reporter | None,
+    data: Data | None,
+    progress: Callable[[int, int], None] | None,
+) -> tuple[Fitted, dict[str, Any]]:
     run, folder = Run.of(config, wing), RunFolder(out)
     folder.check(config, run.numbers)
     if data is None and not (folder.trained and folder.results_for(config) is not None):

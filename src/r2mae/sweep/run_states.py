@@ -63,7 +63,7 @@ def find_runs(root: Path) -> list[RunState]:
 def _state(folder: RunFolder) -> RunState:
     try:
         config = folder.read_config()
-        step = folder.description.steps if folder.trained else _last_step(folder)
+        step = folder.description.steps if folder.trained else last_step(folder)
     except UserError as error:
         return RunState(str(folder.path), "", "", "", None, "damaged", 0, None, str(error))
     results = folder.results
@@ -98,8 +98,8 @@ def _score(config: dict[str, Any], results: dict[str, Any] | None) -> float | No
     return number(results["scores"].get(metrics[0].name))
 
 
-def _last_step(folder: RunFolder) -> int:
-    """Read the end of the metrics file alone: it may be long."""
+def last_step(folder: RunFolder) -> int:
+    """Return the last step in the metrics file, 0 without one. Only its end is read: it may be long."""
     if not folder.metrics_file.exists():
         return 0
     with folder.metrics_file.open("rb") as file:

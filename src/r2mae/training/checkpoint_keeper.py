@@ -12,7 +12,7 @@ from torch import Tensor
 from r2mae.errors import UserError
 from r2mae.training.checkpoint import EARLY, SECONDS, STEP
 from r2mae.training.folder import RunFolder
-from r2mae.training.interrupt import Stopped, StopRequest
+from r2mae.training.interrupt import Stopped, StopRequest, mark_of, signal_of
 from r2mae.training.metrics import COLUMNS, MetricsFile
 from r2mae.training.progress import Pace, Reporter
 from r2mae.training.run import Run
@@ -104,6 +104,11 @@ class CheckpointKeeper(Callback):
         self._began = time.perf_counter()
         self._clock, self._clock_step = self._began, self.step
 
+    def on_before_optimizer_step(self, trainer: Trainer, pl_module: LightningModule, optimizer: Any) -> None:
+        """Let the other processes know of a signal: the step sums this over all of them."""
+        if isinstance(pl_module, Pretraining):
+            pl_module.mark = mark_of(self.stop.number)
+
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
@@ -117,15 +122,16 @@ class CheckpointKeeper(Callback):
         validate = self.validation is not None and (self.step % self.validate_every == 0 or last)
         save = self.step % self.run.config.save_every == 0 or last
         # Several processes do the same at the same step, whatever a clock or a signal says to one of them.
-        now = trainer.world_size == 1 and (
-            self.stop.number is not None or time.perf_counter() - self._clock > _SECONDS_BETWEEN_REPORTS
-        )
+        alone = trainer.world_size == 1
+        asked = self.stop.number if alone else signal_of(pl_module.marks)
+        now = asked is not None or (alone and time.perf_counter() - self._clock > _SECONDS_BETWEEN_REPORTS)
         keep = self.run.config.keep_every is not None and self.step % self.run.config.keep_every == 0
         if validate or save or keep or now or self.step % FLUSH_EVERY == 0:
             stopped = self._flush(pl_module, validate=validate)
-            asked = self.stop.number
-            if trainer.world_size > 1:
-                stopped, asked = trainer.strategy.broadcast((stopped, asked))
+            if not alone:
+                stopped = trainer.strategy.broadcast(stopped)
+                if asked is not None and self.stop.number is None:
+                    self.stop.tell()  # another process has heard it
             save = save or stopped or asked is not None
             if save or keep:
                 self._check_sound(pl_module)
@@ -162,7 +168,7 @@ class CheckpointKeeper(Callback):
             )
         held_out, stopped = None, False
         if validate and self.validation is not None:
-            held_out = self._validate(module, self.validation)
+            held_out = held_out_loss(self.run, module, self.validation)
             if held_out < self.early.best and self.run.config.keep == "best" and module.global_rank == 0:
                 save_weights(self.folder.best, module.kept_model)
             stopped = self.early.stop(held_out)
@@ -182,16 +188,17 @@ class CheckpointKeeper(Callback):
         if not bool(torch.stack([value.isfinite().all() for value in tensors]).all()):
             raise UserError(f"the model's weights are no longer finite at step {self.step}: {_REMEDY}")
 
-    def _validate(self, module: Pretraining, data: Batches) -> float:
-        numbers = self.run.numbers
-        ratios = (numbers.low, numbers.fixed, numbers.high) if self.run.config.hides else (0.0,)
-        task = module.task.measured if isinstance(module.task, MeasuredOtherwise) else module.task
-        losses = masked_losses(task, module.kept_model, data, ratios, device=str(module.device))
-        return sum(losses) / len(losses)
-
     def _report(self, loss: float) -> None:
         now = time.perf_counter()
         samples = (self.step - self._clock_step) * self.run.config.batch_size
         pace = samples / max(now - self._clock, 1e-9)
         self._clock, self._clock_step = now, self.step
         self.reporter.update(Pace(self.step, self.total_steps, loss, self._pending[-1][1], pace))
+
+
+def held_out_loss(run: Run, module: Pretraining, data: Batches) -> float:
+    """Return the validation loss: the mean over the wing's three ratios, or that of whole inputs."""
+    ratios = (run.numbers.low, run.numbers.fixed, run.numbers.high) if run.config.hides else (0.0,)
+    task = module.task.measured if isinstance(module.task, MeasuredOtherwise) else module.task
+    losses = masked_losses(task, module.kept_model, data, ratios, device=str(module.device))
+    return sum(losses) / len(losses)

@@ -18,10 +18,31 @@ __all__ = ["MACHINE_FIELDS", "RunConfig", "in_words", "read_config"]
 # Far above what any run needs, and low enough that nothing overflows, runs forever or starts threads without end.
 _MOST_OF_ALL = 2**31 - 1
 _SEED = 2**63 - 1
-_MOST = {"steps": 10**9, "threads": 4096, "workers": 1024, "devices": 4096, "cl_iterations": 10_000, "strata": 10_000}
+_MOST = {
+    "steps": 10**9,
+    "threads": 4096,
+    "workers": 1024,
+    "devices": 4096,
+    "nodes": 4096,
+    "cl_iterations": 10_000,
+    "strata": 10_000,
+}
 
 # These say where and how a run is computed, not what is computed: a run may be resumed with other values.
-MACHINE_FIELDS = frozenset({"device", "devices", "workers", "threads", "save_every", "keep_every", "logger", "cache"})
+MACHINE_FIELDS = frozenset(
+    {
+        "device",
+        "devices",
+        "nodes",
+        "sync_batchnorm",
+        "workers",
+        "threads",
+        "save_every",
+        "keep_every",
+        "logger",
+        "cache",
+    }
+)
 
 HIDING_FIELDS = frozenset({"scheme", "scheme_options", "weighting", *SCHEME_OPTIONS})
 """These say how a run hides entries; a run that hides nothing leaves them out, all together."""
@@ -114,6 +135,11 @@ class RunConfig:
         "auto", "cpu", "cuda" or "cuda:1".
     devices : int
         Processes that train together, one per device (or per core group on a CPU); the batch is divided among them.
+        With several machines: on each of them.
+    nodes : int
+        Machines that train together; torchrun or SLURM starts the processes (docs/cluster.md).
+    sync_batchnorm : bool
+        Let batch normalisation take its statistics over all processes, as one process would.
     workers : int
         Processes that load data; 0 loads in the training process.
     threads : int, optional
@@ -178,6 +204,8 @@ class RunConfig:
     seed: int = 0
     device: str = "auto"
     devices: int = 1
+    nodes: int = 1
+    sync_batchnorm: bool = False
     workers: int = 0
     threads: int | None = None
     save_every: int = 500
@@ -188,7 +216,7 @@ class RunConfig:
 
     def __post_init__(self) -> None:
         self._check_sane()
-        for name in ("batch_size", "accumulate", "save_every", "devices"):
+        for name in ("batch_size", "accumulate", "save_every", "devices", "nodes"):
             at_least(self, name, 1)
         for name in ("steps", "validate_every", "patience", "threads", "cl_iterations", "keep_every", "strata"):
             if getattr(self, name) is not None:
@@ -203,6 +231,7 @@ class RunConfig:
                 above_zero(self, name)
         self._check_alternatives()
         self._check_combinations()
+        self._check_processes()
 
     def _check_sane(self) -> None:
         """Refuse impossible numbers in the fields that every wing has, and text that cannot be part of a path."""
@@ -234,11 +263,6 @@ class RunConfig:
                 raise UserError(f"{field.name} means nothing in a run of {self.wing}: leave it out")
         if self.batch_size % self.accumulate:
             raise UserError(f"batch_size {self.batch_size} does not split into {self.accumulate} equal micro-batches")
-        if self.batch_size % (self.accumulate * self.devices):
-            raise UserError(
-                f"batch_size {self.batch_size} does not split among {self.devices} devices with {self.accumulate} "
-                "micro-batches each"
-            )
         if not 0 <= self.warmup < 1:
             raise UserError(f"warmup must be a fraction in [0, 1), not {self.warmup}")
         if self.ema is not None and not 0 < self.ema < 1:
@@ -253,6 +277,18 @@ class RunConfig:
             raise UserError("weighting 'inverse-ratio' needs one ratio for the mini-batch: leave per at 'batch'")
         if self.validate_every is not None and self.validation == 0:
             raise UserError("validate_every needs held-out data: add --validation 0.1")
+
+    def _check_processes(self) -> None:
+        if self.batch_size % (self.accumulate * self.ranks):
+            machines = f" on each of {self.nodes} machines" if self.nodes > 1 else ""
+            raise UserError(
+                f"batch_size {self.batch_size} does not split among {self.devices} devices{machines} with "
+                f"{self.accumulate} micro-batches each"
+            )
+        if self.sync_batchnorm and self.ranks == 1:
+            raise UserError("sync_batchnorm is for several processes, and this run has one: leave it out")
+        if self.sync_batchnorm and self.compile:
+            raise UserError("sync_batchnorm and compile do not go together: leave one out")
 
     @property
     def own_options(self) -> dict[str, float]:
@@ -275,6 +311,11 @@ class RunConfig:
     def key(self) -> Key:
         """The root of all random numbers of the run."""
         return Key.root(self.seed)
+
+    @property
+    def ranks(self) -> int:
+        """Processes that train together, over all machines."""
+        return self.devices * self.nodes
 
     @property
     def hides(self) -> bool:
@@ -301,6 +342,10 @@ class RunConfig:
             epochs = total * self.batch_size / samples
             raise UserError(f"warmup_epochs {self.warmup_epochs:g} is no part of a run of {epochs:.3g} epochs")
         return fraction
+
+    def steps_between_validations(self, samples: int) -> int:
+        """Return the steps from one validation to the next: by default those of an epoch of `samples` samples."""
+        return self.validate_every or max(1, round(samples / self.batch_size))
 
     @property
     def recalibrates(self) -> bool:

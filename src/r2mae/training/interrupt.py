@@ -10,6 +10,8 @@ from typing import Any
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _LINE = b"r2mae: stopping after this step, to save it (once more: at once); the same command goes on from there\n"
 
+_MARKS = {int(signal.SIGINT): 1.0, int(signal.SIGTERM): 65536.0}  # more than all processes of a run
+
 TOLD = "told"
 """Argument of a KeyboardInterrupt whose line has been written already."""
 
@@ -27,10 +29,16 @@ class StopRequest:
 
     Signals that the caller ignores stay ignored: a worker of a comparison leaves Ctrl-C to its parent. Outside the main
     thread, where Python delivers no signals, this does nothing.
+
+    Parameters
+    ----------
+    rank : int
+        Of this process; the first of a run speaks for all.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, rank: int = 0) -> None:
         self.number: int | None = None
+        self.rank = rank
         self._before: dict[int, Any] = {}
 
     def __enter__(self) -> "StopRequest":
@@ -57,6 +65,19 @@ class StopRequest:
         if self.number is not None:
             raise Stopped(number)
         self.number = number
-        # For a worker of a comparison its parent speaks, and for the processes of a run the first.
-        if multiprocessing.parent_process() is None and os.environ.get("LOCAL_RANK", "0") == "0":
+        self.tell()
+
+    def tell(self) -> None:
+        """Say that the run stops. For a worker of a comparison its parent does, and for a run's processes the first."""
+        if multiprocessing.parent_process() is None and self.rank == 0:
             os.write(2, b"\n" * os.isatty(2) + _LINE)  # on a terminal there is a bar, or ^C
+
+
+def mark_of(number: int | None) -> float:
+    """Return a number for a signal, or for none, whose sum over processes :func:`signal_of` understands."""
+    return 0.0 if number is None else _MARKS[number]
+
+
+def signal_of(marks: float) -> int | None:
+    """Return the signal that any of the processes has heard, SIGTERM if several did; None if none has."""
+    return next((number for number, mark in reversed(_MARKS.items()) if marks >= mark), None)

@@ -4,6 +4,7 @@ Lightning starts them. Without this module, Lightning ends everything without a 
 collective that waits for the lost one raises a traceback in each of the others, or waits for half an hour.
 """
 
+import atexit
 import os
 import signal
 import sys
@@ -11,12 +12,14 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from lightning.fabric.utilities.distributed import _set_num_threads_if_needed
+import torch
+from lightning.fabric.utilities.distributed import _destroy_dist_connection, _set_num_threads_if_needed
 from lightning.pytorch.strategies import DDPStrategy
 from lightning.pytorch.strategies.launchers.subprocess_script import _SubprocessScriptLauncher
+from torch.distributed import PrefixStore  # type: ignore[attr-defined]
 
-from r2mae.errors import UserError
 from r2mae.training.ranks import GOES_ON, LEADER
+from r2mae.training.rendezvous import RENDEZVOUS, LostProcessError
 
 _POLL = 0.25  # seconds between looks at the others
 _GRACE = 5.0  # seconds in which rank 0 should notice by itself, and end in good order
@@ -82,18 +85,33 @@ class WatchedStrategy(DDPStrategy):
         assert self.cluster_environment is not None
         self._launcher = WatchedLauncher(self.cluster_environment, self.num_processes, self.num_nodes)
 
+    def setup_distributed(self) -> None:
+        """Make the process group, from the store through which the processes have met, where they have."""
+        if RENDEZVOUS.store is not None and not torch.distributed.is_initialized():
+            if self.root_device.type == "cuda":
+                atexit.register(_destroy_dist_connection)  # as Lightning does where it makes the group
+            torch.distributed.init_process_group(
+                self._get_process_group_backend(),
+                store=PrefixStore("group", RENDEZVOUS.store),
+                rank=RENDEZVOUS.rank,
+                world_size=RENDEZVOUS.ranks,
+                timeout=self._timeout,
+                device_id=self.root_device if self.root_device.type == "cuda" else None,
+            )
+        super().setup_distributed()
+
     @property
     def watched(self) -> WatchedLauncher | None:
         """The launcher; None before the trainer is made."""
         return self._launcher if isinstance(self._launcher, WatchedLauncher) else None
 
 
-def loss_of_a_process(error: BaseException, launcher: WatchedLauncher | None) -> UserError | None:
+def loss_of_a_process(error: BaseException, launcher: WatchedLauncher | None) -> LostProcessError | None:
     """Return a message if an error is only the consequence of the end of another process of the run, else None."""
     if not isinstance(error, RuntimeError) or not any(word in str(error).lower() for word in _LOST):
         return None
     ended = None if launcher is None else launcher.lost()
-    return UserError(f"{ended or 'another process of this run ended, and none trains alone'}; {GOES_ON}")
+    return LostProcessError(f"{ended or 'another process of this run ended, and none trains alone'}; {GOES_ON}")
 
 
 def _told(rank: int, ranks: int, code: int) -> str:

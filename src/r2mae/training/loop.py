@@ -33,9 +33,11 @@ from r2mae.training.progress import Reporter, Silent
 from r2mae.training.quiet import quiet_lightning
 from r2mae.training.ranks import FOLLOWING
 from r2mae.training.recalibrate import estimate_statistics
+from r2mae.training.rendezvous import RENDEZVOUS
 from r2mae.training.run import Run
 from r2mae.training.saving import load_weights, save_model
 from r2mae.training.step import Pretraining
+from r2mae.training.synced_norm import check_has_batch_statistics, synced_batch_norms
 from r2mae.training.task import Data, StartsFrom, Trainable
 from r2mae.training.trainer import KNOWN_WARNINGS, ending_together, make_trainer
 
@@ -113,7 +115,8 @@ def fit(
         For a folder of another configuration or in use, a damaged checkpoint, or a non-finite loss.
     """
     FOLLOWING.start()
-    return fit_run(Run.of(config, wing), out, data=data, reporter=reporter)
+    with RENDEZVOUS.together(config):
+        return fit_run(Run.of(config, wing), out, data=data, reporter=reporter)
 
 
 def fit_run(run: Run, out: str | Path, *, data: Data | None = None, reporter: Reporter | None = None) -> Fitted:
@@ -133,8 +136,10 @@ def fit_run(run: Run, out: str | Path, *, data: Data | None = None, reporter: Re
             data = wing.load(config)
             check_fits_memory(config, wing, data)
         checkpoint = read_checkpoint(folder.checkpoint) if folder.checkpoint.exists() else None
-        with _keyed_torch(run.key):
-            module, origin = _build(run, data, fresh=checkpoint is None)
+        step = 0 if checkpoint is None else int(checkpoint[STEP])
+        RENDEZVOUS.agree("begin", {"the data's fingerprint": run.fingerprint, "the checkpoint's step": step})
+        with keyed_torch(run.key):
+            module, origin = build(run, data, fresh=checkpoint is None)
             if run.rank == 0:
                 if not begun:  # only now, since weights to begin with may not fit
                     folder.claim(config, run.fingerprint, run.numbers)
@@ -148,10 +153,10 @@ def fit_run(run: Run, out: str | Path, *, data: Data | None = None, reporter: Re
             description = {"wing": wing.name, "steps": keeper.step, "seconds": seconds}
             statistics = estimate_statistics(module.task, module.kept_model, data.train)
             save_model(folder, data.architecture, module.kept_model, description, statistics)
-        return Fitted(folder, keeper.step, 0 if checkpoint is None else int(checkpoint[STEP]), True, seconds)
+        return Fitted(folder, keeper.step, step, True, seconds)
 
 
-def _build(run: Run, data: Data, *, fresh: bool) -> tuple[Pretraining, dict[str, Any] | None]:
+def build(run: Run, data: Data, *, fresh: bool) -> tuple[Pretraining, dict[str, Any] | None]:
     """Make the model and the module that trains it; for a fresh run also the record of weights that it begins with.
 
     Its weights are drawn anew, or they are those that its data bring, or those of a file.
@@ -159,6 +164,8 @@ def _build(run: Run, data: Data, *, fresh: bool) -> tuple[Pretraining, dict[str,
     config, samples = run.config, len(data.train)
     total = config.total_steps(samples)
     task, model = run.wing.build(data.architecture)
+    if config.sync_batchnorm:
+        check_has_batch_statistics(model)
     if isinstance(data, StartsFrom):
         data.start(model)
     origin = begin(run, model) if fresh else None
@@ -190,7 +197,7 @@ def _train(
     if reporter is None or run.rank > 0:
         reporter = Silent()
     with MetricsFile(folder.metrics_file, keep=first, rank=run.rank) as metrics:
-        stop = StopRequest()
+        stop = StopRequest(run.rank)
         keeper = CheckpointKeeper(
             run=run,
             folder=folder,
@@ -198,7 +205,7 @@ def _train(
             reporter=reporter,
             total_steps=total,
             validation=data.validation,
-            validate_every=config.validate_every or max(1, round(len(data.train) / config.batch_size)),
+            validate_every=config.steps_between_validations(len(data.train)),
             early=early,
             stop=stop,
             step=first,
@@ -235,10 +242,11 @@ def _take_steps(run: Run, module: Pretraining, data: Data, keeper: CheckpointKee
         accumulate=config.accumulate,
         first_step=keeper.step,
         rank=run.rank,
-        ranks=config.devices,
+        ranks=config.ranks,
     )
-    trainer = make_trainer(run, keeper, module)
-    with ending_together(trainer):
+    trainer = make_trainer(run, keeper, module, folder=keeper.folder)
+    synced = synced_batch_norms(module.model) if config.sync_batchnorm else nullcontext()
+    with ending_together(trainer), synced:
         device = trainer.strategy.root_device
         loader = make_loader(data.train, order, run.key.fold("batch"), workers=config.workers, device=device)
         checkpoint = keeper.folder.checkpoint if resumed else None
@@ -258,7 +266,7 @@ def _other_model(folder: RunFolder) -> UserError:
 
 
 @contextmanager
-def _keyed_torch(key: Key) -> Iterator[None]:
+def keyed_torch(key: Key) -> Iterator[None]:
     """Seed torch's generator from the run's key within the block, and restore the caller's state afterwards."""
     state = torch.get_rng_state()
     torch.manual_seed(key.fold("init").seed())

@@ -87,9 +87,9 @@ def _check_batch(config: RunConfig, data: Data) -> None:
             f"{config.batch_size // max(samples, 1):,} times in every step: {most:,} is the most, and "
             "a few hundred are usual"
         )
-    share = config.batch_size // (config.accumulate * config.devices)
+    share = config.batch_size // (config.accumulate * config.ranks)
     free = _free(config)
-    if share * config.devices < _FEW or free is None:
+    if share * config.ranks < _FEW or free is None:
         return
     needed = _here(config) * (share * _BATCH_COPIES * _sample_bytes(data) + config.batch_size * _ORDER)
     if needed > free:

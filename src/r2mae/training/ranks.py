@@ -4,16 +4,19 @@ import os
 import sys
 import threading
 import time
+from collections.abc import Callable
 
 from r2mae.errors import UserError
 
 LEADER = "R2MAE_LEADER"  # process id of rank 0, in the environment of the processes that it starts
 GOES_ON = "the same command goes on from the last checkpoint"
+TORCHRUN, SLURM = "torchrun", "SLURM"
+_VARIABLES = {TORCHRUN: ("RANK", "WORLD_SIZE"), SLURM: ("SLURM_PROCID", "SLURM_NTASKS")}
 _POLL = 0.5  # seconds between looks at rank 0
 _PATIENCE = 5.0  # seconds that rank 0 has to end the others, when all meet the same error
 
 
-def process_rank(devices: int) -> int:
+def process_rank(devices: int, nodes: int = 1) -> int:
     """Return this process's rank among those that train one model together.
 
     It is read from the environment variables of torchrun, of SLURM, or of Lightning, for processes that it starts. A
@@ -22,23 +25,44 @@ def process_rank(devices: int) -> int:
     Parameters
     ----------
     devices : int
-        How many processes the run is meant to have.
+        How many processes the run is meant to have on each machine.
+    nodes : int
+        On how many machines.
 
     Raises
     ------
     UserError
-        If a launcher started another number of processes.
+        If a launcher started another number of processes, or none started those of several machines.
     """
-    for rank, size in (("RANK", "WORLD_SIZE"), ("SLURM_PROCID", "SLURM_NTASKS")):
+    launcher = launched_by()
+    if launcher is None or (launcher == SLURM and devices * nodes == 1):
+        if nodes > 1:
+            raise UserError(
+                f"--nodes {nodes} needs torchrun or srun to start the command on every machine: see docs/cluster.md"
+            )
+        return int(os.environ.get("LOCAL_RANK", "0")) if devices > 1 else 0
+    rank, size = _VARIABLES[launcher]
+    count = int(os.environ[size])
+    here = local_processes(count)
+    if count != devices * nodes:
+        machines = f" on each of {nodes} machines" if nodes > 1 else ""
+        remedy = f"--devices {count}"
+        if count % here == 0 and count > here:
+            remedy = f"--nodes {count // here} --devices {here}"
+        raise UserError(f"{count} processes were started for {devices} device(s){machines}: say {remedy}")
+    told = os.environ.get("LOCAL_WORLD_SIZE", str(devices))
+    if told != str(devices):
+        raise UserError(f"{told} processes were started on this machine, and --devices says {devices}")
+    return int(os.environ[rank])
+
+
+def launched_by() -> str | None:
+    """Return which program has started this process as one of several: torchrun, SLURM or none."""
+    for launcher, (rank, size) in _VARIABLES.items():
         count = os.environ.get(size, "1")
-        if not os.environ.get(rank, "").isdigit() or not count.isdigit() or count == "1":
-            continue
-        if devices == 1 and rank == "SLURM_PROCID":
-            return 0
-        if int(count) != devices:
-            raise UserError(f"{count} processes were started for {devices} device(s): say --devices {count}")
-        return int(os.environ[rank])
-    return int(os.environ.get("LOCAL_RANK", "0")) if devices > 1 else 0
+        if os.environ.get(rank, "").isdigit() and count.isdigit() and count != "1":
+            return launcher
+    return None
 
 
 def local_processes(devices: int) -> int:
@@ -64,6 +88,7 @@ class Following:
 
     def __init__(self) -> None:
         self.leader: int | None = None
+        self.pass_on: Callable[[str], bool] | None = None  # tells it through another process, if there is a way
         self._over = False
 
     def start(self) -> None:
@@ -91,10 +116,13 @@ class Following:
     def _look(self) -> None:
         while True:
             if os.getppid() != self.leader and not self._over:
-                if os.environ.get("RANK", os.environ.get("LOCAL_RANK")) in ("0", "1"):  # one tells for all
-                    size = os.environ.get("WORLD_SIZE", "2")
-                    who = "torchrun" if "TORCHELASTIC_RUN_ID" in os.environ else f"process 1 of {size} (rank 0)"
-                    print(f"r2mae: {who} ended, and with it the run; {GOES_ON}", file=sys.stderr, flush=True)
+                size = os.environ.get("WORLD_SIZE", "2")
+                who = "torchrun" if "TORCHELASTIC_RUN_ID" in os.environ else f"process 1 of {size} (rank 0)"
+                line = f"{who} ended, and with it the run; {GOES_ON}"
+                passed = self.pass_on is not None and self.pass_on(line)
+                # one tells for all
+                if not passed and os.environ.get("RANK", os.environ.get("LOCAL_RANK")) in ("0", "1"):
+                    print(f"r2mae: {line}", file=sys.stderr, flush=True)
                 os._exit(1)
             time.sleep(_POLL)
 

@@ -62,7 +62,7 @@ class Run:
         device = torch_device(config.device)
         check_threads(config.threads)
         check_logger(config.logger)
-        return cls(config, wing, numbers, scheme, device, 0 if alone else process_rank(config.devices))
+        return cls(config, wing, numbers, scheme, device, 0 if alone else process_rank(config.devices, config.nodes))
 
     @property
     def key(self) -> Key:

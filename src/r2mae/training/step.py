@@ -69,6 +69,8 @@ class Pretraining(LightningModule):
         self._sums: list[Tensor] = []  # of the micro-batches of this step so far
         self._denominators: list[Tensor | float] = []
         self.ratio = 0.0  # of the last micro-batch, its mean where every sample has its own
+        self.mark = 0.0  # of a signal that this process has heard
+        self._shared = _Shared()
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
         """Return the optimiser of the task's groups, or the usual ones; see :mod:`r2mae.training.optimizers`."""
@@ -151,7 +153,9 @@ class Pretraining(LightningModule):
             total = torch.stack(self._sums).sum()
             both = torch.stack([total, torch.zeros_like(total) + sum(self._denominators)])
             if self.trainer.world_size > 1:
+                both = torch.cat([both, torch.full_like(both[:1], self.mark)])
                 torch.distributed.all_reduce(both)
+                self._shared.put(both[2])
             self._step_loss = both[0] / both[1]
             self._sums, self._denominators = [], []
             # Lightning divides by the number of micro-batches, and its processes take the mean of their gradients.
@@ -175,6 +179,11 @@ class Pretraining(LightningModule):
         return self._step_loss
 
     @property
+    def marks(self) -> float:
+        """The sum of :attr:`mark` over all processes: of this step, or on a GPU of the one before."""
+        return self._shared.value
+
+    @property
     def kept_model(self) -> nn.Module:
         """The model that is validated and saved: the moving average if there is one, else the model itself."""
         return self.model if self.average is None else self.average.module
@@ -185,6 +194,28 @@ class Pretraining(LightningModule):
             object.__setattr__(self, name, value)
         else:
             super().__setattr__(name, value)
+
+
+class _Shared:
+    """A number from the device that is read without waiting for the device: on a GPU a step later."""
+
+    def __init__(self) -> None:
+        self.value = 0.0
+        self._copy: Tensor | None = None
+        self._there: torch.cuda.Event | None = None
+
+    def put(self, number: Tensor) -> None:
+        """Take the number of this step."""
+        if number.device.type != "cuda":
+            self.value = float(number)
+            return
+        if self._copy is None or self._there is None:
+            self._copy, self._there = torch.zeros((), pin_memory=True), torch.cuda.Event()  # type: ignore[no-untyped-call]
+        else:
+            self._there.synchronize()
+            self.value = float(self._copy)
+        self._copy.copy_(number, non_blocking=True)
+        self._there.record()
 
 
 def _moving_average(model: nn.Module, decay: float) -> AveragedModel:

@@ -6,16 +6,17 @@ from typing import Any
 
 import torch
 from lightning.fabric.plugins.environments.lightning import LightningEnvironment
-from lightning.pytorch import Trainer
+from lightning.pytorch import Callback, Trainer
 
 from r2mae.errors import UserError
 from r2mae.training.checkpoint import AtomicCheckpointIO
-from r2mae.training.checkpoint_keeper import CheckpointKeeper
 from r2mae.training.devices import has_quick_bf16
+from r2mae.training.folder import RunFolder
 from r2mae.training.interrupt import Stopped
 from r2mae.training.launcher import WatchedStrategy, loss_of_a_process
 from r2mae.training.loggers import make_logger
 from r2mae.training.ranks import FOLLOWING
+from r2mae.training.rendezvous import RENDEZVOUS, external_environment
 from r2mae.training.run import Run
 from r2mae.training.step import Pretraining
 
@@ -31,8 +32,8 @@ KNOWN_WARNINGS = (
 """Third-party warnings that are no news to a user of the loop, one by one."""
 
 
-def make_trainer(run: Run, keeper: CheckpointKeeper, module: Pretraining) -> Trainer:
-    """Return the trainer. It runs one epoch; only the keeper saves checkpoints.
+def make_trainer(run: Run, callback: Callback, module: Pretraining, *, folder: RunFolder) -> Trainer:
+    """Return the trainer. It runs one epoch, and saves nothing itself: the callback does, into the folder.
 
     Raises
     ------
@@ -43,9 +44,11 @@ def make_trainer(run: Run, keeper: CheckpointKeeper, module: Pretraining) -> Tra
     devices: int | list[int] = 1 if run.device.index is None else [run.device.index]
     strategy: WatchedStrategy | str = "auto"
     plugins: list[Any] = [AtomicCheckpointIO()]
-    if config.devices == 1:
+    if config.ranks == 1:
         plugins.append(LightningEnvironment())  # a single process, whatever SLURM's variables say
-    if config.devices > 1:
+    if config.ranks > 1:
+        if (environment := external_environment()) is not None:
+            plugins.append(environment)
         if ":" in config.device:
             raise UserError(f"--device {config.device} names one device: leave the number out with --devices")
         if kind == "cuda" and torch.cuda.device_count() < config.devices:
@@ -60,18 +63,19 @@ def make_trainer(run: Run, keeper: CheckpointKeeper, module: Pretraining) -> Tra
     return Trainer(
         accelerator=kind,
         devices=devices,
+        num_nodes=config.nodes,
         strategy=strategy,
         precision="bf16-mixed" if bf16 else "32-true",
         max_epochs=1,
         accumulate_grad_batches=config.accumulate,
-        callbacks=[keeper],
+        callbacks=[callback],
         plugins=plugins,
         use_distributed_sampler=False,
-        logger=make_logger(config, keeper.folder) if run.rank == 0 else False,
+        logger=make_logger(config, folder) if run.rank == 0 else False,
         enable_checkpointing=False,
         enable_progress_bar=False,
         enable_model_summary=False,
-        default_root_dir=keeper.folder.path,
+        default_root_dir=folder.path,
     )
 
 
@@ -92,5 +96,6 @@ def ending_together(trainer: Trainer) -> Iterator[None]:
         raise
     finally:
         FOLLOWING.stop()
+        RENDEZVOUS.leave()
         if watched is not None:
             watched.over()

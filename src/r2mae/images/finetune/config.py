@@ -121,7 +121,7 @@ class FinetuneConfig(RunConfig):
             self._refuse_unless(_NO_LAYERS, "is for fine-tuning, and a linear probe trains one layer")
         if self.cached:
             self._refuse_unless(_WHOLE_IMAGES, "changes images, and --cached computes features of whole ones")
-        share = self.batch_size // (self.accumulate * self.devices)
+        share = self.batch_size // (self.accumulate * self.ranks)
         if (self.mixup or self.cutmix) and share % 2:
             raise UserError(
                 f"mixup and cutmix take images in pairs, and {share} come at a time: make batch_size even, or set both "

@@ -1,0 +1,76 @@
+"""Print what a comparison will cost (``r2mae compare DATA --dry-run``)."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from r2mae.compare.estimate import Estimate
+
+_MINUTE, _HOUR, _DAY = 60.0, 3600.0, 86400.0
+_LONG = 100  # of a unit of time, from which the next is easier to read
+
+
+def print_estimate(estimate: "Estimate") -> None:
+    """Print a table of the rows, and the sums under it."""
+    from rich.markup import escape
+    from rich.table import Table
+
+    from r2mae.cli.show import Terminal
+
+    if estimate.rows:
+        table = Table(box=None, pad_edge=False)
+        table.add_column("row", no_wrap=True)
+        for name in ("left", "steps", "a step", "a run", "weights", "optim.", "activ.", "disk"):
+            table.add_column(name, justify="right", no_wrap=True)
+        for row in estimate.rows:
+            timing = row.timing
+            table.add_row(
+                escape(row.label),
+                str(row.runs - row.finished),
+                f"{row.steps:,}",
+                f"{1000 * timing.seconds_per_step:,.3g} ms",
+                duration(row.seconds_per_run),
+                *map(size, (timing.parameters, timing.optimizer, timing.activations, row.disk)),
+            )
+        console = Terminal()
+        with console.capture() as shown:
+            console.print(table)
+        print("\n".join(line.rstrip() for line in shown.get().splitlines()))
+    print("\n".join(_sums(estimate)))
+
+
+def _sums(estimate: "Estimate") -> Sequence[str]:
+    there = f", {estimate.finished} of them finished already" if estimate.finished else ""
+    beside = f"; {estimate.baselines} baselines are measured, too" if estimate.baselines else ""
+    if not estimate.rows:
+        return [f"{estimate.runs} runs{there}: nothing is left to train{beside}"]
+    most = "at most " if estimate.at_most else ""
+    fewest = min(row.timing.timed for row in estimate.rows)
+    steps = sum(row.steps_left for row in estimate.rows)
+    return [
+        f"{estimate.runs} runs{there}{beside}; {steps:,} steps are left",
+        f"training: {most}about {duration(estimate.seconds)} in all, {duration(estimate.elapsed)} with "
+        f"{estimate.jobs} at a time, and measuring the runs comes on top",
+        f"memory: about {size(estimate.memory)} for {estimate.jobs} at a time (weights, gradients, optimiser, "
+        "activations), and the data come on top",
+        f"disk: about {size(estimate.disk)} of run folders",
+        f"an estimate, from {fewest:.3g} steps of each row by itself on this machine as busy as it is now: runs beside "
+        "each other may be slower. Nothing was written",
+    ]
+
+
+def duration(seconds: float) -> str:
+    """Return a duration in the largest unit that suits it: ``3.2 h``."""
+    for limit, unit, name in ((_LONG, 1.0, "s"), (_LONG * _MINUTE, _MINUTE, "min"), (_LONG * _HOUR, _HOUR, "h")):
+        if seconds < limit:
+            return f"{seconds / unit:.3g} {name}"
+    return f"{seconds / _DAY:,.3g} days"
+
+
+def size(number: float) -> str:
+    """Return a number of bytes in words: ``1.2 GB``."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if number < 999.5:
+            return f"{number:.3g} {unit}"
+        number /= 1000
+    return f"{number:,.3g} TB"

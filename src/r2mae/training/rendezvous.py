@@ -1,0 +1,344 @@
+"""The processes of a run that torchrun or SLURM has started: they meet, agree, watch each other, and end together.
+
+They talk through torch's key-value store, which the process group uses, too. Processes that process 0 starts itself on
+its own machine need none of this; see :mod:`r2mae.training.launcher`.
+"""
+
+import json
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any
+
+from lightning.fabric.plugins.environments.cluster_environment import ClusterEnvironment
+from lightning.fabric.plugins.environments.slurm import SLURMEnvironment
+from lightning.fabric.plugins.environments.torchelastic import TorchElasticEnvironment
+from torch.distributed import PrefixStore, TCPStore  # type: ignore[attr-defined]
+
+from r2mae import __version__
+from r2mae.errors import UserError
+from r2mae.training.config import RunConfig
+from r2mae.training.ranks import FOLLOWING, GOES_ON, SLURM, launched_by, process_rank
+
+JOIN_TIMEOUT = "R2MAE_JOIN_TIMEOUT"
+"""Environment variable: seconds in which all processes must have come."""
+
+_JOIN = 300.0  # by default
+_SILENCE = 40.0  # seconds without a sign of life, after which a process counts as lost
+_BEAT = 1.0  # seconds between two signs of life
+_GRACE = 6.0  # seconds in which the main thread should notice by itself, and end in good order
+_POLL = 0.05
+_OWN = ("device", "workers", "threads", "cache", "logger")  # may differ from machine to machine
+
+
+class LostProcessError(UserError):
+    """Another process of the run has ended; what failed here is only the consequence."""
+
+
+def external_environment() -> ClusterEnvironment | None:
+    """Return what Lightning calls the launcher that started this process as one of several; None if none did."""
+    launcher = launched_by()
+    if launcher is None:
+        return None
+    return SLURMEnvironment(auto_requeue=False) if launcher == SLURM else TorchElasticEnvironment()
+
+
+class Rendezvous:
+    """What the processes of a run tell each other beside their gradients.
+
+    Attributes
+    ----------
+    store : torch.distributed.Store or None
+        Of this start of the run alone; None unless a launcher started several processes.
+    rank, ranks : int
+        This process, and how many there are.
+    """
+
+    def __init__(self) -> None:
+        self.store: Any = None
+        self.rank, self.ranks, self.nodes = 0, 1, 1
+        self._over = threading.Event()
+
+    @contextmanager
+    def together(self, config: RunConfig) -> Iterator[None]:
+        """Within the block, the processes of a run are in touch; an error of one ends all, and one process tells it.
+
+        Raises
+        ------
+        UserError
+            If not all processes come in time, or they differ in what they are to do.
+        SystemExit
+            With code 2, in a process that leaves the telling to another.
+        """
+        if self.store is not None or config.ranks == 1 or (environment := external_environment()) is None:
+            yield
+            return
+        FOLLOWING.pass_on = self._pass_on
+        self.rank, self.ranks, self.nodes = process_rank(config.devices, config.nodes), config.ranks, config.nodes
+        self._over = threading.Event()
+        try:
+            with self._store_lost():
+                self._meet(environment)
+            threading.Thread(target=self._watch, daemon=True, name="r2mae rendezvous").start()
+            told = {name: value for name, value in config.to_dict().items() if name not in _OWN}
+            self.agree("configuration", {"version of r2mae": __version__, **told})
+            yield
+        except UserError as error:
+            self._over.set()
+            raise self._told(error) from None
+        except Exception as error:  # a bug: its traceback is shown, and the others end, too
+            self._over.set()
+            self._leave_word(f"{type(error).__name__}: {error}")
+            raise
+        finally:
+            self.leave()
+            self.store, FOLLOWING.pass_on = None, None
+
+    def agree(self, what: str, mine: Mapping[str, Any]) -> None:
+        """Compare values with those of the other processes.
+
+        Raises
+        ------
+        UserError
+            If another process has others. It names the first difference.
+        """
+        if self.store is None:
+            return
+        with self._store_lost():
+            self.store.set(f"{what}/{self.rank}", json.dumps(mine, default=str))
+            keys = [f"{what}/{rank}" for rank in range(self.ranks)]
+            while not self.store.check(keys):  # the watch ends this process if one of the others is lost
+                for rank, key in enumerate(keys):
+                    if self.store.check([f"left/{rank}"]) and not self.store.check([key]):
+                        raise UserError(
+                            f"{_named(rank, self.ranks)} has ended, and this one has not begun: see that all machines "
+                            "have the same --out, on a disk that they share"
+                        )
+                time.sleep(_POLL)
+            first, *others = (json.loads(self.store.get(key)) for key in keys)
+        for rank, theirs in enumerate(others, 1):
+            for name in first:
+                if first[name] != theirs.get(name):
+                    raise UserError(
+                        f"the processes of this run differ: {name} is {first[name]!r} in process 1 of {self.ranks} "
+                        f"and {theirs.get(name)!r} in {_named(rank, self.ranks)}: start the same command on the same "
+                        "data on every machine"
+                    )
+
+    @contextmanager
+    def _store_lost(self) -> Iterator[None]:
+        """Say what it means that the store does not answer."""
+        try:
+            yield
+        except RuntimeError:
+            raise LostProcessError(f"{_named(0, self.ranks)} or its machine has ended; {GOES_ON}") from None
+
+    def leave(self) -> None:
+        """Stop watching the others, who see that this was on purpose."""
+        self._over.set()
+        if self.store is not None:
+            _quietly(lambda: self.store.set(f"left/{self.rank}", "1"))
+
+    def _meet(self, environment: ClusterEnvironment) -> None:
+        """Connect to the store, and wait for all processes of this start of the run.
+
+        The store of torchrun may hold what processes have left there that have ended since. So process 0 makes a name
+        for this start, and says which arrivals it has seen under that name.
+        """
+        limit = _join_timeout()
+        until = time.monotonic() + limit
+        address, port = environment.main_address, environment.main_port
+        store = self._connect(address, port, limit)
+        nonce = os.urandom(8).hex()
+        if self.rank == 0:
+            name = nonce
+            store.set("r2mae/start", name)
+            keys = [f"r2mae/{name}/came/{rank}" for rank in range(1, self.ranks)]
+            while not store.check(keys):
+                if time.monotonic() > until:
+                    missing = [rank for rank, key in enumerate(keys, 1) if not store.check([key])]
+                    come = self.ranks - len(missing)
+                    raise _late(f"only {come} of {self.ranks} processes have come", missing[0], limit)
+                time.sleep(_POLL)
+            store.set(f"r2mae/{name}/all", json.dumps([nonce, *(store.get(key).decode() for key in keys)]))
+        else:
+            name = ""
+            while True:
+                if store.check(["r2mae/start"]) and (named := store.get("r2mae/start").decode()) != name:
+                    name = named
+                    store.set(f"r2mae/{name}/came/{self.rank}", nonce)
+                if name and store.check([f"r2mae/{name}/all"]):
+                    seen = json.loads(store.get(f"r2mae/{name}/all"))
+                    if seen[self.rank] == nonce:
+                        break
+                if time.monotonic() > until + _GRACE:  # process 0 tells first
+                    raise _late("not all processes have come", 0, limit)
+                time.sleep(_POLL)
+        self.store = PrefixStore(name, store)
+
+    def _connect(self, address: str, port: int, limit: float) -> Any:
+        hosts = self.rank == 0 and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != str(True)
+        try:
+            return TCPStore(
+                address,
+                port,
+                world_size=self.ranks,
+                is_master=hosts,
+                timeout=timedelta(seconds=limit),
+                wait_for_workers=False,
+                multi_tenant=True,
+            )
+        except RuntimeError as error:
+            if "address already in use" in str(error).lower():
+                raise UserError(f"port {port} of this machine is taken: set MASTER_PORT to a free one") from None
+            raise _late(f"nobody answers at {address}:{port}", 0, limit) from None
+
+    def _told(self, error: UserError) -> BaseException:
+        """Return what this process raises: the first error of them all in the one that tells it, else SystemExit."""
+        if self.store is None:  # they have not met
+            return error
+        message = str(error)
+        own = self.rank > 0 and not isinstance(error, LostProcessError)
+        try:
+            first = self._post(f"{_named(self.rank, self.ranks)}: {message}" if own else message)
+            message = message if first.endswith(message) else first
+            if self.rank == 0:
+                self.store.set("told", "1")
+                _there(self.store, [f"heard/{rank}" for rank in range(1, self.ranks)], _GRACE / 2)
+                return UserError(message)
+            self.store.set(f"heard/{self.rank}", "1")
+            if _there(self.store, ["told"], 2 * _GRACE + 2):  # where process 0 hangs, its watch tells, in a while
+                return SystemExit(2)
+        except RuntimeError:  # the store has gone with process 0, or its machine
+            pass
+        return UserError(message) if self._speaks_next else SystemExit(2)
+
+    def _post(self, message: str) -> str:
+        """Note why this process ends, unless another has done so before; return the first message."""
+        self.store.compare_set("failed", "", message)
+        first: bytes = self.store.get("failed")
+        return first.decode()
+
+    def _leave_word(self, message: str) -> bool:
+        """Let the others know why this process ends; return False if they cannot be told."""
+        if self.store is None:
+            return False
+        return _quietly(lambda: self._post(f"{_named(self.rank, self.ranks)}: {message}")) is not None
+
+    def _pass_on(self, message: str) -> bool:
+        """Let process 0 tell why this process ends; return False if it is this one that tells it."""
+        return self.rank > 0 and self._leave_word(message)
+
+    @property
+    def _speaks_next(self) -> bool:
+        """Whether this process tells what happened where process 0 cannot: the first of another machine."""
+        return self.rank == (self.ranks // self.nodes if self.nodes > 1 else 1)
+
+    def _watch(self) -> None:
+        """End this process soon after another has failed or was lost, if it does not end by itself."""
+        over, store = self._over, self.store.clone()
+        signs = _Signs(store, self.rank, self.ranks, over)
+        threading.Thread(target=signs.exchange, daemon=True, name="r2mae signs of life").start()
+        while not (message := signs.lost()):
+            if over.wait(_BEAT):
+                return
+        if over.wait(_GRACE):
+            return
+        # The main thread is held by a collective, or reads data.
+        if self.rank == 0:
+            _quietly(lambda: store.set("told", "1"))
+        elif (not signs.gone and _quietly(lambda: _there(store, ["told"], _GRACE))) or not self._speaks_next:
+            os._exit(1)
+        print(f"r2mae: {' '.join(message.split())}", file=sys.stderr, flush=True)
+        os._exit(1)
+
+
+class _Signs:
+    """Signs of life: of this process to the others, and of process 0 to this one (to process 0, of all others)."""
+
+    def __init__(self, store: Any, rank: int, ranks: int, over: threading.Event) -> None:
+        self.store, self.rank, self.ranks, self.over = store, rank, ranks, over
+        self.gone = False  # the store, or the way to it
+        self._failed = ""
+        self._answered = time.monotonic()
+        self._seen = dict.fromkeys([0] if rank else range(1, ranks), ("", self._answered))
+
+    def lost(self) -> str:
+        """Return what has happened to another process, empty as long as all is well."""
+        now = time.monotonic()
+        self.gone = self.gone or now - self._answered > _SILENCE
+        if self._failed:
+            return self._failed
+        if self.gone:
+            return f"{_named(0, self.ranks)} or its machine has ended; {GOES_ON}"
+        for rank, (_, when) in self._seen.items():
+            if now - when > _SILENCE:
+                return f"{_named(rank, self.ranks)} gives no sign of life; {GOES_ON}"
+        return ""
+
+    def exchange(self) -> None:
+        """Give signs and look for those of the others; a store whose machine is lost may never answer."""
+        beat = 0
+        while not (self._failed or self.over.wait(_BEAT)):
+            beat += 1
+            try:
+                self.store.set(f"alive/{self.rank}", str(beat))
+                if self.store.check(["failed"]):
+                    self._failed = self.store.get("failed").decode()
+                for rank, (before, _) in list(self._seen.items()):
+                    key = f"alive/{rank}"
+                    sign = self.store.get(key).decode() if self.store.check([key]) else ""
+                    if sign != before or self.store.check([f"left/{rank}"]):
+                        self._seen[rank] = (sign, time.monotonic())
+            except RuntimeError:
+                self.gone = True
+                return
+            self._answered = time.monotonic()
+
+
+def _join_timeout() -> float:
+    said = os.environ.get(JOIN_TIMEOUT, "")
+    try:
+        limit = float(said or _JOIN)
+    except ValueError:
+        limit = 0.0
+    if not 0 < limit < 86_400:
+        raise UserError(f"{JOIN_TIMEOUT} is a number of seconds, such as 300, not {said!r}")
+    return limit
+
+
+def _late(what: str, rank: int, limit: float) -> UserError:
+    who = "process 1 (rank 0)" if rank == 0 else f"rank {rank}"
+    return UserError(
+        f"{what} within {limit:g} seconds ({who} is missing): start the same command on every machine, where each can "
+        f"reach the first one; {JOIN_TIMEOUT} changes the limit"
+    )
+
+
+def _named(rank: int, ranks: int) -> str:
+    return f"process {rank + 1} of {ranks} (rank {rank})"
+
+
+def _there(store: Any, keys: list[str], seconds: float) -> bool:
+    """Wait until the store has all these keys; return False if it has not by then."""
+    until = time.monotonic() + seconds
+    while not store.check(keys):
+        if time.monotonic() > until:
+            return False
+        time.sleep(_POLL)
+    return True
+
+
+def _quietly(action: Callable[[], Any]) -> Any:
+    """Do what needs the store, unless it has gone."""
+    try:
+        return action()
+    except RuntimeError:
+        return None
+
+
+RENDEZVOUS = Rendezvous()

@@ -1,0 +1,260 @@
+"""Time a few optimiser steps of a run, and count the bytes that it needs. Nothing is written."""
+
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from lightning.pytorch import Callback, LightningModule, Trainer
+from torch import Tensor
+from torch.autograd.graph import saved_tensors_hooks
+
+from r2mae.masking.keys import Key
+from r2mae.training.checkpoint_keeper import held_out_loss
+from r2mae.training.devices import cpu_threads
+from r2mae.training.folder import RunFolder
+from r2mae.training.loader import make_loader
+from r2mae.training.loop import build, keyed_torch
+from r2mae.training.memory import freed_memory_kept
+from r2mae.training.order import BatchOrder
+from r2mae.training.quiet import quiet_lightning
+from r2mae.training.run import Run
+from r2mae.training.step import Pretraining
+from r2mae.training.task import Batches, Data
+from r2mae.training.trainer import KNOWN_WARNINGS, make_trainer
+
+WARM_UP, STEPS = 3, 20  # optimiser steps: first untimed, then timed, as far as the time allows
+SECONDS = 4.0  # for all of them; a micro-batch that was begun is finished
+_VALIDATED = 512  # held-out samples whose validation is timed
+
+
+@dataclass(frozen=True)
+class Timing:
+    """What a run would take.
+
+    Parameters
+    ----------
+    seconds_per_step : float
+        Of an optimiser step, over all its micro-batches, with the making of its batch.
+    timed : float
+        How many steps were timed; less than one where a step takes too long.
+    seconds_per_validation : float
+        Of a validation; 0 where nothing is held out.
+    parameters, optimizer, activations : int
+        Bytes of the parameters (with a weight network and a moving average), of the optimiser's state, and of what the
+        forward pass of a micro-batch keeps for its gradient.
+    gradients : int
+        Bytes of the parameters' gradients.
+    peak : int or None
+        Most bytes that were taken on a GPU; None on a CPU, where they are not counted.
+    checkpoint, model : int
+        Bytes of a checkpoint, and of the finished model.
+    """
+
+    seconds_per_step: float
+    timed: float
+    seconds_per_validation: float
+    parameters: int
+    gradients: int
+    optimizer: int
+    activations: int
+    peak: int | None
+    checkpoint: int
+    model: int
+
+    @property
+    def memory(self) -> int:
+        """Bytes that a run takes on its device, without the data: measured on a GPU, on a CPU the sum of the parts."""
+        return self.peak or self.parameters + self.gradients + self.optimizer + self.activations
+
+
+def time_steps(run: Run, data: Data, *, seconds: float = SECONDS) -> Timing:
+    """Train a run for a few steps, from the middle of its schedule, with new weights, and forget them.
+
+    In the middle, since the mask ratio, and with it the work, may change from the beginning to the end of a run.
+
+    Parameters
+    ----------
+    run : Run
+        Of one process.
+    data : Data
+        Its data.
+    seconds : float
+        About how long to try.
+
+    Raises
+    ------
+    KeyboardInterrupt
+        After Ctrl-C.
+    """
+    run = replace(run, config=replace(run.config, logger="none"))
+    folder = RunFolder(Path())  # the trainer wants to know of one
+    if run.device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(run.device)
+    with quiet_lightning(KNOWN_WARNINGS), cpu_threads(run.config.threads), freed_memory_kept(), keyed_torch(run.key):
+        module, _ = build(run, data, fresh=False)
+        first = module.total_steps // 2
+        watch = _Stopwatch(run, data, seconds, first)
+        order = BatchOrder(
+            len(data.train),
+            run.config.batch_size,
+            module.total_steps,
+            run.key,
+            accumulate=run.config.accumulate,
+            first_step=first,
+        )
+        trainer = make_trainer(run, watch, module, folder=folder)
+        loader = make_loader(
+            data.train, order, run.key.fold("batch"), workers=run.config.workers, device=trainer.strategy.root_device
+        )
+        try:
+            trainer.fit(module, loader)
+        except SystemExit:  # Lightning's answer to Ctrl-C
+            raise KeyboardInterrupt from None
+    assert watch.found is not None
+    return watch.found
+
+
+class _Stopwatch(Callback):
+    """Times micro-batches, ends the training when it knows enough, and measures what there is then."""
+
+    def __init__(self, run: Run, data: Data, seconds: float, first: int) -> None:
+        self.run, self.data, self.seconds, self.first = run, data, seconds, first
+        self.found: Timing | None = None
+        self._done = 0  # micro-batches
+        self._until: int | None = None  # as many micro-batches as are wanted, once this is known
+        self._kept = _Kept()
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Go to the step in the middle of the run."""
+        progress = trainer.fit_loop.epoch_loop.automatic_optimization.optim_progress
+        progress.optimizer.step.total.completed = self.first
+        self._step = self.first
+        self._kept.ignore(pl_module.parameters())
+        self._began = self._from = self._now = time.perf_counter()
+        self._skipped = 0
+
+    def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
+        """Count what the first forward pass keeps."""
+        if not self._done:
+            self._kept.__enter__()
+
+    def on_before_backward(self, trainer: Trainer, pl_module: LightningModule, loss: Tensor) -> None:
+        """Stop counting: it takes time."""
+        if not self._done:
+            self._kept.__exit__()
+
+    def on_train_batch_end(
+        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        """Look at the clock."""
+        assert isinstance(pl_module, Pretraining)
+        self._done += 1
+        if trainer.global_step > self._step:
+            self._step = trainer.global_step
+            pl_module.end_step()
+        if self._until is None:
+            self._warm_up()
+        if self._until is not None and self._done >= self._until:
+            self._wait()
+            self._ended = time.perf_counter()
+            trainer.should_stop = True
+
+    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Put the result together, as long as the optimiser is there."""
+        assert isinstance(pl_module, Pretraining)
+        if not trainer.should_stop:  # the run is shorter than the timing
+            self._wait()
+            self._ended = time.perf_counter()
+        if self._done == self._skipped:
+            self._from, self._skipped = self._began, 0
+        count = self._done - self._skipped
+        accumulate = self.run.config.accumulate
+        weights, optimizer = _bytes(pl_module.state_dict().values()), _state_bytes(trainer.optimizers[0])
+        device = self.run.device
+        peak = torch.cuda.max_memory_allocated(device) if device.type == "cuda" else None
+        trained = [parameter for parameter in pl_module.parameters() if parameter.requires_grad]
+        self.found = Timing(
+            seconds_per_step=(self._ended - self._from) / count * accumulate,
+            timed=count / accumulate,
+            seconds_per_validation=self._validation(pl_module),
+            parameters=_bytes([*pl_module.parameters(), *pl_module.buffers()]),
+            gradients=_bytes(trained),
+            optimizer=optimizer,
+            activations=self._kept.bytes,
+            peak=peak,
+            checkpoint=weights + optimizer,
+            model=_bytes(pl_module.kept_model.state_dict().values()),
+        )
+
+    def _warm_up(self) -> None:
+        """After every untimed micro-batch, decide whether to begin, and for how many."""
+        self._wait()
+        now, accumulate = self._now, self.run.config.accumulate
+        spent = now - self._began
+        if self._done < WARM_UP * accumulate and spent < self.seconds / 2:
+            return
+        affordable = int((self.seconds - spent) / max(now - self._last, 1e-9))
+        wanted = min(STEPS * accumulate, affordable)
+        if wanted > accumulate:
+            wanted -= wanted % accumulate
+        self._until, self._from, self._skipped = self._done + max(0, wanted), now, self._done
+
+    def _wait(self) -> None:
+        """Let the device finish, and remember when the last micro-batch had begun."""
+        if self.run.device.type == "cuda":
+            torch.cuda.synchronize(self.run.device)
+        self._last, self._now = self._now, time.perf_counter()
+
+    def _validation(self, module: Pretraining) -> float:
+        held_out = self.data.validation
+        if held_out is None or not len(held_out):
+            return 0.0
+        few = _First(held_out, min(len(held_out), _VALIDATED))
+        began = time.perf_counter()
+        held_out_loss(self.run, module, few)
+        return (time.perf_counter() - began) * len(held_out) / len(few)
+
+
+class _Kept(saved_tensors_hooks):
+    """Counts the bytes that a forward pass keeps for its gradient, once each, without parameters."""
+
+    def __init__(self) -> None:
+        super().__init__(self._count, lambda tensor: tensor)
+        self.bytes = 0
+        self._seen: set[int] = set()
+
+    def ignore(self, tensors: Iterable[Tensor]) -> None:
+        """Do not count these."""
+        self._seen.update(tensor.untyped_storage().data_ptr() for tensor in tensors)
+
+    def _count(self, tensor: Tensor) -> Tensor:
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in self._seen:
+            self._seen.add(storage.data_ptr())
+            self.bytes += storage.nbytes()
+        return tensor
+
+
+class _First:
+    """The first of some samples."""
+
+    def __init__(self, data: Batches, count: int) -> None:
+        self.data, self.count = data, count
+
+    def __len__(self) -> int:
+        return self.count
+
+    def batch(self, indices: Any, key: Key) -> Any:
+        return self.data.batch(np.asarray(indices), key)
+
+
+def _bytes(tensors: Iterable[Any]) -> int:
+    return sum(one.numel() * one.element_size() for one in tensors if isinstance(one, Tensor))
+
+
+def _state_bytes(optimizer: torch.optim.Optimizer) -> int:
+    return sum(_bytes(state.values()) for state in optimizer.state.values())
