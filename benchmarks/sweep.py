@@ -69,7 +69,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     from distributed import Client, LocalCluster
 
     config = ImagesConfig(data="digits", device="cpu", steps=10)
-    rows = [Row(f"row {number}", config) for number in range(max(1, options.cells // 10))]
+    rows = [Row(f"row {number}", config) for number in range(-(-options.cells // 10))]
     with (
         tempfile.TemporaryDirectory() as name,
         LocalCluster(n_workers=1, threads_per_worker=2, processes=False, dashboard_address="127.0.0.1:0") as local,

@@ -40,14 +40,14 @@ def run(words: Sequence[str]) -> int:
             f"{output.suffix or 'without a suffix'!r}: -o {output.stem}{usual}"
         )
     options = parameters_of(path, wing, _options_of(wing), given_options(values, _options(wings)))
-    loading = {one.sets: options.pop(one.sets) for one in wing.command_line.embedding.loading if one.sets in options}
+    chosen = {one.sets: options.pop(one.sets) for one in wing.command_line.embedding.loading if one.sets in options}
     check_source(wing, written, values["data"])
     table = _check_figure(wing, values)
 
     with loading():
         from r2mae.training.saving import load_model
 
-    config, task, model = load_model(path, wing, device=values["device"], whole=True, **loading)
+    config, task, model = load_model(path, wing, device=values["device"], whole=True, **chosen)
     arrays = wing.embed(config, task, model, values["data"], **options)
     exporters[output.suffix].write(output, arrays, values["data"])
     rows, width = arrays["embedding"].shape
