@@ -21,7 +21,20 @@ _SEED = 2**63 - 1
 _MOST = {"steps": 10**9, "threads": 4096, "workers": 1024, "devices": 4096, "cl_iterations": 10_000, "strata": 10_000}
 
 # These say where and how a run is computed, not what is computed: a run may be resumed with other values.
-MACHINE_FIELDS = frozenset({"device", "devices", "workers", "threads", "save_every", "keep_every", "logger", "cache"})
+MACHINE_FIELDS = frozenset(
+    {
+        "device",
+        "devices",
+        "strategy",
+        "activation_checkpointing",
+        "workers",
+        "threads",
+        "save_every",
+        "keep_every",
+        "logger",
+        "cache",
+    }
+)
 
 HIDING_FIELDS = frozenset({"scheme", "scheme_options", "weighting", *SCHEME_OPTIONS})
 """These say how a run hides entries; a run that hides nothing leaves them out, all together."""
@@ -114,6 +127,10 @@ class RunConfig:
         "auto", "cpu", "cuda" or "cuda:1".
     devices : int
         Processes that train together, one per device (or per core group on a CPU); the batch is divided among them.
+    strategy : {"ddp", "fsdp"}
+        What each of several processes holds: the whole model, or (`fsdp`) its part of weights, gradients and moments.
+    activation_checkpointing : bool
+        Keep only what goes into each layer, and compute the rest again for the gradient: less memory, more time.
     workers : int
         Processes that load data; 0 loads in the training process.
     threads : int, optional
@@ -178,6 +195,8 @@ class RunConfig:
     seed: int = 0
     device: str = "auto"
     devices: int = 1
+    strategy: Literal["ddp", "fsdp"] = "ddp"
+    activation_checkpointing: bool = False
     workers: int = 0
     threads: int | None = None
     save_every: int = 500
@@ -239,6 +258,7 @@ class RunConfig:
                 f"batch_size {self.batch_size} does not split among {self.devices} devices with {self.accumulate} "
                 "micro-batches each"
             )
+        self._check_memory_options()
         if not 0 <= self.warmup < 1:
             raise UserError(f"warmup must be a fraction in [0, 1), not {self.warmup}")
         if self.ema is not None and not 0 < self.ema < 1:
@@ -253,6 +273,18 @@ class RunConfig:
             raise UserError("weighting 'inverse-ratio' needs one ratio for the mini-batch: leave per at 'batch'")
         if self.validate_every is not None and self.validation == 0:
             raise UserError("validate_every needs held-out data: add --validation 0.1")
+
+    def _check_memory_options(self) -> None:
+        if self.strategy == "fsdp" and self.devices == 1:
+            raise UserError(
+                "strategy fsdp is for several processes, and this run has one: say --devices N, or leave it out"
+            )
+        for name, given in (
+            ("strategy fsdp", self.strategy == "fsdp"),
+            ("activation_checkpointing", self.activation_checkpointing),
+        ):
+            if given and self.compile:
+                raise UserError(f"{name} and compile do not go together: leave one out")
 
     @property
     def own_options(self) -> dict[str, float]:
