@@ -275,16 +275,12 @@ class RunConfig:
             raise UserError("validate_every needs held-out data: add --validation 0.1")
 
     def _check_memory_options(self) -> None:
-        if self.strategy == "fsdp" and self.devices == 1:
-            raise UserError(
-                "strategy fsdp is for several processes, and this run has one: say --devices N, or leave it out"
-            )
-        for name, given in (
-            ("strategy fsdp", self.strategy == "fsdp"),
-            ("activation_checkpointing", self.activation_checkpointing),
-        ):
-            if given and self.compile:
-                raise UserError(f"{name} and compile do not go together: leave one out")
+        if self.strategy == "fsdp" and self.ranks == 1:
+            raise UserError("strategy 'fsdp' is for several processes, and this run has one: leave it out")
+        if self.compile and self.strategy == "fsdp":
+            raise UserError("strategy 'fsdp' and compile do not go together: leave one out")
+        if self.compile and self.activation_checkpointing:
+            raise UserError("activation_checkpointing and compile do not go together: leave one out")
 
     @property
     def own_options(self) -> dict[str, float]:
@@ -307,6 +303,11 @@ class RunConfig:
     def key(self) -> Key:
         """The root of all random numbers of the run."""
         return Key.root(self.seed)
+
+    @property
+    def ranks(self) -> int:
+        """Processes that train together."""
+        return self.devices
 
     @property
     def hides(self) -> bool:

@@ -1,8 +1,8 @@
 """Fully sharded training: each process holds a part of every parameter, gradient and moment of the optimiser.
 
-The parameters of one layer at a time are gathered for its forward and its backward pass (torch's FSDP2). What belongs to no
-layer (:mod:`r2mae.training.units`), such as embeddings, heads and the weight network of a curriculum, is gathered for the
-whole step. Gradients are summed onto the process that holds the part. Numbers are those of DDP, up to the order of sums.
+The parameters of one layer at a time are gathered for its forward and its backward pass (torch's FSDP2). What belongs
+to no layer (:mod:`r2mae.training.units`), such as embeddings, heads and the weight network of a curriculum, is gathered
+for the whole step. Gradients are summed onto the process that holds the part. Numbers are those of DDP, up to rounding.
 """
 
 from collections.abc import Iterator
@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FSDPModule, fully_shard
 

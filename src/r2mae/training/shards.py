@@ -1,8 +1,8 @@
 """Sharded tensors, and checkpoints of them: a folder of safetensors beside ``last.ckpt``, which names it.
 
-``last.ckpt`` holds the plain numbers, and the sizes and checksums of the files in the folder. The folder is complete under
-its name before ``last.ckpt`` is replaced, and that is one step: a run that is killed at any moment has the checkpoint of
-before or the new one. Any number of processes can read what another number has written, and one process alone, too.
+``last.ckpt`` holds the plain numbers, and the sizes and checksums of the files in the folder. The folder is complete
+under its name before ``last.ckpt`` is replaced, and that is one step: a run that is killed at any moment has the
+checkpoint of before or the new one. Any number of processes can read what another number has written, or one alone.
 """
 
 import shutil
@@ -44,14 +44,14 @@ def all_finite(tensors: Mapping[str, Tensor]) -> bool:
 
 
 def full_state(model: nn.Module, *, here: bool) -> dict[str, Tensor]:
-    """Return the whole weights of a sharded model, on the CPU; all processes must ask, and where not `here` get nothing.
+    """Return the whole weights of a sharded model, on the CPU; all processes must ask together.
 
     Parameters
     ----------
     model : nn.Module
         The model.
     here : bool
-        Whether this process wants them.
+        Whether this process wants them; the others get nothing.
     """
     found = {}
     for name, value in model.state_dict().items():
@@ -77,7 +77,7 @@ def flat(weights: Mapping[str, Tensor], optimizer: Mapping[str, Any]) -> dict[st
 
 
 def write_shards(tensors: dict[str, Tensor], folder: Path) -> dict[str, Any]:
-    """Write the parts of all processes, which must ask together, into a folder, and return its record, which they share.
+    """Write the parts of all processes, which must ask together, into a folder; return its record, which they share.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Layers of a model that are at work one after the other: what sharding gathers, and what is computed anew for gradients.
+"""Layers of a model that work one after the other: what sharding gathers, and what is computed anew for gradients.
 
 A large model is a stack of layers, of which one is at work at a time. Sharded training (:mod:`r2mae.training.sharding`)
 gathers the parameters of one such layer when it begins and drops them when it has ended. Activation checkpointing drops
@@ -45,8 +45,8 @@ def within(unit: nn.Module, function: Callable[..., _Result], *arguments: Any) -
     unit : nn.Module
         One of :meth:`HasUnits.units`.
     function : callable
-        ``function(*arguments)`` returns tensors. It is called again in the backward pass where nothing is kept for it, so
-        it depends on its arguments alone, and on torch's generator.
+        ``function(*arguments)`` returns tensors. It is called again in the backward pass where nothing is kept for
+        it, so it depends on its arguments alone, and on torch's generator.
     """
     if not getattr(unit, _LISTENED, False):
         return function(*arguments)
