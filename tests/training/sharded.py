@@ -2,8 +2,8 @@
 
 python tests/training/sharded.py RUNS.json
 
-A run is a mapping: `out`, `options` of the configuration and, where it goes on from a checkpoint that another run has kept,
-`begun` (that run's folder) and `step`. The wing is the toy wing.
+A run is a mapping: `out`, `options` of the configuration and, where it goes on from a checkpoint that another run has
+kept, `begun` (that run's folder) and `step`; or `killed_at`, a step. The wing is the toy wing.
 """
 
 import json

@@ -17,7 +17,7 @@ from torch import Tensor
 from r2mae.errors import UserError
 from r2mae.training.checkpoint import read_checkpoint
 from r2mae.training.loop import fit
-from r2mae.training.shards import SHARDS, whole
+from r2mae.training.shards import SHARDS, check_shards
 
 from .conftest import ToyConfig, ToyWing, equal_bytes
 from .sharded import begin
@@ -143,8 +143,9 @@ def test_shards_that_are_missing_or_damaged_are_refused(folder: Path, tmp_path: 
     with pytest.raises(UserError, match=f"{shards[1].name} is missing"):
         fit(config, ToyWing(), tmp_path)
     shards[1].write_bytes(good)
-    with pytest.raises(UserError, match="belongs to another model: delete it"):
-        whole(path, {**read_checkpoint(path), SHARDS: {"folder": "../elsewhere", "files": {}}})
+    for record in ({"folder": "../elsewhere", "files": {}}, {"folder": "last", "files": {"../a": (1, 1)}}, {}, None):
+        with pytest.raises(UserError, match="is not a checkpoint of r2mae"):
+            check_shards(path, record, thorough=False)
     fit(config, ToyWing(), tmp_path)
     assert [entry.name for entry in path.parent.iterdir()] == ["last.ckpt"]
 

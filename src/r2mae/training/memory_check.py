@@ -82,10 +82,10 @@ def check_fits_memory(
         raise UserError(f"no model of these sizes can be made ({reason}): ask for smaller ones") from None
     if config.activation_checkpointing and (model := _sketch(wing, architecture)) is not None:
         check_can_be_made_anew(model)
-    free, copies = _free(config), _copies(config)
-    if free is not None and copies * size * _here(config) > free:
+    free, least = _free(config), round(_copies(config) * size)
+    if free is not None and least * _here(config) > free:
         raise UserError(
-            f"the model takes at least {_gigabytes(copies * size)} while it is trained, and {_gigabytes(free)} are "
+            f"the model takes at least {_gigabytes(least)} while it is trained, and {_gigabytes(free)} are "
             f"free: make it smaller ({_largest(architecture)})"
         )
 
