@@ -213,7 +213,9 @@ def _train(
             return keeper
         reporter.start(first, total)
         try:
-            with quiet_lightning(KNOWN_WARNINGS), stop, freed_memory_kept():
+            # Layers that are gathered and dropped again would leave more of it than they need.
+            kept = nullcontext() if config.strategy == "fsdp" else freed_memory_kept()
+            with quiet_lightning(KNOWN_WARNINGS), stop, kept:
                 _take_steps(run, module, data, keeper, resumed=checkpoint is not None)
         except Stopped as stopped:
             if stopped.number == signal.SIGINT:

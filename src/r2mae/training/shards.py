@@ -25,6 +25,7 @@ SHARDS = "r2mae_shards"
 
 _WEIGHTS, _OPTIMIZER = "state_dict.", "optimizer."
 _PIECE = 1 << 22  # bytes that are read at a time
+_FILE = 1 << 28  # about as many bytes of a process in one file, which is put together in memory
 
 
 def local(tensor: Tensor) -> Tensor:
@@ -91,7 +92,9 @@ def write_shards(tensors: dict[str, Tensor], folder: Path) -> dict[str, Any]:
     OSError
         In all processes, if one of them cannot write.
     """
-    from torch.distributed.checkpoint import DefaultSavePlanner, HuggingFaceStorageWriter, save
+    from torch.distributed.checkpoint.default_planner import DefaultSavePlanner
+    from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageWriter
+    from torch.distributed.checkpoint.state_dict_saver import save
 
     rank = torch.distributed.get_rank()
     unfinished = folder.with_name(f".{folder.name}{UNFINISHED}")
@@ -103,7 +106,7 @@ def write_shards(tensors: dict[str, Tensor], folder: Path) -> dict[str, Any]:
     with _failure_on_all():
         save(
             tensors,
-            storage_writer=HuggingFaceStorageWriter(str(unfinished), save_distributed=True),
+            storage_writer=HuggingFaceStorageWriter(str(unfinished), _files(tensors), save_distributed=True),
             planner=DefaultSavePlanner(dedup_save_to_lowest_rank=True),
         )
     own = {}
@@ -138,10 +141,12 @@ def read_shards(
     UserError
         If the tensors are those of another model.
     """
-    from torch.distributed.checkpoint import CheckpointException, HuggingFaceStorageReader, load
+    from torch.distributed.checkpoint.api import CheckpointException
+    from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader
+    from torch.distributed.checkpoint.state_dict_loader import load
 
     reader = HuggingFaceStorageReader(str(path.parent / checkpoint[SHARDS]["folder"]))
-    there = reader.read_metadata().state_dict_metadata
+    there: dict[str, Any] = dict(reader.read_metadata().state_dict_metadata)
     try:
         tensors = {name: make(name, one.size, one.properties.dtype) for name, one in there.items()}
         with warnings.catch_warnings():
@@ -238,6 +243,15 @@ def _parted(tensors: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], dict[int,
     return weights, state
 
 
+def _files(tensors: Mapping[str, Tensor]) -> dict[str, int]:
+    """Return the number of the file, from 1, that each process writes its part of each tensor to."""
+    found, before = {}, 0
+    for name, value in tensors.items():
+        found[name] = 1 + before // _FILE
+        before += value.numel() * value.element_size() // torch.distributed.get_world_size()
+    return found
+
+
 def _size_and_sum(file: Path) -> tuple[int, int]:
     size = total = 0
     with file.open("rb") as content:
@@ -249,7 +263,7 @@ def _size_and_sum(file: Path) -> tuple[int, int]:
 @contextmanager
 def _failure_on_all() -> Iterator[None]:
     """Raise what a collective save reports as an error of the system, where it is one."""
-    from torch.distributed.checkpoint import CheckpointException
+    from torch.distributed.checkpoint.api import CheckpointException
 
     try:
         yield
