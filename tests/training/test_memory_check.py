@@ -132,3 +132,22 @@ def test_a_model_that_fails_for_another_reason_is_told(tmp_path: Path) -> None:
         check_fits_memory(ImagesConfig(data="digits"), Broken(), data())
     with pytest.raises(UserError, match=r"describes no model that can be built \(another reason\)"):
         build_described(Broken(), ARCHITECTURE, tmp_path / "model.json", tmp_path / "model.safetensors")
+
+
+def test_shards_take_a_share_of_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Eight processes on one machine: whole models take 4 · 8 times the weights, shards 8 while each is made."""
+    size = model_bytes(WING, ARCHITECTURE)
+    whole = ImagesConfig(data="digits", device="cpu", devices=8, batch_size=64)
+    for config, most in ((whole, 32), (replace(whole, strategy="fsdp"), 8)):
+        monkeypatch.setattr(memory_check, "available_memory", lambda most=most: most * size)
+        check_fits_memory(config, WING, data())
+        monkeypatch.setattr(memory_check, "available_memory", lambda most=most: most * size - 1)
+        with pytest.raises(UserError, match="make it smaller"):
+            check_fits_memory(config, WING, data())
+
+
+def test_layers_that_cannot_be_computed_anew_are_found_before_anything_is_written(tmp_path: Path) -> None:
+    config = ImagesConfig(data="digits", device="cpu", activation_checkpointing=True)
+    with pytest.raises(UserError, match="leave --activation-checkpointing out"):
+        fit(config, WING, tmp_path / "run", data=data())
+    assert not (tmp_path / "run").exists()

@@ -12,6 +12,7 @@ from lightning.pytorch.plugins.io import CheckpointIO
 
 from r2mae.errors import UserError
 from r2mae.files import atomic_write
+from r2mae.training.shards import SHARDS, check_shards, drop_shards, whole
 
 STEP, EARLY, SECONDS = "r2mae_step", "r2mae_early_stopping", "r2mae_seconds"
 _KINDS = {STEP: int, EARLY: dict, SECONDS: float, "state_dict": dict, "optimizer_states": list, "loops": dict}
@@ -29,6 +30,7 @@ class AtomicCheckpointIO(CheckpointIO):
                 if isinstance(error.__context__, OSError):
                     raise error.__context__ from None
                 raise OSError(ENOSPC, os.strerror(ENOSPC)) from error
+        drop_shards(Path(path), keep=checkpoint.get(SHARDS, {}).get("folder"))
 
     def load_checkpoint(
         self,
@@ -36,21 +38,24 @@ class AtomicCheckpointIO(CheckpointIO):
         map_location: Callable[..., Any] | None = None,
         weights_only: bool | None = None,
     ) -> dict[str, Any]:
-        """Read a checkpoint; see :func:`read_checkpoint`."""
-        return read_checkpoint(Path(path))
+        """Read a checkpoint with all its tensors; see :func:`read_checkpoint`."""
+        return whole(Path(path), read_checkpoint(Path(path)))
 
     def remove_checkpoint(self, path: str | Path) -> None:
         """Delete a checkpoint."""
         Path(path).unlink(missing_ok=True)
 
 
-def read_checkpoint(path: Path) -> dict[str, Any]:
+def read_checkpoint(path: Path, *, thorough: bool = False) -> dict[str, Any]:
     """Read a checkpoint onto the CPU without unpickling anything but tensors and plain types.
+
+    The tensors of a sharded one stay where they are; see :func:`r2mae.training.shards.whole`. If `thorough`, their
+    checksums are compared.
 
     Raises
     ------
     UserError
-        If the file is truncated, is no checkpoint, or would run code when read.
+        If the file is truncated, is no checkpoint, or would run code when read; or if shards are missing or damaged.
     """
     try:
         with warnings.catch_warnings():
@@ -71,4 +76,6 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
         or {key: type(value) for key, value in checkpoint[EARLY].items()} != {"best": float, "waited": int}
     ):
         raise UserError(f"{path} is not a checkpoint of r2mae; delete it to start this run again from step 0")
+    if SHARDS in checkpoint:
+        check_shards(path, checkpoint[SHARDS], thorough=thorough)
     return checkpoint

@@ -16,7 +16,9 @@ from r2mae.training.interrupt import Stopped, StopRequest, mark_of, signal_of
 from r2mae.training.metrics import COLUMNS, MetricsFile
 from r2mae.training.progress import Pace, Reporter
 from r2mae.training.run import Run
-from r2mae.training.saving import save_weights
+from r2mae.training.saving import save_state, save_weights
+from r2mae.training.sharding import gathered
+from r2mae.training.shards import all_finite, full_state
 from r2mae.training.step import Pretraining
 from r2mae.training.task import Batches, MeasuredOtherwise
 from r2mae.training.validation import masked_losses
@@ -168,9 +170,12 @@ class CheckpointKeeper(Callback):
             )
         held_out, stopped = None, False
         if validate and self.validation is not None:
-            held_out = held_out_loss(self.run, module, self.validation)
-            if held_out < self.early.best and self.run.config.keep == "best" and module.global_rank == 0:
-                save_weights(self.folder.best, module.kept_model)
+            with gathered(module):
+                held_out = held_out_loss(self.run, module, self.validation)
+            if self.run.config.strategy == "fsdp":
+                held_out = module.trainer.strategy.broadcast(held_out)  # what follows, they do together
+            if held_out < self.early.best and self.run.config.keep == "best":
+                self._save_best(module)
             stopped = self.early.stop(held_out)
             if not math.isfinite(held_out):
                 raise UserError(f"the validation loss is {held_out} at step {self.step}: {_REMEDY}")
@@ -183,9 +188,17 @@ class CheckpointKeeper(Callback):
         self._pending, self._losses = [], []
         return stopped
 
+    def _save_best(self, module: Pretraining) -> None:
+        first = module.global_rank == 0
+        if self.run.config.strategy == "fsdp":
+            weights = full_state(module.kept_model, here=first)
+            if first:
+                save_state(self.folder.best, weights)
+        elif first:
+            save_weights(self.folder.best, module.kept_model)
+
     def _check_sound(self, module: Pretraining) -> None:
-        tensors = [value for value in module.state_dict().values() if value.is_floating_point()]
-        if not bool(torch.stack([value.isfinite().all() for value in tensors]).all()):
+        if not all_finite(module.state_dict()):
             raise UserError(f"the model's weights are no longer finite at step {self.step}: {_REMEDY}")
 
     def _report(self, loss: float) -> None:

@@ -35,6 +35,8 @@ MACHINE_FIELDS = frozenset(
         "devices",
         "nodes",
         "sync_batchnorm",
+        "strategy",
+        "activation_checkpointing",
         "workers",
         "threads",
         "save_every",
@@ -140,6 +142,10 @@ class RunConfig:
         Machines that train together; torchrun or SLURM starts the processes (docs/cluster.md).
     sync_batchnorm : bool
         Let batch normalisation take its statistics over all processes, as one process would.
+    strategy : {"ddp", "fsdp"}
+        What each of several processes holds: the whole model, or (`fsdp`) its part of weights, gradients and moments.
+    activation_checkpointing : bool
+        Keep only what goes into each layer, and compute the rest again for the gradient: less memory, more time.
     workers : int
         Processes that load data; 0 loads in the training process.
     threads : int, optional
@@ -206,6 +212,8 @@ class RunConfig:
     devices: int = 1
     nodes: int = 1
     sync_batchnorm: bool = False
+    strategy: Literal["ddp", "fsdp"] = "ddp"
+    activation_checkpointing: bool = False
     workers: int = 0
     threads: int | None = None
     save_every: int = 500
@@ -263,6 +271,7 @@ class RunConfig:
                 raise UserError(f"{field.name} means nothing in a run of {self.wing}: leave it out")
         if self.batch_size % self.accumulate:
             raise UserError(f"batch_size {self.batch_size} does not split into {self.accumulate} equal micro-batches")
+        self._check_memory_options()
         if not 0 <= self.warmup < 1:
             raise UserError(f"warmup must be a fraction in [0, 1), not {self.warmup}")
         if self.ema is not None and not 0 < self.ema < 1:
@@ -289,6 +298,14 @@ class RunConfig:
             raise UserError("sync_batchnorm is for several processes, and this run has one: leave it out")
         if self.sync_batchnorm and self.compile:
             raise UserError("sync_batchnorm and compile do not go together: leave one out")
+
+    def _check_memory_options(self) -> None:
+        if self.strategy == "fsdp" and self.ranks == 1:
+            raise UserError("strategy 'fsdp' is for several processes, and this run has one: leave it out")
+        if self.compile and self.strategy == "fsdp":
+            raise UserError("strategy 'fsdp' and compile do not go together: leave one out")
+        if self.compile and self.activation_checkpointing:
+            raise UserError("activation_checkpointing and compile do not go together: leave one out")
 
     @property
     def own_options(self) -> dict[str, float]:

@@ -10,6 +10,7 @@ import errno
 import fcntl
 import os
 import platform
+import shutil
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from types import TracebackType
@@ -177,8 +178,11 @@ class RunFolder:
 
     def sweep(self) -> None:
         """Delete half-written files of a killed process. Only the holder of the lock may call this."""
-        for left in self.path.rglob(f".*{UNFINISHED}"):
-            left.unlink(missing_ok=True)
+        for left in list(self.path.rglob(f".*{UNFINISHED}")):
+            if left.is_dir():  # shards of a checkpoint
+                shutil.rmtree(left, ignore_errors=True)
+            else:
+                left.unlink(missing_ok=True)
 
     def _own(self, config: RunConfig) -> dict[str, Any]:
         there = self.read_config()

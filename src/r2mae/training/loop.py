@@ -36,10 +36,12 @@ from r2mae.training.recalibrate import estimate_statistics
 from r2mae.training.rendezvous import RENDEZVOUS
 from r2mae.training.run import Run
 from r2mae.training.saving import load_weights, save_model
+from r2mae.training.shards import full_state, whole
 from r2mae.training.step import Pretraining
 from r2mae.training.synced_norm import check_has_batch_statistics, synced_batch_norms
 from r2mae.training.task import Data, StartsFrom, Trainable
 from r2mae.training.trainer import KNOWN_WARNINGS, ending_together, make_trainer
+from r2mae.training.units import check_can_be_made_anew, make_anew
 
 _LEVEL = (
     "the mask ratio falls from epoch to epoch, and this run has one: it stays where it begins "
@@ -135,11 +137,13 @@ def fit_run(run: Run, out: str | Path, *, data: Data | None = None, reporter: Re
         if data is None:
             data = wing.load(config)
             check_fits_memory(config, wing, data)
-        checkpoint = read_checkpoint(folder.checkpoint) if folder.checkpoint.exists() else None
-        step = 0 if checkpoint is None else int(checkpoint[STEP])
-        RENDEZVOUS.agree("begin", {"the data's fingerprint": run.fingerprint, "the checkpoint's step": step})
-        with keyed_torch(run.key):
-            module, origin = build(run, data, fresh=checkpoint is None)
+            checkpoint = None
+            if folder.checkpoint.exists():
+                checkpoint = read_checkpoint(folder.checkpoint, thorough=run.rank == 0)
+            step = 0 if checkpoint is None else int(checkpoint[STEP])
+            RENDEZVOUS.agree("begin", {"the data's fingerprint": run.fingerprint, "the checkpoint's step": step})
+            with keyed_torch(run.key):
+                module, origin = build(run, data, fresh=checkpoint is None)
             if run.rank == 0:
                 if not begun:  # only now, since weights to begin with may not fit
                     folder.claim(config, run.fingerprint, run.numbers)
@@ -175,8 +179,11 @@ def build(run: Run, data: Data, *, fresh: bool) -> tuple[Pretraining, dict[str, 
     module = Pretraining(task, model, scheme, config, total, warmup=config.warmup_of(total, samples))
     if config.precision == "bf16" and run.rank == 0 and not has_quick_bf16(run.device):
         logging.getLogger("r2mae").warning("%s", _SLOW_BF16)
-    if run.config.compile:
+    if config.compile:
         model.compile()
+    if config.activation_checkpointing:
+        check_can_be_made_anew(model)
+        make_anew(model)
     return module, origin
 
 
@@ -212,11 +219,13 @@ def _train(
             seconds_before=seconds,
         )
         if checkpoint is not None and (first >= total or early.over):
-            load_state(module, checkpoint, folder)
+            load_state(module, whole(folder.checkpoint, checkpoint), folder)
             return keeper
         reporter.start(first, total)
         try:
-            with quiet_lightning(KNOWN_WARNINGS), stop, freed_memory_kept():
+            # Layers that are gathered and dropped again would leave more of it than they need.
+            kept = nullcontext() if config.strategy == "fsdp" else freed_memory_kept()
+            with quiet_lightning(KNOWN_WARNINGS), stop, kept:
                 _take_steps(run, module, data, keeper, resumed=checkpoint is not None)
         except Stopped as stopped:
             if stopped.number == signal.SIGINT:
@@ -251,6 +260,12 @@ def _take_steps(run: Run, module: Pretraining, data: Data, keeper: CheckpointKee
         loader = make_loader(data.train, order, run.key.fold("batch"), workers=config.workers, device=device)
         checkpoint = keeper.folder.checkpoint if resumed else None
         trainer.fit(module, loader, ckpt_path=checkpoint, weights_only=True)
+        if config.strategy == "fsdp":
+            weights = full_state(module.kept_model, here=run.rank == 0)
+            if run.rank == 0:
+                _, model = run.wing.build(data.architecture)
+                model.load_state_dict(weights)
+                module.keep(model)
 
 
 def load_state(module: nn.Module, checkpoint: dict[str, Any], folder: RunFolder) -> None:

@@ -10,12 +10,14 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import nn
 
 from r2mae.errors import UserError
 from r2mae.training.config import RunConfig
 from r2mae.training.devices import torch_device
 from r2mae.training.memory import available_memory
 from r2mae.training.task import Data, Trainable
+from r2mae.training.units import check_can_be_made_anew
 from r2mae.training.validation import EVALUATION_KEY
 
 _COPIES = 4  # of each weight while it is trained: itself, its gradient, and two moments of Adam
@@ -33,14 +35,22 @@ def model_bytes(wing: Trainable, architecture: Mapping[str, Any]) -> int:
     Exception
         Whatever the wing's constructors raise on values that make no model.
     """
+    model = _sketch(wing, architecture)
+    if model is None:
+        return 0
+    return sum(part.numel() * part.element_size() for part in (*model.parameters(), *model.buffers()))
+
+
+def _sketch(wing: Trainable, architecture: Mapping[str, Any]) -> nn.Module | None:
+    """Return a model without numbers; None for one that looks at its own numbers while it is made."""
     try:
         with torch.device("meta"):
             _, model = wing.build(architecture)
     except (RuntimeError, NotImplementedError) as error:
         if "meta tensor" not in str(error).lower():
             raise
-        return 0  # it looks at its own numbers while it is made
-    return sum(part.numel() * part.element_size() for part in (*model.parameters(), *model.buffers()))
+        return None
+    return model  # type: ignore[no-any-return]
 
 
 def check_fits_memory(
@@ -70,10 +80,12 @@ def check_fits_memory(
     except Exception as error:  # torch tells in its own ways of sizes whose product overflows
         reason = " ".join(str(error).split())[:120]
         raise UserError(f"no model of these sizes can be made ({reason}): ask for smaller ones") from None
-    free = _free(config)
-    if free is not None and _COPIES * size * _here(config) > free:
+    if config.activation_checkpointing and (model := _sketch(wing, architecture)) is not None:
+        check_can_be_made_anew(model)
+    free, least = _free(config), round(_copies(config) * size)
+    if free is not None and least * _here(config) > free:
         raise UserError(
-            f"the model takes at least {_gigabytes(_COPIES * size)} while it is trained, and {_gigabytes(free)} are "
+            f"the model takes at least {_gigabytes(least)} while it is trained, and {_gigabytes(free)} are "
             f"free: make it smaller ({_largest(architecture)})"
         )
 
@@ -113,6 +125,14 @@ def _free(config: RunConfig) -> int | None:
     if device.type == "cuda":
         return int(torch.cuda.mem_get_info(device)[0])
     return available_memory()
+
+
+def _copies(config: RunConfig) -> float:
+    """Return how many copies of the weights each process has at least; where they are sharded, a share of all."""
+    if config.strategy == "ddp":
+        return _COPIES
+    shared = _COPIES / config.ranks
+    return shared if torch_device(config.device).type == "cuda" else max(1.0, shared)  # it is made as a whole first
 
 
 def _here(config: RunConfig) -> int:

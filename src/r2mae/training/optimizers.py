@@ -42,7 +42,8 @@ def make_optimizer(groups: list[Group], config: RunConfig) -> torch.optim.Optimi
     betas = (float(config.betas[0]), float(config.betas[1]))
     match config.optimizer:
         case "sgd":
-            return torch.optim.SGD(groups, lr=lr, weight_decay=decay, momentum=MOMENTUM, fused=True)
+            fused = config.strategy == "ddp"  # torch has no such kernel for sharded parameters
+            return torch.optim.SGD(groups, lr=lr, weight_decay=decay, momentum=MOMENTUM, fused=fused)
         case "lars":
             return LARS(groups, lr=lr, weight_decay=decay, momentum=MOMENTUM)
         case "adam":

@@ -68,6 +68,12 @@ def save_weights(path: Path, model: nn.Module) -> None:
         file.write(_bytes_of(model))
 
 
+def save_state(path: Path, weights: Mapping[str, Tensor]) -> None:
+    """Write weights that are on the CPU, and share no memory, as :func:`save_weights` does."""
+    with atomic_write(path, "wb") as file:
+        file.write(save_bytes(dict(weights)))
+
+
 def save_pair(weights: Path, model: nn.Module, file: Path, description: Mapping[str, Any]) -> None:
     """Write weights and the JSON that describes them; if the disk is full, the files of before stay unchanged."""
     with atomic_write(weights, "wb") as handle:

@@ -14,6 +14,7 @@ from r2mae.masking.schemes import Scheme
 from r2mae.training.config import RunConfig
 from r2mae.training.optimizers import SCALE, as_groups, make_optimizer, usual_groups
 from r2mae.training.schedule import learning_rate_factor
+from r2mae.training.shards import local
 from r2mae.training.task import GroupsParameters, MaskedBatch, Task, rows_of
 
 
@@ -160,7 +161,7 @@ class Pretraining(LightningModule):
             self._sums, self._denominators = [], []
             # Lightning divides by the number of micro-batches, and its processes take the mean of their gradients.
             scale = self.config.accumulate * self.trainer.world_size / both[1]
-            torch._foreach_mul_([p.grad for p in self.parameters() if p.grad is not None], scale)
+            torch._foreach_mul_([local(p.grad) for p in self.parameters() if p.grad is not None], scale)
         if self.config.clip is not None:
             for part in (self.model, self.weights):
                 if part is not None:
@@ -187,6 +188,10 @@ class Pretraining(LightningModule):
     def kept_model(self) -> nn.Module:
         """The model that is validated and saved: the moving average if there is one, else the model itself."""
         return self.model if self.average is None else self.average.module
+
+    def keep(self, model: nn.Module) -> None:
+        """Put a finished model in the place of the one that was trained: sharded parameters are of no use alone."""
+        self.model, self.average = model, None
 
     def __setattr__(self, name: str, value: Any) -> None:
         # Lightning renames the running hook some forty times a step; torch's own setter is slow for that.

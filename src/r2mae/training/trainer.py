@@ -18,6 +18,7 @@ from r2mae.training.loggers import make_logger
 from r2mae.training.ranks import FOLLOWING
 from r2mae.training.rendezvous import RENDEZVOUS, external_environment
 from r2mae.training.run import Run
+from r2mae.training.sharding import ShardedStrategy
 from r2mae.training.step import Pretraining
 
 KNOWN_WARNINGS = (
@@ -54,11 +55,12 @@ def make_trainer(run: Run, callback: Callback, module: Pretraining, *, folder: R
         if kind == "cuda" and torch.cuda.device_count() < config.devices:
             raise UserError(f"this machine has {torch.cuda.device_count()} CUDA devices, not {config.devices}")
         devices = config.devices
-        # A frozen weight network has parameters without gradients, which DDP has to be told.
-        strategy = WatchedStrategy(
-            process_group_backend="gloo" if kind == "cpu" else None,
-            find_unused_parameters=module.weights is not None,
-        )
+        backend = "gloo" if kind == "cpu" else None
+        if config.strategy == "fsdp":
+            strategy = ShardedStrategy(process_group_backend=backend)
+        else:
+            # A frozen weight network has parameters without gradients, which DDP has to be told.
+            strategy = WatchedStrategy(process_group_backend=backend, find_unused_parameters=module.weights is not None)
     bf16 = config.precision == "bf16" or (config.precision == "auto" and kind == "cuda" and has_quick_bf16(run.device))
     return Trainer(
         accelerator=kind,

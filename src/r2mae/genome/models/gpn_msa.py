@@ -86,6 +86,10 @@ class AlignmentTransformer(WindowModel):
         made.species = tuple(architecture["species"])
         return made
 
+    def units(self) -> list[nn.Module]:
+        """Return the layers; see :class:`r2mae.training.units.HasUnits`."""
+        return [*self.layers]
+
     def forward(
         self,
         target: Int64[Tensor, "batch length"],

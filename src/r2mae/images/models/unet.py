@@ -87,6 +87,10 @@ class UNet(nn.Module):
         self.output = nn.Sequential(nn.Conv2d(channels, colours, 1), nn.Sigmoid())
         self.mask_layer = nn.Conv2d(mask_channels, channels, 3, padding=1, bias=False) if mask_channels else None
 
+    def units(self) -> list[nn.Module]:
+        """Return the blocks and what joins them; see :class:`r2mae.training.units.HasUnits`."""
+        return [*self.down, self.bottleneck, *self.enlarge, *self.up]
+
     def encode(self, images: Float[Tensor, "batch height width colours"]) -> Float[Tensor, "batch latent"]:
         """Return the mean over the bottleneck's places."""
         return self._descend(images)[0].mean((2, 3))

@@ -21,6 +21,7 @@ from r2mae.text.task import TokenModel, TokenTask
 from r2mae.text.tokenizer import tokenizer_of
 from r2mae.training.dropout import add_dropped, drop
 from r2mae.training.models import saved_layers
+from r2mae.training.units import within
 
 if TYPE_CHECKING:
     from transformers import RobertaForMaskedLM
@@ -109,6 +110,10 @@ class MaskedLanguageModel(TokenModel):
         rules = architecture["tokenizer"]  # to the letter, whatever version of its library wrote it
         return {**made, "tokenizer_config.json": files["tokenizer_config.json"], "tokenizer.json": rules}
 
+    def units(self) -> list[nn.Module]:
+        """Return the layers; see :class:`r2mae.training.units.HasUnits`."""
+        return [*self.roberta.encoder.layer]
+
     def stock(self) -> "RobertaForMaskedLM":
         """Return a ``RobertaForMaskedLM`` that shares these parameters."""
         from transformers import RobertaForMaskedLM
@@ -151,7 +156,7 @@ class MaskedLanguageModel(TokenModel):
         mask = None if attention_mask is None else attention_mask[:, None, None, :]
         last = len(self.roberta.encoder.layer) - 1
         for number, layer in enumerate(self.roberta.encoder.layer):
-            states = self._layer(layer, states, mask, columns if number == last else None)
+            states = within(layer, self._layer, layer, states, mask, columns if number == last else None)
         return states
 
     def head(self, states: Float[Tensor, "*units width"]) -> Float[Tensor, "*units words"]:

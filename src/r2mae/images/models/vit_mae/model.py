@@ -11,6 +11,7 @@ from torch.nn.functional import embedding, linear
 
 from r2mae.images.models.vit_mae.layers import NORM_EPSILON, Block, Group, Mask
 from r2mae.images.patches import check_patch, patchify
+from r2mae.training.units import within
 
 _DEVIATION = 0.02  # of fresh tokens
 _GRAPHS = 64  # that may be built for one model: pairs of lengths, with and without gradients
@@ -89,6 +90,10 @@ class VisionTransformerMAE(nn.Module):
 
         self._compiled_call_impl = with_graphs
 
+    def units(self) -> list[nn.Module]:
+        """Return the layers of encoder and decoder; see :class:`r2mae.training.units.HasUnits`."""
+        return [*self.blocks, *self.decoder_blocks]
+
     def encode(self, images: Float[Tensor, "batch height width channels"]) -> Float[Tensor, "batch tokens features"]:
         """Return the last hidden states of whole images, after the norm: of the class token, then of every patch.
 
@@ -155,22 +160,14 @@ class VisionTransformerMAE(nn.Module):
         places = self.decoder_pos_embed[0]
         seen = seen + _with_first(places[:1], places[1:].index_select(0, keep), groups)
         blank = self.mask_token[0] + places[1:]
-        hidden = embedding(asked, blank)
         first, *others = cast("list[Block]", list(self.decoder_blocks))
-        lengths = [(rows, 1 + kept + some) for rows, kept, some in groups]
-        asking = [(rows, some, 1 + kept + some) for rows, kept, some in groups]
-        normed, blank = first.norm1(seen), first.norm1(blank)
         if not others:
-            keys = _woven(first.attn.keys_of(normed), embedding(asked, first.attn.keys_of(blank)), groups)
-            found = first.attn.ask(embedding(asked, blank), keys, asking, mask)
-            return self.decoder_norm(first.after(hidden, found))  # type: ignore[no-any-return]
-        qkv = _woven(first.attn.qkv(normed), embedding(asked, first.attn.qkv(blank)), groups)
-        states = first.after(_woven(seen, hidden, groups), first.attn.proj(first.attn.attend(qkv, lengths, mask)))
+            return self.decoder_norm(within(first, _only, first, seen, blank, asked, groups, mask))  # type: ignore[no-any-return]
+        states = within(first, _first, first, seen, blank, asked, groups, mask)
+        lengths = [(rows, 1 + kept + some) for rows, kept, some in groups]
         for block in others[:-1]:
             states = block(states, lengths, mask)
-        last, normed = others[-1], others[-1].norm1(states)
-        found = last.attn.ask(_last(normed, groups), last.attn.keys_of(normed), asking, mask)
-        return self.decoder_norm(last.after(_last(states, groups), found))  # type: ignore[no-any-return]
+        return self.decoder_norm(within(others[-1], _ask_last, others[-1], states, groups, mask))  # type: ignore[no-any-return]
 
 
 class PatchEmbedding(nn.Module):
@@ -209,6 +206,36 @@ def positions(width: int, grid: tuple[int, int]) -> Float[Tensor, "1 tokens widt
     parts = [wave(place[:, None] * rates) for place in (columns, rows) for wave in (np.sin, np.cos)]
     table = np.concatenate([np.zeros((1, width)), np.concatenate(parts, axis=1)])
     return torch.from_numpy(table).float()[None]
+
+
+def _only(block: Block, seen: Tensor, blank: Tensor, asked: Tensor, groups: Sequence[Group], mask: Mask) -> Tensor:
+    """Apply the layer of a decoder that has no other; `blank` are hidden patches at every place."""
+    hidden = embedding(asked, blank)
+    normed, blank = block.norm1(seen), block.norm1(blank)
+    keys = _woven(block.attn.keys_of(normed), embedding(asked, block.attn.keys_of(blank)), groups)
+    found = block.attn.ask(embedding(asked, blank), keys, _asking(groups), mask)
+    return block.after(hidden, found)
+
+
+def _first(block: Block, seen: Tensor, blank: Tensor, asked: Tensor, groups: Sequence[Group], mask: Mask) -> Tensor:
+    """Apply the first layer of a decoder; `blank` are hidden patches at every place."""
+    hidden = embedding(asked, blank)
+    normed, blank = block.norm1(seen), block.norm1(blank)
+    qkv = _woven(block.attn.qkv(normed), embedding(asked, block.attn.qkv(blank)), groups)
+    lengths = [(rows, 1 + kept + some) for rows, kept, some in groups]
+    return block.after(_woven(seen, hidden, groups), block.attn.proj(block.attn.attend(qkv, lengths, mask)))
+
+
+def _ask_last(block: Block, states: Tensor, groups: Sequence[Group], mask: Mask) -> Tensor:
+    """Apply the last layer of a decoder, at asked patches alone."""
+    normed = block.norm1(states)
+    found = block.attn.ask(_last(normed, groups), block.attn.keys_of(normed), _asking(groups), mask)
+    return block.after(_last(states, groups), found)
+
+
+def _asking(groups: Sequence[Group]) -> list[tuple[int, int, int]]:
+    """Return rows, asking tokens and all tokens of each group."""
+    return [(rows, some, 1 + kept + some) for rows, kept, some in groups]
 
 
 def _with_first(first: Float[Tensor, "1 width"], tokens: Tensor, groups: Sequence[Group]) -> Tensor:

@@ -1,0 +1,107 @@
+"""Layers of a model that work one after the other: what sharding gathers, and what is computed anew for gradients.
+
+A large model is a stack of layers, of which one is at work at a time. Sharded training (:mod:`r2mae.training.sharding`)
+gathers the parameters of one such layer when it begins and drops them when it has ended. Activation checkpointing drops
+what a layer made inside, and makes it again for the backward pass. Both listen to calls of the layer. So a model that
+reads a layer's parameters without calling it does this within :func:`within`.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, TypeVar, runtime_checkable
+
+import torch
+from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.utils.checkpoint import checkpoint
+
+from r2mae.errors import UserError
+
+_LISTENED, _ANEW = "_r2mae_listened", "_r2mae_anew"
+
+_Result = TypeVar("_Result")
+
+
+@runtime_checkable
+class HasUnits(Protocol):
+    """A model that is, for the most part, a stack of layers.
+
+    Parameters of a unit are read only while it is called, or in a function that is called by :func:`within`.
+    """
+
+    def units(self) -> Sequence[nn.Module]:
+        """Return the layers, none of which is a part of another."""
+
+
+def units_of(model: nn.Module) -> list[nn.Module]:
+    """Return the layers of a model; empty for a model that names none."""
+    return list(model.units()) if isinstance(model, HasUnits) else []
+
+
+def within(unit: nn.Module, function: Callable[..., _Result], *arguments: Any) -> _Result:
+    """Call a function that reads a unit's parameters, and let those who listen to calls of the unit know.
+
+    Parameters
+    ----------
+    unit : nn.Module
+        One of :meth:`HasUnits.units`.
+    function : callable
+        ``function(*arguments)`` returns tensors. It is called again in the backward pass where nothing is kept for
+        it, so it depends on its arguments alone, and on torch's generator.
+    """
+    if not getattr(unit, _LISTENED, False):
+        return function(*arguments)
+    own = unit.__dict__.get("forward")
+    unit.forward = _anew(function) if getattr(unit, _ANEW, False) else function
+    try:
+        found: _Result = unit(*arguments)
+    finally:
+        if own is None:
+            del unit.forward  # the class has its own
+        else:
+            unit.forward = own
+    return found
+
+
+def listen(unit: nn.Module) -> None:
+    """Let :func:`within` call the unit, so that its hooks are called."""
+    setattr(unit, _LISTENED, True)
+
+
+def check_can_be_made_anew(model: nn.Module) -> None:
+    """Refuse activation checkpointing where it would do nothing, or change what is computed.
+
+    Raises
+    ------
+    UserError
+        For a model without a stack of layers, or whose layers count batch statistics, which a second pass would change.
+    """
+    units = units_of(model)
+    if not units:
+        raise UserError(
+            "this model is no stack of layers, and would save nothing: leave --activation-checkpointing out"
+        )
+    if any(isinstance(layer, _BatchNorm) for unit in units for layer in unit.modules()):
+        raise UserError(
+            "the layers of this model have batch normalisation, whose statistics a second pass would count twice: "
+            "leave --activation-checkpointing out"
+        )
+
+
+def make_anew(model: nn.Module) -> None:
+    """From now on, keep only what goes into each unit, and compute the rest again in the backward pass.
+
+    Numbers stay the same: dropout draws the same ones again.
+    """
+    for unit in units_of(model):
+        listen(unit)
+        setattr(unit, _ANEW, True)
+        unit.forward = _anew(unit.forward)
+
+
+def _anew(function: Callable[..., _Result]) -> Callable[..., _Result]:
+    def run(*arguments: Any, **named: Any) -> _Result:
+        if not torch.is_grad_enabled():
+            return function(*arguments, **named)
+        return checkpoint(function, *arguments, use_reentrant=False, **named)  # type: ignore[no-any-return]
+
+    return run

@@ -1,0 +1,85 @@
+"""Every model can be trained in shards, and its layers be computed anew, with the numbers that it has without."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import get_args, get_type_hints
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from contract.conftest import Case, cases, made
+from r2mae.errors import UserError
+from r2mae.masking.schemes import scheme_takes
+from r2mae.training.loop import fit
+from r2mae.training.recalibrate import batch_norms
+from r2mae.training.units import units_of
+from training.conftest import equal_bytes
+
+pytestmark = [
+    pytest.mark.slow,
+    # Lightning's own news about small loaders and torch's pytree; everything else stays an error.
+    pytest.mark.filterwarnings("ignore:.*does not have many workers.*"),
+    pytest.mark.filterwarnings("ignore:.*`isinstance.treespec, LeafSpec.` is deprecated.*"),
+]
+SCHEME = {"scheme": "r2mae-cl", "cl_warmup": 0}
+assert "cl_warmup" in scheme_takes("r2mae-cl")
+
+
+def anew(case: Case) -> bool:
+    """Whether the layers of a model may be computed anew."""
+    model = case.wing.build(case.data.architecture)[1]
+    return bool(units_of(model)) and not any(batch_norms(unit) for unit in units_of(model))
+
+
+@pytest.fixture(scope="module")
+def pairs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, "subprocess.CompletedProcess[str]"]:
+    """Train every case as a whole and in shards; with the same two processes, since they take long to start."""
+    folder, runs = tmp_path_factory.mktemp("sharded"), []
+    for name, model in cases():
+        here = folder / f"{name} {model}"
+        here.mkdir()
+        with made(name, model, here) as one:
+            # If possible without Adam, which enlarges rounding where a gradient is zero, as that of the bias of keys.
+            plain = "sgd" in get_args(get_type_hints(one.wing.config)["optimizer"])
+            optimizer = {"optimizer": "sgd", "lr": 0.1} if plain else {}
+            config = {**one.config(**SCHEME, **optimizer, steps=10, clip=1.0).to_dict(), "devices": 2}
+            more = {"strategy": "fsdp", "activation_checkpointing": anew(one)}
+        for way, options in (("ddp", {}), ("fsdp", more)):
+            run = {"wing": name, "cache": str(here / "cache"), "out": str(here / way), "config": {**config, **options}}
+            runs.append(run)
+    (folder / "runs.json").write_text(json.dumps(runs))
+    environment = {**os.environ, "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    done = subprocess.run(
+        [*launcher, str(Path(__file__).with_name("two_processes.py")), str(folder / "runs.json")],
+        check=False, capture_output=True, text=True, env=environment, timeout=400,
+    )  # fmt: skip
+    return folder, done
+
+
+def test_shards_make_the_weights_of_the_whole_model(
+    case: Case, pairs: tuple[Path, "subprocess.CompletedProcess[str]"]
+) -> None:
+    folder, done = pairs
+    here = folder / f"{case.wing.name} {case.model}"
+    assert (here / "fsdp" / "model.json").exists(), done.stderr[-3000:]
+    ddp, fsdp = (load_file(here / way / "model.safetensors") for way in ("ddp", "fsdp"))
+    assert ddp.keys() == fsdp.keys()
+    for name, value in ddp.items():
+        torch.testing.assert_close(fsdp[name], value, rtol=1e-5, atol=1e-5)
+
+
+def test_layers_that_are_computed_anew_change_no_byte(case: Case, tmp_path: Path) -> None:
+    if not anew(case):
+        with pytest.raises(UserError, match="leave --activation-checkpointing out"):
+            fit(case.config(steps=2, activation_checkpointing=True), case.wing, tmp_path / "a", data=case.data)
+        assert not (tmp_path / "a").exists()
+        return
+    for name, option in (("a", False), ("b", True)):
+        config = case.config(**SCHEME, steps=3, ema=0.9, activation_checkpointing=option)
+        fit(config, case.wing, tmp_path / name, data=case.data)
+    assert equal_bytes(tmp_path / "a", tmp_path / "b")
