@@ -23,14 +23,17 @@ from r2mae.reproduce.artefact import (
     OfRuns,
     Progress,
     Row,
-    Scale,
     Size,
     Tally,
 )
+from r2mae.reproduce.state import write_plan, write_tables
+from r2mae.reproduce.targets import Scale
 
 if TYPE_CHECKING:
     import pandas as pd
     from rich.console import Console
+
+    from r2mae.sweep.cells import Cell
 
 _KEPT = ".parts"  # folder of the saved parts
 
@@ -92,14 +95,14 @@ def run_artefact(
     UserError
         If a run fails (the others are kept), or if `again` is given for an artefact of runs.
     """
-    size = artefact.SIZE.of(scale) if size is None else size
+    named, size = ("", size) if size is not None else (scale, artefact.SIZE.of(scale))
     out = Path(out)
     results: Any
     if isinstance(artefact, OfRuns):
-        results, parts, kept = _of_runs(artefact, size, out, jobs, again=again, console=console)
+        results, parts, kept = _of_runs(artefact, size, out, jobs, named, again=again, console=console)
     else:
         assert isinstance(artefact, Computed)
-        results, parts, kept = _computed(artefact, size, out, jobs, progress, again=again)
+        results, parts, kept = _computed(artefact, size, out, jobs, named, progress, again=again)
     tables = artefact.table(results)
     with figure_style():
         figures = dict(artefact.draw(tables, size))
@@ -107,17 +110,19 @@ def run_artefact(
             figures |= artefact.draw_runs(artefact.cells(size, out), size)
     files = [_write(out, name, content, size.digits) for name, content in tables.items()]
     files += [path for name, figure in figures.items() for path in save_figure(figure, out, name)]
+    write_tables(out, files)
     return Reproduced(files, parts, kept)
 
 
 def _computed(
-    artefact: Computed, size: Size, out: Path, jobs: int, progress: Progress | None, *, again: bool
+    artefact: Computed, size: Size, out: Path, jobs: int, scale: str, progress: Progress | None, *, again: bool
 ) -> tuple[dict[str, Any], int, int]:
     """Return the result of each part, the number of parts, and how many were finished before."""
     parts = artefact.parts(size)
     folder = out / _KEPT / _asked(artefact, size)
     if again:
         shutil.rmtree(folder, ignore_errors=True)
+    write_plan(out, scale, "parts", [[folder / f"{part.name}.json"] for part in parts])
     tally = Tally(progress, sum(part.steps for part in parts))
     results, kept, steps = {}, 0, 0
     for part in parts:
@@ -137,7 +142,7 @@ def _computed(
 
 
 def _of_runs(
-    artefact: OfRuns, size: Size, out: Path, jobs: int, *, again: bool, console: "Console | None"
+    artefact: OfRuns, size: Size, out: Path, jobs: int, scale: str, *, again: bool, console: "Console | None"
 ) -> "tuple[pd.DataFrame, int, int]":
     """Return a table with a row for each run, the number of runs, and how many were finished before."""
     from r2mae.sweep.gather import in_order, table_of
@@ -157,6 +162,7 @@ def _of_runs(
         wing = get_wing(first.wing)
         check_data(cells, wing)
         check_folders(cells, wing)
+        write_plan(out, scale, "runs", [_finished_by(cell) for cell in cells])
         kept = sum(map(finished, cells))
         run_missing(cells, wing, Processes(jobs, first.device), console=console)
         ordered = in_order(cells)
@@ -166,6 +172,14 @@ def _of_runs(
             for name in dict.fromkeys(name for scores in own for name in scores):
                 results[name] = [scores.get(name, float("nan")) for scores in own]
         return results, len(cells), kept
+
+
+def _finished_by(cell: "Cell") -> list[Path]:
+    """Return the files of a run that are there when it is finished."""
+    from r2mae.training.folder import RunFolder
+
+    folder = RunFolder(cell.folder)
+    return [folder.results_file] if cell.row.baseline else [folder.model_file, folder.results_file]
 
 
 def _asked(artefact: Artefact, size: Size) -> str:
