@@ -100,7 +100,7 @@ def test_figures_of_the_same_runs_are_one_call(here: Path, monkeypatch: pytest.M
         return Reproduced([], 1, 1)
 
     monkeypatch.setattr("r2mae.reproduce.runner.run_artefact", noted)
-    assert main("reproduce fig7 fig2d fig5 fig2b".split()) == 0
+    assert main(["reproduce", "fig7", "fig2d", "fig5", "fig2b"]) == 0
     assert asked == ["fig2b", "fig2a"]
 
 

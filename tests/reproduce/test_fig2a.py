@@ -16,7 +16,7 @@ RATIOS = tuple(round(0.1 * k, 1) for k in range(1, 10))
 
 
 def results(seeds: int = 3) -> pd.DataFrame:
-    """Runs whose probe is best at 0.6 if the first layer is wide, else falls; their entropy falls, as trained faster."""
+    """Runs whose probe is best at 0.6 if the first layer is wide, and else falls; their entropy always falls."""
     rng = np.random.default_rng(0)
     rows = []
     for hidden in (16, 512):

@@ -107,7 +107,7 @@ class OfRuns(Artefact, Protocol):
     """An artefact made of pretraining runs."""
 
     def cells(self, size: Any, out: Path) -> "list[Cell]":
-        """Return the runs, all of one wing on the same data, with folders below `out`."""
+        """Return the runs, all of one wing, with folders below `out`; of sets that have the same first metric."""
 
 
 @runtime_checkable

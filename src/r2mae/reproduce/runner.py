@@ -160,7 +160,8 @@ def _of_runs(
         first = cells[0].config
         check_sweep(first)
         wing = get_wing(first.wing)
-        check_data(cells, wing)
+        for one in dict.fromkeys(cell.config.data for cell in cells):
+            check_data([cell for cell in cells if cell.config.data == one], wing)
         check_folders(cells, wing)
         write_plan(out, scale, "runs", [_finished_by(cell) for cell in cells])
         kept = sum(map(finished, cells))
