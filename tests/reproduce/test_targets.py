@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -66,3 +67,17 @@ def test_listing_imports_no_target() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     found = done.stdout.split()
     assert not {"torch", "scipy", "pandas", "numpy", "matplotlib", "r2mae.reproduce.fig1a"} & set(found)
+
+
+def row_of(name: str) -> str:
+    """Return a target's line of the page's table."""
+    target = target_of(name)
+    costs = [target.cost.get(scale, "none") for scale in ("smoke", "small", "full")]
+    cells = [f"`{name}`", target.title, target.data, *([target.reason, "", ""] if target.reason else costs)]
+    return f"| {' | '.join(cells)} |"
+
+
+def test_the_page_has_the_list() -> None:
+    """If it does not: the lines of the table are those of `row_of`, which the failure shows."""
+    page = (Path(__file__).parents[2] / "docs" / "reproduction.md").read_text(encoding="utf-8")
+    assert [line for line in page.splitlines() if line.startswith("| `")] == [row_of(name) for name in all_names()]

@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Any
 from r2mae.cells.config import CellsConfig
 from r2mae.cells.sets import SET_DEFAULTS
 from r2mae.cells.wing import WING
-from r2mae.evaluation.statistics import AVERAGE_RANK, rank_table
 from r2mae.report.comparison import BASELINE
 from r2mae.reproduce.artefact import Row, Size, Tables
 from r2mae.reproduce.drawing import Figures
-from r2mae.reproduce.scheme_table import dots, tables_of
+from r2mae.reproduce.scheme_table import average_ranks, dots, tables_of
 from r2mae.sweep.cells import Axis, Cell, cells_of, grid
 from r2mae.sweep.cells import Row as SweepRow
 
@@ -33,7 +32,7 @@ RECONSTRUCTION = {
     **{f"reconstruction_r_{ratio:g}": f"Pearson r at ratio {ratio:g}" for ratio in RATIOS},
     "reconstruction_r": "Pearson r, mean",
 }
-SMALL = {**WING.presets["small"], "batch_size": 128, "steps": 1000}
+SMALL = {**WING.presets["small"], "preset": "small", "batch_size": 128, "steps": 1000}
 SMOKE = {"n_hidden": 16, "n_latent": 8, "batch_size": 64, "steps": 2}
 
 
@@ -59,7 +58,7 @@ class CellsSize(Size):
     rows: tuple[str, ...] | None = None
     baselines: tuple[str, ...] = (EXPRESSION, "scvi")
     seeds: int = 5
-    settings: Mapping[str, Any] = field(default_factory=lambda: WING.presets["paper"])
+    settings: Mapping[str, Any] = field(default_factory=lambda: {**WING.presets["paper"], "preset": "paper"})
 
 
 def cells_of_sets(size: CellsSize, out: Path) -> list[Cell]:
@@ -101,7 +100,7 @@ def tables_of_sets(results: "pd.DataFrame", probes: str, reconstruction: str, se
     for name, group in results.groupby("set", sort=False):
         metrics = WING.metrics_of(_config(str(name), settings))
         scores = [metric.name for metric in metrics if metric.name not in RECONSTRUCTION]
-        ranks = _ranks(group, [metric.name for metric in metrics if metric.ranked])
+        ranks = average_ranks(group, [metric.name for metric in metrics if metric.ranked and metric.higher_is_better])
         for table, wanted in ((probes, scores), (reconstruction, list(RECONSTRUCTION))):
             found = tables_of(group, table, wanted, REFERENCE, baseline=EXPRESSION, lower=())
             tables[table] += [{"set": name, **row, **_rank_of(row, ranks)} for row in found[table]]
@@ -126,20 +125,9 @@ def _by_set(rows: Sequence[Row], names: Sequence[str], titles: Mapping[str, str]
 
 
 def _config(name: str, settings: Mapping[str, Any]) -> CellsConfig:
-    """Return what all runs on a set share; settings come before what is known of the set."""
+    """Return what all runs on a set share; settings take the place of what is known of the set."""
     values: dict[str, Any] = {"data": name, **SET_DEFAULTS[name], **settings}
     return CellsConfig(**values)
-
-
-def _ranks(group: "pd.DataFrame", ranked: Sequence[str]) -> Mapping[str, float]:
-    """Return the average rank of each row, of the scores that every row has."""
-    means = group.groupby("label", sort=False)[[name for name in ranked if name in group]].mean()
-    means = means.dropna(axis="columns")
-    if means.empty:
-        return {}
-    return {
-        str(label): float(rank) for label, rank in rank_table(means, dict.fromkeys(means, True))[AVERAGE_RANK].items()
-    }
 
 
 def _rank_of(row: Row, ranks: Mapping[str, float]) -> Row:

@@ -16,6 +16,7 @@ from r2mae.reproduce.scheme_table import dots, tables_of
 from r2mae.reproduce.subsets import some_classes
 from r2mae.sweep.cells import Axis, Cell, Row, cells_of, grid
 from r2mae.sweep.gather import metrics_of
+from r2mae.training.models import with_values
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -105,7 +106,7 @@ def cells(size: ViTSize, out: Path) -> list[Cell]:
     base = ImagesConfig(data=str(data), finetune_epochs=size.finetune_epochs)
     chosen = {name: {**size.settings, **ROWS[name]} for name in size.rows or ROWS}
     rows = [replace(row, values={"scheme": row.config.scheme}) for row in grid(base, [Axis("row", chosen)])]
-    plain = replace(next(row.config for row in rows), finetune_epochs=0.0)
+    plain = with_values(next(row.config for row in rows), {"finetune_epochs": 0.0})
     known = [Row(name, plain, {"scheme": BASELINE}, baseline=True) for name in ("pixels", "pca")]
     return cells_of([*rows, *known], range(size.seeds), out)
 

@@ -36,6 +36,7 @@ _MODULES = {
     "fig8": "fig8",
     "fig9": "fig9",
     "table1": "table1",
+    "table2": "table2",
     "table3": "table3",
     "table4": "table4",
     "table5": "table5",
@@ -76,12 +77,6 @@ ABSENT = {
         "Fig. 2C: fine-tuned RoBERTa of three sizes by mask ratio",
         "accuracies of Wettig et al. (2022)",
         "the paper adapts curves that others published: r2mae reproduce fig1f --curve FILE.csv draws such a table",
-    ),
-    "table2": Absent(
-        "Table 2: schemes of RoBERTa fine-tuned on GLUE",
-        "fineweb, 10 billion tokens; MNLI, QQP, SST-2, QNLI",
-        "a model that two cores train in an hour is at chance on GLUE (results/text): r2mae compare text CORPUS "
-        "--preset roberta-medium --schemes fixed dynamic mdlm r2mae --glue mnli qqp sst2 qnli makes the table",
     ),
 }
 
