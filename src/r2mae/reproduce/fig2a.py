@@ -23,8 +23,8 @@ TITLE = "Figs. 2A and 2D: MLPs on MNIST, linear probe and effective rank by widt
 DATA = "mnist"
 COST = {
     "smoke": "seconds",
-    "small": "150 runs, about 40 min on two cores",
-    "full": "450 runs, about 4 h on two cores",
+    "small": "150 runs, about 40 min on two cores (estimated)",
+    "full": "450 runs, about 4 h on two cores (estimated)",
 }
 PAPER = (
     "The probe's error descends for all sufficient models (first layer 512) and rises for insufficient ones (16); "
