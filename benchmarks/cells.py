@@ -10,6 +10,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -198,10 +199,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = parser.parse_args(argv)
     torch.set_num_threads(options.threads)
     counts = synthetic(options.cells, options.genes, options.density)
-    config = CellsConfig(data="synthetic", steps=options.steps, scheme=options.scheme, save_every=10**6)
+    config = CellsConfig(data="synthetic", steps=options.steps, scheme=options.scheme, save_every=10**6, precision="32")
     contenders = {
         "matrix products alone": lambda: bound(config, options.genes),
         "r2mae": lambda: ours(config, counts),
+        "r2mae, bf16": lambda: ours(replace(config, precision="bf16"), counts),
     }
     if find_spec("scvi") is None:
         print("scvi-tools is missing, so that there is no comparison: pip install r2mae[scvi]", file=sys.stderr)

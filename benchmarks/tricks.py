@@ -19,20 +19,21 @@ from torch.nn.functional import cross_entropy, linear
 from benchmarks.text import PRESETS, Rows, architecture
 from benchmarks.timing import Timing, ratio_of
 from r2mae.masking import Key
-from r2mae.text import fast, kernels, layers
+from r2mae.text import fast, layers
 from r2mae.text.fast import fast_masked_lm
 from r2mae.text.models import roberta
 from r2mae.text.models.roberta import MaskedLanguageModel
 from r2mae.text.task import TokenTask
+from r2mae.training import dropout
 from r2mae.training.memory import freed_memory_kept
 
 RATIO = 0.275  # mean of U(0.15, 0.4)
 KEPT = 1.05  # a shortcut that saves less than 5 % of the time, and no memory, should be removed
 
 
-def torch_factors(shape: torch.Size, rate: float) -> Tensor:
-    """Factors of dropout from torch's own generator, one 24-bit number per entry."""
-    return torch.empty(shape).bernoulli_(1 - rate).div_(1 - rate)
+def torch_kept(shape: torch.Size, rate: float, kind: torch.dtype) -> Tensor:
+    """Zeros and ones of dropout from torch's own generator, one 24-bit number per entry."""
+    return torch.empty(shape.numel(), dtype=kind).bernoulli_(1 - rate)
 
 
 def all_states(self: Any, states: Tensor, attention_mask: Any, columns: Any) -> Tensor:
@@ -44,7 +45,7 @@ def all_states(self: Any, states: Tensor, attention_mask: Any, columns: Any) -> 
 
 OURS: dict[str, list[tuple[Any, str, Any]]] = {
     "last layer at hidden tokens alone": [(MaskedLanguageModel, "_layers", all_states)],
-    "dropout from 16 random bits": [(kernels, "keep_factors", torch_factors)],
+    "dropout from 16 random bits": [(dropout, "_kept", torch_kept)],
     "logits turned into gradients": [
         (
             roberta,
@@ -90,7 +91,9 @@ TRAINER: dict[str, list[tuple[Any, str, Any]]] = {
 }
 
 
-def step_of(net: nn.Module, loss: Callable[[], Tensor], changes: Sequence[tuple[Any, str, Any]]) -> Callable[[], float]:
+def step_of(
+    net: nn.Module, loss: Callable[[], Tensor], changes: Sequence[tuple[Any, str, Any]], *, bf16: bool
+) -> Callable[[], float]:
     """Return a function that runs a step without some shortcuts and returns its seconds."""
     clock = time.process_time if torch.get_num_threads() == 1 else time.perf_counter
 
@@ -100,7 +103,9 @@ def step_of(net: nn.Module, loss: Callable[[], Tensor], changes: Sequence[tuple[
                 stack.enter_context(patch.object(owner, name, new))
             net.zero_grad()
             began = clock()
-            loss().backward()
+            with torch.autocast("cpu", torch.bfloat16, enabled=bf16):
+                value = loss()
+            value.backward()
             return clock() - began
 
     return run
@@ -126,6 +131,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--dropout", type=float, default=0.1)
+    parser.add_argument("--bf16", action="store_true", help="under autocast to bf16")
     parser.add_argument("--model", choices=("ours", "trainer"), help="only one of the two")
     parser.add_argument("--only", nargs="*", help="only shortcuts whose names contain one of these words")
     options = parser.parse_args(argv)
@@ -143,19 +149,20 @@ def main(argv: Sequence[str] | None = None) -> int:
         chosen = {
             name: how for name, how in variants.items() if not options.only or any(w in name for w in options.only)
         }
-        whole = step_of(net, loss, [])
+        whole = step_of(net, loss, [], bf16=options.bf16)
         with freed_memory_kept():
             whole(), whole()  # warm up
             print(f"{title}: {whole():.3f} s a step with all shortcuts", flush=True)
             for name, changes in chosen.items():
-                ratio, spread = price(whole, step_of(net, loss, changes), options.rounds)
+                ratio, spread = price(whole, step_of(net, loss, changes, bf16=options.bf16), options.rounds)
                 print(
                     f"  without {name:36} {ratio:.3f} ± {spread:.3f}  {'' if ratio >= KEPT else 'below 5 %'}",
                     flush=True,
                 )
 
     print(
-        f"{options.preset}, vocabulary {options.vocab_size}, {options.rows} x {options.length}, {options.rounds} rounds"
+        f"{options.preset}, vocabulary {options.vocab_size}, {options.rows} x {options.length}, "
+        f"{options.rounds} rounds, {'bf16' if options.bf16 else '32 bits'}"
     )
     if options.model != "trainer":
         ours = MaskedLanguageModel.from_architecture(values).train()

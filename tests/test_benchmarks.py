@@ -28,3 +28,12 @@ def test_an_unknown_one_is_refused_before_any_runs() -> None:
     done = run("startup", "nothing")
     assert (done.returncode, done.stdout) == (2, "")
     assert "'nothing'" in done.stderr
+
+
+@pytest.mark.slow
+def test_the_sweeps_benchmark_runs_on_a_few_cells() -> None:
+    words = ["--cells", "12", "--ended", "6", "--rounds", "1"]
+    command = [sys.executable, "-m", "benchmarks.sweep", *words]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "12 cells" in done.stdout

@@ -74,7 +74,7 @@ def test_the_wheel_holds_what_the_package_needs(wheel: Path) -> None:
     assert any(name.endswith("licenses/LICENSE") for name in names)
     metadata = zipfile.ZipFile(wheel).read(f"r2mae-{r2mae.__version__}.dist-info/METADATA").decode()
     assert f"Version: {r2mae.__version__}\n" in metadata
-    for extra in ("text", "cells", "scvi", "docs"):
+    for extra in ("text", "cells", "scvi", "docs", "cluster", "slurm", "kubernetes"):
         assert f"Provides-Extra: {extra}\n" in metadata
 
 

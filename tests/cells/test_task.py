@@ -1,5 +1,7 @@
 """Hiding genes and predicting their counts."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -188,3 +190,26 @@ def test_the_decoder_may_be_told_another_batch(counts: np.ndarray, model: CountA
     own, _ = GeneTask(GENES).expected(model, batch)
     assert torch.equal(share[1::2], own[1::2])
     assert not torch.isclose(share[::2], own[::2]).all()
+
+
+def test_the_model_is_told_which_genes_are_hidden(counts: np.ndarray) -> None:
+    torch.manual_seed(0)
+    model = CountAutoencoder(GENES, 2, 32, 8, mask_input=True).eval()
+    task, batch, hidden = GeneTask(GENES, mask_input=True), batch_of(counts), torch.tensor([2, 5, 30])
+    corrupted = task.corrupt(batch, 0.3, KEY)
+    with torch.no_grad():
+        kept_alone = task.forward(model, corrupted).prediction.softmax(1)
+        untold = GeneTask(GENES).forward(model, corrupted).prediction.softmax(1)
+        flipped = replace(corrupted, columns=corrupted.inputs.columns)
+        assert not torch.allclose(task.forward(model, flipped).prediction.softmax(1), kept_alone)
+    assert not torch.allclose(kept_alone, untold)
+    # Hidden as in training, or as in evaluation, where all genes are in the input.
+    share, _ = task.expected(model, batch, hidden=corrupted.columns)
+    torch.testing.assert_close(share, kept_alone)
+    torch.testing.assert_close(
+        task.impute(model, batch, hidden), task.reconstruct(model, batch, hidden=hidden)[:, hidden]
+    )
+    # With nothing hidden the mask is zero.
+    for whole in (task, GeneTask(GENES)):
+        torch.testing.assert_close(whole.expected(model, batch)[0], task.expected(model, batch)[0])
+        torch.testing.assert_close(whole.embed(model, batch), model.encode(dense(batch, GENES).log1p(), batch["batch"]))

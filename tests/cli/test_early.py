@@ -1,5 +1,7 @@
 """What is told before any heavy library is loaded."""
 
+import os
+import pty
 import subprocess
 import sys
 from pathlib import Path
@@ -61,3 +63,32 @@ def test_theory_needs_no_torch_for_a_mistake(tmp_path: Path, line: str) -> None:
     )  # fmt: skip
     assert done.stdout.strip() == "2"
     assert LINES[line] in done.stderr
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["pretrain", "images", "digits", "--steps", "1", "--out", "run"],
+        ["compare", "digits", "--steps", "1", "--out", "runs"],
+        ["finetune", "run", "--out", "finetuned"],
+    ],
+)
+def test_a_terminal_hears_of_the_command_before_torch_is_there(words: list[str], tmp_path: Path) -> None:
+    (tmp_path / "torch.py").write_text("import os, time\ntime.sleep(1)\nos.write(2, b'TORCH')\nos._exit(7)\n")
+    ours, theirs = pty.openpty()
+    done = subprocess.run(
+        [sys.executable, "-m", "r2mae", *words],
+        env={**os.environ, "PYTHONPATH": f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}", "TERM": "xterm"},
+        cwd=tmp_path,
+        stdout=subprocess.DEVNULL,
+        stderr=theirs,
+        timeout=120,
+        check=False,
+    )
+    os.close(theirs)
+    told = os.read(ours, 1 << 16).decode()
+    os.close(ours)
+    assert done.returncode == 7, told
+    before, torch, _ = told.partition("TORCH")
+    assert torch
+    assert "loading" in before

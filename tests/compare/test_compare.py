@@ -46,8 +46,10 @@ def test_a_comparison_runs_once_grows_and_is_published(tmp_path: Path, capsys: p
         publish(grown, out, console=Console(file=file, width=100))
     assert "r2mae-cl" in (tmp_path / "table.txt").read_text()
     names = {path.name for path in out.iterdir()}
-    assert {"results.csv", "results.json", "report.html", "figures"} <= names
+    assert {"results.csv", "times.csv", "results.json", "report.html", "figures"} <= names
     assert len(pd.read_csv(out / "results.csv")) == 6
+    assert "seconds" not in pd.read_csv(out / "results.csv")  # the clock makes no difference to the table
+    assert (pd.read_csv(out / "times.csv")["seconds"] > 0).all()
     assert json.loads((out / "results.json").read_text())["title"] == "digits"
 
     with pytest.raises(UserError, match=r"epochs is 2\.0 there and 3\.0 here"):

@@ -1,3 +1,6 @@
+from dataclasses import replace
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -8,6 +11,8 @@ from r2mae.images.models.mlp import MLPAutoencoder
 from r2mae.images.task import PixelTask, scaled
 from r2mae.images.wing import WING
 from r2mae.masking.keys import Key
+from r2mae.sweep.run_cell import pretrain
+from r2mae.training.saving import load_model
 
 KEY = Key.root(0).fold("mask", 0)
 
@@ -122,3 +127,37 @@ def test_the_fill_is_part_of_the_model() -> None:
     assert task.fill == pytest.approx([float((data.splits.train.images / 255).mean())])
     plain, _ = WING.build({name: value for name, value in data.architecture.items() if name != "fill"})
     assert plain.fill == ()  # models of older versions
+
+
+@pytest.mark.parametrize("fill", [(), (0.3,)])
+def test_the_mask_is_as_many_inputs_again(fill: tuple[float, ...]) -> None:
+    """The first layer is that of images and masks side by side."""
+    torch.manual_seed(0)
+    task, model = PixelTask(16, fill=fill, mask_input=True), MLPAutoencoder(16, 8, 4, mask_input=True)
+    assert model.mask_layer is not None
+    corrupted = task.corrupt(batch(), np.linspace(0.1, 0.9, 6), KEY)  # a ratio for each image
+    beside = torch.cat([corrupted.inputs, corrupted.hidden.float()], 1)
+    weight = torch.cat([model.encoder[0].weight, model.mask_layer.weight], 1)
+    states = nn.functional.linear(beside, weight, model.encoder[0].bias)
+    expected = model.decoder(model.encoder[1:](states))
+    torch.testing.assert_close(task.forward(model, corrupted).prediction, expected)
+    flipped = replace(corrupted, hidden=~corrupted.hidden)
+    assert not torch.allclose(task.forward(model, flipped).prediction, expected)
+    nothing = replace(corrupted, inputs=corrupted.targets, hidden=torch.zeros_like(corrupted.hidden))
+    torch.testing.assert_close(task.forward(model, nothing).prediction, task.reconstruct(model, batch()))
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:.*does not have many workers.*")
+@pytest.mark.filterwarnings("ignore:.*`isinstance.treespec, LeafSpec.` is deprecated.*")
+def test_training_with_the_mask_works_on_digits(tmp_path: Path) -> None:
+    config = ImagesConfig(data="digits", steps=60, threads=1, device="cpu", mask_input=True)
+    _, results = pretrain(config, WING, tmp_path)
+    scores = results["scores"]
+    mean = WING.score_baseline(config, "mean", WING.load(config))
+    assert scores["masked_mse"] < 0.9 * mean["masked_mse"]
+    assert scores["probe_accuracy"] > 0.8
+    again, task, model = load_model(tmp_path, WING)
+    examples = WING.examples(again, task, model, WING.load(again))
+    assert examples is not None
+    assert examples.masked.shape == examples.original.shape  # pictures are of the image alone

@@ -12,6 +12,7 @@ from r2mae.cli.main import main
 from r2mae.errors import UserError, warn_once
 from r2mae.masking import RatioDefaults, make_scheme, register, scheme_names, schemes
 from r2mae.sweep import processes
+from r2mae.sweep.run_cell import check_scheme
 
 NUMBERS = RatioDefaults(fixed=0.7, low=0.5, high=0.9)
 WIDE = """
@@ -115,4 +116,4 @@ def test_a_process_says_what_it_knows(install: Install, monkeypatch: pytest.Monk
     with pytest.raises(UserError, match=r"unknown scheme 'noted': .* \(in a process of the comparison, which knows"):
         processes._run_cell(0, "images", {"data": "digits", "scheme": "noted"}, str(tmp_path), None)
     register("noted")(lambda numbers: make_scheme("r2mae", numbers))
-    processes._check_scheme("noted")
+    check_scheme("noted")

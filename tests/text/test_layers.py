@@ -8,8 +8,8 @@ import torch
 import torch.nn.utils.prune
 import transformers
 
-from r2mae.text import kernels
 from r2mae.text.fast import fast_masked_lm, stock_again
+from r2mae.training import dropout
 from stock_models import FIVE, batch, gradients, same_as_stock, stock
 
 
@@ -128,7 +128,7 @@ def by_column(states: torch.Tensor, rate: float) -> torch.Tensor:
 
 def with_dropout(monkeypatch: pytest.MonkeyPatch, kind: str = "Roberta", attention: str = "sdpa") -> Any:
     """Make a model with dropout that does not depend on chance, stock or fast."""
-    monkeypatch.setattr(kernels, "keep_factors", lambda shape, rate: by_column(torch.ones(shape), rate))
+    monkeypatch.setattr(dropout, "keep_factors", lambda shape, rate: by_column(torch.ones(shape), rate))
     monkeypatch.setattr(
         torch.nn.functional,
         "dropout",

@@ -10,7 +10,16 @@ from r2mae.cells.config import CellsConfig
 from r2mae.errors import UserError
 from r2mae.images.config import ImagesConfig
 from r2mae.images.models import MODELS, MLPSettings
-from r2mae.training.models import MOST_LAYERS, check_dropout, check_sizes, saved_layers, settings_of, with_values
+from r2mae.sweep.cells import Axis, grid
+from r2mae.training.models import (
+    MOST_LAYERS,
+    architecture_of,
+    check_dropout,
+    check_sizes,
+    saved_layers,
+    settings_of,
+    with_values,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -132,3 +141,19 @@ def test_dropout_leaves_something() -> None:
     for dropout in (-0.1, 1.0):
         with pytest.raises(UserError, match="fraction"):
             check_dropout(dropout)
+
+
+def test_the_mask_is_an_input_of_models_that_take_it() -> None:
+    told = ImagesConfig(data="digits", mask_input=True)
+    assert told.architecture() == {"model": "mlp", "hidden": 512, "latent": 256, "mask_input": True}
+    assert architecture_of(replace(told, mask_input=False))["mask_input"] is False
+    assert ImagesConfig.from_dict(told.to_dict()) == told
+    # Another model keeps it, or refuses it.
+    assert with_values(told, {"model": "unet", "model.channels": 2}).mask_input
+    assert with_values(replace(told, hidden=16), {"model": "mlp", "latent": 3}).mask_input
+    with pytest.raises(UserError, match="'toy' does not take its mask as an input"):
+        with_values(told, {"model": "toy"})
+    with pytest.raises(UserError, match="'vit-mae', which has mask tokens"):
+        with_values(told, {"model": "vit-mae"})
+    axis = Axis.over("mask_input", [False, True])
+    assert [row.config.mask_input for row in grid(ImagesConfig(data="digits"), [axis])] == [False, True]  # type: ignore[attr-defined]

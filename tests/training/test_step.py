@@ -1,5 +1,5 @@
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -10,6 +10,7 @@ from r2mae.errors import UserError
 from r2mae.images.config import ImagesConfig
 from r2mae.images.wing import WING as IMAGES
 from r2mae.masking.keys import Key
+from r2mae.training import loop
 from r2mae.training.loop import fit
 from r2mae.training.scheme_options import scheme_of
 from r2mae.training.step import Pretraining
@@ -184,6 +185,22 @@ def test_validation_predicts_every_hidden_patch(tmp_path: Path) -> None:
         run = fit(config, IMAGES, tmp_path / str(decode)).folder
         found.append(float(pd.read_csv(run.metrics_file)["validation_loss"].iloc[-1]))
     assert found[0] == pytest.approx(found[1], rel=1e-6)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("precision", "quick", "told"), [("bf16", False, 1), ("bf16", True, 0), ("32", False, 0)])
+def test_a_processor_without_bf16_is_named(
+    precision: Literal["32", "bf16"],
+    quick: bool,
+    told: int,
+    wing: ToyWing,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(loop, "has_quick_bf16", lambda device: quick)
+    fit(ToyConfig(precision=precision, steps=2, device="cpu"), wing, tmp_path)
+    assert caplog.text.count("no bf16 instructions") == told
 
 
 @pytest.mark.slow

@@ -43,6 +43,8 @@ class MaskedAutoencoder:
         Seed for weights, order of the cells and masks.
     representation : {"latent", "hidden"}
         Which layer is returned and probed: the latent layer, or the last hidden layer before it.
+    mask_input : bool
+        Tell the model which genes are hidden; otherwise a hidden gene looks like a count of zero.
 
     Attributes
     ----------
@@ -64,12 +66,14 @@ class MaskedAutoencoder:
         high: float | None = None,
         seed: int = 0,
         representation: Literal["latent", "hidden"] = "latent",
+        mask_input: bool = False,
     ) -> None:
         self.adata = adata
         self._setup = read_setup(adata)
         self._table = log_notes(from_anndata(adata, layer=self._setup["layer"], batch_key=self._setup["batch_key"]))
-        options = {"n_hidden": n_hidden, "n_latent": n_latent, "ratio": ratio, "low": low, "high": high}
-        self._config = configured({**options, "scheme": scheme, "seed": seed, "representation": representation})
+        options: dict[str, Any] = {"n_hidden": n_hidden, "n_latent": n_latent, "ratio": ratio, "low": low, "high": high}
+        options |= {"scheme": scheme, "seed": seed, "representation": representation, "mask_input": mask_input}
+        self._config = configured(options)
         self._trained: TrainedModel | None = None
 
     @staticmethod
@@ -399,4 +403,4 @@ class MaskedAutoencoder:
         return replace(table, batch=batch, batches=model.batch_names)
 
 
-_OPTIONS = ("n_hidden", "n_latent", "scheme", "ratio", "low", "high", "seed", "representation")
+_OPTIONS = ("n_hidden", "n_latent", "scheme", "ratio", "low", "high", "seed", "representation", "mask_input")

@@ -139,11 +139,15 @@ class GeneTask:
         network of widths 128 and 256 and 64 numbers per gene).
     representation : {"latent", "hidden"}
         What :meth:`embed` returns: the latent layer, or the last hidden layer before it.
+    mask_input : bool
+        Whether the model takes the mask, too: the indices of the hidden genes, as the argument `hidden`. Of whole cells
+        it gets none, which stands for a mask of zeros.
     """
 
     genes: int
     n_hidden: int = _PAPER_WIDTH
     representation: Literal["latent", "hidden"] = "latent"
+    mask_input: bool = False
 
     def corrupt(self, batch: CSR, ratio: RatioLike, key: Key) -> MaskedGenes:
         """Hide a fraction of the genes.
@@ -176,7 +180,8 @@ class GeneTask:
     def forward(self, model: CountModel, corrupted: MaskedGenes) -> CountOutput:
         """Return logits over all genes, the dispersion, and the latent representation."""
         inputs: KeptGenes = corrupted.inputs
-        logits, latent = model(inputs.log_counts, inputs.batch, inputs.columns)
+        told = {"hidden": corrupted.columns} if self.mask_input else {}
+        logits, latent = model(inputs.log_counts, inputs.batch, inputs.columns, **told)
         return CountOutput(logits, latent, model.log_theta)
 
     def losses(self, output: CountOutput, corrupted: MaskedGenes) -> Float[Tensor, "cells hidden"]:
@@ -223,7 +228,8 @@ class GeneTask:
         log_counts = counts.log1p_()
         if hidden is not None:
             log_counts.index_fill_(1, hidden, 0.0)
-        logits, _ = model(log_counts, batch["batch"], decoder_batch=decoder_batch)
+        told = {"hidden": hidden} if self.mask_input else {}
+        logits, _ = model(log_counts, batch["batch"], decoder_batch=decoder_batch, **told)
         return torch.softmax(logits.float(), 1), library
 
     def reconstruct(

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
+from r2mae.cli.cluster import add_cluster, read_cluster
 from r2mae.cli.declared import baselines_in_words
-from r2mae.cli.early import check_run
+from r2mae.cli.early import check_run, loading
 from r2mae.cli.lists import parse_baselines, parse_ratios, parse_seeds, words_of
 from r2mae.cli.parsing import (
     Parser,
@@ -67,6 +68,7 @@ def run(words: Sequence[str]) -> int:
         f"{baselines_in_words(all_wings(), usual=True)}.",
     )
     parser.add_argument("--jobs", type=int, help="Number of processes; by default one per core.")
+    add_cluster(parser)
     parser.add_argument("--out", type=str, help="Folder of the comparison; by default runs/compare-DATA.")
     parser.add_argument("--json", action="store_true", help="Print JSON, for scripts.")
     parser.set_defaults(**_own_of(subject.given, config_file(subject.words) or "--config"))
@@ -83,12 +85,14 @@ def run(words: Sequence[str]) -> int:
         used = with_numbers(config, numbers, rows, schemes, ratios)
         print_config(used, skip=_OF_ROWS, **{name: values[name] for name in _OWN})
         return 0
+    cluster = read_cluster(values)
     out = Path(values["out"] or f"runs/compare-{Path(config.data).stem}")
     check_run(subject.wing, config, [cell.folder for cell in cells_of(rows, seeds, out)])
 
-    from r2mae.compare.compare import compare
-    from r2mae.report.publish import publish
-    from r2mae.training.folder import read_json
+    with loading():
+        from r2mae.compare.compare import compare
+        from r2mae.report.publish import publish
+        from r2mae.training.folder import read_json
 
     comparison = compare(
         config,
@@ -98,6 +102,7 @@ def run(words: Sequence[str]) -> int:
         ratios=ratios,
         baselines=baselines,
         jobs=values["jobs"],
+        cluster=cluster,
         out=out,
     )
     if values["json"]:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from r2mae.cli.early import loading
 from r2mae.cli.parsing import Parser
 from r2mae.errors import UserError, unknown
 from r2mae.wings.lookup import implementation
@@ -159,9 +160,9 @@ def run_command(wing: "Wing", command: "Command", words: Sequence[str]) -> int:
     for option in command.options:
         if option.needed and option.name not in given:
             raise UserError(f"r2mae {command.name} needs {option.needed}")
-    implementation(wing, command)(
-        **{declared[name].sets: declared[name].value_of(value) for name, value in given.items()}
-    )
+    with loading():
+        function = implementation(wing, command)
+    function(**{declared[name].sets: declared[name].value_of(value) for name, value in given.items()})
     return 0
 
 

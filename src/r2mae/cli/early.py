@@ -1,6 +1,8 @@
-"""Checks before torch is loaded: missing run folders or data, and trackers that are not installed."""
+"""Before torch is loaded: missing run folders, data and trackers are refused, and a terminal is told to wait."""
 
-from collections.abc import Iterable
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -8,12 +10,28 @@ from typing import TYPE_CHECKING, Any
 from r2mae.training.config import RunConfig
 from r2mae.training.folder import RunFolder
 from r2mae.training.loggers import check_logger
+from r2mae.training.ranks import LEADER
 from r2mae.wings.lookup import wing_of_run
 
 if TYPE_CHECKING:
     from r2mae.wings.contract import Wing
 
 _INIT = "init"  # as r2mae.training.initial calls the field, which loads torch
+
+
+@contextmanager
+def loading(what: str = "torch and Lightning") -> Iterator[None]:
+    """Say on a terminal that libraries are being loaded, which takes seconds; the line goes away afterwards.
+
+    Only the first of several processes of a run says it.
+    """
+    if LEADER in os.environ:
+        yield
+        return
+    from rich.console import Console
+
+    with Console(stderr=True).status(f"loading {what}"):
+        yield
 
 
 def check_run(wing: "Wing", config: RunConfig, folders: Iterable[Path]) -> None:

@@ -44,7 +44,8 @@ def run(words: Sequence[str]) -> int:
     check_source(wing, written, values["data"])
     table = _check_figure(wing, values)
 
-    from r2mae.training.saving import load_model
+    with loading():
+        from r2mae.training.saving import load_model
 
     config, task, model = load_model(path, wing, device=values["device"], whole=True, **loading)
     arrays = wing.embed(config, task, model, values["data"], **options)

@@ -13,7 +13,7 @@ from r2mae.cli.declared import (
     listed,
     parameters_of,
 )
-from r2mae.cli.early import check_source, open_run
+from r2mae.cli.early import check_source, loading, open_run
 from r2mae.cli.lists import words_of
 from r2mae.cli.parsing import Parser
 from r2mae.errors import UserError
@@ -42,9 +42,10 @@ def run(words: Sequence[str]) -> int:
     reading = _reading(wings, wing, path, values, evaluation)
     check_source(wing, config, values["data"] or config.data)
 
-    from r2mae.cli.show import print_json, scores_table
-    from r2mae.sweep.measure import evaluate
-    from r2mae.training.progress import counting_bar
+    with loading():
+        from r2mae.cli.show import print_json, scores_table
+        from r2mae.sweep.measure import evaluate
+        from r2mae.training.progress import counting_bar
 
     with counting_bar("measuring", counted=False, transient=True) as progress:
         measurement = evaluate(

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from r2mae.cli.declared import add_options, given_options, listed
-from r2mae.cli.early import open_run
+from r2mae.cli.early import loading, open_run
 from r2mae.cli.parsing import Parser
 from r2mae.errors import UserError, unknown
 from r2mae.wings.lookup import all_wings, writer
@@ -37,7 +37,9 @@ def run(words: Sequence[str]) -> int:
     if values["output"] is None:
         raise UserError(f"name the output: r2mae export {path} --to {layout.name} -o OUT")
     output = Path(values["output"])
-    opened = writer(wing, layout)(path, output, **{own[name].sets: value for name, value in given.items()})
+    with loading():
+        write = writer(wing, layout)
+    opened = write(path, output, **{own[name].sets: value for name, value in given.items()})
     print(f"the model of {path} is in {output}: {opened}")
     return 0
 

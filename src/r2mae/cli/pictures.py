@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from r2mae.cli.early import check_source, open_run
+from r2mae.cli.early import check_source, loading, open_run
 from r2mae.cli.parsing import Parser
 from r2mae.errors import UserError
 from r2mae.wings.lookup import all_wings
@@ -33,12 +33,13 @@ def run(words: Sequence[str]) -> int:
     for _, config in runs:
         check_source(wing, config, config.data)
 
-    from r2mae.compare.rows import row_of
-    from r2mae.report.pictures import beside_each_other, draw_pictures
-    from r2mae.sweep.cells import Cell
-    from r2mae.sweep.examples import examples_of
-    from r2mae.training.folder import RunFolder
-    from r2mae.training.numbers import ratios_of
+    with loading():
+        from r2mae.compare.rows import row_of
+        from r2mae.report.pictures import beside_each_other, draw_pictures
+        from r2mae.sweep.cells import Cell
+        from r2mae.sweep.examples import examples_of
+        from r2mae.training.folder import RunFolder
+        from r2mae.training.numbers import ratios_of
 
     rows = [row_of(config, ratios_of(wing, config)) for _, config in runs]
     names = _names([row.label for row in rows], [path for path, _ in runs])

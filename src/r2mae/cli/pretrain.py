@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from r2mae.cli.early import check_run
+from r2mae.cli.early import check_run, loading
 from r2mae.cli.parsing import Parser, add_config, describe, example_data, make_config, print_config, read_subject
 from r2mae.training.numbers import ratios_of
 from r2mae.training.scheme_options import resolved
@@ -29,9 +29,10 @@ def run(words: Sequence[str]) -> int:
     out = Path(values["out"] or f"runs/{Path(config.data).stem}-{config.scheme}-seed{config.seed}")
     check_run(subject.wing, config, [out])
 
-    from r2mae.cli.show import print_json, scores_table
-    from r2mae.sweep.run_cell import pretrain
-    from r2mae.training.progress import ProgressBar, counting_bar
+    with loading():
+        from r2mae.cli.show import print_json, scores_table
+        from r2mae.sweep.run_cell import pretrain
+        from r2mae.training.progress import ProgressBar, counting_bar
 
     with counting_bar("measuring", counted=False, transient=True) as progress:
         fitted, results = pretrain(

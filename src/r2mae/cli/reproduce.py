@@ -5,6 +5,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from r2mae.cli.cluster import add_cluster, read_cluster
+from r2mae.cli.early import loading
 from r2mae.cli.parsing import Parser
 from r2mae.errors import UserError
 from r2mae.reproduce.state import state_of
@@ -45,9 +47,10 @@ def run(words: Sequence[str]) -> int:
     parser.add_argument(
         "--jobs",
         type=int,
-        default=1,
-        help="Number of threads for simulations, or of processes for runs; the results do not depend on it.",
+        help="Number of threads for simulations, or of processes for runs; by default 1. The results do not depend on "
+        "it.",
     )
+    add_cluster(parser)
     parser.add_argument(
         "--again", action="store_true", help="Compute again, without the saved results of earlier calls of this size."
     )
@@ -68,13 +71,22 @@ def run(words: Sequence[str]) -> int:
         return 0
     # All names are checked first, as computing one may take minutes.
     names = list(dict.fromkeys(map(folder_of, values["names"])))
-    if values["jobs"] < 1:
+    if values["jobs"] is not None and values["jobs"] < 1:
         raise UserError(f"--jobs must be 1 or more, not {values['jobs']}")
+    cluster = read_cluster(values)
+
+    with loading("scientific libraries"):
+        from r2mae.reproduce.artefact import OfRuns, get_artefact
+
+    if cluster is not None:
+        for name in names:
+            if not isinstance(get_artefact(name), OfRuns):
+                raise UserError(f"{name} is computed, and trains no runs: leave --cluster out")
     sizes = _sizes(names, values["curve"])
 
-    from r2mae.reproduce.artefact import get_artefact
-    from r2mae.reproduce.runner import run_artefact
-    from r2mae.training.progress import counting_bar
+    with loading("scientific libraries"):
+        from r2mae.reproduce.runner import run_artefact
+        from r2mae.training.progress import counting_bar
 
     for name in names:
         artefact = get_artefact(name)
@@ -86,6 +98,7 @@ def run(words: Sequence[str]) -> int:
                 scale=SCALES[values["scale"]],
                 size=sizes.get(name),
                 jobs=values["jobs"],
+                cluster=cluster,
                 progress=progress,
                 again=values["again"],
             )

@@ -4,6 +4,7 @@ import sys
 from collections.abc import Sequence
 from importlib import import_module
 
+from r2mae.cli.early import loading
 from r2mae.errors import UserError, nearest, unknown
 
 # Each is a module r2mae.cli.theory_NAME with `run(argv) -> int`, imported only when it is called.
@@ -41,7 +42,9 @@ def run(words: Sequence[str]) -> int:
     if words[0] not in SUBCOMMANDS:
         raise unknown("subcommand of r2mae theory", words[0], SUBCOMMANDS)
     try:
-        code: int = import_module(f"r2mae.cli.theory_{words[0]}").run(words[1:])
+        with loading("scientific libraries"):
+            subcommand = import_module(f"r2mae.cli.theory_{words[0]}")
+        code: int = subcommand.run(words[1:])
     except KeyboardInterrupt:  # the message of main is about checkpoints, which do not exist here
         print("r2mae: stopped; the same command starts anew", file=sys.stderr)
         return 130

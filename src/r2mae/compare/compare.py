@@ -14,8 +14,9 @@ from r2mae.errors import UserError
 from r2mae.files import UNFINISHED, write_json
 from r2mae.report.comparison import Comparison
 from r2mae.sweep.cells import cells_of
+from r2mae.sweep.cluster_options import ClusterOptions
+from r2mae.sweep.dask_runner import runner_of
 from r2mae.sweep.measure import check_baselines
-from r2mae.sweep.processes import Processes
 from r2mae.sweep.runner import check_data, check_folders, check_sweep, run_missing
 from r2mae.training.config import RunConfig
 from r2mae.training.folder import FolderLock, read_json
@@ -33,6 +34,7 @@ def compare(
     ratios: Sequence[float] | None = None,
     baselines: Sequence[str] = (),
     jobs: int | None = None,
+    cluster: ClusterOptions | None = None,
     console: Console | None = None,
 ) -> Comparison:
     """Run the missing runs of a comparison, and gather everything that is finished in its folder.
@@ -56,6 +58,8 @@ def compare(
         Folder of the comparison.
     jobs : int, optional
         Processes; by default one per core, and one where an accelerator does the work.
+    cluster : ClusterOptions, optional
+        The cluster whose workers run the cells, in place of processes of this machine.
     console : Console, optional
         Where progress is shown.
 
@@ -64,15 +68,16 @@ def compare(
     UserError
         If a run fails (the others are kept), or the folder belongs to other configurations.
     """
-    check_sweep(base)
-    runner = Processes(jobs, base.device)
+    here = cluster is None
+    check_sweep(base, here=here)
+    runner = runner_of(cluster, jobs, base.device, out)
     base = replace(base, threads=base.threads or 1)
     rows = plan_rows(base, ratios_of(wing, base), schemes, ratios)
     check_baselines(base, wing, baselines)
     rows += baseline_rows(base, baselines, rows)
     cells = cells_of(rows, seeds, out)
     with FolderLock(out):
-        check_data(cells, wing)  # mistakes of these options first, then what they have to do with the folder
+        check_data(cells, wing, here=here)  # mistakes of these options first, then what they have to do with the folder
         shared = shared_fields(base)
         _claim(out, shared, base.measured_with)
         beside = finished_cells(out, wing, base, skip={cell.folder for cell in cells})
@@ -85,7 +90,7 @@ def compare(
         return gather(everything, wing, base, extra=labels)
 
 
-_OURS = {"runs", "figures", "compare.json", "results.csv", "results.json", "report.html"}
+_OURS = {"runs", "figures", "compare.json", "results.csv", "times.csv", "results.json", "report.html"}
 
 
 def _claim(out: Path, shared: dict[str, Any], measured_with: Sequence[str]) -> None:

@@ -113,12 +113,16 @@ class PixelTask:
         one, zero.
     together : int
         How many successive numbers are hidden together: 1, or the colours of a pixel.
+    mask_input : bool
+        Whether the model takes the mask, too: ``model(flat, hidden)``. Of whole images it gets none, which stands for
+        a mask of zeros.
     """
 
     pixels: int
     exact: bool = False
     fill: tuple[float, ...] = ()
     together: int = 1
+    mask_input: bool = False
 
     def check_images(self, name: str, shape: tuple[int, int, int]) -> None:
         """Refuse images of another number of numbers."""
@@ -153,7 +157,8 @@ class PixelTask:
 
     def forward(self, model: nn.Module, corrupted: Corrupted) -> Output:
         """Reconstruct all pixels."""
-        prediction, representation = model(corrupted.inputs)
+        told = (corrupted.hidden,) if self.mask_input else ()
+        prediction, representation = model(corrupted.inputs, *told)
         return Output(prediction, representation)
 
     def losses(self, output: Output, corrupted: Corrupted) -> Float[Tensor, "batch pixels"]:

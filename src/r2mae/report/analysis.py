@@ -331,6 +331,8 @@ def _notes(
     notes = [comparison.measured] if comparison.measured else []
     primary = metrics[0]
     notes += _given(comparison.config.get("rows") or {})
+    if comparison.config.get("mask_input"):
+        notes.append("The pretrained models were given the mask, too, as further inputs (mask_input).")
     absent = [metric.label for metric in comparison.metrics if metric not in metrics and not metric.optional]
     if absent:
         notes.append(f"No run has a value of {listing(absent)}; the headline speaks of {primary.label}.")

@@ -1,6 +1,7 @@
 """Write the output of a comparison: tables, figures and report; and print the table on the terminal."""
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 
@@ -11,13 +12,17 @@ from r2mae.report.figures import save_figures
 from r2mae.report.html import write_report
 from r2mae.report.table import print_comparison
 
+if TYPE_CHECKING:
+    import pandas as pd
+
 _WIDTH = 110
 
 
 def publish(comparison: Comparison, out: Path, *, console: Console | None = None) -> None:
-    """Write ``results.csv``, ``results.json``, ``figures/`` and ``report.html``, and print the table."""
+    """Write ``results.csv``, ``times.csv``, ``results.json``, ``figures/`` and ``report.html``, and print the table."""
     analysis = analyse(comparison)
     write_table(comparison, out / "results.csv")
+    write_times(comparison, out / "times.csv")
     write_json(out / "results.json", to_json(comparison, analysis))
     save_figures(comparison, analysis, out / "figures")
     write_report(out / "report.html", comparison, analysis)
@@ -31,6 +36,15 @@ def _console() -> Console:
 
 
 def write_table(comparison: Comparison, path: Path) -> None:
-    """Write ``results.csv``: one line a run."""
+    """Write ``results.csv``: one line a run. Nothing in it depends on the clock: the same runs give the same bytes."""
+    _write(comparison.table.drop(columns="seconds"), path)
+
+
+def write_times(comparison: Comparison, path: Path) -> None:
+    """Write ``times.csv``: the seconds of training of each run, on whatever machine it ran."""
+    _write(comparison.table[["label", "seed", "seconds"]], path)
+
+
+def _write(table: "pd.DataFrame", path: Path) -> None:
     with atomic_write(path) as file:
-        comparison.table.to_csv(file, index=False, lineterminator="\n", float_format="%.10g")
+        table.to_csv(file, index=False, lineterminator="\n", float_format="%.10g")

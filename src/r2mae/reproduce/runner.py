@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from r2mae.sweep.cells import Cell
+    from r2mae.sweep.cluster_options import ClusterOptions
 
 _KEPT = ".parts"  # folder of the saved parts
 
@@ -61,7 +62,8 @@ def run_artefact(
     *,
     scale: Scale = "full",
     size: Size | None = None,
-    jobs: int = 1,
+    jobs: int | None = None,
+    cluster: "ClusterOptions | None" = None,
     progress: Progress | None = None,
     again: bool = False,
     console: "Console | None" = None,
@@ -81,8 +83,10 @@ def run_artefact(
         minute.
     size : Size, optional
         A size of your own, an instance of the artefact's `SIZE`; it replaces `scale`.
-    jobs : int
-        Number of threads for computations, or of processes for runs; the results do not depend on it.
+    jobs : int, optional
+        Number of threads for computations, or of processes for runs, by default 1; the results do not depend on it.
+    cluster : ClusterOptions, optional
+        The cluster whose workers train the runs; not for artefacts that are computed without runs.
     progress : callable, optional
         Called with the steps done and all steps; runs show their own progress.
     again : bool
@@ -93,16 +97,18 @@ def run_artefact(
     Raises
     ------
     UserError
-        If a run fails (the others are kept), or if `again` is given for an artefact of runs.
+        If a run fails (the others are kept), if `again` is given for an artefact of runs, or `cluster` for another one.
     """
     named, size = ("", size) if size is not None else (scale, artefact.SIZE.of(scale))
     out = Path(out)
     results: Any
     if isinstance(artefact, OfRuns):
-        results, parts, kept = _of_runs(artefact, size, out, jobs, named, again=again, console=console)
+        results, parts, kept = _of_runs(artefact, size, out, jobs, cluster, named, again=again, console=console)
     else:
         assert isinstance(artefact, Computed)
-        results, parts, kept = _computed(artefact, size, out, jobs, named, progress, again=again)
+        if cluster is not None:
+            raise UserError(f"{artefact.TITLE!r} is computed, and trains no runs: leave --cluster out")
+        results, parts, kept = _computed(artefact, size, out, jobs or 1, named, progress, again=again)
     tables = artefact.table(results)
     with figure_style():
         figures = dict(artefact.draw(tables, size))
@@ -142,30 +148,39 @@ def _computed(
 
 
 def _of_runs(
-    artefact: OfRuns, size: Size, out: Path, jobs: int, scale: str, *, again: bool, console: "Console | None"
+    artefact: OfRuns,
+    size: Size,
+    out: Path,
+    jobs: int | None,
+    cluster: "ClusterOptions | None",
+    scale: str,
+    *,
+    again: bool,
+    console: "Console | None",
 ) -> "tuple[pd.DataFrame, int, int]":
     """Return a table with a row for each run, the number of runs, and how many were finished before."""
+    from r2mae.sweep.dask_runner import runner_of
     from r2mae.sweep.gather import in_order, table_of
-    from r2mae.sweep.processes import Processes
     from r2mae.sweep.runner import check_data, check_folders, check_sweep, finished, run_missing
     from r2mae.training.folder import FolderLock
     from r2mae.wings.lookup import get_wing
 
     if again:
         raise UserError(f"finished runs are not trained again: remove {out / 'runs'}, or choose another --out")
+    here = cluster is None
     with FolderLock(out):
         # One thread each: the results of a run must not depend on how many others run at the same time.
         cells = [replace(cell, config=replace(cell.config, threads=cell.config.threads or 1))
                  for cell in artefact.cells(size, out)]  # fmt: skip
         first = cells[0].config
-        check_sweep(first)
+        check_sweep(first, here=here)
         wing = get_wing(first.wing)
         for one in dict.fromkeys(cell.config.data for cell in cells):
-            check_data([cell for cell in cells if cell.config.data == one], wing)
+            check_data([cell for cell in cells if cell.config.data == one], wing, here=here)
         check_folders(cells, wing)
         write_plan(out, scale, "runs", [_finished_by(cell) for cell in cells])
         kept = sum(map(finished, cells))
-        run_missing(cells, wing, Processes(jobs, first.device), console=console)
+        run_missing(cells, wing, runner_of(cluster, jobs or 1, first.device, out), console=console)
         ordered = in_order(cells)
         results = table_of(ordered)
         if isinstance(artefact, MeasuresRuns):

@@ -23,18 +23,16 @@ from r2mae.registry import JOBS
 from r2mae.sweep.cells import Cell
 from r2mae.sweep.measure import scores_of
 from r2mae.sweep.progress_board import Board
-from r2mae.sweep.run_cell import measure_baseline, pretrain
+from r2mae.sweep.run_cell import run_cell
 from r2mae.sweep.watch import Watch, end
 from r2mae.training.folder import RunFolder
 from r2mae.training.progress import Pace
-from r2mae.training.scheme_options import kind_of
-from r2mae.wings.abilities import HasBaselines
 from r2mae.wings.contract import Wing
-from r2mae.wings.lookup import get_wing
 
 _POLL = 0.2
 _NUMBERS = 3  # that a process tells of its cell: steps done and planned, and its own number
-_THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+"""Variables of the environment, read when a library is loaded: the processes of a sweep have one thread each."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +56,7 @@ class Processes:
 
     def run(self, waiting: Sequence[Cell], wing: Wing, board: Board) -> None:
         """Run all cells; if some fail, the error of the first is raised after the others have run."""
-        with _one_interrupt():
+        with one_interrupt():
             _run(waiting, wing, board, min(_jobs(self.jobs, self.device), len(waiting)))
 
 
@@ -72,7 +70,7 @@ def _jobs(jobs: int | None, device: str) -> int:
 def _run(waiting: Sequence[Cell], wing: Wing, board: Board, jobs: int) -> None:
     context = multiprocessing.get_context("spawn")
     os.environ[JOBS] = str(jobs)
-    for name in _THREADS:  # read when a library is loaded, so before the processes start
+    for name in THREADS:
         os.environ.setdefault(name, "1")
     # Three numbers for each cell: steps done, steps planned, process id. Only the cell's own process writes them, so
     # there is no lock that a crash could leave held.
@@ -123,6 +121,11 @@ def _run(waiting: Sequence[Cell], wing: Wing, board: Board, jobs: int) -> None:
                 "with --jobs 1 if memory is short; finished runs are kept"
             ) from None
         raise
+    raise_first(failed)
+
+
+def raise_first(failed: Sequence[tuple[Cell, Exception]]) -> None:
+    """Raise the error of the first cell that failed, if any did, and say how many more there are."""
     if failed:
         cell, first = failed[0]
         if not isinstance(first, UserError):
@@ -132,7 +135,7 @@ def _run(waiting: Sequence[Cell], wing: Wing, board: Board, jobs: int) -> None:
 
 
 @contextmanager
-def _one_interrupt() -> Iterator[None]:
+def one_interrupt() -> Iterator[None]:
     """React to the first Ctrl-C only: a second one must not interrupt the code that ends the processes."""
 
     def first(number: int, frame: FrameType | None) -> None:
@@ -183,31 +186,13 @@ class _SharedProgress:
         return
 
 
-def _check_scheme(name: str) -> None:
-    """Refuse a scheme that only the process that started this one knows."""
-    try:
-        kind_of(name)
-    except UserError as error:
-        raise UserError(
-            f"{error} (in a process of the comparison, which knows the schemes of installed packages, and those that "
-            "a script registers outside of functions and of `if __name__ == ...`: see docs/add-a-scheme.md)"
-        ) from None
-
-
 def _run_cell(index: int, wing_name: str, fields: dict[str, Any], folder: str, baseline: str | None) -> float:
     """Run a cell in a worker process, and return its seconds."""
     began = time.perf_counter()
     _shared[_NUMBERS * index + 2] = os.getpid()
-    _check_scheme(fields["scheme"])
-    wing = get_wing(wing_name)
-    config = wing.config.from_dict(fields)
-    if baseline is None:
-        try:
-            pretrain(config, wing, Path(folder), reporter=_SharedProgress(index))
-        except SystemExit:  # stopped by a signal, and saved; the pool would catch this, and go on to the next cell
-            os._exit(1)
-    else:
-        assert isinstance(wing, HasBaselines)
-        measure_baseline(config, wing, baseline, wing.load(config), Path(folder), wing.fingerprint(config))
+    try:
+        run_cell(wing_name, fields, Path(folder), baseline, _SharedProgress(index))
+    except SystemExit:  # stopped by a signal, and saved; the pool would catch this, and go on to the next cell
+        os._exit(1)
     gc.collect()  # a trainer and its data are a cycle, and would stay while the next cell loads its own
     return time.perf_counter() - began

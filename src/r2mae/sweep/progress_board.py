@@ -44,6 +44,7 @@ class Board:
     ) -> None:
         self.cells, self.waiting, self.console, self.metric = cells, list(waiting), console, metric
         self.clock = clock
+        self._index = {cell.folder: index for index, cell in enumerate(self.waiting)}
         self._done = len(cells) - len(waiting)
         self._first: dict[int, int] = {}  # the step at which each run goes on
         self._progress = Progress(
@@ -86,15 +87,17 @@ class Board:
         measured = sum(_MEASURING * steps[index][1] for index in self._ended)
         done_all = sum(done for done, _ in steps) + measured
         self._progress.update(self._all, completed=done_all, total=total, note=self._note())
+        for index in self._ended & self._bars.keys():
+            self._progress.remove_task(self._bars.pop(index))
         for index, (done, planned) in enumerate(steps):
-            if not planned:
+            if not planned or index in self._ended:
                 continue
             if index not in self._bars:
                 cell = self.waiting[index]
                 name = f"  {cell.row.label}, seed {cell.seed}"
                 self._bars[index] = self._progress.add_task(name, total=planned, note="")
             note = "" if done < planned else "measuring"
-            self._progress.update(self._bars[index], completed=done, visible=index not in self._ended, note=note)
+            self._progress.update(self._bars[index], completed=done, note=note)
 
     def _print_line(self, steps: Sequence[tuple[int, int]]) -> None:
         """Print a line now and then: the time left, or, before any run is finished, how far the runs are."""
@@ -134,7 +137,7 @@ class Board:
     def finished(self, cell: Cell, seconds: float, scores: dict[str, float]) -> None:
         """Leave a line about a finished run."""
         self._done += 1
-        self._ended.add(self.waiting.index(cell))
+        self._ended.add(self._index[cell.folder])
         score = scores.get(self.metric.name)
         told = "" if score is None else f": {self.metric.label} {score:.4f}"
         self.console.print(
@@ -146,7 +149,7 @@ class Board:
 
     def failed(self, cell: Cell, error: Exception) -> None:
         """Leave a line about a failed run."""
-        index = self.waiting.index(cell)
+        index = self._index[cell.folder]
         self._ended.add(index)
         self._failed.add(index)
         self.console.print(

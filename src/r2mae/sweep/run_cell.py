@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from r2mae.errors import UserError
 from r2mae.files import write_json
 from r2mae.sweep.measure import log_notes, measure
 from r2mae.training.config import RunConfig
@@ -13,9 +14,52 @@ from r2mae.training.loop import Fitted, fit_run
 from r2mae.training.progress import Reporter
 from r2mae.training.ranks import FOLLOWING
 from r2mae.training.run import Run
+from r2mae.training.scheme_options import kind_of
 from r2mae.training.task import Data
 from r2mae.wings.abilities import HasBaselines
 from r2mae.wings.contract import Wing
+from r2mae.wings.lookup import get_wing
+
+
+def run_cell(wing_name: str, fields: dict[str, Any], folder: Path, baseline: str | None, reporter: Reporter) -> None:
+    """Run a cell of a sweep in a process that was started for it.
+
+    Parameters
+    ----------
+    wing_name : str
+    fields : dict
+        The configuration, as plain types.
+    folder : Path
+        Of the run.
+    baseline : str or None
+        The baseline to measure, in place of pretraining.
+    reporter : Reporter
+        Is called with the progress.
+
+    Raises
+    ------
+    SystemExit
+        After a signal; the run is saved.
+    """
+    check_scheme(fields["scheme"])
+    wing = get_wing(wing_name)
+    config = wing.config.from_dict(fields)
+    if baseline is None:
+        pretrain(config, wing, folder, reporter=reporter)
+    else:
+        assert isinstance(wing, HasBaselines)
+        measure_baseline(config, wing, baseline, wing.load(config), folder, wing.fingerprint(config))
+
+
+def check_scheme(name: str) -> None:
+    """Refuse a scheme that only the process that started this one knows."""
+    try:
+        kind_of(name)
+    except UserError as error:
+        raise UserError(
+            f"{error} (in a process of the comparison, which knows the schemes of installed packages, and those that "
+            "a script registers outside of functions and of `if __name__ == ...`: see docs/add-a-scheme.md)"
+        ) from None
 
 
 def pretrain(

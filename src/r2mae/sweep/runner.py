@@ -36,15 +36,16 @@ class Runner(Protocol):
         """
 
 
-def check_sweep(base: RunConfig) -> None:
-    """Refuse options that no run of a sweep can have."""
+def check_sweep(base: RunConfig, *, here: bool = True) -> None:
+    """Refuse options that no run of a sweep can have. Runs that are not `here` look for their device themselves."""
     if base.devices > 1:
         raise UserError("a comparison trains each run on one device: leave --devices out, and use --jobs")
     check_threads(base.threads)
-    torch_device(base.device)
+    if here or not base.device.startswith("cuda"):
+        torch_device(base.device)
 
 
-def check_data(cells: Sequence[Cell], wing: Wing) -> None:
+def check_data(cells: Sequence[Cell], wing: Wing, *, here: bool = True) -> None:
     """Refuse data that cannot be read, and models or batches that do not fit into memory, before any process starts.
 
     Parameters
@@ -53,6 +54,8 @@ def check_data(cells: Sequence[Cell], wing: Wing) -> None:
         The cells to run, all on the same data. They are read once for each model, since they say what it is built from.
     wing : Wing
         Of the data.
+    here : bool
+        Whether the runs are on this machine; others look at their own memory when a run starts.
     """
     models: dict[str, dict[str, RunConfig]] = {}
     for cell in [cells[0], *(cell for cell in cells[1:] if not finished(cell))]:
@@ -61,6 +64,8 @@ def check_data(cells: Sequence[Cell], wing: Wing) -> None:
     for sizes in models.values():
         first, *others = sizes.values()
         data = log_notes(wing.load(first))
+        if not here:
+            continue
         check_fits_memory(first, wing, data)
         for config in others:
             check_fits_memory(config, wing, data, architecture={**data.architecture, **architecture_of(config)})
@@ -68,12 +73,17 @@ def check_data(cells: Sequence[Cell], wing: Wing) -> None:
 
 def check_folders(cells: Sequence[Cell], wing: Wing) -> None:
     """Refuse folders of other configurations now, before hours are spent on other cells."""
-    known: dict[Hashable, str] = {}  # a print may take long, and most cells read the same
+    known = {read: wing.fingerprint(config) for read, config in readings(cells).items()}
     for cell in cells:
-        read = reading_of(cell.config)
-        if read not in known:
-            known[read] = wing.fingerprint(cell.config)
-        _check(cell, known[read], ratios_of(wing, cell.config))
+        _check(cell, known[reading_of(cell.config)], ratios_of(wing, cell.config))
+
+
+def readings(cells: Sequence[Cell]) -> dict[Hashable, RunConfig]:
+    """Return a configuration for each set of data that cells read: most read the same, and a look may take long."""
+    first: dict[Hashable, RunConfig] = {}
+    for cell in cells:
+        first.setdefault(reading_of(cell.config), cell.config)
+    return first
 
 
 def _size(config: RunConfig) -> tuple[str, str]:

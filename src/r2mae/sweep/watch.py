@@ -30,6 +30,8 @@ class Watch:
         Returns the time in seconds.
     processor : callable
         Returns the processor time, in seconds, that a process has used; None where that is not known.
+    place : callable
+        Returns where the process of a run is, given the run's place in `waiting`: " on host-a", for example.
     """
 
     def __init__(
@@ -38,8 +40,11 @@ class Watch:
         *,
         clock: Callable[[], float] = time.monotonic,
         processor: "Callable[[int], float | None] | None" = None,
+        place: "Callable[[int], str] | None" = None,
     ) -> None:
         self.waiting, self.clock = list(waiting), clock
+        self._place = place or (lambda index: "")
+        self._index = {cell.folder: index for index, cell in enumerate(self.waiting)}
         self._processor = processor or processor_seconds
         self._heard: dict[int, tuple[tuple[int, ...], float]] = {}
         self._longest: dict[int, float] = {}  # between two reports of a run
@@ -73,7 +78,7 @@ class Watch:
 
     def ended(self, cell: Cell) -> None:
         """Stop watching a run that has ended."""
-        self._ended.add(self.waiting.index(cell))
+        self._ended.add(self._index[cell.folder])
 
     def patience(self, process: int) -> tuple[float, Path | None]:
         """Return the seconds that a process may take to end its step, and the folder of its run."""
@@ -90,9 +95,10 @@ class Watch:
         used, before = self._processor(process), self._used[index]
         idle = used is not None and before is not None and used - before < 0.01 * seconds
         works = ", and does nothing" if idle else ""
+        who = f"process {process}{self._place(index)}{works}"
         return (
-            f"{cell.row.label}, seed {cell.seed}: no sign for {seconds / 60:.0f} min ({doing}; process {process}{works}"
-            "); Ctrl-C ends the comparison, and the same command goes on"
+            f"{cell.row.label}, seed {cell.seed}: no sign for {seconds / 60:.0f} min ({doing}; {who}); "
+            "Ctrl-C ends the comparison, and the same command goes on"
         )
 
 

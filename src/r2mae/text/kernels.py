@@ -1,8 +1,8 @@
 """What a CPU spends a masked language model's time and memory on besides matrix products: dropout, vocabulary losses.
 
-On other devices, in compiled code and under autocast torch's own operations take their place. The losses are written
-out with their gradients; second derivatives are refused there, not made wrongly. What each of these buys is measured by
-``python -m benchmarks.tricks``.
+On other devices and in compiled code torch's own operations take their place; under autocast products are in bf16. The
+losses are written out with their gradients; second derivatives are refused there, not made wrongly. What each of these
+buys is measured by ``python -m benchmarks.tricks``.
 """
 
 from collections.abc import Callable
@@ -12,11 +12,12 @@ from typing import Any
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
-from torch.nn.functional import cross_entropy, dropout, linear, scaled_dot_product_attention
+from torch.nn.functional import cross_entropy, linear, log_softmax, scaled_dot_product_attention
 
-from r2mae.training.dropout import keep_factors, plain_cpu
+from r2mae.training.dropout import mix_dropped, plain_cpu, quick_cpu
 
 _BLOCK = 1 << 25  # logits at a time where no gradients are kept, 128 MiB
+_SOFTMAX_BLOCK = 1 << 18  # logits at a time that turn into errors in 32 bits, 1 MiB, which stays in the cache
 _RARE = 1e-30  # probabilities below are not trusted to have a logarithm in 32 bits
 
 
@@ -32,25 +33,6 @@ def _first_derivatives(backward: Callable[..., Any]) -> Callable[..., Any]:
     return once
 
 
-def drop(states: Float[Tensor, "*shape"], rate: float) -> Float[Tensor, "*shape"]:
-    """Apply dropout; on a CPU from 16 random bits an entry, which takes a fifth of the time of torch's own.
-
-    The rate is then a multiple of 2⁻¹⁶ (0.1 becomes 0.100006), and the scale its exact counterpart.
-    """
-    if rate in {0, 1} or not plain_cpu(states):
-        return dropout(states, rate)
-    return states * keep_factors(states.shape, rate)
-
-
-def add_dropped(
-    residual: Float[Tensor, "*shape"], states: Float[Tensor, "*shape"], rate: float
-) -> Float[Tensor, "*shape"]:
-    """Return ``residual + drop(states, rate)``, in one pass on a CPU."""
-    if rate in {0, 1} or not plain_cpu(states):
-        return residual + dropout(states, rate)
-    return torch.addcmul(residual, states, keep_factors(states.shape, rate))
-
-
 def self_attention(
     query: Float[Tensor, "batch places width"],
     key: Float[Tensor, "batch length width"],
@@ -60,7 +42,9 @@ def self_attention(
     mask: Bool[Tensor, "#batch #heads #places length"] | None = None,
     rate: float = 0.0,
 ) -> Float[Tensor, "batch places width"]:
-    """Return softmax(QKᵀ/√d)V of all heads, with dropout of the probabilities; on a CPU that of :func:`drop`.
+    """Return softmax(QKᵀ/√d)V of all heads, with dropout of the probabilities.
+
+    On a CPU it is that of :mod:`r2mae.training.dropout`.
 
     Parameters
     ----------
@@ -75,7 +59,7 @@ def self_attention(
     rate : float
         Of the dropout.
     """
-    if rate in {0, 1} or not plain_cpu(key):
+    if rate in {0, 1} or not quick_cpu(key):
         asked, keys, values = (_split(part, heads) for part in (query, key, value))
         found = scaled_dot_product_attention(asked, keys, values, attn_mask=mask, dropout_p=rate)
         return found.transpose(1, 2).flatten(2)
@@ -87,7 +71,7 @@ def self_attention(
         scores = by_row.softmax(-1).masked_fill(~mask.any(-1, keepdim=True), 0.0).flatten(0, 1)
     else:
         scores = scores.softmax(-1)
-    context = torch.bmm(scores * keep_factors(scores.shape, rate), values)
+    context = mix_dropped(scores, values, rate)
     return context.view(-1, heads, *context.shape[1:]).transpose(1, 2).flatten(2)
 
 
@@ -113,6 +97,8 @@ def vocabulary_losses(
         return torch.cat([_cross_entropies(features[part], weight, bias, targets[part]) for part in parts])
     if plain_cpu(features):
         return _VocabularyLoss.apply(features, weight, bias, targets.long())  # type: ignore[no-any-return, no-untyped-call]
+    if quick_cpu(features) and torch.is_autocast_enabled("cpu"):
+        return _HalfVocabularyLoss.apply(features, weight, bias, targets.long())  # type: ignore[no-any-return, no-untyped-call]
     return _cross_entropies(features, weight, bias, targets)
 
 
@@ -140,6 +126,39 @@ class _VocabularyLoss(torch.autograd.Function):
         of_features = (errors @ weight).mul_(each) if asked[0] else None
         of_weight = errors.t() @ (features * each) if asked[1] else None
         return of_features, of_weight, errors.t().mv(grads[0]) if asked[2] else None, None
+
+
+class _HalfVocabularyLoss(torch.autograd.Function):
+    """The same with products in bf16, as under autocast; softmax and losses have 32 bits, a few units at a time."""
+
+    @staticmethod
+    @torch.autocast("cpu", enabled=False)
+    def forward(ctx: Any, features: Tensor, weight: Tensor, bias: Tensor, targets: Tensor) -> Tensor:
+        half, narrow = features.bfloat16(), weight.bfloat16()
+        logits = torch.addmm(bias.bfloat16(), half, narrow.t())
+        losses = torch.empty(len(targets), dtype=torch.float32)
+        block = max(1, _SOFTMAX_BLOCK // len(weight))
+        for first in range(0, len(targets), block):
+            part = slice(first, first + block)
+            at = targets[part, None]
+            logarithms = log_softmax(logits[part], 1, dtype=torch.float32)
+            losses[part] = -logarithms.gather(1, at)[:, 0]
+            errors = logarithms.exp_()
+            logits[part] = errors.scatter_add_(1, at, torch.full(at.shape, -1.0))
+        ctx.save_for_backward(half, narrow, logits)
+        ctx.kinds = features.dtype, weight.dtype, bias.dtype
+        return losses
+
+    @staticmethod
+    @_first_derivatives
+    @torch.autocast("cpu", enabled=False)
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None, None]:
+        half, narrow, errors = ctx.saved_tensors
+        each, asked, kinds = grads[0][:, None], ctx.needs_input_grad, ctx.kinds
+        of_features = ((errors @ narrow) * each).to(kinds[0]) if asked[0] else None
+        of_weight = (errors.t() @ (half * each).bfloat16()).to(kinds[1]) if asked[1] else None
+        of_bias = errors.t().mv(grads[0].bfloat16()).to(kinds[2]) if asked[2] else None
+        return of_features, of_weight, of_bias, None
 
 
 def summed_cross_entropy(

@@ -10,8 +10,9 @@ import torch
 from jaxtyping import Bool, Float, Int64
 from torch import Tensor, nn
 
-from r2mae.text.kernels import drop, self_attention
+from r2mae.text.kernels import self_attention
 from r2mae.text.swapping import Swapped
+from r2mae.training.dropout import drop
 
 # Attention modules of transformers that are written alike: query, key and value of `self`, then `output`.
 ATTENTIONS = ("BertAttention", "RobertaAttention", "XLMRobertaAttention", "CamembertAttention", "ElectraAttention")
@@ -155,7 +156,7 @@ class NarrowAttention(Swapped):
 
 
 class QuickDropout(Swapped):
-    """Dropout by :func:`r2mae.text.kernels.drop`."""
+    """Dropout by :func:`r2mae.training.dropout.drop`."""
 
     p: float
     inplace: bool

@@ -6,6 +6,7 @@ data.json           what it reads        results.json            what it scored
 metrics.csv         one row a step          statistics.safetensors  batch normalisation's, for whole inputs
 """
 
+import errno
 import fcntl
 import os
 import platform
@@ -32,7 +33,7 @@ from r2mae.training.records import (
 )
 from r2mae.training.scheme_options import as_used, resolved
 
-__all__ = ["FolderLock", "RunFolder", "environment", "read_json", "remedy_for"]
+__all__ = ["FolderLock", "InUseError", "RunFolder", "environment", "read_json", "remedy_for"]
 
 _LIBRARIES = ("r2mae", "torch", "lightning", "numpy", "scipy", "scikit-learn", "pandas", "safetensors")
 
@@ -186,17 +187,27 @@ class RunFolder:
         return there
 
 
+class InUseError(UserError):
+    """Another process holds the lock of a folder."""
+
+
 class FolderLock:
     """Locks a folder for one process. The system releases the lock when the process ends, in whatever way.
+
+    It is a POSIX lock, which the server of a shared disk keeps for all its machines (NFS, Lustre with `flock`, CephFS,
+    GPFS). Some disks are mounted with locks of one machine alone: runners of several machines must look
+    (:func:`r2mae.sweep.cell_process.check`).
 
     Parameters
     ----------
     folder : Path
         The folder to lock.
+    name : str
+        Of the file in it that is locked. A process must not lock one file twice: to close it once gives up both.
     """
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, name: str = ".lock") -> None:
+        self.folder, self.name = folder, name
 
     def __enter__(self) -> "FolderLock":
         """Take the lock.
@@ -208,18 +219,28 @@ class FolderLock:
         """
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            self._handle = os.open(self.folder / ".lock", os.O_RDWR | os.O_CREAT, 0o666)
+            self._handle = os.open(self.folder / self.name, os.O_RDWR | os.O_CREAT, 0o666)
         except OSError as error:
             raise UserError(f"cannot write to {self.folder} ({error.strerror}): choose another --out") from None
         try:
             # A POSIX lock belongs to this process alone: workers forked from it do not keep it when it is killed.
             fcntl.lockf(self._handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+        except OSError as error:
             os.close(self._handle)
-            raise UserError(
+            if error.errno not in (errno.EACCES, errno.EAGAIN):
+                raise UserError(
+                    f"{self.folder} is on a disk without locks ({error.strerror}): mount it with them, or choose "
+                    "another --out"
+                ) from None
+            raise InUseError(
                 f"{self.folder} is in use by another process: wait for it, or choose another --out"
             ) from None
         return self
+
+    def sign(self, text: str) -> None:
+        """Write into the locked file who holds it, for those who wait."""
+        os.ftruncate(self._handle, 0)
+        os.pwrite(self._handle, text.encode(), 0)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

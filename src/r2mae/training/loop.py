@@ -20,7 +20,7 @@ from r2mae.masking.keys import Key
 from r2mae.training.checkpoint import EARLY, SECONDS, STEP, read_checkpoint
 from r2mae.training.checkpoint_keeper import CheckpointKeeper, EarlyStopping
 from r2mae.training.config import RunConfig
-from r2mae.training.devices import cpu_threads
+from r2mae.training.devices import cpu_threads, has_quick_bf16
 from r2mae.training.folder import FolderLock, RunFolder
 from r2mae.training.initial import begin, check_unchanged, note
 from r2mae.training.interrupt import TOLD, Stopped, StopRequest
@@ -43,6 +43,7 @@ _LEVEL = (
     "the mask ratio falls from epoch to epoch, and this run has one: it stays where it begins "
     "(train longer, or say --decay-in steps)"
 )
+_SLOW_BF16 = "this processor has no bf16 instructions: --precision bf16 is slower than 32 bits here"
 
 
 @dataclass(frozen=True)
@@ -165,6 +166,8 @@ def _build(run: Run, data: Data, *, fresh: bool) -> tuple[Pretraining, dict[str,
     if scheme and fresh and run.rank == 0 and getattr(scheme.ratio, "level", False):
         logging.getLogger("r2mae").warning("%s", _LEVEL)
     module = Pretraining(task, model, scheme, config, total, warmup=config.warmup_of(total, samples))
+    if config.precision == "bf16" and run.rank == 0 and not has_quick_bf16(run.device):
+        logging.getLogger("r2mae").warning("%s", _SLOW_BF16)
     if run.config.compile:
         model.compile()
     return module, origin

@@ -3,6 +3,9 @@
 A wing has a registry: the module of each model, by the model's name. The module has a dataclass ``Settings``, whose
 fields become the options ``--model.NAME``, and a function ``build`` that makes task and model. The settings of the
 wing's usual model are fields of the configuration itself, so their options need no prefix.
+
+``Settings`` says in class variables whether the mask can be an input of the model (`mask_input`): `takes_mask` is True
+where it can, `mask_tokens` where a hidden entry is a token of its own, or left out, so that the model knows without it.
 """
 
 import dataclasses
@@ -36,6 +39,9 @@ class ModelConfig(RunConfig):
     model_settings : dataclass or mapping, optional
         Settings of the model, as its module's ``Settings`` or as values by name; by default the model's defaults. For
         the usual model they are moved into the fields of the configuration, and this becomes None.
+    mask_input : bool
+        Give the model the mask, too, as further inputs (1 hidden, 0 kept); for models to which a hidden entry is
+        otherwise the same as a zero or a mean. Those with mask tokens know without it.
     """
 
     models: ClassVar[Mapping[str, str]] = MappingProxyType({})
@@ -45,6 +51,7 @@ class ModelConfig(RunConfig):
 
     model: str = "mlp"
     model_settings: Any = None
+    mask_input: bool = False
 
     def __post_init__(self) -> None:
         if self.model not in self.models:
@@ -53,6 +60,7 @@ class ModelConfig(RunConfig):
             self._take_usual()
         else:
             self._take_own(settings_of(type(self), self.model))
+        self._check_mask_input()
         super().__post_init__()
 
     def _take_usual(self) -> None:
@@ -74,15 +82,29 @@ class ModelConfig(RunConfig):
                     f"out (options of a model are written --{PREFIX}NAME)"
                 )
 
+    def _check_mask_input(self) -> None:
+        """Refuse to give the mask to a model that knows without it, or does not take it."""
+        if not self.mask_input or getattr(self.settings, "takes_mask", False):
+            return
+        if getattr(self.settings, "mask_tokens", False):
+            raise UserError(
+                f"mask_input does nothing for the model {self.model!r}, which has mask tokens and so knows what is "
+                "hidden: leave it out"
+            )
+        raise UserError(f"the model {self.model!r} does not take its mask as an input (mask_input): leave it out")
+
     @property
     def settings(self) -> Any:
         """The settings of the model. For the usual model this is the configuration, which has the same fields."""
         return self if self.model_settings is None else self.model_settings
 
     def architecture(self) -> dict[str, Any]:
-        """Return the name of the model and its settings in plain types."""
-        kind = self.usual_settings if self.model_settings is None else type(self.model_settings)
-        return {"model": self.model, **{name: _listed(getattr(self.settings, name)) for name in _names(kind)}}
+        """Return the name of the model, its settings, and `mask_input` where it is on, in plain types."""
+        made = {name: _listed(getattr(self.settings, name)) for name in self._settings_names()}
+        return {"model": self.model, **made, **({"mask_input": True} if self.mask_input else {})}
+
+    def _settings_names(self) -> list[str]:
+        return _names(self.usual_settings if self.model_settings is None else type(self.model_settings))
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain types; settings of another model than the usual one are written `model.NAME`."""
@@ -118,8 +140,8 @@ class ModelConfig(RunConfig):
 
 
 def architecture_of(config: RunConfig) -> dict[str, Any]:
-    """Return the model's name and settings where a wing has several models, else nothing."""
-    return config.architecture() if isinstance(config, ModelConfig) else {}
+    """Return the model's name, settings and `mask_input`, on or off, where a wing has several models, else nothing."""
+    return {"mask_input": False, **config.architecture()} if isinstance(config, ModelConfig) else {}
 
 
 def usual_model(kind: type[ModelConfig]) -> str:
@@ -165,7 +187,7 @@ def with_values(config: _Config, values: Mapping[str, Any]) -> _Config:
     if not isinstance(config, ModelConfig) or not any(key == "model" or key.startswith(PREFIX) for key in values):
         return dataclasses.replace(config, **values)
     name = values.get("model", config.model)
-    before = {PREFIX + key if config.model_settings is not None else key for key in config.architecture()}
+    before = {PREFIX + key if config.model_settings is not None else key for key in config._settings_names()}
     kept = {key: value for key, value in config.to_dict().items() if name == config.model or key not in before}
     if name == usual_model(type(config)):
         values = {key.removeprefix(PREFIX): value for key, value in values.items()}

@@ -11,6 +11,7 @@ from lightning.pytorch import Trainer
 from r2mae.errors import UserError
 from r2mae.training.checkpoint import AtomicCheckpointIO
 from r2mae.training.checkpoint_keeper import CheckpointKeeper
+from r2mae.training.devices import has_quick_bf16
 from r2mae.training.interrupt import Stopped
 from r2mae.training.launcher import WatchedStrategy, loss_of_a_process
 from r2mae.training.loggers import make_logger
@@ -55,9 +56,7 @@ def make_trainer(run: Run, keeper: CheckpointKeeper, module: Pretraining) -> Tra
             process_group_backend="gloo" if kind == "cpu" else None,
             find_unused_parameters=module.weights is not None,
         )
-    bf16 = config.precision == "bf16" or (
-        config.precision == "auto" and kind == "cuda" and torch.cuda.is_bf16_supported()
-    )
+    bf16 = config.precision == "bf16" or (config.precision == "auto" and kind == "cuda" and has_quick_bf16(run.device))
     return Trainer(
         accelerator=kind,
         devices=devices,

@@ -61,3 +61,29 @@ def test_the_decoder_may_be_told_another_batch() -> None:
     torch.testing.assert_close(latent, model.encode(x, own))
     torch.testing.assert_close(logits, model.decode(latent, other))
     torch.testing.assert_close(model(x, own)[0], model.decode(latent, own))
+
+
+def test_the_mask_is_an_input_of_each_gene_after_the_first_batch_norm() -> None:
+    """The rows of hidden genes are summed once; that is the mask of each cell times the weights."""
+    torch.manual_seed(0)
+    model = CountAutoencoder(10, 2, 16, 4, mask_input=True)
+    assert model.mask_weight is not None
+    x, batch, hidden = torch.rand(6, 10), torch.tensor([0, 1] * 3), torch.tensor([1, 4, 8])
+    masks = torch.zeros(6, 10)
+    masks[:, hidden] = 1
+    norm, *others = model.encoder
+    latent = torch.nn.Sequential(*others)(norm(model.first(x, batch)) + masks @ model.mask_weight)
+    torch.testing.assert_close(model(x, batch, hidden=hidden)[1], latent)
+    twice = torch.tensor([8, 1, 4, 1])  # a set, not a list
+    torch.testing.assert_close(model.encode(x, batch, hidden=twice), latent)
+    none = torch.tensor([], dtype=torch.int64)
+    torch.testing.assert_close(model.encode(x, batch, hidden=none), model.encode(x, batch))
+
+
+def test_batch_norm_would_take_the_mask_away_before_it() -> None:
+    """Why its inputs are added behind: all cells of a mini-batch hide the same genes."""
+    torch.manual_seed(0)
+    model = CountAutoencoder(10, 1, 16, 4)
+    x, batch = torch.rand(6, 10), torch.zeros(6, dtype=torch.int64)
+    states = model.first(x, batch)
+    torch.testing.assert_close(model.encoder(states + torch.randn(16)), model.encoder(states), rtol=1e-4, atol=1e-5)

@@ -189,3 +189,16 @@ def test_a_folder_of_a_fine_tuned_model_has_names_of_timm(tmp_path: Path) -> Non
     names = made(VIT).state_dict().keys()
     assert {"cls_token", "pos_embed", "patch_embed.proj.weight", "blocks.0.attn.qkv.weight", "fc_norm.weight"} < names
     assert not [name for name in names if name.startswith(("decoder", "mask_token", "norm."))]
+
+
+@pytest.mark.parametrize("probe", ["none", "linear"])
+def test_a_model_with_the_mask_as_input_classifies_whole_images(probe: str) -> None:
+    """As the same model without it: nothing is hidden."""
+    images, found = torch.rand(5, 8, 8, 3), []
+    for told in (True, False):
+        torch.manual_seed(0)
+        pretrained = build_model(MODELS, MLP | {"mask_input": told})[1]
+        model = made(MLP | {"mask_input": told}, probe=probe).eval()
+        model.start(pretrained)
+        found.append(model.features(images))
+    assert torch.equal(*found)

@@ -1,6 +1,7 @@
 """The U-Net: its shape, what it may see, and that it equals the network as the paper's words put it."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -231,3 +232,29 @@ def test_presets_have_the_recipe_of_the_paper(channels: int) -> None:
     assert (config.model, config.settings.channels, config.settings.share_colours) == ("unet", channels, True)
     assert (config.optimizer, config.lr, config.batch_size, config.epochs) == ("adam", 1e-3, 256, 10)
     assert (config.weight_decay, config.schedule, config.warmup) == (0, "constant", 0)
+
+
+@pytest.mark.parametrize("share", [True, False])
+def test_the_mask_is_further_channels_of_the_first_convolution(share: bool) -> None:
+    shape = [9, 7, 3]
+    torch.manual_seed(0)
+    made = {"shape": shape, "channels": 2, "share_colours": share, "exact": False, "mask_input": True}
+    task, model = build(made)
+    model.eval()
+    assert model.mask_layer is not None
+    assert model.mask_layer.in_channels == (1 if share else 3)
+    corrupted = task.corrupt(images(4, *shape), 0.5, Key.root(0))
+    prediction = task.forward(model, corrupted).prediction
+    mask = corrupted.hidden[..., :1] if share else corrupted.hidden
+    weights = model.state_dict()
+    weights["down.0.0.weight"] = torch.cat([weights["down.0.0.weight"], weights["mask_layer.weight"]], 1)
+    beside = torch.cat([corrupted.inputs, mask.float()], 3).movedim(3, 1)
+    expected = as_written(weights, beside)[0].movedim(1, 3)
+    torch.testing.assert_close(prediction, expected, rtol=1e-4, atol=1e-5)
+    flipped = task.forward(model, replace(corrupted, hidden=~corrupted.hidden)).prediction
+    assert not torch.allclose(flipped, prediction)
+    nothing = replace(corrupted, inputs=corrupted.targets, hidden=torch.zeros_like(corrupted.hidden))
+    whole = task.reconstruct(model, images(4, *shape))
+    torch.testing.assert_close(task.forward(model, nothing).prediction, whole, rtol=1e-4, atol=1e-5)
+    state = model._descend(corrupted.inputs, mask)[0]
+    assert state.is_contiguous(memory_format=torch.channels_last)

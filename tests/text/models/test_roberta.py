@@ -7,8 +7,8 @@ from safetensors.torch import load_file
 from torch.nn.functional import cross_entropy
 from transformers import RobertaForMaskedLM
 
-from r2mae.text import kernels
 from r2mae.text.models.roberta import MaskedLanguageModel
+from r2mae.training import dropout
 from r2mae.training.saving import load_weights, save_weights
 
 WORDS, LENGTH = 83, 16
@@ -120,14 +120,14 @@ def test_blocks_of_logits_change_nothing(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_dropout_is_in_embeddings_attention_and_both_ends_of_layers(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[tuple[int, ...]] = []
-    genuine = kernels.keep_factors
+    genuine = dropout.keep_factors
 
     def counted(shape: torch.Size, rate: float) -> torch.Tensor:
         assert rate == 0.1
         seen.append(tuple(shape))
         return genuine(shape, rate)
 
-    monkeypatch.setattr(kernels, "keep_factors", counted)
+    monkeypatch.setattr(dropout, "keep_factors", counted)
     model = small(dropout=0.1).train()
     _, columns, targets, units = hidden_tokens()
     model(tokens(), columns, targets, units)

@@ -2,13 +2,15 @@
 
 The module of a model has
 
-- ``Settings``, a frozen dataclass: its fields are the options ``--model.NAME``, its docstring their help;
+- ``Settings``, a frozen dataclass: its fields are the options ``--model.NAME``, its docstring their help; `takes_mask`
+  is True for a model that can have the mask as inputs (`mask_input`);
 - ``build(architecture)``, which returns a task (a :class:`r2mae.cells.task.GeneTask`) and a freshly initialised
   :class:`r2mae.cells.task.CountModel`. The mapping is saved in the run folder. It has `model`, the names of `genes` and
-  `batches`, the settings, and `representation`.
+  `batches`, the settings, `mask_input` where the model gets the mask, and `representation`.
 """
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 MODELS = {
     "mlp": "r2mae.cells.models.mlp",
@@ -26,6 +28,8 @@ class MLPSettings:
     n_latent : int
         Width of the representation (paper: 1000).
     """
+
+    takes_mask: ClassVar[bool] = True
 
     n_hidden: int = 2000
     n_latent: int = 1000

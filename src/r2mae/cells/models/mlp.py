@@ -75,9 +75,22 @@ class CountAutoencoder(CountModel):
         Sizes of the data; with a single batch there is no covariate.
     n_hidden, n_latent : int
         Widths (paper: 2000 and 1000).
+    mask_input : bool
+        Whether the encoder also has an input for each gene that says whether it is hidden (ours, not the paper's).
+        All cells of a mini-batch hide the same genes, so these inputs add the same numbers to every cell. A batch
+        normalisation would take them away again: they are added after the first one, before its ReLU. Their weights,
+        `mask_weight`, are drawn last: all others begin as in the same run without them.
     """
 
-    def __init__(self, genes: int, batches: int = 1, n_hidden: int = 2000, n_latent: int = 1000) -> None:
+    def __init__(
+        self,
+        genes: int,
+        batches: int = 1,
+        n_hidden: int = 2000,
+        n_latent: int = 1000,
+        *,
+        mask_input: bool = False,
+    ) -> None:
         super().__init__()
         self.genes, self.batches, self.n_hidden, self.n_latent = genes, batches, n_hidden, n_latent
         self.first = GeneLinear(genes, batches, n_hidden)
@@ -92,15 +105,34 @@ class CountAutoencoder(CountModel):
         self.expand = GeneLinear(n_latent, batches, n_hidden)
         self.decoder = nn.Sequential(nn.BatchNorm1d(n_hidden), nn.ReLU(inplace=True), nn.Linear(n_hidden, genes))
         self.log_theta = nn.Parameter(torch.zeros(genes))
+        bound = 1 / math.sqrt(genes)
+        self.mask_weight = nn.Parameter(torch.empty(genes, n_hidden).uniform_(-bound, bound)) if mask_input else None
 
     def encode(
         self,
         log_counts: Float[Tensor, "cells columns"],
         batch: Int64[Tensor, " cells"],
         columns: Int64[Tensor, " columns"] | None = None,
+        hidden: Int64[Tensor, " hidden"] | None = None,
     ) -> Float[Tensor, "cells latent"]:
-        """Return the representation; see :meth:`r2mae.cells.task.CountModel.encode`."""
-        return self.encoder(self.first(log_counts, batch, columns))  # type: ignore[no-any-return]
+        """Return the representation; see :meth:`r2mae.cells.task.CountModel.encode`.
+
+        `hidden` gives the indices of the hidden genes, by default none; only a model of `mask_input` takes them.
+        """
+        state: Tensor = self.first(log_counts, batch, columns)
+        if hidden is None:
+            return self.encoder(state)  # type: ignore[no-any-return]
+        norm, *others = self.encoder
+        state = norm(state) + self._of_mask(hidden)
+        for layer in others:
+            state = layer(state)
+        return state
+
+    def _of_mask(self, hidden: Int64[Tensor, " hidden"]) -> Float[Tensor, " width"]:
+        """Return the mask times its weights: once for all cells, so that it costs less than one cell's genes."""
+        assert self.mask_weight is not None
+        mask = self.mask_weight.new_zeros(self.genes).index_fill_(0, hidden, 1.0)
+        return mask @ self.mask_weight
 
     def last_hidden(
         self, log_counts: Float[Tensor, "cells genes"], batch: Int64[Tensor, " cells"]
@@ -120,9 +152,10 @@ class CountAutoencoder(CountModel):
         batch: Int64[Tensor, " cells"],
         columns: Int64[Tensor, " columns"] | None = None,
         decoder_batch: Int64[Tensor, " cells"] | None = None,
+        hidden: Int64[Tensor, " hidden"] | None = None,
     ) -> tuple[Float[Tensor, "cells genes"], Float[Tensor, "cells latent"]]:
         """Return the logits and the representation; the decoder may be given another batch than the encoder."""
-        latent = self.encode(log_counts, batch, columns)
+        latent = self.encode(log_counts, batch, columns, hidden)
         return self.decode(latent, batch if decoder_batch is None else decoder_batch), latent
 
 
@@ -139,6 +172,7 @@ def build(architecture: Mapping[str, Any]) -> tuple[GeneTask, CountAutoencoder]:
     """Make the task and a fresh model; see :mod:`r2mae.cells.models`."""
     genes, batches = len(architecture["genes"]), len(architecture["batches"])
     n_hidden, n_latent = int(architecture["n_hidden"]), int(architecture["n_latent"])
-    model = CountAutoencoder(genes, batches, n_hidden, n_latent)
+    told = bool(architecture.get("mask_input", False))
+    model = CountAutoencoder(genes, batches, n_hidden, n_latent, mask_input=told)
     model.gene_names, model.batch_names = tuple(architecture["genes"]), tuple(architecture["batches"])
-    return GeneTask(genes, n_hidden, architecture.get("representation", "latent")), model
+    return GeneTask(genes, n_hidden, architecture.get("representation", "latent"), told), model

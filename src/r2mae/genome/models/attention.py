@@ -1,11 +1,11 @@
-"""Parts of a transformer's layers: rotary positions, attention and dropout, fast on a CPU, too."""
+"""Parts of a transformer's layers: rotary positions, and attention that is fast on a CPU, too."""
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
-from torch.nn.functional import dropout, scaled_dot_product_attention
+from torch.nn.functional import scaled_dot_product_attention
 
-from r2mae.training.dropout import keep_factors, plain_cpu
+from r2mae.training.dropout import mix_dropped, quick_cpu
 
 
 def rotary_angles(length: int, width: int) -> Float[Tensor, "length half"]:
@@ -30,25 +30,7 @@ def attend(
     rate: float,
 ) -> Float[Tensor, "batch heads places share"]:
     """Return softmax(QKᵀ/√d)V of each head, with dropout of the probabilities."""
-    if rate == 0 or not plain_cpu(key):
+    if rate == 0 or not quick_cpu(key):
         return scaled_dot_product_attention(query, key, value, dropout_p=rate)
     scores = (query * query.shape[-1] ** -0.5) @ key.transpose(2, 3)
-    probabilities = scores.softmax(-1)
-    found: Tensor = (probabilities * keep_factors(probabilities.shape, rate)) @ value
-    return found
-
-
-def drop(states: Float[Tensor, "*shape"], rate: float) -> Float[Tensor, "*shape"]:
-    """Apply dropout; see :func:`r2mae.training.dropout.keep_factors`."""
-    if rate == 0:
-        return states
-    return states * keep_factors(states.shape, rate) if plain_cpu(states) else dropout(states, rate)
-
-
-def add_dropped(
-    residual: Float[Tensor, "*shape"], states: Float[Tensor, "*shape"], rate: float
-) -> Float[Tensor, "*shape"]:
-    """Return ``residual + drop(states, rate)``, in one pass on a CPU."""
-    if rate and plain_cpu(states):
-        return torch.addcmul(residual, states, keep_factors(states.shape, rate))
-    return residual + drop(states, rate)
+    return mix_dropped(scores.softmax(-1), value, rate)

@@ -14,9 +14,10 @@ from torch import Tensor, nn
 from torch.nn.functional import embedding, embedding_bag, gelu, one_hot
 
 from r2mae.genome.models import GpnMsaSettings as Settings
-from r2mae.genome.models.attention import add_dropped, attend, drop, rotary_angles, rotate
+from r2mae.genome.models.attention import attend, rotary_angles, rotate
 from r2mae.genome.store.tokens import LETTERS
 from r2mae.genome.task import BASES, MASK, AlignmentTask, WindowModel
+from r2mae.training.dropout import add_dropped, drop
 from r2mae.training.models import saved_layers
 
 __all__ = ["AlignmentTransformer", "ColumnEmbedding", "Settings", "build"]

@@ -7,14 +7,16 @@ Such a module has
   configuration that do nothing for the model, and are refused beside it; `exchanged`, True for a model that other
   libraries have, too, so that a run may begin with their weights; `reconstructs`, False for a model that does not give
   back whole images; `ratios`, the numbers of the schemes where they are not the wing's; `error_bound`, the largest
-  masked error; ``check_shape(shape)``, which refuses images of a height, width and number of channels that it does not
-  take, before anything is written;
+  masked error; `takes_mask`, True for a model that can have the mask as inputs (`mask_input`), or `mask_tokens`, True
+  for one that knows without it what is hidden; ``check_shape(shape)``, which refuses images of a height, width and
+  number of channels that it does not take, before anything is written;
 - ``build(architecture)``, which returns a task (:class:`r2mae.images.task.ImageTask`) and a freshly initialised model.
-  The mapping is what the run folder keeps: `model`; `shape` (height, width, channels); the settings; `exact`; and
-  `fill`, where hidden pixels become the mean colour.
+  The mapping is what the run folder keeps: `model`; `shape` (height, width, channels); the settings; `mask_input`,
+  where the model gets the mask; `exact`; and `fill`, where hidden pixels become the mean colour.
 """
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 MODELS = {
     "mlp": "r2mae.images.models.mlp",
@@ -34,6 +36,8 @@ class MLPSettings:
     latent : int
         Width of the second hidden layer, the representation (paper: 16, 32, 64, 256 or 1024).
     """
+
+    takes_mask: ClassVar[bool] = True
 
     hidden: int = 512
     latent: int = 256

@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from r2mae.images.models import MLPSettings as Settings
@@ -25,9 +25,12 @@ class MLPAutoencoder(PixelAutoencoder):
         Numbers of an image (784 for MNIST).
     hidden, latent : int
         Widths of the hidden layers (paper: 16 or 512, and 16, 32, 64, 256 or 1024).
+    mask_input : bool
+        Whether the first layer also has an input for each number of the mask (ours, not the paper's). Their weights,
+        `mask_layer`, are drawn last: all others begin as in the same run without them.
     """
 
-    def __init__(self, pixels: int, hidden: int = 512, latent: int = 256) -> None:
+    def __init__(self, pixels: int, hidden: int = 512, latent: int = 256, *, mask_input: bool = False) -> None:
         super().__init__()
         self.pixels, self.hidden, self.latent = pixels, hidden, latent
         self.encoder = nn.Sequential(
@@ -39,22 +42,33 @@ class MLPAutoencoder(PixelAutoencoder):
             nn.ReLU(),
         )
         self.decoder = nn.Sequential(nn.Linear(latent, pixels), nn.Sigmoid())
+        self.mask_layer = nn.Linear(pixels, hidden, bias=False) if mask_input else None
 
-    def encode(self, flat: Float[Tensor, "batch pixels"]) -> Float[Tensor, "batch latent"]:
-        """Return the second hidden layer."""
-        return self.encoder(flat)  # type: ignore[no-any-return]
+    def encode(
+        self, flat: Float[Tensor, "batch pixels"], mask: Bool[Tensor, "batch pixels"] | None = None
+    ) -> Float[Tensor, "batch latent"]:
+        """Return the second hidden layer; without a mask nothing is hidden. Only a model of `mask_input` takes one."""
+        if mask is None:
+            return self.encoder(flat)  # type: ignore[no-any-return]
+        assert self.mask_layer is not None
+        first, *others = self.encoder
+        state: Tensor = first(flat) + self.mask_layer(mask.to(flat.dtype))
+        for layer in others:
+            state = layer(state)
+        return state
 
     def forward(
-        self, flat: Float[Tensor, "batch pixels"]
+        self, flat: Float[Tensor, "batch pixels"], mask: Bool[Tensor, "batch pixels"] | None = None
     ) -> tuple[Float[Tensor, "batch pixels"], Float[Tensor, "batch latent"]]:
-        """Return the reconstruction and the second hidden layer."""
-        latent = self.encode(flat)
+        """Return the reconstruction and the second hidden layer; `mask` is as in :meth:`encode`."""
+        latent = self.encode(flat, mask)
         return self.decoder(latent), latent
 
 
 def build(architecture: Mapping[str, Any]) -> tuple[PixelTask, MLPAutoencoder]:
     """Make the task and a fresh model; see :mod:`r2mae.images.models`."""
     pixels = math.prod(int(side) for side in architecture["shape"])
-    model = MLPAutoencoder(pixels, int(architecture["hidden"]), int(architecture["latent"]))
+    told = bool(architecture.get("mask_input", False))
+    model = MLPAutoencoder(pixels, int(architecture["hidden"]), int(architecture["latent"]), mask_input=told)
     fill = tuple(float(value) for value in architecture.get("fill", ()))
-    return PixelTask(pixels, exact=bool(architecture["exact"]), fill=fill), model
+    return PixelTask(pixels, exact=bool(architecture["exact"]), fill=fill, mask_input=told), model

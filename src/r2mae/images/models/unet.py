@@ -5,12 +5,12 @@ What the paper leaves open is chosen here, and listed in docs/images.md, "U-Net 
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
-from torch.nn.functional import max_pool2d
+from torch.nn.functional import conv2d, max_pool2d
 
 from r2mae.errors import UserError
 from r2mae.images.task import scaled
@@ -38,6 +38,8 @@ class Settings:
     share_colours : bool
         Hide all colours of a pixel together, or each by itself.
     """
+
+    takes_mask: ClassVar[bool] = True
 
     channels: int = 16
     share_colours: bool = True
@@ -68,9 +70,12 @@ class UNet(nn.Module):
         Of the images, 1 or 3.
     channels : int
         Of the first block; twice as many at each level below.
+    mask_channels : int
+        Further channels of the first convolution, for the mask (ours, not the paper's): 0, 1 for a mask that the
+        colours share, or `colours`. Their weights, `mask_layer`, are drawn last: all others begin as without them.
     """
 
-    def __init__(self, colours: int, channels: int = 16) -> None:
+    def __init__(self, colours: int, channels: int = 16, *, mask_channels: int = 0) -> None:
         super().__init__()
         self.colours = colours
         widths = [channels << level for level in range(_LEVELS + 1)]
@@ -80,30 +85,53 @@ class UNet(nn.Module):
         self.enlarge = nn.ModuleList(nn.ConvTranspose2d(below, here, 2, stride=2) for here, below in rising)
         self.up = nn.ModuleList(_block(2 * here, here) for here, _ in rising)
         self.output = nn.Sequential(nn.Conv2d(channels, colours, 1), nn.Sigmoid())
+        self.mask_layer = nn.Conv2d(mask_channels, channels, 3, padding=1, bias=False) if mask_channels else None
 
     def encode(self, images: Float[Tensor, "batch height width colours"]) -> Float[Tensor, "batch latent"]:
         """Return the mean over the bottleneck's places."""
         return self._descend(images)[0].mean((2, 3))
 
     def forward(
-        self, images: Float[Tensor, "batch height width colours"]
+        self,
+        images: Float[Tensor, "batch height width colours"],
+        mask: Bool[Tensor, "batch height width masks"] | None = None,
     ) -> tuple[Float[Tensor, "batch height width colours"], Float[Tensor, "batch latent"]]:
-        """Return the reconstruction and the mean over the bottleneck's places."""
-        state, kept = self._descend(images)
+        """Return the reconstruction and the mean over the bottleneck's places.
+
+        Without a mask nothing is hidden; only a model with `mask_channels` takes one, with so many channels.
+        """
+        state, kept = self._descend(images, mask)
         representation = state.mean((2, 3))
         for enlarge, block, beside in zip(self.enlarge, self.up, reversed(kept), strict=True):
             height, width = beside.shape[2:]
             state = block(torch.cat([beside, enlarge(state)[:, :, :height, :width]], dim=1))
         return self.output(state).movedim(1, 3), representation
 
-    def _descend(self, images: Float[Tensor, "batch height width colours"]) -> tuple[Tensor, list[Tensor]]:
+    def _descend(
+        self,
+        images: Float[Tensor, "batch height width colours"],
+        mask: Bool[Tensor, "batch height width masks"] | None = None,
+    ) -> tuple[Tensor, list[Tensor]]:
         """Return the bottleneck, and the state of each level before it is pooled."""
         state, kept = images.movedim(3, 1), []
-        for block in self.down:
+        for level, block in enumerate(self.down):
+            state = block(state) if level or mask is None else self._first(images, mask)
             # Of one colour a tensor cannot tell that its colours are last; of more this changes nothing.
-            kept.append(block(state).contiguous(memory_format=torch.channels_last))
+            kept.append(state.contiguous(memory_format=torch.channels_last))
             state = max_pool2d(kept[-1], 2, ceil_mode=True)
         return self.bottleneck(state), kept
+
+    def _first(
+        self, images: Float[Tensor, "batch height width colours"], mask: Bool[Tensor, "batch height width masks"]
+    ) -> Float[Tensor, "batch channels height width"]:
+        """Apply the first block to images and mask: one convolution of all channels, those of the mask last."""
+        assert self.mask_layer is not None
+        convolution, *others = cast("nn.Sequential", self.down[0])
+        weight = torch.cat([cast("nn.Conv2d", convolution).weight, self.mask_layer.weight], dim=1)
+        state = conv2d(torch.cat([images, mask.to(images.dtype)], dim=3).movedim(3, 1), weight, padding=1)
+        for layer in others:
+            state = layer(state)
+        return state
 
 
 def _block(inputs: int, outputs: int) -> nn.Sequential:
@@ -130,12 +158,15 @@ class UNetTask:
         Hide exactly the rounded count in every image, instead of each pixel independently.
     fill : tuple of float
         What hidden pixels become (0 to 1), a number for each colour; without one, zero.
+    mask_input : bool
+        Whether the model takes the mask, too; see :class:`UNet`.
     """
 
     shape: tuple[int, int, int]
     share_colours: bool = True
     exact: bool = False
     fill: tuple[float, ...] = ()
+    mask_input: bool = False
 
     statistics_samples: ClassVar[int] = 2048  # every image has many places: a quarter of the usual is plenty
 
@@ -166,8 +197,16 @@ class UNetTask:
 
     def forward(self, model: UNet, corrupted: Corrupted) -> Output:
         """Reconstruct all pixels."""
-        prediction, representation = model(corrupted.inputs)
+        told = (corrupted.hidden[..., : self.mask_channels],) if self.mask_input else ()
+        prediction, representation = model(corrupted.inputs, *told)
         return Output(prediction, representation)
+
+    @property
+    def mask_channels(self) -> int:
+        """Channels of the mask that the model takes: none, one, or one for each colour."""
+        if not self.mask_input:
+            return 0
+        return 1 if self.share_colours else self.shape[2]
 
     def losses(self, output: Output, corrupted: Corrupted) -> Float[Tensor, "batch numbers"]:
         """Return the squared error at hidden pixels, and zero elsewhere; images are flattened."""
@@ -239,4 +278,6 @@ def build(architecture: Mapping[str, Any]) -> tuple[UNetTask, UNet]:
         raise UserError("a U-Net needs images of two pixels or more")
     fill = tuple(float(value) for value in architecture.get("fill", ()))
     shared, exact = bool(architecture["share_colours"]), bool(architecture["exact"])
-    return UNetTask((height, width, colours), shared, exact, fill), UNet(colours, int(architecture["channels"]))
+    told = bool(architecture.get("mask_input", False))
+    task = UNetTask((height, width, colours), shared, exact, fill, told)
+    return task, UNet(colours, int(architecture["channels"]), mask_channels=task.mask_channels)

@@ -10,6 +10,7 @@ Such a module has
 """
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from r2mae.errors import UserError
 from r2mae.training.models import check_dropout, check_sizes
@@ -36,6 +37,8 @@ class RobertaSettings:
     dropout : float
         In hidden states and attention.
     """
+
+    mask_tokens: ClassVar[bool] = True
 
     hidden_size: int = 512
     layers: int = 8

@@ -14,11 +14,12 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn.functional import embedding, gelu
 
-from r2mae.text.kernels import add_dropped, drop, vocabulary_losses
+from r2mae.text.kernels import vocabulary_losses
 from r2mae.text.layers import attend_at
 from r2mae.text.models import RobertaSettings as Settings
 from r2mae.text.task import TokenModel, TokenTask
 from r2mae.text.tokenizer import tokenizer_of
+from r2mae.training.dropout import add_dropped, drop
 from r2mae.training.models import saved_layers
 
 if TYPE_CHECKING:

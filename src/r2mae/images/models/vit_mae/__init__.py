@@ -51,6 +51,8 @@ class Settings:
 
     ignores: ClassVar[tuple[str, ...]] = ("exact", "fill", "recalibrate")
     """Fields of the configuration that do nothing for this model, and are refused beside it."""
+    mask_tokens: ClassVar[bool] = True
+    """The encoder never sees hidden patches, and the decoder has a token for them."""
     exchanged: ClassVar[bool] = True
     """Whether other libraries have the same model, so that runs may begin with their weights (`init`)."""
     reconstructs: ClassVar[bool] = False

@@ -1,0 +1,113 @@
+"""Sweeps on Dask: how soon 10,000 simulated cells start, what one costs beside Dask alone, and the board's pauses."""
+
+import argparse
+import statistics
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from benchmarks.timing import alternate, ratio_of
+from r2mae.images.config import ImagesConfig
+from r2mae.images.wing import WING
+from r2mae.sweep.cells import Cell, Row, cells_of
+from r2mae.sweep.cluster_options import ClusterOptions
+from r2mae.sweep.dask_runner import DaskRunner
+from r2mae.sweep.progress_board import Board
+from r2mae.sweep.runner import check_folders, run_missing
+
+MINUTE = 60.0  # the length of the cell of which the overhead is a part
+
+
+def simulated(request: Mapping[str, Any]) -> dict[str, Any]:
+    """Do nothing, in place of a cell: what is left is what the sweep costs."""
+    return {"state": "finished", "seconds": 0.0, "scores": {}, "device": "cpu"}
+
+
+class EnoughError(Exception):
+    """So many cells have ended as are asked for."""
+
+
+class Timed(Board):
+    """A board that notes when it was updated, and the times, of the clock and the processor, at which cells ended.
+
+    It breaks the sweep off when `enough` have.
+    """
+
+    def __init__(self, *words: Any, enough: int) -> None:
+        super().__init__(*words)
+        self.enough = enough
+        self.at: list[float] = []
+        self.ends: list[tuple[float, float]] = []
+
+    def update(self, steps: Sequence[tuple[int, int]]) -> None:
+        self.at.append(time.perf_counter())
+        super().update(steps)
+
+    def finished(self, cell: Cell, seconds: float, scores: dict[str, float]) -> None:
+        self.ends.append((time.perf_counter(), time.process_time()))
+        super().finished(cell, seconds, scores)
+        if len(self.ends) >= self.enough:
+            raise EnoughError
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Print seconds and ratios."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--cells", type=int, default=10_000)
+    parser.add_argument(
+        "--ended", type=int, default=300, help="how many of them are run to their end, and by Dask alone"
+    )
+    parser.add_argument("--rounds", type=int, default=3)
+    options = parser.parse_args(argv)
+
+    from distributed import Client, LocalCluster
+
+    config = ImagesConfig(data="digits", device="cpu", steps=10)
+    rows = [Row(f"row {number}", config) for number in range(max(1, options.cells // 10))]
+    with (
+        tempfile.TemporaryDirectory() as name,
+        LocalCluster(n_workers=1, threads_per_worker=2, processes=False, dashboard_address="127.0.0.1:0") as local,
+        Client(local, set_as_default=False) as client,
+    ):
+        began, used = time.perf_counter(), time.process_time()
+        cells = cells_of(rows, range(10), Path(name))[: options.cells]
+        check_folders(cells, WING)
+        runner = DaskRunner(ClusterOptions(local.scheduler_address), Path(name), simulated, lambda cell: True)
+        board = Timed(cells, cells, _terminal(), WING.metrics_of(config)[0], enough=min(options.ended, len(cells)))
+        few = cells[: options.ended]
+
+        def sweep() -> None:
+            run_missing(few, WING, runner, console=_terminal())
+
+        def alone() -> None:
+            client.gather([client.submit(simulated, {"index": index}, pure=False) for index in range(len(few))])
+
+        with board, suppress(EnoughError):
+            runner.run(cells, WING, board)
+        pauses = [later - before for before, later in zip(board.at, board.at[1:], strict=False)] or [0.0]
+        first, last = board.ends[0], board.ends[-1]
+        each, work = ((late - early) / max(1, len(board.ends) - 1) for early, late in zip(first, last, strict=True))
+        soon, work_before = first[0] - began, first[1] - used
+        print(f"{f'{len(cells):,} cells: the first has ended':34} {soon:8.2f} s, {work_before:.2f} s of a core")
+        print(f"{'the board, between two updates':34} {statistics.median(pauses):8.2f} s, at most {max(pauses):.2f} s")
+        part = f"{work / MINUTE:.3%} of a minute"
+        print(f"{'each cell':34} {1000 * each:8.2f} ms, {1000 * work:.2f} ms of a core: {part}")
+        times = alternate({"sweep": sweep, "Dask alone": alone}, options.rounds)
+        ratio, spread = ratio_of(times["sweep"], times["Dask alone"])
+        print(f"{f'{len(few):,} cells, sweep / Dask alone':34} {ratio:8.2f} ± {spread:.2f}")
+    return 0
+
+
+def _terminal() -> Console:
+    """Return a console that draws bars as on a terminal, into memory."""
+    return Console(file=StringIO(), force_terminal=True, width=100, height=40)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
