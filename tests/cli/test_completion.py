@@ -12,7 +12,7 @@ from r2mae.images.models import MODELS as IMAGE_MODELS
 from r2mae.images.sets import SETS
 from r2mae.masking.schemes import scheme_names
 from r2mae.registry import WINGS
-from r2mae.reproduce.artefact import ARTEFACTS
+from r2mae.reproduce.targets import ARTEFACTS
 from r2mae.wings.lookup import public_sets
 
 LINES: dict[str, set[str]] = {

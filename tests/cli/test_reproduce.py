@@ -3,9 +3,12 @@ from pathlib import Path
 import pytest
 
 from r2mae.cli.main import main
+from r2mae.errors import UserError
 from r2mae.reproduce import fig1b
-from r2mae.reproduce.artefact import ARTEFACTS, get_artefact
+from r2mae.reproduce.artefact import get_artefact
+from r2mae.reproduce.runner import Reproduced
 from r2mae.reproduce.spiked import SpikedSize
+from r2mae.reproduce.targets import ABSENT, ARTEFACTS, PAPER, all_names
 
 pytestmark = pytest.mark.slow
 
@@ -46,6 +49,61 @@ def test_out_and_jobs(here: Path) -> None:
     assert (here / "a" / "fig1b" / "fig1b.csv").read_bytes() == (here / "b" / "fig1b" / "fig1b.csv").read_bytes()
 
 
+def listed(out: str) -> dict[str, str]:
+    """Return the rest of each line of the list by the target's name."""
+    lines = [line.partition(" ") for line in out.splitlines()]
+    assert len({name for name, _, _ in lines}) == len(lines)
+    return {name: rest.strip() for name, _, rest in lines}
+
+
+def test_the_list_has_a_line_and_a_state_for_every_target(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["reproduce", "--list"]) == 0
+    lines = listed(capsys.readouterr().out)
+    assert list(lines) == all_names()
+    assert len(PAPER) == 27 == len(set(lines) & set(PAPER))
+    for name, rest in lines.items():
+        assert rest.startswith("no target " if name in ABSENT else "not run ")
+        if name in ABSENT:
+            assert rest.endswith(ABSENT[name].reason)
+    assert not list(here.iterdir())
+
+
+def test_the_list_says_what_of_a_folder_is_finished(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["reproduce", "fig1b", "--scale", "small", "--out", "a"]) == 0
+    capsys.readouterr()
+    assert main(["reproduce", "--list", "fig1b", "fig1c", "--out", "a"]) == 0
+    lines = listed(capsys.readouterr().out)
+    assert lines["fig1b"].startswith("finished (1 of 1 parts, small) ")
+    assert lines["fig1c"].startswith("not run ")
+    assert main(["reproduce", "--list", "fig1b"]) == 0
+    assert listed(capsys.readouterr().out)["fig1b"].startswith("not run "), "of the usual folder"
+
+
+def test_the_full_scale_has_two_names(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    def noted(artefact: object, out: Path, *, scale: str, **_: object) -> None:
+        asked.append((artefact, out, scale))
+        raise UserError("enough")
+
+    monkeypatch.setattr("r2mae.reproduce.runner.run_artefact", noted)
+    for scale in (["--scale", "paper"], ["--scale", "full"], []):
+        assert main(["reproduce", "fig1b", *scale]) == 2
+    assert asked == [(fig1b, Path("runs") / "reproduce" / "fig1b", "full")] * 3
+
+
+def test_figures_of_the_same_runs_are_one_call(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    def noted(artefact: object, out: Path, **_: object) -> Reproduced:
+        asked.append(out.name)
+        return Reproduced([], 1, 1)
+
+    monkeypatch.setattr("r2mae.reproduce.runner.run_artefact", noted)
+    assert main(["reproduce", "fig7", "fig2d", "fig5", "fig2b"]) == 0
+    assert asked == ["fig2b", "fig2a"]
+
+
 def test_what_was_computed_before_is_told_and_again_computes_it_anew(
     here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -61,6 +119,10 @@ def test_what_was_computed_before_is_told_and_again_computes_it_anew(
     ("line", "told"),
     [
         ("reproduce fig1b fig1x", "unknown artefact 'fig1x'"),
+        ("reproduce fig1b fig2c", "there is no target fig2c here"),
+        ("reproduce --list fig1x", "unknown artefact 'fig1x'"),
+        ("reproduce --list --jobs=2", "--list computes nothing: leave --jobs out"),
+        ("reproduce --list fig1b --scale small", "--list computes nothing: leave --scale out"),
         ("reproduce fig1b --scale tiny", "--scale"),
         ("reproduce fig1b --jobs 0", "--jobs must be 1 or more, not 0"),
     ],

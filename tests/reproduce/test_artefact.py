@@ -5,7 +5,8 @@ import numpy as np
 import pytest
 
 from r2mae.errors import UserError
-from r2mae.reproduce.artefact import ARTEFACTS, Computed, OfRuns, Size, Tally, compared, get_artefact, paper_ratios
+from r2mae.reproduce.artefact import Computed, OfRuns, Size, Tally, compared, get_artefact, paper_ratios
+from r2mae.reproduce.targets import ARTEFACTS
 from r2mae.theory import InterpolationWarning, identity, risk
 
 COMPUTED = [name for name in ARTEFACTS if isinstance(get_artefact(name), Computed)]

@@ -13,9 +13,10 @@ from rich.console import Console
 from r2mae.errors import UserError
 from r2mae.genome import AlignmentStore
 from r2mae.reproduce import genomes, table3, table3_ablation
-from r2mae.reproduce.artefact import OfRuns, Scale, get_artefact
+from r2mae.reproduce.artefact import OfRuns, get_artefact
 from r2mae.reproduce.runner import run_artefact
 from r2mae.reproduce.table3 import SCHEMES, VirusSize
+from r2mae.reproduce.targets import Scale
 
 
 @pytest.fixture

@@ -158,7 +158,7 @@ def _named(presets: Iterable[str], models: Iterable[str] | None) -> Mapping[str,
     """Return the words that options and arguments take, by name, for those whose type does not show it."""
     from r2mae.cli.data import ACTIONS
     from r2mae.cli.theory_model import MODELS
-    from r2mae.reproduce.artefact import ARTEFACTS
+    from r2mae.reproduce.targets import ARTEFACTS
 
     schemes, wings = " ".join(scheme_names()), all_wings()
     evaluations = [one.name for wing in wings for one in wing.command_line.evaluations]

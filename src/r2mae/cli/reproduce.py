@@ -1,4 +1,4 @@
-"""``r2mae reproduce NAME...``: compute, write and draw figures and tables of the paper."""
+"""``r2mae reproduce NAME...``: compute, write and draw figures and tables of the paper; ``--list`` lists them."""
 
 import time
 from collections.abc import Sequence
@@ -8,12 +8,15 @@ from typing import TYPE_CHECKING
 from r2mae.cli.cluster import add_cluster, read_cluster
 from r2mae.cli.early import loading
 from r2mae.cli.parsing import Parser
-from r2mae.errors import UserError, unknown
+from r2mae.errors import UserError
+from r2mae.reproduce.state import state_of
+from r2mae.reproduce.targets import ARTEFACTS, SCALES, Target, all_names, folder_of, target_of
 
 if TYPE_CHECKING:
     from r2mae.reproduce.artefact import Size
 
 _OUT = Path("runs") / "reproduce"
+_WITH_LIST = ("--list", "--out")
 
 
 def run(words: Sequence[str]) -> int:
@@ -25,14 +28,20 @@ def run(words: Sequence[str]) -> int:
         + (f"\n\n{_listing()}" if asked else ""),
         "r2mae reproduce fig1b table5 --scale small",
         "r2mae reproduce fig1f --curve accuracies.csv",
+        "r2mae reproduce --list",
     )
     parser.add_argument("names", metavar="NAME", nargs="*", type=str, help="Which ones.")
     parser.add_argument(
+        "--list",
+        action="store_true",
+        help="List all, or those named, with data, cost by scale, and what of them is finished in the folder --out.",
+    )
+    parser.add_argument(
         "--scale",
-        choices=["smoke", "small", "full"],
+        choices=list(SCALES),
         default="full",
-        help="The paper's sizes, or small ones: seconds for simulations, hours for training runs, which have a third "
-        "scale, smoke, of a few steps.",
+        help="The paper's sizes (full, or paper, which is the same), or small ones: seconds for simulations, hours for "
+        "training runs, which have a third scale, smoke, of a few steps.",
     )
     parser.add_argument("--out", type=str, help=f"Folder, with a subfolder for each NAME; by default {_OUT}.")
     parser.add_argument(
@@ -54,37 +63,39 @@ def run(words: Sequence[str]) -> int:
         help="For fig1f: tables with the columns task, ratio (of pretraining) and accuracy (fractions).",
     )
     values = parser.read(words)
+    out = Path(values["out"] or _OUT)
+    if values["list"]:
+        return _list(words, values["names"], out)
     if not values["names"]:
         parser.print_help()
         return 0
-
-    with loading("scientific libraries"):
-        from r2mae.reproduce.artefact import ARTEFACTS, OfRuns, get_artefact
-
-    for name in values["names"]:  # all names are checked first, as computing one may take minutes
-        if name not in ARTEFACTS:
-            raise unknown("artefact", name, ARTEFACTS)
+    # All names are checked first, as computing one may take minutes.
+    names = list(dict.fromkeys(map(folder_of, values["names"])))
     if values["jobs"] is not None and values["jobs"] < 1:
         raise UserError(f"--jobs must be 1 or more, not {values['jobs']}")
     cluster = read_cluster(values)
+
+    with loading("scientific libraries"):
+        from r2mae.reproduce.artefact import OfRuns, get_artefact
+
     if cluster is not None:
-        for name in values["names"]:
+        for name in names:
             if not isinstance(get_artefact(name), OfRuns):
                 raise UserError(f"{name} is computed, and trains no runs: leave --cluster out")
-    sizes = _sizes(values["names"], values["curve"])
+    sizes = _sizes(names, values["curve"])
 
     with loading("scientific libraries"):
         from r2mae.reproduce.runner import run_artefact
         from r2mae.training.progress import counting_bar
 
-    for name in dict.fromkeys(values["names"]):
+    for name in names:
         artefact = get_artefact(name)
         begun = time.monotonic()
         with counting_bar(name, counted=False) as progress:
             done = run_artefact(
                 artefact,
-                Path(values["out"] or _OUT) / name,
-                scale=values["scale"],
+                out / name,
+                scale=SCALES[values["scale"]],
                 size=sizes.get(name),
                 jobs=values["jobs"],
                 cluster=cluster,
@@ -109,9 +120,25 @@ def _sizes(names: Sequence[str], curve: Sequence[str]) -> "dict[str, Size]":
     return {"fig1f": read([Path(word) for word in curve])}
 
 
-def _listing() -> str:
-    """Return every artefact with its title."""
-    from r2mae.reproduce.artefact import ARTEFACTS, get_artefact
+def _list(words: Sequence[str], names: Sequence[str], out: Path) -> int:
+    """Print a line for each target: name, state, title, data and cost."""
+    for word in words:
+        if word.startswith("--") and word.partition("=")[0] not in _WITH_LIST:
+            raise UserError(f"--list computes nothing: leave {word.partition('=')[0]} out")
+    targets = [target_of(name) for name in names or all_names()]
+    states = [state_of(out / one.folder).in_words() if one.folder else "no target" for one in targets]
+    wide, wider = max(len(one.name) for one in targets), max(map(len, states))
+    for one, state in zip(targets, states, strict=True):
+        print(f"{one.name:<{wide}}  {state:<{wider}}  {one.title}; data: {one.data}; {_cost(one)}")
+    return 0
 
+
+def _cost(target: Target) -> str:
+    """Return what a target takes by scale, or why there is none."""
+    return target.reason or "; ".join(f"{scale}: {cost}" for scale, cost in target.cost.items())
+
+
+def _listing() -> str:
+    """Return every target that can be made with its title."""
     width = max(map(len, ARTEFACTS)) + 2
-    return "NAME is one of:\n" + "\n".join(f"  {name:<{width}}{get_artefact(name).TITLE}" for name in ARTEFACTS)
+    return "NAME is one of:\n" + "\n".join(f"  {name:<{width}}{target_of(name).title}" for name in ARTEFACTS)

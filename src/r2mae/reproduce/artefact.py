@@ -1,4 +1,4 @@
-"""The protocol of a reproduced figure or table, the list of their modules, and helpers that the modules share."""
+"""The protocol of a reproduced figure or table, and helpers that the modules share; they are listed in targets.py."""
 
 import warnings
 from collections.abc import Callable, Iterator, Mapping
@@ -6,12 +6,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypeAlias, cast, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias, cast, runtime_checkable
 
 import numpy as np
 from jaxtyping import Float
 
-from r2mae.errors import UserError, unknown
+from r2mae.errors import UserError
+from r2mae.reproduce.targets import ARTEFACTS, Scale, folder_of
 from r2mae.theory import DominantWarning, InterpolationWarning, LocalisedWarning
 
 if TYPE_CHECKING:
@@ -19,40 +20,11 @@ if TYPE_CHECKING:
     from r2mae.sweep.cells import Cell
 
 Progress: TypeAlias = Callable[[int, int], None]
-Scale: TypeAlias = Literal["smoke", "small", "full"]
 Row: TypeAlias = dict[str, Any]
 Tables: TypeAlias = Mapping[str, Any]
 """Tables by file name without suffix. A list of rows is written as CSV, a mapping as JSON."""
 
 NOISE = 0.04  # variance σ² in all of the paper's simulations
-
-_PACKAGE = "r2mae.reproduce"
-ARTEFACTS = {
-    name: f"{_PACKAGE}.{module}"
-    for name, module in {
-        "fig1a": "fig1a",
-        "fig1b": "fig1b",
-        "fig1c": "fig1c",
-        "fig1d": "fig1d",
-        "fig1e": "fig1e",
-        "fig1f": "fig1f",
-        "fig1g": "fig1g",
-        "fig2b": "fig2b",
-        "fig3": "fig3",
-        "fig4": "fig4",
-        "fig8": "fig8",
-        "fig9": "fig9",
-        "table1": "table1",
-        "table3": "table3",
-        "table3-mtdna": "table3_mtdna",
-        "table3-ablation": "table3_ablation",
-        "table5": "table5",
-        "table9": "table9",
-        "r2mae-vs-fixed": "readings",
-        "ranges": "ranges",
-        "validation": "validation",
-    }.items()
-}
 
 
 @dataclass(frozen=True)
@@ -91,7 +63,8 @@ class Size:
 class Artefact(Protocol):
     """A module that reproduces one figure or table. :mod:`r2mae.reproduce.runner` writes its files.
 
-    It is also either :class:`Computed` or :class:`OfRuns`.
+    It is also either :class:`Computed` or :class:`OfRuns`. For the list of all (:mod:`r2mae.reproduce.targets`) a
+    module says `DATA`, which data it reads, and `COST`, how long it takes by scale, as literals.
 
     Attributes
     ----------
@@ -134,7 +107,7 @@ class OfRuns(Artefact, Protocol):
     """An artefact made of pretraining runs."""
 
     def cells(self, size: Any, out: Path) -> "list[Cell]":
-        """Return the runs, all of one wing on the same data, with folders below `out`."""
+        """Return the runs, all of one wing, with folders below `out`; of sets that have the same first metric."""
 
 
 @runtime_checkable
@@ -159,11 +132,9 @@ def get_artefact(name: str) -> Artefact:
     Raises
     ------
     UserError
-        If there is no such artefact.
+        If there is no such artefact, or nothing makes this figure or table of the paper.
     """
-    if name not in ARTEFACTS:
-        raise unknown("artefact", name, ARTEFACTS)
-    return cast(Artefact, import_module(ARTEFACTS[name]))
+    return cast(Artefact, import_module(ARTEFACTS[folder_of(name)]))
 
 
 class Tally:

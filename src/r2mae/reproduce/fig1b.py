@@ -7,6 +7,8 @@ from r2mae.reproduce.drawing import Figures
 from r2mae.reproduce.spiked import SpikedSize, add_corollary, draw_angles, measure
 
 TITLE = "Fig. 1B: spiked model (δ = 10), Corollary 1 against simulation"
+DATA = "simulated"
+COST = {"small": "seconds", "full": "half a minute on a core"}
 PAPER = "Simulation follows Corollary 1; the better β is aligned with v, the deeper the descent and the later its end."
 SIZE = SpikedSize
 

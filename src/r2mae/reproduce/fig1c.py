@@ -7,6 +7,8 @@ from r2mae.reproduce.drawing import Figures, panels
 from r2mae.reproduce.spiked import SpikedSize, draw_risks, parts_of
 
 TITLE = "Fig. 1C: spiked model, test risk for δ = 1, 10, 100"
+DATA = "simulated"
+COST = {"small": "seconds", "full": "minutes on a core, not measured"}
 PAPER = "A stronger feature (larger δ) gives a steeper descent and a higher optimal mask ratio."
 SIZE = SpikedSize
 

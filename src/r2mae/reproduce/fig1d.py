@@ -7,6 +7,8 @@ from r2mae.reproduce.drawing import Figures, panels
 from r2mae.reproduce.spiked import SpikedSize, draw_ratio, magnitude_ratios, parts_of
 
 TITLE = "Fig. 1D: spiked model, prediction magnitude of cos(β, v) = 0 over cos(β, v) = 1"
+DATA = "simulated"
+COST = {"small": "seconds", "full": "minutes on a core, not measured"}
 PAPER = "Higher masking gives a greater disparity of magnitude between signals along the spike and across it."
 SIZE = SpikedSize
 

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 TITLE = "Fig. 1E: uniform, Beta and latent-space spectra, β at eigenvectors, and the threshold"
+DATA = "simulated"
+COST = {"small": "seconds", "full": "minutes on a core, not measured"}
 PAPER = "All models are non-monotonic, stronger signals more so; a comparable threshold suggests universality."
 
 MODELS: dict[str, Callable[[int], Covariance]] = {

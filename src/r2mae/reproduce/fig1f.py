@@ -12,6 +12,8 @@ from r2mae.reproduce.artefact import Part, Row, Size, Tables, joined
 from r2mae.reproduce.drawing import COLOURS, Figures, panels, ratio_axis
 
 TITLE = "Fig. 1F: error of fine-tuned language models on one scale, of your table (--curve FILE.csv)"
+DATA = "a table of accuracies (--curve FILE.csv)"
+COST = {"small": "seconds", "full": "seconds"}
 PAPER = "Tasks differ in how their error depends on the mask ratio of pretraining; the curves form one family."
 _COLUMNS = ("task", "ratio", "accuracy")
 _LINES = ("-", "--", ":", "-.")

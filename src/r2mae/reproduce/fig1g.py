@@ -10,6 +10,8 @@ from r2mae.reproduce.drawing import BLACK, COLOURS, Figures, panels, predicted
 from r2mae.reproduce.plateau import NOISES, READINGS, PlateauSize, describe, finish, noisy, samples
 
 TITLE = "Fig. 1G: latent space model (d = 5000, q = 50, n = 100) and its plateaus"
+DATA = "simulated"
+COST = {"small": "seconds", "full": "minutes on a core, not measured"}
 PAPER = "Two plateaus: the risk is stable before it improves, and near-optimal over a range of ratios."
 SIZE = PlateauSize
 

@@ -7,6 +7,8 @@ from r2mae.reproduce.drawing import Figures, panels
 from r2mae.reproduce.spiked import SpikedSize, draw_ratio, draw_risks, magnitude_ratios, parts_of
 
 TITLE = "Fig. 3: spiked model with v all ones, test risk and magnitude ratio for δ = 1, 10, 100"
+DATA = "simulated"
+COST = {"small": "seconds", "full": "minutes on a core, not measured"}
 PAPER = "As Figs. 1C and 1D, for a spike with equal entries."
 SIZE = SpikedSize
 

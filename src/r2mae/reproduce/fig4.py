@@ -10,6 +10,8 @@ from r2mae.reproduce.drawing import BLACK, Figures, panels, predicted, simulated
 from r2mae.reproduce.plateau import READINGS, PlateauSize, describe, finish, samples
 
 TITLE = "Fig. 4: two samples of the latent space model that differ most"
+DATA = "simulated"
+COST = {"small": "seconds", "full": "minutes on a core, not measured"}
 PAPER = "Another sample of Fig. 1G's model gives a different curve, like MAE's linear probing accuracy."
 SIZE = PlateauSize
 

@@ -14,6 +14,12 @@ if TYPE_CHECKING:
     import pandas as pd
 
 TITLE = "Fig. 8: masked digits as MLPs complete them, by the mask ratio of their training"
+DATA = "mnist"
+COST = {
+    "smoke": "seconds",
+    "small": "two minutes on a core (estimated)",
+    "full": "9 runs, about a minute each on a core",
+}
 PAPER = (
     "Original, masked, and the reconstructions of overparametrized MLPs (second layer 256), by their training ratio."
 )

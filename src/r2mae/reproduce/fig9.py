@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 TITLE = "Fig. 9: masked faces as U-Nets complete them, by the mask ratio of their training"
+DATA = "faces: the set celeba; full: all of CelebA"
+COST = {"smoke": "a minute", "small": "not measured", "full": "9 runs, an hour each on a GPU (the paper)"}
 PAPER = "Original, masked, and the reconstructions of U-Nets of base channel 16, by their training ratio."
 
 

@@ -23,15 +23,17 @@ from r2mae.reproduce.artefact import (
     OfRuns,
     Progress,
     Row,
-    Scale,
     Size,
     Tally,
 )
+from r2mae.reproduce.state import write_plan, write_tables
+from r2mae.reproduce.targets import Scale
 
 if TYPE_CHECKING:
     import pandas as pd
     from rich.console import Console
 
+    from r2mae.sweep.cells import Cell
     from r2mae.sweep.cluster_options import ClusterOptions
 
 _KEPT = ".parts"  # folder of the saved parts
@@ -97,16 +99,16 @@ def run_artefact(
     UserError
         If a run fails (the others are kept), if `again` is given for an artefact of runs, or `cluster` for another one.
     """
-    size = artefact.SIZE.of(scale) if size is None else size
+    named, size = ("", size) if size is not None else (scale, artefact.SIZE.of(scale))
     out = Path(out)
     results: Any
     if isinstance(artefact, OfRuns):
-        results, parts, kept = _of_runs(artefact, size, out, jobs, cluster, again=again, console=console)
+        results, parts, kept = _of_runs(artefact, size, out, jobs, cluster, named, again=again, console=console)
     else:
         assert isinstance(artefact, Computed)
         if cluster is not None:
             raise UserError(f"{artefact.TITLE!r} is computed, and trains no runs: leave --cluster out")
-        results, parts, kept = _computed(artefact, size, out, jobs or 1, progress, again=again)
+        results, parts, kept = _computed(artefact, size, out, jobs or 1, named, progress, again=again)
     tables = artefact.table(results)
     with figure_style():
         figures = dict(artefact.draw(tables, size))
@@ -114,17 +116,19 @@ def run_artefact(
             figures |= artefact.draw_runs(artefact.cells(size, out), size)
     files = [_write(out, name, content, size.digits) for name, content in tables.items()]
     files += [path for name, figure in figures.items() for path in save_figure(figure, out, name)]
+    write_tables(out, files)
     return Reproduced(files, parts, kept)
 
 
 def _computed(
-    artefact: Computed, size: Size, out: Path, jobs: int, progress: Progress | None, *, again: bool
+    artefact: Computed, size: Size, out: Path, jobs: int, scale: str, progress: Progress | None, *, again: bool
 ) -> tuple[dict[str, Any], int, int]:
     """Return the result of each part, the number of parts, and how many were finished before."""
     parts = artefact.parts(size)
     folder = out / _KEPT / _asked(artefact, size)
     if again:
         shutil.rmtree(folder, ignore_errors=True)
+    write_plan(out, scale, "parts", [[folder / f"{part.name}.json"] for part in parts])
     tally = Tally(progress, sum(part.steps for part in parts))
     results, kept, steps = {}, 0, 0
     for part in parts:
@@ -149,6 +153,7 @@ def _of_runs(
     out: Path,
     jobs: int | None,
     cluster: "ClusterOptions | None",
+    scale: str,
     *,
     again: bool,
     console: "Console | None",
@@ -170,8 +175,10 @@ def _of_runs(
         first = cells[0].config
         check_sweep(first, here=here)
         wing = get_wing(first.wing)
-        check_data(cells, wing, here=here)
+        for one in dict.fromkeys(cell.config.data for cell in cells):
+            check_data([cell for cell in cells if cell.config.data == one], wing, here=here)
         check_folders(cells, wing)
+        write_plan(out, scale, "runs", [_finished_by(cell) for cell in cells])
         kept = sum(map(finished, cells))
         run_missing(cells, wing, runner_of(cluster, jobs or 1, first.device, out), console=console)
         ordered = in_order(cells)
@@ -181,6 +188,14 @@ def _of_runs(
             for name in dict.fromkeys(name for scores in own for name in scores):
                 results[name] = [scores.get(name, float("nan")) for scores in own]
         return results, len(cells), kept
+
+
+def _finished_by(cell: "Cell") -> list[Path]:
+    """Return the files of a run that are there when it is finished."""
+    from r2mae.training.folder import RunFolder
+
+    folder = RunFolder(cell.folder)
+    return [folder.results_file] if cell.row.baseline else [folder.model_file, folder.results_file]
 
 
 def _asked(artefact: Artefact, size: Size) -> str:

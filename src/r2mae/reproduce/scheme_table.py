@@ -1,4 +1,4 @@
-"""What tables of schemes share: means over seeds with intervals, paired differences, and a figure with dots."""
+"""What tables of schemes share: means over seeds with intervals, paired differences, ranks, and a figure with dots."""
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from matplotlib.figure import Figure
 
-from r2mae.evaluation.statistics import mean_interval, paired_difference
+from r2mae.evaluation.statistics import AVERAGE_RANK, mean_interval, paired_difference, rank_table
 from r2mae.report.style import BLUE, GREEN, VERMILION
 from r2mae.reproduce.artefact import Row, Tables
 from r2mae.reproduce.drawing import GREY, panels
@@ -66,6 +66,19 @@ def _difference(mine: "pd.Series[float]", other: "pd.DataFrame | None", score: s
     found = paired_difference(mine[both], other[score][both], higher_is_better=higher)
     ends = {f"{prefix}_low": found.low, f"{prefix}_high": found.high}
     return {prefix: found.mean, **ends, f"{prefix}_is": found.verdict, f"{prefix}_pairs": found.n}
+
+
+def average_ranks(results: "pd.DataFrame", scores: Sequence[str]) -> dict[str, float]:
+    """Return the mean of each row's ranks over scores, as the paper's tables have it: the best of tied ranks.
+
+    Scores are means over seeds; higher is better. Those that a row does not have are left out.
+    """
+    means = results.groupby("label", sort=False)[[score for score in scores if score in results]].mean()
+    means = means.dropna(axis="columns")
+    if means.empty:
+        return {}
+    ranked = rank_table(means, {str(score): True for score in means})[AVERAGE_RANK]
+    return {str(label): float(rank) for label, rank in ranked.items()}
 
 
 def dots(

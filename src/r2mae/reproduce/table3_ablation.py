@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 TITLE = "Sarbecoviruses: what decides how well a model ranks variants"
+DATA = "61 sarbecoviruses, variants of SARS-CoV-2"
+COST = {"smoke": "seconds", "small": "20 min on a core", "full": "17 runs, not measured"}
 PAPER = "No such table: the paper has one network, and all of its species."
 BASE, WEIGHTED = "as Table 3", "loss weighted by conservation"
 

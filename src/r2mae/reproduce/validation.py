@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 TITLE = "Validation: the general formula against simulation, and its error as d grows"
+DATA = "simulated"
+COST = {"small": "seconds", "full": "not measured"}
 PAPER = "Nothing: the paper gives no formula for general covariances or for ranges of ratios."
 
 Ratio = float | RatioLike

@@ -1,0 +1,159 @@
+"""Figs. 2A and 2D: MLPs of ten widths on MNIST at nine fixed ratios; linear probe, and effective rank."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from r2mae.evaluation.statistics import paired_difference
+from r2mae.images.config import ImagesConfig
+from r2mae.images.wing import WING
+from r2mae.reproduce.artefact import Row, Size, Tables
+from r2mae.reproduce.by_ratio import AS_TRAINED, curve, means, measured
+from r2mae.reproduce.drawing import COLOURS, Figures, panels, ratio_axis
+from r2mae.sweep.cells import Axis, Cell, cells_of, grid
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+
+TITLE = "Figs. 2A and 2D: MLPs on MNIST, linear probe and effective rank by width and ratio"
+DATA = "mnist"
+COST = {
+    "smoke": "seconds",
+    "small": "150 runs, about 40 min on two cores (estimated)",
+    "full": "450 runs, about 4 h on two cores (estimated)",
+}
+PAPER = (
+    "The probe's error descends for all sufficient models (first layer 512) and rises for insufficient ones (16); "
+    "the effective rank of sufficient ones falls with the ratio, but for 16 latent numbers."
+)
+
+_PROBE, _ENTROPY = "probe_accuracy", "spectral_entropy"
+_SCORES = (_PROBE, _ENTROPY, "effective_rank", "masked_mse", "clean_mse")
+_KINDS = {16: "parameter-insufficient", 512: "parameter-sufficient"}
+_SAID = {AS_TRAINED: "batch statistics of training", "": "re-estimated batch statistics"}
+
+
+@dataclass(frozen=True)
+class WidthsSize(Size):
+    """How much is trained.
+
+    Attributes
+    ----------
+    data : str
+        The images.
+    hidden, latent : tuple of int
+        Widths of the first and of the second layer: a preset `mlp-HIDDEN-LATENT` for each pair.
+    ratios : tuple of float
+        Fixed ratios.
+    seeds : tuple of int
+        The paper says only that they were fixed.
+    settings : mapping
+        Fields of the configuration in place of the paper's, such as the number of epochs.
+    """
+
+    data: str = "mnist"
+    hidden: tuple[int, ...] = (16, 512)
+    latent: tuple[int, ...] = (16, 32, 64, 256, 1024)
+    ratios: tuple[float, ...] = tuple(round(0.1 * k, 1) for k in range(1, 10))
+    seeds: tuple[int, ...] = (0, 1, 2, 3, 4)
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+    small: ClassVar = {"ratios": (0.1, 0.3, 0.5, 0.7, 0.9), "seeds": (0, 1, 2), "settings": {"epochs": 5.0}}
+    smoke: ClassVar = {
+        **{"data": "digits", "latent": (16,), "ratios": (0.3, 0.7), "seeds": (0,), "settings": {"steps": 2}},
+    }
+
+
+SIZE = WidthsSize
+
+
+def cells(size: WidthsSize, out: Path) -> list[Cell]:
+    """Return a run for each width, ratio and seed; scores are taken with either kind of batch statistics."""
+    base = ImagesConfig(data=size.data, scheme="fixed", recalibrate="both")
+    names = [f"mlp-{hidden}-{latent}" for hidden in size.hidden for latent in size.latent]
+    widths = Axis("preset", {name: {**WING.presets[name], "preset": name, **size.settings} for name in names})
+    return cells_of(grid(base, [widths, Axis.over("ratio", size.ratios)]), size.seeds, out)
+
+
+def table(results: "pd.DataFrame") -> Tables:
+    """Return means over seeds; for each width the best ratio and what it gains over both ends; and all runs."""
+    widths = [str(preset).split("-")[1:] for preset in results["preset"]]
+    results = results.assign(
+        hidden=[int(hidden) for hidden, _ in widths],
+        latent=[int(latent) for _, latent in widths],
+        ratio=results["ratio"].astype(float),
+    )
+    scores = measured(results, _SCORES)
+    shapes = [
+        _shape(group, score)
+        for score in scores
+        for _, group in results.groupby(["hidden", "latent"])
+        if len(group["ratio"].unique()) > 1
+    ]
+    columns = ["hidden", "latent", "ratio", "seed", "seconds", *scores]
+    return {
+        "fig2a": means(results, {"hidden": int, "latent": int, "ratio": float}, scores),
+        "fig2a-shapes": shapes,
+        "fig2a-runs": results[columns].to_dict("records"),
+    }
+
+
+def draw(tables: Tables, size: WidthsSize) -> Figures:
+    """Draw the probe's accuracy (Fig. 2A) and the entropy of singular values (Fig. 2D), in a row for each statistics.
+
+    Fig. 2D is of the sufficient models. The paper's effective rank is the entropy itself, and not its exponential.
+    """
+    rows: list[Row] = tables["fig2a"]
+    said = {prefix: words for prefix, words in _SAID.items() if any(prefix + _PROBE in row for row in rows)}
+    hidden = sorted({row["hidden"] for row in rows})
+    figures: dict[str, Any] = {}
+    figures["fig2a"], axes = panels(len(hidden), len(said), width=4.0, height=3.2)
+    places = [(first, prefix) for prefix in said for first in hidden]
+    for panel, (first, prefix) in zip(axes, places, strict=True):
+        _widths(panel, [row for row in rows if row["hidden"] == first], prefix + _PROBE)
+        panel.set_ylabel("linear probe accuracy")
+        panel.set_title(f"{_KINDS.get(first, f'first layer {first}')}\n({said[prefix]})", fontsize=9)
+    wide = [row for row in rows if row["hidden"] == max(hidden)]
+    figures["fig2d"], axes = panels(len(said), width=4.0, height=3.2)
+    for panel, prefix in zip(axes, said, strict=True):
+        _widths(panel, wide, prefix + _ENTROPY)
+        panel.set_ylabel("entropy of singular values")
+        panel.set_title(f"test embeddings\n({said[prefix]})", fontsize=9)
+    return figures
+
+
+def _widths(axes: "Axes", rows: Sequence[Row], score: str) -> None:
+    """Draw a curve for each width of the second layer."""
+    for colour, latent in zip(COLOURS, sorted({row["latent"] for row in rows}), strict=False):
+        curve(axes, [row for row in rows if row["latent"] == latent], score, colour, f"{latent}")
+    ratio_axis(axes)
+    axes.legend(title="second layer", fontsize=7, title_fontsize=7)
+
+
+def _shape(group: "pd.DataFrame", score: str) -> Row:
+    """Return the best ratio of a width for one score, and its gain over the lowest and the highest ratio.
+
+    The best ratio of a seed is chosen by the mean over the other seeds, as the best of many is otherwise partly luck.
+    An error, and a rank, counts as better if it is lower: the paper's claim is that the rank falls.
+    """
+    table = group.pivot_table(index="seed", columns="ratio", values=score).dropna()
+    values, ratios = table.to_numpy(), [float(ratio) for ratio in table.columns]
+    higher = score.endswith(_PROBE)
+    first = group.iloc[0]
+    mean = values.mean(0)
+    place = mean.argmax() if higher else mean.argmin()
+    row: Row = {"score": score, "hidden": int(first["hidden"]), "latent": int(first["latent"]), "seeds": len(values)}
+    row["best_ratio"] = ratios[int(place)]
+    others = [np.delete(values, seed, 0).mean(0) if len(values) > 1 else mean for seed in range(len(values))]
+    chosen = [int(one.argmax() if higher else one.argmin()) for one in others]
+    best = values[np.arange(len(values)), chosen]
+    for name, end in (("lowest", 0), ("highest", -1)):
+        found = paired_difference(best, values[:, end], higher_is_better=higher)
+        row |= {f"vs_{name}": found.mean, f"vs_{name}_low": found.low, f"vs_{name}_high": found.high}
+        row[f"vs_{name}_is"] = found.verdict
+    row["interior"] = row["vs_lowest_is"] == row["vs_highest_is"] == "better"
+    return row

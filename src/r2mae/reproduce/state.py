@@ -1,0 +1,89 @@
+"""How far a figure or table is, from the files in its folder alone."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from r2mae.files import write_json
+
+PLAN = ".plan.json"
+"""File with what the last call was to compute: `scale`, `unit`, the files of `finished` parts or runs, and `tables`."""
+
+
+@dataclass(frozen=True)
+class State:
+    """How far a target is.
+
+    Attributes
+    ----------
+    scale : str
+        Of the last call; empty if its size has no name, or nothing tells.
+    done, planned : int
+        Finished parts or runs, and all; `planned` is 0 if that is not known.
+    written : bool
+        Whether tables and figures are there.
+    unit : str
+        "runs" or "parts".
+    """
+
+    scale: str = ""
+    done: int = 0
+    planned: int = 0
+    written: bool = False
+    unit: str = "runs"
+
+    def in_words(self) -> str:
+        """Return the state as a few words."""
+        scale = f", {self.scale}" if self.scale else ""
+        if self.planned:
+            count = f"{self.done} of {self.planned} {self.unit}{scale}"
+            return f"finished ({count})" if self.written and self.done == self.planned else count
+        if self.written:
+            return "finished"
+        return f"{self.done} {self.unit} finished" if self.done else "not run"
+
+
+def write_plan(out: Path, scale: str, unit: str, finished: Sequence[Sequence[Path]]) -> None:
+    """Say what a call is about to compute.
+
+    Parameters
+    ----------
+    out : Path
+        Folder of the target.
+    scale, unit : str
+        As in :class:`State`.
+    finished : sequence of sequence of Path
+        For each part or run the files that are there when it is finished.
+    """
+    files = [[str(path.relative_to(out)) for path in paths] for paths in finished]
+    write_json(out / PLAN, {"scale": scale, "unit": unit, "finished": files, "tables": []})
+
+
+def write_tables(out: Path, files: Sequence[Path]) -> None:
+    """Add to the plan which tables and figures were made of it."""
+    plan = _plan_in(out)
+    write_json(out / PLAN, {**plan, "tables": [path.name for path in files]})
+
+
+def state_of(out: Path) -> State:
+    """Return how far the target in a folder is; of folders without a plan what their files tell."""
+    plan = _plan_in(out)
+    try:
+        each = [all((out / path).is_file() for path in paths) for paths in plan["finished"]]
+        tables = [(out / name).is_file() for name in plan["tables"]]
+        scale, unit = str(plan["scale"]), str(plan["unit"])
+        return State(scale, sum(each), len(each), bool(tables) and all(tables), unit)
+    except (KeyError, TypeError):
+        done = sum(1 for _ in out.glob("runs/*/seed-*/results.json"))
+        return State(done=done, written=any(out.glob("*.csv")))
+
+
+def _plan_in(out: Path) -> dict[str, Any]:
+    """Return the plan in a folder, or nothing if there is none or it is damaged."""
+    try:
+        plan = json.loads((out / PLAN).read_text("utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return plan if isinstance(plan, dict) else {}

@@ -1,0 +1,107 @@
+"""Widths × ratios on MNIST: the runs, what is made of them, and the whole in small."""
+
+from io import StringIO
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from rich.console import Console
+
+from r2mae.reproduce import fig2a
+from r2mae.reproduce.fig2a import WidthsSize
+from r2mae.reproduce.runner import run_artefact
+
+RATIOS = tuple(round(0.1 * k, 1) for k in range(1, 10))
+
+
+def results(seeds: int = 3) -> pd.DataFrame:
+    """Runs whose probe is best at 0.6 if the first layer is wide, and else falls; their entropy always falls."""
+    rng = np.random.default_rng(0)
+    rows = []
+    for hidden in (16, 512):
+        for latent in (16, 64):
+            for ratio in RATIOS:
+                for seed in range(seeds):
+                    level = 0.97 - (ratio - 0.6) ** 2 if hidden == 512 else 0.9 - 0.2 * ratio
+                    row = {"preset": f"mlp-{hidden}-{latent}", "ratio": f"{ratio:.2f}", "seed": seed, "seconds": 1.0}
+                    row |= {
+                        "probe_accuracy": level + 1e-4 * rng.normal(),
+                        "spectral_entropy": 5 - ratio + 1e-4 * rng.normal(),
+                    }
+                    row |= {"as_trained_probe_accuracy": level - 0.01, "as_trained_spectral_entropy": 5 - 2 * ratio}
+                    rows.append(row)
+    return pd.DataFrame(rows)
+
+
+def test_the_full_size_is_the_papers(tmp_path: Path) -> None:
+    cells = fig2a.cells(WidthsSize.of("full"), tmp_path)
+    assert len(cells) == len({cell.folder for cell in cells}) == 10 * 9 * 5
+    widths = {(hidden, latent) for hidden in (16, 512) for latent in (16, 32, 64, 256, 1024)}
+    assert {(cell.config.hidden, cell.config.latent) for cell in cells} == widths
+    assert {cell.config.ratio for cell in cells} == set(RATIOS)
+    for cell in cells:
+        config = cell.config
+        assert (config.data, config.scheme, config.recalibrate) == ("mnist", "fixed", "both")
+        assert (config.lr, config.batch_size, config.epochs, config.steps) == (3e-3, 128, 15, None)
+
+
+def test_the_small_size_has_every_width(tmp_path: Path) -> None:
+    cells = fig2a.cells(WidthsSize.of("small"), tmp_path)
+    assert len({(cell.config.hidden, cell.config.latent) for cell in cells}) == 10
+    assert {cell.config.epochs for cell in cells} == {5}
+    assert len(cells) == 10 * 5 * 3
+
+
+def test_shapes_tell_an_interior_optimum_from_a_fall() -> None:
+    tables = fig2a.table(results())
+    assert len(tables["fig2a"]) == 2 * 2 * 9
+    assert len(tables["fig2a-runs"]) == 2 * 2 * 9 * 3
+    shapes = {(row["score"], row["hidden"], row["latent"]): row for row in tables["fig2a-shapes"]}
+    wide, narrow = shapes["probe_accuracy", 512, 64], shapes["probe_accuracy", 16, 64]
+    assert (wide["best_ratio"], narrow["best_ratio"]) == (0.6, 0.1)
+    assert wide["interior"]
+    assert not narrow["interior"]
+    assert wide["vs_lowest"] == pytest.approx(0.25, abs=1e-3)
+    assert wide["vs_highest"] == pytest.approx(0.09, abs=1e-3)
+    assert narrow["vs_lowest"] == 0
+    entropy = shapes["spectral_entropy", 512, 16]
+    assert (entropy["best_ratio"], entropy["vs_lowest_is"]) == (0.9, "better"), "the claim is that it falls"
+    assert entropy["vs_lowest"] == pytest.approx(-0.8, abs=1e-3)
+
+
+def test_one_seed_has_no_interval() -> None:
+    tables = fig2a.table(results(1))
+    assert {row["vs_lowest_is"] for row in tables["fig2a-shapes"]} == {"undecided"}
+    assert not any(row["interior"] for row in tables["fig2a-shapes"])
+
+
+def test_the_best_ratio_of_a_seed_is_chosen_on_the_others() -> None:
+    """On pure chance the best of nine ratios is no better than the first."""
+    chance = results(200)
+    chance["probe_accuracy"] = np.random.default_rng(1).normal(size=len(chance))
+    shapes = [row for row in fig2a.table(chance)["fig2a-shapes"] if row["score"] == "probe_accuracy"]
+    assert all(row["vs_lowest_low"] < 0.25 for row in shapes)
+    assert not any(row["interior"] for row in shapes)
+
+
+def test_figures_show_both_kinds_of_batch_statistics() -> None:
+    tables = fig2a.table(results())
+    figures = fig2a.draw(tables, WidthsSize())
+    assert set(figures) == {"fig2a", "fig2d"}
+    assert [len(figure.axes) for figure in figures.values()] == [4, 2]
+    for axes in (*figures["fig2a"].axes, *figures["fig2d"].axes):
+        assert len(axes.containers) == 2
+    entropies = [axes.containers[0].lines[0].get_ydata() for axes in figures["fig2d"].axes]
+    assert entropies[0] == pytest.approx([5 - 2 * ratio for ratio in RATIOS]), "those of training come first"
+    assert entropies[1] == pytest.approx([5 - ratio for ratio in RATIOS], abs=1e-3)
+
+
+@pytest.mark.slow
+def test_the_smoke_size_runs(tmp_path: Path) -> None:
+    done = run_artefact(fig2a, tmp_path, scale="smoke", console=Console(file=StringIO()))
+    assert done.parts == 4
+    rows = pd.read_csv(tmp_path / "fig2a.csv")
+    assert list(zip(rows["hidden"], rows["ratio"], strict=True)) == [(16, 0.3), (16, 0.7), (512, 0.3), (512, 0.7)]
+    assert np.isfinite(rows[["probe_accuracy", "as_trained_spectral_entropy"]]).all(axis=None)
+    assert all((tmp_path / f"{name}.png").stat().st_size > 0 for name in ("fig2a", "fig2d"))
