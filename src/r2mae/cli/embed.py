@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from r2mae.cli.declared import add_options, files_in_words, given_options, listed, parameters_of
-from r2mae.cli.early import check_source, open_run
+from r2mae.cli.early import check_source, loading, open_run
 from r2mae.cli.parsing import Parser
 from r2mae.errors import UserError, nearest
 from r2mae.wings.lookup import all_wings

@@ -33,6 +33,17 @@ def _first_derivatives(backward: Callable[..., Any]) -> Callable[..., Any]:
     return once
 
 
+def _in_given_types(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Let autocast change nothing within a function."""
+
+    @wraps(function)
+    def run(*arguments: Any) -> Any:
+        with torch.autocast("cpu", enabled=False):
+            return function(*arguments)
+
+    return run
+
+
 def self_attention(
     query: Float[Tensor, "batch places width"],
     key: Float[Tensor, "batch length width"],
@@ -132,7 +143,7 @@ class _HalfVocabularyLoss(torch.autograd.Function):
     """The same with products in bf16, as under autocast; softmax and losses have 32 bits, a few units at a time."""
 
     @staticmethod
-    @torch.autocast("cpu", enabled=False)
+    @_in_given_types
     def forward(ctx: Any, features: Tensor, weight: Tensor, bias: Tensor, targets: Tensor) -> Tensor:
         half, narrow = features.bfloat16(), weight.bfloat16()
         logits = torch.addmm(bias.bfloat16(), half, narrow.t())
@@ -151,7 +162,7 @@ class _HalfVocabularyLoss(torch.autograd.Function):
 
     @staticmethod
     @_first_derivatives
-    @torch.autocast("cpu", enabled=False)
+    @_in_given_types
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None, None]:
         half, narrow, errors = ctx.saved_tensors
         each, asked, kinds = grads[0][:, None], ctx.needs_input_grad, ctx.kinds

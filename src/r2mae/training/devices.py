@@ -33,7 +33,7 @@ def torch_device(name: str) -> torch.device:
 def has_quick_bf16(device: torch.device) -> bool:
     """Tell whether products in bf16 are faster than in 32 bits here; of a CPU, oneDNN and the instructions say."""
     if device.type == "cuda":
-        return torch.cuda.is_bf16_supported()
+        return bool(torch.cuda.is_bf16_supported())
     try:
         known = bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
     except (AttributeError, RuntimeError):  # torch without oneDNN
