@@ -137,13 +137,13 @@ def fit_run(run: Run, out: str | Path, *, data: Data | None = None, reporter: Re
         if data is None:
             data = wing.load(config)
             check_fits_memory(config, wing, data)
-            checkpoint = None
-            if folder.checkpoint.exists():
-                checkpoint = read_checkpoint(folder.checkpoint, thorough=run.rank == 0)
-            step = 0 if checkpoint is None else int(checkpoint[STEP])
-            RENDEZVOUS.agree("begin", {"the data's fingerprint": run.fingerprint, "the checkpoint's step": step})
-            with keyed_torch(run.key):
-                module, origin = build(run, data, fresh=checkpoint is None)
+        checkpoint = None
+        if folder.checkpoint.exists():
+            checkpoint = read_checkpoint(folder.checkpoint, thorough=run.rank == 0)
+        step = 0 if checkpoint is None else int(checkpoint[STEP])
+        RENDEZVOUS.agree("begin", {"the data's fingerprint": run.fingerprint, "the checkpoint's step": step})
+        with keyed_torch(run.key):
+            module, origin = build(run, data, fresh=checkpoint is None)
             if run.rank == 0:
                 if not begun:  # only now, since weights to begin with may not fit
                     folder.claim(config, run.fingerprint, run.numbers)
