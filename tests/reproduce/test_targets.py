@@ -80,4 +80,5 @@ def row_of(name: str) -> str:
 def test_the_page_has_the_list() -> None:
     """If it does not: the lines of the table are those of `row_of`, which the failure shows."""
     page = (Path(__file__).parents[2] / "docs" / "reproduction.md").read_text(encoding="utf-8")
-    assert [line for line in page.splitlines() if line.startswith("| `")] == [row_of(name) for name in all_names()]
+    listed = page.split("## All targets")[1].splitlines()
+    assert [line for line in listed if line.startswith("| `")] == [row_of(name) for name in all_names()]
