@@ -130,7 +130,9 @@ class CheckpointKeeper(Callback):
         keep = self.run.config.keep_every is not None and self.step % self.run.config.keep_every == 0
         if validate or save or keep or now or self.step % FLUSH_EVERY == 0:
             stopped = self._flush(pl_module, validate=validate)
-            if not alone:
+            if alone:
+                asked = self.stop.number  # a signal may have come meanwhile
+            else:
                 stopped = trainer.strategy.broadcast(stopped)
                 if asked is not None and self.stop.number is None:
                     self.stop.tell()  # another process has heard it
