@@ -34,6 +34,6 @@ def test_an_unknown_one_is_refused_before_any_runs() -> None:
 def test_the_sweeps_benchmark_runs_on_a_few_cells() -> None:
     words = ["--cells", "12", "--ended", "6", "--rounds", "1"]
     command = [sys.executable, "-m", "benchmarks.sweep", *words]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=300)
     assert done.returncode == 0, done.stderr
     assert "12 cells" in done.stdout

@@ -83,7 +83,7 @@ def cells(size: FacesSize, out: Path) -> list[Cell]:
     """Return a run for each width, ratio and seed; scores are taken with either kind of batch statistics."""
     data = size.data or str(data_root() / "celeba-aligned")
     if size.faces is not None:
-        data = str(first_faces(size.faces, out / "faces"))
+        data = str(first_faces(size.faces, out.absolute() / f"faces-{size.faces}"))
     base = ImagesConfig(data=data, resize=size.side, resize_mode="crop", scheme="fixed", recalibrate="both")
     names = [f"unet-{channels}" for channels in size.channels]
     widths = Axis("preset", {name: {**WING.presets[name], "preset": name, **size.settings} for name in names})

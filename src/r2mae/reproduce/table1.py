@@ -100,7 +100,11 @@ SIZE = ViTSize
 
 def cells(size: ViTSize, out: Path) -> list[Cell]:
     """Return a run for each row and seed, and the baselines."""
-    data = data_root() / "imagenet" if size.classes is None else some_classes(size.classes, out / "classes.tar")
+    data = (
+        data_root() / "imagenet"
+        if size.classes is None
+        else some_classes(size.classes, out.absolute() / f"classes-{size.classes}.tar")
+    )
     base = ImagesConfig(data=str(data), finetune_epochs=size.finetune_epochs)
     chosen = {name: {**size.settings, **ROWS[name]} for name in size.rows or ROWS}
     rows = [replace(row, values={"scheme": row.config.scheme}) for row in grid(base, [Axis("row", chosen)])]
