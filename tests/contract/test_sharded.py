@@ -46,7 +46,8 @@ def pairs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, "subprocess.C
             # If possible without Adam, which enlarges rounding where a gradient is zero, as that of the bias of keys.
             plain = "sgd" in get_args(get_type_hints(one.wing.config)["optimizer"])
             optimizer = {"optimizer": "sgd", "lr": 0.1} if plain else {}
-            config = {**one.config(**SCHEME, **optimizer, steps=10, clip=1.0).to_dict(), "devices": 2}
+            told = {"mask_input": True} if getattr(getattr(one.config(), "settings", None), "takes_mask", False) else {}
+            config = {**one.config(**SCHEME, **optimizer, **told, steps=10, clip=1.0).to_dict(), "devices": 2}
             more = {"strategy": "fsdp", "activation_checkpointing": anew(one)}
         for way, options in (("ddp", {}), ("fsdp", more)):
             run = {"wing": name, "cache": str(here / "cache"), "out": str(here / way), "config": {**config, **options}}

@@ -205,7 +205,7 @@ def test_a_cluster_that_is_started_for_a_sweep_is_closed_after_it(
     settings = {"n_workers": 1, "threads_per_worker": 1, "processes": False, "dashboard_address": "127.0.0.1:0"}
     run(ClusterOptions("slurm", settings), tmp_path, lambda request, before: FINISHED)
     assert closed
-    with pytest.raises(UserError, match=r"no cluster of slurm could be started: .*whatever"):
+    with pytest.raises(UserError, match=r"no cluster of slurm could be started: ."):
         run(ClusterOptions("slurm", {"whatever": 1}), tmp_path, lambda request, before: FINISHED)
 
 

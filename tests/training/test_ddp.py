@@ -51,7 +51,7 @@ def pairs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """Do all runs with the same two processes of torchrun, which take long to start."""
     folder = tmp_path_factory.mktemp("pairs")
     found = {name: folder / str(place) for place, name in enumerate(RUNS)}
-    torchrun = ["-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", "29731"]
+    torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     train({found[name]: {"steps": 20, **options} for name, options in RUNS.items()}, [sys.executable, *torchrun])
     return found
 

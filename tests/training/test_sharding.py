@@ -24,7 +24,7 @@ from .sharded import begin
 
 SCRIPT = Path(__file__).with_name("sharded.py")
 STEPS = 20
-TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", "29733"]
+TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
 WAYS: dict[str, dict[str, Any]] = {
     "plain": {"clip": 1e-3},
     "average, best": {"ema": 0.9, "validation": 0.2, "validate_every": 5, "keep": "best", "schedule": "cosine"},

@@ -39,7 +39,8 @@ class Runner(Protocol):
 def check_sweep(base: RunConfig, *, here: bool = True) -> None:
     """Refuse options that no run of a sweep can have. Runs that are not `here` look for their device themselves."""
     if base.ranks > 1:
-        raise UserError("a comparison trains each run on one device: leave --devices and --nodes out, and use --jobs")
+        instead = ", and use --jobs" if here else ""
+        raise UserError(f"a comparison trains each run on one device: leave --devices and --nodes out{instead}")
     check_threads(base.threads)
     if here or not base.device.startswith("cuda"):
         torch_device(base.device)

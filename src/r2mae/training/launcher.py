@@ -54,7 +54,7 @@ class WatchedLauncher(_SubprocessScriptLauncher):
         self._over.set()
 
     def end_others(self) -> None:
-        """End the processes that this one started; they have nothing to save, since rank 0 alone writes."""
+        """End the processes that this one started; whatever they save, they save together with this one."""
         for process in self.procs:
             if process.poll() is None:
                 process.kill()

@@ -141,7 +141,6 @@ def read_shards(
     UserError
         If the tensors are those of another model.
     """
-    from torch.distributed.checkpoint.api import CheckpointException
     from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader
     from torch.distributed.checkpoint.state_dict_loader import load
 
@@ -149,11 +148,11 @@ def read_shards(
     there: dict[str, Any] = dict(reader.read_metadata().state_dict_metadata)
     try:
         tensors = {name: make(name, one.size, one.properties.dtype) for name, one in there.items()}
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # that a process is alone
-            load(tensors, storage_reader=reader)
-    except (CheckpointException, KeyError, IndexError, ValueError, RuntimeError):
+    except (KeyError, IndexError, ValueError):
         raise UserError(f"{path} belongs to another model: delete it to start again") from None
+    with warnings.catch_warnings(), _failure_on_all():
+        warnings.simplefilter("ignore")  # that a process is alone
+        load(tensors, storage_reader=reader)
     weights, state = _parted(tensors)
     (optimizer,) = checkpoint["optimizer_states"]
     rest = {name: value for name, value in checkpoint.items() if name != SHARDS}
@@ -262,7 +261,7 @@ def _size_and_sum(file: Path) -> tuple[int, int]:
 
 @contextmanager
 def _failure_on_all() -> Iterator[None]:
-    """Raise what a collective save reports as an error of the system, where it is one."""
+    """Raise what a collective save or load reports as an error of the system, where it is one."""
     from torch.distributed.checkpoint.api import CheckpointException
 
     try:

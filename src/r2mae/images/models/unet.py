@@ -19,6 +19,7 @@ from r2mae.masking.keys import Key
 from r2mae.masking.masks import RatioLike, element_mask
 from r2mae.masking.schemes import Curriculum
 from r2mae.training.task import Corrupted, Output
+from r2mae.training.units import within
 
 __all__ = ["PositionWeights", "Settings", "UNet", "UNetTask", "build"]
 
@@ -119,7 +120,7 @@ class UNet(nn.Module):
         """Return the bottleneck, and the state of each level before it is pooled."""
         state, kept = images.movedim(3, 1), []
         for level, block in enumerate(self.down):
-            state = block(state) if level or mask is None else self._first(images, mask)
+            state = block(state) if level or mask is None else within(block, self._first, images, mask)
             # Of one colour a tensor cannot tell that its colours are last; of more this changes nothing.
             kept.append(state.contiguous(memory_format=torch.channels_last))
             state = max_pool2d(kept[-1], 2, ceil_mode=True)
