@@ -44,7 +44,20 @@ def external_environment() -> ClusterEnvironment | None:
     launcher = launched_by()
     if launcher is None:
         return None
-    return SLURMEnvironment(auto_requeue=False) if launcher == SLURM else TorchElasticEnvironment()
+    return _Slurm(auto_requeue=False) if launcher == SLURM else TorchElasticEnvironment()
+
+
+class _Slurm(SLURMEnvironment):
+    """Tasks of SLURM, however they were laid out: :func:`~r2mae.training.ranks.process_rank` has compared that.
+
+    Lightning asks for ``--ntasks-per-node``, and goes by it where ``srun`` was told otherwise than ``sbatch``.
+    """
+
+    @staticmethod
+    def _validate_srun_variables() -> None: ...
+
+    def validate_settings(self, num_devices: int, num_nodes: int) -> None:
+        """Accept them."""
 
 
 class Rendezvous:
