@@ -33,7 +33,8 @@ def process_rank(devices: int, nodes: int = 1) -> int:
     Raises
     ------
     UserError
-        If a launcher started another number of processes, or laid them out otherwise, or none started those of several machines.
+        If a launcher started another number of processes, or laid them out otherwise, or none started those of several
+        machines.
     """
     launcher = launched_by()
     if launcher is None or (launcher == SLURM and devices * nodes == 1):
