@@ -383,7 +383,7 @@ class _Signs:
 
 def _says(store: Any, key: str, value: str) -> bool:
     """Whether a list in the store has a value."""
-    return store.check([key]) and value in json.loads(store.get(key))
+    return bool(store.check([key])) and value in json.loads(store.get(key))
 
 
 def _join_timeout() -> float:
