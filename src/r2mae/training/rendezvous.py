@@ -99,7 +99,7 @@ class Rendezvous:
         try:
             with self._store_lost():
                 self._meet(environment)
-            self._signs = _Signs(self.store.clone(), self.rank, self.ranks, self._over)
+            self._signs = _Signs(self.store, self.rank, self.ranks, self._over)
             threading.Thread(target=self._watch, args=(self._signs,), daemon=True, name="r2mae rendezvous").start()
             told = {name: value for name, value in config.to_dict().items() if name not in _OWN}
             self.agree("configuration", {"version of r2mae": __version__, **told})
@@ -305,7 +305,7 @@ class _Signs:
     """Signs of life: of this process to the others, and of process 0 to this one (to process 0, of all others)."""
 
     def __init__(self, store: Any, rank: int, ranks: int, over: threading.Event) -> None:
-        self.store, self.rank, self.ranks, self.over = store, rank, ranks, over
+        self.store, self.rank, self.ranks, self.over = store.clone(), rank, ranks, over
         self.told = False  # by process 0, why all end
         self._broken = False
         self._failed = ""
