@@ -22,8 +22,8 @@ from r2mae.errors import UserError
 from r2mae.training.checkpoint import read_checkpoint
 from r2mae.training.interrupt import mark_of, signal_of
 from r2mae.training.loop import fit
-from r2mae.training.ranks import process_rank
-from r2mae.training.rendezvous import JOIN_TIMEOUT
+from r2mae.training.ranks import local_processes, process_rank
+from r2mae.training.rendezvous import JOIN_TIMEOUT, external_environment
 from r2mae.training.synced_norm import synced
 
 from .conftest import InterruptAt, Interrupted, ToyConfig, ToyWing
@@ -154,12 +154,8 @@ def test_synced_batch_statistics_are_those_of_one_process(tmp_path: Path, pair: 
 
 @pytest.mark.slow
 def test_machines_that_are_told_different_things_are_refused_with_one_line_each(pair: Pair) -> None:
-    for line, name, start in zip(
-        pair.lines,
-        ("lr", "samples"),
-        ("lr is 0.01 in process 1 of 2 and 0.5 in process 2 of 2 (rank 1)", "samples is 100"),
-        strict=False,
-    ):
+    differ = ("lr is 0.01 in process 1 of 2 and 0.5 in process 2 of 2 (rank 1)", "samples is 100")
+    for line, name, start in zip(pair.lines[:2], ("lr", "samples"), differ, strict=True):
         assert line.startswith(f"r2mae: the processes of this run differ: {start}")
         assert not (pair.folder / name / "config.yaml").exists()
 
@@ -231,10 +227,38 @@ def test_processes_of_several_machines(monkeypatch: pytest.MonkeyPatch) -> None:
     assert process_rank(2, 2) == 3
     with pytest.raises(UserError, match=r"4 processes were started for 2 device.*say --nodes 2 --devices 2"):
         process_rank(2)
-    with pytest.raises(UserError, match="2 processes were started on this machine, and --devices says 4"):
+    with pytest.raises(
+        UserError, match=r"2 processes were started on this machine, and --devices says 4: say --nodes 2 --d.* 2$"
+    ):
         process_rank(4, 1)
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "3")
+    with pytest.raises(UserError, match=r"not as many on each.*with --nproc-per-node 2$"):
+        process_rank(2, 2)
     with pytest.raises(UserError, match="does not split among 3 devices on each of 2 machines"):
         ToyConfig(devices=3, nodes=2)
+
+
+@pytest.mark.parametrize("told", [{}, {"NTASKS_PER_NODE": "8"}])  # of sbatch; srun was told -N2 -n8
+def test_tasks_of_slurm_as_they_were_laid_out(told: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {"PROCID": "5", "NTASKS": "8", "NNODES": "2", **told}.items():
+        monkeypatch.setenv(f"SLURM_{name}", value)
+    assert process_rank(4, 2) == 5
+    assert local_processes(4) == 4
+    around = external_environment()
+    assert around is not None
+    around.validate_settings(4, 2)
+    for devices, nodes in ((8, 1), (4, 1), (2, 4), (8, 2)):
+        with pytest.raises(UserError, match=r"say --nodes 2 --devices 4$"):
+            process_rank(devices, nodes)
+    monkeypatch.setenv("SLURM_NNODES", "3")
+    with pytest.raises(UserError, match=r"not as many on each.*with --ntasks-per-node 4$"):
+        process_rank(4, 2)
+    monkeypatch.setenv("SLURM_STEP_NUM_NODES", "1")  # the job has three machines, and this step one of them
+    assert process_rank(8) == 5
+    with pytest.raises(UserError, match=r"say --nodes 1 --devices 8$"):
+        process_rank(4, 2)
+    monkeypatch.setenv("SLURM_NTASKS", "1")
+    assert local_processes(4) == 4
 
 
 def test_signals_of_many_processes_add_up_to_one() -> None:

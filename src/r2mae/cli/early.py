@@ -1,6 +1,5 @@
 """Before torch is loaded: missing run folders, data and trackers are refused, and a terminal is told to wait."""
 
-import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from r2mae.training.config import RunConfig
 from r2mae.training.folder import RunFolder
 from r2mae.training.loggers import check_logger
-from r2mae.training.ranks import LEADER
+from r2mae.training.ranks import is_first
 from r2mae.wings.lookup import wing_of_run
 
 if TYPE_CHECKING:
@@ -25,7 +24,7 @@ def loading(what: str = "torch and Lightning") -> Iterator[None]:
 
     Only the first of several processes of a run says it.
     """
-    if LEADER in os.environ:
+    if not is_first():
         yield
         return
     from rich.console import Console

@@ -15,6 +15,7 @@ from r2mae.training.folder import RunFolder
 from r2mae.training.interrupt import Stopped, StopRequest, mark_of, signal_of
 from r2mae.training.metrics import COLUMNS, MetricsFile
 from r2mae.training.progress import Pace, Reporter
+from r2mae.training.rendezvous import RENDEZVOUS
 from r2mae.training.run import Run
 from r2mae.training.saving import save_state, save_weights
 from r2mae.training.sharding import gathered
@@ -136,6 +137,7 @@ class CheckpointKeeper(Callback):
                 stopped = trainer.strategy.broadcast(stopped)
                 if asked is not None and self.stop.number is None:
                     self.stop.tell()  # another process has heard it
+                    self.stop.number = asked  # the next one is the second here, too
             save = save or stopped or asked is not None
             if save or keep:
                 self._check_sound(pl_module)
@@ -149,6 +151,7 @@ class CheckpointKeeper(Callback):
             if stopped:
                 trainer.should_stop = True
             elif asked is not None and not last:
+                RENDEZVOUS.part()
                 raise Stopped(asked)
 
     def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:

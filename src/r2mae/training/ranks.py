@@ -12,6 +12,7 @@ LEADER = "R2MAE_LEADER"  # process id of rank 0, in the environment of the proce
 GOES_ON = "the same command goes on from the last checkpoint"
 TORCHRUN, SLURM = "torchrun", "SLURM"
 _VARIABLES = {TORCHRUN: ("RANK", "WORLD_SIZE"), SLURM: ("SLURM_PROCID", "SLURM_NTASKS")}
+_EVERYWHERE = {TORCHRUN: "--nproc-per-node", SLURM: "--ntasks-per-node"}
 _POLL = 0.5  # seconds between looks at rank 0
 _PATIENCE = 5.0  # seconds that rank 0 has to end the others, when all meet the same error
 
@@ -32,7 +33,8 @@ def process_rank(devices: int, nodes: int = 1) -> int:
     Raises
     ------
     UserError
-        If a launcher started another number of processes, or none started those of several machines.
+        If a launcher started another number of processes, or laid them out otherwise, or none started those of several
+        machines.
     """
     launcher = launched_by()
     if launcher is None or (launcher == SLURM and devices * nodes == 1):
@@ -43,16 +45,21 @@ def process_rank(devices: int, nodes: int = 1) -> int:
         return int(os.environ.get("LOCAL_RANK", "0")) if devices > 1 else 0
     rank, size = _VARIABLES[launcher]
     count = int(os.environ[size])
-    here = local_processes(count)
+    machines, here = _layout(launcher, count)
+    if machines * here != count:
+        raise UserError(
+            f"{count} processes were started on several machines, and not as many on each: start as many everywhere, "
+            f"for --nodes {nodes} --devices {devices} with {_EVERYWHERE[launcher]} {devices}"
+        )
+    remedy = f"--nodes {machines} --devices {here}" if machines > 1 or nodes > 1 else f"--devices {here}"
     if count != devices * nodes:
-        machines = f" on each of {nodes} machines" if nodes > 1 else ""
-        remedy = f"--devices {count}"
-        if count % here == 0 and count > here:
-            remedy = f"--nodes {count // here} --devices {here}"
-        raise UserError(f"{count} processes were started for {devices} device(s){machines}: say {remedy}")
-    told = os.environ.get("LOCAL_WORLD_SIZE", str(devices))
-    if told != str(devices):
-        raise UserError(f"{told} processes were started on this machine, and --devices says {devices}")
+        there = f" on each of {nodes} machines" if nodes > 1 else ""
+        raise UserError(f"{count} processes were started for {devices} device(s){there}: say {remedy}")
+    if here != devices:
+        raise UserError(
+            f"{here} processes were started on this machine, and --devices says {devices}: say --nodes {machines} "
+            f"--devices {here}"
+        )
     return int(os.environ[rank])
 
 
@@ -65,19 +72,40 @@ def launched_by() -> str | None:
     return None
 
 
+def is_first() -> bool:
+    """Return whether this process is the first of those that were started together, or the only one."""
+    launcher = launched_by()
+    return LEADER not in os.environ and (launcher is None or int(os.environ[_VARIABLES[launcher][0]]) == 0)
+
+
 def local_processes(devices: int) -> int:
     """Return how many of a run's processes share this machine: what torchrun or SLURM says, else all of them.
 
     Parameters
     ----------
     devices : int
-        How many processes the run has.
+        How many processes the run has on each machine.
     """
-    for name in ("LOCAL_WORLD_SIZE", "SLURM_NTASKS_PER_NODE"):
-        told = os.environ.get(name, "")
-        if told.isascii() and told.isdecimal() and int(told):
-            return min(devices, int(told))
-    return devices
+    launcher = launched_by()
+    if launcher is None:
+        return min(devices, _number("LOCAL_WORLD_SIZE") or devices)
+    return min(devices, _layout(launcher, int(os.environ[_VARIABLES[launcher][1]]))[1])
+
+
+def _layout(launcher: str, count: int) -> tuple[int, int]:
+    """Return on how many machines processes were started, and how many on each, or on this one if they differ."""
+    if launcher == SLURM:
+        machines = _number("SLURM_STEP_NUM_NODES") or _number("SLURM_NNODES")
+        here = count // machines if machines else _number("SLURM_NTASKS_PER_NODE")
+    else:
+        machines, here = 0, _number("LOCAL_WORLD_SIZE")
+    here = min(count, here or count)
+    return machines or count // here, here
+
+
+def _number(name: str) -> int:
+    told = os.environ.get(name, "")
+    return int(told) if told.isascii() and told.isdecimal() else 0
 
 
 class Following:

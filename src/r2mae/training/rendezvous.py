@@ -30,6 +30,7 @@ JOIN_TIMEOUT = "R2MAE_JOIN_TIMEOUT"
 _JOIN = 300.0  # by default
 _SILENCE = 40.0  # seconds without a sign of life, after which a process counts as lost
 _BEAT = 1.0  # seconds between two signs of life
+_HELD = 10.0  # seconds by which a wait may be too long, before this process counts as one that was paused
 _GRACE = 6.0  # seconds in which the main thread should notice by itself, and end in good order
 _POLL = 0.05
 _OWN = ("device", "workers", "threads", "cache", "logger")  # may differ from machine to machine
@@ -44,7 +45,20 @@ def external_environment() -> ClusterEnvironment | None:
     launcher = launched_by()
     if launcher is None:
         return None
-    return SLURMEnvironment(auto_requeue=False) if launcher == SLURM else TorchElasticEnvironment()
+    return _Slurm(auto_requeue=False) if launcher == SLURM else TorchElasticEnvironment()
+
+
+class _Slurm(SLURMEnvironment):
+    """Tasks of SLURM, however they were laid out: :func:`~r2mae.training.ranks.process_rank` has compared that.
+
+    Lightning asks for ``--ntasks-per-node``, and goes by it where ``srun`` was told otherwise than ``sbatch``.
+    """
+
+    @staticmethod
+    def _validate_srun_variables() -> None: ...
+
+    def validate_settings(self, num_devices: int, num_nodes: int) -> None:
+        """Accept them."""
 
 
 class Rendezvous:
@@ -62,6 +76,8 @@ class Rendezvous:
         self.store: Any = None
         self.rank, self.ranks, self.nodes = 0, 1, 1
         self._over = threading.Event()
+        self._signs: _Signs | None = None
+        self._parted = False
 
     @contextmanager
     def together(self, config: RunConfig) -> Iterator[None]:
@@ -79,11 +95,12 @@ class Rendezvous:
             return
         FOLLOWING.pass_on = self._pass_on
         self.rank, self.ranks, self.nodes = process_rank(config.devices, config.nodes), config.ranks, config.nodes
-        self._over = threading.Event()
+        self._over, self._signs, self._parted = threading.Event(), None, False
         try:
             with self._store_lost():
                 self._meet(environment)
-            threading.Thread(target=self._watch, daemon=True, name="r2mae rendezvous").start()
+            self._signs = _Signs(self.store, self.rank, self.ranks, self._over)
+            threading.Thread(target=self._watch, args=(self._signs,), daemon=True, name="r2mae rendezvous").start()
             told = {name: value for name, value in config.to_dict().items() if name not in _OWN}
             self.agree("configuration", {"version of r2mae": __version__, **told})
             yield
@@ -92,11 +109,16 @@ class Rendezvous:
             raise self._told(error) from None
         except Exception as error:  # a bug: its traceback is shown, and the others end, too
             self._over.set()
-            self._leave_word(f"{type(error).__name__}: {error}")
+            self._raised(f"{type(error).__name__}: {error}")
+            raise
+        except BaseException as stop:  # a signal, or the end of a process that has done its part
+            self._over.set()
+            if not (self._parted or (isinstance(stop, SystemExit) and stop.code in (0, None))):
+                self._raised(f"stopped; {GOES_ON}")
             raise
         finally:
             self.leave()
-            self.store, FOLLOWING.pass_on = None, None
+            self.store, self._signs, FOLLOWING.pass_on = None, None, None
 
     def agree(self, what: str, mine: Mapping[str, Any]) -> None:
         """Compare values with those of the other processes.
@@ -137,6 +159,10 @@ class Rendezvous:
         except RuntimeError:
             raise LostProcessError(f"{_named(0, self.ranks)} or its machine has ended; {GOES_ON}") from None
 
+    def part(self) -> None:
+        """Note that all processes stop at this step: it is no failure that the others should hear of."""
+        self._parted = True
+
     def leave(self) -> None:
         """Stop watching the others, who see that this was on purpose."""
         self._over.set()
@@ -160,9 +186,7 @@ class Rendezvous:
             keys = [f"r2mae/{name}/came/{rank}" for rank in range(1, self.ranks)]
             while not store.check(keys):
                 if time.monotonic() > until:
-                    missing = [rank for rank, key in enumerate(keys, 1) if not store.check([key])]
-                    come = self.ranks - len(missing)
-                    raise _late(f"only {come} of {self.ranks} processes have come", missing[0], limit)
+                    raise self._incomplete(store, name, keys, limit)
                 time.sleep(_POLL)
             store.set(f"r2mae/{name}/all", json.dumps([nonce, *(store.get(key).decode() for key in keys)]))
         else:
@@ -175,10 +199,22 @@ class Rendezvous:
                     seen = json.loads(store.get(f"r2mae/{name}/all"))
                     if seen[self.rank] == nonce:
                         break
+                if name and _says(store, f"r2mae/{name}/late", nonce):
+                    store.set(f"r2mae/{name}/heard/{self.rank}", "1")
+                    raise SystemExit(2)  # process 0 tells who is missing
                 if time.monotonic() > until + _GRACE:  # process 0 tells first
                     raise _late("not all processes have come", 0, limit)
                 time.sleep(_POLL)
         self.store = PrefixStore(name, store)
+
+    def _incomplete(self, store: Any, name: str, keys: list[str], limit: float) -> UserError:
+        """Return who is missing, once those that have come have heard that they need not wait."""
+        come = {rank: store.get(key).decode() for rank, key in enumerate(keys, 1) if store.check([key])}
+        store.set(f"r2mae/{name}/late", json.dumps(list(come.values())))
+        if come:
+            _there(store, [f"r2mae/{name}/heard/{rank}" for rank in come], _GRACE / 2)
+        missing = next(rank for rank in range(1, self.ranks) if rank not in come)
+        return _late(f"only {len(come) + 1} of {self.ranks} processes have come", missing, limit)
 
     def _connect(self, address: str, port: int, limit: float) -> Any:
         hosts = self.rank == 0 and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != str(True)
@@ -214,7 +250,8 @@ class Rendezvous:
             if _there(self.store, ["told"], 2 * _GRACE + 2):  # where process 0 hangs, its watch tells, in a while
                 return SystemExit(2)
         except RuntimeError:  # the store has gone with process 0, or its machine
-            pass
+            if self._signs is not None and self._signs.told:
+                return SystemExit(2)
         return UserError(message) if self._speaks_next else SystemExit(2)
 
     def _post(self, message: str) -> str:
@@ -222,6 +259,13 @@ class Rendezvous:
         self.store.compare_set("failed", "", message)
         first: bytes = self.store.get("failed")
         return first.decode()
+
+    def _raised(self, message: str) -> None:
+        """Let the others know of an error that this process raises by itself; process 0 tells it for all."""
+        if self.rank == 0 and self.store is not None:
+            _quietly(lambda: self.store.set("told", "1"))
+        if self._leave_word(message) and self.rank == 0:
+            _quietly(lambda: _there(self.store, [f"heard/{rank}" for rank in range(1, self.ranks)], _GRACE / 2))
 
     def _leave_word(self, message: str) -> bool:
         """Let the others know why this process ends; return False if they cannot be told."""
@@ -238,20 +282,20 @@ class Rendezvous:
         """Whether this process tells what happened where process 0 cannot: the first of another machine."""
         return self.rank == (self.ranks // self.nodes if self.nodes > 1 else 1)
 
-    def _watch(self) -> None:
+    def _watch(self, signs: "_Signs") -> None:
         """End this process soon after another has failed or was lost, if it does not end by itself."""
-        over, store = self._over, self.store.clone()
-        signs = _Signs(store, self.rank, self.ranks, over)
+        store = signs.store
         threading.Thread(target=signs.exchange, daemon=True, name="r2mae signs of life").start()
-        while not (message := signs.lost()):
-            if over.wait(_BEAT):
-                return
-        if over.wait(_GRACE):
+        if not (message := signs.awaited()):
             return
         # The main thread is held by a collective, or reads data.
         if self.rank == 0:
             _quietly(lambda: store.set("told", "1"))
-        elif (not signs.gone and _quietly(lambda: _there(store, ["told"], _GRACE))) or not self._speaks_next:
+        elif (
+            signs.told
+            or (not signs.gone and _quietly(lambda: _there(store, ["told"], _GRACE)))
+            or not self._speaks_next
+        ):
             os._exit(1)
         print(f"r2mae: {' '.join(message.split())}", file=sys.stderr, flush=True)
         os._exit(1)
@@ -261,20 +305,37 @@ class _Signs:
     """Signs of life: of this process to the others, and of process 0 to this one (to process 0, of all others)."""
 
     def __init__(self, store: Any, rank: int, ranks: int, over: threading.Event) -> None:
-        self.store, self.rank, self.ranks, self.over = store, rank, ranks, over
-        self.gone = False  # the store, or the way to it
+        self.store, self.rank, self.ranks, self.over = store.clone(), rank, ranks, over
+        self.told = False  # by process 0, why all end
+        self._broken = False
         self._failed = ""
+        self._beat = 0
         self._answered = time.monotonic()
         self._seen = dict.fromkeys([0] if rank else range(1, ranks), ("", self._answered))
 
+    @property
+    def gone(self) -> bool:
+        """Whether the store, or the way to it, is lost."""
+        return self._broken or time.monotonic() - self._answered > _SILENCE
+
+    def awaited(self) -> str:
+        """Wait until another process is lost, and return what has happened to it; empty if all is over before."""
+        while True:
+            while not self.lost():
+                if self._wait(_BEAT):
+                    return ""
+            if self._wait(_GRACE):
+                return ""
+            if message := self.lost():  # still, after all that it could say meanwhile
+                return message
+
     def lost(self) -> str:
         """Return what has happened to another process, empty as long as all is well."""
-        now = time.monotonic()
-        self.gone = self.gone or now - self._answered > _SILENCE
         if self._failed:
             return self._failed
         if self.gone:
             return f"{_named(0, self.ranks)} or its machine has ended; {GOES_ON}"
+        now = time.monotonic()
         for rank, (_, when) in self._seen.items():
             if now - when > _SILENCE:
                 return f"{_named(rank, self.ranks)} gives no sign of life; {GOES_ON}"
@@ -282,22 +343,47 @@ class _Signs:
 
     def exchange(self) -> None:
         """Give signs and look for those of the others; a store whose machine is lost may never answer."""
-        beat = 0
-        while not (self._failed or self.over.wait(_BEAT)):
-            beat += 1
+        while not self.over.wait(_BEAT):
             try:
-                self.store.set(f"alive/{self.rank}", str(beat))
-                if self.store.check(["failed"]):
-                    self._failed = self.store.get("failed").decode()
-                for rank, (before, _) in list(self._seen.items()):
-                    key = f"alive/{rank}"
-                    sign = self.store.get(key).decode() if self.store.check([key]) else ""
-                    if sign != before or self.store.check([f"left/{rank}"]):
-                        self._seen[rank] = (sign, time.monotonic())
+                self.look()
             except RuntimeError:
-                self.gone = True
+                self._broken = True
                 return
-            self._answered = time.monotonic()
+            if self._failed and (self.rank == 0 or self.told):
+                return
+
+    def look(self) -> None:
+        """Give one sign, and look once for those of the others."""
+        self._beat += 1
+        self.store.set(f"alive/{self.rank}", str(self._beat))
+        if not self._failed and self.store.check(["failed"]):
+            self._failed = self.store.get("failed").decode()
+        if self.rank and self.store.check(["told"]):
+            self.told = True
+            self.store.set(f"heard/{self.rank}", "1")
+        for rank, (before, _) in list(self._seen.items()):
+            key = f"alive/{rank}"
+            sign = self.store.get(key).decode() if self.store.check([key]) else ""
+            if sign != before or self.store.check([f"left/{rank}"]):
+                self._seen[rank] = (sign, time.monotonic())
+        self._answered = time.monotonic()
+
+    def _wait(self, seconds: float) -> bool:
+        """Wait, and return whether all is over. Silence counts anew if this process itself was paused meanwhile."""
+        before = time.monotonic()
+        if self.over.wait(seconds):
+            return True
+        now = time.monotonic()
+        if now - before > seconds + _HELD:
+            self._answered = now
+            for rank, (sign, _) in list(self._seen.items()):
+                self._seen[rank] = (sign, now)
+        return False
+
+
+def _says(store: Any, key: str, value: str) -> bool:
+    """Whether a list in the store has a value."""
+    return bool(store.check([key])) and value in json.loads(store.get(key))
 
 
 def _join_timeout() -> float:

@@ -5,7 +5,10 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pandas as pd
@@ -17,6 +20,8 @@ from finetune_images import MACHINE, write_images
 from r2mae.cli.main import main
 from r2mae.errors import UserError
 from r2mae.images.config import ImagesConfig
+from r2mae.images.finetune import run as finetuning
+from r2mae.images.finetune.config import FinetuneConfig
 from r2mae.images.finetune.data import load_data
 from r2mae.images.finetune.run import finetune, plan, scores_beside
 from r2mae.images.finetune.wing import WING
@@ -279,3 +284,19 @@ def test_images_that_were_read_are_not_read_again(vit: Path, monkeypatch: pytest
     splits = load_data(config).splits
     monkeypatch.setattr("r2mae.images.finetune.data.read_splits", lambda *args: pytest.fail("read again"))
     assert load_data(config, splits).splits is splits
+
+
+def test_processes_meet_before_they_fine_tune(monkeypatch: pytest.MonkeyPatch) -> None:
+    met: list[object] = []
+
+    @contextmanager
+    def together(config: object) -> Iterator[None]:
+        met.append(config)
+        yield
+
+    monkeypatch.setattr(finetuning.RENDEZVOUS, "together", together)
+    monkeypatch.setattr(finetuning, "Run", Mock())
+    monkeypatch.setattr(finetuning, "_finetune", lambda *ignored: {"met": len(met)})
+    config = FinetuneConfig(data="digits", run="run", weights="0")
+    assert finetune(config, "out") == {"met": 1}
+    assert finetune(config, "out", alone=True) == {"met": 1}, "not again"

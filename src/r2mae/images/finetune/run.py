@@ -17,6 +17,8 @@ from r2mae.images.sources import options_that_fit
 from r2mae.training.folder import RunFolder
 from r2mae.training.loop import fit_run
 from r2mae.training.progress import Pace, Reporter
+from r2mae.training.ranks import FOLLOWING
+from r2mae.training.rendezvous import RENDEZVOUS
 from r2mae.training.run import Run
 from r2mae.training.saving import load_model
 
@@ -88,7 +90,17 @@ def finetune(
     dict
         ``scores`` by name, ``steps``, ``seconds`` of training and ``samples_per_second``.
     """
-    run, folder = Run.of(config, WING, alone=alone), RunFolder(out)
+    if alone:
+        return _finetune(Run.of(config, WING, alone=True), config, out, reporter, splits)
+    FOLLOWING.start()  # data may take long to read
+    with RENDEZVOUS.together(config):
+        return _finetune(Run.of(config, WING), config, out, reporter, splits)
+
+
+def _finetune(
+    run: Run, config: FinetuneConfig, out: str | Path, reporter: Reporter | None, splits: Splits | None
+) -> dict[str, Any]:
+    folder = RunFolder(out)
     folder.check(config, run.numbers)
     results = folder.results_for(config) if folder.trained else None
     data = load_data(config, splits) if results is None else None
