@@ -177,6 +177,36 @@ def test_a_worker_with_a_full_disk_is_left_out(scheduler: str, tmp_path: Path, m
     assert len(cells_asked()) == 2  # one for each thread, and no more
 
 
+def test_a_worker_that_is_left_out_and_dies_gives_back_its_other_cells(tmp_path: Path) -> None:
+    from distributed import LocalCluster, get_worker
+
+    released, first = threading.Event(), []
+
+    def answer(request: Mapping[str, Any], before: int) -> Mapping[str, Any]:
+        worker: Any = get_worker()
+        if request["do"] == "check":
+            if not before:
+                first.append(worker.address)
+            elif worker.address == first[0]:
+                local.scale(2)
+                worker.loop.add_callback(worker.close, executor_wait=False)
+                return {"state": "failed", "told": "cannot write to the folder"}
+        elif worker.address == first[0]:
+            if request["index"] == 0:
+                return {"state": "full", "told": "No space left on device"}
+            released.wait()
+        return FINISHED
+
+    settings: dict[str, Any] = {"processes": False, "protocol": "tcp", "dashboard_address": "127.0.0.1:0"}
+    with limited(60), LocalCluster(n_workers=1, threads_per_worker=2, **settings) as local:
+        try:
+            _, told = run(ClusterOptions(local.scheduler_address), tmp_path, answer, 2)
+        finally:
+            released.set()
+    assert sorted(cells_asked()) == [0, 0, 1, 1]
+    assert "r2mae, seed 1: the worker on" in told
+
+
 def test_every_set_of_data_is_checked_once(scheduler: str, tmp_path: Path) -> None:
     rows = [Row(f"row {name}", ImagesConfig(data="digits", validation=part, device="cpu", steps=2, resize=size))
             for name, part, size in [("a", 0.1, None), ("b", 0.2, None), ("c", 0.1, 16)]]  # fmt: skip

@@ -149,11 +149,31 @@ def test_workers_come_and_go(scheduler: Scheduler) -> None:
     assert sorted(room(workers)) == ["a", "b"]
     del scheduler.there["a"]
     assert workers.look() == ["a"]
+    workers.give("a")
     assert workers.look() == []
     workers.drop("b")  # it seems to end; it does not, and is checked again
+    assert workers.free() is None
     workers.look()
     workers.look()
+    assert room(workers) == []  # its cell is still there
+    workers.give("b")
     assert room(workers) == ["b"]
+
+
+def test_a_dropped_worker_keeps_its_other_cells(scheduler: Scheduler, monkeypatch: pytest.MonkeyPatch) -> None:
+    scheduler.join("a", nthreads=3)
+    workers = seen(scheduler)
+    assert room(workers) == ["a"] * 3
+    workers.give("a")
+    workers.drop("a")
+    assert workers.known() == ["a"]
+    scheduler.versions["a"] = OSError("the connection broke")
+    monkeypatch.setattr(dask_workers, "_OTHERS", -1.0)
+    assert workers.look() == []  # it is refused, and no reason to end while its cells run
+    assert workers.known() == ["a"]
+    del scheduler.there["a"]
+    assert workers.look() == ["a"]
+    assert workers.known() == []
 
 
 def test_a_cluster_without_workers(scheduler: Scheduler, monkeypatch: pytest.MonkeyPatch) -> None:

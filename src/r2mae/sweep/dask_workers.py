@@ -30,7 +30,6 @@ class _Worker:
     name: str
     room: int
     resources: dict[str, float]
-    taken: int = 0
 
 
 class Workers:
@@ -65,6 +64,8 @@ class Workers:
         self._client, self._check, self._work, self._memory, self._say = client, check, work, memory, say
         self._patient = patient
         self._fit: dict[str, _Worker] = {}
+        self._taken: dict[str, int] = {}  # cells of each worker; also of one that is not fit, or not there, any more
+        self._given: set[str] = set()
         self._unfit: dict[str, str] = {}
         self._checks: dict[str, Any] = {}
         self._names: dict[str, str] = {}
@@ -74,7 +75,7 @@ class Workers:
         self._empty = self._told = time.monotonic()
 
     def look(self) -> list[str]:
-        """Look which workers there are, now and then. New ones are checked; return those that are there no more.
+        """Look which workers there are, now and then, and check new ones. Return those that have cells and are gone.
 
         Raises
         ------
@@ -88,7 +89,7 @@ class Workers:
             return []
         self._looked = now
         self._there = there = self._ask()
-        lost = [address for address in self._fit if address not in there]
+        self._given &= set(there)
         for gone in (self._fit, self._unfit, self._checks):
             for address in [one for one in gone if one not in there]:
                 gone.pop(address)
@@ -101,7 +102,7 @@ class Workers:
         if new:
             self._begin_checks(new)
         self._check_any()
-        return lost
+        return [address for address in self._taken if address not in there]
 
     def _ask(self) -> Mapping[str, Any]:
         """Return what the scheduler knows of its workers, by address.
@@ -122,20 +123,25 @@ class Workers:
 
     def free(self) -> str | None:
         """Return the worker with the most room, or None if all are full."""
-        best = max(self._fit, key=lambda address: self._fit[address].room - self._fit[address].taken, default=None)
-        return best if best is not None and self._fit[best].room > self._fit[best].taken else None
+        room = {address: worker.room - self._taken.get(address, 0) for address, worker in self._fit.items()}
+        best = max(room, key=room.__getitem__, default=None)
+        return best if best is not None and room[best] > 0 else None
 
     def take(self, address: str) -> None:
         """Note that a worker has got a cell."""
-        self._fit[address].taken += 1
+        self._taken[address] = self._taken.get(address, 0) + 1
 
     def give(self, address: str) -> None:
-        """Note that a cell of a worker has ended."""
-        if address in self._fit:
-            self._fit[address].taken -= 1
+        """Note that a cell of a worker has ended, or is given up."""
+        self._taken[address] -= 1
+        if not self._taken[address]:
+            del self._taken[address]
 
     def drop(self, address: str) -> None:
-        """Forget a worker that seems to end; if it does not, it is checked again."""
+        """Give a worker that seems to end no more cells; if it does not end, it is checked again.
+
+        Its other cells go on.
+        """
         self._fit.pop(address, None)
 
     def resources(self, address: str) -> dict[str, float]:
@@ -147,8 +153,8 @@ class Workers:
         return self._names.get(address, address)
 
     def known(self) -> list[str]:
-        """Return the addresses of all workers that were given anything to do."""
-        return [*self._fit, *self._checks]
+        """Return the addresses of all workers that were given anything to do, and are there."""
+        return sorted(self._given)
 
     def checks(self) -> list[Any]:
         """Return the futures of checks in progress."""
@@ -163,6 +169,7 @@ class Workers:
             if problem:
                 self._refuse(address, problem)
                 continue
+            self._given.add(address)
             self._checks[address] = self._client.submit(
                 self._work,
                 dict(self._check),
@@ -221,7 +228,7 @@ class Workers:
     def _check_any(self) -> None:
         """Raise an error if there is no worker to wait for."""
         now = time.monotonic()
-        if self._fit or self._checks:
+        if self._fit or self._checks or self._taken:
             self._empty = self._told = now
             return
         if self._unfit and now - self._empty > _OTHERS:
