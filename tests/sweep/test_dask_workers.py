@@ -185,6 +185,11 @@ def test_a_cluster_without_workers(scheduler: Scheduler, monkeypatch: pytest.Mon
         other.look()
     patient.look()
     assert lines == ["no worker yet, after 0 min"]
+    scheduler.join("a")
+    scheduler.versions["a"] = OSError("the connection broke")
+    monkeypatch.setattr(dask_workers, "_OTHERS", -1.0)
+    patient.look()  # a bad node of many does not end the sweep
+    assert lines[-1] == "no worker yet, after 0 min (a is left out: the connection broke)"
 
 
 def test_a_scheduler_that_has_gone(scheduler: Scheduler) -> None:

@@ -48,7 +48,8 @@ class Workers:
     say : callable
         Prints a line.
     patient : bool
-        Whether to wait for the first worker as long as it takes: in the queue of a cluster it may take hours.
+        Whether to wait for a fit worker as long as it takes: in the queue of a cluster it may take hours, and a bad
+        node may be the first to come.
     """
 
     def __init__(
@@ -231,8 +232,8 @@ class Workers:
         if self._fit or self._checks or self._taken:
             self._empty = self._told = now
             return
-        if self._unfit and now - self._empty > _OTHERS:
-            address, why = next(iter(self._unfit.items()))
+        address, why = next(iter(self._unfit.items()), ("", ""))
+        if self._unfit and now - self._empty > _OTHERS and not self._patient:
             raise UserError(f"no worker of the cluster is fit for this sweep: {self.name(address)}: {why}")
         if now - self._empty > _JOIN and not self._patient:
             raise UserError(
@@ -241,7 +242,8 @@ class Workers:
             )
         if now - self._told > _WAIT:
             self._told = now
-            self._say(f"no worker yet, after {(now - self._empty) / 60:.0f} min")
+            others = f" ({self.name(address)} is left out: {why})" if self._unfit else ""
+            self._say(f"no worker yet, after {(now - self._empty) / 60:.0f} min{others}")
 
 
 def _other(told: object, here: Mapping[str, Any]) -> str:
