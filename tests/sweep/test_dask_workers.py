@@ -1,5 +1,6 @@
 """Which workers get cells, and how many at once: the scheduler here is a stand-in."""
 
+import asyncio
 from types import SimpleNamespace
 from typing import Any
 
@@ -23,16 +24,20 @@ class Scheduler:
         self.there: dict[str, dict[str, Any]] = {}
         self.devices: dict[str, str] = {}
         self.versions: dict[str, Any] = {}
+        self.frozen: set[str] = set()
         self.scheduler = SimpleNamespace(identity=None)
 
     def join(self, name: str, device: str = "cpu", **told: Any) -> None:
         self.there[name] = {"status": "running", "nthreads": 1, "memory_limit": None, "resources": {}, **told}
         self.devices[name] = device
 
-    def sync(self, ask: Any, n_workers: int) -> dict[str, Any]:
-        return {"workers": dict(self.there)}
+    def sync(self, ask: Any, callback_timeout: float, n_workers: int = 0) -> dict[str, Any]:
+        assert 0 < callback_timeout <= 60
+        return {"workers": dict(self.there)} if n_workers else asyncio.run(ask())
 
-    def run(self, ask: Any, workers: list[str], on_error: str) -> dict[str, Any]:
+    async def run(self, ask: Any, workers: list[str], on_error: str) -> dict[str, Any]:
+        if self.frozen & set(workers):
+            await asyncio.Event().wait()
         return {name: self.versions.get(name, about()) for name in workers}
 
     def submit(self, work: Any, request: Any, workers: list[str], **more: Any) -> Any:
@@ -174,6 +179,24 @@ def test_a_dropped_worker_keeps_its_other_cells(scheduler: Scheduler, monkeypatc
     del scheduler.there["a"]
     assert workers.look() == ["a"]
     assert workers.known() == []
+
+
+def test_a_worker_that_gives_no_answer_holds_up_no_other(
+    scheduler: Scheduler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines: list[str] = []
+    monkeypatch.setattr(dask_workers.ask, "__kwdefaults__", {"seconds": 0.1})
+    scheduler.join("a")
+    scheduler.join("b")
+    scheduler.frozen = {"a"}
+    workers = seen(scheduler, lines=lines)
+    assert room(workers) == ["b"]
+    assert lines == ["worker a gives no answer; it is asked again in 60 s"]  # not at the second look
+    scheduler.frozen = set()
+    monkeypatch.setattr(dask_workers, "_WAIT", 0.0)
+    workers.look()
+    workers.look()
+    assert room(workers) == ["a"]
 
 
 def test_a_cluster_without_workers(scheduler: Scheduler, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,7 +21,7 @@ from r2mae.sweep.cells import Cell
 from r2mae.sweep.cluster import connected, say
 from r2mae.sweep.cluster_options import ENGINES, ClusterOptions
 from r2mae.sweep.dask_worker import TOPIC, busy, close, work
-from r2mae.sweep.dask_workers import Workers
+from r2mae.sweep.dask_workers import Workers, ask
 from r2mae.sweep.processes import Processes, one_interrupt, raise_first
 from r2mae.sweep.progress_board import Board
 from r2mae.sweep.runner import Runner, finished, readings
@@ -298,14 +298,15 @@ class _Sweep:
 
     def busy(self) -> int:
         """Return how many processes of the workers still run a cell."""
-        return sum(self.client.run(busy, workers=self.workers.known(), on_error="ignore").values())
+        told = ask(self.client, busy, self.workers.known()).values()
+        return sum(count for count in told if isinstance(count, int))
 
     def leave(self) -> None:
         """Leave the workers as they were."""
         with suppress(Exception):
             self.client.unsubscribe_topic(TOPIC + self.name)
             if self.client.status == "running" and (known := self.workers.known()):
-                self.client.run(close, workers=known, on_error="ignore")
+                ask(self.client, close, known)
 
 
 def _outcome(future: Any) -> dict[str, Any]:

@@ -1,7 +1,8 @@
 """The workers of a cluster, as a sweep sees them: which are fit for its cells, and how much room each has."""
 
+import asyncio
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +13,7 @@ _LOOK = 1.0  # seconds between looks at which workers there are
 _JOIN = 600.0  # seconds that a scheduler which runs may be without a fit worker
 _OTHERS = 10.0  # seconds that fit workers may take to join where there are others alone
 _WAIT = 60.0  # seconds between lines while there is none
+_ANSWER = 30.0  # seconds that the scheduler or a worker may take to answer
 _LOST = (
     "the scheduler of the cluster has gone, and its workers with it: start it again, and the same command goes on; "
     "finished runs are kept"
@@ -70,6 +72,7 @@ class Workers:
         self._unfit: dict[str, str] = {}
         self._checks: dict[str, Any] = {}
         self._names: dict[str, str] = {}
+        self._silent: dict[str, float] = {}  # workers that did not answer, and when
         self._there: Mapping[str, Any] = {}
         self._device = ""
         self._looked = -_LOOK
@@ -91,7 +94,7 @@ class Workers:
         self._looked = now
         self._there = there = self._ask()
         self._given &= set(there)
-        for gone in (self._fit, self._unfit, self._checks):
+        for gone in (self._fit, self._unfit, self._checks, self._silent):
             for address in [one for one in gone if one not in there]:
                 gone.pop(address)
         new = [
@@ -99,6 +102,7 @@ class Workers:
             for address, told in there.items()
             if told["status"] == "running"
             and not any(address in seen for seen in (self._fit, self._unfit, self._checks))
+            and now - self._silent.get(address, -_WAIT) >= _WAIT
         ]
         if new:
             self._begin_checks(new)
@@ -111,8 +115,8 @@ class Workers:
         `Client.scheduler_info` may return an answer to another question, in which there are none.
         """
         try:
-            told = self._client.sync(self._client.scheduler.identity, n_workers=-1)
-        except (OSError, AttributeError):  # the second in the moment in which the connection is lost
+            told = self._client.sync(self._client.scheduler.identity, n_workers=-1, callback_timeout=_ANSWER)
+        except (OSError, AttributeError):  # too late; or the second, in the moment in which the connection is lost
             raise LostError(_LOST) from None
         workers: Mapping[str, Any] = told["workers"]
         return workers
@@ -163,7 +167,12 @@ class Workers:
 
     def _begin_checks(self, addresses: list[str]) -> None:
         here = about()
-        for address, told in self._client.run(about, workers=addresses, on_error="return").items():
+        for address, told in ask(self._client, about, addresses).items():
+            if isinstance(told, TimeoutError):
+                self._silent[address] = time.monotonic()
+                self._say(f"worker {self.name(address)} gives no answer; it is asked again in {_WAIT:.0f} s")
+                continue
+            self._silent.pop(address, None)
             problem = _other(told, here)
             if isinstance(told, dict):
                 self._names[address] = f"{told['host']} ({address})"
@@ -244,6 +253,34 @@ class Workers:
             self._told = now
             others = f" ({self.name(address)} is left out: {why})" if self._unfit else ""
             self._say(f"no worker yet, after {(now - self._empty) / 60:.0f} min{others}")
+
+
+def ask(
+    client: Any, function: Callable[..., Any], addresses: Sequence[str], *arguments: object, seconds: float = _ANSWER
+) -> dict[str, Any]:
+    """Call a function on workers, all at once.
+
+    Returns
+    -------
+    dict
+        What each worker returned, by address, or its error: a TimeoutError where none came within the time.
+        A worker that has gone may be missing.
+    """
+
+    async def one(address: str) -> dict[str, Any]:
+        try:
+            async with asyncio.timeout(seconds):
+                told: dict[str, Any] = await client.run(function, *arguments, workers=[address], on_error="return")
+                return told
+        except TimeoutError as error:
+            return {address: error}
+
+    async def every() -> dict[str, Any]:
+        answers = await asyncio.gather(*map(one, addresses))
+        return {address: told for answer in answers for address, told in answer.items()}
+
+    answers: dict[str, Any] = client.sync(every, callback_timeout=2 * seconds)
+    return answers
 
 
 def _other(told: object, here: Mapping[str, Any]) -> str:
