@@ -25,6 +25,8 @@ class Scheduler:
         self.devices: dict[str, str] = {}
         self.versions: dict[str, Any] = {}
         self.frozen: set[str] = set()
+        self.busy: set[str] = set()
+        self.cancelled: list[str] = []
         self.scheduler = SimpleNamespace(identity=None)
 
     def join(self, name: str, device: str = "cpu", **told: Any) -> None:
@@ -41,8 +43,10 @@ class Scheduler:
         return {name: self.versions.get(name, about()) for name in workers}
 
     def submit(self, work: Any, request: Any, workers: list[str], **more: Any) -> Any:
-        outcome = {"state": "finished", "device": self.devices[workers[0]]}
-        return SimpleNamespace(done=lambda: True, result=lambda timeout: outcome)
+        name = workers[0]
+        outcome = {"state": "finished", "device": self.devices[name]}
+        cancel = lambda: self.cancelled.append(name)  # noqa: E731
+        return SimpleNamespace(done=lambda: name not in self.busy, result=lambda timeout: outcome, cancel=cancel)
 
 
 @pytest.fixture(autouse=True)
@@ -181,9 +185,7 @@ def test_a_dropped_worker_keeps_its_other_cells(scheduler: Scheduler, monkeypatc
     assert workers.known() == []
 
 
-def test_a_worker_that_gives_no_answer_holds_up_no_other(
-    scheduler: Scheduler, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_worker_that_gives_no_answer_holds_up_no_other(scheduler: Scheduler, monkeypatch: pytest.MonkeyPatch) -> None:
     lines: list[str] = []
     monkeypatch.setattr(dask_workers.ask, "__kwdefaults__", {"seconds": 0.1})
     scheduler.join("a")
@@ -197,6 +199,28 @@ def test_a_worker_that_gives_no_answer_holds_up_no_other(
     workers.look()
     workers.look()
     assert room(workers) == ["a"]
+
+
+def test_a_check_that_waits_is_told_of_and_one_that_does_not_end_is_given_up(
+    scheduler: Scheduler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines: list[str] = []
+    monkeypatch.setattr(dask_workers, "_WAIT", -1.0)
+    scheduler.join("a")
+    scheduler.join("b")
+    scheduler.busy = {"a", "b"}
+    workers = seen(scheduler, lines=lines)
+    assert "worker a: its check, and those of 1 more, asked for 0 min ago, waits: is the worker busy?" in lines
+    monkeypatch.setattr(dask_workers, "_JOIN", -1.0)
+    workers.look()  # a busy worker may be as long as it likes
+    assert scheduler.cancelled == []
+    workers.begun("a")
+    workers.look()
+    assert scheduler.cancelled == ["a"]
+    assert any("worker a is left out: its check has not ended" in line for line in lines)
+    scheduler.busy = {"a"}
+    workers.look()
+    assert room(workers) == ["b"]
 
 
 def test_a_cluster_without_workers(scheduler: Scheduler, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -149,6 +149,7 @@ def _check_locks(meeting: Path) -> None:
 
 
 def _run(request: Mapping[str, Any], tell: _Tell) -> dict[str, Any]:
+    tell({"steps": [0, 0]})  # from now on it is watched, while it loads, and where it has no steps
     import torch
 
     from r2mae.sweep.measure import scores_of

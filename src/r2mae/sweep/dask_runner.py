@@ -262,9 +262,12 @@ class _Sweep:
         message = event[1]
         index = message["index"]
         if index < 0:
+            self.workers.begun(message["worker"])
             return
         done, planned = message.get("steps", self.steps[index])
-        self.steps[index], self.states[index] = (done, planned), (done, planned, message["process"])
+        self.states[index] = (done, planned, message["process"])
+        if planned:  # otherwise it loads; the board keeps what was done before
+            self.steps[index] = (done, planned)
         if "note" in message:
             cell = self.waiting[index]
             self.notes.put(f"{cell.row.label}, seed {cell.seed}: {message['note']}")
@@ -298,7 +301,7 @@ class _Sweep:
 
     def busy(self) -> int:
         """Return how many processes of the workers still run a cell."""
-        told = ask(self.client, busy, self.workers.known()).values()
+        told = ask(self.client, busy, self.workers.known(), TOPIC + self.name).values()
         return sum(count for count in told if isinstance(count, int))
 
     def leave(self) -> None:

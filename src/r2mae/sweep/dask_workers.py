@@ -34,6 +34,15 @@ class _Worker:
     resources: dict[str, float]
 
 
+@dataclass
+class _Check:
+    """A check in progress; it begins when its worker has a thread for it."""
+
+    future: Any
+    asked: float
+    begun: float | None = None
+
+
 class Workers:
     """Keeps account of a cluster's workers.
 
@@ -70,13 +79,13 @@ class Workers:
         self._taken: dict[str, int] = {}  # cells of each worker; also of one that is not fit, or not there, any more
         self._given: set[str] = set()
         self._unfit: dict[str, str] = {}
-        self._checks: dict[str, Any] = {}
+        self._checks: dict[str, _Check] = {}
         self._names: dict[str, str] = {}
         self._silent: dict[str, float] = {}  # workers that did not answer, and when
         self._there: Mapping[str, Any] = {}
         self._device = ""
         self._looked = -_LOOK
-        self._empty = self._told = time.monotonic()
+        self._empty = self._told = self._waited = time.monotonic()
 
     def look(self) -> list[str]:
         """Look which workers there are, now and then, and check new ones. Return those that have cells and are gone.
@@ -106,6 +115,7 @@ class Workers:
         ]
         if new:
             self._begin_checks(new)
+        self._limit_checks()
         self._check_any()
         return [address for address in self._taken if address not in there]
 
@@ -163,7 +173,12 @@ class Workers:
 
     def checks(self) -> list[Any]:
         """Return the futures of checks in progress."""
-        return list(self._checks.values())
+        return [check.future for check in self._checks.values()]
+
+    def begun(self, address: str) -> None:
+        """Note, in the thread of the client, that the check of a worker has begun."""
+        if (check := self._checks.get(address)) is not None:
+            check.begun = time.monotonic()
 
     def _begin_checks(self, addresses: list[str]) -> None:
         here = about()
@@ -180,7 +195,7 @@ class Workers:
                 self._refuse(address, problem)
                 continue
             self._given.add(address)
-            self._checks[address] = self._client.submit(
+            future = self._client.submit(
                 self._work,
                 dict(self._check),
                 key=f"{self._check['topic']}-check-{address}-{time.monotonic_ns()}",
@@ -188,14 +203,15 @@ class Workers:
                 allow_other_workers=False,
                 pure=False,
             )
+            self._checks[address] = _Check(future, time.monotonic())
 
     def _end_checks(self) -> None:
-        for address, future in list(self._checks.items()):
-            if not future.done():
+        for address, check in list(self._checks.items()):
+            if not check.future.done():
                 continue
             del self._checks[address]
             try:
-                outcome = future.result(timeout=30)
+                outcome = check.future.result(timeout=_ANSWER)
             except Exception as error:
                 outcome = {"state": "failed", "told": f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"}
             if outcome["state"] in ("stopped", "lost"):
@@ -205,6 +221,23 @@ class Workers:
                 self._refuse(address, told[-1])
                 continue
             self._admit(address, self._there[address], outcome["device"])
+
+    def _limit_checks(self) -> None:
+        """Say which checks take long, in a line for all, and refuse workers whose check does not end."""
+        now = time.monotonic()
+        for address, check in list(self._checks.items()):
+            if check.begun is not None and now - check.begun > _JOIN:
+                del self._checks[address]
+                check.future.cancel()
+                self._refuse(address, f"its check has not ended within {_JOIN:.0f} s: does it read from a slow disk?")
+        late = {address: check for address, check in self._checks.items() if now - check.asked > _WAIT}
+        if late and now - self._waited > _WAIT:
+            self._waited = now
+            address, check = min(late.items(), key=lambda one: one[1].asked)
+            others = f", and those of {len(late) - 1} more" if len(late) > 1 else ""
+            what = "waits: is the worker busy?" if check.begun is None else "is not at its end: it reads the data"
+            asked = f"asked for {(now - check.asked) / 60:.0f} min ago"
+            self._say(f"worker {self.name(address)}: its check{others}, {asked}, {what}")
 
     def _admit(self, address: str, told: Mapping[str, Any], device: str) -> None:
         """Work out how many cells a worker has room for."""
