@@ -20,6 +20,7 @@ from r2mae.sweep.cluster_options import ENGINES, ClusterOptions, Engine
 from r2mae.sweep.dask_runner import DaskRunner, runner_of
 from r2mae.sweep.processes import Processes
 from r2mae.sweep.runner import run_missing
+from r2mae.training.folder import RunFolder
 from sweep.dask_cluster import limited
 
 CONFIG = ImagesConfig(data="digits", device="cpu", steps=2)
@@ -215,6 +216,23 @@ def test_every_set_of_data_is_checked_once(scheduler: str, tmp_path: Path) -> No
     run_missing(cells_of(rows, [0, 1], tmp_path), WING, runner, console=Console(file=StringIO()))
     checks = [request for request in _SIMULATED.asked if request["do"] == "check"]
     assert [[read["fields"]["resize"] for read in check["reads"]] for check in checks] == [[None, 16]]
+
+
+def test_runs_that_have_weights_need_none_to_begin_with(scheduler: str, tmp_path: Path) -> None:
+    config = ImagesConfig(data="digits", device="cpu", steps=2, model="vit-mae", init=str(tmp_path / "gone"))
+    cells = cells_of([Row("r2mae", config)], [0, 1], tmp_path)
+    wanted = []
+    for cell in [None, *cells]:
+        if cell is not None:
+            checkpoint = RunFolder(cell.folder).checkpoint
+            checkpoint.parent.mkdir(parents=True)
+            checkpoint.touch()
+        _SIMULATED.asked, _SIMULATED.answer = [], lambda request, before: FINISHED
+        runner = DaskRunner(ClusterOptions(scheduler), tmp_path, work, lambda cell: True)
+        run_missing(cells, WING, runner, console=Console(file=StringIO()))
+        wanted += [read["fields"]["init"] for one in _SIMULATED.asked if one["do"] == "check" for read in one["reads"]]
+        assert all(one["fields"]["init"] for one in _SIMULATED.asked if one["do"] == "run")
+    assert wanted == [config.init, config.init, None]
 
 
 def test_a_cluster_that_is_started_for_a_sweep_is_closed_after_it(

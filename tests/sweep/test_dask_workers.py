@@ -210,14 +210,14 @@ def test_a_check_that_waits_is_told_of_and_one_that_does_not_end_is_given_up(
     scheduler.join("b")
     scheduler.busy = {"a", "b"}
     workers = seen(scheduler, lines=lines)
-    assert "worker a: its check, and those of 1 more, asked for 0 min ago, waits: is the worker busy?" in lines
+    assert "(a): its check, and those of 1 more, asked for 0 min ago, waits: is the worker busy?" in lines[0]
     monkeypatch.setattr(dask_workers, "_JOIN", -1.0)
     workers.look()  # a busy worker may be as long as it likes
     assert scheduler.cancelled == []
     workers.begun("a")
     workers.look()
     assert scheduler.cancelled == ["a"]
-    assert any("worker a is left out: its check has not ended" in line for line in lines)
+    assert any("(a) is left out: its check has not ended" in line for line in lines)
     scheduler.busy = {"a"}
     workers.look()
     assert room(workers) == ["b"]

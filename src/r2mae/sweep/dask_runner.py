@@ -11,7 +11,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,9 @@ from r2mae.sweep.processes import Processes, one_interrupt, raise_first
 from r2mae.sweep.progress_board import Board
 from r2mae.sweep.runner import Runner, finished, readings
 from r2mae.sweep.watch import Watch
-from r2mae.training.folder import FolderLock
+from r2mae.training.config import RunConfig
+from r2mae.training.folder import FolderLock, RunFolder
+from r2mae.training.initial import INIT
 from r2mae.wings.contract import Wing
 
 _POLL = 0.2
@@ -141,7 +143,7 @@ class _Sweep:
             "token": self.token,
             "reads": [
                 {"fields": config.to_dict(), "fingerprint": self.wing.fingerprint(config)}
-                for config in readings(self.waiting).values()
+                for config in map(self._without_init, readings(self.waiting).values())
             ],
         }
         started = self.runner.cluster.where in ENGINES
@@ -154,6 +156,15 @@ class _Sweep:
             patient=started,
         )
         self.client.subscribe_topic(TOPIC + self.name, self._hear)
+
+    def _without_init(self, config: RunConfig) -> RunConfig:
+        """Leave out the weights to begin with, which are not needed any more, if all runs have weights of their own."""
+        for cell in self.waiting:
+            folder = RunFolder(cell.folder)
+            if not (cell.row.baseline or folder.trained or folder.checkpoint.exists()):
+                return config
+        nothing: dict[str, Any] = {INIT: None}
+        return replace(config, **nothing) if hasattr(config, INIT) else config
 
     def run(self) -> None:
         """Hand out cells until all have ended."""
