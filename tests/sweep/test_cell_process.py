@@ -1,7 +1,7 @@
 """What a worker looks at before its first cell, and what it says of a cell that fails."""
 
 import errno
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +13,15 @@ from r2mae.images.wing import WING
 from r2mae.sweep import cell_process, run_cell
 from r2mae.sweep.cell_process import CELL_LOCK, MEETING, TOKEN, answer, whole_cell
 from r2mae.training.folder import FolderLock, InUseError
-from sweep.dask_cluster import held
+from sweep.dask_cluster import held, limited
 
 CONFIG = ImagesConfig(data="digits", device="cpu", steps=2, hidden=8, latent=4)
+
+
+@pytest.fixture(autouse=True)
+def limit() -> Iterator[None]:
+    with limited(300):
+        yield
 
 
 @pytest.fixture
@@ -80,6 +86,13 @@ def test_a_full_disk(asked: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> 
     cell = {**asked, "do": "run", "run": asked["folder"], "baseline": None}
     told = refused(cell, "full")
     assert told == "metrics.csv: No space left on device; free some space, and the same command goes on"
+
+
+def test_a_cell_is_heard_of_before_it_loads(asked: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    heard: list[Mapping[str, Any]] = []
+    monkeypatch.setattr(run_cell, "run_cell", lambda *words: 1 // 0)
+    answer({**asked, "do": "run", "run": asked["folder"], "baseline": None}, heard.append)
+    assert heard == [{"steps": [0, 0]}]
 
 
 def test_an_error_of_the_program_comes_with_its_place(asked: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,6 +20,7 @@ from r2mae.sweep.cluster_options import ENGINES, ClusterOptions, Engine
 from r2mae.sweep.dask_runner import DaskRunner, runner_of
 from r2mae.sweep.processes import Processes
 from r2mae.sweep.runner import run_missing
+from r2mae.training.folder import RunFolder
 from sweep.dask_cluster import limited
 
 CONFIG = ImagesConfig(data="digits", device="cpu", steps=2)
@@ -177,6 +178,36 @@ def test_a_worker_with_a_full_disk_is_left_out(scheduler: str, tmp_path: Path, m
     assert len(cells_asked()) == 2  # one for each thread, and no more
 
 
+def test_a_worker_that_is_left_out_and_dies_gives_back_its_other_cells(tmp_path: Path) -> None:
+    from distributed import LocalCluster, get_worker
+
+    released, first = threading.Event(), []
+
+    def answer(request: Mapping[str, Any], before: int) -> Mapping[str, Any]:
+        worker: Any = get_worker()
+        if request["do"] == "check":
+            if not before:
+                first.append(worker.address)
+            elif worker.address == first[0]:
+                local.scale(2)
+                worker.loop.add_callback(worker.close, executor_wait=False)
+                return {"state": "failed", "told": "cannot write to the folder"}
+        elif worker.address == first[0]:
+            if request["index"] == 0:
+                return {"state": "full", "told": "No space left on device"}
+            released.wait()
+        return FINISHED
+
+    settings: dict[str, Any] = {"processes": False, "protocol": "tcp", "dashboard_address": "127.0.0.1:0"}
+    with limited(60), LocalCluster(n_workers=1, threads_per_worker=2, **settings) as local:
+        try:
+            _, told = run(ClusterOptions(local.scheduler_address), tmp_path, answer, 2)
+        finally:
+            released.set()
+    assert sorted(cells_asked()) == [0, 0, 1, 1]
+    assert "r2mae, seed 1: the worker on" in told
+
+
 def test_every_set_of_data_is_checked_once(scheduler: str, tmp_path: Path) -> None:
     rows = [Row(f"row {name}", ImagesConfig(data="digits", validation=part, device="cpu", steps=2, resize=size))
             for name, part, size in [("a", 0.1, None), ("b", 0.2, None), ("c", 0.1, 16)]]  # fmt: skip
@@ -185,6 +216,23 @@ def test_every_set_of_data_is_checked_once(scheduler: str, tmp_path: Path) -> No
     run_missing(cells_of(rows, [0, 1], tmp_path), WING, runner, console=Console(file=StringIO()))
     checks = [request for request in _SIMULATED.asked if request["do"] == "check"]
     assert [[read["fields"]["resize"] for read in check["reads"]] for check in checks] == [[None, 16]]
+
+
+def test_runs_that_have_weights_need_none_to_begin_with(scheduler: str, tmp_path: Path) -> None:
+    config = ImagesConfig(data="digits", device="cpu", steps=2, model="vit-mae", init=str(tmp_path / "gone"))
+    cells = cells_of([Row("r2mae", config)], [0, 1], tmp_path)
+    wanted = []
+    for cell in [None, *cells]:
+        if cell is not None:
+            checkpoint = RunFolder(cell.folder).checkpoint
+            checkpoint.parent.mkdir(parents=True)
+            checkpoint.touch()
+        _SIMULATED.asked, _SIMULATED.answer = [], lambda request, before: FINISHED
+        runner = DaskRunner(ClusterOptions(scheduler), tmp_path, work, lambda cell: True)
+        run_missing(cells, WING, runner, console=Console(file=StringIO()))
+        wanted += [read["fields"]["init"] for one in _SIMULATED.asked if one["do"] == "check" for read in one["reads"]]
+        assert all(one["fields"]["init"] for one in _SIMULATED.asked if one["do"] == "run")
+    assert wanted == [config.init, config.init, None]
 
 
 def test_a_cluster_that_is_started_for_a_sweep_is_closed_after_it(

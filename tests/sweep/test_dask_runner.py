@@ -120,9 +120,12 @@ def test_twelve_cells_and_a_worker_that_is_killed_make_the_local_table(
             return within
         return False
 
-    killing = when(kill_within_a_run, lambda: None)
+    killed, ended = threading.Event(), threading.Event()
+    killing = when(lambda: ended.is_set() or kill_within_a_run(), lambda: ended.is_set() or killed.set())
     done = compare(BASE, WING, **PLAN, out=there, cluster=ClusterOptions(cluster.address), console=heard)
+    ended.set()
     killing.join()
+    assert killed.is_set()
     write_table(done, there / "results.csv")
 
     assert (there / "results.csv").read_bytes() == (here / "results.csv").read_bytes()
@@ -148,10 +151,10 @@ def test_ctrl_c_saves_the_step_and_leaves_the_workers_free(
     assert not (run / "model.json").exists()
     from distributed import Client
 
-    from r2mae.sweep.dask_worker import busy
+    from r2mae.sweep.dask_worker import TOPIC, busy
 
     with Client(cluster.address, set_as_default=False) as client:
-        assert set(client.run(busy, on_error="ignore").values()) == {0}
+        assert set(client.run(busy, TOPIC, on_error="ignore").values()) == {0}
         assert not any(client.processing().values())
 
 

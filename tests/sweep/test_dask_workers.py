@@ -1,5 +1,6 @@
 """Which workers get cells, and how many at once: the scheduler here is a stand-in."""
 
+import asyncio
 from types import SimpleNamespace
 from typing import Any
 
@@ -23,21 +24,29 @@ class Scheduler:
         self.there: dict[str, dict[str, Any]] = {}
         self.devices: dict[str, str] = {}
         self.versions: dict[str, Any] = {}
+        self.frozen: set[str] = set()
+        self.busy: set[str] = set()
+        self.cancelled: list[str] = []
         self.scheduler = SimpleNamespace(identity=None)
 
     def join(self, name: str, device: str = "cpu", **told: Any) -> None:
         self.there[name] = {"status": "running", "nthreads": 1, "memory_limit": None, "resources": {}, **told}
         self.devices[name] = device
 
-    def sync(self, ask: Any, n_workers: int) -> dict[str, Any]:
-        return {"workers": dict(self.there)}
+    def sync(self, ask: Any, callback_timeout: float, n_workers: int = 0) -> dict[str, Any]:
+        assert 0 < callback_timeout <= 60
+        return {"workers": dict(self.there)} if n_workers else asyncio.run(ask())
 
-    def run(self, ask: Any, workers: list[str], on_error: str) -> dict[str, Any]:
+    async def run(self, ask: Any, workers: list[str], on_error: str) -> dict[str, Any]:
+        if self.frozen & set(workers):
+            await asyncio.Event().wait()
         return {name: self.versions.get(name, about()) for name in workers}
 
     def submit(self, work: Any, request: Any, workers: list[str], **more: Any) -> Any:
-        outcome = {"state": "finished", "device": self.devices[workers[0]]}
-        return SimpleNamespace(done=lambda: True, result=lambda timeout: outcome)
+        name = workers[0]
+        outcome = {"state": "finished", "device": self.devices[name]}
+        cancel = lambda: self.cancelled.append(name)  # noqa: E731
+        return SimpleNamespace(done=lambda: name not in self.busy, result=lambda timeout: outcome, cancel=cancel)
 
 
 @pytest.fixture(autouse=True)
@@ -149,9 +158,67 @@ def test_workers_come_and_go(scheduler: Scheduler) -> None:
     assert sorted(room(workers)) == ["a", "b"]
     del scheduler.there["a"]
     assert workers.look() == ["a"]
+    workers.give("a")
     assert workers.look() == []
     workers.drop("b")  # it seems to end; it does not, and is checked again
+    assert workers.free() is None
     workers.look()
+    workers.look()
+    assert room(workers) == []  # its cell is still there
+    workers.give("b")
+    assert room(workers) == ["b"]
+
+
+def test_a_dropped_worker_keeps_its_other_cells(scheduler: Scheduler, monkeypatch: pytest.MonkeyPatch) -> None:
+    scheduler.join("a", nthreads=3)
+    workers = seen(scheduler)
+    assert room(workers) == ["a"] * 3
+    workers.give("a")
+    workers.drop("a")
+    assert workers.known() == ["a"]
+    scheduler.versions["a"] = OSError("the connection broke")
+    monkeypatch.setattr(dask_workers, "_OTHERS", -1.0)
+    assert workers.look() == []  # it is refused, and no reason to end while its cells run
+    assert workers.known() == ["a"]
+    del scheduler.there["a"]
+    assert workers.look() == ["a"]
+    assert workers.known() == []
+
+
+def test_a_worker_that_gives_no_answer_holds_up_no_other(scheduler: Scheduler, monkeypatch: pytest.MonkeyPatch) -> None:
+    lines: list[str] = []
+    monkeypatch.setattr(dask_workers.ask, "__kwdefaults__", {"seconds": 0.1})
+    scheduler.join("a")
+    scheduler.join("b")
+    scheduler.frozen = {"a"}
+    workers = seen(scheduler, lines=lines)
+    assert room(workers) == ["b"]
+    assert lines == ["worker a gives no answer; it is asked again in 60 s"]  # not at the second look
+    scheduler.frozen = set()
+    monkeypatch.setattr(dask_workers, "_WAIT", 0.0)
+    workers.look()
+    workers.look()
+    assert room(workers) == ["a"]
+
+
+def test_a_check_that_waits_is_told_of_and_one_that_does_not_end_is_given_up(
+    scheduler: Scheduler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines: list[str] = []
+    monkeypatch.setattr(dask_workers, "_WAIT", -1.0)
+    scheduler.join("a")
+    scheduler.join("b")
+    scheduler.busy = {"a", "b"}
+    workers = seen(scheduler, lines=lines)
+    assert "(a): its check, and those of 1 more, asked for 0 min ago, waits: is the worker busy?" in lines[0]
+    monkeypatch.setattr(dask_workers, "_JOIN", -1.0)
+    workers.look()  # a busy worker may be as long as it likes
+    assert scheduler.cancelled == []
+    workers.begun("a")
+    workers.look()
+    assert scheduler.cancelled == ["a"]
+    assert any("(a) is left out: its check has not ended" in line for line in lines)
+    scheduler.busy = {"a"}
     workers.look()
     assert room(workers) == ["b"]
 
@@ -165,6 +232,11 @@ def test_a_cluster_without_workers(scheduler: Scheduler, monkeypatch: pytest.Mon
         other.look()
     patient.look()
     assert lines == ["no worker yet, after 0 min"]
+    scheduler.join("a")
+    scheduler.versions["a"] = OSError("the connection broke")
+    monkeypatch.setattr(dask_workers, "_OTHERS", -1.0)
+    patient.look()  # a bad node of many does not end the sweep
+    assert lines[-1] == "no worker yet, after 0 min (a is left out: the connection broke)"
 
 
 def test_a_scheduler_that_has_gone(scheduler: Scheduler) -> None:

@@ -106,7 +106,10 @@ def check(request: Mapping[str, Any]) -> dict[str, Any]:
         config = wing.config.from_dict(read["fields"])
         wing.check(config)
         if wing.fingerprint(config) != read["fingerprint"]:
-            raise UserError(f"{config.data} is not the same there: give all machines the same data")
+            raise UserError(
+                f"{config.data} is not the same there: give all machines the same data (files over 1 GiB with the same "
+                "modification time, as rsync -t keeps it)"
+            )
         device = config.device
     return {"device": torch_device(device).type}
 
@@ -149,6 +152,7 @@ def _check_locks(meeting: Path) -> None:
 
 
 def _run(request: Mapping[str, Any], tell: _Tell) -> dict[str, Any]:
+    tell({"steps": [0, 0]})  # from now on it is watched, while it loads, and where it has no steps
     import torch
 
     from r2mae.sweep.measure import scores_of

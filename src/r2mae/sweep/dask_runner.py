@@ -11,7 +11,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +21,14 @@ from r2mae.sweep.cells import Cell
 from r2mae.sweep.cluster import connected, say
 from r2mae.sweep.cluster_options import ENGINES, ClusterOptions
 from r2mae.sweep.dask_worker import TOPIC, busy, close, work
-from r2mae.sweep.dask_workers import Workers
+from r2mae.sweep.dask_workers import Workers, ask
 from r2mae.sweep.processes import Processes, one_interrupt, raise_first
 from r2mae.sweep.progress_board import Board
 from r2mae.sweep.runner import Runner, finished, readings
 from r2mae.sweep.watch import Watch
-from r2mae.training.folder import FolderLock
+from r2mae.training.config import RunConfig
+from r2mae.training.folder import FolderLock, RunFolder
+from r2mae.training.initial import INIT
 from r2mae.wings.contract import Wing
 
 _POLL = 0.2
@@ -141,7 +143,7 @@ class _Sweep:
             "token": self.token,
             "reads": [
                 {"fields": config.to_dict(), "fingerprint": self.wing.fingerprint(config)}
-                for config in readings(self.waiting).values()
+                for config in map(self._without_init, readings(self.waiting).values())
             ],
         }
         started = self.runner.cluster.where in ENGINES
@@ -154,6 +156,15 @@ class _Sweep:
             patient=started,
         )
         self.client.subscribe_topic(TOPIC + self.name, self._hear)
+
+    def _without_init(self, config: RunConfig) -> RunConfig:
+        """Leave out the weights to begin with, which are not needed any more, if all runs have weights of their own."""
+        for cell in self.waiting:
+            folder = RunFolder(cell.folder)
+            if not (cell.row.baseline or folder.trained or folder.checkpoint.exists()):
+                return config
+        nothing: dict[str, Any] = {INIT: None}
+        return replace(config, **nothing) if hasattr(config, INIT) else config
 
     def run(self) -> None:
         """Hand out cells until all have ended."""
@@ -262,9 +273,12 @@ class _Sweep:
         message = event[1]
         index = message["index"]
         if index < 0:
+            self.workers.begun(message["worker"])
             return
         done, planned = message.get("steps", self.steps[index])
-        self.steps[index], self.states[index] = (done, planned), (done, planned, message["process"])
+        self.states[index] = (done, planned, message["process"])
+        if planned:  # otherwise it loads; the board keeps what was done before
+            self.steps[index] = (done, planned)
         if "note" in message:
             cell = self.waiting[index]
             self.notes.put(f"{cell.row.label}, seed {cell.seed}: {message['note']}")
@@ -298,14 +312,15 @@ class _Sweep:
 
     def busy(self) -> int:
         """Return how many processes of the workers still run a cell."""
-        return sum(self.client.run(busy, workers=self.workers.known(), on_error="ignore").values())
+        told = ask(self.client, busy, self.workers.known(), TOPIC + self.name).values()
+        return sum(count for count in told if isinstance(count, int))
 
     def leave(self) -> None:
         """Leave the workers as they were."""
         with suppress(Exception):
             self.client.unsubscribe_topic(TOPIC + self.name)
             if self.client.status == "running" and (known := self.workers.known()):
-                self.client.run(close, workers=known, on_error="ignore")
+                ask(self.client, close, known)
 
 
 def _outcome(future: Any) -> dict[str, Any]:

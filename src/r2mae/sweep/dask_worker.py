@@ -26,7 +26,7 @@ _END = 60.0  # seconds that a process may take to save its step
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 _idle: list["CellProcess"] = []
-_busy: set["CellProcess"] = set()
+_busy: dict["CellProcess", str] = {}  # and the topic of the sweep for which each works
 _lock = threading.Lock()
 
 
@@ -119,9 +119,11 @@ def work(request: Mapping[str, Any]) -> dict[str, Any]:
 
     worker: Any = get_worker()
     key = worker.get_current_task()
-    process = _begin(request, worker.state.nthreads)
+    process = _begin(request, _runs(worker))
     told, kept = 0.0, False
     try:
+        if request["do"] == "check":
+            worker.log_event(request["topic"], {"index": request["index"], "worker": worker.address})
         while True:
             message = process.receive(_LOOK)
             if _unwanted(worker, key):
@@ -144,14 +146,15 @@ def work(request: Mapping[str, Any]) -> dict[str, Any]:
         if not kept:
             process.end()
         with _lock:
-            _busy.discard(process)
+            _busy.pop(process, None)
             if kept:
                 _idle.append(process)
 
 
-def busy() -> int:
-    """Return how many processes of this worker work for a sweep."""
-    return len(_busy)
+def busy(topic: str) -> int:
+    """Return how many processes of this worker work for the sweeps whose topic begins so."""
+    with _lock:
+        return sum(one.startswith(topic) for one in _busy.values())
 
 
 def close() -> None:
@@ -178,14 +181,22 @@ def _begin(request: Mapping[str, Any], count: int) -> CellProcess:
             process.end()
             continue
         with _lock:
-            _busy.add(process)
+            _busy[process] = request["topic"]
         return process
     process = CellProcess(environment)
     with _lock:
-        _busy.add(process)
+        _busy[process] = request["topic"]
     with suppress(OSError):  # what it died of is found by the one who waits for its messages
         process.send(request)
     return process
+
+
+def _runs(worker: Any) -> int:
+    """Return how many runs this machine does at once, as far as a worker knows: more workers may share its memory."""
+    from distributed.system import MEMORY_LIMIT
+
+    threads, limit = worker.state.nthreads, worker.memory_manager.memory_limit
+    return max(threads, round(MEMORY_LIMIT / limit) * threads) if limit else int(threads)
 
 
 def _unwanted(worker: Any, key: Any) -> bool:
