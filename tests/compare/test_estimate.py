@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -104,6 +105,24 @@ def test_the_counts_and_the_disk_are_those_of_the_comparison(tmp_path: Path) -> 
     assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")} == before
     with pytest.raises(UserError, match="lr is"):
         estimate(replace(BASE, lr=0.5), WING, seconds=0.2, **plan)
+
+
+@pytest.mark.slow
+def test_data_that_have_changed_are_refused_as_by_the_comparison(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    data = tmp_path / "images.npy"
+    plan: dict[str, Any] = {"schemes": ["r2mae"], "seeds": [0], "out": tmp_path / "c"}
+    config = replace(BASE, data=str(data), steps=2)
+    np.save(data, rng.integers(0, 255, (60, 8, 8), dtype=np.uint8))
+    compare(config, WING, jobs=1, baselines=["mean"], **plan)
+    assert estimate(config, WING, seconds=0.1, baselines=["mean"], **plan).finished == 1
+    np.save(data, rng.integers(0, 255, (60, 8, 8), dtype=np.uint8))
+    for schemes, baselines, says in (
+        (["r2mae"], [], "has changed since"),
+        (["mdlm"], ["mean"], "measured on other data"),
+    ):
+        with pytest.raises(UserError, match=says):
+            estimate(config, WING, seconds=0.1, baselines=baselines, **{**plan, "schemes": schemes})
 
 
 class _Cut(Exception):

@@ -1,8 +1,11 @@
 """One entry per wing: data and sizes with which its contract is tested in seconds. All else is read from registries."""
 
+import json
+import os
 import re
+import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -297,3 +300,17 @@ def case(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     """Every wing with every model."""
     with made(*request.param, tmp_path_factory.mktemp(request.param[0])) as one:
         yield one
+
+
+def by_two_processes(
+    folder: Path, runs: Sequence[Mapping[str, Any]], *, timeout: float
+) -> "subprocess.CompletedProcess[str]":
+    """Let two processes of torchrun train runs, one after the other; see `two_processes.py`."""
+    plan = folder / "runs.json"
+    plan.write_text(json.dumps(list(runs)))
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    return subprocess.run(
+        [*launcher, str(Path(__file__).with_name("two_processes.py")), str(plan)],
+        env={**os.environ, "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"},
+        check=False, capture_output=True, text=True, timeout=timeout,
+    )  # fmt: skip

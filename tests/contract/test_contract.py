@@ -1,9 +1,7 @@
 """What every wing, model and scheme must do, whoever registered it. Data and sizes of a wing: conftest.py."""
 
 import json
-import os
 import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +10,7 @@ import pytest
 import torch
 from torch import nn
 
-from contract.conftest import Case, cases, entry_of, made
+from contract.conftest import Case, by_two_processes, cases, entry_of, made
 from r2mae.cli.main import main
 from r2mae.images.models import MODELS
 from r2mae.masking.defaults import RatioDefaults
@@ -183,14 +181,7 @@ def pairs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, "subprocess.C
         with made(name, model, here) as one:
             config = {**one.config(scheme=TWO[0], steps=3).to_dict(), "devices": 2}
         runs.append({"wing": name, "cache": str(here / "cache"), "out": str(here / "two"), "config": config})
-    (folder / "runs.json").write_text(json.dumps(runs))
-    environment = {**os.environ, "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    done = subprocess.run(
-        [*launcher, str(Path(__file__).with_name("two_processes.py")), str(folder / "runs.json")],
-        check=False, capture_output=True, text=True, env=environment, timeout=300,
-    )  # fmt: skip
-    return folder, done
+    return folder, by_two_processes(folder, runs, timeout=300)
 
 
 def test_two_processes_end_well(pairs: tuple[Path, "subprocess.CompletedProcess[str]"]) -> None:

@@ -1,9 +1,6 @@
 """Every model can be trained in shards, and its layers be computed anew, with the numbers that it has without."""
 
-import json
-import os
 import subprocess
-import sys
 from pathlib import Path
 from typing import get_args, get_type_hints
 
@@ -11,7 +8,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from contract.conftest import Case, cases, made
+from contract.conftest import Case, by_two_processes, cases, made
 from r2mae.errors import UserError
 from r2mae.masking.schemes import scheme_takes
 from r2mae.training.loop import fit
@@ -52,14 +49,7 @@ def pairs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, "subprocess.C
         for way, options in (("ddp", {}), ("fsdp", more)):
             run = {"wing": name, "cache": str(here / "cache"), "out": str(here / way), "config": {**config, **options}}
             runs.append(run)
-    (folder / "runs.json").write_text(json.dumps(runs))
-    environment = {**os.environ, "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    done = subprocess.run(
-        [*launcher, str(Path(__file__).with_name("two_processes.py")), str(folder / "runs.json")],
-        check=False, capture_output=True, text=True, env=environment, timeout=400,
-    )  # fmt: skip
-    return folder, done
+    return folder, by_two_processes(folder, runs, timeout=400)
 
 
 def test_shards_make_the_weights_of_the_whole_model(

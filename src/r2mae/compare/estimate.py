@@ -13,7 +13,7 @@ from r2mae.sweep.cells import Cell, cells_of
 from r2mae.sweep.measure import check_baselines, log_notes
 from r2mae.sweep.processes import Processes
 from r2mae.sweep.run_states import last_step
-from r2mae.sweep.runner import check_sweep, finished
+from r2mae.sweep.runner import check_folders, check_sweep, finished
 from r2mae.training.config import RunConfig
 from r2mae.training.folder import RunFolder
 from r2mae.training.memory_check import check_fits_memory
@@ -125,7 +125,7 @@ def estimate(
     Raises
     ------
     UserError
-        For all that the comparison would refuse.
+        For all that the comparison would refuse, but for a folder that another process works in.
     """
     check_sweep(base)
     runner = Processes(jobs, base.device)
@@ -207,7 +207,5 @@ def _check_folder(out: Path, cells: Sequence[Cell], wing: Wing, base: RunConfig)
         return
     check_claim(out, shared_fields(base), base.measured_with)
     there = finished_cells(out, wing, base, skip={cell.folder for cell in cells})
-    for cell in cells:
-        if not cell.row.baseline:
-            RunFolder(cell.folder).check(cell.config, ratios_of(wing, cell.config))
+    check_folders(cells, wing, locked=False)
     agree([*there, *cells], wing)

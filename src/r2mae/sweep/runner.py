@@ -1,6 +1,7 @@
 """Run the cells of a sweep that are not finished, on any runner."""
 
 from collections.abc import Hashable, Sequence
+from contextlib import nullcontext
 from typing import Protocol, runtime_checkable
 
 from rich.console import Console
@@ -72,11 +73,14 @@ def check_data(cells: Sequence[Cell], wing: Wing, *, here: bool = True) -> None:
             check_fits_memory(config, wing, data, architecture={**data.architecture, **architecture_of(config)})
 
 
-def check_folders(cells: Sequence[Cell], wing: Wing) -> None:
-    """Refuse folders of other configurations now, before hours are spent on other cells."""
+def check_folders(cells: Sequence[Cell], wing: Wing, *, locked: bool = True) -> None:
+    """Refuse folders of other configurations or data now, before hours are spent on other cells.
+
+    With `locked`, also those that another process works in; without, nothing is written, no lock either.
+    """
     known = {read: wing.fingerprint(config) for read, config in readings(cells).items()}
     for cell in cells:
-        _check(cell, known[reading_of(cell.config)], ratios_of(wing, cell.config))
+        _check(cell, known[reading_of(cell.config)], ratios_of(wing, cell.config), locked=locked)
 
 
 def readings(cells: Sequence[Cell]) -> dict[Hashable, RunConfig]:
@@ -117,12 +121,12 @@ def run_missing(cells: Sequence[Cell], wing: Wing, runner: Runner, *, console: C
             runner.run(waiting, wing, board)
 
 
-def _check(cell: Cell, fingerprint: str, defaults: RatioDefaults) -> None:
+def _check(cell: Cell, fingerprint: str, defaults: RatioDefaults, *, locked: bool) -> None:
     folder = RunFolder(cell.folder)
     if cell.row.baseline and folder.results is not None and folder.results.get("data") != fingerprint:
         raise UserError(f"{cell.folder} was measured on other data: choose another --out, or remove it to measure anew")
     if folder.config_file.exists():
-        with FolderLock(cell.folder):
+        with FolderLock(cell.folder) if locked else nullcontext():
             folder.claim(cell.config, fingerprint, defaults)
 
 
