@@ -12,6 +12,7 @@ from r2mae.images.task import PixelTask, scaled
 from r2mae.images.wing import WING
 from r2mae.masking.keys import Key
 from r2mae.sweep.run_cell import pretrain
+from r2mae.training.recalibrate import batch_norms
 from r2mae.training.saving import load_model
 
 KEY = Key.root(0).fold("mask", 0)
@@ -145,6 +146,16 @@ def test_the_mask_is_as_many_inputs_again(fill: tuple[float, ...]) -> None:
     assert not torch.allclose(task.forward(model, flipped).prediction, expected)
     nothing = replace(corrupted, inputs=corrupted.targets, hidden=torch.zeros_like(corrupted.hidden))
     torch.testing.assert_close(task.forward(model, nothing).prediction, task.reconstruct(model, batch()))
+
+
+def test_layer_normalisation_knows_each_image_alone() -> None:
+    torch.manual_seed(0)
+    made = {"model": "mlp", "shape": (4, 4, 1), "hidden": 8, "latent": 4, "exact": False}
+    _, model = WING.build({**made, "norm": "layer"})
+    assert not batch_norms(model) and not ImagesConfig(data="digits", norm="layer").recalibrates
+    images = torch.rand(5, 16)
+    torch.testing.assert_close(model.train()(images)[0][:1], model(images[:1])[0])
+    assert len(batch_norms(WING.build(made)[1])) == 2  # of older folders
 
 
 @pytest.mark.slow

@@ -38,6 +38,7 @@ from r2mae.training.scheme_options import scheme_of
         ({"model": "vit-mae", "exact": True}, "exact does nothing for the model 'vit-mae'"),
         ({"model": "vit-mae", "fill": "mean"}, "fill does nothing"),
         ({"model": "vit-mae", "recalibrate": "no"}, "recalibrate does nothing"),
+        ({"norm": "layer", "recalibrate": "both"}, "recalibrate does nothing"),
         ({"validation": 1.0}, r"fraction in \[0, 1\)"),
         ({"patience": 3}, "hold data out with --validation"),
         ({"validate_every": 3}, "add --validation"),

@@ -46,7 +46,7 @@ def test_settings_of_the_usual_model_are_fields() -> None:
     assert ImagesConfig(data="digits", model_settings=MLPSettings(hidden=16)) == wanted
     assert ImagesConfig.from_dict({"data": "digits", "model": "mlp", "model.hidden": 16}) == wanted
     assert wanted.settings.hidden == 16
-    assert wanted.architecture() == {"model": "mlp", "hidden": 16, "latent": 256}
+    assert wanted.architecture() == {"model": "mlp", "hidden": 16, "latent": 256, "norm": "batch"}
 
 
 def test_another_model_is_written_with_its_own_settings() -> None:
@@ -145,7 +145,7 @@ def test_dropout_leaves_something() -> None:
 
 def test_the_mask_is_an_input_of_models_that_take_it() -> None:
     told = ImagesConfig(data="digits", mask_input=True)
-    assert told.architecture() == {"model": "mlp", "hidden": 512, "latent": 256, "mask_input": True}
+    assert told.architecture() == {"model": "mlp", "hidden": 512, "latent": 256, "norm": "batch", "mask_input": True}
     assert architecture_of(replace(told, mask_input=False))["mask_input"] is False
     assert ImagesConfig.from_dict(told.to_dict()) == told
     # Another model keeps it, or refuses it.

@@ -108,7 +108,7 @@ class CellsConfig(MLPSettings, ModelConfig):
                 raise UserError(f"max_cells takes column=number, such as cell_type=100000, not {entry!r}")
         if self.per == "sample":
             raise UserError("genes are hidden once per mini-batch, for all cells alike: leave per at 'batch'")
-        if self.batch_size // (self.accumulate * self.ranks) < 2:
+        if self._normalises and self.batch_size // (self.accumulate * self.ranks) < 2:
             raise UserError("batch normalisation needs two cells in a micro-batch: raise batch_size")
 
     def _check_rules(self) -> None:
@@ -125,7 +125,12 @@ class CellsConfig(MLPSettings, ModelConfig):
     @property
     def recalibrates(self) -> bool:
         """Whether embeddings use re-estimated batch statistics."""
-        return self.recalibrate != "no"
+        return self._normalises and self.recalibrate != "no"
+
+    @property
+    def _normalises(self) -> bool:
+        """Whether the model may have batch normalisation, whose statistics there are to choose."""
+        return "recalibrate" not in self.ignored
 
     @property
     def idle_fields(self) -> frozenset[str]:
@@ -138,4 +143,5 @@ class CellsConfig(MLPSettings, ModelConfig):
 
     def measured_in_words(self) -> str:
         """Return which layer and which batch statistics the scores were measured with, as a sentence."""
-        return f"Representation: the {self.representation} layer. {measured_in_words(self.recalibrate)}"
+        statistics = measured_in_words(self.recalibrate) if self._normalises else ""
+        return f"Representation: the {self.representation} layer. {statistics}".strip()

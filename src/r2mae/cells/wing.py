@@ -157,6 +157,8 @@ class CellsWing(BaseWing):
                 f"{config.data} has other genes or batches than the run was trained on: restore the file, or embed it "
                 "with `r2mae embed`, which maps genes by name"
             )
+        if options.get("recalibrate") is not None and "recalibrate" in config.ignored:
+            raise UserError("this model has no batch statistics: leave --recalibrate out")
         return evaluate(config, task, model, data, **options)
 
     def elsewhere(

@@ -78,9 +78,6 @@ class ImagesConfig(MLPSettings, ModelConfig):
                 raise UserError(f"{name} must be 1 or more, not {value!r}")
         if self.init is not None:
             self._check_init(self.init)
-        for name in getattr(self.settings, "ignores", ()):
-            if getattr(self, name) != self.__dataclass_fields__[name].default:
-                raise UserError(f"{name} does nothing for the model {self.model!r}: leave it out")
         if self.resize_mode != "squash" and self.resize is None:
             raise UserError("resize_mode is for images that are resized: add --resize N, or leave it out")
         if self.draft and self.resize is None:
@@ -112,7 +109,7 @@ class ImagesConfig(MLPSettings, ModelConfig):
     @property
     def _normalises(self) -> bool:
         """Whether the model may have batch normalisation, whose statistics there are to choose."""
-        return "recalibrate" not in getattr(self.settings, "ignores", ())
+        return "recalibrate" not in self.ignored
 
     def measured_in_words(self) -> str:
         """Say which batch statistics scores were measured with, if there are any, and how long it was fine-tuned."""

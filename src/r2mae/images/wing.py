@@ -207,8 +207,8 @@ class ImagesWing(BaseWing):
         """
         from r2mae.images.evaluate import evaluate
 
-        if recalibrate is not None and "recalibrate" in getattr(config.settings, "ignores", ()):
-            raise UserError(f"the model {config.model!r} has no batch statistics: leave --recalibrate out")
+        if recalibrate is not None and "recalibrate" in config.ignored:
+            raise UserError("this model has no batch statistics: leave --recalibrate out")
         scores = evaluate(config, task, model, data, probe=probe, recalibrate=recalibrate, progress=progress)
         epochs = config.finetune_epochs if finetune_epochs is None else finetune_epochs
         if not epochs:

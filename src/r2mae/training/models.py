@@ -6,6 +6,7 @@ wing's usual model are fields of the configuration itself, so their options need
 
 ``Settings`` says in class variables whether the mask can be an input of the model (`mask_input`): `takes_mask` is True
 where it can, `mask_tokens` where a hidden entry is a token of its own, or left out, so that the model knows without it.
+`ignores` names fields of the configuration that do nothing for the model.
 """
 
 import dataclasses
@@ -62,6 +63,10 @@ class ModelConfig(RunConfig):
             self._take_own(settings_of(type(self), self.model))
         self._check_mask_input()
         super().__post_init__()
+        for name in self.ignored:
+            if getattr(self, name) != self.__dataclass_fields__[name].default:
+                with_them = " with these settings" if self.model == usual_model(type(self)) else ""
+                raise UserError(f"{name} does nothing for the model {self.model!r}{with_them}: leave it out")
 
     def _take_usual(self) -> None:
         """Move settings of the usual model into fields of the configuration."""
@@ -92,6 +97,11 @@ class ModelConfig(RunConfig):
                 "hidden: leave it out"
             )
         raise UserError(f"the model {self.model!r} does not take its mask as an input (mask_input): leave it out")
+
+    @property
+    def ignored(self) -> tuple[str, ...]:
+        """Fields that do nothing for the model, as its settings say in `ignores`; they are refused beside it."""
+        return tuple(getattr(self.settings, "ignores", ()))
 
     @property
     def settings(self) -> Any:

@@ -1,8 +1,12 @@
 """The paper's MLP for counts."""
 
+import pytest
 import torch
 
-from r2mae.cells.models.mlp import CountAutoencoder
+from r2mae.cells.config import CellsConfig
+from r2mae.cells.models.mlp import CountAutoencoder, build
+from r2mae.errors import UserError
+from r2mae.training.recalibrate import batch_norms
 
 
 def test_layers_and_size_of_the_paper() -> None:
@@ -87,3 +91,21 @@ def test_batch_norm_would_take_the_mask_away_before_it() -> None:
     x, batch = torch.rand(6, 10), torch.zeros(6, dtype=torch.int64)
     states = model.first(x, batch)
     torch.testing.assert_close(model.encoder(states + torch.randn(16)), model.encoder(states), rtol=1e-4, atol=1e-5)
+
+
+def test_layer_normalisation_knows_each_cell_alone() -> None:
+    torch.manual_seed(0)
+    names = [f"g{number}" for number in range(10)]
+    made = {"genes": names, "batches": ["a", "b"], "n_hidden": 16, "n_latent": 4, "norm": "layer"}
+    model = build(made)[1].train()
+    assert not batch_norms(model) and sum(isinstance(one, torch.nn.LayerNorm) for one in model.modules()) == 3
+    x, batch = torch.rand(3, 10), torch.tensor([0, 1, 0])
+    torch.testing.assert_close(model(x, batch)[0][:1], model(x[:1], batch[:1])[0])
+    assert batch_norms(build({name: value for name, value in made.items() if name != "norm"})[1])  # of older folders
+
+
+def test_without_batch_statistics_none_are_chosen() -> None:
+    config = CellsConfig(data="csle", norm="layer", batch_size=1)
+    assert not config.recalibrates and "statistics" not in config.measured_in_words()
+    with pytest.raises(UserError, match="recalibrate does nothing"):
+        CellsConfig(data="csle", norm="layer", recalibrate="no")

@@ -10,7 +10,7 @@ The module of a model has
 """
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 MODELS = {
     "mlp": "r2mae.cells.models.mlp",
@@ -27,9 +27,17 @@ class MLPSettings:
         Width of the hidden layers (paper: 2000).
     n_latent : int
         Width of the representation (paper: 1000).
+    norm : {"batch", "layer"}
+        Batch normalisation (paper), or layer normalisation, which has no statistics that depend on the mask ratio.
     """
 
     takes_mask: ClassVar[bool] = True
 
     n_hidden: int = 2000
     n_latent: int = 1000
+    norm: Literal["batch", "layer"] = "batch"
+
+    @property
+    def ignores(self) -> tuple[str, ...]:
+        """Fields of the configuration that do nothing: without batch statistics none are re-estimated."""
+        return ("recalibrate",) if self.norm == "layer" else ()

@@ -65,8 +65,8 @@ class _Rows(torch.autograd.Function):
 class CountAutoencoder(CountModel):
     """log-counts and batch → latent → one logit per gene; their softmax is each gene's fraction of the library.
 
-    Encoder: two hidden layers with batch normalisation and ReLU, then a linear layer. Decoder: one hidden layer with
-    batch normalisation and ReLU, then a linear layer. One inverse dispersion θ per gene (appendix "Single-cell gene
+    Encoder: two hidden layers with batch (or layer) normalisation and ReLU, then a linear layer. Decoder: one hidden
+    layer with normalisation and ReLU, then a linear layer. One inverse dispersion θ per gene (appendix "Single-cell gene
     expression models", Model architecture).
 
     Parameters
@@ -75,6 +75,8 @@ class CountAutoencoder(CountModel):
         Sizes of the data; with a single batch there is no covariate.
     n_hidden, n_latent : int
         Widths (paper: 2000 and 1000).
+    norm : {"batch", "layer"}
+        Normalisation of the hidden layers (paper: batch).
     mask_input : bool
         Whether the encoder also has an input for each gene that says whether it is hidden (ours, not the paper's).
         All cells of a mini-batch hide the same genes, so these inputs add the same numbers to every cell. A batch
@@ -89,21 +91,23 @@ class CountAutoencoder(CountModel):
         n_hidden: int = 2000,
         n_latent: int = 1000,
         *,
+        norm: str = "batch",
         mask_input: bool = False,
     ) -> None:
         super().__init__()
+        normalise = {"batch": nn.BatchNorm1d, "layer": nn.LayerNorm}[norm]
         self.genes, self.batches, self.n_hidden, self.n_latent = genes, batches, n_hidden, n_latent
         self.first = GeneLinear(genes, batches, n_hidden)
         self.encoder = nn.Sequential(
-            nn.BatchNorm1d(n_hidden),
+            normalise(n_hidden),
             nn.ReLU(inplace=True),
             nn.Linear(n_hidden, n_hidden),
-            nn.BatchNorm1d(n_hidden),
+            normalise(n_hidden),
             nn.ReLU(inplace=True),
             nn.Linear(n_hidden, n_latent),
         )
         self.expand = GeneLinear(n_latent, batches, n_hidden)
-        self.decoder = nn.Sequential(nn.BatchNorm1d(n_hidden), nn.ReLU(inplace=True), nn.Linear(n_hidden, genes))
+        self.decoder = nn.Sequential(normalise(n_hidden), nn.ReLU(inplace=True), nn.Linear(n_hidden, genes))
         self.log_theta = nn.Parameter(torch.zeros(genes))
         bound = 1 / math.sqrt(genes)
         self.mask_weight = nn.Parameter(torch.empty(genes, n_hidden).uniform_(-bound, bound)) if mask_input else None
@@ -173,6 +177,7 @@ def build(architecture: Mapping[str, Any]) -> tuple[GeneTask, CountAutoencoder]:
     genes, batches = len(architecture["genes"]), len(architecture["batches"])
     n_hidden, n_latent = int(architecture["n_hidden"]), int(architecture["n_latent"])
     told = bool(architecture.get("mask_input", False))
-    model = CountAutoencoder(genes, batches, n_hidden, n_latent, mask_input=told)
+    norm = architecture.get("norm", "batch")
+    model = CountAutoencoder(genes, batches, n_hidden, n_latent, norm=norm, mask_input=told)
     model.gene_names, model.batch_names = tuple(architecture["genes"]), tuple(architecture["batches"])
     return GeneTask(genes, n_hidden, architecture.get("representation", "latent"), told), model

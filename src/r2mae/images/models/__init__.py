@@ -16,7 +16,7 @@ Such a module has
 """
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 MODELS = {
     "mlp": "r2mae.images.models.mlp",
@@ -35,9 +35,17 @@ class MLPSettings:
         Width of the first hidden layer (paper: 16 or 512).
     latent : int
         Width of the second hidden layer, the representation (paper: 16, 32, 64, 256 or 1024).
+    norm : {"batch", "layer"}
+        Batch normalisation (paper), or layer normalisation, which has no statistics that depend on the mask ratio.
     """
 
     takes_mask: ClassVar[bool] = True
 
     hidden: int = 512
     latent: int = 256
+    norm: Literal["batch", "layer"] = "batch"
+
+    @property
+    def ignores(self) -> tuple[str, ...]:
+        """Fields of the configuration that do nothing: without batch statistics none are re-estimated."""
+        return ("recalibrate",) if self.norm == "layer" else ()

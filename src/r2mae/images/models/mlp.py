@@ -16,7 +16,7 @@ __all__ = ["MLPAutoencoder", "Settings", "build"]
 class MLPAutoencoder(PixelAutoencoder):
     """pixels → hidden → latent → pixels.
 
-    Both hidden layers have batch normalisation and ReLU, the output a sigmoid. The representation that probes use is
+    Both hidden layers have batch (or layer) normalisation and ReLU, the output a sigmoid. The representation that probes use is
     the second hidden layer.
 
     Parameters
@@ -25,20 +25,25 @@ class MLPAutoencoder(PixelAutoencoder):
         Numbers of an image (784 for MNIST).
     hidden, latent : int
         Widths of the hidden layers (paper: 16 or 512, and 16, 32, 64, 256 or 1024).
+    norm : {"batch", "layer"}
+        Normalisation of the hidden layers (paper: batch).
     mask_input : bool
         Whether the first layer also has an input for each number of the mask (ours, not the paper's). Their weights,
         `mask_layer`, are drawn last: all others begin as in the same run without them.
     """
 
-    def __init__(self, pixels: int, hidden: int = 512, latent: int = 256, *, mask_input: bool = False) -> None:
+    def __init__(
+        self, pixels: int, hidden: int = 512, latent: int = 256, *, norm: str = "batch", mask_input: bool = False
+    ) -> None:
         super().__init__()
+        normalise = {"batch": nn.BatchNorm1d, "layer": nn.LayerNorm}[norm]
         self.pixels, self.hidden, self.latent = pixels, hidden, latent
         self.encoder = nn.Sequential(
             nn.Linear(pixels, hidden),
-            nn.BatchNorm1d(hidden),
+            normalise(hidden),
             nn.ReLU(),
             nn.Linear(hidden, latent),
-            nn.BatchNorm1d(latent),
+            normalise(latent),
             nn.ReLU(),
         )
         self.decoder = nn.Sequential(nn.Linear(latent, pixels), nn.Sigmoid())
@@ -69,6 +74,12 @@ def build(architecture: Mapping[str, Any]) -> tuple[PixelTask, MLPAutoencoder]:
     """Make the task and a fresh model; see :mod:`r2mae.images.models`."""
     pixels = math.prod(int(side) for side in architecture["shape"])
     told = bool(architecture.get("mask_input", False))
-    model = MLPAutoencoder(pixels, int(architecture["hidden"]), int(architecture["latent"]), mask_input=told)
+    model = MLPAutoencoder(
+        pixels,
+        int(architecture["hidden"]),
+        int(architecture["latent"]),
+        norm=architecture.get("norm", "batch"),
+        mask_input=told,
+    )
     fill = tuple(float(value) for value in architecture.get("fill", ()))
     return PixelTask(pixels, exact=bool(architecture["exact"]), fill=fill, mask_input=told), model
