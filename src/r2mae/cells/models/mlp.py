@@ -66,8 +66,8 @@ class CountAutoencoder(CountModel):
     """log-counts and batch → latent → one logit per gene; their softmax is each gene's fraction of the library.
 
     Encoder: two hidden layers with batch (or layer) normalisation and ReLU, then a linear layer. Decoder: one hidden
-    layer with normalisation and ReLU, then a linear layer. One inverse dispersion θ per gene (appendix "Single-cell gene
-    expression models", Model architecture).
+    layer with normalisation and ReLU, then a linear layer. One inverse dispersion θ per gene (appendix "Single-cell
+    gene expression models", Model architecture).
 
     Parameters
     ----------

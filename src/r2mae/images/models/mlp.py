@@ -16,8 +16,8 @@ __all__ = ["MLPAutoencoder", "Settings", "build"]
 class MLPAutoencoder(PixelAutoencoder):
     """pixels → hidden → latent → pixels.
 
-    Both hidden layers have batch (or layer) normalisation and ReLU, the output a sigmoid. The representation that probes use is
-    the second hidden layer.
+    Both hidden layers have batch (or layer) normalisation and ReLU, the output a sigmoid. The representation that
+    probes use is the second hidden layer.
 
     Parameters
     ----------
