@@ -17,6 +17,7 @@ from r2mae.cells.config import CellsConfig
 from r2mae.cells.counts import MemoryCounts
 from r2mae.cells.donors import ProbeCells, probe_cells
 from r2mae.cells.evaluate import (
+    LOSS_RATIOS,
     RATIOS,
     Expected,
     averaged_scores,
@@ -35,6 +36,8 @@ from r2mae.errors import UserError
 from r2mae.evaluation.probes import LinearProbe
 from r2mae.masking.keys import Key
 from r2mae.masking.masks import column_mask
+from r2mae.training.recalibrate import recalibrated
+from r2mae.training.validation import masked_losses
 
 pytestmark = pytest.mark.slow
 
@@ -95,6 +98,13 @@ def test_scores_of_a_model(data: CellData, built: tuple[GeneTask, torch.nn.Modul
     assert scores["score"] == pytest.approx(np.mean([scores[name] for name in averaged]))
     named = [scores[f"reconstruction_r_{ratio:g}"] for ratio in (0.1, 0.2, 0.3, 0.5, 0.7)]
     assert scores["reconstruction_r"] == pytest.approx(np.mean(named))
+    losses = masked_losses(task, model, data.validation, LOSS_RATIOS)
+    assert [scores[f"masked_loss_{ratio:g}"] for ratio in LOSS_RATIOS] != pytest.approx(losses)  # re-estimated
+    plain = evaluate(CONFIG, task, model, data, recalibrate="no")
+    assert [plain[f"masked_loss_{ratio:g}"] for ratio in LOSS_RATIOS] == pytest.approx(losses)
+    assert plain["masked_loss"] == pytest.approx(np.mean(losses))
+    with recalibrated(task, model, data.train, 0.9):
+        assert scores["masked_loss_0.9"] == pytest.approx(masked_losses(task, model, data.validation, LOSS_RATIOS)[-1])
     assert 1 <= scores["effective_rank"] <= 8
     # A layer of random weights tells the cell types apart.
     assert scores["cell_type_bacc"] > 0.6
@@ -203,7 +213,8 @@ def test_intervals_are_over_test_donors(table: CellTable) -> None:
 def test_nothing_to_predict(data: CellData, built: tuple[GeneTask, torch.nn.Module]) -> None:
     scores = evaluate(replace(CONFIG, labels=(), regress=(), donor_key=None), *built, data)
     named = {f"reconstruction_r_{ratio:g}" for ratio in RATIOS}
-    assert scores.keys() == {"reconstruction_r", *named, "effective_rank", "spectral_entropy"}
+    named |= {f"masked_loss_{ratio:g}" for ratio in LOSS_RATIOS}
+    assert scores.keys() == {"reconstruction_r", "masked_loss", *named, "effective_rank", "spectral_entropy"}
     without = evaluate(replace(CONFIG, labels=(), regress=()), *built, replace(data, validation=None))
     assert without.keys() == {"effective_rank", "spectral_entropy"}
 

@@ -29,13 +29,15 @@ from r2mae.masking.keys import Key, permutation
 from r2mae.masking.masks import column_mask
 from r2mae.training.recalibrate import at_ratios, recalibrated
 from r2mae.training.task import Batches
-from r2mae.training.validation import EVALUATION_KEY, evaluating, to_device
+from r2mae.training.validation import EVALUATION_KEY, evaluating, masked_losses, to_device
 
 if TYPE_CHECKING:
     from r2mae.cells.batches import CellData
     from r2mae.cells.table import CellTable
 
-RATIOS = (0.1, 0.2, 0.3, 0.5, 0.7)
+RATIOS = (0.1, 0.2, 0.3, 0.5, 0.7)  # of the correlation (paper)
+LOSS_RATIOS = (0.1, 0.3, 0.5, 0.7, 0.9)  # of the loss, evenly spread over all that may be missing
+_ALL_RATIOS = tuple(sorted({*RATIOS, *LOSS_RATIOS}))
 TARGET_SUM = 1e4  # total to which cells are scaled for log-normalised expression
 _FOLDS = 5
 _BATCH = 512  # the masks depend on it, as all cells of a mini-batch have the same hidden genes: do not change it
@@ -76,7 +78,8 @@ def evaluate(
     -------
     dict
         The scores of :func:`evaluate_embedding`. If there are validation cells, also ``reconstruction_r`` (mean over
-        :data:`RATIOS`) and ``reconstruction_r_0.1`` and so on. A score that is undefined for the data is left out;
+        :data:`RATIOS`), ``reconstruction_r_0.1`` and so on, ``masked_loss`` (nats a hidden gene, mean over
+        :data:`LOSS_RATIOS`), and ``masked_loss_0.1`` and so on. A score that is undefined for the data is left out;
         :func:`r2mae.cells.donors.check_probes` gives the reason. With "both", also each score as ``as_trained_…``.
     """
     task = replace(task, representation=representation or config.representation)
@@ -95,16 +98,27 @@ def evaluate(
 
 
 def _reconstruction_of(task: GeneTask, model: CountModel, data: "CellData", recalibrate: bool) -> dict[str, float]:
-    """Score a model's reconstruction of the hidden genes of validation cells."""
+    """Score a model's reconstruction of the hidden genes of validation cells, and its loss."""
     assert data.validation is not None
-    with evaluating(model), at_ratios(task, model, data.train, RATIOS, wanted=recalibrate) as prepare:
-        return reconstruction_scores(
+    device = next(model.parameters()).device
+    with evaluating(model), at_ratios(task, model, data.train, _ALL_RATIOS, wanted=recalibrate) as prepare:
+        scores = reconstruction_scores(
             lambda batch, hidden: task.expected(model, batch, hidden=hidden)[0],
             task.genes,
             data.validation,
-            next(model.parameters()).device,
-            prepare,
+            device,
+            lambda number: prepare(_ALL_RATIOS.index(RATIOS[number])),
         )
+        losses = masked_losses(
+            task,
+            model,
+            data.validation,
+            LOSS_RATIOS,
+            device=str(device),
+            prepare=lambda number: prepare(_ALL_RATIOS.index(LOSS_RATIOS[number])),
+        )
+    named = {f"masked_loss_{ratio:g}": loss for ratio, loss in zip(LOSS_RATIOS, losses, strict=True)}
+    return scores | _finite({"masked_loss": float(np.mean(losses)), **named})
 
 
 def evaluate_embedding(

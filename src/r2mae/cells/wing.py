@@ -112,6 +112,7 @@ class CellsWing(BaseWing):
                 Metric(f"{column}_spearman_donor", f"{column} Spearman, donors", bounds=(-1, 1)),
             ]
         metrics.append(Metric("reconstruction_r", "reconstruction Pearson r", bounds=(-1, 1), ranked=not some))
+        metrics.append(Metric("masked_loss", "masked loss", higher_is_better=False, ranked=False, optional=True))
         metrics.append(Metric("effective_rank", "effective rank", higher_is_better=None, bounds=(1, inf)))
         return with_as_trained(metrics, config.recalibrate)
 
