@@ -49,6 +49,8 @@ _MODULES = {
     "r2mae-vs-fixed": "readings",
     "ranges": "ranges",
     "validation": "validation",
+    "randomness-images": "randomness_images",
+    "randomness-cells": "randomness_cells",
 }
 _PACKAGE = "r2mae.reproduce"
 ARTEFACTS = {name: f"{_PACKAGE}.{module}" for name, module in _MODULES.items()}

@@ -1,0 +1,75 @@
+"""An average effect over several data sets, each with its own true effect: a random-effects model."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy import optimize, stats
+
+
+@dataclass(frozen=True)
+class Pooled:
+    """The average effect over sets.
+
+    Attributes
+    ----------
+    mean, low, high : float
+        The average of the sets' true effects, with its interval; the interval is NaN for a single set.
+    between : float
+        Estimated standard deviation of the true effects between sets.
+    sets : int
+        Number of sets.
+    """
+
+    mean: float
+    low: float
+    high: float
+    between: float
+    sets: int
+
+
+def pooled_effect(effects: Any, errors: Any, *, confidence: float = 0.95) -> Pooled:
+    """Average effects that were measured on several sets, for sets that were not measured, too.
+
+    The model is eₖ = μ + uₖ + εₖ, with uₖ ~ N(0, τ²) between sets and εₖ ~ N(0, sₖ²) within. τ² is the estimate of
+    Paule and Mandel; the interval of μ is that of Hartung and Knapp, with t of one degree of freedom less than there
+    are sets. Of few sets it is wide, as it must be.
+
+    Parameters
+    ----------
+    effects : array-like, shape (sets,)
+        One for each set.
+    errors : array-like, shape (sets,)
+        Their standard errors, sₖ.
+    confidence : float
+        Coverage.
+
+    Raises
+    ------
+    ValueError
+        Without a set, or if numbers are not finite, or an error is negative.
+    """
+    effect, error = np.asarray(effects, dtype=np.float64), np.asarray(errors, dtype=np.float64)
+    if effect.ndim != 1 or not len(effect) or effect.shape != error.shape:
+        raise ValueError(f"effects and errors must be as many, and at least one; got {effect.shape} and {error.shape}")
+    if not (np.isfinite(effect).all() and np.isfinite(error).all()) or (error < 0).any():
+        raise ValueError("effects and errors must be finite, and errors not negative")
+    if len(effect) == 1:
+        return Pooled(float(effect[0]), float("nan"), float("nan"), float("nan"), 1)
+    largest = max(float(error.max()), float(np.ptp(effect)))
+    if largest == 0.0:
+        return Pooled(float(effect[0]), float(effect[0]), float(effect[0]), 0.0, len(effect))
+    variance = np.maximum(error, 1e-6 * largest) ** 2  # so that a set without an error has no infinite weight
+
+    def excess(between: float) -> float:
+        weight = 1 / (variance + between)
+        return float((weight * (effect - np.average(effect, weights=weight)) ** 2).sum() - (len(effect) - 1))
+
+    most = float(np.ptp(effect)) ** 2 * len(effect)
+    between = float(optimize.brentq(excess, 0.0, most)) if excess(0.0) > 0 else 0.0
+    weight = 1 / (variance + between)
+    mean = float(np.average(effect, weights=weight))
+    free = len(effect) - 1
+    scale = (weight * (effect - mean) ** 2).sum() / free / weight.sum()
+    half = float(stats.t.ppf((1 + confidence) / 2, free) * np.sqrt(scale))
+    return Pooled(mean, mean - half, mean + half, float(np.sqrt(between)), len(effect))

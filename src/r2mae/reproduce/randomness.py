@@ -1,0 +1,251 @@
+"""Where the randomness of the ratio belongs, and what the network is told: what the studies of all wings share.
+
+The paper draws a ratio for every mini-batch from a range that it chooses, and shows the network zeros. Here every
+scheme has nearly all ratios, U(0.05, 0.95), and all are judged over all missing fractions.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from r2mae.evaluation.fluctuation import loss_fluctuation
+from r2mae.evaluation.metrics import by_ratio
+from r2mae.evaluation.pooled import pooled_effect
+from r2mae.evaluation.statistics import best_fixed, mean_interval, paired_difference
+from r2mae.reproduce.artefact import Row, Size, Tables
+from r2mae.reproduce.drawing import BLACK, COLOURS, GREY, Figures, panels, ratio_axis
+from r2mae.sweep.cells import Axis, Cell, cells_of, grid
+from r2mae.sweep.cells import Row as SweepRow
+from r2mae.sweep.gather import metrics_of
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+
+    from r2mae.training.config import RunConfig
+
+_WIDE = {"low": 0.05, "high": 0.95}
+SCHEMES: Mapping[str, Mapping[str, Any]] = {
+    **{f"fixed {ratio:.2f}": {"scheme": "fixed", "ratio": ratio} for ratio in (0.1, 0.3, 0.5, 0.7, 0.9)},
+    "dynamic": {"scheme": "dynamic", **_WIDE},
+    "r2mae": {"scheme": "r2mae", **_WIDE},
+    "r2mae-spread": {"scheme": "r2mae-spread", **_WIDE},
+}
+FIXED = tuple(name for name in SCHEMES if name.startswith("fixed"))
+BLIND, BEST, RANDOM = "fixed 0.50", "best fixed", "r2mae"
+TOLD = " told"
+"""End of the labels of rows whose network gets the mask, too."""
+JUMPS = ("loss_sd", "loss_sd_beside_ratio")
+_LEAST_STEPS = 63  # of a run, so that fifty are left to measure jumps on
+
+
+@dataclass(frozen=True)
+class RandomnessSize(Size):
+    """How much is trained.
+
+    Attributes
+    ----------
+    sets : tuple of str
+        Sets of data.
+    rows : tuple of str
+        Names of :data:`SCHEMES`; by default all.
+    told : tuple of bool
+        Without the mask as an input, and with it.
+    seeds : int
+        Runs of each row.
+    settings : mapping
+        Fields of the configuration.
+    """
+
+    sets: tuple[str, ...] = ()
+    rows: tuple[str, ...] | None = None
+    told: tuple[bool, ...] = (False, True)
+    seeds: int = 10
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+
+def cells_of_sets(bases: Mapping[str, "RunConfig"], size: RandomnessSize, out: Path) -> list[Cell]:
+    """Return a run for each set, scheme, kind of input and seed, each set in a folder of its own."""
+    made: list[Cell] = []
+    for name, base in bases.items():
+        rows: list[SweepRow] = []
+        for told in size.told:
+            points = {
+                label + TOLD * told: {**SCHEMES[label], **({"mask_input": True} if told else {})}
+                for label in size.rows or SCHEMES
+            }
+            rows += [
+                SweepRow(row.label, row.config, {"set": name, "scheme": row.config.scheme, "told": told})
+                for row in grid(base, [Axis("row", points)])
+            ]
+        made += cells_of(rows, range(size.seeds), out / name)
+    return made
+
+
+def jumps_of_run(cell: Cell) -> Mapping[str, float]:
+    """Return how much the loss of a run jumps from step to step; nothing of runs of few steps."""
+    steps = metrics_of(cell)
+    if len(steps) < _LEAST_STEPS:
+        return {}
+    found = loss_fluctuation(steps["loss"].to_numpy(float), steps["ratio"].to_numpy(float))
+    return dict(zip(JUMPS, (found.around_trend, found.beside_ratio), strict=True))
+
+
+def tables_of_study(results: "pd.DataFrame", name: str, objective: str, probe: str) -> Tables:
+    """Return means and paired differences by set, relative gains pooled over sets, and all runs.
+
+    Parameters
+    ----------
+    results : DataFrame
+        A line a run.
+    name : str
+        Of the tables.
+    objective : str
+        The error over all missing fractions, lower is better; its values by ratio are `<objective>_0.1` and so on.
+    probe : str
+        A score of which higher is better, where the data have it.
+    """
+    scores = [objective, *by_ratio(map(str, results.columns)).get(objective, {}).values(), probe, *JUMPS]
+    scores = [score for score in scores if score in results and results[score].notna().any()]
+    rows: list[Row] = []
+    for data, group in results.groupby("set", sort=False):
+        for score in scores:
+            rows += [{"set": data, **row} for row in _differences(group, score, higher=score == probe)]
+    kept = ["set", "label", "scheme", "told", "seed", "seconds", *scores]
+    return {name: rows, f"{name}-pooled": _pooled(results, objective), f"{name}-runs": results[kept].to_dict("records")}
+
+
+def _differences(results: "pd.DataFrame", score: str, *, higher: bool) -> list[Row]:
+    """Return for each row of a set its mean and its differences from the references, paired over seeds."""
+    rows: list[Row] = []
+    by_label = _by_label(results, score)
+    for label, mine in by_label.items():
+        found = mean_interval(mine)
+        row: Row = {"label": label, "score": score, "seeds": found.n, "mean": found.mean}
+        row |= {"low": found.low, "high": found.high}
+        for against, other in _references(by_label, label, higher=higher).items():
+            both = mine.index.intersection(other.index)
+            if not len(both):
+                continue
+            difference = paired_difference(mine[both], other[both], higher_is_better=higher)
+            row |= {f"vs_{against}": difference.mean, f"vs_{against}_low": difference.low}
+            row |= {f"vs_{against}_high": difference.high, f"vs_{against}_is": difference.verdict}
+        rows.append(row)
+    return rows
+
+
+def _by_label(results: "pd.DataFrame", score: str) -> "dict[str, pd.Series[float]]":
+    found = {
+        str(label): group.set_index("seed")[score].dropna() for label, group in results.groupby("label", sort=False)
+    }
+    return {label: values for label, values in found.items() if len(values)}
+
+
+def _references(
+    by_label: "Mapping[str, pd.Series[float]]", label: str, *, higher: bool
+) -> "dict[str, pd.Series[float]]":
+    """Return what a row is compared with: the same network at fixed ratios and random ones, and the other network.
+
+    The best fixed ratio of a seed is chosen on the other seeds.
+    """
+    told = TOLD if label.endswith(TOLD) else ""
+    found = {}
+    fixed = [by_label[name + told] for name in FIXED if name + told in by_label]
+    if len(fixed) > 1:
+        best = _best(fixed, higher=higher)
+        if best is not None:
+            found["best_fixed"] = best
+    for short, name in (("blind", BLIND + told), ("r2mae", RANDOM + told), ("untold", label.removesuffix(TOLD))):
+        if name != label and name in by_label:
+            found[short] = by_label[name]
+    return found
+
+
+def _best(fixed: "Sequence[pd.Series[float]]", *, higher: bool) -> "pd.Series[float] | None":
+    import pandas as pd
+
+    table = pd.concat(list(fixed), axis=1).dropna()
+    if len(table) < 2:
+        return None
+    return pd.Series(best_fixed(table.to_numpy(), higher_is_better=higher).scores, index=table.index)
+
+
+def _pooled(results: "pd.DataFrame", objective: str) -> list[Row]:
+    """Return by how many percent each row lowers the objective, on average over sets (a random-effects model)."""
+    logs = results.assign(**{objective: np.log(results[objective].where(results[objective] > 0))})
+    gains: dict[tuple[str, str], list[tuple[float, float]]] = {}
+    for _, group in logs.groupby("set", sort=False):
+        by_label = _by_label(group, objective)
+        for label, mine in by_label.items():
+            for against, other in _references(by_label, label, higher=False).items():
+                both = mine.index.intersection(other.index)
+                gain = (other[both] - mine[both]).to_numpy()
+                if len(gain) > 1:
+                    error = float(gain.std(ddof=1) / np.sqrt(len(gain)))
+                    gains.setdefault((label, against), []).append((float(gain.mean()), error))
+    rows: list[Row] = []
+    for (label, against), found in gains.items():
+        pooled = pooled_effect([gain for gain, _ in found], [error for _, error in found])
+        row: Row = {"label": label, "against": against, "sets": pooled.sets, "gain_percent": _percent(pooled.mean)}
+        row |= {"low": _percent(pooled.low), "high": _percent(pooled.high)}
+        row["is"] = "better" if pooled.low > 0 else "worse" if pooled.high < 0 else "undecided"
+        rows.append(row)
+    return rows
+
+
+def _percent(gain: float) -> float:
+    """Return by how many percent an error is lower, from the difference of its logarithms."""
+    return float(-100 * np.expm1(-gain))
+
+
+def draw_study(tables: Tables, name: str, objective: str, title: str) -> Figures:
+    """Draw the pooled gains over the best fixed ratio; and the error at each missing fraction, a panel for each set."""
+    figures: dict[str, Any] = {}
+    pooled = [row for row in tables[f"{name}-pooled"] if row["against"] == "best_fixed"]
+    if pooled:
+        figures[name], (axes,) = panels(1, width=5.6, height=0.9 + 0.24 * len(pooled))
+        _gains(axes, pooled, title)
+    sets = list(dict.fromkeys(row["set"] for row in tables[name]))
+    figures[f"{name}-by-fraction"], grid_of_axes = panels(len(sets), width=3.4, height=3.4)
+    for number, (axes, data) in enumerate(zip(grid_of_axes, sets, strict=True)):
+        _by_fraction(axes, [row for row in tables[name] if row["set"] == data], objective)
+        axes.set_title(data)
+        if number == 0:
+            axes.set_ylabel(f"{title},\nover that of {BLIND}")
+            axes.legend(fontsize=7)
+    return figures
+
+
+def _gains(axes: "Axes", rows: Sequence[Row], title: str) -> None:
+    for place, row in enumerate(rows):
+        ends = [[row["gain_percent"] - row["low"]], [row["high"] - row["gain_percent"]]]
+        colour = COLOURS[1] if row["label"].endswith(TOLD) else COLOURS[0]
+        axes.errorbar(
+            row["gain_percent"], place, xerr=None if np.isnan(ends).any() else ends, fmt="o", color=colour,
+            markersize=4, capsize=2,
+        )  # fmt: skip
+    axes.axvline(0, color=GREY, linestyle="--", linewidth=1, zorder=0)
+    axes.set_yticks(range(len(rows)), [row["label"] for row in rows])
+    axes.set_ylim(len(rows) - 0.5, -0.5)
+    axes.set_xlabel(
+        f"lower {title} than the best fixed ratio of the same network, %\n(average over {rows[0]['sets']} sets)"
+    )
+
+
+def _by_fraction(axes: "Axes", rows: Sequence[Row], objective: str) -> None:
+    """Draw each scheme's error at every missing fraction over that of the blind fixed ratio, told ones dashed."""
+    names = by_ratio(row["score"] for row in rows).get(objective, {})
+    means = {(row["label"], row["score"]): row["mean"] for row in rows}
+    base = np.array([means.get((BLIND, score), np.nan) for score in names.values()])
+    shown = {"fixed 0.10": GREY, BLIND: BLACK, "fixed 0.90": COLOURS[5], "dynamic": COLOURS[3], "r2mae": COLOURS[1]}
+    for label, colour in {**shown, "r2mae-spread": COLOURS[0]}.items():
+        for told, style in (("", "-"), (TOLD, "--")):
+            values = np.array([means.get((label + told, score), np.nan) for score in names.values()])
+            if np.isfinite(values).any():
+                axes.plot(list(names), values / base, style, marker="o", markersize=3, color=colour, label=label + told)
+    ratio_axis(axes)
+    axes.set_xlabel("missing fraction")
+    axes.set_yscale("log")
