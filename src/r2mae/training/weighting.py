@@ -38,7 +38,8 @@ def sum_of_samples(
     counts = corrupted.hidden.reshape(rows, -1).sum(1)
     each = torch.where(counts > 0, 1 / counts.clamp(min=1), 0.0)
     hidden = corrupted.hidden if corrupted.weights is None else corrupted.weights * corrupted.hidden
-    return (losses.flatten() * _of_losses(each, losses, corrupted)).sum(), hidden.reshape(rows, -1).sum(1) @ each
+    total = (losses.flatten() * _of_losses(each, losses, corrupted)).sum()
+    return total, (hidden.reshape(rows, -1).sum(1) * each).sum()
 
 
 def _of_losses(each: Float[Tensor, " rows"], losses: Tensor, corrupted: MaskedBatch) -> Float[Tensor, " losses"]:
