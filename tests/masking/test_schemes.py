@@ -118,6 +118,12 @@ def test_mistakes_are_named(name: str, numbers: dict[str, float], message: str) 
         make_scheme(name, CELLS, **numbers)
 
 
+def test_every_built_in_scheme_has_a_colour_of_its_own() -> None:
+    colours = [scheme_kind(name).colour for name in scheme_names()[:10]]
+    assert None not in colours
+    assert len(set(colours)) == 10
+
+
 def test_spread_is_r2mae_with_stratified_ratios_of_single_samples() -> None:
     spread = make_scheme("r2mae-spread", CELLS, low=0.2)
     assert spread.ratio == make_scheme("r2mae", CELLS, low=0.2, per="sample", sampling="stratified").ratio
