@@ -99,3 +99,11 @@ def test_a_new_folder_keeps_its_own_timing(tmp_path: Path) -> None:
     folder.check(mine, ratios_of(WING, mine))
     with pytest.raises(UserError, match="timing is 'sea-ad' there and 'hlca' here"):
         folder.check(other, ratios_of(WING, other))
+
+
+def test_every_cell_may_have_a_ratio_of_its_own() -> None:
+    for options in ({"scheme": "r2mae-spread"}, {"per": "sample", "sampling": "stratified"}, {"per": "sample"}):
+        config = CellsConfig(data="x", **options)  # type: ignore[arg-type]
+        ratio = scheme_of(config, TIMINGS["hlca"]).ratio
+        assert (ratio.low, ratio.high, ratio.per) == (0.1, 0.5, "sample")  # type: ignore[attr-defined]
+        assert config.idle_fields == {"timing"}
