@@ -8,7 +8,7 @@ import yaml
 from anndata import AnnData
 
 from r2mae.cells.api import MaskedAutoencoder
-from r2mae.cells.config import CellsConfig
+from r2mae.cells.config import TIMINGS, CellsConfig
 from r2mae.cells.wing import WING
 from r2mae.cli.main import main
 from r2mae.errors import UserError
@@ -17,6 +17,7 @@ from r2mae.training import fit
 from r2mae.training.folder import RunFolder
 from r2mae.training.numbers import ratios_of
 from r2mae.training.saving import load_model
+from r2mae.training.scheme_options import scheme_of
 
 SIZE = {"n_top_genes": 10, "n_hidden": 8, "n_latent": 4, "steps": 4, "batch_size": 10, "threads": 1}
 WORDS = [word for name, value in SIZE.items() for word in (f"--{name.replace('_', '-')}", str(value))]
@@ -26,7 +27,8 @@ WORDS = [word for name, value in SIZE.items() for word in (f"--{name.replace('_'
 @pytest.mark.parametrize("scheme", scheme_names())
 def test_timing_is_idle_where_the_scheme_has_no_schedule(scheme: str, timing: str) -> None:
     config = CellsConfig.from_dict({"data": "x", "scheme": scheme, "timing": timing})
-    assert config.idle_fields == (frozenset({"timing"}) if scheme in ("fixed", "mdlm", "r2mae") else frozenset())
+    idle = scheme in ("fixed", "mdlm", "r2mae", "r2mae-spread")
+    assert config.idle_fields == (frozenset({"timing"}) if idle else frozenset())
 
 
 def test_nothing_is_idle_in_what_this_version_does_not_know() -> None:
@@ -99,3 +101,11 @@ def test_a_new_folder_keeps_its_own_timing(tmp_path: Path) -> None:
     folder.check(mine, ratios_of(WING, mine))
     with pytest.raises(UserError, match="timing is 'sea-ad' there and 'hlca' here"):
         folder.check(other, ratios_of(WING, other))
+
+
+def test_every_cell_may_have_a_ratio_of_its_own() -> None:
+    for options in ({"scheme": "r2mae-spread"}, {"per": "sample", "sampling": "stratified"}, {"per": "sample"}):
+        config = CellsConfig(data="x", **options)  # type: ignore[arg-type]
+        ratio = scheme_of(config, TIMINGS["hlca"]).ratio
+        assert (ratio.low, ratio.high, ratio.per) == (0.1, 0.5, "sample")  # type: ignore[attr-defined]
+        assert config.idle_fields == {"timing"}

@@ -7,12 +7,12 @@ import pytest
 import torch
 from scipy import sparse
 
-from r2mae.cells.likelihood import nb_log_likelihood
+from r2mae.cells.likelihood import hidden_losses, nb_log_likelihood
 from r2mae.cells.models.mlp import CountAutoencoder
-from r2mae.cells.task import GeneTask, _on_device, _on_host, dense
+from r2mae.cells.task import GeneTask, KeptGenes, _on_device, _on_host, dense
 from r2mae.masking.defaults import RatioDefaults
 from r2mae.masking.keys import Key
-from r2mae.masking.masks import column_mask
+from r2mae.masking.masks import column_mask, hidden_count
 from r2mae.masking.schemes import make_scheme
 from r2mae.training.task import Task
 from r2mae.training.validation import masked_losses
@@ -82,9 +82,69 @@ def test_all_micro_batches_share_the_columns(counts: np.ndarray) -> None:
     assert torch.equal(first.hidden, later.hidden)
 
 
-def test_no_ratio_of_single_cells(counts: np.ndarray) -> None:
-    with pytest.raises(ValueError, match="one ratio for all cells"):
-        GeneTask(GENES).corrupt(batch_of(counts), np.full(CELLS, 0.3), KEY)
+RATIOS = np.linspace(0.0, 1.0, CELLS)
+
+
+def test_every_cell_may_hide_genes_of_its_own(counts: np.ndarray, model: CountAutoencoder) -> None:
+    """Exact counts; loss and gradients are the plain ones."""
+    counts[3] = 0
+    task, batch = GeneTask(GENES), batch_of(counts)
+    corrupted = task.corrupt(batch, RATIOS, KEY)
+    assert corrupted.hidden.sum(1).tolist() == [hidden_count(GENES, ratio) for ratio in RATIOS]
+    assert corrupted.count == int(corrupted.hidden.sum())
+    losses = task.losses(task.forward(model, corrupted), corrupted)
+    assert losses.shape == corrupted.hidden.shape
+    assert bool((losses[~corrupted.hidden] == 0).all())
+    x = torch.from_numpy(counts)
+    logits, _ = model((x * ~corrupted.hidden).log1p(), batch["batch"])
+    log_mean = logits.log_softmax(1) + x.sum(1, keepdim=True).clamp(min=1).log()
+    plain = -nb_log_likelihood(x, log_mean, model.log_theta) * corrupted.hidden
+    torch.testing.assert_close(losses, plain, rtol=1e-5, atol=1e-5)
+    weights = torch.linspace(0.5, 2, CELLS)[:, None]  # a sample may count more than another
+    parameters = list(model.parameters())
+    ours, theirs = (torch.autograd.grad((one * weights).sum(), parameters) for one in (losses, plain))
+    for a, b in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-4)
+
+
+def test_genes_of_single_cells_are_keyed_by_the_row(counts: np.ndarray) -> None:
+    task = GeneTask(GENES)
+    whole = task.corrupt(batch_of(counts), RATIOS, KEY).hidden
+    part = task.corrupt(batch_of(counts[10:]), RATIOS[10:], KEY.rows(10)).hidden
+    assert torch.equal(part, whole[10:])
+    same = task.corrupt(batch_of(counts), np.full(CELLS, 0.3), KEY).hidden
+    assert not (same == same[0]).all()
+
+
+def test_losses_of_all_genes_are_those_of_all_columns(counts: np.ndarray, model: CountAutoencoder) -> None:
+    batch, every = batch_of(counts), torch.arange(GENES)
+    logits = torch.randn(CELLS, GENES, generator=torch.Generator().manual_seed(1)).requires_grad_()
+    places = torch.from_numpy(np.flatnonzero(counts))
+    found = []
+    for columns in (None, every):
+        library = torch.from_numpy(counts.sum(1))
+        losses = hidden_losses(logits, model.log_theta, library, columns, places, batch["values"])
+        found.append((losses, *torch.autograd.grad(losses.square().sum(), [logits, model.log_theta])))
+    for a, b in zip(*found, strict=True):
+        torch.testing.assert_close(a, b)
+
+
+def test_the_model_is_told_what_each_cell_hides(counts: np.ndarray) -> None:
+    torch.manual_seed(0)
+    model = CountAutoencoder(GENES, 2, 32, 8, mask_input=True).eval()
+    task, batch = GeneTask(GENES, mask_input=True), batch_of(counts)
+    corrupted = task.corrupt(batch, 0.3, KEY)
+    assert corrupted.columns is not None
+    rows = replace(corrupted, columns=None, inputs=KeptGenes(
+        (torch.from_numpy(counts) * ~corrupted.hidden).log1p(), None, batch["batch"]
+    ))  # fmt: skip
+    with torch.no_grad():
+        together, each = (task.forward(model, one).prediction for one in (corrupted, rows))
+        torch.testing.assert_close(each, together)
+        own = task.corrupt(batch, RATIOS, KEY)
+        assert not torch.allclose(
+            task.forward(model, own).prediction, task.forward(model, replace(own, hidden=~own.hidden)).prediction
+        )
 
 
 def test_library_size_is_that_of_the_whole_cell(counts: np.ndarray, model: CountAutoencoder) -> None:

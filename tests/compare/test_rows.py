@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from r2mae.cli.lists import parse_baselines, parse_ratios, parse_seeds, words_of
-from r2mae.compare.rows import plan_rows, row_of
+from r2mae.compare.rows import DEFAULT_SCHEMES, plan_rows, row_of
 from r2mae.errors import UserError
 from r2mae.images.config import ImagesConfig
 from r2mae.images.wing import WING
@@ -32,6 +32,18 @@ def test_every_scheme_has_a_row_with_its_ends() -> None:
     assert (rows["cl"].values["low"], rows["cl"].values["high"]) == (0.7, 0.7)
     for name in ("dynamic", "r2mae", "r2mae-dynamic", "r2mae-cl", "r2mae-cl-k0"):
         assert (rows[name].values["low"], rows[name].values["high"]) == (0.5, 0.9)
+
+
+def test_spread_ratios_are_a_row_where_they_are_asked_for() -> None:
+    assert "r2mae-spread" not in DEFAULT_SCHEMES
+    (row,) = plan_rows(ImagesConfig(data="digits", low=0.2), WING.ratios, ["r2mae-spread"])
+    assert (row.label, row.values["low"], row.values["high"]) == ("r2mae-spread", 0.2, 0.9)
+    for word in ("per", "sampling", "strata"):
+        option = {"per": "sample", "sampling": "stratified", "strata": 8}[word]
+        with pytest.raises(UserError, match=f"does not take '{word}'"):
+            plan_rows(ImagesConfig(data="digits", **{word: option}), WING.ratios, ["r2mae-spread"])
+    with pytest.raises(UserError, match="needs one ratio for the mini-batch"):
+        plan_rows(ImagesConfig(data="digits", weighting="inverse-ratio"), WING.ratios, ["r2mae", "r2mae-spread"])
 
 
 def test_a_schedule_in_epochs_does_not_fall_in_the_first() -> None:

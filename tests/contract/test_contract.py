@@ -15,7 +15,7 @@ from r2mae.cli.main import main
 from r2mae.images.models import MODELS
 from r2mae.masking.defaults import RatioDefaults
 from r2mae.masking.keys import Key
-from r2mae.masking.ratios import draw
+from r2mae.masking.ratios import Uniform, draw, is_spread
 from r2mae.masking.schemes import make_scheme, scheme_names, scheme_takes
 from r2mae.registry import WINGS
 from r2mae.training.folder import RunFolder
@@ -23,7 +23,8 @@ from r2mae.training.loop import fit
 from r2mae.training.numbers import ratios_of
 from r2mae.training.saving import load_model
 from r2mae.training.scheme_options import as_used, scheme_of
-from r2mae.training.task import Data, Task
+from r2mae.training.task import Data, HidesExactly, Task
+from r2mae.training.weighting import sum_of_samples
 from r2mae.wings.contract import Wing
 from training.conftest import InterruptAt, Interrupted, equal_bytes
 
@@ -36,8 +37,11 @@ pytestmark = [
 SCHEMES = scheme_names()
 LEARNED = [one for one in SCHEMES if make_scheme(one, RatioDefaults(fixed=0.5, low=0.2, high=0.8)).curriculum]
 PLAIN = [one for one in SCHEMES if one not in LEARNED]
-# For what costs most: a scheme whose ratio changes, without and with learned weights.
-TWO = [PLAIN[-1], LEARNED[-1]]
+SPREAD = [one for one in PLAIN if is_spread(make_scheme(one, RatioDefaults(fixed=0.5, low=0.2, high=0.8)).ratio)]
+# For what costs most: a scheme whose samples have ratios of their own, and one with learned weights.
+TWO = [SPREAD[-1], LEARNED[-1]]
+# One whose ratio changes from step to step, for all samples alike.
+SCHEDULED = [one for one in PLAIN if one not in SPREAD][-1]
 
 
 def test_everything_is_there_and_a_model_is_built_from_plain_values(case: Case) -> None:
@@ -96,7 +100,27 @@ def test_the_model_does_not_see_hidden_values(case: Case, scheme: str) -> None:
         assert not torch.equal(*losses)  # the loss does see them
 
 
-@pytest.mark.parametrize("scheme", TWO)
+def test_samples_of_different_ratios_count_alike(case: Case) -> None:
+    """Every wing says which sample a loss is of, and whose entries are hidden: ones in their places sum to a sample."""
+    task, model = case.wing.build(case.data.architecture)
+    rows, key = min(8, len(case.data.train)), Key.root(0)
+    ratio = draw(Uniform(0.2, 0.8, "stratified", "sample"), 0, key, rows)
+    batch = case.data.train.batch(range(rows), key)
+    for hiding in (task.exactly, task) if isinstance(task, HidesExactly) else (task,):
+        corrupted = hiding.corrupt(batch, ratio, key)
+        losses = hiding.losses(hiding.forward(model, corrupted), corrupted)
+        ones = (losses != 0).float() * (1 if corrupted.weights is None else corrupted.weights)
+        total, normaliser = sum_of_samples(ones, corrupted, rows)
+        torch.testing.assert_close(total, normaliser)
+        if corrupted.weights is None:
+            assert float(total) == pytest.approx(rows)
+        counts = corrupted.hidden.reshape(rows, -1).sum(1).numpy()
+        if isinstance(task, HidesExactly) and hiding is not task:
+            assert (counts[np.argsort(ratio)][1:] >= counts[np.argsort(ratio)][:-1]).all()
+        assert len(set(counts.tolist())) > 1
+
+
+@pytest.mark.parametrize("scheme", [*TWO, SCHEDULED])
 def test_a_run_that_was_cut_off_ends_with_the_same_bytes(case: Case, scheme: str, tmp_path: Path) -> None:
     at_once = {"cl_warmup": 1} if "cl_warmup" in scheme_takes(scheme) else {}
     config = case.config(scheme=scheme, steps=6, save_every=2, **at_once)

@@ -18,6 +18,7 @@ from r2mae.masking.ratios import (
     draw,
     ends_of,
     is_scheduled,
+    is_spread,
 )
 
 KEY = Key.root(0).fold("ratio")
@@ -174,16 +175,79 @@ def test_per_sample_draws_one_ratio_a_row_keyed_by_the_global_row() -> None:
     assert isinstance(draw(Uniform(0.2, 0.8), 3, KEY, 64), float)
 
 
+SPREAD = Uniform(0.2, 0.6, "stratified", "sample")
+
+
+@given(inner, inner, st.integers(1, 300), st.integers(0, 10**6), st.integers(0, 2**40))
+def test_spread_ratios_have_one_row_in_each_part_of_the_range(
+    a: float, b: float, rows: int, step: int, seed: int
+) -> None:
+    low, high = min(a, b), max(a, b)
+    found = draw(Uniform(low, high, "stratified", "sample").with_rows(rows), step, Key.root(seed), rows)
+    assert isinstance(found, np.ndarray)
+    edges = low + (high - low) * np.arange(rows + 1) / rows
+    ordered = np.sort(found)
+    assert (ordered >= edges[:-1] - 1e-12).all()
+    assert (ordered <= edges[1:] + 1e-12).all()
+
+
+@given(st.integers(1, 8), st.integers(1, 8), st.integers(0, 10**6))
+def test_spread_ratios_are_the_same_in_every_part_of_a_batch(size: int, parts: int, step: int) -> None:
+    """Micro-batches and processes."""
+    ratio, rows = SPREAD.with_rows(size * parts), size * parts
+    whole = draw(ratio, step, KEY, rows)
+    pieces = [draw(ratio, step, KEY.rows(first), size) for first in range(0, rows, size)]
+    np.testing.assert_array_equal(np.concatenate(pieces), whole)
+
+
+@pytest.mark.parametrize("rows", [1, 3, 20])
+def test_every_row_of_spread_ratios_is_uniform(rows: int) -> None:
+    """Also in a batch of few rows, such as the last of a loader."""
+    draws = np.array([draw(SPREAD, step, KEY, rows) for step in range(2000)])
+    for row in {0, rows - 1}:
+        assert stats.kstest((draws[:, row] - 0.2) / 0.4, "uniform").pvalue > 1e-3
+    if rows == 3:  # every order of the three parts comes, about as often
+        orders = ["".join(map(str, order)) for order in ((draws - 0.2) / 0.4 * 3).astype(int)]
+        assert stats.chisquare(np.unique(orders, return_counts=True)[1]).pvalue > 1e-3
+        assert len(set(orders)) == 6
+
+
+def test_the_mean_of_spread_ratios_hardly_moves() -> None:
+    means = [float(np.mean(draw(SPREAD, step, KEY, 64))) for step in range(200)]
+    plain = [float(np.mean(draw(Uniform(0.2, 0.6, per="sample"), step, KEY, 64))) for step in range(200)]
+    assert np.std(means) < np.std(plain) / 30  # √B·√3 times less: 1/(√12·B^1.5) of the range
+
+
+def test_spread_ratios_know_their_batch() -> None:
+    bound = SPREAD.with_rows(8)
+    assert bound.bind(100) == bound != SPREAD
+    assert Uniform(0.2, 0.6).with_rows(8) == Uniform(0.2, 0.6)
+    assert is_spread(bound)
+    assert is_spread(SPREAD)
+    for other in (Uniform(0.2, 0.6, "stratified"), Uniform(0.2, 0.6, per="sample"), Fixed(0.3)):
+        assert not is_spread(other)
+    for ratio, first in ((bound, 4), (SPREAD, 1)):
+        with pytest.raises(ValueError, match=r"are not in a batch of"):
+            draw(ratio, 0, KEY.rows(first), 6)
+    for mine, theirs in zip(SPREAD.nodes(), Uniform(0.2, 0.6).nodes(), strict=True):
+        np.testing.assert_array_equal(mine, theirs)
+    assert not is_scheduled(SPREAD)
+    assert 0.2 <= SPREAD(3, KEY) <= 0.6
+
+
 @pytest.mark.usefixtures("unchecked")
 def test_unknown_options_are_refused() -> None:
     for options in (
         {"sampling": "sobol"},
         {"per": "token"},
         {"strata": 0},
-        {"per": "sample", "sampling": "stratified"},
+        {"per": "sample", "sampling": "stratified", "strata": 16},
+        {"rows": 4},
+        {"per": "sample", "sampling": "stratified", "rows": 0},
     ):
-        with pytest.raises(ValueError, match=r"must be|spreads"):
+        with pytest.raises(ValueError, match=r"must be|leave strata out|of stratified ratios of single samples alone"):
             Uniform(0.1, 0.5, **options)  # type: ignore[arg-type]
+    assert Uniform(0.1, 0.5, "stratified") == Uniform(0.1, 0.5, "stratified", strata=16)
 
 
 def test_as_ratio_reads_numbers_and_ranges() -> None:

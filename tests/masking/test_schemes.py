@@ -118,6 +118,24 @@ def test_mistakes_are_named(name: str, numbers: dict[str, float], message: str) 
         make_scheme(name, CELLS, **numbers)
 
 
+def test_every_built_in_scheme_has_a_colour_of_its_own() -> None:
+    colours = [scheme_kind(name).colour for name in scheme_names()[:10]]
+    assert None not in colours
+    assert len(set(colours)) == 10
+
+
+def test_spread_is_r2mae_with_stratified_ratios_of_single_samples() -> None:
+    spread = make_scheme("r2mae-spread", CELLS, low=0.2)
+    assert spread.ratio == make_scheme("r2mae", CELLS, low=0.2, per="sample", sampling="stratified").ratio
+    assert spread.bind(10, 2.5, 32).ratio == Uniform(0.2, 0.5, "stratified", "sample", rows=32)
+    assert make_scheme("r2mae", CELLS).bind(10, 2.5, 32).ratio == Uniform(0.1, 0.5)
+    assert effective("r2mae-spread", CELLS, {}, 100) == {"low": 0.1, "high": 0.5}
+    with pytest.raises(ValueError, match="leave strata out"):
+        make_scheme("r2mae", CELLS, per="sample", sampling="stratified", strata=8)
+    with pytest.raises(ValueError, match="add --sampling stratified, or leave strata out"):
+        make_scheme("r2mae", CELLS, per="sample", strata=8)
+
+
 def test_a_name_is_taken_once() -> None:
     with pytest.raises(ValueError, match="already"):
         register("fixed", takes=[])(lambda numbers: make_scheme("fixed", numbers))

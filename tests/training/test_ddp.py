@@ -32,6 +32,7 @@ RUNS: dict[str, dict[str, Any]] = {
     "mdlm, average": {"scheme": "mdlm", "ema": 0.9, "schedule": "cosine"},
     "curriculum, accumulation, clipping": {"scheme": "r2mae-cl", "accumulate": 2, "clip": 0.5},
     "per sample, validation": {"per": "sample", "validation": 0.2, "validate_every": 5},
+    "spread, accumulation": {"scheme": "r2mae-spread", "accumulate": 2},
     "batches that draw": {"dimmed": True, "accumulate": 2},
 }
 

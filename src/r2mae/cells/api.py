@@ -36,7 +36,8 @@ class MaskedAutoencoder:
     n_hidden, n_latent : int
         Width of the hidden layers and of the representation.
     scheme : str
-        Masking scheme: `r2mae`, `fixed`, `dynamic`, `mdlm`, `r2mae-dynamic`, `cl`, `cl-k0`, `r2mae-cl`, `r2mae-cl-k0`.
+        Masking scheme: `r2mae`, `fixed`, `dynamic`, `mdlm`, `r2mae-dynamic`, `cl`, `cl-k0`, `r2mae-cl`, `r2mae-cl-k0`,
+        `r2mae-spread`.
     ratio, low, high : float, optional
         Mask ratio of the schemes with one ratio; range of the others.
     seed : int

@@ -106,8 +106,6 @@ class CellsConfig(MLPSettings, ModelConfig):
         for entry in self.max_cells:
             if not re.fullmatch(r".+=[1-9]\d*", entry):
                 raise UserError(f"max_cells takes column=number, such as cell_type=100000, not {entry!r}")
-        if self.per == "sample":
-            raise UserError("genes are hidden once per mini-batch, for all cells alike: leave per at 'batch'")
         if self._normalises and self.batch_size // (self.accumulate * self.ranks) < 2:
             raise UserError("batch normalisation needs two cells in a micro-batch: raise batch_size")
 

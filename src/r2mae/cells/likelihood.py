@@ -44,7 +44,7 @@ def hidden_losses(
     logits: Float[Tensor, "cells genes"],
     log_theta: Float[Tensor, " genes"],
     library: Float[Tensor, " cells"],
-    columns: Int64[Tensor, " hidden"],
+    columns: Int64[Tensor, " hidden"] | None,
     places: Int64[Tensor, " entries"],
     counts: Float[Tensor, " entries"],
 ) -> Float[Tensor, "cells hidden"]:
@@ -61,16 +61,17 @@ def hidden_losses(
         log θ.
     library : tensor, shape (cells,)
         Total counts of the cells, above zero.
-    columns : int64 tensor, shape (hidden,)
-        Indices of the hidden genes, none twice.
+    columns : int64 tensor, shape (hidden,), optional
+        Indices of the hidden genes, none twice; by default the losses of all genes are returned.
     places : int64 tensor, shape (entries,)
         Positions of the hidden counts above zero in the flattened (cells, hidden) array, none twice. An entry with a
         count of 0 has no effect, and may have any position.
     counts : tensor, shape (entries,)
         The counts at these positions.
     """
+    log_theta = log_theta if columns is None else log_theta.index_select(0, columns)
     losses: Tensor = _HiddenLosses.apply(  # type: ignore[no-untyped-call]
-        logits.float(), log_theta.index_select(0, columns).float(), library.float().log(), columns, places, counts
+        logits.float(), log_theta.float(), library.float().log(), columns, places, counts
     )
     return losses
 
@@ -78,12 +79,19 @@ def hidden_losses(
 class _HiddenLosses(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, logits: Tensor, log_theta: Tensor, log_library: Tensor, columns: Tensor, places: Tensor, x: Tensor
+        ctx: Any,
+        logits: Tensor,
+        log_theta: Tensor,
+        log_library: Tensor,
+        columns: Tensor | None,
+        places: Tensor,
+        x: Tensor,
     ) -> Tensor:
         log_share = torch.log_softmax(logits, 1)
-        odds = log_share.index_select(1, columns).add_(log_library[:, None]).sub_(log_theta)  # d
+        chosen = log_share.clone() if columns is None else log_share.index_select(1, columns)
+        odds = chosen.add_(log_library[:, None]).sub_(log_theta)  # d
         soft = softplus(odds, threshold=40.0)
-        gene = places % len(columns)
+        gene = places % len(log_theta)
         rise, slope = _rise(x, log_theta, gene)
         above = x * (soft.view(-1)[places] - odds.view(-1)[places] - log_theta[gene]) - rise
         theta = log_theta.exp()
@@ -104,7 +112,10 @@ class _HiddenLosses(torch.autograd.Function):
         by_mean.view(-1).index_add_(0, places, x * (at - 1))
         by_mean = by_mean.mul_(grad)
         by_logits = log_share.exp().mul_(by_mean.sum(1, keepdim=True).neg_())
-        by_logits.index_add_(1, columns, by_mean)
+        if columns is None:
+            by_logits.add_(by_mean)
+        else:
+            by_logits.index_add_(1, columns, by_mean)
         return by_logits, by_theta.mul_(grad).sum(0), None, None, None, None
 
 

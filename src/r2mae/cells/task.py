@@ -1,4 +1,7 @@
-"""Masked reconstruction of counts: hidden gene columns become zero; the loss is their negative binomial likelihood.
+"""Masked reconstruction of counts: hidden genes become zero; the loss is their negative binomial likelihood.
+
+Usually all cells of a mini-batch hide the same genes, and these columns are left out of the input. A cell with a ratio
+of its own hides genes of its own, too, and the input is dense.
 
 A batch is a mapping of tensors in CSR form, on the device: `indptr` (cells + 1), `indices` and `values` (counts above
 zero, no gene twice in a cell), and `batch` (the cells' batch numbers).
@@ -10,13 +13,13 @@ from dataclasses import dataclass
 from typing import Literal
 
 import torch
-from jaxtyping import Float, Int64
+from jaxtyping import Bool, Float, Int64
 from torch import Tensor, nn
 
 from r2mae.cells.likelihood import hidden_losses
 from r2mae.masking.curriculum import FeatureWeights
 from r2mae.masking.keys import Key
-from r2mae.masking.masks import RatioLike, column_mask, hidden_count
+from r2mae.masking.masks import RatioLike, column_mask, element_mask, hidden_count
 from r2mae.masking.schemes import Curriculum
 from r2mae.training.task import Corrupted, Output
 
@@ -80,27 +83,27 @@ class KeptGenes:
     ----------
     log_counts : Float tensor, shape (cells, kept)
         log(1 + counts).
-    columns : int64 tensor, shape (kept,)
-        Indices of the kept genes.
+    columns : int64 tensor, shape (kept,), optional
+        Indices of the kept genes; None where `log_counts` has all genes, with zeros where they are hidden.
     batch : int64 tensor, shape (cells,)
         Batch number of each cell.
     """
 
     log_counts: Tensor
-    columns: Tensor
+    columns: Tensor | None
     batch: Tensor
 
 
 @dataclass(frozen=True, kw_only=True)
 class MaskedGenes(Corrupted):
-    """A mini-batch with gene columns hidden; `targets` are the hidden counts above zero.
+    """A mini-batch with genes hidden; `targets` are the hidden counts above zero.
 
     Parameters
     ----------
-    columns : int64 tensor, shape (hidden,)
-        Indices of the hidden genes.
+    columns : int64 tensor, shape (hidden,), optional
+        Indices of the genes that all cells hide; None where every cell hides genes of its own.
     places : int64 tensor
-        Positions of the targets in the flattened (cells, hidden) array.
+        Positions of the targets in the flattened (cells, hidden) array, or in (cells, genes) without `columns`.
     library : Float tensor, shape (cells,)
         Observed library size: the total count of a cell over all genes, including hidden ones, as in the paper. It is
         1 for a cell without counts, as the logarithm of 0 is not finite.
@@ -108,15 +111,15 @@ class MaskedGenes(Corrupted):
         The clean batch.
     """
 
-    columns: Tensor
+    columns: Tensor | None
     places: Tensor
     library: Tensor
     batch: CSR
 
     @property
-    def count(self) -> int:
+    def count(self) -> Tensor | int:
         """Number of hidden entries."""
-        return len(self.library) * len(self.columns)
+        return self.hidden.sum() if self.columns is None else len(self.library) * len(self.columns)
 
 
 @dataclass(frozen=True)
@@ -128,7 +131,7 @@ class CountOutput(Output):
 
 @dataclass(frozen=True)
 class GeneTask:
-    """Hide gene columns, the same for all cells of a mini-batch, and predict their counts.
+    """Hide genes, the same for all cells of a mini-batch that have one ratio, and predict their counts.
 
     Parameters
     ----------
@@ -140,8 +143,8 @@ class GeneTask:
     representation : {"latent", "hidden"}
         What :meth:`embed` returns: the latent layer, or the last hidden layer before it.
     mask_input : bool
-        Whether the model takes the mask, too: the indices of the hidden genes, as the argument `hidden`. Of whole cells
-        it gets none, which stands for a mask of zeros.
+        Whether the model takes the mask, too, as the argument `hidden`: the indices of the hidden genes, or a row for
+        each cell. Of whole cells it gets none, which stands for a mask of zeros.
     """
 
     genes: int
@@ -152,24 +155,21 @@ class GeneTask:
     def corrupt(self, batch: CSR, ratio: RatioLike, key: Key) -> MaskedGenes:
         """Hide a fraction of the genes.
 
-        The model gets only the kept genes, so that no time is spent on multiplying by zeros.
+        With one ratio for all cells they hide the same genes, and the model gets only the others, so that no time is
+        spent on multiplying by zeros. With a ratio for each, exactly the rounded number of genes is hidden in each.
 
         Parameters
         ----------
         batch : mapping of tensors
             In CSR form; see the module.
-        ratio : float
-            One ratio for all cells.
+        ratio : float or ndarray of shape (cells,)
+            One ratio for all cells, or one for each.
         key : Key
-            See :func:`r2mae.masking.masks.column_mask`.
-
-        Raises
-        ------
-        ValueError
-            If there is one ratio for each cell.
+            See :func:`r2mae.masking.masks.column_mask` and :func:`r2mae.masking.masks.element_mask`.
         """
         if not isinstance(ratio, int | float):
-            raise ValueError("gene columns are hidden once per mini-batch: this mask takes one ratio for all cells")
+            cells, device = len(batch["indptr"]) - 1, batch["values"].device
+            return _by_cell(batch, element_mask((cells, self.genes), ratio, key, exact=True, device=device))
         mask = column_mask(self.genes, ratio, key, device=batch["values"].device)
         # The shape of a sort's output is known; a search for the hidden genes would make the host wait for the device.
         order = torch.sort(mask.to(torch.uint8), stable=True).indices
@@ -180,13 +180,17 @@ class GeneTask:
     def forward(self, model: CountModel, corrupted: MaskedGenes) -> CountOutput:
         """Return logits over all genes, the dispersion, and the latent representation."""
         inputs: KeptGenes = corrupted.inputs
-        told = {"hidden": corrupted.columns} if self.mask_input else {}
+        hidden = corrupted.hidden if corrupted.columns is None else corrupted.columns
+        told = {"hidden": hidden} if self.mask_input else {}
         logits, latent = model(inputs.log_counts, inputs.batch, inputs.columns, **told)
         return CountOutput(logits, latent, model.log_theta)
 
     def losses(self, output: CountOutput, corrupted: MaskedGenes) -> Float[Tensor, "cells hidden"]:
-        """Return −log NB of the hidden genes, in the order of `corrupted.columns`, with μ = library · softmax."""
-        return hidden_losses(
+        """Return −log NB of the hidden genes, with μ = library · softmax.
+
+        They are in the order of `corrupted.columns`; without these they are those of all genes, zero where one is kept.
+        """
+        losses = hidden_losses(
             output.prediction,
             output.log_theta,
             corrupted.library,
@@ -194,6 +198,7 @@ class GeneTask:
             corrupted.places,
             corrupted.targets,
         )
+        return losses if corrupted.columns is not None else losses * corrupted.hidden
 
     @torch.no_grad()
     def embed(self, model: CountModel, batch: CSR) -> Float[Tensor, "cells width"]:
@@ -262,6 +267,7 @@ class GeneTask:
         counts = dense(corrupted.batch, self.genes)
         mean_cell = counts.div_(_WEIGHTS_DIVISOR).log1p_().mean(0, keepdim=True)
         weights: Tensor = network(mean_cell)
+        assert corrupted.columns is not None  # curricula have one ratio for the mini-batch
         return weights.index_select(0, corrupted.columns)
 
 
@@ -319,6 +325,22 @@ def _on_device(batch: CSR, mask: Tensor, kept: Tensor, hidden: Tensor) -> Masked
         entries=counts.numel(),
         columns=hidden,
         places=(_cell_of(batch) * len(hidden) + mask.cumsum(0)[gene] - 1) * unseen,
+        library=counts.sum(1).clamp_(min=1.0),
+        batch=batch,
+    )
+
+
+def _by_cell(batch: CSR, mask: Bool[Tensor, "cells genes"]) -> MaskedGenes:
+    """Hide genes of each cell; shapes are known in advance, and a kept count becomes a target of zero."""
+    counts = dense(batch, mask.shape[1])
+    places = _cell_of(batch) * mask.shape[1] + batch["indices"]
+    return MaskedGenes(
+        inputs=KeptGenes((counts * ~mask).log1p_(), None, batch["batch"]),
+        hidden=mask,
+        targets=batch["values"].float() * mask.view(-1)[places],
+        entries=counts.numel(),
+        columns=None,
+        places=places,
         library=counts.sum(1).clamp_(min=1.0),
         batch=batch,
     )

@@ -5,7 +5,7 @@ A batch is a :class:`r2mae.genome.batches.WindowBatch`.
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -171,6 +171,11 @@ class AlignmentTask:
             exact=bool(architecture["exact"]),
             repeat_weight=float(architecture["repeat_weight"]),
         )
+
+    @property
+    def exactly(self) -> "AlignmentTask":
+        """The task that hides exactly the rounded count in every window."""
+        return replace(self, exact=True)
 
     def corrupt(self, batch: WindowBatch, ratio: RatioLike, key: Key) -> HiddenBases:
         """Hide bases of the target; gaps, unknown positions and the aligned species are never hidden.

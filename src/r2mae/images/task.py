@@ -1,7 +1,7 @@
 """Masked reconstruction of pixels: hidden pixels are filled, and the squared error is taken at them alone."""
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import torch
@@ -123,6 +123,11 @@ class PixelTask:
     fill: tuple[float, ...] = ()
     together: int = 1
     mask_input: bool = False
+
+    @property
+    def exactly(self) -> "PixelTask":
+        """The task that hides exactly the rounded count in every image."""
+        return replace(self, exact=True)
 
     def check_images(self, name: str, shape: tuple[int, int, int]) -> None:
         """Refuse images of another number of numbers."""

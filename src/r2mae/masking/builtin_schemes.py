@@ -1,4 +1,4 @@
-"""The nine schemes of the paper: one function each."""
+"""The nine schemes of the paper, and one of ours: one function each."""
 
 from typing import Literal
 
@@ -12,7 +12,7 @@ _FALLING = ("decay", "decay_in")
 _DRAWN = ("sampling", "per", "strata")
 
 
-# Colours of Okabe and Ito and two of Tol, which colour-blind readers can distinguish.
+# Colours of Okabe and Ito, two of Tol, and a violet, which colour-blind readers can distinguish.
 @register("fixed", takes=["ratio"], colour="#6e6e6e", per_ratio=True)
 def _fixed(numbers: RatioDefaults) -> Scheme:
     """One mask ratio for the whole run."""
@@ -67,10 +67,14 @@ def _r2mae_cl_k0(numbers: RatioDefaults) -> Scheme:
     return Scheme("r2mae-cl-k0", _grid(numbers), _curriculum(numbers, "constant"))
 
 
+@register("r2mae-spread", takes=["low", "high"], colour="#8a2be2")
+def _r2mae_spread(numbers: RatioDefaults) -> Scheme:
+    """p ~ U(low, high), spread over the samples of every step; all samples count alike."""
+    return Scheme("r2mae-spread", Uniform(numbers.low, numbers.high, "stratified", "sample"))
+
+
 def _uniform(low: float, high: float, numbers: RatioDefaults) -> Uniform:
-    if numbers.strata is None:
-        return Uniform(low, high, numbers.sampling, numbers.per)
-    if numbers.sampling != "stratified":
+    if numbers.strata is not None and numbers.sampling != "stratified":
         raise ValueError("strata are the parts of stratified sampling: add --sampling stratified, or leave strata out")
     return Uniform(low, high, numbers.sampling, numbers.per, numbers.strata)
 

@@ -12,10 +12,11 @@ from typing import ClassVar, Literal, Protocol, runtime_checkable
 import numpy as np
 from jaxtyping import Float
 
+from r2mae.masking.intervals import Nodes, check_not_constant, check_range, check_ratio, check_total, legendre
 from r2mae.masking.keys import Key, permutation, uniforms
 
-Nodes = tuple[Float[np.ndarray, " k"], Float[np.ndarray, " k"]]
-_LEGENDRE = 9
+_STRATA = 16
+_STRATA_OF_SAMPLES = "stratified ratios of single samples have as many strata as a step has samples: leave strata out"
 
 
 @runtime_checkable
@@ -40,6 +41,14 @@ class CountsEpochs(Protocol):
         """Return the ratio for epochs of `steps` optimiser steps."""
 
 
+@runtime_checkable
+class CountsRows(Protocol):
+    """A ratio that is a matter of the rows of a global batch, whose number it has to be told."""
+
+    def with_rows(self, rows: int) -> Ratio:
+        """Return the ratio for optimiser steps of `rows` samples, over all micro-batches and processes together."""
+
+
 @dataclass(frozen=True)
 class Fixed:
     """One ratio for the whole run.
@@ -54,8 +63,8 @@ class Fixed:
     value: float
 
     def __post_init__(self) -> None:
-        _check_ratio("ratio", self.value)
-        _check_not_constant("ratio", self.value, self.value)
+        check_ratio("ratio", self.value)
+        check_not_constant("ratio", self.value, self.value)
 
     def bind(self, total_steps: int) -> "Fixed":
         """Return itself: there is no schedule."""
@@ -81,47 +90,64 @@ class Uniform:
     low, high : float
         The range, within [0, 1].
     sampling : {"independent", "stratified"}
-        "stratified" spreads consecutive draws: every block of `strata` steps has one draw in each of `strata`
-        equal parts of the range, in an order keyed by the run. Each single draw is still U(low, high).
+        "stratified" spreads draws evenly: every block of `strata` consecutive steps has one draw in each of `strata`
+        equal parts of the range, in an order keyed by the run; with ``per="sample"``, every optimiser step has one of
+        its samples in each of as many parts as it has samples. Each single draw is still U(low, high).
     per : {"batch", "sample"}
         One ratio per mini-batch (the paper), or one for every sample (see :func:`draw`).
-    strata : int
-        Length of a block of stratified draws.
+    strata : int, optional
+        Length of a block of stratified draws, by default 16; not for ``per="sample"``, which has the samples of a step.
+    rows : int, optional
+        Samples of an optimiser step, which :meth:`with_rows` sets; of stratified ratios of single samples alone.
     """
 
     low: float
     high: float
     sampling: Literal["independent", "stratified"] = "independent"
     per: Literal["batch", "sample"] = "batch"
-    strata: int = 16
+    strata: int | None = None
+    rows: int | None = None
 
     def __post_init__(self) -> None:
-        _check_range(self.low, self.high)
+        check_range(self.low, self.high)
         if self.sampling not in ("independent", "stratified"):
             raise ValueError(f"sampling must be 'independent' or 'stratified', not {self.sampling!r}")
         if self.per not in ("batch", "sample"):
             raise ValueError(f"per must be 'batch' or 'sample', not {self.per!r}")
-        if self.per == "sample" and self.sampling == "stratified":
-            raise ValueError("stratified sampling spreads the draws of a run's mini-batches: use per='batch'")
-        if self.strata < 1:
+        if self.strata is not None and self.strata < 1:
             raise ValueError(f"strata must be 1 or more, not {self.strata}")
+        if self.spread and self.strata is not None:
+            raise ValueError(_STRATA_OF_SAMPLES)
+        if self.strata is None and not self.spread:
+            object.__setattr__(self, "strata", _STRATA)
+        if self.rows is not None and not (self.spread and self.rows >= 1):
+            raise ValueError(f"rows ({self.rows}) are 1 or more, and of stratified ratios of single samples alone")
 
     def bind(self, total_steps: int) -> "Uniform":
         """Return itself: there is no schedule."""
         return self
 
     def __call__(self, step: int, key: Key) -> float:
-        """Return the draw of this step."""
+        """Return the draw of this step; of ratios that every sample has (see :func:`draw`), another one."""
         u = key.fold(step).uniform()
-        if self.sampling == "stratified":
+        if self.sampling == "stratified" and self.strata is not None:
             block, position = divmod(step, self.strata)
             u = (permutation(key.fold("strata", block), self.strata)[position] + u) / self.strata
         return float(self.low + (self.high - self.low) * u)
 
+    def with_rows(self, rows: int) -> "Uniform":
+        """Return the ratio for optimiser steps of `rows` samples; itself, unless it is spread over them."""
+        return replace(self, rows=rows) if self.spread else self
+
+    @property
+    def spread(self) -> bool:
+        """Whether the ratios of a step are spread over its samples, each in a part of the range of its own."""
+        return self.per == "sample" and self.sampling == "stratified"
+
     @property
     def scheduled(self) -> bool:
         """Whether the ratio depends on the step beyond the step's own random draw."""
-        return self.sampling == "stratified"
+        return self.sampling == "stratified" and self.per == "batch"
 
     @property
     def ends(self) -> tuple[float, float]:
@@ -134,7 +160,7 @@ class Uniform:
 
     def nodes(self) -> Nodes:
         """Return 9 Gauss–Legendre nodes on the range."""
-        return _legendre(self.low, self.high)
+        return legendre(self.low, self.high)
 
 
 @dataclass(frozen=True)
@@ -166,7 +192,7 @@ class LinearDecay:
     epoch: float | None = None
 
     def __post_init__(self) -> None:
-        _check_range(self.low, self.high)
+        check_range(self.low, self.high)
         if self.decay is not None and not (math.isfinite(self.decay) and self.decay >= 0):
             raise ValueError(f"decay must be a finite number of 0 or more, not {self.decay}")
         if not 0 < self.end <= 1:
@@ -176,7 +202,7 @@ class LinearDecay:
 
     def bind(self, total_steps: int) -> "LinearDecay":
         """Fix λ for a run of `total_steps` steps."""
-        return replace(self, total_steps=_check_total(total_steps))
+        return replace(self, total_steps=check_total(total_steps))
 
     def with_epochs(self, steps: float) -> "LinearDecay":
         """Return the ratio for epochs of `steps` optimiser steps."""
@@ -228,7 +254,7 @@ class LinearDecay:
             if fall <= 0:
                 return np.array([self.high]), np.array([1.0])
             share, lowest = min(1.0, (self.high - self.low) / fall), max(self.low, self.high - fall)
-        p, w = _legendre(lowest, self.high)
+        p, w = legendre(lowest, self.high)
         if share >= 1:
             return p, w
         return np.append(p, self.low), np.append(w * share, 1 - share)
@@ -258,7 +284,7 @@ class UniformAbove:
     high: float
 
     def __post_init__(self) -> None:
-        _check_ratio("high", self.high)
+        check_ratio("high", self.high)
         if self.high < self.floor.high:
             raise ValueError(f"high ({self.high:g}) is below the floor's own start ({self.floor.high:g})")
 
@@ -303,7 +329,7 @@ class UniformAbove:
     def nodes(self) -> Nodes:
         """Return the product quadrature over the schedule and the range above it."""
         floors, outer = self.floor.nodes()
-        p, w = zip(*(_legendre(float(floor), self.high) for floor in floors), strict=True)
+        p, w = zip(*(legendre(float(floor), self.high) for floor in floors), strict=True)
         return np.concatenate(p), np.concatenate([o * x for o, x in zip(outer, w, strict=True)])
 
 
@@ -324,16 +350,16 @@ class Grid:
         if not self.values:
             raise ValueError("a grid needs at least one ratio")
         for value in self.values:
-            _check_ratio("ratio", value)
+            check_ratio("ratio", value)
         object.__setattr__(self, "values", tuple(float(value) for value in self.values))
         if any(b <= a for a, b in zip(self.values, self.values[1:], strict=False)):
             raise ValueError(f"the ratios of a grid must increase: {list(self.values)}")
-        _check_not_constant("grid", self.values[0], self.values[-1])
+        check_not_constant("grid", self.values[0], self.values[-1])
 
     @classmethod
     def spaced(cls, low: float, high: float, step: float = 0.05) -> "Grid":
         """Return the grid low, low + step, …, high (the paper's 0.10, 0.15 … 0.50)."""
-        _check_range(low, high)
+        check_range(low, high)
         count = max(1, round((high - low) / step))
         return cls(tuple(np.round(np.linspace(low, high, count + 1), 10)) if high > low else (low,))
 
@@ -357,6 +383,9 @@ class Grid:
 def draw(ratio: Ratio, step: int, key: Key, rows: int) -> float | Float[np.ndarray, " rows"]:
     """Draw the ratio of a mini-batch, or with ``per="sample"`` one ratio for every row, as mask functions take it.
 
+    Stratified ratios of single samples are low + (high − low)·(π(i) + u)/B in row i of a global batch of B rows, with
+    π an order of 0 … B − 1 that is drawn for the step, and u the number in [0, 1) that the row has without strata.
+
     Parameters
     ----------
     ratio : Ratio
@@ -367,10 +396,27 @@ def draw(ratio: Ratio, step: int, key: Key, rows: int) -> float | Float[np.ndarr
         The run's key for ratios; its row is the first row in the global batch.
     rows : int
         Number of rows.
+
+    Raises
+    ------
+    ValueError
+        For rows that are not in the global batch; without :meth:`Uniform.with_rows` it has those that are drawn.
     """
-    if isinstance(ratio, Uniform) and ratio.per == "sample":
-        return ratio.low + (ratio.high - ratio.low) * uniforms(key.fold(step), rows)
-    return ratio(step, key)
+    if not isinstance(ratio, Uniform) or ratio.per != "sample":
+        return ratio(step, key)
+    u = uniforms(key.fold(step), rows)
+    if ratio.spread:
+        last, whole = key.row + rows, rows if ratio.rows is None else ratio.rows
+        if last > whole:
+            raise ValueError(f"rows {key.row} to {last - 1} are not in a batch of {whole}: call with_rows(rows) first")
+        order = permutation(key.rows(0).fold("strata", step), whole)
+        u = (order[key.row : last] + u) / whole
+    return ratio.quantile(u)
+
+
+def is_spread(ratio: Ratio) -> bool:
+    """Return whether the ratios of a step are spread over its samples: see :attr:`Uniform.spread`."""
+    return isinstance(ratio, Uniform) and ratio.spread
 
 
 def ends_of(ratio: Ratio) -> tuple[float, float]:
@@ -401,35 +447,3 @@ def as_ratio(value: "float | Sequence[float] | Ratio") -> Ratio:
             raise ValueError(f"a range of ratios is two numbers, low and high, not {len(value)}")
         return Uniform(float(value[0]), float(value[1]))
     return value
-
-
-def _legendre(low: float, high: float) -> Nodes:
-    if high == low:
-        return np.array([low]), np.array([1.0])
-    x, w = np.polynomial.legendre.leggauss(_LEGENDRE)
-    return low + (high - low) * (x + 1) / 2, w / 2
-
-
-def _check_ratio(name: str, value: float) -> None:
-    if isinstance(value, bool) or not isinstance(value, int | float | np.number) or not 0 <= value <= 1:
-        raise ValueError(f"{name} must be a number between 0 and 1, not {value!r}")
-
-
-def _check_range(low: float, high: float) -> None:
-    _check_ratio("low", low)
-    _check_ratio("high", high)
-    if low > high:
-        raise ValueError(f"low ({low:g}) is above high ({high:g}): exchange them")
-    _check_not_constant("range", low, high)
-
-
-def _check_not_constant(name: str, low: float, high: float) -> None:
-    if low == high and low in (0, 1):
-        what = "nothing" if low == 0 else "everything"
-        raise ValueError(f"a {name} that is always {low:g} hides {what}: there would be nothing to learn from")
-
-
-def _check_total(total_steps: int) -> int:
-    if total_steps < 1:
-        raise ValueError(f"a run needs at least one step, not {total_steps}")
-    return int(total_steps)

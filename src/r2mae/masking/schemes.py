@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 from r2mae.errors import nearest, warn_once
 from r2mae.masking.defaults import HLCA_CURRICULUM, RatioDefaults
-from r2mae.masking.ratios import CountsEpochs, Grid, Ratio, Uniform, ends_of
+from r2mae.masking.ratios import CountsEpochs, CountsRows, Grid, Ratio, Uniform, ends_of
 from r2mae.registry import schemes_elsewhere
 
 
@@ -108,12 +108,17 @@ class Scheme:
     ratio: Ratio
     curriculum: Curriculum | None = None
 
-    def bind(self, total_steps: int, steps_per_epoch: float | None = None) -> "Scheme":
-        """Fix all schedules to a run of `total_steps` optimiser steps, and those that count epochs to their length."""
+    def bind(self, total_steps: int, steps_per_epoch: float | None = None, batch_size: int | None = None) -> "Scheme":
+        """Fix all schedules to a run of `total_steps` optimiser steps, and those that count epochs to their length.
+
+        A ratio that is spread over the samples of a step is told their number, `batch_size`.
+        """
         curriculum = self.curriculum.bind(total_steps) if self.curriculum else None
         ratio = self.ratio.bind(total_steps)
         if steps_per_epoch is not None and isinstance(ratio, CountsEpochs):
             ratio = ratio.with_epochs(steps_per_epoch)
+        if batch_size is not None and isinstance(ratio, CountsRows):
+            ratio = ratio.with_rows(batch_size)
         return replace(self, ratio=ratio, curriculum=curriculum)
 
     @property

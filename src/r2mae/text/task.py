@@ -5,7 +5,7 @@ A batch is an integer tensor (batch, length) of tokens, packed without padding.
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -139,6 +139,13 @@ class HiddenTokens(Corrupted):
         """How many tokens could have been hidden; counted when asked for, since that waits for a device."""
         return int((~self.special).sum())
 
+    def loss_rows(self) -> Int64[Tensor, " units"]:
+        """Return the row of each unit."""
+        rows, most = self.columns.shape
+        if self.units is not None:
+            return self.units // most
+        return torch.arange(rows, device=self.columns.device).repeat_interleave(most)
+
 
 class TokenOutput(Output):
     """Losses and last hidden states of the units; their logits are made when they are asked for.
@@ -211,6 +218,11 @@ class TokenTask:
             corruption=architecture["corruption"],
             exact=bool(architecture.get("exact", True)),  # older run folders do not say so
         )
+
+    @property
+    def exactly(self) -> "TokenTask":
+        """The task that hides exactly the rounded count in every row."""
+        return replace(self, exact=True)
 
     def special(self, ids: Int[Tensor, "batch length"]) -> Bool[Tensor, "batch length"]:
         """Return where special tokens and padding lie."""

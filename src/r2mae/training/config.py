@@ -86,9 +86,11 @@ class RunConfig:
     cl_iterations : int, optional
         Iterations of Sinkhorn's normalisation.
     sampling : {"independent", "stratified"}
-        How a random ratio is drawn: independently, or spread evenly over consecutive steps.
+        How a random ratio is drawn: independently, or spread evenly over consecutive steps (over the samples of each
+        step, if each has its own).
     per : {"batch", "sample"}
-        One random ratio for each mini-batch (the paper), or one for each sample.
+        One random ratio for each mini-batch (the paper), or one for each sample, which then weighs as much as it hides;
+        with stratified sampling, as in `r2mae-spread`, all weigh alike.
     strata : int, optional
         Consecutive steps that stratified sampling spreads over the range; by default 16.
     scheme_options : tuple of str

@@ -173,7 +173,7 @@ def build(run: Run, data: Data, *, fresh: bool) -> tuple[Pretraining, dict[str, 
     if isinstance(data, StartsFrom):
         data.start(model)
     origin = begin(run, model) if fresh else None
-    scheme = run.scheme and run.scheme.bind(total, samples / config.batch_size)
+    scheme = run.scheme and run.scheme.bind(total, samples / config.batch_size, config.batch_size)
     if scheme and fresh and run.rank == 0 and getattr(scheme.ratio, "level", False):
         logging.getLogger("r2mae").warning("%s", _LEVEL)
     module = Pretraining(task, model, scheme, config, total, warmup=config.warmup_of(total, samples))

@@ -6,6 +6,7 @@ from typing import Any
 
 from r2mae.errors import UserError
 from r2mae.masking.defaults import RatioDefaults
+from r2mae.masking.ratios import is_spread
 from r2mae.masking.schemes import SCHEME_OPTIONS, Scheme, SchemeKind, effective, make_scheme, scheme_kind
 from r2mae.training.config import RunConfig
 
@@ -49,12 +50,19 @@ def scheme_of(config: RunConfig, defaults: RatioDefaults) -> Scheme:
     Raises
     ------
     UserError
-        For an unknown scheme, impossible ratios, or options that the scheme does not take.
+        For an unknown scheme, impossible ratios, options that the scheme does not take, or a weighting that it cannot
+        have.
     """
     try:
-        return make_scheme(config.scheme, defaults, **given_options(config))
+        scheme = make_scheme(config.scheme, defaults, **given_options(config))
     except ValueError as error:
         raise UserError(str(error)) from None
+    if is_spread(scheme.ratio) and config.weighting == "inverse-ratio":
+        raise UserError(
+            f"weighting 'inverse-ratio' needs one ratio for the mini-batch, and every sample has its own under the "
+            f"scheme {config.scheme!r}: leave weighting at 'mean', which counts its samples alike"
+        )
+    return scheme
 
 
 def effective_options(config: RunConfig, defaults: RatioDefaults, steps: int | None = None) -> dict[str, Any]:

@@ -9,13 +9,15 @@ from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from r2mae.masking.curriculum import select_weights
-from r2mae.masking.ratios import draw
+from r2mae.masking.masks import RatioLike
+from r2mae.masking.ratios import draw, is_spread
 from r2mae.masking.schemes import Scheme
 from r2mae.training.config import RunConfig
 from r2mae.training.optimizers import SCALE, as_groups, make_optimizer, usual_groups
 from r2mae.training.schedule import learning_rate_factor
 from r2mae.training.shards import local
-from r2mae.training.task import GroupsParameters, MaskedBatch, Task, rows_of
+from r2mae.training.task import GroupsParameters, HidesExactly, MaskedBatch, Task, rows_of
+from r2mae.training.weighting import sum_of_samples
 
 
 class Pretraining(LightningModule):
@@ -33,7 +35,8 @@ class Pretraining(LightningModule):
     The loss of a step is Σ w·ℓ / Σ w over the hidden entries of all its micro-batches (with learned weights, which
     average to one, the denominator is the count). Where a step has several micro-batches, their sums are
     differentiated, and the gradients are rescaled once, before clipping. The mean of the micro-batches' means would
-    weigh hidden entries unequally, whenever their counts differ.
+    weigh hidden entries unequally, whenever their counts differ. Where ratios are spread over the samples of a step,
+    w is divided by the number of entries that are hidden in the sample (see :mod:`r2mae.training.weighting`).
 
     Parameters
     ----------
@@ -61,6 +64,9 @@ class Pretraining(LightningModule):
         super().__init__()
         self.task, self.model, self.scheme, self.config = task, model, scheme, config
         self.weights = task.weight_network(scheme.curriculum) if scheme and scheme.curriculum else None
+        self._spread = scheme is not None and is_spread(scheme.ratio)
+        # It hides exact counts even where the task, which validates, draws entries one by one.
+        self._hiding = task.exactly if self._spread and isinstance(task, HidesExactly) else task
         self.average = None if config.ema is None else _moving_average(model, config.ema)
         self.total_steps = total_steps
         key = config.key
@@ -69,7 +75,7 @@ class Pretraining(LightningModule):
         self._scheduled = config.schedule != "constant" or self._warmup > 0
         self._sums: list[Tensor] = []  # of the micro-batches of this step so far
         self._denominators: list[Tensor | float] = []
-        self.ratio = 0.0  # of the last micro-batch, its mean where every sample has its own
+        self.ratio = 0.0  # of the last micro-batch; the mean where every sample has its own, see _mean
         self.mark = 0.0  # of a signal that this process has heard
         self._shared = _Shared()
 
@@ -98,16 +104,17 @@ class Pretraining(LightningModule):
         first = (part * self.trainer.world_size + self.global_rank) * rows  # its row in the global batch
         self._seed_torch(step, part)
         ratio = draw(self.scheme.ratio, step, self._ratio_key.rows(first), rows) if self.scheme else 0.0
-        self.ratio = float(np.mean(ratio))
-        corrupted = self.task.corrupt(batch, ratio, self._mask_key.fold(step).rows(first))
-        output = self.task.forward(self.model, corrupted)
-        losses = self.task.losses(output, corrupted)
+        self.ratio = self._mean(ratio, step)
+        task = self._hiding
+        corrupted = task.corrupt(batch, ratio, self._mask_key.fold(step).rows(first))
+        output = task.forward(self.model, corrupted)
+        losses = task.losses(output, corrupted)
         if self.weights is not None and self.scheme is not None and self.scheme.curriculum is not None:
-            matrix = self.task.learned_weights(self.weights, corrupted, output)
+            matrix = task.learned_weights(self.weights, corrupted, output)
             losses = losses * select_weights(matrix, self.scheme.curriculum, self.ratio, step)
         elif corrupted.weights is not None:
             losses = losses * corrupted.weights
-        total, denominator = losses.sum(), self._denominator(corrupted, rows)
+        total, denominator = self._sum(losses, corrupted, rows)
         if self._alone:
             loss = total / denominator
             self._step_loss = loss.detach()
@@ -122,6 +129,18 @@ class Pretraining(LightningModule):
         if self.device.type == "cuda":
             torch.cuda.manual_seed(seed)
         torch.default_generator.manual_seed(seed)
+
+    def _mean(self, ratio: RatioLike, step: int) -> float:
+        """Return the mean ratio: of the whole step where ratios are spread over it, else of this micro-batch."""
+        if self._spread and self.scheme is not None:
+            ratio = draw(self.scheme.ratio, step, self._ratio_key, self.config.batch_size)
+        return float(np.mean(ratio))
+
+    def _sum(self, losses: Tensor, corrupted: MaskedBatch, rows: int) -> tuple[Tensor, Tensor | float]:
+        """Return a micro-batch's sum of losses, and its normaliser."""
+        if self._spread and self.config.weighting == "mean":
+            return sum_of_samples(losses, corrupted, rows)
+        return losses.sum(), self._denominator(corrupted, rows)
 
     def _denominator(self, corrupted: MaskedBatch, rows: int) -> Tensor | float:
         """Return the normaliser of a micro-batch's sum of losses.

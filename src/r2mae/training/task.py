@@ -10,7 +10,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int64
 from torch import Tensor, nn
 from typing_extensions import TypeVar
 
@@ -31,7 +31,7 @@ class MaskedBatch(Protocol):
 
     @property
     def hidden(self) -> Bool[Tensor, "..."]:
-        """True at hidden entries, which the loss is computed on."""
+        """True at hidden entries, which the loss is computed on; sample after sample, as many entries of each."""
 
     @property
     def targets(self) -> Tensor:
@@ -52,6 +52,14 @@ class MaskedBatch(Protocol):
     @property
     def share(self) -> float:
         """How many of the hidden entries these are, 0 to 1."""
+
+
+@runtime_checkable
+class PlacesLosses(Protocol):
+    """A mini-batch whose losses are not one for each of its entries, or a row for each of its samples."""
+
+    def loss_rows(self) -> Int64[Tensor, " losses"]:
+        """Return the row of the sample that each loss is of, in the order of the flattened losses."""
 
 
 @dataclass(frozen=True)
@@ -171,6 +179,15 @@ class Reconstructs(Protocol[_Model_contra]):
 
     def reconstruct(self, model: _Model_contra, batch: Any) -> Tensor:
         """Return the output for a batch with nothing hidden, in the order of its numbers and any shape."""
+
+
+@runtime_checkable
+class HidesExactly(Protocol):
+    """A task that can hide exactly the rounded count in every sample, whatever else it does."""
+
+    @property
+    def exactly(self) -> Task:
+        """The task that does, as :class:`~r2mae.training.step.Pretraining` uses it for spread ratios."""
 
 
 @runtime_checkable

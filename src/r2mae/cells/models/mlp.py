@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
-from jaxtyping import Float, Int, Int64
+from jaxtyping import Bool, Float, Int, Int64
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import embedding
@@ -14,6 +14,8 @@ from r2mae.cells.models import MLPSettings as Settings
 from r2mae.cells.task import CountModel, GeneTask
 
 __all__ = ["CountAutoencoder", "GeneLinear", "Settings", "add_batch", "build"]
+
+Hidden = Int64[Tensor, " hidden"] | Bool[Tensor, "cells genes"]
 
 
 class GeneLinear(nn.Module):
@@ -79,7 +81,7 @@ class CountAutoencoder(CountModel):
         Normalisation of the hidden layers (paper: batch).
     mask_input : bool
         Whether the encoder also has an input for each gene that says whether it is hidden (ours, not the paper's).
-        All cells of a mini-batch hide the same genes, so these inputs add the same numbers to every cell. A batch
+        Where all cells of a mini-batch hide the same genes, these inputs add the same numbers to every cell. A batch
         normalisation would take them away again: they are added after the first one, before its ReLU. Their weights,
         `mask_weight`, are drawn last: all others begin as in the same run without them.
     """
@@ -117,11 +119,12 @@ class CountAutoencoder(CountModel):
         log_counts: Float[Tensor, "cells columns"],
         batch: Int64[Tensor, " cells"],
         columns: Int64[Tensor, " columns"] | None = None,
-        hidden: Int64[Tensor, " hidden"] | None = None,
+        hidden: Hidden | None = None,
     ) -> Float[Tensor, "cells latent"]:
         """Return the representation; see :meth:`r2mae.cells.task.CountModel.encode`.
 
-        `hidden` gives the indices of the hidden genes, by default none; only a model of `mask_input` takes them.
+        `hidden` gives the indices of the genes that all cells hide, or a row of the mask for each cell; by default
+        nothing is hidden. Only a model of `mask_input` takes it.
         """
         state: Tensor = self.first(log_counts, batch, columns)
         if hidden is None:
@@ -132,9 +135,11 @@ class CountAutoencoder(CountModel):
             state = layer(state)
         return state
 
-    def _of_mask(self, hidden: Int64[Tensor, " hidden"]) -> Float[Tensor, " width"]:
-        """Return the mask times its weights: once for all cells, so that it costs less than one cell's genes."""
+    def _of_mask(self, hidden: Hidden) -> Float[Tensor, "*cells width"]:
+        """Return the mask times its weights: for all cells at once, which costs next to nothing, or for each."""
         assert self.mask_weight is not None
+        if hidden.dtype == torch.bool:
+            return hidden.to(self.mask_weight.dtype) @ self.mask_weight
         mask = self.mask_weight.new_zeros(self.genes).index_fill_(0, hidden, 1.0)
         return mask @ self.mask_weight
 
@@ -156,7 +161,7 @@ class CountAutoencoder(CountModel):
         batch: Int64[Tensor, " cells"],
         columns: Int64[Tensor, " columns"] | None = None,
         decoder_batch: Int64[Tensor, " cells"] | None = None,
-        hidden: Int64[Tensor, " hidden"] | None = None,
+        hidden: Hidden | None = None,
     ) -> tuple[Float[Tensor, "cells genes"], Float[Tensor, "cells latent"]]:
         """Return the logits and the representation; the decoder may be given another batch than the encoder."""
         latent = self.encode(log_counts, batch, columns, hidden)

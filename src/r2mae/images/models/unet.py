@@ -4,7 +4,7 @@ What the paper leaves open is chosen here, and listed in docs/images.md, "U-Net 
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, cast
 
 import torch
@@ -174,6 +174,11 @@ class UNetTask:
     mask_input: bool = False
 
     statistics_samples: ClassVar[int] = 2048  # every image has many places: a quarter of the usual is plenty
+
+    @property
+    def exactly(self) -> "UNetTask":
+        """The task that hides exactly the rounded count in every image."""
+        return replace(self, exact=True)
 
     def corrupt(self, batch: Tensor, ratio: RatioLike, key: Key) -> Corrupted:
         """Fill hidden pixels with zero, or with :attr:`fill`.

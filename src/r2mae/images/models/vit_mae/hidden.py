@@ -72,6 +72,10 @@ class HiddenPatches:
         """True at patches that the encoder sees."""
         return self._flags(self.keep, [group.kept for group in self.groups])
 
+    def loss_rows(self) -> Int64[Tensor, " asked"]:
+        """Return the row of the batch that every predicted patch belongs to."""
+        return self.rows_of(self.asked, [group.asked for group in self.groups])
+
     def rows_of(self, units: Tensor, each: Sequence[int]) -> Tensor:
         """Return the row of the batch that every unit belongs to, for `each` units in the images of a group."""
         rows = np.repeat(np.arange(sum(group.rows for group in self.groups)), self._of_rows(each))

@@ -1,0 +1,167 @@
+"""Samples that count alike whatever they hide: the objective of spread ratios, and what it equals."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from r2mae.errors import UserError
+from r2mae.images.task import PixelTask
+from r2mae.masking.masks import hidden_count
+from r2mae.training.scheme_options import scheme_of
+from r2mae.training.step import Pretraining
+from r2mae.training.task import Corrupted
+from r2mae.training.weighting import sum_of_samples
+
+from .conftest import ToyConfig, ToyModel, ToyWing
+
+PIXELS, ROWS = 12, 20
+SPREAD = {"scheme": "r2mae-spread", "low": 0.1, "high": 0.9}
+
+
+class Trainer:
+    """As much of a trainer as one step needs."""
+
+    global_rank = 0
+    world_size = 1
+
+    def __init__(self, step: int = 0) -> None:
+        self.global_step = step
+
+
+class KeptShare(nn.Module):
+    """Predicts the share of white pixels that it sees: the loss of white images is (hidden share)²."""
+
+    def forward(self, flat: Tensor) -> tuple[Tensor, Tensor]:
+        return flat.mean(1, keepdim=True).expand_as(flat), flat
+
+
+def module_for(model: nn.Module, *, exact: bool = False, **options: Any) -> Pretraining:
+    config = ToyConfig(batch_size=ROWS, **options)
+    scheme = scheme_of(config, ToyWing.ratios).bind(100, 5.0, ROWS)
+    module = Pretraining(PixelTask(PIXELS, exact=exact), model, scheme, config, 100)
+    module._fabric = None
+    module._trainer = Trainer()  # type: ignore[assignment]
+    return module
+
+
+def losses_of(module: Pretraining, batch: Tensor, steps: int) -> Iterator[float]:
+    for step in range(steps):
+        module._trainer = Trainer(step)  # type: ignore[assignment]
+        yield float(module.training_step(batch, 0))
+
+
+def images() -> Tensor:
+    return torch.randint(0, 256, (ROWS, PIXELS), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+
+
+@pytest.fixture
+def model() -> ToyModel:
+    torch.manual_seed(0)
+    return ToyModel(PIXELS, 0.0)
+
+
+def test_the_expected_loss_is_that_of_one_ratio_for_each_mini_batch() -> None:
+    """Over U(low, high) the mean of (count / pixels)²; where samples weigh by what they hide, it is larger."""
+    white = torch.full((ROWS, PIXELS), 255, dtype=torch.uint8)
+    p = np.linspace(0.1, 0.9, 200_001)
+    counts = np.array([hidden_count(PIXELS, ratio) for ratio in np.unique(p)])
+    expected = float(np.mean((counts / PIXELS) ** 2))
+    spread = list(losses_of(module_for(KeptShare(), **SPREAD), white, 60))
+    assert np.mean(spread) == pytest.approx(expected, rel=5e-3)
+    one = list(losses_of(module_for(KeptShare(), exact=True, **{**SPREAD, "scheme": "r2mae"}), white, 300))
+    assert np.mean(one) == pytest.approx(expected, abs=5 * np.std(one) / np.sqrt(300))
+    heavy = {**SPREAD, "scheme": "r2mae", "per": "sample"}
+    assert np.mean(list(losses_of(module_for(KeptShare(), exact=True, **heavy), white, 60))) > 1.2 * expected
+    assert np.std(spread) < np.std(one) / 10  # and it hardly jumps
+
+
+def test_of_a_model_that_looks_at_its_images_too(model: ToyModel) -> None:
+    with torch.no_grad():
+        spread = np.array(list(losses_of(module_for(model, **SPREAD), images(), 150)))
+        one = np.array(list(losses_of(module_for(model, exact=True, **{**SPREAD, "scheme": "r2mae"}), images(), 150)))
+    error = np.sqrt((spread.var() + one.var()) / 150)
+    assert spread.mean() == pytest.approx(one.mean(), abs=5 * error)
+
+
+def test_the_loss_of_a_step_is_the_mean_of_the_means_of_its_samples(model: ToyModel) -> None:
+    module = module_for(model, **SPREAD)
+    loss = module.training_step(images(), 0)
+    assert module.scheme is not None
+    key = module.config.key
+    from r2mae.masking.ratios import draw
+
+    ratios = draw(module.scheme.ratio, 0, key.fold("ratio"), ROWS)
+    assert module.ratio == pytest.approx(float(np.mean(ratios)))
+    task = PixelTask(PIXELS, exact=True)  # although the run's own task hides each pixel by itself
+    assert module.task == PixelTask(PIXELS)
+    corrupted = task.corrupt(images(), ratios, key.fold("mask").fold(0))
+    assert isinstance(ratios, np.ndarray)
+    assert corrupted.hidden.sum(1).tolist() == [hidden_count(PIXELS, ratio) for ratio in ratios]
+    errors = (model(corrupted.inputs)[0] - images() / 255).square()
+    means = [errors[row][corrupted.hidden[row]].mean() for row in range(ROWS)]
+    torch.testing.assert_close(loss, torch.stack(means).mean())
+
+
+@pytest.mark.parametrize("weighting", ["mean", "sum"])
+def test_micro_batches_make_the_same_step(model: ToyModel, weighting: str) -> None:
+    whole = module_for(model, weighting=weighting, **SPREAD)
+    loss = whole.training_step(images(), 0)
+    parts = module_for(model, weighting=weighting, accumulate=4, **SPREAD)
+    totals = [parts.training_step(part, number) for number, part in enumerate(images().split(ROWS // 4))]
+    normaliser = torch.as_tensor(parts._denominators).sum()
+    torch.testing.assert_close(torch.stack(totals).sum() / normaliser, loss)
+    assert parts.ratio == whole.ratio
+    if weighting == "sum":
+        assert float(normaliser) == ROWS
+
+
+def test_a_single_sample_of_each_micro_batch(model: ToyModel) -> None:
+    parts = module_for(model, accumulate=ROWS, **SPREAD)
+    for number in range(ROWS):
+        parts.training_step(images()[number : number + 1], number)
+    torch.testing.assert_close(
+        torch.stack(parts._sums).sum() / ROWS, module_for(model, **SPREAD).training_step(images(), 0).detach()
+    )
+
+
+def test_a_normaliser_of_a_single_ratio_is_refused() -> None:
+    for options in (SPREAD, {"scheme": "r2mae", "per": "sample", "sampling": "stratified"}):
+        with pytest.raises(UserError, match="needs one ratio for the mini-batch"):
+            scheme_of(ToyConfig(weighting="inverse-ratio", **options), ToyWing.ratios)
+
+
+HIDDEN = torch.tensor([[True, False, True, True], [False, False, False, False], [False, True, False, False]])
+LOSSES = torch.tensor([[1.0, 0, 2, 6], [0, 0, 0, 0], [0, 5, 0, 0]])
+
+
+@dataclass(frozen=True)
+class Placed(Corrupted):
+    """The losses of hidden entries alone, last sample first."""
+
+    def loss_rows(self) -> Tensor:
+        return torch.tensor([2, 0, 0, 0])
+
+
+def test_a_sample_in_which_nothing_is_hidden_does_not_count() -> None:
+    plain = Corrupted(None, HIDDEN, LOSSES, 12)
+    assert [float(one) for one in sum_of_samples(LOSSES, plain, 3)] == pytest.approx([8.0, 2.0])
+    flat = replace(plain, hidden=HIDDEN.flatten())
+    assert [float(one) for one in sum_of_samples(LOSSES.flatten(), flat, 3)] == pytest.approx([8.0, 2.0])
+    last = torch.tensor([5.0, 1, 2, 6])
+    placed = Placed(None, HIDDEN, LOSSES, 12)
+    assert [float(one) for one in sum_of_samples(last, placed, 3)] == pytest.approx([8.0, 2.0])
+    with pytest.raises(TypeError, match="Corrupted does not say which sample each loss belongs to"):
+        sum_of_samples(last, plain, 3)
+
+
+def test_weights_of_the_task_weigh_within_and_between_samples() -> None:
+    weights = torch.tensor([[1.0, 1, 4, 1], [1, 1, 1, 1], [0, 0.5, 0, 0]])
+    corrupted = Corrupted(None, HIDDEN, LOSSES, 12, weights)
+    total, normaliser = sum_of_samples(LOSSES * weights, corrupted, 3)
+    assert float(total) == pytest.approx((1 + 8 + 6) / 3 + 2.5)
+    assert float(normaliser) == pytest.approx((1 + 4 + 1) / 3 + 0.5)
