@@ -7,13 +7,25 @@ another version of r2mae: it is then "not run", as it is where there are none.
 from collections.abc import Sequence
 from pathlib import Path
 
+from r2mae.reproduce.claims import cells, linear_model, networks, schemes, spectra, summary
 from r2mae.reproduce.claims.claim import MEANING, Claim, Found, Verdict, Word, weakest
-from r2mae.reproduce.claims.linear_model import CLAIMS as _LINEAR_MODEL
 from r2mae.reproduce.claims.results import Results, Unavailable
 
 __all__ = ["CLAIMS", "MEANING", "Claim", "Found", "Results", "Verdict", "Word", "judge", "verdicts"]
 
-CLAIMS: tuple[Claim, ...] = (*_LINEAR_MODEL,)
+CLAIMS: tuple[Claim, ...] = (
+    *summary.CLAIMS,
+    *linear_model.CLAIMS,
+    *spectra.CLAIMS,
+    *networks.CLAIMS,
+    *schemes.VISION,
+    *schemes.LANGUAGE,
+    *schemes.DNA,
+    *cells.CLAIMS,
+    *schemes.DOMAINS,
+    *cells.RECONSTRUCTION,
+    *spectra.TABLES,
+)
 """All claims, in the order of the paper."""
 
 

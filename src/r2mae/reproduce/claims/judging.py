@@ -20,10 +20,13 @@ WITHIN = 2.0, 10.0
 _OTHER = "Data or scale are not the paper's."
 
 
-def over(values: Sequence[float] | Float[np.ndarray, " n"]) -> Interval:
-    """Return the mean of independent values with its 95 % interval; none of equal values, which say nothing of a spread."""
+def over(values: Sequence[float] | Float[np.ndarray, " n"], comparisons: int = 1) -> Interval:
+    """Return the mean of independent values with its 95 % interval; none of equal values, which say nothing of a spread.
+
+    The interval is corrected for the worst of several comparisons.
+    """
     array = np.asarray(values, dtype=float)
-    found = mean_interval(array)
+    found = mean_interval(array, confidence=1 - 0.05 / comparisons)
     if found.n > 1 and np.ptp(array) <= 1e-9 * max(float(np.abs(array).max()), 1e-300):
         return found.mean, math.nan, math.nan
     return found.mean, found.low, found.high
@@ -72,6 +75,15 @@ def of_level(found: Interval, reason: str, *, paper: float, same: bool = True) -
     if not same or not (math.isfinite(low) and math.isfinite(high)):
         return Found("undecided", f"{reason} {_OTHER if not same else 'One value has no interval.'}", *found)
     return Found("reproduced" if low <= paper <= high else "not reproduced", reason, *found)
+
+
+def of_share(count: int, total: int, reason: str, *, paper: float | None = None, same: bool = True) -> Found:
+    """Judge that something holds in most cases, by the exact interval of a share."""
+    exact = stats.binomtest(count, total).proportion_ci()
+    share, low, high = count / total, float(exact.low), float(exact.high)
+    half = None if paper is None else paper - 0.5
+    found = of_difference((share - 0.5, low - 0.5, high - 0.5), reason, paper=half, same=same)
+    return Found(found.verdict, found.reason, share, low, high)
 
 
 def of_none(found: Interval, reason: str, *, margin: float, same: bool = True) -> Found:
