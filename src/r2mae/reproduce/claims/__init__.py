@@ -1,32 +1,46 @@
 """The paper's claims and what the results at hand say of each.
 
-:func:`verdicts` judges all of :data:`CLAIMS` from folders of results. No claim is judged by results of the scale `smoke` or of
-another version of r2mae: it is then "not run", as it is where there are none.
+The claims are in ``published/claims.csv``, the checks in the modules of this package. :func:`verdicts` judges all of
+:data:`CLAIMS` from folders of results. No claim is judged by results of the scale `smoke` or of another version of
+r2mae: it is then "not run", as it is where there are none.
 """
 
+import csv
 from collections.abc import Sequence
+from importlib.resources import files
 from pathlib import Path
 
-from r2mae.reproduce.claims import cells, linear_model, networks, schemes, spectra, summary
-from r2mae.reproduce.claims.claim import MEANING, Claim, Found, Verdict, Word, weakest
+from r2mae.reproduce.claims import cells, linear_model, networks, schemes, spectra
+from r2mae.reproduce.claims.claim import MEANING, Check, Claim, Found, Verdict, Word, weakest
 from r2mae.reproduce.claims.results import Results, Unavailable
 
-__all__ = ["CLAIMS", "MEANING", "Claim", "Found", "Results", "Verdict", "Word", "judge", "verdicts"]
+__all__ = ["CHECKS", "CLAIMS", "MEANING", "Claim", "Found", "Results", "Verdict", "Word", "judge", "verdicts"]
 
-CLAIMS: tuple[Claim, ...] = (
-    *summary.CLAIMS,
-    *linear_model.CLAIMS,
-    *spectra.CLAIMS,
-    *networks.CLAIMS,
-    *schemes.VISION,
-    *schemes.LANGUAGE,
-    *schemes.DNA,
-    *cells.CLAIMS,
-    *schemes.DOMAINS,
-    *cells.RECONSTRUCTION,
-    *spectra.TABLES,
-)
-"""All claims, in the order of the paper."""
+
+def _claims() -> tuple[Claim, ...]:
+    text = files("r2mae.reproduce.published").joinpath("claims.csv").read_text("utf-8")
+    return tuple(
+        Claim(
+            **{key: row[key] for key in ("part", "name", "place", "says", "measure", "target", "why")},
+            paper=float(row["paper"]) if row["paper"] else None,
+            decimals=int(row["decimals"]),
+            parts=tuple(row["parts"].split()),
+        )
+        for row in csv.DictReader(text.splitlines())
+    )
+
+
+CLAIMS = _claims()
+"""All claims: sentences that sum up others, then the others in the order of the paper."""
+
+CHECKS: dict[str, Check] = {
+    **linear_model.CHECKS,
+    **spectra.CHECKS,
+    **networks.CHECKS,
+    **schemes.CHECKS,
+    **cells.CHECKS,
+}
+"""Checks by the names of claims."""
 
 
 def verdicts(folders: Sequence[Path]) -> list[Verdict]:
@@ -51,15 +65,16 @@ def judge(results: Results) -> list[Verdict]:
     for claim in CLAIMS:
         if claim.parts:
             found[claim.name] = _summed(claim, found)
-    return [Verdict(claim, one.verdict, one.ours, one.low, one.high, one.reason)
-            for claim in CLAIMS for one in [found[claim.name]]]  # fmt: skip
+    judged = ((claim, found[claim.name]) for claim in CLAIMS)
+    return [Verdict(claim, one.verdict, one.ours, one.low, one.high, one.reason) for claim, one in judged]
 
 
 def _found(claim: Claim, results: Results) -> Found:
-    if claim.check is None:
-        return Found("not testable here", claim.why)
+    check = CHECKS.get(claim.name)
+    if check is None:
+        return Found("not testable here", claim.why) if claim.why else Found("not run", "No target measures it.")
     try:
-        return claim.check(results)
+        return check(results, claim)
     except Unavailable as error:
         return Found("not run", f"{error}.")
 
@@ -67,4 +82,4 @@ def _found(claim: Claim, results: Results) -> Found:
 def _summed(claim: Claim, found: dict[str, Found]) -> Found:
     words: list[Word] = [found[name].verdict for name in claim.parts]
     counts = ", ".join(f"{words.count(word)} {word}" for word in MEANING if word in words)
-    return Found(weakest(words), f"The weakest of {len(words)} verdicts: {counts}.")
+    return Found(weakest(words), f"The weakest of {len(words)} verdicts below: {counts}.")

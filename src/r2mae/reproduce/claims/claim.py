@@ -1,6 +1,8 @@
 """What a claim of the paper is, what a check finds, and the verdicts that there are."""
 
 import math
+import re
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias
@@ -13,15 +15,16 @@ Word: TypeAlias = Literal[
 ]  # fmt: skip
 
 MEANING: dict[Word, str] = {
-    "reproduced": "With the paper's data and sizes the results show what the sentence says. Where the paper gives a number, it lies in "
-    "our 95 % interval. Where it gives none, the interval excludes zero on the side that the sentence names.",
-    "direction only": "The interval excludes zero on the side that the sentence names. But the size is not the paper's, or data or "
-    "scale are not, or a part of what is claimed is missing.",
+    "reproduced": "With the paper's data and sizes the results show what the sentence says. Where the paper gives a number, "
+    "it lies in our 95 % interval. Where it gives none, the interval excludes zero on the side that the sentence names.",
+    "direction only": "The interval excludes zero on the side that the sentence names. But the size is not the paper's, or "
+    "data or scale are not, or a part of what is claimed is missing.",
     "undecided": "The interval contains zero: the runs at hand can neither show the claim nor refute it.",
-    "not reproduced": "The results contradict the sentence: the interval excludes zero on the other side, or, with the paper's data and "
-    "sizes, it excludes the paper's number.",
+    "not reproduced": "The results contradict the sentence: the interval excludes zero on the other side, or, with the "
+    "paper's data and sizes, it excludes the paper's number. Where the reason says that data or scale are not the paper's, "
+    "the sentence does not carry over to ours; of the paper's own numbers it says nothing.",
     "not testable here": "No run of this project can decide it; the reason says why.",
-    "not run": "The target that decides it has no usable results in the folders that were read.",
+    "not run": "What decides it has no usable results in the folders that were read.",
 }
 """What each verdict means, in the order of tables."""
 
@@ -53,6 +56,10 @@ class Claim:
 
     Attributes
     ----------
+    part : str
+        Heading of the table that it stands in.
+    part : str
+        Heading of the table that it stands in.
     name : str
         A short name of its own.
     place : str
@@ -62,10 +69,7 @@ class Claim:
     measure : str
         The number that would show it; positive where the sentence is right, if it is a difference.
     target : str
-        The target of :mod:`r2mae.reproduce.targets` whose results decide it; empty if none can.
-    check : callable, optional
-        Takes the results and returns what they say. It raises :class:`~r2mae.reproduce.claims.results.Unavailable` if
-        they do not have what it needs.
+        The target of :mod:`r2mae.reproduce.targets` whose results decide it; empty if none or several do.
     paper : float, optional
         The measure by the paper's own numbers, where it prints them.
     decimals : int
@@ -76,16 +80,23 @@ class Claim:
         Names of other claims, for a sentence that sums them up: its verdict is the weakest of theirs.
     """
 
+    part: str
     name: str
     place: str
     says: str
     measure: str
     target: str = ""
-    check: "Callable[[Results], Found] | None" = None
     paper: float | None = None
     decimals: int = 3
     why: str = ""
     parts: tuple[str, ...] = ()
+
+
+Check: TypeAlias = "Callable[[Results, Claim], Found]"
+"""Says what the results say of a claim.
+
+It raises :class:`~r2mae.reproduce.claims.results.Unavailable` if they do not have what it needs.
+"""
 
 
 @dataclass(frozen=True)
@@ -136,8 +147,16 @@ def weakest(words: Sequence[Word]) -> Word:
     return min(words, key=_WEAKEST.index)
 
 
+def typeset(text: str) -> str:
+    """Return words with minus signs before their numbers in place of hyphens."""
+    return re.sub(r"(?<![\w.])-(?=\d)", "\N{MINUS SIGN}", text)
+
+
+def typeset(text: str) -> str:
+    """Return words with minus signs before their numbers in place of hyphens."""
+    return re.sub(r"(?<![\w.])-(?=\d)", "\N{MINUS SIGN}", text)
+
+
 def _number(value: float, decimals: int) -> str:
     text = f"{value:.{decimals}f}"
-    if float(text) == 0:
-        text = text.lstrip("-")
-    return text.replace("-", "−")
+    return typeset(text.lstrip("-") if float(text) == 0 else text)

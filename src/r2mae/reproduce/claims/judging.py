@@ -9,21 +9,21 @@ from jaxtyping import Bool, Float
 from scipy import stats
 
 from r2mae.evaluation.statistics import mean_interval
-from r2mae.reproduce.claims.claim import Found
+from r2mae.reproduce.claims.claim import Found, Word
 
 Interval: TypeAlias = tuple[float, float, float]
 """Mean, low and high; the ends are NaN where there is no interval."""
 
 WITHIN = 2.0, 10.0
-"""A formula describes a simulation if half of its points deviate by at most the first, and all by the second, in per cent."""
+"""A formula describes a simulation if half of the points deviate by at most the first, and all by the second, in %."""
 
 _OTHER = "Data or scale are not the paper's."
 
 
 def over(values: Sequence[float] | Float[np.ndarray, " n"], comparisons: int = 1) -> Interval:
-    """Return the mean of independent values with its 95 % interval; none of equal values, which say nothing of a spread.
+    """Return the mean of independent values with its 95 % interval.
 
-    The interval is corrected for the worst of several comparisons.
+    Equal values say nothing of a spread, and have no interval. It is corrected for the worst of several comparisons.
     """
     array = np.asarray(values, dtype=float)
     found = mean_interval(array, confidence=1 - 0.05 / comparisons)
@@ -55,18 +55,13 @@ def of_difference(found: Interval, reason: str, *, paper: float | None = None, s
     mean, low, high = found
     if not (math.isfinite(low) and math.isfinite(high)):
         return Found("undecided", f"{reason} One value has no interval.", mean)
-    inside = paper is None or low <= paper <= high
-    if low > 0:
-        if not same:
-            return Found("direction only", f"{reason} {_OTHER}", *found)
-        if inside:
-            return Found("reproduced", reason, *found)
-        return Found("direction only", f"{reason} The paper's number is outside of the interval.", *found)
-    if high < 0:
-        return Found("not reproduced", f"{reason} {'' if same else _OTHER}".rstrip(), *found)
-    if same and not inside:
-        return Found("not reproduced", f"{reason} The interval excludes the paper's number.", *found)
-    return Found("undecided", f"{reason} {'' if same else _OTHER}".rstrip(), *found)
+    word: Word = "reproduced" if low > 0 else "not reproduced" if high < 0 else "undecided"
+    if not same:
+        return Found("direction only" if low > 0 else word, f"{reason} {_OTHER}", *found)
+    if paper is None or high < 0 or low <= paper <= high:
+        return Found(word, reason, *found)
+    word = "direction only" if low > 0 else "not reproduced"
+    return Found(word, f"{reason} The interval excludes the paper's number.", *found)
 
 
 def of_level(found: Interval, reason: str, *, paper: float, same: bool = True) -> Found:

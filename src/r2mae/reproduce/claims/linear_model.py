@@ -1,11 +1,12 @@
 """What the paper says of the isotropic and the spiked linear model: Theorem 1, Corollary 1, Figs. 1A to 1D and 3."""
 
+from itertools import pairwise, starmap
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jaxtyping import Float
 
-from r2mae.reproduce.claims.claim import Claim, Found
+from r2mae.reproduce.claims.claim import Check, Claim, Found
 from r2mae.reproduce.claims.judging import (
     above_lowest,
     largest_fall,
@@ -15,13 +16,13 @@ from r2mae.reproduce.claims.judging import (
     of_fit,
     of_most,
 )
-from r2mae.reproduce.claims.results import Results, Unavailable
+from r2mae.reproduce.claims.results import Results, UnavailableError
 
 if TYPE_CHECKING:
     import pandas as pd
 
 SUBSTANTIAL = 0.1
-"""A risk that is lower than that of predicting zero by this share of it counts as substantially lower; the number is ours."""
+"""A risk below that of predicting zero by this share of it counts as substantially lower; the number is ours."""
 
 Columns = dict[str, Float[np.ndarray, " n"]]
 
@@ -41,7 +42,7 @@ def _overparametrised(results: Results) -> tuple[Columns, bool]:
     rows, same = _isotropic(results)
     own = rows[rows["gamma"] > 1]
     if not len(own):
-        raise Unavailable("fig1a has no setting with more features than samples")
+        raise UnavailableError("fig1a has no setting with more features than samples")
     return columns(own), same
 
 
@@ -49,61 +50,63 @@ def _other_side(results: Results) -> tuple[Columns, float, bool]:
     rows, same = _isotropic(results)
     own = rows[rows["gamma"] < 1]
     if not len(own):
-        raise Unavailable("fig1a has no setting with fewer features than samples")
+        raise UnavailableError("fig1a has no setting with fewer features than samples")
     return columns(own), float(own["gamma"].iloc[0]), same
 
 
-def _theorem1(results: Results) -> Found:
+def _theorem1(results: Results, claim: Claim) -> Found:
     rows, same = _isotropic(results)
     rows = rows[~np.isclose(rows["ratio"], rows["gamma"])]
-    reason = "50 masks of one design against the theorem; p = γ itself is left out, where both diverge."
+    reason = "50 masks of one design against the theorem; p = d/n itself is left out, where both diverge."
     return of_fit(rows["risk"].to_numpy(float), rows["theorem1"].to_numpy(float), reason, same=same)
 
 
-def _rises_beyond_gamma(results: Results) -> Found:
+def _rises_beyond_gamma(results: Results, claim: Claim) -> Found:
     own, gamma, same = _other_side(results)
     beyond = own["ratio"] > gamma + 1e-9
     ratio = own["ratio"][beyond]
     found, first, last = largest_fall(own["risk"][beyond], own["error"][beyond])
-    reason = f"At γ = {gamma:g} the simulated risk changes by this much from p = {ratio[first]:g} to {ratio[last]:g}"
+    reason = f"At d = {gamma:g} n the simulated risk changes by this much from p = {ratio[first]:g} to {ratio[last]:g}"
     reason += "." if found[0] > 0 else ": it falls before it rises, and so does Theorem 1's own formula."
     return of_difference(found, reason, same=same)
 
 
-def _has_a_minimum(results: Results) -> Found:
+def _has_a_minimum(results: Results, claim: Claim) -> Found:
     own, same = _overparametrised(results)
     best = own["ratio"][own["risk"].argmin()]
     return of_difference(
-        above_lowest(own["risk"], own["error"]), f"The lowest risk at γ = 5 is at p = {best:g}.", same=same
+        above_lowest(own["risk"], own["error"]), f"The lowest risk at d = 5 n is at p = {best:g}.", same=same
     )
 
 
-def _rises_throughout(results: Results) -> Found:
+def _rises_throughout(results: Results, claim: Claim) -> Found:
     own, same = _overparametrised(results)
     found, first, last = largest_fall(own["risk"], own["error"])
     ratio = own["ratio"]
-    reason = f"At γ = 5 the simulated risk changes by this much from p = {ratio[first]:g} to {ratio[last]:g}"
+    reason = f"At d = 5 n the simulated risk changes by this much from p = {ratio[first]:g} to {ratio[last]:g}"
     reason += "." if found[0] > 0 else ": it falls first. The same section says that it has a minimum."
     return of_difference(found, reason, same=same)
 
 
-def _peaks_at_gamma(results: Results) -> Found:
+def _peaks_at_gamma(results: Results, claim: Claim) -> Found:
     own, gamma, same = _other_side(results)
     ratio, risk, error = own["ratio"], own["risk"], own["error"]
     sides = []
     for side, nearest in ((ratio < gamma - 1e-9, -1), (ratio > gamma + 1e-9, 0)):
         place, lowest = np.flatnonzero(side)[nearest], np.flatnonzero(side)[risk[side].argmin()]
         sides.append(of_errors(float(risk[place] - risk[lowest]), error[place], error[lowest]))
-    reason = f"By how much the risk beside p = γ = {gamma:g} is above the lowest on the same side, the smaller of both sides."
+    reason = f"By how much the risk beside p = d/n = {gamma:g} is above the lowest on its side, the smaller of both."
     return of_most([of_difference(one, "", same=same) for one in sides], reason)
 
 
-def _no_use(results: Results) -> Found:
+def _no_use(results: Results, claim: Claim) -> Found:
     rows, same = _isotropic(results)
     gains = {gamma: 1 - float(group["risk"].min()) for gamma, group in rows.groupby("gamma")}
-    said = ", ".join(f"{100 * gain:.0f} % at γ = {gamma:g}" for gamma, gain in sorted(gains.items(), reverse=True))
+    said = ", ".join(f"{100 * gain:.0f} % at d = {gamma:g} n" for gamma, gain in sorted(gains.items(), reverse=True))
     small = [gain < SUBSTANTIAL for gain in gains.values()]
-    reason = f"The lowest risk is below that of predicting zero by {said}; we count {100 * SUBSTANTIAL:.0f} % as substantial."
+    reason = (
+        f"The lowest risk is below that of predicting zero by {said}; {100 * SUBSTANTIAL:.0f} % counts as substantial."
+    )
     word: Any = "not reproduced" if not any(small) else "reproduced" if all(small) and same else "direction only"
     return Found(word, reason, max(gains.values()))
 
@@ -120,18 +123,18 @@ def _spiked(results: Results, target: str) -> tuple["pd.DataFrame", bool]:
 def _curve(rows: "pd.DataFrame", delta: float, cosine: float) -> Columns:
     own = rows[(rows["delta"] == delta) & (rows["cosine"] == cosine)]
     if not len(own):
-        raise Unavailable(f"there is no curve for δ = {delta:g} and cos(β, v) = {cosine:g}")
+        raise UnavailableError(f"there is no curve for δ = {delta:g} and cos(β, v) = {cosine:g}")
     return columns(own)
 
 
-def _corollary1(results: Results) -> Found:
+def _corollary1(results: Results, claim: Claim) -> Found:
     rows, same = _spiked(results, "fig1b")
     predicted = results.table("fig1b", "corollary1").loc[rows.index, "corollary1"].to_numpy(float)
     reason = "The mean over 200 designs against the corollary, δ = 10, at three angles."
     return of_fit(rows["fresh_risk"].to_numpy(float), predicted, reason, same=same)
 
 
-def _weak_spike(results: Results) -> Found:
+def _weak_spike(results: Results, claim: Claim) -> Found:
     rows, same = _spiked(results, "fig1c")
     descents = {}
     for delta in (1.0, 10.0):
@@ -148,7 +151,7 @@ def _weak_spike(results: Results) -> Found:
     return Found(word, reason, descents[1.0])
 
 
-def _sweet_spot(results: Results) -> Found:
+def _sweet_spot(results: Results, claim: Claim) -> Found:
     rows, same = _spiked(results, "fig1c")
     own = _curve(rows, 100.0, 1.0)
     null, lowest = float(own["null"][0]), int(own["fresh_risk"].argmin())
@@ -169,7 +172,7 @@ def _deeper(curves: list[Columns], reason: str, *, same: bool) -> Found:
     """Judge that each curve descends deeper than the one before it, of the null risk."""
     lowest = [_lowest(own) for own in curves]
     said = ", ".join(f"{value:.3f}" for value, _ in lowest)
-    steps = [of_errors(a - b, e, f) for (a, e), (b, f) in zip(lowest, lowest[1:], strict=False)]
+    steps = [of_errors(a - b, e, f) for (a, e), (b, f) in pairwise(lowest)]
     return of_most(
         [of_difference(step, "", same=same) for step in steps], f"{reason} The lowest risks over the null risk: {said}."
     )
@@ -178,19 +181,22 @@ def _deeper(curves: list[Columns], reason: str, *, same: bool) -> Found:
 def later(curves: list[Columns], reason: str, *, key: str = "fresh_", same: bool) -> Found:
     """Judge that the best ratio grows from curve to curve.
 
-    The best ratio of a curve is known up to the ratios whose risk cannot be told from the lowest. It grows if those of the
-    last curve are all above those of the first, and no step in between goes clearly down.
+    The best ratio of a curve is known up to the ratios whose risk cannot be told from the lowest. It grows if those of
+    the last curve are all above those of the first, and no step in between goes clearly down. Ratios lie on a grid, so that
+    both ends of a difference are uncertain by its step.
     """
     places = []
     for own in curves:
         near = own["ratio"][near_lowest(own[f"{key}risk"], own[f"{key}error"])]
         places.append((float(own["ratio"][own[f"{key}risk"].argmin()]), float(near.min()), float(near.max())))
     said = ", ".join(f"{best:g}" for best, _, _ in places)
-    steps = [(b - a, low - highest, high - lowest)
-             for (a, lowest, highest), (b, low, high) in zip(places, places[1:], strict=False)]  # fmt: skip
-    (first, lowest, highest), (last, low, high) = places[0], places[-1]
-    down = [step for step in steps if step[2] < 0]
-    found = min(down) if down else (last - first, low - highest, high - lowest)
+    grid = float(np.diff(curves[0]["ratio"]).min())
+
+    def step(before: tuple[float, float, float], after: tuple[float, float, float]) -> tuple[float, float, float]:
+        return after[0] - before[0], after[1] - before[2] - grid, after[2] - before[1] + grid
+
+    down = [one for one in starmap(step, pairwise(places)) if one[2] < 0]
+    found = min(down) if down else step(places[0], places[-1])
     return of_difference(found, f"{reason} Best ratios: {said}.", same=same)
 
 
@@ -209,27 +215,27 @@ _ANGLES = "Spike of δ = 10, cos(β, v) = 0, 0.5, 1."
 _STRENGTHS = "β along the spike, δ = 1, 10, 100."
 
 
-def _deeper_by_angle(results: Results) -> Found:
+def _deeper_by_angle(results: Results, claim: Claim) -> Found:
     curves, same = _by_angle(results)
     return _deeper(curves, _ANGLES, same=same)
 
 
-def _later_by_angle(results: Results) -> Found:
+def _later_by_angle(results: Results, claim: Claim) -> Found:
     curves, same = _by_angle(results)
     return later(curves, _ANGLES, same=same)
 
 
-def _deeper_by_strength(results: Results) -> Found:
+def _deeper_by_strength(results: Results, claim: Claim) -> Found:
     curves, same = _by_strength(results, "fig1c")
     return _deeper(curves, _STRENGTHS, same=same)
 
 
-def _later_by_strength(results: Results) -> Found:
+def _later_by_strength(results: Results, claim: Claim) -> Found:
     curves, same = _by_strength(results, "fig1c")
     return later(curves, _STRENGTHS, same=same)
 
 
-def _as_with_ones(results: Results) -> Found:
+def _as_with_ones(results: Results, claim: Claim) -> Found:
     curves, same = _by_strength(results, "fig3")
     return _deeper(curves, f"v = 1/√d. {_STRENGTHS}", same=same)
 
@@ -252,69 +258,21 @@ def _disparity(results: Results, target: str, name: str) -> Found:
     return Found(word, f"{reason}{', '.join(said)}.", share)
 
 
-CLAIMS = (
-    Claim(
-        "theorem-1", "Sec. 3.2, Fig. 1A", "Simulations follow Theorem 1, the risk of the isotropic model, for γ = 5 and γ = 0.5.",
-        "median deviation of the simulated risk, %", "fig1a", _theorem1, decimals=2,
-    ),
-    Claim(
-        "rise-underparametrised", "Sec. 3.2", "With fewer features than kept samples (p > γ) the risk rises monotonically with the ratio.",
-        "largest fall of the risk with p, at p > γ", "fig1a", _rises_beyond_gamma, decimals=2,
-    ),
-    Claim(
-        "minimum-overparametrised", "Sec. 3.2", "With more features than samples the risk has its minimum at a ratio between 0 and 1.",
-        "risk at the lower end minus the lowest", "fig1a", _has_a_minimum, decimals=4,
-    ),
-    Claim(
-        "rise-overparametrised", "Sec. 3.2", "For γ > 1 the risk rises monotonically with the ratio.",
-        "largest fall of the risk with p", "fig1a", _rises_throughout, decimals=4,
-    ),
-    Claim(
-        "transition", "Sec. 3.2, Fig. 1A", "For γ < 1 the curve has a transition at p = γ.",
-        "risk beside p = γ minus the lowest on that side", "fig1a", _peaks_at_gamma, decimals=2,
-    ),
-    Claim(
-        "isotropic-useless", "Sec. 3.2", "Without dependence between features masking brings no substantial reduction over predicting zero.",
-        "largest reduction, share of the null risk", "fig1a", _no_use,
-    ),
-    Claim(
-        "corollary-1", "Sec. 3.3, Fig. 1B", "Simulations follow Corollary 1, the risk of the spiked model.",
-        "median deviation of the simulated risk, %", "fig1b", _corollary1, decimals=2,
-    ),
-    Claim(
-        "weak-spike", "Sec. 3.3, Fig. 1C", "With a small spike the risk does not descend significantly.",
-        "descent at δ = 1, share of the null risk", "fig1c", _weak_spike,
-    ),
-    Claim(
-        "sweet-spot", "Sec. 3.3, Fig. 1C", "With a large spike some ratio between 0 and 1 reaches a risk near zero.",
-        "lowest risk over the null risk, δ = 100", "fig1c", _sweet_spot, decimals=4,
-    ),
-    Claim(
-        "deeper-aligned", "Sec. 3.3, Fig. 1B", "The better a signal is aligned with the spike, the steeper the descent.",
-        "smallest gain of the lowest risk from angle to angle", "fig1b", _deeper_by_angle,
-    ),
-    Claim(
-        "later-aligned", "Sec. 3.3, Fig. 1B", "The better a signal is aligned with the spike, the higher the best ratio.",
-        "best ratio, aligned minus orthogonal", "fig1b", _later_by_angle, decimals=2,
-    ),
-    Claim(
-        "deeper-strong", "Sec. 3.3, Fig. 1C", "The stronger the spike, the steeper the descent.",
-        "smallest gain of the lowest risk from δ to δ", "fig1c", _deeper_by_strength,
-    ),
-    Claim(
-        "later-strong", "Sec. 3.3, Fig. 1C", "The stronger the spike, the higher the best ratio.",
-        "best ratio, step from δ to δ", "fig1c", _later_by_strength, decimals=2,
-    ),
-    Claim(
-        "disparity", "Sec. 3.3, Fig. 1D", "Higher masking gives a greater disparity of magnitude between aligned and other signals.",
-        "share of strengths for which it does", "fig1d", lambda results: _disparity(results, "fig1d", ""), decimals=2,
-    ),
-    Claim(
-        "ones", "App. D, Fig. 3", "A spike with equal entries shows the same descent as a random one.",
-        "smallest gain of the lowest risk from δ to δ", "fig3", _as_with_ones,
-    ),
-    Claim(
-        "ones-disparity", "App. D, Fig. 3", "And the same disparity of magnitude, which grows with the ratio.",
-        "share of strengths for which it does", "fig3", lambda results: _disparity(results, "fig3", "fig3-magnitude"), decimals=2,
-    ),
-)  # fmt: skip
+CHECKS: dict[str, Check] = {
+    "theorem-1": _theorem1,
+    "rise-underparametrised": _rises_beyond_gamma,
+    "minimum-overparametrised": _has_a_minimum,
+    "rise-overparametrised": _rises_throughout,
+    "transition": _peaks_at_gamma,
+    "isotropic-useless": _no_use,
+    "corollary-1": _corollary1,
+    "weak-spike": _weak_spike,
+    "sweet-spot": _sweet_spot,
+    "deeper-aligned": _deeper_by_angle,
+    "later-aligned": _later_by_angle,
+    "deeper-strong": _deeper_by_strength,
+    "later-strong": _later_by_strength,
+    "disparity": lambda results, claim: _disparity(results, "fig1d", ""),
+    "ones": _as_with_ones,
+    "ones-disparity": lambda results, claim: _disparity(results, "fig3", "fig3-magnitude"),
+}

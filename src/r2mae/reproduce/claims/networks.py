@@ -1,4 +1,4 @@
-"""What the paper says of networks at fixed ratios: MLPs on MNIST (Figs. 2A and 2D) and U-Nets on faces (Figs. 2B, 5 to 7)."""
+"""What the paper says of networks at fixed ratios: MLPs on MNIST (Figs. 2A, 2D), U-Nets on faces (Figs. 2B, 5 to 7)."""
 
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -9,9 +9,9 @@ from jaxtyping import Float
 
 from r2mae.evaluation.statistics import best_fixed, mean_interval
 from r2mae.reproduce.by_ratio import AS_TRAINED
-from r2mae.reproduce.claims.claim import Claim, Found
+from r2mae.reproduce.claims.claim import Check, Claim, Found
 from r2mae.reproduce.claims.judging import Interval, of_difference, of_level, of_most, over
-from r2mae.reproduce.claims.results import Results, Unavailable
+from r2mae.reproduce.claims.results import Results, UnavailableError
 from r2mae.reproduce.claims.runs import by_ratio
 
 if TYPE_CHECKING:
@@ -27,21 +27,21 @@ Judge = Callable[[Scores, int], Found]
 """Takes scores of seeds and ratios, and for how many comparisons the intervals are corrected."""
 
 
-def _mlps(results: Results, hidden: int) -> tuple[Widths, bool, str]:
+def _mlps(results: Results, hidden: int, *, alone: bool = False) -> tuple[Widths, bool, str]:
     """Return the runs of MLPs by the width of the second layer, whether they are the paper's, and words for them.
 
-    Without the sweep over widths a comparison on MNIST has one of them.
+    Without the sweep over widths a comparison on MNIST has one of them, if `alone` says that one is of use.
     """
     try:
         runs = results.table("fig2a", "hidden", "latent", "ratio", "seed", name="fig2a-runs")
-    except Unavailable:
-        alone = _mnist(results) if hidden == _WIDE else None
-        if alone is None:
+    except UnavailableError:
+        one = _mnist(results) if alone else None
+        if one is None:
             raise
-        return {256: alone}, False, "A comparison on MNIST has one width of five, 512–256."
+        return {256: one}, False, "A comparison on MNIST has one width of five, 512 and 256."
     own = runs[runs["hidden"] == hidden]
     if not len(own):
-        raise Unavailable(f"fig2a has no model with a first layer of {hidden}")
+        raise UnavailableError(f"fig2a has no model with a first layer of {hidden}")
     widths = {int(latent): group for latent, group in own.groupby("latent")}
     return widths, runs["ratio"].nunique() >= _RATIOS and len(widths) == 5, f"Second layers {_listed(widths)}."
 
@@ -80,7 +80,7 @@ def _of_widths(widths: Widths, score: str, judge: Judge, reason: str) -> Found:
     said = reason if len(widths) == 1 else f"{reason} Shown is the weakest width."
     try:
         again = [judge(by_ratio(runs, score)[1], 1) for runs in widths.values()]
-    except Unavailable:
+    except UnavailableError:
         again = []
     if again:
         shown = sum(one.verdict in ("reproduced", "direction only") for one in again)
@@ -89,8 +89,8 @@ def _of_widths(widths: Widths, score: str, judge: Judge, reason: str) -> Found:
     return of_most(found, said)
 
 
-def _descent(results: Results) -> Found:
-    widths, same, said = _mlps(results, _WIDE)
+def _descent(results: Results, claim: Claim) -> Found:
+    widths, same, said = _mlps(results, _WIDE, alone=True)
 
     def judge(scores: Scores, comparisons: int) -> Found:
         return of_difference(_gain_over_lowest(scores, comparisons), "", same=same)
@@ -98,7 +98,7 @@ def _descent(results: Results) -> Found:
     return _of_widths(widths, _PROBE, judge, f"{said} The best ratio of a seed is chosen on the other seeds.")
 
 
-def _no_gain(results: Results) -> Found:
+def _no_gain(results: Results, claim: Claim) -> Found:
     widths, same, said = _mlps(results, _NARROW)
 
     def judge(scores: Scores, comparisons: int) -> Found:
@@ -108,7 +108,7 @@ def _no_gain(results: Results) -> Found:
     return _of_widths(widths, _PROBE, judge, f"{said} First layer 16; the lowest ratio stands for no masking.")
 
 
-def _rises_at_last(results: Results) -> Found:
+def _rises_at_last(results: Results, claim: Claim) -> Found:
     """Judge that the accuracy of insufficient models falls from the middle of the ratios on."""
     widths, same, said = _mlps(results, _NARROW)
 
@@ -123,8 +123,8 @@ def _rises_at_last(results: Results) -> Found:
     return _of_widths(widths, _PROBE, judge, f"{said} First layer 16; no step between neighbouring ratios may go up.")
 
 
-def _rank_falls(results: Results) -> Found:
-    widths, same, said = _mlps(results, _WIDE)
+def _rank_falls(results: Results, claim: Claim) -> Found:
+    widths, same, said = _mlps(results, _WIDE, alone=True)
     large = {width: runs for width, runs in widths.items() if width > _TINY}
 
     def judge(scores: Scores, comparisons: int) -> Found:
@@ -133,15 +133,15 @@ def _rank_falls(results: Results) -> Found:
     return _of_widths(large, _ENTROPY, judge, f"{said} The entropy of singular values, as the paper defines the rank.")
 
 
-def _rank_of_tiny(results: Results) -> Found:
+def _rank_of_tiny(results: Results, claim: Claim) -> Found:
     widths, same, _ = _mlps(results, _WIDE)
     if _TINY not in widths:
-        raise Unavailable("fig2a has no model with a second layer of 16")
+        raise UnavailableError("fig2a has no model with a second layer of 16")
 
     def judge(scores: Scores, comparisons: int) -> Found:
         return of_difference(over(scores[:, -1] - scores[:, 0], comparisons), "", same=same)
 
-    return _of_widths({_TINY: widths[_TINY]}, _ENTROPY, judge, "512–16.")
+    return _of_widths({_TINY: widths[_TINY]}, _ENTROPY, judge, "First layer 512, second 16.")
 
 
 def _best_of_seeds(runs: "pd.DataFrame", score: str, *, higher: bool) -> Float[np.ndarray, " seeds"]:
@@ -165,8 +165,8 @@ def _task_decides(widths: Widths, reason: str, second: str, *, same: bool) -> Fo
     return Found(strongest.verdict, reason, strongest.ours, strongest.low, strongest.high)
 
 
-def _task_of_mlps(results: Results) -> Found:
-    widths, same, said = _mlps(results, _WIDE)
+def _task_of_mlps(results: Results, claim: Claim) -> Found:
+    widths, same, said = _mlps(results, _WIDE, alone=True)
     same = same or "comparison" in said  # one width with the paper's recipe is enough to show that they can differ
     return _task_decides(widths, f"MNIST: linear probe and error of whole images. {said}", _PROBE, same=same)
 
@@ -177,12 +177,12 @@ def _unets(results: Results) -> tuple[Widths, bool]:
     return widths, set(widths) == set(_CHANNELS) and runs["ratio"].nunique() >= _RATIOS
 
 
-def _task_of_unets(results: Results) -> Found:
+def _task_of_unets(results: Results, claim: Claim) -> Found:
     widths, same = _unets(results)
     return _task_decides(widths, f"Faces, base channels {_listed(widths)}.", _ATTRIBUTES, same=same)
 
 
-def _intermediate(results: Results) -> Found:
+def _intermediate(results: Results, claim: Claim) -> Found:
     """Judge that the error of whole images has its minimum inside of the ratios, for every width."""
     widths, same = _unets(results)
 
@@ -195,27 +195,27 @@ def _intermediate(results: Results) -> Found:
     )
 
 
-def _grows(results: Results) -> Found:
+def _grows(results: Results, claim: Claim) -> Found:
     widths, same = _unets(results)
     best = {width: _best_of_seeds(runs, _WHOLE, higher=False) for width, runs in widths.items()}
     small, large = best[min(best)], best[max(best)]
     if len(small) != len(large):
-        raise Unavailable("fig2b has widths with different seeds")
+        raise UnavailableError("fig2b has widths with different seeds")
     said = ", ".join(f"{best[width].mean():.2f} ({width})" for width in sorted(best))
     return of_difference(_on_grid(large - small, 0.2), f"Best ratios for whole images by base channels: {said}.",
                          paper=_CHANNELS[32] - _CHANNELS[8], same=same)  # fmt: skip
 
 
-def _best_of_width(results: Results, channels: int) -> Found:
+def _best_of_width(results: Results, claim: Claim, channels: int) -> Found:
     widths, same = _unets(results)
     if channels not in widths:
-        raise Unavailable(f"fig2b has no U-Net of {channels} channels")
+        raise UnavailableError(f"fig2b has no U-Net of {channels} channels")
     found = _on_grid(_best_of_seeds(widths[channels], _WHOLE, higher=False))
-    reason = "For the error of whole images, with the batch statistics of training; seeds choose from a grid in steps of 0.1."
+    reason = "With the batch statistics of training; each seed chooses from a grid in steps of 0.1."
     return of_level(found, reason, paper=_CHANNELS[channels], same=same)
 
 
-def _jump(results: Results) -> Found:
+def _jump(results: Results, claim: Claim) -> Found:
     """Judge that the probe's accuracy rises mostly in one step of the ratio, whose place differs between widths."""
     widths, same = _unets(results)
     found, places, shares = [], [], []
@@ -236,56 +236,16 @@ def _jump(results: Results) -> Found:
     return worst
 
 
-CLAIMS = (
-    Claim(
-        "mlp-sufficient", "Sec. 3.5, Fig. 2A", "The probe's error of all parameter-sufficient MLPs descends as the ratio grows.",
-        "probe accuracy, best ratio minus 0.1", "fig2a", _descent, decimals=4,
-    ),
-    Claim(
-        "mlp-insufficient", "Sec. 3.5, Fig. 2A", "That of parameter-insufficient MLPs fluctuates, then rises monotonically.",
-        "probe accuracy, middle ratio minus the highest", "fig2a", _rises_at_last, decimals=4,
-    ),
-    Claim(
-        "only-overparametrised", "Sec. 1, 3.5", "Masking is only beneficial in the overparametrised regime: insufficient models do not gain.",
-        "probe accuracy, ratio 0.1 minus the best larger one", "fig2a", _no_gain, decimals=4,
-    ),
-    Claim(
-        "unet-intermediate", "Sec. 3.5, Fig. 2B", "U-Nets reconstruct whole images best after training at intermediate ratios.",
-        "squared error, ends minus the best inner ratio", "fig2b", _intermediate, decimals=5,
-    ),
-    Claim(
-        "unet-grows", "Sec. 3.5, Fig. 2B", "Larger U-Nets have a higher best ratio.",
-        "best ratio, largest minus smallest network", "fig2b", _grows, 0.2, 2,
-    ),
-    *(
-        Claim(
-            f"unet-{channels}", "Sec. 3.5, Fig. 2B", f"The best ratio of a U-Net with {channels} base channels.", "best ratio",
-            "fig2b", partial(_best_of_width, channels=channels), best, 2,
-        )
-        for channels, best in _CHANNELS.items()
-    ),
-    Claim(
-        "unet-jump", "Sec. 3.5, Figs. 5–7", "The probe of attributes improves suddenly beyond a ratio of each network's own.",
-        "largest step of the median scaled accuracy", "fig2b", _jump,
-    ),
-    Claim(
-        "roberta-size", "Sec. 3.5, Fig. 2C", "Larger RoBERTas have a higher best ratio, which depends on the task.",
-        "best ratio by size and task", why="The paper adapts curves of Wettig et al. (2022), which are not here; it trained no such models itself.",
-    ),
-    Claim(
-        "task-mlp", "Sec. 1, 3.5", "The best ratio depends on the task of evaluation, for the same models.",
-        "best ratio, probe minus unmasked reconstruction", "fig2a", _task_of_mlps, decimals=2,
-    ),
-    Claim(
-        "task-unet", "Sec. 3.5", "For U-Nets the best ratio for probing is not that for reconstruction.",
-        "distance between both best ratios", "fig2b", _task_of_unets, decimals=2,
-    ),
-    Claim(
-        "rank-falls", "Sec. 3.5, Fig. 2D", "The effective rank of sufficient MLPs' embeddings falls as the ratio grows.",
-        "entropy of singular values, ratio 0.1 minus 0.9", "fig2a", _rank_falls,
-    ),
-    Claim(
-        "rank-of-16", "Sec. 3.5, Fig. 2D", "But for the smallest embedding (16), where it does not.",
-        "entropy of singular values, ratio 0.9 minus 0.1", "fig2a", _rank_of_tiny,
-    ),
-)  # fmt: skip
+CHECKS: dict[str, Check] = {
+    "mlp-sufficient": _descent,
+    "mlp-insufficient": _rises_at_last,
+    "only-overparametrised": _no_gain,
+    "unet-intermediate": _intermediate,
+    "unet-grows": _grows,
+    **{f"unet-{channels}": partial(_best_of_width, channels=channels) for channels in _CHANNELS},
+    "unet-jump": _jump,
+    "task-mlp": _task_of_mlps,
+    "task-unet": _task_of_unets,
+    "rank-falls": _rank_falls,
+    "rank-of-16": _rank_of_tiny,
+}

@@ -17,10 +17,11 @@ if TYPE_CHECKING:
 _DEPTH = 4  # levels of folders below one that is given
 _COMPARISON = ("label", "scheme", "ratio", "low", "high", "seed")  # first columns of a comparison's results.csv
 _FIRST_TABLE = {"r2mae-vs-fixed": "rules"}  # others have a table of their own name
+_WORDS = ("label", "scheme", "model", "set", "reading", "sample", "table")  # columns that need not be numbers
 _LEFT_OUT = ("runs", "figures", "examples")
 
 
-class Unavailable(Exception):
+class UnavailableError(Exception):
     """The results do not have what a claim needs; the message says why."""
 
 
@@ -78,19 +79,19 @@ class Results:
 
         Raises
         ------
-        Unavailable
+        UnavailableError
             If there are none, or they are of a few steps (the scale `smoke`) or of another version of r2mae.
         """
         if target not in self.targets:
             if target in self._unfinished:
-                raise Unavailable(f"{target}: {state_of(self._unfinished[target]).in_words()}")
-            raise Unavailable(f"{target} has not run")
+                raise UnavailableError(f"{target}: {state_of(self._unfinished[target]).in_words()}")
+            raise UnavailableError(f"{target} has not run")
         folder = self.targets[target]
         version = version_of(folder)
         if version not in ("", r2mae.__version__):
-            raise Unavailable(f"{target} is of r2mae {version}, this is {r2mae.__version__}")
+            raise UnavailableError(f"{target} is of r2mae {version}, this is {r2mae.__version__}")
         if state_of(folder).scale == "smoke":
-            raise Unavailable(f"{target} is of the scale smoke, whose models have learned nothing")
+            raise UnavailableError(f"{target} is of the scale smoke, whose models have learned nothing")
         return folder
 
     def table(self, target: str, *columns: str, name: str = "") -> "pd.DataFrame":
@@ -100,24 +101,24 @@ class Results:
         ----------
         target : str
         *columns : str
-            Those that are needed; numbers.
+            Those that are needed.
         name : str
             File name without suffix; by default the target's first table.
 
         Raises
         ------
-        Unavailable
+        UnavailableError
             If there is none that can be used.
         """
         path = self.folder(target) / f"{name or _FIRST_TABLE.get(target, target)}.csv"
         return self.read(path, *columns)
 
     def read(self, path: Path, *columns: str) -> "pd.DataFrame":
-        """Return a CSV file whose columns are numbers where they are named here.
+        """Return a CSV file that has these columns, with numbers but for names of rows.
 
         Raises
         ------
-        Unavailable
+        UnavailableError
             If it cannot be read, or lacks a column.
         """
         import pandas as pd
@@ -126,18 +127,18 @@ class Results:
             try:
                 self._read[path] = pd.read_csv(path, encoding="utf-8")
             except FileNotFoundError:
-                raise Unavailable(f"{path.parent.name} has no {path.name}") from None
+                raise UnavailableError(f"{path.parent.name} has no {path.name}") from None
             except (OSError, ValueError) as error:  # errors of pandas and of decoding are ValueErrors
                 reason = " ".join(str(error).split())[:120]
-                raise Unavailable(f"{path.parent.name}/{path.name} cannot be read ({reason})") from None
+                raise UnavailableError(f"{path.parent.name}/{path.name} cannot be read ({reason})") from None
         table = self._read[path]
         for column in columns:
             if column not in table:
-                raise Unavailable(f"{path.parent.name}/{path.name} has no column {column}")
-            if table[column].dtype.kind not in "fib":
-                raise Unavailable(f"{path.parent.name}/{path.name} has words in the column {column}")
+                raise UnavailableError(f"{path.parent.name}/{path.name} has no column {column}")
+            if column not in _WORDS and table[column].dtype.kind not in "fib":
+                raise UnavailableError(f"{path.parent.name}/{path.name} has words in the column {column}")
         if not len(table):
-            raise Unavailable(f"{path.parent.name}/{path.name} has no rows")
+            raise UnavailableError(f"{path.parent.name}/{path.name} has no rows")
         return table
 
 
