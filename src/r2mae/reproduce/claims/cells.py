@@ -79,10 +79,10 @@ def _differences(results: Results, target: str, difference: "Difference") -> tup
     for name, runs in by_set(results, target).items():
         try:
             gaps[name] = difference(runs)
-        except Unavailable as error:
+        except UnavailableError as error:
             missing.append(f"{name}: {error}")
     if not gaps:
-        raise Unavailable("; ".join(missing))
+        raise UnavailableError("; ".join(missing))
     return gaps, set(gaps) <= set(_PAPERS.values())
 
 
@@ -99,8 +99,10 @@ def _types(results: Results, claim: Claim) -> Found:
     """Judge that R²MAE's balanced accuracy of cell types is that of the best fixed ratio."""
 
     def difference(runs: "pd.DataFrame") -> Differences:
+        if _TYPE not in runs or not runs[_TYPE].notna().any():
+            raise UnavailableError(f"the runs have no {_TYPE}")
         if runs.loc[runs["scheme"] == "fixed", _TYPE].mean() > _CEILING:
-            raise Unavailable(f"all rows have a balanced accuracy above {_CEILING:g}")
+            raise UnavailableError(f"all rows have a balanced accuracy above {_CEILING:g}")
         return over_best(runs, _OURS, _FIXED, _TYPE)
 
     gaps, same = _differences(results, claim.target, difference)
@@ -117,7 +119,7 @@ def _in_range(runs: "pd.DataFrame") -> Differences:
     names = [f"reconstruction_r_{ratio:g}" for ratio in _RANGE]
     missing = [name for name in names if name not in runs]
     if missing:
-        raise Unavailable(f"the runs have no {missing[0]}")
+        raise UnavailableError(f"the runs have no {missing[0]}")
     whole = runs.assign(reconstruction_in_range=runs[names].mean(axis=1, skipna=False))
     return over_best(whole, _OURS, _FIXED, "reconstruction_in_range")
 

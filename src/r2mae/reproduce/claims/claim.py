@@ -2,7 +2,6 @@
 
 import math
 import re
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias
@@ -15,14 +14,15 @@ Word: TypeAlias = Literal[
 ]  # fmt: skip
 
 MEANING: dict[Word, str] = {
-    "reproduced": "With the paper's data and sizes the results show what the sentence says. Where the paper gives a number, "
-    "it lies in our 95 % interval. Where it gives none, the interval excludes zero on the side that the sentence names.",
-    "direction only": "The interval excludes zero on the side that the sentence names. But the size is not the paper's, or "
-    "data or scale are not, or a part of what is claimed is missing.",
+    "reproduced": "With the paper's data and sizes the results show what the sentence says. Where the paper gives a "
+    "number, it lies in our 95 % interval. Where it gives none, the interval excludes zero on the side that the "
+    "sentence names.",
+    "direction only": "The interval excludes zero on the side that the sentence names. But the size is not the "
+    "paper's, or data or scale are not, or a part of what is claimed is missing.",
     "undecided": "The interval contains zero: the runs at hand can neither show the claim nor refute it.",
     "not reproduced": "The results contradict the sentence: the interval excludes zero on the other side, or, with the "
-    "paper's data and sizes, it excludes the paper's number. Where the reason says that data or scale are not the paper's, "
-    "the sentence does not carry over to ours; of the paper's own numbers it says nothing.",
+    "paper's data and sizes, it excludes the paper's number. Where the reason says that data or scale are not the "
+    "paper's, the sentence does not carry over to ours; of the paper's own numbers it says nothing.",
     "not testable here": "No run of this project can decide it; the reason says why.",
     "not run": "What decides it has no usable results in the folders that were read.",
 }
@@ -95,7 +95,7 @@ class Claim:
 Check: TypeAlias = "Callable[[Results, Claim], Found]"
 """Says what the results say of a claim.
 
-It raises :class:`~r2mae.reproduce.claims.results.Unavailable` if they do not have what it needs.
+It raises :class:`~r2mae.reproduce.claims.results.UnavailableError` if they do not have what it needs.
 """
 
 
@@ -145,11 +145,6 @@ _WEAKEST: Sequence[Word] = (
 def weakest(words: Sequence[Word]) -> Word:
     """Return the verdict of a sentence that sums up several."""
     return min(words, key=_WEAKEST.index)
-
-
-def typeset(text: str) -> str:
-    """Return words with minus signs before their numbers in place of hyphens."""
-    return re.sub(r"(?<![\w.])-(?=\d)", "\N{MINUS SIGN}", text)
 
 
 def typeset(text: str) -> str:

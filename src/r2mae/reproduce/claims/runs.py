@@ -1,17 +1,14 @@
 """Tables with a line a run: differences between rows that are paired by seed."""
 
 import math
-import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 from jaxtyping import Float
 from scipy import stats
-from scipy import stats
 
 from r2mae.evaluation.statistics import best_fixed
-from r2mae.reproduce.claims.claim import typeset
 from r2mae.reproduce.claims.claim import typeset
 from r2mae.reproduce.claims.judging import Interval, over
 from r2mae.reproduce.claims.results import UnavailableError
