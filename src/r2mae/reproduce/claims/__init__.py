@@ -11,7 +11,7 @@ from importlib.resources import files
 from pathlib import Path
 
 from r2mae.reproduce.claims import cells, linear_model, networks, schemes, spectra
-from r2mae.reproduce.claims.claim import MEANING, Check, Claim, Found, Verdict, Word, weakest
+from r2mae.reproduce.claims.claim import MEANING, Check, Claim, Found, Verdict, Word, summed
 from r2mae.reproduce.claims.results import Results, UnavailableError
 
 __all__ = ["CHECKS", "CLAIMS", "MEANING", "Claim", "Found", "Results", "Verdict", "Word", "judge", "verdicts"]
@@ -85,4 +85,4 @@ def _found(claim: Claim, results: Results) -> Found:
 def _summed(claim: Claim, found: dict[str, Found]) -> Found:
     words: list[Word] = [found[name].verdict for name in claim.parts]
     counts = ", ".join(f"{words.count(word)} {word}" for word in MEANING if word in words)
-    return Found(weakest(words), f"The weakest of {len(words)} verdicts below: {counts}.")
+    return Found(summed(words), f"Of {len(words)} sentences below: {counts}.")

@@ -14,14 +14,12 @@ if TYPE_CHECKING:
 
     Sets = dict[str, pd.DataFrame]
     Difference = Callable[[pd.DataFrame], Differences]
-    Difference = Callable[[pd.DataFrame], Differences]
 
 _OURS = "r2mae"
 _FIXED = ("fixed 0.10", "fixed 0.25", "fixed 0.50")
 _OTHERS = (*_FIXED, "mdlm", "dynamic", "cl", "cl-k0")
 _RANGE = (0.1, 0.2, 0.3, 0.5)  # of the ratios that are evaluated, those in R²MAE's range
 _PAPERS = {"table4": "sea-ad", "table6": "hlca"}
-_TYPE, _CEILING, _NOTHING = "cell_type_bacc", 0.97, 0.01  # no clear advantage: less than a point; the number is ours
 _TYPE, _CEILING, _NOTHING = "cell_type_bacc", 0.97, 0.01  # no clear advantage: less than a point; the number is ours
 _COLUMNS = {"score", "reconstruction_r", "label", "scheme", "seed"}
 
@@ -64,7 +62,7 @@ def by_set(results: Results, target: str = "") -> "Sets":
 
 
 def _has_condition(runs: "pd.DataFrame") -> bool:
-    return any(column.startswith("condition") and runs[column].notna().any() for column in runs)
+    return any(str(column).startswith("condition") and runs[column].notna().any() for column in runs)
 
 
 def _judge(results: Results, claim: Claim, target: str, difference: "Difference", reason: str = "") -> Found:

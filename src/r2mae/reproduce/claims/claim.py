@@ -77,7 +77,7 @@ class Claim:
     why : str
         Why nothing here can decide it, for a claim without a check and without parts.
     parts : tuple of str
-        Names of other claims, for a sentence that sums them up: its verdict is the weakest of theirs.
+        Names of other claims, for a sentence that sums them up: its verdict is made of theirs.
     """
 
     part: str
@@ -137,14 +137,22 @@ class Verdict:
         return f"{mean} ({_number(self.low, self.claim.decimals)} to {_number(self.high, self.claim.decimals)})"
 
 
-_WEAKEST: Sequence[Word] = (
-    "not reproduced", "undecided", "not run", "not testable here", "direction only", "reproduced"
-)  # fmt: skip
+def summed(words: Sequence[Word]) -> Word:
+    """Return the verdict of a sentence that sums up several.
 
-
-def weakest(words: Sequence[Word]) -> Word:
-    """Return the verdict of a sentence that sums up several."""
-    return min(words, key=_WEAKEST.index)
+    Those that cannot be tested are left out. If as many are refuted as shown, the sentence is not reproduced. Otherwise
+    it is as good as its weakest part, where a refuted one is a part that is missing.
+    """
+    tested = [word for word in words if word != "not testable here"]
+    refuted = tested.count("not reproduced")
+    if refuted and refuted >= tested.count("reproduced") + tested.count("direction only"):
+        return "not reproduced"
+    for word in ("undecided", "not run"):
+        if word in tested:
+            return word
+    if not tested:
+        return "not testable here"
+    return "reproduced" if set(tested) == {"reproduced"} else "direction only"
 
 
 def typeset(text: str) -> str:
