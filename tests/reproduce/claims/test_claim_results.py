@@ -65,7 +65,7 @@ def test_smoke_runs_and_other_versions_are_not_judged(tmp_path: Path) -> None:
     assert Results([tmp_path]).folder("fig2a") == folder
     plan = json.loads((folder / PLAN).read_text())
     (folder / PLAN).write_text(json.dumps({**plan, "version": "0.0.1"}))
-    with pytest.raises(UnavailableError, match="r2mae 0.0.1"):
+    with pytest.raises(UnavailableError, match=r"r2mae 0\.0\.1"):
         Results([tmp_path]).folder("fig2a")
     del plan["version"]
     (folder / PLAN).write_text(json.dumps(plan))
@@ -102,5 +102,5 @@ def test_a_broken_table_is_said(tmp_path: Path, text: str, said: str) -> None:
 
 def test_a_missing_table_is_said(tmp_path: Path) -> None:
     target(tmp_path / "fig2a", "fig2a")
-    with pytest.raises(UnavailableError, match="no fig2a-runs.csv"):
+    with pytest.raises(UnavailableError, match=r"no fig2a-runs\.csv"):
         Results([tmp_path]).table("fig2a", name="fig2a-runs")
