@@ -84,7 +84,7 @@ def spike(lowest: Mapping[tuple[float, float], tuple[float, float]], step: float
     for (delta, cosine), (low, best) in lowest.items():
         null = 1 + delta * cosine**2
         for p in np.round(np.arange(step, 1, step), 4):
-            row = {"delta": delta, "cosine": cosine, "ratio": p, "null": null, "formula": 1.0}
+            row = {"delta": delta, "cosine": cosine, "ratio": p, "null": null, "formula": (p - best) ** 2}
             if p in RATIOS:
                 risk = null * (low + (p - best) ** 2)
                 row |= {"risk": risk, "error": 1e-3, "fresh_risk": risk, "fresh_error": 1e-3, "corollary1": 1.01 * risk}

@@ -1,5 +1,6 @@
 """What the paper says of the isotropic and the spiked linear model: Theorem 1, Corollary 1, Figs. 1A to 1D and 3."""
 
+from dataclasses import replace
 from itertools import pairwise, starmap
 from typing import TYPE_CHECKING, Any
 
@@ -225,7 +226,18 @@ def _deeper_by_angle(results: Results, claim: Claim) -> Found:
 
 def _later_by_angle(results: Results, claim: Claim) -> Found:
     curves, same = _by_angle(results)
-    return later(curves, _ANGLES, same=same)
+    return _with_formula(later(curves, _ANGLES, same=same), results, "fig1b", "cosine")
+
+
+def _with_formula(found: Found, results: Results, target: str, by: str) -> Found:
+    """Add the best ratios by the formula, whose grid is finer; they must grow from curve to curve, too."""
+    rows = results.table(target)
+    rows = rows[rows["cosine"] == 1] if by == "delta" else rows
+    best = [float(group["ratio"].iloc[int(group["formula"].argmin())]) for _, group in rows.groupby(by)]
+    reason = f"{found.reason} By the formula, on a finer grid: {', '.join(f'{ratio:g}' for ratio in best)}."
+    grows = all(after > before for before, after in pairwise(best))
+    word = "direction only" if found.verdict == "reproduced" and not grows else found.verdict
+    return replace(found, verdict=word, reason=reason)
 
 
 def _deeper_by_strength(results: Results, claim: Claim) -> Found:
@@ -235,7 +247,7 @@ def _deeper_by_strength(results: Results, claim: Claim) -> Found:
 
 def _later_by_strength(results: Results, claim: Claim) -> Found:
     curves, same = _by_strength(results, "fig1c")
-    return later(curves, _STRENGTHS, same=same)
+    return _with_formula(later(curves, _STRENGTHS, same=same), results, "fig1c", "delta")
 
 
 def _as_with_ones(results: Results, claim: Claim) -> Found:
