@@ -71,13 +71,17 @@ def render_report(comparison: Comparison, analysis: Analysis) -> str:
 
 @dataclass(frozen=True)
 class _Value:
-    """A number with its interval, as shown; `sort` is the plain number."""
+    """A number with its interval, as shown; `sort` is the plain number.
+
+    `decides` is the smallest difference that the seeds could decide, where they did not.
+    """
 
     text: str
     ends: str
     sort: float
     best: bool = False
     verdict: str = ""
+    decides: str = ""
 
     @property
     def words(self) -> str:
@@ -152,7 +156,11 @@ def _difference(analysis: Analysis, label: str, metric: Metric, against: str) ->
         return _Value("", "", 0.0, verdict="same")
     places = difference_places(line["mean"], line["low"], line["high"], analysis.decimals[metric.name])
     ends = interval(line["low"], line["high"], places, signed=True)
-    return _Value(number(line["mean"], places, signed=True), ends, line["mean"], verdict=line["verdict"])
+    missed = line["verdict"] == "undecided" and math.isfinite(line["decides"])
+    decides = number(line["decides"], places) if missed else ""
+    return _Value(
+        number(line["mean"], places, signed=True), ends, line["mean"], verdict=line["verdict"], decides=decides
+    )
 
 
 def _figures(comparison: Comparison, analysis: Analysis) -> list[_Placed | Chart]:
