@@ -1,4 +1,7 @@
-"""``r2mae reproduce NAME...``: compute, write and draw figures and tables of the paper; ``--list`` lists them."""
+"""``r2mae reproduce NAME...``: compute, write and draw figures and tables of the paper.
+
+``--list`` lists them, and ``--claims`` says what results show of the paper's claims.
+"""
 
 import time
 from collections.abc import Sequence
@@ -29,6 +32,7 @@ def run(words: Sequence[str]) -> int:
         "r2mae reproduce fig1b table5 --scale small",
         "r2mae reproduce fig1f --curve accuracies.csv",
         "r2mae reproduce --list",
+        "r2mae reproduce --claims results runs/reproduce",
     )
     parser.add_argument("names", metavar="NAME", nargs="*", type=str, help="Which ones.")
     parser.add_argument(
@@ -62,7 +66,28 @@ def run(words: Sequence[str]) -> int:
         default=[],
         help="For fig1f: tables with the columns task, ratio (of pretraining) and accuracy (fractions).",
     )
+    parser.add_argument(
+        "--claims",
+        metavar="FOLDER",
+        nargs="*",
+        type=str,
+        help="Compute nothing; say of every claim of the paper what the results in these folders show. A folder holds "
+        f"results of targets or comparisons, or folders that do; without one it is {_OUT}.",
+    )
+    parser.add_argument(
+        "--markdown",
+        metavar="FILE.md",
+        type=str,
+        help="With --claims: write the table into this page, between its marks.",
+    )
     values = parser.read(words)
+    if values["claims"] is not None:
+        from r2mae.cli.claims import show_claims
+
+        folders = [Path(word) for word in values["claims"]] or [_OUT]
+        return show_claims(words, values["names"], folders, values["markdown"])
+    if values["markdown"] is not None:
+        raise UserError("--markdown belongs to --claims: r2mae reproduce --claims FOLDER --markdown FILE.md")
     out = Path(values["out"] or _OUT)
     if values["list"]:
         return _list(words, values["names"], out)

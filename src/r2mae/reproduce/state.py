@@ -6,10 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import r2mae
 from r2mae.files import write_json
 
 PLAN = ".plan.json"
-"""File with what the last call was to compute: `scale`, `unit`, the files of `finished` parts or runs, and `tables`."""
+"""File with what the last call was to compute: `scale`, `version` of r2mae, `unit`, the files of `finished` parts or
+runs, and `tables`."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +60,8 @@ def write_plan(out: Path, scale: str, unit: str, finished: Sequence[Sequence[Pat
         For each part or run the files that are there when it is finished.
     """
     files = [[str(path.relative_to(out)) for path in paths] for paths in finished]
-    write_json(out / PLAN, {"scale": scale, "unit": unit, "finished": files, "tables": []})
+    plan = {"scale": scale, "version": r2mae.__version__, "unit": unit, "finished": files, "tables": []}
+    write_json(out / PLAN, plan)
 
 
 def write_tables(out: Path, files: Sequence[Path]) -> None:
@@ -78,6 +81,11 @@ def state_of(out: Path) -> State:
     except (KeyError, TypeError):
         done = sum(1 for _ in out.glob("runs/*/seed-*/results.json"))
         return State(done=done, written=any(out.glob("*.csv")))
+
+
+def version_of(out: Path) -> str:
+    """Return the version of r2mae that computed the target in a folder last; empty if nothing tells."""
+    return str(_plan_in(out).get("version", ""))
 
 
 def _plan_in(out: Path) -> dict[str, Any]:

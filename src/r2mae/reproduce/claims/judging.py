@@ -1,0 +1,142 @@
+"""From numbers to verdicts: the few rules that all checks share."""
+
+import math
+from collections.abc import Sequence
+from typing import TypeAlias
+
+import numpy as np
+from jaxtyping import Bool, Float
+from scipy import stats
+
+from r2mae.evaluation.statistics import mean_interval
+from r2mae.reproduce.claims.claim import Found, Word
+
+Interval: TypeAlias = tuple[float, float, float]
+"""Mean, low and high; the ends are NaN where there is no interval."""
+
+WITHIN = 2.0, 10.0
+"""A formula describes a simulation if half of the points deviate by at most the first, and all by the second, in %."""
+
+_OTHER = "Data or scale are not the paper's."
+
+
+def over(values: Sequence[float] | Float[np.ndarray, " n"], comparisons: int = 1) -> Interval:
+    """Return the mean of independent values with its 95 % interval.
+
+    Equal values say nothing of a spread, and have no interval. It is corrected for the worst of several comparisons.
+    """
+    array = np.asarray(values, dtype=float)
+    found = mean_interval(array, confidence=1 - 0.05 / comparisons)
+    if found.n > 1 and np.ptp(array) <= 1e-9 * max(float(np.abs(array).max()), 1e-300):
+        return found.mean, math.nan, math.nan
+    return found.mean, found.low, found.high
+
+
+def of_errors(mean: float, *errors: float, comparisons: int = 1) -> Interval:
+    """Return a mean with the normal 95 % interval of independent standard errors, corrected for the best of several."""
+    half = float(stats.norm.ppf(1 - 0.025 / comparisons)) * math.sqrt(sum(error**2 for error in errors))
+    return mean, mean - half, mean + half
+
+
+def of_difference(found: Interval, reason: str, *, paper: float | None = None, same: bool = True) -> Found:
+    """Judge a measure that is positive where the sentence is right.
+
+    Parameters
+    ----------
+    found : tuple of three floats
+        The measure and its interval.
+    reason : str
+        What was measured, and on what.
+    paper : float, optional
+        The paper's number.
+    same : bool
+        Whether data and scale are the paper's. If not, nothing is "reproduced", and the paper's number decides nothing.
+    """
+    mean, low, high = found
+    if not (math.isfinite(low) and math.isfinite(high)):
+        return Found("undecided", f"{reason} One value has no interval.", mean)
+    word: Word = "reproduced" if low > 0 else "not reproduced" if high < 0 else "undecided"
+    if not same:
+        return Found("direction only" if low > 0 else word, f"{reason} {_OTHER}", *found)
+    if paper is None or high < 0 or low <= paper <= high:
+        return Found(word, reason, *found)
+    word = "direction only" if low > 0 else "not reproduced"
+    return Found(word, f"{reason} The interval excludes the paper's number.", *found)
+
+
+def of_level(found: Interval, reason: str, *, paper: float, same: bool = True) -> Found:
+    """Judge a number that the paper prints, which has no direction."""
+    _, low, high = found
+    if not same or not (math.isfinite(low) and math.isfinite(high)):
+        return Found("undecided", f"{reason} {_OTHER if not same else 'One value has no interval.'}", *found)
+    return Found("reproduced" if low <= paper <= high else "not reproduced", reason, *found)
+
+
+def of_share(count: int, total: int, reason: str, *, paper: float | None = None, same: bool = True) -> Found:
+    """Judge that something holds in most cases, by the exact interval of a share."""
+    exact = stats.binomtest(count, total).proportion_ci()
+    share, low, high = count / total, float(exact.low), float(exact.high)
+    half = None if paper is None else paper - 0.5
+    found = of_difference((share - 0.5, low - 0.5, high - 0.5), reason, paper=half, same=same)
+    return Found(found.verdict, found.reason, share, low, high)
+
+
+def of_none(found: Interval, reason: str, *, margin: float, same: bool = True) -> Found:
+    """Judge a sentence that says that there is no difference: the interval must lie within a margin.
+
+    It is refuted where the interval lies outside of the margin.
+    """
+    _, low, high = found
+    said = f"{reason} A difference of less than {margin:g} counts as none."
+    if not (math.isfinite(low) and math.isfinite(high)):
+        return Found("undecided", f"{said} One value has no interval.", *found)
+    if -margin <= low and high <= margin:
+        return Found("reproduced", said, *found) if same else Found("direction only", f"{said} {_OTHER}", *found)
+    if low > margin or high < -margin:
+        return Found("not reproduced", f"{said} {'' if same else _OTHER}".rstrip(), *found)
+    return Found("undecided", f"{said} {'' if same else _OTHER}".rstrip(), *found)
+
+
+def of_fit(
+    simulated: Float[np.ndarray, " n"], predicted: Float[np.ndarray, " n"], reason: str, *, same: bool = True
+) -> Found:
+    """Judge how well a formula describes a simulation, by :data:`WITHIN`; the measure is the median in per cent."""
+    off = 100 * np.abs(simulated / predicted - 1)
+    median, worst = float(np.median(off)), float(off.max())
+    said = f"{reason} Largest deviation {worst:.1f} %, of {len(off)} points."
+    fits = median <= WITHIN[0] and worst <= WITHIN[1]
+    if fits:
+        return Found("reproduced", said, median) if same else Found("direction only", f"{said} {_OTHER}", median)
+    return Found("direction only" if median <= WITHIN[1] else "not reproduced", said, median)
+
+
+def of_most(found: Sequence[Found], reason: str) -> Found:
+    """Judge a sentence about several cases: it is as good as its weakest case, whose number is shown."""
+    order = ("not reproduced", "undecided", "direction only", "reproduced")
+    worst = min(found, key=lambda one: (order.index(one.verdict), one.low if math.isfinite(one.low) else -math.inf))
+    return Found(worst.verdict, reason, worst.ours, worst.low, worst.high)
+
+
+def largest_fall(values: Float[np.ndarray, " n"], errors: Float[np.ndarray, " n"]) -> tuple[Interval, int, int]:
+    """Return the largest fall from one place to a later one as a negative number, with its interval and both places.
+
+    The interval is corrected for the number of pairs. A curve that rises throughout has its smallest rise.
+    """
+    steps = values[None, :] - values[:, None]
+    pairs = np.triu(np.ones_like(steps, dtype=bool), 1)
+    first, last = np.unravel_index(np.where(pairs, steps, np.inf).argmin(), steps.shape)
+    found = of_errors(float(steps[first, last]), errors[first], errors[last], comparisons=int(pairs.sum()))
+    return found, int(first), int(last)
+
+
+def above_lowest(values: Float[np.ndarray, " n"], errors: Float[np.ndarray, " n"]) -> Interval:
+    """Return by how much the lower end of a curve lies above its lowest point: zero if that is an end."""
+    lowest = int(values.argmin())
+    end = 0 if values[0] <= values[-1] else len(values) - 1
+    return of_errors(float(values[end] - values[lowest]), errors[end], errors[lowest])
+
+
+def near_lowest(values: Float[np.ndarray, " n"], errors: Float[np.ndarray, " n"]) -> Bool[np.ndarray, " n"]:
+    """Return which places may be the lowest: those whose distance from it has an interval that contains zero."""
+    lowest = int(values.argmin())
+    return np.asarray(values - values[lowest] <= 1.96 * np.hypot(errors, errors[lowest]))

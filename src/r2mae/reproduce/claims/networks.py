@@ -1,0 +1,251 @@
+"""What the paper says of networks at fixed ratios: MLPs on MNIST (Figs. 2A, 2D), U-Nets on faces (Figs. 2B, 5 to 7)."""
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+from jaxtyping import Float
+
+from r2mae.evaluation.statistics import best_fixed, mean_interval
+from r2mae.reproduce.by_ratio import AS_TRAINED
+from r2mae.reproduce.claims.claim import Check, Claim, Found
+from r2mae.reproduce.claims.judging import Interval, of_difference, of_level, of_most, over
+from r2mae.reproduce.claims.results import Results, UnavailableError
+from r2mae.reproduce.claims.runs import by_ratio
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_PROBE, _ENTROPY, _WHOLE, _ATTRIBUTES = "probe_accuracy", "spectral_entropy", "clean_mse", "attribute_accuracy"
+_WIDE, _NARROW, _TINY = 512, 16, 16
+_RATIOS = 9  # of the paper's sweeps
+_CHANNELS = {8: 0.6, 16: 0.7, 32: 0.8}  # the paper's best ratios of U-Nets by their base channels
+Scores = Float[np.ndarray, "seeds ratios"]
+Widths = Mapping[int, "pd.DataFrame"]
+Judge = Callable[[Scores, int], Found]
+"""Takes scores of seeds and ratios, and for how many comparisons the intervals are corrected."""
+
+
+def _mlps(results: Results, hidden: int, *, alone: bool = False) -> tuple[Widths, bool, str]:
+    """Return the runs of MLPs by the width of the second layer, whether they are the paper's, and words for them.
+
+    Without the sweep over widths a comparison on MNIST has one of them, if `alone` says that one is of use.
+    """
+    try:
+        runs = results.table("fig2a", "hidden", "latent", "ratio", "seed", name="fig2a-runs")
+    except UnavailableError:
+        one = _mnist(results) if alone else None
+        if one is None:
+            raise
+        return {256: one}, False, "A comparison on MNIST has one width of five, 512 and 256."
+    own = runs[runs["hidden"] == hidden]
+    if not len(own):
+        raise UnavailableError(f"fig2a has no model with a first layer of {hidden}")
+    widths = {int(latent): group for latent, group in own.groupby("latent")}
+    return widths, runs["ratio"].nunique() >= _RATIOS and len(widths) == 5, f"Second layers {_listed(widths)}."
+
+
+def _mnist(results: Results) -> "pd.DataFrame | None":
+    """Return the fixed rows of a comparison on MNIST that has scores with the batch statistics of training."""
+    for folder in results.comparisons:
+        if "mnist" in folder.resolve().parts[-2:]:
+            table = results.read(folder / "results.csv")
+            if AS_TRAINED + _PROBE in table:
+                return table[table["scheme"] == "fixed"]
+    return None
+
+
+def _listed(widths: Widths) -> str:
+    return ", ".join(map(str, sorted(widths)))
+
+
+def _gain_over_lowest(scores: Scores, comparisons: int) -> Interval:
+    """Return the gain of the best larger ratio, chosen on the other seeds, over the smallest."""
+    return over(best_fixed(scores[:, 1:]).scores - scores[:, 0], comparisons)
+
+
+def _of_widths(widths: Widths, score: str, judge: Judge, reason: str) -> Found:
+    """Judge all widths with the batch statistics of training, as the paper; say what re-estimated ones give.
+
+    To show a sentence every width must show it. To refute it one is enough, and that is the worst of several: its
+    interval is corrected for their number.
+    """
+    found = []
+    for runs in widths.values():
+        scores = by_ratio(runs, AS_TRAINED + score)[1]
+        one, corrected = judge(scores, 1), judge(scores, len(widths))
+        found.append(one if one.verdict != "not reproduced" else corrected)
+    words = [one.verdict for one in found]
+    said = reason if len(widths) == 1 else f"{reason} Shown is the weakest width."
+    try:
+        again = [judge(by_ratio(runs, score)[1], 1) for runs in widths.values()]
+    except UnavailableError:
+        again = []
+    if again:
+        shown = sum(one.verdict in ("reproduced", "direction only") for one in again)
+        own = sum(word in ("reproduced", "direction only") for word in words)
+        said += f" {own} of {len(words)} show it, and {shown} with re-estimated batch statistics."
+    return of_most(found, said)
+
+
+def _descent(results: Results, claim: Claim) -> Found:
+    widths, same, said = _mlps(results, _WIDE, alone=True)
+
+    def judge(scores: Scores, comparisons: int) -> Found:
+        return of_difference(_gain_over_lowest(scores, comparisons), "", same=same)
+
+    return _of_widths(widths, _PROBE, judge, f"{said} The best ratio of a seed is chosen on the other seeds.")
+
+
+def _no_gain(results: Results, claim: Claim) -> Found:
+    widths, same, said = _mlps(results, _NARROW)
+
+    def judge(scores: Scores, comparisons: int) -> Found:
+        mean, low, high = _gain_over_lowest(scores, comparisons)
+        return of_difference((-mean, -high, -low), "", same=same)
+
+    return _of_widths(widths, _PROBE, judge, f"{said} First layer 16; the lowest ratio stands for no masking.")
+
+
+def _rises_at_last(results: Results, claim: Claim) -> Found:
+    """Judge that the accuracy of insufficient models falls from the middle of the ratios on."""
+    widths, same, said = _mlps(results, _NARROW)
+
+    def judge(scores: Scores, comparisons: int) -> Found:
+        half = scores[:, scores.shape[1] // 2 :]
+        count = half.shape[1] - 1
+        steps = [over(half[:, i] - half[:, i + 1], comparisons * count) for i in range(count)]
+        against = [step for step in steps if step[2] < 0]
+        whole = over(half[:, 0] - half[:, -1], comparisons)
+        return of_difference(against[0] if against else whole, "", same=same)
+
+    return _of_widths(widths, _PROBE, judge, f"{said} First layer 16; no step between neighbouring ratios may go up.")
+
+
+def _rank_falls(results: Results, claim: Claim) -> Found:
+    widths, same, said = _mlps(results, _WIDE, alone=True)
+    large = {width: runs for width, runs in widths.items() if width > _TINY}
+
+    def judge(scores: Scores, comparisons: int) -> Found:
+        return of_difference(over(scores[:, 0] - scores[:, -1], comparisons), "", same=same)
+
+    return _of_widths(large, _ENTROPY, judge, f"{said} The entropy of singular values, as the paper defines the rank.")
+
+
+def _rank_of_tiny(results: Results, claim: Claim) -> Found:
+    widths, same, _ = _mlps(results, _WIDE)
+    if _TINY not in widths:
+        raise UnavailableError("fig2a has no model with a second layer of 16")
+
+    def judge(scores: Scores, comparisons: int) -> Found:
+        return of_difference(over(scores[:, -1] - scores[:, 0], comparisons), "", same=same)
+
+    return _of_widths({_TINY: widths[_TINY]}, _ENTROPY, judge, "First layer 512, second 16.")
+
+
+def _best_of_seeds(runs: "pd.DataFrame", score: str, *, higher: bool) -> Float[np.ndarray, " seeds"]:
+    ratios, scores = by_ratio(runs, AS_TRAINED + score)
+    return np.asarray(ratios[scores.argmax(1) if higher else scores.argmin(1)])
+
+
+def _on_grid(values: Float[np.ndarray, " seeds"], step: float = 0.1) -> Interval:
+    """Return the mean of ratios that were chosen from a grid; the interval is wider by half of its step at each end."""
+    found = mean_interval(values)
+    return found.mean, found.low - step / 2, found.high + step / 2
+
+
+def _task_decides(widths: Widths, reason: str, second: str, *, same: bool) -> Found:
+    """Judge that the best ratio for one score is not that for the unmasked error of the same models."""
+    gaps = [_on_grid(_best_of_seeds(runs, second, higher=True) - _best_of_seeds(runs, _WHOLE, higher=False), 0.2)
+            for runs in widths.values()]  # fmt: skip
+    found = [of_difference(gap if gap[0] >= 0 else (-gap[0], -gap[2], -gap[1]), "", same=same) for gap in gaps]
+    order = ("reproduced", "direction only", "undecided", "not reproduced")
+    strongest = min(found, key=lambda one: (order.index(one.verdict), -one.low))
+    return Found(strongest.verdict, reason, strongest.ours, strongest.low, strongest.high)
+
+
+def _task_of_mlps(results: Results, claim: Claim) -> Found:
+    widths, same, said = _mlps(results, _WIDE, alone=True)
+    same = same or "comparison" in said  # one width with the paper's recipe is enough to show that they can differ
+    return _task_decides(widths, f"MNIST: linear probe and error of whole images. {said}", _PROBE, same=same)
+
+
+def _unets(results: Results) -> tuple[Widths, bool]:
+    runs = results.table("fig2b", "channels", "ratio", "seed", name="fig2b-runs")
+    widths = {int(channels): group for channels, group in runs.groupby("channels")}
+    return widths, set(widths) == set(_CHANNELS) and runs["ratio"].nunique() >= _RATIOS
+
+
+def _task_of_unets(results: Results, claim: Claim) -> Found:
+    widths, same = _unets(results)
+    return _task_decides(widths, f"Faces, base channels {_listed(widths)}.", _ATTRIBUTES, same=same)
+
+
+def _intermediate(results: Results, claim: Claim) -> Found:
+    """Judge that the error of whole images has its minimum inside of the ratios, for every width."""
+    widths, same = _unets(results)
+
+    def judge(scores: Scores, comparisons: int) -> Found:
+        inner = best_fixed(scores[:, 1:-1], higher_is_better=False).scores
+        return of_most([of_difference(over(scores[:, end] - inner, comparisons), "", same=same) for end in (0, -1)], "")
+
+    return _of_widths(
+        widths, _WHOLE, judge, f"Base channels {_listed(widths)}; the best inner ratio against both ends."
+    )
+
+
+def _grows(results: Results, claim: Claim) -> Found:
+    widths, same = _unets(results)
+    best = {width: _best_of_seeds(runs, _WHOLE, higher=False) for width, runs in widths.items()}
+    small, large = best[min(best)], best[max(best)]
+    if len(small) != len(large):
+        raise UnavailableError("fig2b has widths with different seeds")
+    said = ", ".join(f"{best[width].mean():.2f} ({width})" for width in sorted(best))
+    return of_difference(_on_grid(large - small, 0.2), f"Best ratios for whole images by base channels: {said}.",
+                         paper=_CHANNELS[32] - _CHANNELS[8], same=same)  # fmt: skip
+
+
+def _best_of_width(results: Results, claim: Claim, channels: int) -> Found:
+    widths, same = _unets(results)
+    if channels not in widths:
+        raise UnavailableError(f"fig2b has no U-Net of {channels} channels")
+    found = _on_grid(_best_of_seeds(widths[channels], _WHOLE, higher=False))
+    reason = "With the batch statistics of training; each seed chooses from a grid in steps of 0.1."
+    return of_level(found, reason, paper=_CHANNELS[channels], same=same)
+
+
+def _jump(results: Results, claim: Claim) -> Found:
+    """Judge that the probe's accuracy rises mostly in one step of the ratio, whose place differs between widths."""
+    widths, same = _unets(results)
+    found, places, shares = [], [], []
+    for runs in widths.values():
+        ratios, scores = by_ratio(runs, AS_TRAINED + _ATTRIBUTES)
+        steps = np.diff(scores, axis=1)
+        found.append(of_difference(over(best_fixed(steps).scores), "", same=same))
+        mean = scores.mean(0)
+        places.append(float(ratios[1:][steps.mean(0).argmax()]))
+        shares.append(float(steps.mean(0).max() / max(mean.max() - mean[0], 1e-12)))
+    said = ", ".join(f"to {place:g}, {100 * min(share, 9.99):.0f} % of the whole rise ({width})"
+                     for place, share, width in zip(places, shares, widths, strict=True))  # fmt: skip
+    worst = of_most(found, f"Largest step of the median accuracy by base channels: {said}.")
+    sudden = min(shares) >= 0.5 and len(set(places)) == len(places)
+    if worst.verdict in ("reproduced", "direction only") and not sudden:
+        return Found("direction only", f"{worst.reason} Not all are sudden, or at a place of their own.", worst.ours,
+                     worst.low, worst.high)  # fmt: skip
+    return worst
+
+
+CHECKS: dict[str, Check] = {
+    "mlp-sufficient": _descent,
+    "mlp-insufficient": _rises_at_last,
+    "only-overparametrised": _no_gain,
+    "unet-intermediate": _intermediate,
+    "unet-grows": _grows,
+    **{f"unet-{channels}": partial(_best_of_width, channels=channels) for channels in _CHANNELS},
+    "unet-jump": _jump,
+    "task-mlp": _task_of_mlps,
+    "task-unet": _task_of_unets,
+    "rank-falls": _rank_falls,
+    "rank-of-16": _rank_of_tiny,
+}

@@ -1,0 +1,160 @@
+"""Finds results of targets and of comparisons below some folders, and reads their tables."""
+
+import csv
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import r2mae
+from r2mae.errors import UserError
+from r2mae.reproduce.state import PLAN, state_of, version_of
+from r2mae.reproduce.targets import ARTEFACTS, folder_of
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_DEPTH = 4  # levels of folders below one that is given
+_COMPARISON = ("label", "scheme", "ratio", "low", "high", "seed")  # first columns of a comparison's results.csv
+_FIRST_TABLE = {"r2mae-vs-fixed": "rules"}  # others have a table of their own name
+_WORDS = ("label", "scheme", "model", "set", "reading", "sample", "table")  # columns that need not be numbers
+_LEFT_OUT = ("runs", "figures", "examples")
+
+
+class UnavailableError(Exception):
+    """The results do not have what a claim needs; the message says why."""
+
+
+class Results:
+    """Results below some folders.
+
+    A folder with the table of a target is that target's, whatever its name; one with the results.csv of a comparison is
+    a comparison. Tables are read when they are asked for.
+
+    Parameters
+    ----------
+    folders : sequence of Path
+        Folders of targets or comparisons, or folders that hold them.
+
+    Raises
+    ------
+    UserError
+        If a folder does not exist, or two of them hold the same target.
+    """
+
+    def __init__(self, folders: Sequence[Path]) -> None:
+        self.targets: dict[str, Path] = {}
+        self.comparisons: list[Path] = []
+        self._unfinished: dict[str, Path] = {}
+        self._read: dict[Path, pd.DataFrame] = {}
+        seen: set[Path] = set()
+        for folder in folders:
+            if not folder.is_dir():
+                raise UserError(f"there is no folder {folder}: give folders that `r2mae reproduce --out` wrote to")
+            for path in _below(folder):
+                if path.resolve() not in seen:
+                    seen.add(path.resolve())
+                    self._add(path)
+
+    def _add(self, folder: Path) -> None:
+        for target in dict.fromkeys(map(folder_of, ARTEFACTS)):
+            if (folder / f"{_FIRST_TABLE.get(target, target)}.csv").is_file():
+                if target in self.targets:
+                    raise UserError(
+                        f"{self.targets[target]} and {folder} both have results of {target}: give one of them"
+                    )
+                self.targets[target] = folder
+            elif folder.name == target and (folder / PLAN).is_file():
+                self._unfinished[target] = folder
+        if _is_comparison(folder / "results.csv"):
+            self.comparisons.append(folder)
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing was found."""
+        return not (self.targets or self.comparisons or self._unfinished)
+
+    def folder(self, target: str) -> Path:
+        """Return the folder of a target's results.
+
+        Raises
+        ------
+        UnavailableError
+            If there are none, or they are of a few steps (the scale `smoke`) or of another version of r2mae.
+        """
+        if target not in self.targets:
+            if target in self._unfinished:
+                raise UnavailableError(f"{target}: {state_of(self._unfinished[target]).in_words()}")
+            raise UnavailableError(f"{target} has not run")
+        folder = self.targets[target]
+        version = version_of(folder)
+        if version not in ("", r2mae.__version__):
+            raise UnavailableError(f"{target} is of r2mae {version}, this is {r2mae.__version__}")
+        if state_of(folder).scale == "smoke":
+            raise UnavailableError(f"{target} is of the scale smoke, whose models have learned nothing")
+        return folder
+
+    def table(self, target: str, *columns: str, name: str = "") -> "pd.DataFrame":
+        """Return a table of a target.
+
+        Parameters
+        ----------
+        target : str
+        *columns : str
+            Those that are needed.
+        name : str
+            File name without suffix; by default the target's first table.
+
+        Raises
+        ------
+        UnavailableError
+            If there is none that can be used.
+        """
+        path = self.folder(target) / f"{name or _FIRST_TABLE.get(target, target)}.csv"
+        return self.read(path, *columns)
+
+    def read(self, path: Path, *columns: str) -> "pd.DataFrame":
+        """Return a CSV file that has these columns, with numbers but for names of rows.
+
+        Raises
+        ------
+        UnavailableError
+            If it cannot be read, or lacks a column.
+        """
+        import pandas as pd
+
+        if path not in self._read:
+            try:
+                self._read[path] = pd.read_csv(path, encoding="utf-8")
+            except FileNotFoundError:
+                raise UnavailableError(f"{path.parent.name} has no {path.name}") from None
+            except (OSError, ValueError) as error:  # errors of pandas and of decoding are ValueErrors
+                reason = " ".join(str(error).split())[:120]
+                raise UnavailableError(f"{path.parent.name}/{path.name} cannot be read ({reason})") from None
+        table = self._read[path]
+        for column in columns:
+            if column not in table:
+                raise UnavailableError(f"{path.parent.name}/{path.name} has no column {column}")
+            if column not in _WORDS and table[column].dtype.kind not in "fib":
+                raise UnavailableError(f"{path.parent.name}/{path.name} has words in the column {column}")
+        if not len(table):
+            raise UnavailableError(f"{path.parent.name}/{path.name} has no rows")
+        return table
+
+
+def _below(folder: Path) -> Iterator[Path]:
+    """Yield a folder and those in it, in the order of their names; runs are left out."""
+    for here, inside, _ in os.walk(folder):
+        deep = len(Path(here).relative_to(folder).parts)
+        inside[:] = sorted(one for one in inside if not one.startswith(".") and one not in _LEFT_OUT)
+        if deep == _DEPTH:
+            inside.clear()
+        yield Path(here)
+
+
+def _is_comparison(path: Path) -> bool:
+    try:
+        with path.open(encoding="utf-8", newline="") as opened:
+            return tuple(next(csv.reader(opened), ()))[: len(_COMPARISON)] == _COMPARISON
+    except (OSError, UnicodeDecodeError, csv.Error):
+        return False

@@ -1,0 +1,132 @@
+"""Tables with a line a run: differences between rows that are paired by seed."""
+
+import math
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+from jaxtyping import Float
+from scipy import stats
+from scipy import stats
+
+from r2mae.evaluation.statistics import best_fixed
+from r2mae.reproduce.claims.claim import typeset
+from r2mae.reproduce.claims.claim import typeset
+from r2mae.reproduce.claims.judging import Interval, over
+from r2mae.reproduce.claims.results import UnavailableError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Differences = dict[int, float]
+"""By seed."""
+
+
+def scores_of(runs: "pd.DataFrame", score: str) -> "pd.DataFrame":
+    """Return a score with a line a seed and a column a row of the comparison; runs without the score are left out.
+
+    Raises
+    ------
+    UnavailableError
+        If no run has it.
+    """
+    if score not in runs or runs[score].dtype.kind not in "fi" or not runs[score].notna().any():
+        raise UnavailableError(f"the runs have no {score}")
+    return runs.dropna(subset=[score]).pivot_table(index="seed", columns="label", values=score)
+
+
+def fixed_ratios(runs: "pd.DataFrame") -> list[str]:
+    """Return the labels of fixed ratios."""
+    return [str(label) for label in dict.fromkeys(runs.loc[runs["scheme"] == "fixed", "label"])]
+
+
+def between(runs: "pd.DataFrame", first: str, second: str, score: str, *, higher: bool = True) -> Differences:
+    """Return how much better one row is than another under each seed that both have.
+
+    Raises
+    ------
+    UnavailableError
+        If they share no seed.
+    """
+    table = scores_of(runs, score)
+    for label in (first, second):
+        if label not in table:
+            raise UnavailableError(f"there are no runs of {label}")
+    both = table[[first, second]].dropna()
+    if both.empty:
+        raise UnavailableError(f"{first} and {second} share no seed")
+    gaps = (both[first] - both[second]) * (1 if higher else -1)
+    return {int(seed): float(gap) for seed, gap in gaps.items()}
+
+
+def over_best(
+    runs: "pd.DataFrame", label: str, others: Sequence[str], score: str, *, higher: bool = True
+) -> Differences:
+    """Return how much better a row is than the best of others.
+
+    The best is chosen for each seed by the mean over the other seeds.
+
+    Raises
+    ------
+    UnavailableError
+        If fewer than two seeds have all rows.
+    """
+    table = scores_of(runs, score)
+    known = [other for other in others if other in table]
+    if label not in table or not known:
+        raise UnavailableError(f"there are no runs of {'the rows to compare with' if label in table else label}")
+    whole = table[[label, *known]].dropna()
+    if len(whole) < 2:
+        raise UnavailableError(f"{score}: fewer than two seeds have every row")
+    best = best_fixed(whole[known].to_numpy(float), higher_is_better=higher)
+    gaps = (whole[label].to_numpy(float) - best.scores) * (1 if higher else -1)
+    return dict(zip((int(seed) for seed in whole.index), map(float, gaps), strict=True))
+
+
+def over_seeds(differences: Differences) -> Interval:
+    """Return the mean over seeds with its interval."""
+    return over(list(differences.values()))
+
+
+def over_sets(by_set: Mapping[str, Differences]) -> Interval:
+    """Return the mean over sets, with the t interval from the spread of each over its seeds (Welch, Satterthwaite).
+
+    It speaks of these sets: what another set would give, a few of them cannot tell. Of one set it is the interval over
+    its seeds.
+    """
+    values = [np.array(list(one.values())) for one in by_set.values()]
+    if len(values) == 1:
+        return over(values[0])
+    mean = float(np.mean([one.mean() for one in values]))
+    if min(map(len, values)) < 2:
+        return mean, math.nan, math.nan
+    parts = np.array([one.var(ddof=1) / len(one) for one in values]) / len(values) ** 2
+    if parts.sum() <= 0:
+        return mean, math.nan, math.nan
+    freedom = parts.sum() ** 2 / sum(part**2 / (len(one) - 1) for part, one in zip(parts, values, strict=True))
+    half = float(stats.t.ppf(0.975, freedom) * math.sqrt(parts.sum()))
+    return mean, mean - half, mean + half
+
+
+def each_in_words(by_set: Mapping[str, Differences]) -> str:
+    """Return the mean of every set as words."""
+    return typeset(", ".join(f"{name} {np.mean(list(one.values())):+.3f}" for name, one in by_set.items()))
+
+
+def by_ratio(
+    runs: "pd.DataFrame", score: str
+) -> tuple[Float[np.ndarray, " ratios"], Float[np.ndarray, "seeds ratios"]]:
+    """Return the fixed ratios of some runs, and a score of each seed and ratio; seeds that lack one are left out.
+
+    Raises
+    ------
+    UnavailableError
+        If there is no such score, fewer than two seeds, or fewer than three ratios.
+    """
+    if score not in runs or runs[score].dtype.kind not in "fi":
+        raise UnavailableError(f"the runs have no {score}")
+    table = runs.pivot_table(index="seed", columns="ratio", values=score).dropna()
+    if table.shape[0] < 2 or table.shape[1] < 3:
+        raise UnavailableError(f"{score}: {table.shape[0]} seeds of {table.shape[1]} ratios decide nothing")
+    return np.array(table.columns, dtype=float), table.to_numpy(float)
