@@ -36,11 +36,7 @@ def section_of(results: Results) -> Section:
     if results.kind == "tables":
         return section_of_files(folder, folder.name, "Tables")
     title = target_of(folder.name).title if folder.name in ARTEFACTS else folder.name
-    return section_of_files(folder, f"{folder.name}: {title}", "Reproductions", [_state(folder)])
-
-
-def _state(folder: Path) -> str:
-    return f"State: {state_of(folder).in_words()}."
+    return section_of_files(folder, title, "Reproductions", [f"State: {state_of(folder).in_words()}."])
 
 
 def in_order(sections: Sequence[Section]) -> list[Section]:

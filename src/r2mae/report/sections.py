@@ -104,7 +104,7 @@ def section_of_files(folder: Path, title: str, kind: str, lines: Sequence[str] =
     """
     tables = tuple(read_table(path) for path in sorted(folder.glob("*.csv")))
     texts = {path.name: path.read_text("utf-8", errors="replace") for path in sorted(folder.glob("[!.]*.json"))}
-    return Section(title, kind, str(folder), tuple(lines), tables, tuple(pictures_in(folder, title)), texts)
+    return Section(title, kind, str(folder), tuple(lines), tables, tuple(pictures_in(folder)), texts)
 
 
 def section_of_run(folder: Path) -> Section:
@@ -134,8 +134,9 @@ def section_of_published(folder: Path) -> Section:
     except (ValueError, OSError) as error:
         raise UserError(f"{folder / 'results.csv'} cannot be read ({' '.join(str(error).split())[:100]})") from None
     said = "There is no results.json, which would say of each score whether more is better: these are means alone."
-    pictures = tuple(pictures_in(folder / "figures", folder.name))
-    return Section(folder.name, "Comparisons", str(folder), (said,), (_means(table),), pictures)
+    title = f"{folder.parent.name}/{folder.name}" if folder.parent.name else folder.name
+    pictures = tuple(pictures_in(folder / "figures"))
+    return Section(title, "Comparisons", str(folder), (said,), (_means(table),), pictures)
 
 
 def published(folder: Path) -> Comparison | None:
@@ -154,14 +155,14 @@ def published(folder: Path) -> Comparison | None:
     return Comparison(title, metrics, table, curves, config=config, environment=environment)
 
 
-def pictures_in(folder: Path, title: str) -> list[Picture]:
+def pictures_in(folder: Path) -> list[Picture]:
     """Return each figure of a folder once: its SVG, or its PNG where there is none or the SVG is large."""
     found: dict[str, Path] = {}
     for path in sorted(folder.glob("*")) if folder.is_dir() else []:
         small = path.suffix == ".png" or path.stat().st_size <= _LARGEST
         if path.suffix in PICTURES and (small or not path.with_suffix(".png").is_file()):
             found[path.stem] = path  # the SVG comes after the PNG
-    return [Picture(f"{title}: {stem.replace('_', ' ')}", _inline(path)) for stem, path in found.items()]
+    return [Picture(stem.replace("_", " "), _inline(path)) for stem, path in found.items()]
 
 
 def read_table(path: Path) -> Table:
