@@ -55,10 +55,12 @@ def _print(verdicts: "Sequence[Verdict]") -> None:
 
     terminal = Terminal()
     for part, group in groupby(verdicts, key=lambda one: one.claim.part):
-        table = Table("verdict", "where", "the paper says", "paper", "ours (95 % interval)", "why", title=part,
-                      title_justify="left", box=None, pad_edge=False, leading=1)  # fmt: skip
+        table = Table(title=part, title_justify="left", show_header=False, box=None, pad_edge=False, leading=1)
         for one in group:
-            cells = (one.verdict, one.claim.place, one.claim.says, one.paper_in_words, one.ours_in_words, one.reason)
-            table.add_row(*map(escape, cells))
+            numbers = (("paper", one.paper_in_words), ("ours", one.ours_in_words))
+            measured = ", ".join(f"{name} {number}" for name, number in numbers if number)
+            lines = [f"{one.claim.place}: {one.claim.says}"]
+            lines += [f"{one.claim.measure}: {measured}"] if measured else []
+            table.add_row(escape(one.verdict), escape("\n".join([*lines, one.reason])))
         terminal.print(table)
         terminal.print()

@@ -78,7 +78,7 @@ def run(words: Sequence[str]) -> int:
         "--markdown",
         metavar="FILE.md",
         type=str,
-        help="With --claims: write the table into this page, between its marks.",
+        help="With --claims: write the table into this page instead.",
     )
     values = parser.read(words)
     if values["claims"] is not None:

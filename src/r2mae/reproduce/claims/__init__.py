@@ -11,8 +11,8 @@ from importlib.resources import files
 from pathlib import Path
 
 from r2mae.reproduce.claims import cells, linear_model, networks, schemes, spectra
-from r2mae.reproduce.claims.claim import MEANING, Check, Claim, Found, Verdict, Word, weakest
-from r2mae.reproduce.claims.results import Results, Unavailable
+from r2mae.reproduce.claims.claim import MEANING, Check, Claim, Found, Verdict, Word, summed
+from r2mae.reproduce.claims.results import Results, UnavailableError
 
 __all__ = ["CHECKS", "CLAIMS", "MEANING", "Claim", "Found", "Results", "Verdict", "Word", "judge", "verdicts"]
 
@@ -75,11 +75,14 @@ def _found(claim: Claim, results: Results) -> Found:
         return Found("not testable here", claim.why) if claim.why else Found("not run", "No target measures it.")
     try:
         return check(results, claim)
-    except Unavailable as error:
+    except UnavailableError as error:
         return Found("not run", f"{error}.")
+    except (KeyError, ValueError) as error:  # a table with other names or with holes: its results are damaged
+        said = " ".join(str(error).split())[:120]
+        return Found("not run", f"The results of {claim.target} lack what the check needs ({said}).")
 
 
 def _summed(claim: Claim, found: dict[str, Found]) -> Found:
     words: list[Word] = [found[name].verdict for name in claim.parts]
     counts = ", ".join(f"{words.count(word)} {word}" for word in MEANING if word in words)
-    return Found(weakest(words), f"The weakest of {len(words)} verdicts below: {counts}.")
+    return Found(summed(words), f"Of {len(words)} sentences below: {counts}.")

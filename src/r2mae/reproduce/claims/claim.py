@@ -2,7 +2,6 @@
 
 import math
 import re
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias
@@ -15,14 +14,15 @@ Word: TypeAlias = Literal[
 ]  # fmt: skip
 
 MEANING: dict[Word, str] = {
-    "reproduced": "With the paper's data and sizes the results show what the sentence says. Where the paper gives a number, "
-    "it lies in our 95 % interval. Where it gives none, the interval excludes zero on the side that the sentence names.",
-    "direction only": "The interval excludes zero on the side that the sentence names. But the size is not the paper's, or "
-    "data or scale are not, or a part of what is claimed is missing.",
+    "reproduced": "With the paper's data and sizes the results show what the sentence says. Where the paper gives a "
+    "number, it lies in our 95 % interval. Where it gives none, the interval excludes zero on the side that the "
+    "sentence names.",
+    "direction only": "The interval excludes zero on the side that the sentence names. But the size is not the "
+    "paper's, or data or scale are not, or a part of what is claimed is missing.",
     "undecided": "The interval contains zero: the runs at hand can neither show the claim nor refute it.",
     "not reproduced": "The results contradict the sentence: the interval excludes zero on the other side, or, with the "
-    "paper's data and sizes, it excludes the paper's number. Where the reason says that data or scale are not the paper's, "
-    "the sentence does not carry over to ours; of the paper's own numbers it says nothing.",
+    "paper's data and sizes, it excludes the paper's number. Where the reason says that data or scale are not the "
+    "paper's, the sentence does not carry over to ours; of the paper's own numbers it says nothing.",
     "not testable here": "No run of this project can decide it; the reason says why.",
     "not run": "What decides it has no usable results in the folders that were read.",
 }
@@ -77,7 +77,7 @@ class Claim:
     why : str
         Why nothing here can decide it, for a claim without a check and without parts.
     parts : tuple of str
-        Names of other claims, for a sentence that sums them up: its verdict is the weakest of theirs.
+        Names of other claims, for a sentence that sums them up: its verdict is made of theirs.
     """
 
     part: str
@@ -95,7 +95,7 @@ class Claim:
 Check: TypeAlias = "Callable[[Results, Claim], Found]"
 """Says what the results say of a claim.
 
-It raises :class:`~r2mae.reproduce.claims.results.Unavailable` if they do not have what it needs.
+It raises :class:`~r2mae.reproduce.claims.results.UnavailableError` if they do not have what it needs.
 """
 
 
@@ -137,19 +137,22 @@ class Verdict:
         return f"{mean} ({_number(self.low, self.claim.decimals)} to {_number(self.high, self.claim.decimals)})"
 
 
-_WEAKEST: Sequence[Word] = (
-    "not reproduced", "undecided", "not run", "not testable here", "direction only", "reproduced"
-)  # fmt: skip
+def summed(words: Sequence[Word]) -> Word:
+    """Return the verdict of a sentence that sums up several.
 
-
-def weakest(words: Sequence[Word]) -> Word:
-    """Return the verdict of a sentence that sums up several."""
-    return min(words, key=_WEAKEST.index)
-
-
-def typeset(text: str) -> str:
-    """Return words with minus signs before their numbers in place of hyphens."""
-    return re.sub(r"(?<![\w.])-(?=\d)", "\N{MINUS SIGN}", text)
+    Those that cannot be tested are left out. If as many are refuted as shown, the sentence is not reproduced. Otherwise
+    it is as good as its weakest part, where a refuted one is a part that is missing.
+    """
+    tested = [word for word in words if word != "not testable here"]
+    refuted = tested.count("not reproduced")
+    if refuted and refuted >= tested.count("reproduced") + tested.count("direction only"):
+        return "not reproduced"
+    for word in ("undecided", "not run"):
+        if word in tested:
+            return word
+    if not tested:
+        return "not testable here"
+    return "reproduced" if set(tested) == {"reproduced"} else "direction only"
 
 
 def typeset(text: str) -> str:

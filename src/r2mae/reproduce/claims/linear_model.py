@@ -182,8 +182,8 @@ def later(curves: list[Columns], reason: str, *, key: str = "fresh_", same: bool
     """Judge that the best ratio grows from curve to curve.
 
     The best ratio of a curve is known up to the ratios whose risk cannot be told from the lowest. It grows if those of
-    the last curve are all above those of the first, and no step in between goes clearly down. Ratios lie on a grid, so that
-    both ends of a difference are uncertain by its step.
+    the last curve are all above those of the first, and no step in between goes clearly down. Ratios lie on a grid, so
+    that both ends of a difference are uncertain by its step.
     """
     places = []
     for own in curves:

@@ -38,11 +38,11 @@ def _mlps(results: Results, hidden: int, *, alone: bool = False) -> tuple[Widths
         one = _mnist(results) if alone else None
         if one is None:
             raise
-        return {256: one}, False, "A comparison on MNIST has one width of five, 512 and 256."
+        return {256: one}, False, "A comparison on MNIST stands in, with one width of five (512 and 256)."
     own = runs[runs["hidden"] == hidden]
     if not len(own):
         raise UnavailableError(f"fig2a has no model with a first layer of {hidden}")
-    widths = {int(latent): group for latent, group in own.groupby("latent")}
+    widths = {int(group["latent"].iloc[0]): group for _, group in own.groupby("latent")}
     return widths, runs["ratio"].nunique() >= _RATIOS and len(widths) == 5, f"Second layers {_listed(widths)}."
 
 
@@ -85,7 +85,7 @@ def _of_widths(widths: Widths, score: str, judge: Judge, reason: str) -> Found:
     if again:
         shown = sum(one.verdict in ("reproduced", "direction only") for one in again)
         own = sum(word in ("reproduced", "direction only") for word in words)
-        said += f" {own} of {len(words)} show it, and {shown} with re-estimated batch statistics."
+        said += f" Shown by {own} of {len(words)}, with re-estimated batch statistics by {shown}."
     return of_most(found, said)
 
 
@@ -173,7 +173,7 @@ def _task_of_mlps(results: Results, claim: Claim) -> Found:
 
 def _unets(results: Results) -> tuple[Widths, bool]:
     runs = results.table("fig2b", "channels", "ratio", "seed", name="fig2b-runs")
-    widths = {int(channels): group for channels, group in runs.groupby("channels")}
+    widths = {int(group["channels"].iloc[0]): group for _, group in runs.groupby("channels")}
     return widths, set(widths) == set(_CHANNELS) and runs["ratio"].nunique() >= _RATIOS
 
 

@@ -1,17 +1,14 @@
 """Tables with a line a run: differences between rows that are paired by seed."""
 
 import math
-import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 from jaxtyping import Float
 from scipy import stats
-from scipy import stats
 
 from r2mae.evaluation.statistics import best_fixed
-from r2mae.reproduce.claims.claim import typeset
 from r2mae.reproduce.claims.claim import typeset
 from r2mae.reproduce.claims.judging import Interval, over
 from r2mae.reproduce.claims.results import UnavailableError
@@ -57,7 +54,7 @@ def between(runs: "pd.DataFrame", first: str, second: str, score: str, *, higher
     if both.empty:
         raise UnavailableError(f"{first} and {second} share no seed")
     gaps = (both[first] - both[second]) * (1 if higher else -1)
-    return {int(seed): float(gap) for seed, gap in gaps.items()}
+    return dict(zip((int(seed) for seed in both.index), map(float, gaps), strict=True))
 
 
 def over_best(
@@ -111,7 +108,8 @@ def over_sets(by_set: Mapping[str, Differences]) -> Interval:
 
 def each_in_words(by_set: Mapping[str, Differences]) -> str:
     """Return the mean of every set as words."""
-    return typeset(", ".join(f"{name} {np.mean(list(one.values())):+.3f}" for name, one in by_set.items()))
+    means = ((name, round(float(np.mean(list(one.values()))), 3)) for name, one in by_set.items())
+    return typeset(", ".join(f"{name} {mean:+.3f}" if mean else f"{name} 0.000" for name, mean in means))
 
 
 def by_ratio(

@@ -93,11 +93,11 @@ def _rank(results: Results, claim: Claim, model: str) -> Found:
         raise UnavailableError(f"table2 has no runs of {model}")
     tasks = _tasks(own)
     gaps: Differences = {}
-    for seed, group in own.dropna(subset=tasks).groupby("seed"):
+    for _, group in own.dropna(subset=tasks).groupby("seed"):
         scores = group.set_index("label")[tasks]
         ranks = rank_table(scores, dict.fromkeys(tasks, True))[AVERAGE_RANK]
         if _OURS in ranks and len(ranks) > 1:
-            gaps[int(seed)] = float(ranks.drop(_OURS).min() - ranks[_OURS])
+            gaps[int(group["seed"].iloc[0])] = float(ranks.drop(_OURS).min() - ranks[_OURS])
     if not gaps:
         raise UnavailableError(f"table2 has no runs of r2mae with {model}")
     return of_difference(
@@ -135,9 +135,10 @@ def _every_domain(results: Results, claim: Claim) -> Found:
     reason = (
         f"Better on {better}, worse on {worse}, undecided on {len(found) - better - worse} of {len(found)} sets of "
     )
-    reason += f"data: {each_in_words(found)}. Shown is the weakest."
-    weakest = min(corrected if worse else map(over_seeds, found.values()), key=lambda one: (one[2] >= 0, one[1]))
-    return of_difference(weakest, reason, same=False)
+    intervals = dict(zip(found, corrected if worse else map(over_seeds, found.values()), strict=True))
+    weakest = min(intervals, key=lambda name: (intervals[name][2] >= 0, intervals[name][1]))
+    reason += f"data: {each_in_words(found)}. Shown is {weakest}."
+    return of_difference(intervals[weakest], reason, same=False)
 
 
 def _domains(results: Results) -> dict[str, Differences]:

@@ -219,9 +219,12 @@ def _level(results: Results, claim: Claim, model: Model) -> Found:
 
 
 def _ranges(results: Results, claim: Claim) -> Found:
-    rows = results.table("ranges", "best_fixed", "range")
+    rows = results.table("ranges", "best_fixed", "range", "best_ratio", "low", "high")
+    rows = rows[(rows["low"] < rows["best_ratio"]) & (rows["best_ratio"] < rows["high"])]
     better, count = int((rows["range"] < rows["best_fixed"]).sum()), len(rows)
-    reason = f"In {better} of {count} random settings, by our general formula, a range has a lower mean risk over "
+    if not count:
+        raise UnavailableError("no range of the settings holds the best ratio")
+    reason = f"In {better} of {count} random settings whose range holds the best ratio, by our general formula, the range has a lower mean risk over "
     return of_share(better, count, f"{reason}directions than the best fixed ratio.")
 
 
