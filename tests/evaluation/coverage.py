@@ -1,8 +1,8 @@
 """Coverage of 95 % intervals of a mean over seeds and test items: ``python -m tests.evaluation.coverage``.
 
-Scores are drawn from the model of two-way random effects, x = μ + a_seed + b_item + e, of which seeds and items make given
-shares of the variance of the mean. The mean squares of such a table are independent chi-squares, so that the t intervals
-need no table; the bootstrap gets tables.
+Scores are drawn from the model of two-way random effects, x = μ + a_seed + b_item + e, of which seeds and items make
+given shares of the variance of the mean. The mean squares of such a table are independent chi-squares, so that the t
+intervals need no table; the bootstrap gets tables.
 """
 
 from collections.abc import Sequence
@@ -57,7 +57,8 @@ def main(counts: Sequence[int] = (3, 4, 5, 10), items: int = 1000) -> None:
             found = of_t(seeds, items, share, 20_000)
             (alone, wide), (crossed, half) = found["seeds alone"], found["crossed t"]
             boot = of_bootstrap(seeds, items, share, 400)
-            print(f"| {seeds} | {share[0]:g}, {share[1]:g} | {alone:.3f} | {crossed:.3f} | {half / wide:.2f} | {boot:.2f} |")
+            cells = (seeds, f"{share[0]:g}, {share[1]:g}", f"{alone:.3f}", f"{crossed:.3f}", f"{half / wide:.2f}", boot)
+            print(f"| {' | '.join(map(str, cells))} |")
 
 
 if __name__ == "__main__":

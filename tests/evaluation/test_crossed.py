@@ -5,15 +5,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
+from tests.evaluation.coverage import SHARES, of_bootstrap, of_t
 
 from r2mae.evaluation import crossed_difference, crossed_interval, mean_interval
 from r2mae.evaluation.crossed import components
-from tests.evaluation.coverage import SHARES, of_bootstrap, of_t
 
 
 def table(seeds: int, items: int, sds: tuple[float, float, float], seed: int = 0) -> np.ndarray:
     rng = np.random.default_rng(seed)
-    a, b, e = (sd * rng.normal(size=shape) for sd, shape in zip(sds, ((seeds, 1), (1, items), (seeds, items)), strict=True))
+    a, b, e = (
+        sd * rng.normal(size=shape) for sd, shape in zip(sds, ((seeds, 1), (1, items), (seeds, items)), strict=True)
+    )
     return np.asarray(a + b + e)
 
 
@@ -74,7 +76,7 @@ def test_a_difference_is_paired_by_seeds_and_items() -> None:
      (np.full((3, 5), np.nan), np.ones((3, 5)))],
 )  # fmt: skip
 def test_wrong_tables_are_refused(a: np.ndarray, b: np.ndarray) -> None:
-    with pytest.raises(ValueError, match="seeds|NaN"):
+    with pytest.raises(ValueError, match=r"seeds|NaN"):
         crossed_difference(a, b)
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from tests.report.test_html import parse
 
 from r2mae.cli.main import main
 from r2mae.errors import UserError
@@ -25,7 +26,6 @@ from r2mae.report.sections import (
     section_of_published,
     section_of_run,
 )
-from tests.report.test_html import parse
 
 Make = Callable[..., Comparison]
 TARGETS = {"fig1b", "table5"}
@@ -42,7 +42,9 @@ def reproduction(folder: Path, rows: int = 3) -> Path:
 
 def run_folder(folder: Path, *, measured: bool = True) -> Path:
     folder.mkdir(parents=True)
-    (folder / "config.yaml").write_text(yaml.safe_dump({"wing": "images", "data": "digits", "scheme": "r2mae", "seed": 3}))
+    (folder / "config.yaml").write_text(
+        yaml.safe_dump({"wing": "images", "data": "digits", "scheme": "r2mae", "seed": 3})
+    )
     (folder / "model.json").write_text("{}")
     (folder / "model.safetensors").write_text("")
     if measured:

@@ -10,7 +10,6 @@ from r2mae.cli.cluster import add_cluster, read_cluster
 from r2mae.cli.declared import baselines_in_words
 from r2mae.cli.early import check_run, loading
 from r2mae.cli.lists import parse_baselines, parse_ratios, parse_seeds, words_of
-from r2mae.cli.power import check_alone, parse_matters, print_power
 from r2mae.cli.parsing import (
     Parser,
     add_config,
@@ -21,6 +20,7 @@ from r2mae.cli.parsing import (
     print_config,
     read_subject,
 )
+from r2mae.cli.power import add_power, check_power, parse_matters, print_power
 from r2mae.cli.show import print_json
 from r2mae.errors import UserError
 from r2mae.training.config import RunConfig
@@ -78,23 +78,7 @@ def run(words: Sequence[str]) -> int:
         help="Train every row for a few seconds, and print an estimate of steps, time, memory and disk. Nothing is "
         "written.",
     )
-    parser.add_argument(
-        "--plan_power",
-        action="store_true",
-        help="Say which differences the planned seeds can decide, and how many seeds decide one that matters, from the "
-        "spread of a pilot: finished runs in the folder --out, or in --pilot. Nothing is trained or written.",
-    )
-    parser.add_argument(
-        "--pilot", metavar="DIR", type=str, help="With --plan-power: another comparison's folder, as the pilot."
-    )
-    parser.add_argument(
-        "--matters",
-        metavar="X",
-        nargs="+",
-        type=str,
-        help="With --plan-power: the difference that matters, in units of the headline's metric, or METRIC=X. By default "
-        "5 %% of what the reference falls short of a perfect score.",
-    )
+    add_power(parser)
     parser.set_defaults(**_own_of(subject.given, config_file(subject.words) or "--config"))
     values = parser.read(subject.words)
     config = make_config(subject, values)
@@ -112,7 +96,7 @@ def run(words: Sequence[str]) -> int:
     cluster = read_cluster(values)
     out = Path(values["out"] or f"runs/compare-{Path(config.data).stem}")
     check_run(subject.wing, config, [cell.folder for cell in cells_of(rows, seeds, out)])
-    check_alone(_beside_power(values, baselines=bool(named and baselines)), planned=values["plan_power"])
+    check_power(values, baselines=bool(named and baselines))
     plan: dict[str, Any] = {"schemes": schemes, "seeds": seeds, "ratios": ratios, "baselines": baselines, "out": out}
     if values["plan_power"]:
         told = {name: value for name, value in plan.items() if name != "baselines"} | {"jobs": values["jobs"]}
@@ -150,17 +134,6 @@ def _dry_run(wing: "Wing", config: RunConfig, plan: Mapping[str, Any], *, as_jso
     else:
         print_estimate(found)
     return 0
-
-
-def _beside_power(values: Mapping[str, Any], *, baselines: bool) -> dict[str, bool]:
-    """Return whether options were given that belong to ``--plan-power``, or that it would ignore."""
-    return {
-        "--pilot": values["pilot"] is not None,
-        "--matters": values["matters"] is not None,
-        "--dry-run": values["dry_run"],
-        "--cluster": values["cluster"] is not None,
-        "--baselines": baselines,
-    }
 
 
 def _plan_power(wing: "Wing", config: RunConfig, plan: Mapping[str, Any], values: Mapping[str, Any]) -> int:

@@ -57,9 +57,8 @@ def claims_of(folders: Sequence[Path], results: Sequence[Results]) -> Section | 
         return None
     counts = [f"{sum(one.verdict == word for one in found)} {word}" for word in MEANING]
     tables = [_table(judged, f"{len(judged)} claims that these results decide or leave undecided")]
-    for word in _UNJUDGED:
-        if rest := [one for one in found if one.verdict == word]:
-            tables.append(_table(rest, f"{len(rest)} claims: {word}", folded=True))
+    groups = {word: [one for one in found if one.verdict == word] for word in _UNJUDGED}
+    tables += [_table(rest, f"{len(rest)} claims: {word}", folded=True) for word, rest in groups.items() if rest]
     meaning = "\n".join(f"{word}: {said}" for word, said in MEANING.items())
     said = f"{len(found)} claims: {', '.join(counts)}."
     return Section("Claims of the paper", "Claims", "", (said,), tuple(tables), (), {"What the verdicts mean": meaning})

@@ -2,9 +2,10 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from r2mae.cli.dry_run import duration
+from r2mae.cli.parsing import Parser
 from r2mae.errors import UserError
 
 if TYPE_CHECKING:
@@ -24,27 +25,43 @@ def parse_matters(words: Sequence[str]) -> dict[str, float]:
         if not (math.isfinite(size) and size > 0) or bool(equals) != bool(name):
             raise UserError(f"--matters takes differences above 0, such as 0.002 or masked_mse=0.001, not {word!r}")
         if name in found:
-            raise UserError(f"--matters names {name or 'the metric of the headline'} twice: give one difference for each")
+            raise UserError(
+                f"--matters names {name or 'the metric of the headline'} twice: give one difference for each"
+            )
         found[name] = size
     return found
 
 
-def check_alone(given: Mapping[str, bool], *, planned: bool) -> None:
-    """Refuse options that would be ignored, with ``--plan-power`` or without it.
+def add_power(parser: Parser) -> None:
+    """Add the options to the parser of ``compare``."""
+    parser.add_argument(
+        "--plan_power",
+        action="store_true",
+        help="Say which differences the planned seeds can decide, and how many seeds decide one that matters, from the "
+        "spread of a pilot: finished runs in the folder --out, or in --pilot. Nothing is trained or written.",
+    )
+    parser.add_argument(
+        "--pilot", metavar="DIR", type=str, help="With --plan-power: another comparison's folder, as the pilot."
+    )
+    parser.add_argument(
+        "--matters",
+        metavar="X",
+        nargs="+",
+        type=str,
+        help="With --plan-power: the difference that matters, in units of the headline's metric, or METRIC=X. By "
+        "default 5 percent of what the reference falls short of a perfect score.",
+    )
 
-    Parameters
-    ----------
-    given : mapping of str to bool
-        Whether each of the options was given: ``--pilot`` and ``--matters``, which belong to it, and others, which
-        do not.
-    planned : bool
-        Whether ``--plan-power`` was given.
-    """
-    own = ("--pilot", "--matters")
-    for option, there in given.items():
-        if there and planned and option not in own:
+
+def check_power(values: Mapping[str, Any], *, baselines: bool) -> None:
+    """Refuse options that would be ignored, with ``--plan-power`` or without it; `baselines` says if any were named."""
+    ignored = {"--dry-run": values["dry_run"], "--cluster": values["cluster"] is not None, "--baselines": baselines}
+    own = {"--pilot": values["pilot"] is not None, "--matters": values["matters"] is not None}
+    for option, given in ignored.items():
+        if given and values["plan_power"]:
             raise UserError(f"--plan-power runs nothing, so that {option} would be ignored: leave one of them out")
-        if there and not planned and option in own:
+    for option, given in own.items():
+        if given and not values["plan_power"]:
             raise UserError(f"{option} belongs to --plan-power: add that, or leave {option} out")
 
 
@@ -97,10 +114,10 @@ def _sums(plan: "PowerPlan") -> list[str]:
 
     lines = [
         f"pilot: {plan.pilot}, {seeds(len(plan.pilot_seeds))}; planned: {seeds(len(plan.seeds))}",
-        f"decides from: the smallest true difference whose paired {CONFIDENCE:.0%} interval excludes 0 with probability "
-        f"{POWER:.0%} under the planned seeds (noncentral t)",
-        f"up to: the same for the upper {SURE:.0%} limit of the pilot's sd (chi-square), which few seeds leave uncertain; "
-        "plan with it. Not corrected for the number of comparisons",
+        f"decides from: the smallest true difference whose paired {CONFIDENCE:.0%} interval excludes 0 with "
+        f"probability {POWER:.0%} under the planned seeds (noncentral t)",
+        f"up to: the same for the upper {SURE:.0%} limit of the pilot's sd (chi-square), which few seeds leave "
+        "uncertain; plan with it. Not corrected for the number of comparisons",
     ]
     if plan.differs:
         lines.append(f"the pilot's runs differ from the planned ones in {', '.join(plan.differs)}: so may their spread")
@@ -121,10 +138,14 @@ def _verdict(plan: "PowerPlan") -> list[str]:
     if not decisions:
         return [f"{metric.label}: the pilot has no pair to tell the spread from"]
     if any(math.isnan(one.sd) for one in decisions):
-        return [f"{metric.label}: some differences of the pilot are all equal, which tells no spread: give it more seeds"]
+        return [
+            f"{metric.label}: some differences of the pilot are all equal, which tells no spread: give it more seeds"
+        ]
     planned, needed = len(plan.seeds), [one.seeds_high for one in decisions]
     if None in needed:
-        return [f"{metric.label}: no affordable number of seeds decides what matters; raise --matters, or do not run it"]
+        return [
+            f"{metric.label}: no affordable number of seeds decides what matters; raise --matters, or do not run it"
+        ]
     most = max(count for count in needed if count is not None)
     if most <= planned:
         return [f"{metric.label}: {seeds(planned)} decide what matters, by the upper limits of the pilot's spread"]
@@ -132,8 +153,8 @@ def _verdict(plan: "PowerPlan") -> list[str]:
     cost = f" (about {duration(hours)} of training in all)" if math.isfinite(hours) else ""
     enough = sum(one.decides_high <= one.matters for one in decisions)
     return [
-        f"{metric.label}: {seeds(planned)} decide what matters in {enough} of {len(decisions)} differences; --seeds {most}"
-        f"{cost} would in all of them"
+        f"{metric.label}: {seeds(planned)} decide what matters in {enough} of {len(decisions)} differences; "
+        f"--seeds {most}{cost} would in all of them"
     ]
 
 

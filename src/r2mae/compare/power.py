@@ -173,7 +173,9 @@ def plan_power(
         pilot_seeds=tuple(sorted({cell.seed for cell in cells})),
         seeds=tuple(seeds),
         metrics=analysis.judging,
-        decisions=tuple(one for m in analysis.judging for one in _decisions(comparison, analysis, m, len(seeds), given)),
+        decisions=tuple(
+            one for m in analysis.judging for one in _decisions(comparison, analysis, m, len(seeds), given)
+        ),
         given=given,
         differs=_differing(cells, rows, wing),
         runs=len(planned),
@@ -194,9 +196,13 @@ def _pilot_cells(
         check_folder(folder)
         shared = comparison_of(folder)
         if shared["wing"] != wing.name:
-            raise UserError(f"{folder} compares runs of the wing {shared['wing']}, and not of {wing.name}: name another")
+            raise UserError(
+                f"{folder} compares runs of the wing {shared['wing']}, and not of {wing.name}: name another"
+            )
         theirs = wing_of_run(shared, folder)
-        there = wing.config.from_dict({**theirs.config.measured_formerly, **shared}, source=str(folder / "compare.json"))
+        there = wing.config.from_dict(
+            {**theirs.config.measured_formerly, **shared}, source=str(folder / "compare.json")
+        )
         found = finished_cells(folder, wing, there)
     elif folder.is_dir():
         check_claim(folder, shared_fields(base), base.measured_with)
@@ -220,7 +226,9 @@ def _check_enough(
     if not lacking:
         return
     grid = "" if ratios is None else f" --ratios {' '.join(f'{ratio:g}' for ratio in ratios)}"
-    command = f"r2mae compare {base.wing} {base.data} --schemes {' '.join(schemes)}{grid} --seeds {_ENOUGH} --out {folder}"
+    command = (
+        f"r2mae compare {base.wing} {base.data} --schemes {' '.join(schemes)}{grid} --seeds {_ENOUGH} --out {folder}"
+    )
     raise UserError(
         f"a pilot needs two or more seeds of every row, and {folder} has no two of {listing(lacking)}: make one with "
         f"{command}, and the options of the plan"
@@ -271,9 +279,7 @@ def matters_by_default(metric: Metric, mean: float) -> float:
     return FRACTION * abs((perfect if math.isfinite(perfect) else 0.0) - mean)
 
 
-def _decision(
-    metric: str, label: str, against: str, differences: "np.ndarray", seeds: int, matters: float
-) -> Decision:
+def _decision(metric: str, label: str, against: str, differences: "np.ndarray", seeds: int, matters: float) -> Decision:
     sd = spread(differences)
     high = upper_limit(sd, len(differences), confidence=SURE)
     return Decision(

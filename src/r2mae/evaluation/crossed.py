@@ -1,8 +1,8 @@
 """The interval of a mean over seeds and test items at once: both are samples, and every seed is measured on every item.
 
 With scores x of seed s and item i, the model of two-way random effects is x = μ + a_s + b_i + e_si. The variance of the
-mean over S seeds and I items is σ_a²/S + σ_b²/I + σ_e²/(S I). Intervals over seeds alone leave out the second term, as if
-the test set were all there is, and know the first only by S − 1 degrees of freedom.
+mean over S seeds and I items is σ_a²/S + σ_b²/I + σ_e²/(S I). Intervals over seeds alone leave out the second term, as
+if the test set were all there is, and know the rest only by S − 1 degrees of freedom.
 """
 
 from dataclasses import dataclass

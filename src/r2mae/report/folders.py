@@ -55,7 +55,8 @@ def find_results(folders: Sequence[Path], targets: Collection[str]) -> list[Resu
         there = list(_below(folder, targets, _DEPTH))
         if not there:
             raise UserError(
-                f"{folder} holds no comparison, run or reproduction: name a folder that compare, pretrain or reproduce made"
+                f"{folder} holds no comparison, run or reproduction: name a folder that compare, pretrain or reproduce "
+                "made"
             )
         for one in there:
             found.setdefault(one.folder.resolve(), one)

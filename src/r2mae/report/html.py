@@ -66,25 +66,25 @@ def context(comparison: Comparison, analysis: Analysis, prefix: str = "") -> dic
     findings = to_json(comparison, analysis)
     figures = _figures(comparison, analysis, prefix)
     areas = [area.data for figure in figures if isinstance(figure, Chart) for area in figure.areas]
-    return dict(
-        prefix=prefix,
-        title=comparison.title,
-        headline=analysis.headline,
-        notes=analysis.notes,
-        confidence=f"{CONFIDENCE:.0%}",
-        metrics=analysis.metrics,
-        judging=analysis.judging,
-        primary=analysis.primary,
-        rows=_rows(comparison, analysis),
-        comparisons=_comparisons(comparison, analysis),
-        choices=findings["best_fixed"] if len(fixed_labels(comparison)) > 1 else {},
-        labels_of={metric.name: metric.label for metric in analysis.metrics},
-        figures=figures,
-        areas=areas,
-        seeds=sorted(set(comparison.table["seed"])),
-        config=_yaml(findings["config"]),
-        environment=_yaml(findings["environment"]),
-    )
+    return {
+        "prefix": prefix,
+        "title": comparison.title,
+        "headline": analysis.headline,
+        "notes": analysis.notes,
+        "confidence": f"{CONFIDENCE:.0%}",
+        "metrics": analysis.metrics,
+        "judging": analysis.judging,
+        "primary": analysis.primary,
+        "rows": _rows(comparison, analysis),
+        "comparisons": _comparisons(comparison, analysis),
+        "choices": findings["best_fixed"] if len(fixed_labels(comparison)) > 1 else {},
+        "labels_of": {metric.name: metric.label for metric in analysis.metrics},
+        "figures": figures,
+        "areas": areas,
+        "seeds": sorted(set(comparison.table["seed"])),
+        "config": _yaml(findings["config"]),
+        "environment": _yaml(findings["environment"]),
+    }
 
 
 @dataclass(frozen=True)

@@ -147,7 +147,7 @@ def published(folder: Path) -> Comparison | None:
     try:
         said = read_json(file)
         metrics = tuple(Metric(m["name"], m["label"], m["higher_is_better"]) for m in said["metrics"])
-        table = pd.DataFrame(said["cells"]).astype({name: float for name in ("ratio", "low", "high", "seconds")})
+        table = pd.DataFrame(said["cells"]).astype(dict.fromkeys(("ratio", "low", "high", "seconds"), float))
         title, config, environment = str(said["title"]), dict(said["config"]), dict(said["environment"])
     except (KeyError, TypeError, ValueError, UserError):
         raise UserError(f"{file} is no result of a comparison of this version: make it again, or remove it") from None
@@ -181,7 +181,7 @@ def read_table(path: Path) -> Table:
 
 def _means(table: pd.DataFrame) -> Table:
     """Return means over seeds with intervals, of scores that are neither at single ratios nor ends of intervals."""
-    scores = [name for name in table if name not in CELL_COLUMNS and pd.api.types.is_numeric_dtype(table[name])]
+    scores = [name for name in map(str, table) if name not in CELL_COLUMNS and pd.api.types.is_numeric_dtype(table[name])]
     apart = {name for names in by_ratio(scores).values() for name in names.values()}
     kept = [name for name in scores if name not in apart and not name.endswith(("_low", "_high", "_sd"))]
     labels = list(dict.fromkeys(table["label"]))
@@ -191,7 +191,7 @@ def _means(table: pd.DataFrame) -> Table:
         places = decimals((one[0] for one in found), ((one[2] - one[1]) / 2 for one in found))
         cells[name] = [_with_ends(*one, places) for one in found]
     seeds = [str(int((table["label"] == label).sum())) for label in labels]
-    rows = tuple((label, n, *(cells[name][i] for name in kept)) for i, (label, n) in enumerate(zip(labels, seeds)))
+    rows = tuple((label, n, *(cells[name][i] for name in kept)) for i, (label, n) in enumerate(zip(labels, seeds, strict=True)))
     heads = ("scheme", "seeds", *(name.replace("_", " ") for name in kept))
     return Table(f"Means over seeds with {CONFIDENCE:.0%} intervals", heads, rows)
 
