@@ -130,8 +130,8 @@ def largest_fall(values: Float[np.ndarray, " n"], errors: Float[np.ndarray, " n"
 
 
 def above_lowest(values: Float[np.ndarray, " n"], errors: Float[np.ndarray, " n"]) -> Interval:
-    """Return by how much the lower end of a curve lies above its lowest point: zero if that is an end."""
-    lowest = int(values.argmin())
+    """Return by how much the lower end of a curve lies above its lowest inner point."""
+    lowest = int(values[1:-1].argmin()) + 1
     end = 0 if values[0] <= values[-1] else len(values) - 1
     return of_errors(float(values[end] - values[lowest]), errors[end], errors[lowest])
 

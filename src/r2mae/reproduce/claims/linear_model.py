@@ -93,7 +93,9 @@ def _peaks_at_gamma(results: Results, claim: Claim) -> Found:
     ratio, risk, error = own["ratio"], own["risk"], own["error"]
     sides = []
     for side, nearest in ((ratio < gamma - 1e-9, -1), (ratio > gamma + 1e-9, 0)):
-        place, lowest = np.flatnonzero(side)[nearest], np.flatnonzero(side)[risk[side].argmin()]
+        place = np.flatnonzero(side)[nearest]
+        others = np.setdiff1d(np.flatnonzero(side), place)
+        lowest = others[risk[others].argmin()]
         sides.append(of_errors(float(risk[place] - risk[lowest]), error[place], error[lowest]))
     reason = f"By how much the risk beside p = d/n = {gamma:g} is above the lowest on its side, the smaller of both."
     return of_most([of_difference(one, "", same=same) for one in sides], reason)
@@ -101,7 +103,8 @@ def _peaks_at_gamma(results: Results, claim: Claim) -> Found:
 
 def _no_use(results: Results, claim: Claim) -> Found:
     rows, same = _isotropic(results)
-    gains = {gamma: 1 - float(group["risk"].min()) for gamma, group in rows.groupby("gamma")}
+    each = [group for _, group in rows.groupby("gamma")]
+    gains = {float(group["gamma"].iloc[0]): 1 - float(group["risk"].min()) for group in each}
     said = ", ".join(f"{100 * gain:.0f} % at d = {gamma:g} n" for gamma, gain in sorted(gains.items(), reverse=True))
     small = [gain < SUBSTANTIAL for gain in gains.values()]
     reason = (

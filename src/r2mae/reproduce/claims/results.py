@@ -132,13 +132,13 @@ class Results:
                 reason = " ".join(str(error).split())[:120]
                 raise UnavailableError(f"{path.parent.name}/{path.name} cannot be read ({reason})") from None
         table = self._read[path]
+        if not len(table):
+            raise UnavailableError(f"{path.parent.name}/{path.name} has no rows")
         for column in columns:
             if column not in table:
                 raise UnavailableError(f"{path.parent.name}/{path.name} has no column {column}")
             if column not in _WORDS and table[column].dtype.kind not in "fib":
                 raise UnavailableError(f"{path.parent.name}/{path.name} has words in the column {column}")
-        if not len(table):
-            raise UnavailableError(f"{path.parent.name}/{path.name} has no rows")
         return table
 
 

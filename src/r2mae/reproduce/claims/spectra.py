@@ -224,8 +224,8 @@ def _ranges(results: Results, claim: Claim) -> Found:
     better, count = int((rows["range"] < rows["best_fixed"]).sum()), len(rows)
     if not count:
         raise UnavailableError("no range of the settings holds the best ratio")
-    reason = f"In {better} of {count} random settings whose range holds the best ratio, by our general formula, the range has a lower mean risk over "
-    return of_share(better, count, f"{reason}directions than the best fixed ratio.")
+    reason = f"By our general formula, over directions, in {better} of {count} random settings whose range holds the "
+    return of_share(better, count, f"{reason}best ratio.")
 
 
 CHECKS: dict[str, Check] = {
