@@ -181,7 +181,8 @@ def read_table(path: Path) -> Table:
 
 def _means(table: pd.DataFrame) -> Table:
     """Return means over seeds with intervals, of scores that are neither at single ratios nor ends of intervals."""
-    scores = [name for name in map(str, table) if name not in CELL_COLUMNS and pd.api.types.is_numeric_dtype(table[name])]
+    numeric = map(str, table.select_dtypes("number"))
+    scores = [name for name in numeric if name not in CELL_COLUMNS]
     apart = {name for names in by_ratio(scores).values() for name in names.values()}
     kept = [name for name in scores if name not in apart and not name.endswith(("_low", "_high", "_sd"))]
     labels = list(dict.fromkeys(table["label"]))
@@ -191,7 +192,7 @@ def _means(table: pd.DataFrame) -> Table:
         places = decimals((one[0] for one in found), ((one[2] - one[1]) / 2 for one in found))
         cells[name] = [_with_ends(*one, places) for one in found]
     seeds = [str(int((table["label"] == label).sum())) for label in labels]
-    rows = tuple((label, n, *(cells[name][i] for name in kept)) for i, (label, n) in enumerate(zip(labels, seeds, strict=True)))
+    rows = tuple(zip(labels, seeds, *cells.values(), strict=True))
     heads = ("scheme", "seeds", *(name.replace("_", " ") for name in kept))
     return Table(f"Means over seeds with {CONFIDENCE:.0%} intervals", heads, rows)
 
