@@ -66,7 +66,11 @@ def judge(results: Results) -> list[Verdict]:
         if claim.parts:
             found[claim.name] = _summed(claim, found)
     judged = ((claim, found[claim.name]) for claim in CLAIMS)
-    return [Verdict(claim, one.verdict, one.ours, one.low, one.high, one.reason) for claim, one in judged]
+    return [Verdict(claim, one.verdict, one.ours, one.low, one.high, _reason(one)) for claim, one in judged]
+
+
+def _reason(found: Found) -> str:
+    return f"{found.reason} Data or scale are not the paper's." if found.elsewhere else found.reason
 
 
 def _found(claim: Claim, results: Results) -> Found:

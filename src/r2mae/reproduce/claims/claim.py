@@ -41,6 +41,8 @@ class Found:
         A sentence or two: on which data, and what was found beside the number.
     ours, low, high : float
         The measure and its 95 % interval; NaN where there is none.
+    elsewhere : bool
+        Whether data or scale are not the paper's.
     """
 
     verdict: Word
@@ -48,6 +50,7 @@ class Found:
     ours: float = math.nan
     low: float = math.nan
     high: float = math.nan
+    elsewhere: bool = False
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TypeAlias
 
 import numpy as np
@@ -16,8 +17,6 @@ Interval: TypeAlias = tuple[float, float, float]
 
 WITHIN = 2.0, 10.0
 """A formula describes a simulation if half of the points deviate by at most the first, and all by the second, in %."""
-
-_OTHER = "Data or scale are not the paper's."
 
 
 def over(values: Sequence[float] | Float[np.ndarray, " n"], comparisons: int = 1) -> Interval:
@@ -54,10 +53,10 @@ def of_difference(found: Interval, reason: str, *, paper: float | None = None, s
     """
     mean, low, high = found
     if not (math.isfinite(low) and math.isfinite(high)):
-        return Found("undecided", f"{reason} One value has no interval.", mean)
+        return Found("undecided", f"{reason} One value has no interval.", mean, elsewhere=not same)
     word: Word = "reproduced" if low > 0 else "not reproduced" if high < 0 else "undecided"
     if not same:
-        return Found("direction only" if low > 0 else word, f"{reason} {_OTHER}", *found)
+        return Found("direction only" if low > 0 else word, reason, *found, elsewhere=True)
     if paper is None or high < 0 or low <= paper <= high:
         return Found(word, reason, *found)
     word = "direction only" if low > 0 else "not reproduced"
@@ -68,7 +67,7 @@ def of_level(found: Interval, reason: str, *, paper: float, same: bool = True) -
     """Judge a number that the paper prints, which has no direction."""
     _, low, high = found
     if not same or not (math.isfinite(low) and math.isfinite(high)):
-        return Found("undecided", f"{reason} {_OTHER if not same else 'One value has no interval.'}", *found)
+        return Found("undecided", reason, *found, elsewhere=not same)
     return Found("reproduced" if low <= paper <= high else "not reproduced", reason, *found)
 
 
@@ -78,7 +77,7 @@ def of_share(count: int, total: int, reason: str, *, paper: float | None = None,
     share, low, high = count / total, float(exact.low), float(exact.high)
     half = None if paper is None else paper - 0.5
     found = of_difference((share - 0.5, low - 0.5, high - 0.5), reason, paper=half, same=same)
-    return Found(found.verdict, found.reason, share, low, high)
+    return replace(found, ours=share, low=low, high=high)
 
 
 def of_none(found: Interval, reason: str, *, margin: float, same: bool = True) -> Found:
@@ -89,12 +88,13 @@ def of_none(found: Interval, reason: str, *, margin: float, same: bool = True) -
     _, low, high = found
     said = f"{reason} A difference of less than {margin:g} counts as none."
     if not (math.isfinite(low) and math.isfinite(high)):
-        return Found("undecided", f"{said} One value has no interval.", *found)
+        return Found("undecided", f"{said} One value has no interval.", *found, elsewhere=not same)
+    word: Word = "undecided"
     if -margin <= low and high <= margin:
-        return Found("reproduced", said, *found) if same else Found("direction only", f"{said} {_OTHER}", *found)
-    if low > margin or high < -margin:
-        return Found("not reproduced", f"{said} {'' if same else _OTHER}".rstrip(), *found)
-    return Found("undecided", f"{said} {'' if same else _OTHER}".rstrip(), *found)
+        word = "reproduced" if same else "direction only"
+    elif low > margin or high < -margin:
+        word = "not reproduced"
+    return Found(word, said, *found, elsewhere=not same)
 
 
 def of_fit(
@@ -106,15 +106,15 @@ def of_fit(
     said = f"{reason} Largest deviation {worst:.1f} %, of {len(off)} points."
     fits = median <= WITHIN[0] and worst <= WITHIN[1]
     if fits:
-        return Found("reproduced", said, median) if same else Found("direction only", f"{said} {_OTHER}", median)
-    return Found("direction only" if median <= WITHIN[1] else "not reproduced", said, median)
+        return Found("reproduced" if same else "direction only", said, median, elsewhere=not same)
+    return Found("direction only" if median <= WITHIN[1] else "not reproduced", said, median, elsewhere=not same)
 
 
 def of_most(found: Sequence[Found], reason: str) -> Found:
     """Judge a sentence about several cases: it is as good as its weakest case, whose number is shown."""
     order = ("not reproduced", "undecided", "direction only", "reproduced")
     worst = min(found, key=lambda one: (order.index(one.verdict), one.low if math.isfinite(one.low) else -math.inf))
-    return Found(worst.verdict, reason, worst.ours, worst.low, worst.high)
+    return replace(worst, reason=reason)
 
 
 def largest_fall(values: Float[np.ndarray, " n"], errors: Float[np.ndarray, " n"]) -> tuple[Interval, int, int]:

@@ -1,6 +1,7 @@
 """What the paper says of networks at fixed ratios: MLPs on MNIST (Figs. 2A, 2D), U-Nets on faces (Figs. 2B, 5 to 7)."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -162,7 +163,7 @@ def _task_decides(widths: Widths, reason: str, second: str, *, same: bool) -> Fo
     found = [of_difference(gap if gap[0] >= 0 else (-gap[0], -gap[2], -gap[1]), "", same=same) for gap in gaps]
     order = ("reproduced", "direction only", "undecided", "not reproduced")
     strongest = min(found, key=lambda one: (order.index(one.verdict), -one.low))
-    return Found(strongest.verdict, reason, strongest.ours, strongest.low, strongest.high)
+    return replace(strongest, reason=reason)
 
 
 def _task_of_mlps(results: Results, claim: Claim) -> Found:
@@ -231,8 +232,8 @@ def _jump(results: Results, claim: Claim) -> Found:
     worst = of_most(found, f"Largest step of the median accuracy by base channels: {said}.")
     sudden = min(shares) >= 0.5 and len(set(places)) == len(places)
     if worst.verdict in ("reproduced", "direction only") and not sudden:
-        return Found("direction only", f"{worst.reason} Not all are sudden, or at a place of their own.", worst.ours,
-                     worst.low, worst.high)  # fmt: skip
+        reason = f"{worst.reason} Not all are sudden, or at a place of their own."
+        return replace(worst, verdict="direction only", reason=reason)
     return worst
 
 
