@@ -20,6 +20,7 @@ from r2mae.cli.parsing import (
     print_config,
     read_subject,
 )
+from r2mae.cli.power import add_power, check_power, parse_matters, print_power
 from r2mae.cli.show import print_json
 from r2mae.errors import UserError
 from r2mae.training.config import RunConfig
@@ -77,6 +78,7 @@ def run(words: Sequence[str]) -> int:
         help="Train every row for a few seconds, and print an estimate of steps, time, memory and disk. Nothing is "
         "written.",
     )
+    add_power(parser)
     parser.set_defaults(**_own_of(subject.given, config_file(subject.words) or "--config"))
     values = parser.read(subject.words)
     config = make_config(subject, values)
@@ -94,7 +96,11 @@ def run(words: Sequence[str]) -> int:
     cluster = read_cluster(values)
     out = Path(values["out"] or f"runs/compare-{Path(config.data).stem}")
     check_run(subject.wing, config, [cell.folder for cell in cells_of(rows, seeds, out)])
+    check_power(values, baselines=bool(named and baselines))
     plan: dict[str, Any] = {"schemes": schemes, "seeds": seeds, "ratios": ratios, "baselines": baselines, "out": out}
+    if values["plan_power"]:
+        told = {name: value for name, value in plan.items() if name != "baselines"} | {"jobs": values["jobs"]}
+        return _plan_power(subject.wing, config, told, values)
     if values["dry_run"]:
         if cluster is not None:
             raise UserError("--dry-run times the rows on this machine: leave --cluster out, and run it on a worker")
@@ -127,6 +133,21 @@ def _dry_run(wing: "Wing", config: RunConfig, plan: Mapping[str, Any], *, as_jso
         print_json(found.to_dict())
     else:
         print_estimate(found)
+    return 0
+
+
+def _plan_power(wing: "Wing", config: RunConfig, plan: Mapping[str, Any], values: Mapping[str, Any]) -> int:
+    """Print what the comparison can decide."""
+    matters = parse_matters(words_of(values["matters"] or []))
+    pilot = None if values["pilot"] is None else Path(values["pilot"])
+    with loading():
+        from r2mae.compare.power import plan_power
+
+    found = plan_power(config, wing, pilot=pilot, matters=matters, **plan)
+    if values["json"]:
+        print_json(found.to_dict())
+    else:
+        print_power(found)
     return 0
 
 

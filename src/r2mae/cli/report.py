@@ -1,9 +1,12 @@
-"""``r2mae report DIR…``: make table, figures and report of comparisons again, from all finished runs."""
+"""``r2mae report DIR…``: make reports of comparisons again, or with ``--out`` one page of any results."""
 
 from collections.abc import Sequence
 from pathlib import Path
 
 from r2mae.cli.parsing import Parser
+from r2mae.errors import UserError
+
+_PAGE = "report.html"
 
 
 def run(words: Sequence[str]) -> int:
@@ -11,16 +14,32 @@ def run(words: Sequence[str]) -> int:
     parser = Parser(
         "r2mae report",
         "Make the table, the figures, results.csv, results.json and report.html of a comparison again, from everything "
-        "that is finished in its folder. Nothing is trained or measured.",
+        "that is finished in its folder. With --out, gather any comparisons, runs and reproductions in one page, with "
+        "verdicts on the paper's claims on top. Nothing is trained or measured.",
         "r2mae report runs/compare-digits",
+        "r2mae report runs/compare-digits runs/reproduce runs/a --out page",
     )
-    parser.add_argument("folders", metavar="DIR", nargs="+", type=str, help="Folders that `r2mae compare` made.")
-    folders = [Path(word) for word in parser.read(words)["folders"]]
+    parser.add_argument(
+        "folders", metavar="DIR", nargs="+", type=str, help="Folders that compare, pretrain or reproduce made."
+    )
+    parser.add_argument(
+        "--out", type=str, help=f"A new folder for one page ({_PAGE}) of all DIR, which may then hold any results."
+    )
+    values = parser.read(words)
+    folders = [Path(word) for word in values["folders"]]
+    return _again(folders) if values["out"] is None else _page(folders, Path(values["out"]))
 
+
+def _again(folders: Sequence[Path]) -> int:
+    """Make the reports of comparisons again, each in its folder."""
     from r2mae.compare.finished import check_folder
 
     for folder in folders:  # finds mistakes before torch is imported, and before anything is written
-        check_folder(folder)
+        try:
+            check_folder(folder)
+        except UserError as error:
+            remedy = ". For a page of any results add --out FOLDER" if folder.is_dir() else ""
+            raise UserError(f"{error}{remedy}") from None
 
     from r2mae.compare.again import gather_again
     from r2mae.report.publish import publish
@@ -31,4 +50,24 @@ def run(words: Sequence[str]) -> int:
             comparison = gather_again(folder)
             publish(comparison, folder)
         print(f"table, figures and report.html are in {folder}")
+    return 0
+
+
+def _page(folders: Sequence[Path], out: Path) -> int:
+    """Gather any results in one page."""
+    if out.exists() and (not out.is_dir() or any(entry.name != _PAGE for entry in out.iterdir())):
+        raise UserError(f"{out} holds other files: choose a new folder as --out")
+
+    from r2mae.report.folders import find_results
+    from r2mae.reproduce.targets import ARTEFACTS, folder_of
+
+    results = find_results(folders, {folder_of(name) for name in ARTEFACTS})
+
+    from r2mae.cli.gathering import claims_of, in_order, section_of
+    from r2mae.report.page import write_page
+
+    sections = [section_of(one) for one in results]
+    title = f"Results in {', '.join(map(str, folders))}" if len(folders) <= 3 else f"Results in {len(folders)} folders"
+    write_page(out / _PAGE, title, in_order(sections), claims_of(folders, results))
+    print(f"{len(sections)} results are in {out / _PAGE}")
     return 0

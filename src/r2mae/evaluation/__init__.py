@@ -10,7 +10,9 @@ from r2mae.lazy import lazily
 
 if TYPE_CHECKING:
     from r2mae.evaluation.attributes import AttributeHead, AttributeScores, fit_attributes, score_attributes
+    from r2mae.evaluation.crossed import Components, components, crossed_difference, crossed_interval
     from r2mae.evaluation.head import LinearHead, fit_head
+    from r2mae.evaluation.power import detectable, power_of, seeds_needed
     from r2mae.evaluation.probes import LinearProbe, RidgeProbe
     from r2mae.evaluation.spectrum import Spectrum, effective_rank
     from r2mae.evaluation.statistics import (
@@ -27,6 +29,7 @@ __all__ = [
     "AttributeHead",
     "AttributeScores",
     "BestFixed",
+    "Components",
     "Difference",
     "Interval",
     "LinearHead",
@@ -35,20 +38,28 @@ __all__ = [
     "RidgeProbe",
     "Spectrum",
     "best_fixed",
+    "components",
+    "crossed_difference",
+    "crossed_interval",
+    "detectable",
     "effective_rank",
     "fit_attributes",
     "fit_head",
     "mean_interval",
     "paired_difference",
+    "power_of",
     "rank_table",
     "score_attributes",
+    "seeds_needed",
 ]
 
 __getattr__, __dir__ = lazily(
     __name__,
     {
         "attributes": ("AttributeHead", "AttributeScores", "fit_attributes", "score_attributes"),
+        "crossed": ("Components", "components", "crossed_difference", "crossed_interval"),
         "head": ("LinearHead", "fit_head"),
+        "power": ("detectable", "power_of", "seeds_needed"),
         "probes": ("LinearProbe", "RidgeProbe"),
         "spectrum": ("Spectrum", "effective_rank"),
         "statistics": (

@@ -14,6 +14,7 @@ import pandas as pd
 
 from r2mae.errors import UserError
 from r2mae.evaluation.metrics import Metric
+from r2mae.evaluation.power import detectable, spread
 from r2mae.evaluation.statistics import (
     AVERAGE_RANK,
     AVERAGE_SCORE,
@@ -27,6 +28,7 @@ from r2mae.report.wording import (
     BEST_FIXED,
     CONFIDENCE,
     beyond_the_edge,
+    could_decide,
     decimals,
     headline,
     listing,
@@ -35,7 +37,7 @@ from r2mae.report.wording import (
 
 SCHEMA_VERSION = 1
 SUMMARY_COLUMNS = ("label", "metric", "mean", "low", "high", "n", "method")
-DIFFERENCE_COLUMNS = ("label", "metric", "against", "mean", "low", "high", "n", "method", "verdict")
+DIFFERENCE_COLUMNS = ("label", "metric", "against", "mean", "low", "high", "n", "method", "verdict", "decides")
 
 
 @dataclass(frozen=True)
@@ -73,7 +75,8 @@ class Analysis:
     differences : DataFrame
         :data:`DIFFERENCE_COLUMNS`: label minus `against` ("best fixed", or the label of the default fixed ratio),
         paired over the seeds that both have. `verdict` is "better", "worse", "undecided", or "same" where the label
-        itself is the best fixed ratio under every seed.
+        itself is the best fixed ratio under every seed. `decides` is the smallest true difference that as many seeds
+        with this spread decide four times in five; NaN where nothing tells the spread.
     best_fixed : mapping of metric name to BestFixedChoice
         Empty where there are no fixed ratios.
     default_fixed : str or None
@@ -193,7 +196,7 @@ def analyse(comparison: Comparison) -> Analysis:
         decimals=places,
         headline=headline(primary, summary, differences, fixed, places[primary.name], comparison.baselines),
         notes=(
-            *_standings(comparison, primary, differences, fixed),
+            *_standings(comparison, primary, differences, fixed, places[primary.name]),
             *_notes(comparison, metrics, scores, chosen),
         ),
     )
@@ -300,7 +303,8 @@ def _differences(
                 difference = paired_difference(a, b, higher_is_better=metric.higher_is_better, confidence=CONFIDENCE)
                 verdict = "same" if against == BEST_FIXED and label in own else difference.verdict
                 numbers = (difference.mean, difference.low, difference.high, difference.n, difference.method)
-                lines.append((label, metric.name, against, *numbers, verdict))
+                decides = np.nan if verdict == "same" else detectable(spread(a - b), len(a), confidence=CONFIDENCE)
+                lines.append((label, metric.name, against, *numbers, verdict, decides))
     return pd.DataFrame(lines, columns=list(DIFFERENCE_COLUMNS))
 
 
@@ -314,11 +318,17 @@ def _ranks(metrics: Sequence[Metric], summary: pd.DataFrame, labels: Sequence[st
     return rank_table(complete, directions)
 
 
-def _standings(comparison: Comparison, primary: Metric, differences: pd.DataFrame, fixed: Sequence[str]) -> list[str]:
-    """Say how schemes and baselines compare with the best fixed ratio; a single scheme is in the headline already."""
+def _standings(
+    comparison: Comparison, primary: Metric, differences: pd.DataFrame, fixed: Sequence[str], places: int
+) -> list[str]:
+    """Say how schemes and baselines compare with the best fixed ratio, and what the seeds could have decided.
+
+    A single scheme is in the headline already.
+    """
     others = [label for label in comparison.labels if label not in {*fixed, *comparison.baselines}]
     said = [standings(differences, primary, others, "Against")] if len(others) > 1 else []
     said.append(standings(differences, primary, comparison.baselines, "Baselines, against"))
+    said.append(could_decide(differences, primary, [*others, *comparison.baselines], places))
     return [sentence for sentence in said if sentence]
 
 

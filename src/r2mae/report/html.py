@@ -39,45 +39,67 @@ def write_report(path: str | Path, comparison: Comparison, analysis: Analysis) -
 
 def render_report(comparison: Comparison, analysis: Analysis) -> str:
     """Return the page; everything that comes from outside is escaped."""
-    environment = Environment(
+    return templates().get_template("report.html.j2").render(c=context(comparison, analysis))
+
+
+def templates() -> Environment:
+    """Return the templates of pages; what they are given is escaped."""
+    return Environment(
         loader=PackageLoader("r2mae.report"),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
+
+
+def context(comparison: Comparison, analysis: Analysis, prefix: str = "") -> dict[str, Any]:
+    """Return what the templates show of a comparison.
+
+    Parameters
+    ----------
+    comparison, analysis
+        What to report.
+    prefix : str
+        Put before every id, so that several comparisons may be on one page.
+    """
     findings = to_json(comparison, analysis)
-    figures = _figures(comparison, analysis)
+    figures = _figures(comparison, analysis, prefix)
     areas = [area.data for figure in figures if isinstance(figure, Chart) for area in figure.areas]
-    return environment.get_template("report.html.j2").render(
-        title=comparison.title,
-        headline=analysis.headline,
-        notes=analysis.notes,
-        confidence=f"{CONFIDENCE:.0%}",
-        metrics=analysis.metrics,
-        judging=analysis.judging,
-        primary=analysis.primary,
-        rows=_rows(comparison, analysis),
-        comparisons=_comparisons(comparison, analysis),
-        choices=findings["best_fixed"] if len(fixed_labels(comparison)) > 1 else {},
-        labels_of={metric.name: metric.label for metric in analysis.metrics},
-        figures=figures,
-        areas=areas,
-        seeds=sorted(set(comparison.table["seed"])),
-        config=_yaml(findings["config"]),
-        environment=_yaml(findings["environment"]),
-    )
+    return {
+        "prefix": prefix,
+        "title": comparison.title,
+        "headline": analysis.headline,
+        "notes": analysis.notes,
+        "confidence": f"{CONFIDENCE:.0%}",
+        "metrics": analysis.metrics,
+        "judging": analysis.judging,
+        "primary": analysis.primary,
+        "rows": _rows(comparison, analysis),
+        "comparisons": _comparisons(comparison, analysis),
+        "choices": findings["best_fixed"] if len(fixed_labels(comparison)) > 1 else {},
+        "labels_of": {metric.name: metric.label for metric in analysis.metrics},
+        "figures": figures,
+        "areas": areas,
+        "seeds": sorted(set(comparison.table["seed"])),
+        "config": _yaml(findings["config"]),
+        "environment": _yaml(findings["environment"]),
+    }
 
 
 @dataclass(frozen=True)
 class _Value:
-    """A number with its interval, as shown; `sort` is the plain number."""
+    """A number with its interval, as shown; `sort` is the plain number.
+
+    `decides` is the smallest difference that the seeds could decide, where they did not.
+    """
 
     text: str
     ends: str
     sort: float
     best: bool = False
     verdict: str = ""
+    decides: str = ""
 
     @property
     def words(self) -> str:
@@ -152,26 +174,30 @@ def _difference(analysis: Analysis, label: str, metric: Metric, against: str) ->
         return _Value("", "", 0.0, verdict="same")
     places = difference_places(line["mean"], line["low"], line["high"], analysis.decimals[metric.name])
     ends = interval(line["low"], line["high"], places, signed=True)
-    return _Value(number(line["mean"], places, signed=True), ends, line["mean"], verdict=line["verdict"])
+    missed = line["verdict"] == "undecided" and math.isfinite(line["decides"])
+    decides = number(line["decides"], places) if missed else ""
+    return _Value(
+        number(line["mean"], places, signed=True), ends, line["mean"], verdict=line["verdict"], decides=decides
+    )
 
 
-def _figures(comparison: Comparison, analysis: Analysis) -> list[_Placed | Chart]:
+def _figures(comparison: Comparison, analysis: Analysis, prefix: str) -> list[_Placed | Chart]:
     inks, figures = inks_of(comparison), list[_Placed | Chart]()
     for named in comparison_figures(comparison, analysis):
         if named.panels:
-            figures.append(chart(named.name, named.title, named.caption, named.panels, inks))
+            figures.append(chart(prefix + named.name, named.title, named.caption, named.panels, inks))
         else:
-            figures.append(_placed(named))
+            figures.append(_placed(named, prefix))
     return figures
 
 
-def _placed(named: NamedFigure) -> _Placed:
-    figure = named.draw()
-    image = Markup(themed(inline_svg(figure, named.name)))
+def _placed(named: NamedFigure, prefix: str) -> _Placed:
+    figure, name = named.draw(), prefix + named.name
+    image = Markup(themed(inline_svg(figure, name)))
     if len(image) > _LARGEST_SVG:
         source = "data:image/png;base64," + b64encode(png(figure)).decode()
         image = Markup('<img class="plot" alt="{}" src="{}">').format(named.title, source)
-    return _Placed(named.name, named.title, named.caption, named.name != "reconstructions", image)
+    return _Placed(name, named.title, named.caption, named.name != "reconstructions", image)
 
 
 def _yaml(value: Any) -> str:

@@ -165,6 +165,38 @@ def standings(differences: pd.DataFrame, metric: Metric, labels: Sequence[str], 
     return f"{lead} the best fixed ratio in {metric.label}: {'; '.join(parts)}."
 
 
+def could_decide(differences: pd.DataFrame, metric: Metric, labels: Sequence[str], places: int) -> str | None:
+    """Say how large a difference must be for these seeds to decide it; None where no row is undecided.
+
+    Parameters
+    ----------
+    differences : DataFrame
+        As in :class:`r2mae.report.analysis.Analysis`.
+    metric : Metric
+        The primary one.
+    labels : sequence of str
+        The rows.
+    places : int
+        Decimals of the metric.
+    """
+    rows = differences[
+        (differences["metric"] == metric.name)
+        & (differences["against"] == BEST_FIXED)
+        & (differences["verdict"] == "undecided")
+        & differences["label"].isin(list(labels))
+        & np.isfinite(differences["decides"].astype(float))
+    ]
+    if rows.empty:
+        return None
+    told = [f"{number(size, places)} for {label}" for label, size in zip(rows["label"], rows["decides"], strict=True)]
+    counts = sorted(set(rows["n"]))
+    many = seeds(counts[0]) if len(counts) == 1 else f"{counts[0]} to {seeds(counts[-1])}"
+    return (
+        f"Undecided is not equal: by the spread of these {many}, they decide a true difference in {metric.label} four "
+        f"times in five only if it is {listing(told)}, or larger."
+    )
+
+
 def beyond_the_edge(means: Mapping[float, float], *, up: bool) -> str | None:
     """Warn if the best fixed ratio is the lowest or highest that ran, and say how to look further; else return None.
 

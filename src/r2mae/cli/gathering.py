@@ -1,0 +1,73 @@
+"""Sections of a page about any results, of what compare, reproduce and pretrain made."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from r2mae.compare.again import gather_again
+from r2mae.errors import UserError
+from r2mae.report.folders import Results
+from r2mae.report.sections import (
+    Section,
+    Table,
+    section_of_files,
+    section_of_published,
+    section_of_run,
+)
+from r2mae.reproduce.claims import MEANING, Verdict, verdicts
+from r2mae.reproduce.state import state_of
+from r2mae.reproduce.targets import ARTEFACTS, target_of
+
+ORDER = ("Comparisons", "Reproductions", "Runs", "Tables")
+_CLASSES = {"reproduced": "better", "not reproduced": "worse", "undecided": "undecided", "direction only": "undecided"}
+_UNJUDGED = ("not testable here", "not run")
+_HEADINGS = ("place", "verdict", "the paper says", "measure", "paper", "ours (95 % interval)", "on what, and why")
+
+
+def section_of(results: Results) -> Section:
+    """Return what the page shows of a folder of results."""
+    folder = results.folder
+    if results.kind == "comparison":
+        comparison = gather_again(folder)
+        return Section(comparison.title, "Comparisons", str(folder), comparison=comparison)
+    if results.kind == "published":
+        return section_of_published(folder)
+    if results.kind == "run":
+        return section_of_run(folder)
+    if results.kind == "tables":
+        return section_of_files(folder, folder.name, "Tables")
+    title = target_of(folder.name).title if folder.name in ARTEFACTS else folder.name
+    return section_of_files(folder, title, "Reproductions", [f"State: {state_of(folder).in_words()}."])
+
+
+def in_order(sections: Sequence[Section]) -> list[Section]:
+    """Return comparisons first, then reproductions, runs and other tables."""
+    return sorted(sections, key=lambda section: ORDER.index(section.kind))
+
+
+def claims_of(folders: Sequence[Path], results: Sequence[Results]) -> Section | None:
+    """Return the paper's claims with their verdicts, or None where the folders decide none of them."""
+    if not any(one.kind in ("reproduction", "published", "comparison") for one in results):
+        return None
+    try:
+        found = verdicts(folders)
+    except UserError as error:
+        return Section("Claims of the paper", "Claims", "", (f"They could not be judged: {error}.",))
+    judged = [one for one in found if one.verdict not in _UNJUDGED]
+    if not judged:
+        return None
+    counts = [f"{sum(one.verdict == word for one in found)} {word}" for word in MEANING]
+    tables = [_table(judged, f"{len(judged)} claims that these results decide or leave undecided")]
+    groups = {word: [one for one in found if one.verdict == word] for word in _UNJUDGED}
+    tables += [_table(rest, f"{len(rest)} claims: {word}", folded=True) for word, rest in groups.items() if rest]
+    meaning = "\n".join(f"{word}: {said}" for word, said in MEANING.items())
+    said = f"{len(found)} claims: {', '.join(counts)}."
+    return Section("Claims of the paper", "Claims", "", (said,), tuple(tables), (), {"What the verdicts mean": meaning})
+
+
+def _table(found: Sequence[Verdict], caption: str, *, folded: bool = False) -> Table:
+    rows = tuple(
+        (v.claim.place, v.verdict, v.claim.says, v.claim.measure, v.paper_in_words, v.ours_in_words, v.reason)
+        for v in found
+    )
+    classes = tuple(_CLASSES.get(v.verdict, "same") for v in found)
+    return Table(caption, _HEADINGS, rows, open=not folded, classes=classes)

@@ -1,0 +1,167 @@
+"""Print what a planned comparison can decide (``r2mae compare DATA --plan-power``)."""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from r2mae.cli.dry_run import duration
+from r2mae.cli.parsing import Parser
+from r2mae.errors import UserError
+
+if TYPE_CHECKING:
+    from r2mae.compare.power import Decision, PowerPlan
+    from r2mae.evaluation.metrics import Metric
+
+
+def parse_matters(words: Sequence[str]) -> dict[str, float]:
+    """Read ``--matters 0.002``, for the metric of the headline (its name is ""), and ``--matters masked_mse=0.001``."""
+    found: dict[str, float] = {}
+    for word in words:
+        name, equals, text = word.rpartition("=")
+        try:
+            size = float(text)
+        except ValueError:
+            size = math.nan
+        if not (math.isfinite(size) and size > 0) or bool(equals) != bool(name):
+            raise UserError(f"--matters takes differences above 0, such as 0.002 or masked_mse=0.001, not {word!r}")
+        if name in found:
+            raise UserError(
+                f"--matters names {name or 'the metric of the headline'} twice: give one difference for each"
+            )
+        found[name] = size
+    return found
+
+
+def add_power(parser: Parser) -> None:
+    """Add the options to the parser of ``compare``."""
+    parser.add_argument(
+        "--plan_power",
+        action="store_true",
+        help="Say which differences the planned seeds can decide, and how many seeds decide one that matters, from the "
+        "spread of a pilot: finished runs in the folder --out, or in --pilot. Nothing is trained or written.",
+    )
+    parser.add_argument(
+        "--pilot", metavar="DIR", type=str, help="With --plan-power: another comparison's folder, as the pilot."
+    )
+    parser.add_argument(
+        "--matters",
+        metavar="X",
+        nargs="+",
+        type=str,
+        help="With --plan-power: the difference that matters, in units of the headline's metric, or METRIC=X. By "
+        "default 5 percent of what the reference falls short of a perfect score.",
+    )
+
+
+def check_power(values: Mapping[str, Any], *, baselines: bool) -> None:
+    """Refuse options that would be ignored, with ``--plan-power`` or without it; `baselines` says if any were named."""
+    ignored = {"--dry-run": values["dry_run"], "--cluster": values["cluster"] is not None, "--baselines": baselines}
+    own = {"--pilot": values["pilot"] is not None, "--matters": values["matters"] is not None}
+    for option, given in ignored.items():
+        if given and values["plan_power"]:
+            raise UserError(f"--plan-power runs nothing, so that {option} would be ignored: leave one of them out")
+    for option, given in own.items():
+        if given and not values["plan_power"]:
+            raise UserError(f"{option} belongs to --plan-power: add that, or leave {option} out")
+
+
+def print_power(plan: "PowerPlan") -> None:
+    """Print a table for each metric, and what follows from them."""
+    for metric in plan.metrics:
+        if decisions := plan.of(metric.name):
+            _print_metric(metric, decisions, given=metric.name in plan.given)
+    print("\n".join(_sums(plan)))
+
+
+def _print_metric(metric: "Metric", decisions: Sequence["Decision"], *, given: bool) -> None:
+    from rich.markup import escape
+    from rich.table import Table
+
+    from r2mae.cli.show import Terminal
+    from r2mae.compare.power import FRACTION
+    from r2mae.report.wording import number
+
+    places = _places([one.sd for one in decisions] + [one.matters for one in decisions])
+    table = Table(box=None, pad_edge=False)
+    for name, right in (("scheme", False), ("minus", False), ("pilot", True), ("sd", True), ("up to", True)):
+        table.add_column(name, justify="right" if right else "left", no_wrap=True)
+    for name in ("decides from", "up to", "matters", "seeds for it", "up to"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for one in decisions:
+        sizes = (one.sd, one.sd_high, one.decides, one.decides_high, one.matters)
+        table.add_row(
+            escape(one.label),
+            escape(one.against),
+            number(one.difference, places, signed=True),
+            *(number(size, places) for size in sizes),
+            _count(one.seeds),
+            _count(one.seeds_high),
+        )
+    how = "as given" if given else f"{FRACTION:.0%} of what the reference falls short of a perfect score"
+    if not given and not math.isfinite(metric.bounds[1 if metric.higher_is_better else 0]):
+        how = f"{FRACTION:.0%} of the reference's mean"
+    console = Terminal(width=110)
+    with console.capture() as shown:
+        console.print(table)
+    print(f"{metric.label} {metric.arrow} (a difference matters: {how})")
+    print("\n".join(line.rstrip() for line in shown.get().splitlines()) + "\n")
+
+
+def _sums(plan: "PowerPlan") -> list[str]:
+    from r2mae.compare.power import SURE
+    from r2mae.evaluation.power import CONFIDENCE, POWER
+    from r2mae.report.wording import seeds
+
+    lines = [
+        f"pilot: {plan.pilot}, {seeds(len(plan.pilot_seeds))}; planned: {seeds(len(plan.seeds))}",
+        f"decides from: the smallest true difference whose paired {CONFIDENCE:.0%} interval excludes 0 with "
+        f"probability {POWER:.0%} under the planned seeds (noncentral t)",
+        f"up to: the same for the upper {SURE:.0%} limit of the pilot's sd (chi-square), which few seeds leave "
+        "uncertain; plan with it. Not corrected for the number of comparisons",
+    ]
+    if plan.differs:
+        lines.append(f"the pilot's runs differ from the planned ones in {', '.join(plan.differs)}: so may their spread")
+    if math.isfinite(plan.elapsed):
+        lines.append(
+            f"training: about {duration(plan.seconds)} for the {plan.left} of {plan.runs} runs that are left, "
+            f"{duration(plan.elapsed)} with {plan.jobs} at a time; {duration(plan.seconds_per_seed)} for each further "
+            "seed, by the times of the pilot's runs"
+        )
+    return [*lines, *_verdict(plan)]
+
+
+def _verdict(plan: "PowerPlan") -> list[str]:
+    """Say whether the planned seeds decide a difference that matters in the metric of the headline."""
+    from r2mae.report.wording import seeds
+
+    metric, decisions = plan.metrics[0], plan.of(plan.metrics[0].name)
+    if not decisions:
+        return [f"{metric.label}: the pilot has no pair to tell the spread from"]
+    if any(math.isnan(one.sd) for one in decisions):
+        return [
+            f"{metric.label}: some differences of the pilot are all equal, which tells no spread: give it more seeds"
+        ]
+    planned, needed = len(plan.seeds), [one.seeds_high for one in decisions]
+    if None in needed:
+        return [
+            f"{metric.label}: no affordable number of seeds decides what matters; raise --matters, or do not run it"
+        ]
+    most = max(count for count in needed if count is not None)
+    if most <= planned:
+        return [f"{metric.label}: {seeds(planned)} decide what matters, by the upper limits of the pilot's spread"]
+    hours = plan.seconds_per_seed * most
+    cost = f" (about {duration(hours)} of training in all)" if math.isfinite(hours) else ""
+    enough = sum(one.decides_high <= one.matters for one in decisions)
+    return [
+        f"{metric.label}: {seeds(planned)} decide what matters in {enough} of {len(decisions)} differences; "
+        f"--seeds {most}{cost} would in all of them"
+    ]
+
+
+def _places(sizes: Sequence[float]) -> int:
+    known = [size for size in sizes if math.isfinite(size) and size > 0]
+    return min(max(1 - math.floor(math.log10(min(known))), 0), 6) if known else 4
+
+
+def _count(seeds: int | None) -> str:
+    return "–" if seeds is None else f"{seeds:,}"  # noqa: RUF001

@@ -1,0 +1,308 @@
+"""What a planned comparison can decide, from the spread of a pilot's paired differences. Nothing is run or written."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from r2mae.compare.compare import check_claim
+from r2mae.compare.estimate import elapsed
+from r2mae.compare.finished import agree, check_folder, comparison_of, finished_cells, shared_fields
+from r2mae.compare.rows import plan_rows
+from r2mae.errors import UserError, unknown
+from r2mae.evaluation.metrics import Metric
+from r2mae.evaluation.power import CONFIDENCE, POWER, detectable, seeds_needed, spread, upper_limit
+from r2mae.report.analysis import Analysis, analyse, fixed_labels, scores_by_seed
+from r2mae.report.comparison import Comparison
+from r2mae.report.wording import BEST_FIXED, listing
+from r2mae.sweep.cells import Cell, Row, cells_of
+from r2mae.sweep.gather import in_order, table_of
+from r2mae.sweep.processes import Processes
+from r2mae.sweep.runner import check_sweep, finished
+from r2mae.training.config import RunConfig
+from r2mae.training.numbers import ratios_of
+from r2mae.training.scheme_options import as_used
+from r2mae.wings.contract import Wing
+from r2mae.wings.lookup import wing_of_run
+
+FRACTION = 0.05
+"""A difference matters by default from this share of the reference's distance to a perfect score."""
+SURE = 0.8
+"""Confidence of the upper limit of the pilot's spread."""
+_YARDSTICK = "r2mae"  # the row that other schemes are compared with beside the best fixed ratio
+_FEWEST = 2
+_ENOUGH = 3  # seeds of the pilot that errors advise
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What the plan can decide about one difference.
+
+    Parameters
+    ----------
+    metric, label, against : str
+        Label minus `against`, in the unit of the metric.
+    pairs : int
+        Seeds of the pilot that have both.
+    difference, sd, sd_high : float
+        The pilot's mean difference, the standard deviation over its seeds, and the upper limit of that.
+    decides, decides_high : float
+        The smallest true difference that the planned seeds decide, for the spread `sd` and for its upper limit.
+    matters : float
+        The difference that matters.
+    seeds, seeds_high : int or None
+        How many seeds decide it, for either spread; None if more than anybody would run.
+    """
+
+    metric: str
+    label: str
+    against: str
+    pairs: int
+    difference: float
+    sd: float
+    sd_high: float
+    decides: float
+    decides_high: float
+    matters: float
+    seeds: int | None
+    seeds_high: int | None
+
+
+@dataclass(frozen=True)
+class PowerPlan:
+    """What a planned comparison can decide, and takes.
+
+    Parameters
+    ----------
+    pilot : str
+        Its folder.
+    pilot_seeds, seeds : tuple of int
+        Seeds of the pilot, and of the plan.
+    metrics : tuple of Metric
+        The first is that of the headline.
+    decisions : tuple of Decision
+        Metric by metric.
+    given : mapping of str to float
+        Differences that matter by metric, as given; others are :data:`FRACTION` of the distance to a perfect score.
+    differs : tuple of str
+        Fields in which the pilot's runs differ from the planned ones.
+    runs, left : int
+        Planned runs, and those that are not finished.
+    seconds_per_seed, seconds, elapsed : float
+        Training time by the pilot's runs: of all rows under one seed, of the runs left, and until the last of them ends
+        with `jobs` at a time. NaN where the pilot does not tell.
+    jobs : int
+        Runs at the same time.
+    """
+
+    pilot: str
+    pilot_seeds: tuple[int, ...]
+    seeds: tuple[int, ...]
+    metrics: tuple[Metric, ...]
+    decisions: tuple[Decision, ...]
+    given: Mapping[str, float]
+    differs: tuple[str, ...]
+    runs: int
+    left: int
+    seconds_per_seed: float
+    seconds: float
+    elapsed: float
+    jobs: int
+
+    def of(self, metric: str) -> list[Decision]:
+        """Return the decisions about one metric."""
+        return [one for one in self.decisions if one.metric == metric]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain types."""
+        told = asdict(self)
+        metrics = [{"name": m.name, "label": m.label, "higher_is_better": m.higher_is_better} for m in self.metrics]
+        return {"power": POWER, "confidence": CONFIDENCE, "sd_limit": SURE, **told, "metrics": metrics}
+
+
+def plan_power(
+    base: RunConfig,
+    wing: Wing,
+    *,
+    schemes: Sequence[str],
+    seeds: Sequence[int],
+    out: Path,
+    ratios: Sequence[float] | None = None,
+    pilot: Path | None = None,
+    matters: Mapping[str, float] | None = None,
+    jobs: int | None = None,
+) -> PowerPlan:
+    """Return what a comparison with these arguments can decide; folders are only read.
+
+    Parameters
+    ----------
+    base, wing, schemes, seeds, out, ratios, jobs
+        As of :func:`r2mae.compare.compare.compare`.
+    pilot : Path, optional
+        Folder of a comparison with two or more seeds of every row; by default `out`.
+    matters : mapping of str to float, optional
+        By the name of a metric, or by "" for that of the headline, the difference that matters.
+
+    Raises
+    ------
+    UserError
+        If the pilot has no two seeds of a row, is of another wing, or there is nothing to compare.
+    """
+    check_sweep(base)
+    processes = Processes(jobs, base.device)
+    rows = plan_rows(base, ratios_of(wing, base), schemes, ratios)
+    if len(rows) < _FEWEST:
+        raise UserError("one row cannot be compared with anything: name more in --schemes, or --ratios")
+    folder = out if pilot is None else pilot
+    cells = _pilot_cells(folder, pilot is not None, wing, base, rows, seeds)
+    _check_enough(cells, rows, base, schemes, ratios, folder)
+    comparison = _comparison(cells, wing, base)
+    analysis = analyse(comparison)
+    given = _named(matters or {}, analysis)
+    planned = cells_of(rows, seeds, out)
+    waiting = [cell for cell in planned if not finished(cell)]
+    seconds = comparison.table.groupby("label")["seconds"].mean().to_dict()
+    each = [float(seconds.get(cell.row.label, math.nan)) for cell in waiting]
+    at_once = processes.at_once(max(1, len(waiting)))
+    return PowerPlan(
+        pilot=str(folder),
+        pilot_seeds=tuple(sorted({cell.seed for cell in cells})),
+        seeds=tuple(seeds),
+        metrics=analysis.judging,
+        decisions=tuple(
+            one for m in analysis.judging for one in _decisions(comparison, analysis, m, len(seeds), given)
+        ),
+        given=given,
+        differs=_differing(cells, rows, wing),
+        runs=len(planned),
+        left=len(waiting),
+        seconds_per_seed=sum(float(seconds.get(row.label, math.nan)) for row in rows),
+        seconds=sum(each),
+        elapsed=elapsed(each, at_once) if np.isfinite(each).all() else math.nan,
+        jobs=at_once,
+    )
+
+
+def _pilot_cells(
+    folder: Path, elsewhere: bool, wing: Wing, base: RunConfig, rows: Sequence[Row], seeds: Sequence[int]
+) -> list[Cell]:
+    """Return the finished runs of the planned rows in the pilot's folder; none if there is no such folder."""
+    labels = [row.label for row in rows]
+    if elsewhere:
+        check_folder(folder)
+        shared = comparison_of(folder)
+        if shared["wing"] != wing.name:
+            raise UserError(
+                f"{folder} compares runs of the wing {shared['wing']}, and not of {wing.name}: name another"
+            )
+        theirs = wing_of_run(shared, folder)
+        there = wing.config.from_dict(
+            {**theirs.config.measured_formerly, **shared}, source=str(folder / "compare.json")
+        )
+        found = finished_cells(folder, wing, there)
+    elif folder.is_dir():
+        check_claim(folder, shared_fields(base), base.measured_with)
+        found = finished_cells(folder, wing, base)
+        agree([*found, *cells_of(rows, seeds, folder)], wing)
+    else:
+        found = []
+    return [cell for cell in found if cell.row.label in labels and not cell.row.baseline]
+
+
+def _check_enough(
+    cells: Sequence[Cell],
+    rows: Sequence[Row],
+    base: RunConfig,
+    schemes: Sequence[str],
+    ratios: Sequence[float] | None,
+    folder: Path,
+) -> None:
+    """Refuse a pilot that lacks a row, or has one seed of it; the message says how to make one."""
+    lacking = [row.label for row in rows if sum(cell.row.label == row.label for cell in cells) < _FEWEST]
+    if not lacking:
+        return
+    grid = "" if ratios is None else f" --ratios {' '.join(f'{ratio:g}' for ratio in ratios)}"
+    command = (
+        f"r2mae compare {base.wing} {base.data} --schemes {' '.join(schemes)}{grid} --seeds {_ENOUGH} --out {folder}"
+    )
+    raise UserError(
+        f"a pilot needs two or more seeds of every row, and {folder} has no two of {listing(lacking)}: make one with "
+        f"{command}, and the options of the plan"
+    )
+
+
+def _comparison(cells: Sequence[Cell], wing: Wing, base: RunConfig) -> Comparison:
+    curves = pd.DataFrame(columns=["label", "seed", "step", "loss", "validation_loss"])
+    return Comparison(Path(base.data).name, wing.metrics_of(base), table_of(in_order(cells)), curves)
+
+
+def _named(matters: Mapping[str, float], analysis: Analysis) -> dict[str, float]:
+    """Return the differences that matter by the names of metrics."""
+    known = [metric.name for metric in analysis.judging]
+    given = {}
+    for name, size in matters.items():
+        if name and name not in known:
+            raise unknown("metric", name, known)
+        given[name or known[0]] = size
+    return given
+
+
+def _decisions(
+    comparison: Comparison, analysis: Analysis, metric: Metric, seeds: int, given: Mapping[str, float]
+) -> list[Decision]:
+    """Return what can be decided about every scheme against the best fixed ratio, and against R²MAE."""
+    table, fixed = scores_by_seed(comparison, metric.name), fixed_labels(comparison)
+    references: dict[str, pd.Series[float]] = {}
+    if choice := analysis.best_fixed.get(metric.name):
+        references[BEST_FIXED] = pd.Series(choice.scores, index=list(choice.seeds))
+    if _YARDSTICK in table:
+        references[_YARDSTICK] = table[_YARDSTICK].dropna()
+    found = []
+    for against, reference in references.items():
+        size = given.get(metric.name) or matters_by_default(metric, float(reference.mean()))
+        for label in table:
+            if label in fixed or label == against:
+                continue
+            differences = (table[label] - reference).dropna()
+            if len(differences) >= _FEWEST:
+                found.append(_decision(metric.name, str(label), against, differences.to_numpy(), seeds, size))
+    return found
+
+
+def matters_by_default(metric: Metric, mean: float) -> float:
+    """Return :data:`FRACTION` of the distance of a mean to a perfect score; of its size where no score is perfect."""
+    perfect = metric.bounds[1 if metric.higher_is_better else 0]
+    return FRACTION * abs((perfect if math.isfinite(perfect) else 0.0) - mean)
+
+
+def _decision(metric: str, label: str, against: str, differences: "np.ndarray", seeds: int, matters: float) -> Decision:
+    sd = spread(differences)
+    high = upper_limit(sd, len(differences), confidence=SURE)
+    return Decision(
+        metric=metric,
+        label=label,
+        against=against,
+        pairs=len(differences),
+        difference=float(differences.mean()),
+        sd=sd,
+        sd_high=high,
+        decides=detectable(sd, seeds),
+        decides_high=detectable(high, seeds),
+        matters=matters,
+        seeds=seeds_needed(sd, matters),
+        seeds_high=seeds_needed(high, matters),
+    )
+
+
+def _differing(cells: Sequence[Cell], rows: Sequence[Row], wing: Wing) -> tuple[str, ...]:
+    """Return the fields in which runs of the pilot differ from planned ones, but for what makes no difference."""
+    planned = {row.label: row.config for row in rows}
+    found: dict[str, None] = {}
+    for cell in cells:
+        mine, theirs = (as_used(one, ratios_of(wing, one)) for one in (planned[cell.row.label], cell.config))
+        found |= dict.fromkeys(name for name in mine.differences(theirs) if name != "seed")
+    return tuple(found)

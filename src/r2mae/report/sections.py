@@ -1,0 +1,226 @@
+"""Sections of a page about any results: plain texts, tables and figures, read from the files of a folder."""
+
+import csv
+import math
+from base64 import b64encode
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import yaml
+
+from r2mae.errors import UserError
+from r2mae.evaluation.metrics import Metric, by_ratio
+from r2mae.evaluation.statistics import mean_interval
+from r2mae.report.comparison import CELL_COLUMNS, Comparison
+from r2mae.report.folders import PICTURES
+from r2mae.report.wording import CONFIDENCE, decimals, interval, number
+from r2mae.training.folder import RunFolder, read_json
+from r2mae.training.records import read_yaml
+
+_ROWS, _COLUMNS = 60, 24  # of a table that are shown
+_SHORT = 20  # so many rows are shown unfolded
+_LARGEST = 300_000  # bytes of an SVG; a larger one is shown as PNG
+_MIME = {".svg": "image/svg+xml", ".png": "image/png"}
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table of texts.
+
+    Parameters
+    ----------
+    caption : str
+        In words.
+    columns : tuple of str
+        Headings.
+    rows : tuple of tuple of str
+        As many cells as columns each.
+    note : str
+        What was left out.
+    open : bool
+        Whether it is shown unfolded.
+    classes : tuple of str
+        For each row the class of its second cell, such as "better"; empty for plain tables.
+    """
+
+    caption: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    note: str = ""
+    open: bool = True
+    classes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A figure: its title, and its file as an address that holds all of it (``data:``)."""
+
+    title: str
+    source: str
+
+
+@dataclass(frozen=True)
+class Section:
+    """A part of the page.
+
+    Parameters
+    ----------
+    title, kind : str
+        What it is of, and "Comparisons", "Reproductions", "Runs" or "Tables", under which the contents list it.
+    folder : str
+        Where its files are.
+    lines : tuple of str
+        Sentences at its beginning.
+    tables, pictures : tuple
+        What it shows.
+    texts : mapping of str to str
+        Folded at its end, such as the configuration.
+    comparison : Comparison, optional
+        In place of tables and pictures: shown as in the comparison's own report.
+    """
+
+    title: str
+    kind: str
+    folder: str
+    lines: tuple[str, ...] = ()
+    tables: tuple[Table, ...] = ()
+    pictures: tuple[Picture, ...] = ()
+    texts: Mapping[str, str] = field(default_factory=dict)
+    comparison: Comparison | None = None
+
+
+def section_of_files(folder: Path, title: str, kind: str, lines: Sequence[str] = ()) -> Section:
+    """Return a section with all tables (CSV) and figures of a folder, and its JSON files as text.
+
+    Parameters
+    ----------
+    folder : Path
+        Of a reproduction, or other tables with figures.
+    title, kind, lines
+        As of :class:`Section`.
+    """
+    tables = tuple(read_table(path) for path in sorted(folder.glob("*.csv")))
+    texts = {path.name: path.read_text("utf-8", errors="replace") for path in sorted(folder.glob("[!.]*.json"))}
+    return Section(title, kind, str(folder), tuple(lines), tables, tuple(pictures_in(folder)), texts)
+
+
+def section_of_run(folder: Path) -> Section:
+    """Return a section with the scores of a run and its options."""
+    run = RunFolder(folder)
+    config = read_yaml(run.config_file)
+    results = run.results
+    scores = (results or {}).get("scores") or {}
+    rows = tuple((str(name).replace("_", " "), _score(value)) for name, value in scores.items())
+    lines = [f"Pretrained on {config.get('data')} with the scheme {config.get('scheme')}, seed {config.get('seed')}."]
+    if not run.trained:
+        lines.append("It is not finished: the command that began it goes on.")
+    elif not scores:
+        lines.append("It has not been measured: r2mae evaluate does that.")
+    tables = (Table("Scores", ("score", "value"), rows),) if rows else ()
+    texts = {"Options": yaml.safe_dump(config, sort_keys=False, allow_unicode=True)}
+    return Section(folder.name, "Runs", str(folder), tuple(lines), tables, (), texts)
+
+
+def section_of_published(folder: Path) -> Section:
+    """Return a section with what is published of a comparison: all of it from results.json, else means and figures."""
+    found = published(folder)
+    if found is not None:
+        return Section(found.title, "Comparisons", str(folder), comparison=found)
+    try:
+        table = pd.read_csv(folder / "results.csv")
+    except (ValueError, OSError) as error:
+        raise UserError(f"{folder / 'results.csv'} cannot be read ({' '.join(str(error).split())[:100]})") from None
+    said = "There is no results.json, which would say of each score whether more is better: these are means alone."
+    title = f"{folder.parent.name}/{folder.name}" if folder.parent.name else folder.name
+    pictures = tuple(pictures_in(folder / "figures"))
+    return Section(title, "Comparisons", str(folder), (said,), (_means(table),), pictures)
+
+
+def published(folder: Path) -> Comparison | None:
+    """Return a comparison from its results.json, without curves and examples; None if there is none."""
+    file = folder / "results.json"
+    if not file.is_file():
+        return None
+    try:
+        said = read_json(file)
+        metrics = tuple(Metric(m["name"], m["label"], m["higher_is_better"]) for m in said["metrics"])
+        table = pd.DataFrame(said["cells"]).astype(dict.fromkeys(("ratio", "low", "high", "seconds"), float))
+        title, config, environment = str(said["title"]), dict(said["config"]), dict(said["environment"])
+    except (KeyError, TypeError, ValueError, UserError):
+        raise UserError(f"{file} is no result of a comparison of this version: make it again, or remove it") from None
+    curves = pd.DataFrame(columns=["label", "seed", "step", "loss", "validation_loss"])
+    return Comparison(title, metrics, table, curves, config=config, environment=environment)
+
+
+def pictures_in(folder: Path) -> list[Picture]:
+    """Return each figure of a folder once: its SVG, or its PNG where there is none or the SVG is large."""
+    found: dict[str, Path] = {}
+    for path in sorted(folder.glob("*")) if folder.is_dir() else []:
+        small = path.suffix == ".png" or path.stat().st_size <= _LARGEST
+        if path.suffix in PICTURES and (small or not path.with_suffix(".png").is_file()):
+            found[path.stem] = path  # the SVG comes after the PNG
+    return [Picture(stem.replace("_", " "), _inline(path)) for stem, path in found.items()]
+
+
+def read_table(path: Path) -> Table:
+    """Return the beginning of a CSV file, with a note where rows or columns are left out."""
+    with path.open(encoding="utf-8", errors="replace", newline="") as file:
+        columns, *rows = list(csv.reader(file)) or [[]]
+    note = []
+    if len(rows) > _ROWS:
+        note.append(f"the first {_ROWS} of {len(rows):,} rows")
+    if len(columns) > _COLUMNS:
+        note.append(f"the first {_COLUMNS} of {len(columns)} columns")
+    shown = tuple(tuple([*row, *[""] * len(columns)][: min(len(columns), _COLUMNS)]) for row in rows[:_ROWS])
+    said = f"{' and '.join(note)}; {path.name} has all".capitalize() if note else ""
+    return Table(path.name, tuple(columns[:_COLUMNS]), shown, said, open=len(rows) <= _SHORT and not note)
+
+
+def _means(table: pd.DataFrame) -> Table:
+    """Return means over seeds with intervals, of scores that are neither at single ratios nor ends of intervals."""
+    numeric = map(str, table.select_dtypes("number"))
+    scores = [name for name in numeric if name not in CELL_COLUMNS]
+    apart = {name for names in by_ratio(scores).values() for name in names.values()}
+    kept = [name for name in scores if name not in apart and not name.endswith(("_low", "_high", "_sd"))]
+    labels = list(dict.fromkeys(table["label"]))
+    cells: dict[str, list[str]] = {}
+    for name in kept:
+        found = [_interval(table.loc[table["label"] == label, name]) for label in labels]
+        places = decimals((one[0] for one in found), ((one[2] - one[1]) / 2 for one in found))
+        cells[name] = [_with_ends(*one, places) for one in found]
+    seeds = [str(int((table["label"] == label).sum())) for label in labels]
+    rows = tuple(zip(labels, seeds, *cells.values(), strict=True))
+    heads = ("scheme", "seeds", *(name.replace("_", " ") for name in kept))
+    return Table(f"Means over seeds with {CONFIDENCE:.0%} intervals", heads, rows)
+
+
+def _interval(values: "pd.Series[float]") -> tuple[float, float, float]:
+    known = values.dropna().to_numpy()
+    if not len(known):
+        return math.nan, math.nan, math.nan
+    found = mean_interval(known, confidence=CONFIDENCE)
+    return found.mean, found.low, found.high
+
+
+def _with_ends(mean: float, low: float, high: float, places: int) -> str:
+    ends = interval(low, high, places)
+    return f"{number(mean, places)} ({ends})" if ends else number(mean, places)
+
+
+def _inline(path: Path) -> str:
+    return f"data:{_MIME[path.suffix]};base64,{b64encode(path.read_bytes()).decode()}"
+
+
+def _score(value: Any) -> str:
+    return f"{value:.6g}" if isinstance(value, int | float) else "–"  # noqa: RUF001
+
+
+def kinds(sections: Iterable[Section]) -> dict[str, list[Section]]:
+    """Return sections by kind, in the order in which kinds first come."""
+    found: dict[str, list[Section]] = {}
+    for section in sections:
+        found.setdefault(section.kind, []).append(section)
+    return found

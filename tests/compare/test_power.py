@@ -1,0 +1,148 @@
+"""``compare --plan-power``: what planned seeds can decide, from the scores of a pilot whose runs are made up here."""
+
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+
+from r2mae.cli.main import main
+from r2mae.cli.power import parse_matters
+from r2mae.compare.finished import shared_fields
+from r2mae.compare.power import FRACTION, matters_by_default, plan_power
+from r2mae.compare.rows import plan_rows
+from r2mae.errors import UserError
+from r2mae.evaluation.metrics import Metric
+from r2mae.evaluation.power import detectable, seeds_needed, upper_limit
+from r2mae.files import write_json
+from r2mae.images.config import ImagesConfig
+from r2mae.images.wing import WING
+from r2mae.sweep.cells import cells_of
+from r2mae.training.numbers import ratios_of
+
+BASE = ImagesConfig(data="digits", epochs=100, steps=40, hidden=32, latent=16, device="cpu")
+SCHEMES = ["fixed", "mdlm", "r2mae"]
+SCORES = {
+    "fixed 0.50": [0.90, 0.92, 0.91], "fixed 0.70": [0.93, 0.94, 0.92], "fixed 0.90": [0.80, 0.82, 0.81],
+    "mdlm": [0.94, 0.97, 0.93], "r2mae": [0.95, 0.95, 0.94],
+}  # fmt: skip
+
+
+def pilot(out: Path, seeds: int = 3, base: ImagesConfig = BASE, schemes: list[str] = SCHEMES) -> Path:
+    """Write the folder of a comparison as far as its scores are read."""
+    rows = plan_rows(base, ratios_of(WING, base), schemes)
+    write_json(out / "compare.json", shared_fields(base))
+    for cell in cells_of(rows, range(seeds), out):
+        cell.folder.mkdir(parents=True)
+        (cell.folder / "config.yaml").write_text(yaml.safe_dump(cell.config.to_dict()))
+        (cell.folder / "model.json").write_text("{}")
+        (cell.folder / "model.safetensors").write_text("")
+        scores = {"probe_accuracy": SCORES[cell.row.label][cell.seed], "masked_mse": 0.02 + 0.001 * cell.seed}
+        write_json(cell.folder / "results.json", {"scores": scores, "seconds": 10.0, "measured": base.measured_as()})
+    return out
+
+
+def plan(out: Path, **options: Any) -> Any:
+    asked = {"schemes": SCHEMES, "seeds": range(5), "out": out, "jobs": 1} | options
+    return plan_power(asked.pop("base", BASE), WING, **{**asked, "seeds": list(asked["seeds"])})
+
+
+def test_the_plan_follows_from_the_pilots_differences(tmp_path: Path) -> None:
+    found = plan(pilot(tmp_path / "a"))
+    assert [(one.label, one.against) for one in found.of("probe_accuracy")] == [
+        ("mdlm", "best fixed"), ("r2mae", "best fixed"), ("mdlm", "r2mae"),
+    ]  # fmt: skip
+    one = found.of("probe_accuracy")[0]
+    differences = np.subtract(SCORES["mdlm"], SCORES["fixed 0.70"])  # the best fixed ratio under every seed
+    assert one.sd == pytest.approx(differences.std(ddof=1)) and one.difference == pytest.approx(differences.mean())
+    assert one.sd_high == pytest.approx(upper_limit(one.sd, 3))
+    assert (one.decides, one.decides_high) == (detectable(one.sd, 5), detectable(one.sd_high, 5))
+    assert one.matters == pytest.approx(FRACTION * (1 - 0.93))
+    assert (one.seeds, one.seeds_high) == (seeds_needed(one.sd, one.matters), seeds_needed(one.sd_high, one.matters))
+    assert (found.runs, found.left, found.seconds, found.seconds_per_seed) == (25, 10, 100.0, 50.0)
+    assert found.elapsed == pytest.approx(100.0) and not found.differs
+    equal = found.of("masked_mse")[0]  # a spread of nothing is no spread
+    assert math.isnan(equal.sd) and math.isnan(equal.decides) and equal.seeds is None
+    json.dumps(found.to_dict())
+
+
+def test_more_planned_seeds_decide_smaller_differences(tmp_path: Path) -> None:
+    folder = pilot(tmp_path / "a")
+    few, many = (plan(folder, seeds=range(n)).of("probe_accuracy") for n in (3, 12))
+    assert all(late.decides < early.decides for early, late in zip(few, many, strict=True))
+    sized = plan(folder, matters={"": 0.5, "masked_mse": 0.01})
+    assert {one.matters for one in sized.of("probe_accuracy")} == {0.5}
+    assert sized.given == {"probe_accuracy": 0.5, "masked_mse": 0.01}
+    with pytest.raises(UserError, match="unknown metric 'masked_mze'"):
+        plan(folder, matters={"masked_mze": 1.0})
+
+
+def test_another_comparison_may_be_the_pilot_and_says_how_it_differs(tmp_path: Path) -> None:
+    folder = pilot(tmp_path / "a")
+    longer = replace(BASE, steps=400)
+    found = plan(tmp_path / "new", pilot=folder, base=longer)
+    assert found.differs == ("steps",) and found.left == 25
+    with pytest.raises(UserError, match="steps is 40 there and 400 here"):
+        plan(folder, base=longer)
+    (folder / "compare.json").write_text('{"wing": "text"}')
+    with pytest.raises(UserError, match="of the wing text"):
+        plan(tmp_path / "new", pilot=folder)
+    assert not (tmp_path / "new").exists()
+
+
+def test_without_a_pilot_one_line_says_how_to_make_one(tmp_path: Path) -> None:
+    for folder in (tmp_path / "none", pilot(tmp_path / "one", seeds=1), pilot(tmp_path / "part", schemes=["fixed"])):
+        with pytest.raises(
+            UserError, match=r"r2mae compare images digits --schemes fixed mdlm r2mae --seeds 3"
+        ) as error:
+            plan(folder)
+        assert "\n" not in str(error.value)
+    with pytest.raises(UserError, match="one row cannot be compared"):
+        plan(tmp_path / "none", schemes=["r2mae"])
+
+
+def test_what_matters_by_default() -> None:
+    accuracy, error = Metric("a", "a", bounds=(0, 1)), Metric("e", "e", False, bounds=(0, math.inf))
+    assert matters_by_default(accuracy, 0.9) == pytest.approx(FRACTION * 0.1)
+    assert matters_by_default(error, 0.4) == pytest.approx(FRACTION * 0.4)
+    assert matters_by_default(Metric("r", "r"), -3.0) == pytest.approx(FRACTION * 3.0)
+
+
+def test_differences_that_matter_are_read() -> None:
+    assert parse_matters(["0.01", "masked_mse=2e-3"]) == {"": 0.01, "masked_mse": 0.002}
+    for words in (["x"], ["0"], ["-1"], ["nan"], ["=1"], ["a="], ["1", "2"]):
+        with pytest.raises(UserError, match="--matters"):
+            parse_matters(words)
+
+
+def test_the_command_writes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pilot(tmp_path / "a")
+    before = sorted(path.relative_to(tmp_path) for path in tmp_path.rglob("*"))
+    line = f"compare digits --schemes {' '.join(SCHEMES)} --steps 40 --hidden 32 --latent 16 --seeds 5 --plan-power"
+    words = [*line.split(), "--out", str(tmp_path / "a")]
+    assert main(words) == 0
+    told = capsys.readouterr().out
+    for word in ("linear probe accuracy", "mdlm", "best fixed", "3 seeds", "5 seeds", "--seeds"):
+        assert word in told
+    assert main([*words, "--json", "--matters", "0.01"]) == 0
+    assert json.loads(capsys.readouterr().out)["given"] == {"probe_accuracy": 0.01}
+    assert sorted(path.relative_to(tmp_path) for path in tmp_path.rglob("*")) == before
+
+
+@pytest.mark.parametrize(
+    ("more", "told"),
+    [("--plan-power --dry-run", "--dry-run would be ignored"), ("--matters 1", "--matters belongs to --plan-power"),
+     ("--pilot x", "--pilot belongs to --plan-power"), ("--plan-power --baselines pca", "--baselines would be ignored"),
+     ("--plan-power --cluster tcp://a:1", "--cluster would be ignored"), ("--plan-power --pilot nowhere", "nowhere")],
+)  # fmt: skip
+def test_options_that_would_be_ignored_are_refused(
+    more: str, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["compare", "digits", *more.split()]) == 2
+    assert told in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())

@@ -1,0 +1,157 @@
+"""One page of any results: what folders are, what the page shows of each, and that it needs nothing else."""
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import yaml
+from tests.report.test_html import parse
+
+from r2mae.cli.main import main
+from r2mae.errors import UserError
+from r2mae.files import write_json
+from r2mae.report.analysis import analyse, to_json
+from r2mae.report.comparison import Comparison
+from r2mae.report.folders import find_results
+from r2mae.report.page import render_page
+from r2mae.report.publish import write_table
+from r2mae.report.sections import (
+    Section,
+    Table,
+    published,
+    read_table,
+    section_of_files,
+    section_of_published,
+    section_of_run,
+)
+
+Make = Callable[..., Comparison]
+TARGETS = {"fig1b", "table5"}
+SVG = '<svg xmlns="http://www.w3.org/2000/svg"><text>hello</text></svg>'
+
+
+def reproduction(folder: Path, rows: int = 3) -> Path:
+    folder.mkdir(parents=True)
+    lines = [f"{row},{row / 7:.4f},<b>{row}</b>" for row in range(rows)]
+    (folder / f"{folder.name}.csv").write_text("\n".join(["p,risk,words", *lines]) + "\n")
+    (folder / f"{folder.name}.svg").write_text(SVG)
+    return folder
+
+
+def run_folder(folder: Path, *, measured: bool = True) -> Path:
+    folder.mkdir(parents=True)
+    (folder / "config.yaml").write_text(
+        yaml.safe_dump({"wing": "images", "data": "digits", "scheme": "r2mae", "seed": 3})
+    )
+    (folder / "model.json").write_text("{}")
+    (folder / "model.safetensors").write_text("")
+    if measured:
+        write_json(folder / "results.json", {"scores": {"probe_accuracy": 0.875, "masked_mse_0.1": None}})
+    return folder
+
+
+def publish(folder: Path, comparison: Comparison) -> Path:
+    write_json(folder / "results.json", to_json(comparison, analyse(comparison)))
+    write_table(comparison, folder / "results.csv")
+    return folder
+
+
+def test_folders_are_told_apart_by_their_files(tmp_path: Path, tiny: Make) -> None:
+    reproduction(tmp_path / "a" / "fig1b")
+    reproduction(tmp_path / "a" / "mine")
+    run_folder(tmp_path / "b" / "run")
+    publish(tmp_path / "c", tiny({"fixed 0.50": [1.0, 2.0], "r2mae": [2.0, 2.5]}))
+    (tmp_path / "d" / "runs" / "r2mae" / "seed-0").mkdir(parents=True)
+    (tmp_path / "d" / "compare.json").write_text("{}")
+    run_folder(tmp_path / "d" / "runs" / "r2mae" / "seed-1")
+    (tmp_path / "e").mkdir()
+    found = {str(one.folder.relative_to(tmp_path)): one.kind for one in find_results([tmp_path], TARGETS)}
+    assert found == {
+        "a/fig1b": "reproduction", "a/mine": "tables", "b/run": "run", "c": "published", "d": "comparison",
+    }  # fmt: skip
+    twice = find_results([tmp_path / "a", tmp_path / "a" / "fig1b", tmp_path], TARGETS)
+    assert len(twice) == len(found)
+    for wrong in ("e", "nowhere"):
+        with pytest.raises(UserError, match=wrong):
+            find_results([tmp_path / "b", tmp_path / wrong], TARGETS)
+
+
+@pytest.mark.slow
+def test_a_published_comparison_says_what_it_said(tmp_path: Path, tiny: Make) -> None:
+    comparison = tiny({"fixed 0.50": [1.0, 1.1, 0.9], "fixed 0.70": [2.0, 2.1, 1.9], "r2mae": [0.5, 0.62, None]})
+    read = published(publish(tmp_path, comparison))
+    assert read is not None
+    again, before = analyse(read), analyse(comparison)
+    assert (again.headline, again.notes) == (before.headline, before.notes)
+    section = section_of_published(tmp_path)
+    page = parse(render_page("all", [section, section]))
+    assert page.text.count(before.headline) == 2
+    (tmp_path / "results.json").unlink()
+    alone = section_of_published(tmp_path)
+    assert alone.comparison is None and alone.tables[0].columns[2:] == ("score",)
+    assert alone.tables[0].rows[0][:2] == ("fixed 0.50", "3") and alone.tables[0].rows[0][2].startswith("1.00 (")
+    (tmp_path / "results.json").write_text('{"title": 3}')
+    with pytest.raises(UserError, match="no result of a comparison of this version"):
+        section_of_published(tmp_path)
+
+
+def test_a_run_shows_scores_and_options(tmp_path: Path) -> None:
+    section = section_of_run(run_folder(tmp_path / "run"))
+    assert section.tables[0].rows == (("probe accuracy", "0.875"), ("masked mse 0.1", "–"))  # noqa: RUF001
+    assert "scheme: r2mae" in section.texts["Options"]
+    unmeasured = section_of_run(run_folder(tmp_path / "other", measured=False))
+    assert not unmeasured.tables and "not been measured" in unmeasured.lines[1]
+
+
+def test_long_tables_are_cut_and_say_so(tmp_path: Path) -> None:
+    folder = reproduction(tmp_path / "fig1b", rows=500)
+    table = read_table(folder / "fig1b.csv")
+    assert len(table.rows) < 500 and "of 500 rows" in table.note and "fig1b.csv" in table.note
+    assert not table.open and read_table(reproduction(tmp_path / "x") / "x.csv").open
+    (folder / "empty.csv").write_text("")
+    assert read_table(folder / "empty.csv").rows == ()
+
+
+@pytest.mark.slow
+def test_the_page_is_well_formed_escaped_and_needs_nothing_else(tmp_path: Path, tiny: Make) -> None:
+    comparison = tiny({"fixed 0.50": [1.0, 1.1, 0.9], "fixed 0.70": [2.0, 2.1, 1.9], "r2mae": [0.5, 0.62, 0.4]})
+    sections = [
+        Section("one", "Comparisons", "a", comparison=comparison),
+        Section("two", "Comparisons", "b", comparison=comparison),
+        section_of_files(reproduction(tmp_path / "fig1b"), "Fig. 1B <i>", "Reproductions", ["State: finished."]),
+        section_of_run(run_folder(tmp_path / "run")),
+    ]
+    verdicts = Table("what they decide", ("place", "verdict"), (("Fig. 1", "reproduced"),), classes=("better",))
+    html = render_page("Results", sections, Section("Claims of the paper", "Claims", "", ("1 claim.",), (verdicts,)))
+    page = parse(html)
+    assert not re.search(r"https?:", html) and "<b>1</b>" not in html and "Fig. 1B &lt;i&gt;" in html
+    ids = [attributes["id"] for _, attributes in page.tags if "id" in attributes]
+    assert len(ids) == len(set(ids))
+    links = [str(attributes["href"]) for tag, attributes in page.tags if tag == "a"]
+    assert all(link.startswith("#") and link[1:] in ids for link in links)
+    assert len(links) == 1 + 1 + 3 + len(sections) + 1  # skip, claims, kinds, sections, how to read
+    for tag, attributes in page.tags:
+        if tag == "img":
+            assert attributes["alt"] and str(attributes["src"]).startswith("data:image/")
+    assert html.index("Claims of the paper") < html.index(">Comparisons<") < html.index(">Reproductions<")
+    assert ["Fig. 1", "reproduced"] in page.rows
+
+
+@pytest.mark.slow
+def test_the_command(tmp_path: Path, tiny: Make, capsys: pytest.CaptureFixture[str]) -> None:
+    publish(tmp_path / "c", tiny({"fixed 0.50": [1.0, 1.1, 0.9], "r2mae": [0.5, 0.62, 0.4]}))
+    run_folder(tmp_path / "run")
+    words = ["report", str(tmp_path / "run"), str(tmp_path / "c")]
+    assert main([*words, "--out", str(tmp_path / "page")]) == 0
+    html = (tmp_path / "page" / "report.html").read_text("utf-8")
+    assert html.index(">Comparisons<") < html.index(">Runs<")
+    assert main([*words, "--out", str(tmp_path / "page")]) == 0  # the page is made again
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["c", "page", "run"]
+    assert json.loads((tmp_path / "c" / "results.json").read_text())["schema_version"] == 1
+    capsys.readouterr()
+    for line, told in (([*words, "--out", str(tmp_path / "c")], "choose a new folder"), (words, "--out")):
+        assert main(line) == 2
+        error = capsys.readouterr().err
+        assert told in error and error.count("\n") == 1
