@@ -156,7 +156,7 @@ def test_every_lazy_name_exists() -> None:
 RATIO = 0.4375
 """A mask ratio that no other number of a run equals."""
 # What a wing gives to the loop, which calls it without importing it: methods of wing and task, and a class of settings.
-HANDED_DOWN = {"ratios_of", "load", "fingerprint", "begin", "corrupt", "__post_init__"}
+HANDED_DOWN = {"ratios_of", "load", "fingerprint", "begin", "corrupt", "__post_init__", "ignores"}
 
 
 class Reached(Exception):
