@@ -1,4 +1,4 @@
-"""Processes of a sweep: forked from a server, one after the other's cell in each, and none that costs another its run."""
+"""Processes of a sweep: forked from a server, a cell after the other in each; a crash costs no other cell its run."""
 
 import json
 import os

@@ -10,7 +10,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from multiprocessing import forkserver
 from multiprocessing.context import BaseContext
@@ -20,6 +20,7 @@ THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 """Variables of the environment, read when a library is loaded: the processes of a sweep have one thread each."""
 
 _LIBRARIES = ("r2mae.sweep.processes", "r2mae.evaluation.probes")
+_ALONE = {"JE_ARROW_MALLOC_CONF": "background_thread:false"}  # else pyarrow's memory has a thread of its own
 _ACCELERATORS = ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg")  # drivers of NVIDIA and AMD, and of either under Windows
 
 
@@ -38,7 +39,7 @@ def load_ahead() -> None:
     """
     if _can_fork():
         multiprocessing.get_context("forkserver").set_forkserver_preload(list(_LIBRARIES))
-        with _one_thread(), _no_interrupt():
+        with _variables({**dict.fromkeys(THREADS, "1"), **_ALONE}), _no_interrupt():
             forkserver.ensure_running()
 
 
@@ -47,10 +48,10 @@ def _can_fork() -> bool:
 
 
 @contextmanager
-def _one_thread() -> Iterator[None]:
-    """Within the block, processes that are started inherit one thread for each library, unless the user says more."""
-    missing = [name for name in THREADS if name not in os.environ]
-    os.environ.update(dict.fromkeys(missing, "1"))
+def _variables(values: Mapping[str, str]) -> Iterator[None]:
+    """Within the block, processes that are started have these variables, unless the user has set them otherwise."""
+    missing = {name: value for name, value in values.items() if name not in os.environ}
+    os.environ.update(missing)
     try:
         yield
     finally:
