@@ -40,6 +40,7 @@ def run(words: Sequence[str]) -> int:
     from r2mae.compare.rows import DEFAULT_SCHEMES, per_ratio_schemes, plan_rows, with_numbers
     from r2mae.masking.schemes import scheme_names
     from r2mae.sweep.cells import cells_of
+    from r2mae.sweep.worker_start import load_ahead
 
     subject = read_subject("compare", words)
     parser = Parser(
@@ -95,7 +96,8 @@ def run(words: Sequence[str]) -> int:
         return 0
     cluster = read_cluster(values)
     out = Path(values["out"] or f"runs/compare-{Path(config.data).stem}")
-    check_run(subject.wing, config, [cell.folder for cell in cells_of(rows, seeds, out)])
+    cells = cells_of(rows, seeds, out)
+    check_run(subject.wing, config, [cell.folder for cell in cells])
     check_power(values, baselines=bool(named and baselines))
     plan: dict[str, Any] = {"schemes": schemes, "seeds": seeds, "ratios": ratios, "baselines": baselines, "out": out}
     if values["plan_power"]:
@@ -106,6 +108,8 @@ def run(words: Sequence[str]) -> int:
             raise UserError("--dry-run times the rows on this machine: leave --cluster out, and run it on a worker")
         return _dry_run(subject.wing, config, plan | {"jobs": values["jobs"]}, as_json=values["json"])
 
+    if cluster is None and any(not (cell.folder / "results.json").exists() for cell in cells):
+        load_ahead()
     with loading():
         from r2mae.compare.compare import compare
         from r2mae.report.publish import publish

@@ -6,12 +6,13 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from ctypes import c_longlong
 from dataclasses import dataclass
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -25,14 +26,20 @@ from r2mae.sweep.measure import scores_of
 from r2mae.sweep.progress_board import Board
 from r2mae.sweep.run_cell import run_cell
 from r2mae.sweep.watch import Watch, end
+from r2mae.sweep.worker_start import THREADS, worker_context
 from r2mae.training.folder import RunFolder
 from r2mae.training.progress import Pace
 from r2mae.wings.contract import Wing
 
 _POLL = 0.2
 _NUMBERS = 3  # that a process tells of its cell: steps done and planned, and its own number
-THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
-"""Variables of the environment, read when a library is loaded: the processes of a sweep have one thread each."""
+_LAST = 1.0  # seconds that a process has to save its step when its parent has ended: both may have had a signal
+_STOPPED = 1  # exit code of a process that was asked to end, and has saved its step
+_ASKED = (_STOPPED, -signal.SIGTERM)
+_CRASH = (
+    "a process of the comparison ended unexpectedly (out of memory?): run the same command again to go on, with "
+    "--jobs 1 if memory is short; finished runs are kept"
+)
 
 
 @dataclass(frozen=True)
@@ -72,60 +79,106 @@ def _jobs(jobs: int | None, device: str) -> int:
 
 
 def _run(waiting: Sequence[Cell], wing: Wing, board: Board, jobs: int) -> None:
-    context = multiprocessing.get_context("spawn")
     os.environ[JOBS] = str(jobs)
     for name in THREADS:
         os.environ.setdefault(name, "1")
-    # Three numbers for each cell: steps done, steps planned, process id. Only the cell's own process writes them, so
-    # there is no lock that a crash could leave held.
-    shared = context.RawArray(c_longlong, _NUMBERS * len(waiting))
-    watch = Watch(waiting)
-    failed: list[tuple[Cell, Exception]] = []
-    others = set(multiprocessing.active_children())
-    pool = ProcessPoolExecutor(jobs, context, _start_worker, (shared, os.getpid()))
-    try:
-        futures = {
-            pool.submit(
-                _run_cell,
-                index,
-                wing.name,
-                cell.config.to_dict(),
-                str(cell.folder),
-                cell.row.label if cell.row.baseline else None,
-            ): cell
-            for index, cell in enumerate(waiting)
-        }
-        pending: set[Future[float]] = set(futures)
-        while pending:
-            done, pending = wait(pending, timeout=_POLL, return_when=FIRST_COMPLETED)
-            states = [tuple(shared[_NUMBERS * i : _NUMBERS * (i + 1)]) for i in range(len(waiting))]
-            board.update([(done_, planned) for done_, planned, _ in states])
-            for line in watch.look(states):
-                board.console.print(line, soft_wrap=True, markup=False, highlight=False)
-            for future in done:
-                cell = futures[future]
-                watch.ended(cell)
-                try:
-                    board.finished(cell, future.result(), scores_of(RunFolder(cell.folder)))
-                except BrokenProcessPool:
-                    raise
-                except Exception as error:  # one cell's failure must not cost the others
-                    failed.append((cell, error))
-                    board.failed(cell, error)
-        pool.shutdown()
-    except BaseException as reason:
-        ours = set(multiprocessing.active_children()) - others
-        for process in ours:
-            process.terminate()
-        pool.shutdown(wait=False, cancel_futures=True)
-        end(ours, watch, board.console)
-        if isinstance(reason, BrokenProcessPool):
-            raise UserError(
-                "a process of the comparison ended unexpectedly (out of memory?): run the same command again to go on, "
-                "with --jobs 1 if memory is short; finished runs are kept"
-            ) from None
-        raise
-    raise_first(failed)
+    sweep = _Sweep(waiting, wing, board, jobs)
+    left = list(range(len(waiting)))
+    while left:
+        left = sweep.run(left)
+    raise_first(sweep.failed)
+
+
+class _Sweep:
+    """Cells on their way through processes.
+
+    A process takes cell after cell. When one crashes, ``concurrent.futures`` ends the others, which save their step.
+    The cell of the crashed process has failed, and the rest goes on in new processes.
+    """
+
+    def __init__(self, waiting: Sequence[Cell], wing: Wing, board: Board, jobs: int) -> None:
+        self.waiting, self.wing, self.board, self.jobs = waiting, wing, board, jobs
+        self.failed: list[tuple[Cell, Exception]] = []
+        self.watch = Watch(waiting)
+        self._context = worker_context()
+        # Three numbers for each cell: steps done, steps planned, process id. Only the cell's own process writes them,
+        # so there is no lock that a crash could leave held.
+        self._shared = self._context.RawArray(c_longlong, _NUMBERS * len(waiting))
+        self._ended: set[int] = set()
+        self._processes: set[BaseProcess] = set()
+
+    def run(self, places: Sequence[int]) -> list[int]:
+        """Run the cells at these places until all have ended or a process crashes; return those that are left."""
+        others = set(multiprocessing.active_children())
+        for place in places:
+            self._shared[_NUMBERS * place + 2] = 0
+        start = (self._shared, dict(os.environ))
+        pool = ProcessPoolExecutor(min(self.jobs, len(places)), self._context, _start_worker, start)
+        self._processes = set()
+        try:
+            futures = {pool.submit(_run_cell, place, *self._task(place)): place for place in places}
+            pending: set[Future[float]] = set(futures)
+            while pending:
+                done, pending = wait(pending, timeout=_POLL, return_when=FIRST_COMPLETED)
+                self._processes |= set(multiprocessing.active_children()) - others
+                self._show()
+                for future in sorted(done, key=lambda one: isinstance(one.exception(), BrokenProcessPool)):
+                    self._take(futures[future], future)
+            pool.shutdown()
+        except BaseException as reason:
+            self._processes |= set(multiprocessing.active_children()) - others
+            crashed = isinstance(reason, BrokenProcessPool)
+            if not crashed:  # else the pool asks them to end, and a second time would mean at once
+                for process in self._processes:
+                    process.terminate()
+            pool.shutdown(wait=False, cancel_futures=True)
+            end(self._processes, self.watch, self.board.console)
+            if not crashed:
+                raise
+            if not self._blame(places):
+                raise UserError(_CRASH) from None
+        return [place for place in places if place not in self._ended]
+
+    def _task(self, place: int) -> tuple[str, dict[str, Any], str, str | None]:
+        cell = self.waiting[place]
+        return self.wing.name, cell.config.to_dict(), str(cell.folder), cell.row.label if cell.row.baseline else None
+
+    def _show(self) -> None:
+        numbers = range(0, len(self._shared), _NUMBERS)
+        states = [tuple(self._shared[first : first + _NUMBERS]) for first in numbers]
+        self.board.update([(done, planned) for done, planned, _ in states])
+        for line in self.watch.look(states):
+            self.board.console.print(line, soft_wrap=True, markup=False, highlight=False)
+
+    def _take(self, place: int, future: "Future[float]") -> None:
+        cell = self.waiting[place]
+        try:
+            seconds = future.result()
+            self.board.finished(cell, seconds, scores_of(RunFolder(cell.folder)))
+        except BrokenProcessPool:
+            raise
+        except Exception as error:  # one cell's failure must not cost the others
+            self._fail(cell, error)
+        self._ended.add(place)
+        self.watch.ended(cell)
+
+    def _fail(self, cell: Cell, error: Exception) -> None:
+        self.failed.append((cell, error))
+        self.board.failed(cell, error)
+
+    def _blame(self, places: Sequence[int]) -> bool:
+        """Take down as failed the cells whose processes crashed, and return whether there are any."""
+        asked = {process.pid for process in self._processes if process.exitcode in _ASKED}
+        crashed = [place for place in places if place not in self._ended and self._number(place) not in (0, *asked)]
+        for place in crashed:
+            cell = self.waiting[place]
+            self._fail(cell, UserError(_CRASH))
+            self._ended.add(place)
+            self.watch.ended(cell)
+        return bool(crashed)
+
+    def _number(self, place: int) -> int:
+        return int(self._shared[_NUMBERS * place + 2])
 
 
 def raise_first(failed: Sequence[tuple[Cell, Exception]]) -> None:
@@ -159,18 +212,22 @@ def one_interrupt() -> Iterator[None]:
 _shared: Any = None
 
 
-def _start_worker(shared: Any, parent: int) -> None:
-    """Prepare a worker: it ignores Ctrl-C, which its parent handles, and it ends when its parent does."""
+def _start_worker(shared: Any, environment: Mapping[str, str]) -> None:
+    """Prepare a worker: it has its parent's environment, leaves Ctrl-C to it, and ends when it does."""
     global _shared  # noqa: PLW0603  (one array of progress in each process)
     _shared = shared
+    os.environ.clear()  # a server that forks has the environment of the time when it was started
+    os.environ.update(environment)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     torch.set_num_threads(1)
-    threading.Thread(target=_follow, args=(parent,), daemon=True).start()
+    threading.Thread(target=_follow, daemon=True).start()
 
 
-def _follow(parent: int) -> None:
-    while os.getppid() == parent:
-        time.sleep(1)
+def _follow() -> None:
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
+    time.sleep(_LAST)
     os._exit(1)
 
 
@@ -197,6 +254,6 @@ def _run_cell(index: int, wing_name: str, fields: dict[str, Any], folder: str, b
     try:
         run_cell(wing_name, fields, Path(folder), baseline, _SharedProgress(index))
     except SystemExit:  # stopped by a signal, and saved; the pool would catch this, and go on to the next cell
-        os._exit(1)
+        os._exit(_STOPPED)
     gc.collect()  # a trainer and its data are a cycle, and would stay while the next cell loads its own
     return time.perf_counter() - began

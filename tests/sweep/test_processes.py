@@ -1,0 +1,138 @@
+"""Processes of a sweep: forked from a server, a cell after the other in each; a crash costs no other cell its run."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from io import StringIO
+from multiprocessing import forkserver
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from r2mae.errors import UserError
+from r2mae.images.config import ImagesConfig
+from r2mae.images.wing import WING
+from r2mae.sweep import processes, worker_start
+from r2mae.sweep.cells import Axis, Cell, cells_of, grid
+from r2mae.sweep.processes import Processes
+from r2mae.sweep.runner import finished, run_missing
+from r2mae.sweep.watch import Watch
+
+pytestmark = pytest.mark.slow
+
+BASE = ImagesConfig(data="digits", device="cpu", steps=30, hidden=16, latent=8, threads=1)
+forks = pytest.mark.skipif(not worker_start._can_fork(), reason="processes are spawned on this machine")
+
+
+def run(cells: Sequence[Cell], jobs: int) -> str:
+    written = StringIO()
+    run_missing(cells, WING, Processes(jobs), console=Console(file=written, width=300))
+    return written.getvalue()
+
+
+def test_what_ran_before_in_a_process_makes_no_difference(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The third cell of one process, against the same in a new process that loaded the libraries itself."""
+    rows = grid(BASE, [Axis.over("scheme", ["cl", "mdlm", "r2mae-cl"])])
+    run(cells_of(rows, [3], tmp_path / "together"), 1)
+    monkeypatch.setattr(worker_start, "_can_fork", lambda: False)
+    run(cells_of(rows[2:], [3], tmp_path / "alone"), 1)
+    (there,), (here,) = ([*(tmp_path / name).rglob("r2mae-cl/seed-3")] for name in ("together", "alone"))
+    for name in ("model.safetensors", "statistics.safetensors", "metrics.csv", "config.yaml"):
+        assert (here / name).read_bytes() == (there / name).read_bytes(), name
+    scores = [json.loads((folder / "results.json").read_text())["scores"] for folder in (here, there)]
+    assert scores[0] == scores[1]
+    threads = [json.loads((folder / "environment.json").read_text())["torch_threads"] for folder in (here, there)]
+    assert threads == [1, 1]
+
+
+class Killing(Watch):
+    """Kills the process of the first cell, once it and the second both train."""
+
+    killed = 0
+
+    def look(self, states: Sequence[tuple[int, ...]]) -> list[str]:
+        if not Killing.killed and states[0][1] and states[1][1]:
+            Killing.killed = states[0][2]
+            os.kill(states[0][2], signal.SIGKILL)
+        return super().look(states)
+
+
+def test_a_crash_costs_one_cell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(processes, "Watch", Killing)
+    rows = grid(BASE, [Axis.over("steps", [2000, 2001, 20])])
+    cells = cells_of(rows, [0], tmp_path)
+    written = StringIO()
+    with pytest.raises(UserError, match=r"^2000, seed 0: a process .* ended unexpectedly .*; the other runs are kept$"):
+        run_missing(cells, WING, Processes(2), console=Console(file=written, width=300))
+    assert Killing.killed
+    assert [finished(cell) for cell in cells] == [False, True, True]
+    assert written.getvalue().count("failed: ") == 1
+    monkeypatch.undo()
+    run(cells, 1)
+    assert finished(cells[0])
+
+
+def test_a_process_has_the_environment_of_its_sweep(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Not that of the time when the server was started."""
+    worker_start.load_ahead()
+    monkeypatch.setenv("R2MAE_ASKED", "later")
+    monkeypatch.chdir(tmp_path)
+    start = (None, dict(os.environ))
+    with ProcessPoolExecutor(1, worker_start.worker_context(), processes._start_worker, start) as pool:
+        assert pool.submit(os.getenv, "R2MAE_ASKED").result() == "later"
+        assert pool.submit(os.getcwd).result() == str(tmp_path)
+        assert pool.submit(signal.getsignal, signal.SIGINT).result() == signal.SIG_IGN
+
+
+@forks
+def test_the_server_has_the_libraries_and_one_thread() -> None:
+    context = worker_start.worker_context()
+    with ProcessPoolExecutor(1, context, processes._start_worker, (None, dict(os.environ))) as pool:
+        pool.submit(os.getpid).result()
+    server = Path(f"/proc/{forkserver._forkserver._forkserver_pid}")  # type: ignore[attr-defined]
+    assert "libtorch" in (server / "maps").read_text()
+    assert "\nThreads:\t1\n" in (server / "status").read_text()
+
+
+ORPHANS = """
+import os, time
+from concurrent.futures import ProcessPoolExecutor
+from r2mae.sweep.processes import _start_worker
+from r2mae.sweep.worker_start import worker_context
+
+if __name__ == "__main__":
+    pool = ProcessPoolExecutor(1, worker_context(), _start_worker, (None, dict(os.environ)))
+    print(pool.submit(os.getpid).result(), pool.submit(os.getppid).result(), flush=True)
+    pool.submit(time.sleep, 600).result()
+"""
+
+
+def test_processes_end_when_their_parent_is_killed(tmp_path: Path) -> None:
+    script = tmp_path / "parent.py"
+    script.write_text(ORPHANS)
+    parent = subprocess.Popen([sys.executable, str(script)], stdout=subprocess.PIPE, text=True)
+    assert parent.stdout is not None
+    numbers = [int(number) for number in parent.stdout.readline().split()]
+    parent.kill()
+    parent.wait()
+    left = {number for number in numbers if number != parent.pid}
+    began = time.monotonic()
+    while left and time.monotonic() - began < 60:
+        left = {number for number in left if _lives(number)}
+        time.sleep(0.1)
+    parent.stdout.close()
+    assert numbers
+    assert not left
+
+
+def _lives(number: int) -> bool:
+    try:
+        return Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
