@@ -12,6 +12,7 @@ from r2mae.cli.early import check_run, loading
 from r2mae.cli.lists import parse_baselines, parse_ratios, parse_seeds, words_of
 from r2mae.cli.parsing import (
     Parser,
+    Subject,
     add_config,
     config_file,
     describe,
@@ -37,51 +38,12 @@ _OF_ROWS = ("scheme", "seed")
 
 def run(words: Sequence[str]) -> int:
     """Run the command."""
-    from r2mae.compare.rows import DEFAULT_SCHEMES, per_ratio_schemes, plan_rows, with_numbers
-    from r2mae.masking.schemes import scheme_names
+    from r2mae.compare.rows import plan_rows, with_numbers
     from r2mae.sweep.cells import cells_of
     from r2mae.sweep.worker_start import load_ahead
 
     subject = read_subject("compare", words)
-    parser = Parser(
-        f"r2mae compare {subject.wing.name} DATA",
-        "Pretrain under several masking schemes and seeds, and say which wins. The same command goes on where it was "
-        f"cut off; finished runs are never repeated. {describe(subject)}",
-        f"r2mae compare {example_data(subject)} --schemes fixed r2mae mdlm --seeds 3 --out runs/mine",
-    )
-    add_config(parser, subject, skip=_OF_ROWS, more=_OWN)
-    parser.add_argument(
-        "--schemes",
-        nargs="+",
-        type=str,
-        default=list(DEFAULT_SCHEMES),
-        help=f"Any of: {', '.join(scheme_names())}. With three rows each (the default ratio, low and high): "
-        f"{', '.join(per_ratio_schemes())}.",
-    )
-    parser.add_argument(
-        "--seeds", nargs="+", type=str, default=["3"], help="How many seeds, or which (two or more numbers)."
-    )
-    parser.add_argument("--ratios", nargs="+", type=str, help="Fixed ratios to compare, instead of those three.")
-    parser.add_argument(
-        "--baselines",
-        nargs="+",
-        type=str,
-        help="Rows that are measured without pretraining, or the word none: "
-        f"{baselines_in_words(all_wings(), usual=True)}.",
-    )
-    parser.add_argument("--jobs", type=int, help="Number of processes; by default one per core.")
-    add_cluster(parser)
-    parser.add_argument("--out", type=str, help="Folder of the comparison; by default runs/compare-DATA.")
-    parser.add_argument("--json", action="store_true", help="Print JSON, for scripts.")
-    parser.add_argument(
-        "--dry_run",
-        action="store_true",
-        help="Train every row for a few seconds, and print an estimate of steps, time, memory and disk. Nothing is "
-        "written.",
-    )
-    add_power(parser)
-    parser.set_defaults(**_own_of(subject.given, config_file(subject.words) or "--config"))
-    values = parser.read(subject.words)
+    values = _parser(subject).read(subject.words)
     config = make_config(subject, values)
     named = None if values["baselines"] is None else words_of(values["baselines"])
     baselines = parse_baselines(named, _usual_baselines(subject.wing, config))
@@ -123,6 +85,52 @@ def run(words: Sequence[str]) -> int:
     publish(comparison, out)
     print(f"table, figures and report.html are in {out}")
     return 0
+
+
+def _parser(subject: Subject) -> Parser:
+    """Return the parser of the command for a kind of data."""
+    from r2mae.compare.rows import DEFAULT_SCHEMES, per_ratio_schemes
+    from r2mae.masking.schemes import scheme_names
+
+    parser = Parser(
+        f"r2mae compare {subject.wing.name} DATA",
+        "Pretrain under several masking schemes and seeds, and say which wins. The same command goes on where it was "
+        f"cut off; finished runs are never repeated. {describe(subject)}",
+        f"r2mae compare {example_data(subject)} --schemes fixed r2mae mdlm --seeds 3 --out runs/mine",
+    )
+    add_config(parser, subject, skip=_OF_ROWS, more=_OWN)
+    parser.add_argument(
+        "--schemes",
+        nargs="+",
+        type=str,
+        default=list(DEFAULT_SCHEMES),
+        help=f"Any of: {', '.join(scheme_names())}. With three rows each (the default ratio, low and high): "
+        f"{', '.join(per_ratio_schemes())}.",
+    )
+    parser.add_argument(
+        "--seeds", nargs="+", type=str, default=["3"], help="How many seeds, or which (two or more numbers)."
+    )
+    parser.add_argument("--ratios", nargs="+", type=str, help="Fixed ratios to compare, instead of those three.")
+    parser.add_argument(
+        "--baselines",
+        nargs="+",
+        type=str,
+        help="Rows that are measured without pretraining, or the word none: "
+        f"{baselines_in_words(all_wings(), usual=True)}.",
+    )
+    parser.add_argument("--jobs", type=int, help="Number of processes; by default one per core.")
+    add_cluster(parser)
+    parser.add_argument("--out", type=str, help="Folder of the comparison; by default runs/compare-DATA.")
+    parser.add_argument("--json", action="store_true", help="Print JSON, for scripts.")
+    parser.add_argument(
+        "--dry_run",
+        action="store_true",
+        help="Train every row for a few seconds, and print an estimate of steps, time, memory and disk. Nothing is "
+        "written.",
+    )
+    add_power(parser)
+    parser.set_defaults(**_own_of(subject.given, config_file(subject.words) or "--config"))
+    return parser
 
 
 def _dry_run(wing: "Wing", config: RunConfig, plan: Mapping[str, Any], *, as_json: bool) -> int:
