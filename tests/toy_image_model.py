@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from r2mae.errors import UserError
 from r2mae.images.task import scaled
-from r2mae.masking import FeatureWeights, Key, column_mask
+from r2mae.masking import FeatureWeights, Key, column_mask, element_mask
 from r2mae.masking.masks import RatioLike
 from r2mae.masking.schemes import Curriculum
 from r2mae.training.task import Corrupted, Output
@@ -59,10 +59,13 @@ class ColumnTask:
     pixels: int
 
     def corrupt(self, batch: Tensor, ratio: RatioLike, key: Key) -> Corrupted:
-        assert isinstance(ratio, float)
         clean = scaled(batch)
         assert clean.shape[2] == self.width
-        hidden = column_mask(self.width, ratio, key, device=clean.device)[:, None].expand(clean.shape)
+        if isinstance(ratio, float):
+            columns = column_mask(self.width, ratio, key, device=clean.device)[None]
+        else:  # a ratio for each image
+            columns = element_mask((len(clean), self.width), ratio, key, exact=True, device=clean.device)
+        hidden = columns[:, None, :, None].expand(clean.shape)
         return Corrupted(clean * ~hidden, hidden, clean, entries=clean.numel())
 
     def forward(self, model: Toy, corrupted: Corrupted) -> Output:

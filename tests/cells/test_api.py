@@ -350,3 +350,12 @@ def test_a_model_that_is_told_what_is_hidden(adata: anndata.AnnData, tmp_path: P
         again._ready().model.get_parameter("mask_weight").zero_()
     assert not np.allclose(again.impute(["gene3", "gene4"]), found[0], rtol=1e-6)
     np.testing.assert_array_equal(again.get_latent_representation(), model.get_latent_representation())
+
+
+def test_a_model_with_layer_normalisation(adata: anndata.AnnData, tmp_path: Path) -> None:
+    model = MaskedAutoencoder(adata, n_hidden=16, n_latent=4, norm="layer")
+    model.train(2, batch_size=30, progress=False, threads=1)
+    model.save(tmp_path / "model")
+    again = MaskedAutoencoder.load(tmp_path / "model", adata)
+    assert not any("running" in name for name in again._ready().model.state_dict())
+    np.testing.assert_array_equal(again.get_latent_representation(), model.get_latent_representation())

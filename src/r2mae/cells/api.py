@@ -46,6 +46,8 @@ class MaskedAutoencoder:
         Which layer is returned and probed: the latent layer, or the last hidden layer before it.
     mask_input : bool
         Tell the model which genes are hidden; otherwise a hidden gene looks like a count of zero.
+    norm : {"batch", "layer"}
+        Normalisation of the hidden layers: batch (the paper), or layer, which keeps no statistics of training.
 
     Attributes
     ----------
@@ -68,12 +70,14 @@ class MaskedAutoencoder:
         seed: int = 0,
         representation: Literal["latent", "hidden"] = "latent",
         mask_input: bool = False,
+        norm: Literal["batch", "layer"] = "batch",
     ) -> None:
         self.adata = adata
         self._setup = read_setup(adata)
         self._table = log_notes(from_anndata(adata, layer=self._setup["layer"], batch_key=self._setup["batch_key"]))
         options: dict[str, Any] = {"n_hidden": n_hidden, "n_latent": n_latent, "ratio": ratio, "low": low, "high": high}
         options |= {"scheme": scheme, "seed": seed, "representation": representation, "mask_input": mask_input}
+        options["norm"] = norm
         self._config = configured(options)
         self._trained: TrainedModel | None = None
 
@@ -404,4 +408,4 @@ class MaskedAutoencoder:
         return replace(table, batch=batch, batches=model.batch_names)
 
 
-_OPTIONS = ("n_hidden", "n_latent", "scheme", "ratio", "low", "high", "seed", "representation", "mask_input")
+_OPTIONS = ("n_hidden", "n_latent", "scheme", "ratio", "low", "high", "seed", "representation", "mask_input", "norm")

@@ -79,6 +79,7 @@ _ELSEWHERE: Mapping[str, str] = {
     "epochs": "pass max_epochs",
     "representation": "pass representation to MaskedAutoencoder(...)",
     "mask_input": "pass mask_input to MaskedAutoencoder(...)",
+    "norm": "pass norm to MaskedAutoencoder(...)",
     "validation": "pass train_size, which is 1 - validation",
     "layer": "call MaskedAutoencoder.setup_anndata(adata, layer=...) before the model is made",
     "batch_key": "call MaskedAutoencoder.setup_anndata(adata, batch_key=...) before the model is made",
