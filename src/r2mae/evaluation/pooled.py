@@ -33,7 +33,7 @@ def pooled_effect(effects: Any, errors: Any, *, confidence: float = 0.95) -> Poo
 
     The model is eₖ = μ + uₖ + εₖ, with uₖ ~ N(0, τ²) between sets and εₖ ~ N(0, sₖ²) within. τ² is the estimate of
     Paule and Mandel; the interval of μ is that of Hartung and Knapp, with t of one degree of freedom less than there
-    are sets. Of few sets it is wide, as it must be.
+    are sets, and never narrower than the errors within sets allow.
 
     Parameters
     ----------
@@ -70,6 +70,7 @@ def pooled_effect(effects: Any, errors: Any, *, confidence: float = 0.95) -> Poo
     weight = 1 / (variance + between)
     mean = float(np.average(effect, weights=weight))
     free = len(effect) - 1
-    scale = (weight * (effect - mean) ** 2).sum() / free / weight.sum()
+    # Where sets happen to agree better than their errors allow, that is luck: the factor is 1 at least.
+    scale = max((weight * (effect - mean) ** 2).sum() / free, 1.0) / weight.sum()
     half = float(stats.t.ppf((1 + confidence) / 2, free) * np.sqrt(scale))
     return Pooled(mean, mean - half, mean + half, float(np.sqrt(between)), len(effect))
