@@ -17,6 +17,7 @@ from r2mae.cells.config import CellsConfig
 from r2mae.cells.counts import MemoryCounts
 from r2mae.cells.donors import ProbeCells, probe_cells
 from r2mae.cells.evaluate import (
+    GENE_SETS,
     LOSS_RATIOS,
     RATIOS,
     Expected,
@@ -25,19 +26,19 @@ from r2mae.cells.evaluate import (
     evaluate,
     evaluate_embedding,
     log_normalized,
+    masked_gene_losses,
     predict,
     reconstruction,
 )
 from r2mae.cells.predictions import ClassPredictions, NumberPredictions
 from r2mae.cells.table import CellTable
-from r2mae.cells.task import GeneTask
+from r2mae.cells.task import CSR, GeneTask, MaskedGenes
 from r2mae.cells.wing import WING
 from r2mae.errors import UserError
 from r2mae.evaluation.probes import LinearProbe
 from r2mae.masking.keys import Key
-from r2mae.masking.masks import column_mask
+from r2mae.masking.masks import RatioLike, column_mask
 from r2mae.training.recalibrate import recalibrated
-from r2mae.training.validation import masked_losses
 
 pytestmark = pytest.mark.slow
 
@@ -98,13 +99,13 @@ def test_scores_of_a_model(data: CellData, built: tuple[GeneTask, torch.nn.Modul
     assert scores["score"] == pytest.approx(np.mean([scores[name] for name in averaged]))
     named = [scores[f"reconstruction_r_{ratio:g}"] for ratio in (0.1, 0.2, 0.3, 0.5, 0.7)]
     assert scores["reconstruction_r"] == pytest.approx(np.mean(named))
-    losses = masked_losses(task, model, data.validation, LOSS_RATIOS)
+    losses = masked_gene_losses(task, model, data.validation)
     assert [scores[f"masked_loss_{ratio:g}"] for ratio in LOSS_RATIOS] != pytest.approx(losses)  # re-estimated
     plain = evaluate(CONFIG, task, model, data, recalibrate="no")
     assert [plain[f"masked_loss_{ratio:g}"] for ratio in LOSS_RATIOS] == pytest.approx(losses)
     assert plain["masked_loss"] == pytest.approx(np.mean(losses))
     with recalibrated(task, model, data.train, 0.9):
-        assert scores["masked_loss_0.9"] == pytest.approx(masked_losses(task, model, data.validation, LOSS_RATIOS)[-1])
+        assert scores["masked_loss_0.9"] == pytest.approx(masked_gene_losses(task, model, data.validation)[-1])
     assert 1 <= scores["effective_rank"] <= 8
     # A layer of random weights tells the cell types apart.
     assert scores["cell_type_bacc"] > 0.6
@@ -197,6 +198,31 @@ def test_fits_that_do_not_settle_are_no_warning(table: CellTable, monkeypatch: p
 def test_one_training_donor_is_enough_for_a_probe(table: CellTable) -> None:
     cells, train, test = make_cells(table, "cell_type", 1)
     assert predict(cells, train, test).scores()["cell_type_bacc"] > 0.4
+
+
+def test_the_masked_loss_is_over_many_draws_of_genes(
+    data: CellData, built: tuple[GeneTask, torch.nn.Module], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As many as there are to be, all different, and of all cells equally often."""
+    task, model = built
+    assert data.validation is not None
+    drawn: list[tuple[int, ...]] = []
+    seen = 0
+    corrupt = GeneTask.corrupt
+
+    def watched(self: GeneTask, batch: CSR, ratio: RatioLike, key: Key) -> MaskedGenes:
+        nonlocal seen
+        corrupted = corrupt(self, batch, ratio, key)
+        assert isinstance(corrupted, MaskedGenes)
+        drawn.append(tuple(corrupted.columns.tolist()))
+        seen += len(corrupted.library)
+        return corrupted
+
+    monkeypatch.setattr(GeneTask, "corrupt", watched)
+    losses = masked_gene_losses(task, model, data.validation, [0.5])
+    assert len(set(drawn)) == len(drawn) >= GENE_SETS
+    assert seen % len(data.validation) == 0
+    assert masked_gene_losses(task, model, data.validation, [0.5]) == losses
 
 
 def test_intervals_are_over_test_donors(table: CellTable) -> None:

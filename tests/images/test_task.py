@@ -1,17 +1,20 @@
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from torch import nn
 
+from r2mae.errors import UserError
 from r2mae.images.config import ImagesConfig
 from r2mae.images.models.mlp import MLPAutoencoder
 from r2mae.images.task import PixelTask, scaled
 from r2mae.images.wing import WING
 from r2mae.masking.keys import Key
 from r2mae.sweep.run_cell import pretrain
+from r2mae.training.loop import fit
 from r2mae.training.recalibrate import batch_norms
 from r2mae.training.saving import load_model
 
@@ -172,3 +175,26 @@ def test_training_with_the_mask_works_on_digits(tmp_path: Path) -> None:
     examples = WING.examples(again, task, model, WING.load(again))
     assert examples is not None
     assert examples.masked.shape == examples.original.shape  # pictures are of the image alone
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:.*does not have many workers.*")
+@pytest.mark.filterwarnings("ignore:.*`isinstance.treespec, LeafSpec.` is deprecated.*")
+@pytest.mark.parametrize(
+    ("fields", "told"),
+    [
+        ({"scheme": "r2mae-spread"}, True),
+        ({"scheme": "r2mae-spread", "recalibrate": "both"}, False),
+        ({"scheme": "r2mae-spread", "norm": "layer"}, False),
+        ({"scheme": "r2mae"}, False),
+    ],
+)
+def test_a_line_says_that_statistics_of_one_ratio_do_not_fit_mixed_ones(
+    fields: dict[str, Any], told: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    config = ImagesConfig(data="digits", hidden=8, latent=4, steps=1, threads=1, device="cpu", **fields)
+    fit(config, WING, tmp_path)
+    assert ("--recalibrate both" in caplog.text) == told
+    if config.norm == "layer":
+        with pytest.raises(UserError, match="no batch statistics: leave --recalibrate out"):
+            load_model(tmp_path, WING, whole=True, recalibrate=False)

@@ -69,7 +69,7 @@ def _r2mae_cl_k0(numbers: RatioDefaults) -> Scheme:
 
 @register("r2mae-spread", takes=["low", "high"], colour="#8a2be2")
 def _r2mae_spread(numbers: RatioDefaults) -> Scheme:
-    """p ~ U(low, high), spread over the samples of every step; all samples count alike."""
+    """p ~ U(low, high), spread over the samples of every step; with weighting mean all samples count alike."""
     return Scheme("r2mae-spread", Uniform(numbers.low, numbers.high, "stratified", "sample"))
 
 

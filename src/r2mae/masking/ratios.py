@@ -128,7 +128,7 @@ class Uniform:
         return self
 
     def __call__(self, step: int, key: Key) -> float:
-        """Return the draw of this step; of ratios that every sample has (see :func:`draw`), another one."""
+        """Return the draw of this step; where every sample has its own, use :func:`draw`."""
         u = key.fold(step).uniform()
         if self.sampling == "stratified" and self.strata is not None:
             block, position = divmod(step, self.strata)

@@ -33,6 +33,8 @@ SCHEMES: Mapping[str, Mapping[str, Any]] = {
     "dynamic": {"scheme": "dynamic", **_WIDE},
     "r2mae": {"scheme": "r2mae", **_WIDE},
     "r2mae-spread": {"scheme": "r2mae-spread", **_WIDE},
+    # One ratio, but masks and weights as with spread ratios: what these alone do, as the genes of each cell of its own.
+    "by sample 0.50": {"scheme": "r2mae-spread", "low": 0.5, "high": 0.5},
 }
 FIXED = tuple(name for name in SCHEMES if name.startswith("fixed"))
 BLIND, BEST, RANDOM = "fixed 0.50", "best fixed", "r2mae"
@@ -174,7 +176,10 @@ def _best(fixed: "Sequence[pd.Series[float]]", *, higher: bool) -> "pd.Series[fl
 
 
 def _pooled(results: "pd.DataFrame", objective: str) -> list[Row]:
-    """Return by how many percent each row lowers the objective, on average over sets (a random-effects model)."""
+    """Return by how many percent each row lowers the objective, on average over sets (a random-effects model).
+
+    The question is `r2mae-spread` against `best_fixed`; verdicts of other pairs are not corrected for their number.
+    """
     logs = results.assign(**{objective: np.log(results[objective].where(results[objective] > 0))})
     gains: dict[tuple[str, str], list[tuple[float, float]]] = {}
     for _, group in logs.groupby("set", sort=False):
@@ -191,6 +196,7 @@ def _pooled(results: "pd.DataFrame", objective: str) -> list[Row]:
         pooled = pooled_effect([gain for gain, _ in found], [error for _, error in found])
         row: Row = {"label": label, "against": against, "sets": pooled.sets, "gain_percent": _percent(pooled.mean)}
         row |= {"low": _percent(pooled.low), "high": _percent(pooled.high)}
+        row["between_sets_percent"] = 100 * pooled.between
         row["is"] = "better" if pooled.low > 0 else "worse" if pooled.high < 0 else "undecided"
         rows.append(row)
     return rows

@@ -6,7 +6,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
@@ -26,7 +26,7 @@ from r2mae.sweep.measure import scores_of
 from r2mae.sweep.progress_board import Board
 from r2mae.sweep.run_cell import run_cell
 from r2mae.sweep.watch import Watch, end
-from r2mae.sweep.worker_start import THREADS, worker_context
+from r2mae.sweep.worker_start import THREADS, load_ahead, worker_context
 from r2mae.training.folder import RunFolder
 from r2mae.training.progress import Pace
 from r2mae.wings.contract import Wing
@@ -36,6 +36,7 @@ _NUMBERS = 3  # that a process tells of its cell: steps done and planned, and it
 _LAST = 1.0  # seconds that a process has to save its step when its parent has ended: both may have had a signal
 _STOPPED = 1  # exit code of a process that was asked to end, and has saved its step
 _ASKED = (_STOPPED, -signal.SIGTERM)
+_LOST = 255  # exit code that multiprocessing reports of a forked process when another thread has read the true one
 _CRASH = (
     "a process of the comparison ended unexpectedly (out of memory?): run the same command again to go on, with "
     "--jobs 1 if memory is short; finished runs are kept"
@@ -109,6 +110,7 @@ class _Sweep:
 
     def run(self, places: Sequence[int]) -> list[int]:
         """Run the cells at these places until all have ended or a process crashes; return those that are left."""
+        load_ahead()  # again, if the server has ended meanwhile
         others = set(multiprocessing.active_children())
         for place in places:
             self._shared[_NUMBERS * place + 2] = 0
@@ -132,10 +134,10 @@ class _Sweep:
                 for process in self._processes:
                     process.terminate()
             pool.shutdown(wait=False, cancel_futures=True)
-            end(self._processes, self.watch, self.board.console)
+            killed = end(self._processes, self.watch, self.board.console)
             if not crashed:
                 raise
-            if not self._blame(places):
+            if not self._blame(places, killed):
                 raise UserError(_CRASH) from None
         return [place for place in places if place not in self._ended]
 
@@ -166,10 +168,16 @@ class _Sweep:
         self.failed.append((cell, error))
         self.board.failed(cell, error)
 
-    def _blame(self, places: Sequence[int]) -> bool:
-        """Take down as failed the cells whose processes crashed, and return whether there are any."""
-        asked = {process.pid for process in self._processes if process.exitcode in _ASKED}
-        crashed = [place for place in places if place not in self._ended and self._number(place) not in (0, *asked)]
+    def _blame(self, places: Sequence[int], killed: Iterable[int]) -> bool:
+        """Take down as failed the cells whose processes crashed, and return whether there are any.
+
+        Processes that were asked to end, or `killed` because they took too long for it, did not crash. Of a forked one
+        the exit code may be lost: such cells are taken only if there is no other culprit.
+        """
+        codes = {process.pid: process.exitcode for process in self._processes}
+        asked = {number for number, code in codes.items() if code in _ASKED} | set(killed)
+        begun = [place for place in places if place not in self._ended and self._number(place) not in (0, *asked)]
+        crashed = [place for place in begun if codes.get(self._number(place)) != _LOST] or begun
         for place in crashed:
             cell = self.waiting[place]
             self._fail(cell, UserError(_CRASH))

@@ -102,12 +102,12 @@ class Watch:
         )
 
 
-def end(processes: Iterable[BaseProcess], watch: Watch, console: Console) -> None:
-    """Wait for processes that were asked to end, and kill those that take too long.
+def end(processes: Iterable[BaseProcess], watch: Watch, console: Console) -> set[int]:
+    """Wait for processes that were asked to end, kill those that take too long, and return the numbers of these.
 
     A process may take a few of its steps, and longer while it is saving a checkpoint.
     """
-    began = watch.clock()
+    began, killed = watch.clock(), set()
     left = {process: watch.patience(process.pid or 0) for process in processes}
     saved: dict[BaseProcess, int] = {}
     extended = dict.fromkeys(left, began)
@@ -129,9 +129,11 @@ def end(processes: Iterable[BaseProcess], watch: Watch, console: Console) -> Non
                 )
                 process.kill()
                 process.join()
+                killed.add(process.pid or 0)
                 del left[process]
         if left:
             time.sleep(_POLL)
+    return killed
 
 
 def _saving(folder: Path) -> int:

@@ -26,10 +26,8 @@ _ACCELERATORS = ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg")  # drivers of NVIDIA 
 
 def worker_context() -> BaseContext:
     """Return the context of ``multiprocessing`` that starts the processes of a sweep, and start its server."""
-    if not _can_fork():
-        return multiprocessing.get_context("spawn")
     load_ahead()
-    return multiprocessing.get_context("forkserver")
+    return multiprocessing.get_context("forkserver" if _can_fork() and not _refused else "spawn")
 
 
 def load_ahead() -> None:
@@ -37,10 +35,17 @@ def load_ahead() -> None:
 
     Called before this process loads them itself, both load at the same time.
     """
-    if _can_fork():
+    global _refused  # noqa: PLW0603  (there is one server)
+    if _can_fork() and not _refused:
         multiprocessing.get_context("forkserver").set_forkserver_preload(list(_LIBRARIES))
         with _variables({**dict.fromkeys(THREADS, "1"), **_ALONE}), _no_interrupt():
-            forkserver.ensure_running()
+            try:
+                forkserver.ensure_running()
+            except OSError:  # its socket lies in the folder for temporary files, whose path may be too long for one
+                _refused = True
+
+
+_refused = False
 
 
 def _can_fork() -> bool:

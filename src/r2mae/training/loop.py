@@ -17,6 +17,7 @@ from torch import nn
 from r2mae.errors import UserError
 from r2mae.files import write_json
 from r2mae.masking.keys import Key
+from r2mae.masking.schemes import Scheme
 from r2mae.training.checkpoint import EARLY, SECONDS, STEP, read_checkpoint
 from r2mae.training.checkpoint_keeper import CheckpointKeeper, EarlyStopping
 from r2mae.training.config import RunConfig
@@ -32,7 +33,7 @@ from r2mae.training.order import BatchOrder
 from r2mae.training.progress import Reporter, Silent
 from r2mae.training.quiet import quiet_lightning
 from r2mae.training.ranks import FOLLOWING
-from r2mae.training.recalibrate import estimate_statistics
+from r2mae.training.recalibrate import batch_norms, estimate_statistics
 from r2mae.training.rendezvous import RENDEZVOUS
 from r2mae.training.run import Run
 from r2mae.training.saving import load_weights, save_model
@@ -46,6 +47,10 @@ from r2mae.training.units import check_can_be_made_anew, make_anew
 _LEVEL = (
     "the mask ratio falls from epoch to epoch, and this run has one: it stays where it begins "
     "(train longer, or say --decay-in steps)"
+)
+_MIXED = (
+    "a training batch has all ratios at once, and batch statistics that are re-estimated at one ratio do not fit such "
+    "a model: measure with both (--recalibrate both), or, where the model has it, take --norm layer"
 )
 _SLOW_BF16 = "this processor has no bf16 instructions: --precision bf16 is slower than 32 bits here"
 
@@ -176,6 +181,8 @@ def build(run: Run, data: Data, *, fresh: bool) -> tuple[Pretraining, dict[str, 
     scheme = run.scheme and run.scheme.bind(total, samples / config.batch_size, config.batch_size)
     if scheme and fresh and run.rank == 0 and getattr(scheme.ratio, "level", False):
         logging.getLogger("r2mae").warning("%s", _LEVEL)
+    if scheme and fresh and run.rank == 0 and _unlike_training(scheme, model, config):
+        logging.getLogger("r2mae").warning("%s", _MIXED)
     module = Pretraining(task, model, scheme, config, total, warmup=config.warmup_of(total, samples))
     if config.precision == "bf16" and run.rank == 0 and not has_quick_bf16(run.device):
         logging.getLogger("r2mae").warning("%s", _SLOW_BF16)
@@ -185,6 +192,12 @@ def build(run: Run, data: Data, *, fresh: bool) -> tuple[Pretraining, dict[str, 
         check_can_be_made_anew(model)
         make_anew(model)
     return module, origin
+
+
+def _unlike_training(scheme: Scheme, model: nn.Module, config: RunConfig) -> bool:
+    """Whether re-estimated batch statistics, which are of one ratio, are alone in measuring mixed ones."""
+    mixed = getattr(scheme.ratio, "per", "batch") == "sample"
+    return mixed and getattr(config, "recalibrate", None) == "yes" and bool(batch_norms(model))
 
 
 def _train(

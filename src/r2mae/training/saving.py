@@ -184,6 +184,8 @@ def load_model(
         raise UserError(
             f"{folder.model_file} does not describe a model of the wing {wing.name!r}: {remedy_for(folder.model_file)}"
         )
+    if recalibrate is not None and "recalibrate" in getattr(config, "ignored", ()):
+        raise UserError("this model has no batch statistics: leave --recalibrate out")
     task, model = build_described(wing, described.architecture, folder.model_file, folder.weights)
     load_weights(folder.weights, model)
     if whole and (config.recalibrates if recalibrate is None else recalibrate):
