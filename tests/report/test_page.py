@@ -9,12 +9,15 @@ import pytest
 import yaml
 from tests.report.test_html import parse
 
+from r2mae.cli.gathering import sections_of
 from r2mae.cli.main import main
+from r2mae.compare.finished import shared_fields
 from r2mae.errors import UserError
 from r2mae.files import write_json
+from r2mae.images.config import ImagesConfig
 from r2mae.report.analysis import analyse, to_json
 from r2mae.report.comparison import Comparison
-from r2mae.report.folders import find_results
+from r2mae.report.folders import Results, find_results
 from r2mae.report.page import render_page
 from r2mae.report.publish import write_table
 from r2mae.report.sections import (
@@ -137,6 +140,52 @@ def test_the_page_is_well_formed_escaped_and_needs_nothing_else(tmp_path: Path, 
             assert attributes["alt"] and str(attributes["src"]).startswith("data:image/")
     assert html.index("Claims of the paper") < html.index(">Comparisons<") < html.index(">Reproductions<")
     assert ["Fig. 1", "reproduced"] in page.rows
+
+
+def test_what_cannot_be_read_is_said_in_its_place(tmp_path: Path, tiny: Make) -> None:
+    good = publish(tmp_path / "good", tiny({"fixed 0.50": [1.0, 1.1, 0.9], "r2mae": [0.5, 0.62, 0.4]}))
+    unfinished, run = tmp_path / "unfinished", run_folder(tmp_path / "run")
+    unfinished.mkdir()
+    write_json(unfinished / "compare.json", shared_fields(ImagesConfig(data="digits", epochs=1)))
+    (run / "config.yaml").write_text("a: [")
+    broken = [Results(unfinished, "comparison"), Results(run, "run")]
+    for number, change in enumerate(({"metrics": []}, {"cells": []}, {"cells": [{"label": "a"}]}, {"title": None}, {})):
+        folder = publish(tmp_path / f"p{number}", tiny({"fixed 0.50": [1.0, 1.1]}))
+        said = json.loads((folder / "results.json").read_text()) | change
+        if not change:
+            said["cells"] *= 2
+        if "title" in change:
+            said["cells"][0]["score"] = "high"
+        (folder / "results.json").write_text(json.dumps(said))
+        broken.append(Results(folder, "published"))
+    empty = publish(tmp_path / "empty", tiny({"fixed 0.50": [1.0, 1.1]}))
+    said = json.loads((empty / "results.json").read_text())
+    said["cells"] = [cell | {"score": None} for cell in said["cells"]]
+    (empty / "results.json").write_text(json.dumps(said))
+    broken.append(Results(empty, "published"))
+    sections = sections_of([Results(good, "published"), *broken])
+    assert [section.unread for section in sections] == [False, *[True] * len(broken)]
+    for section, results in zip(sections[1:], broken, strict=True):
+        assert section.lines and "\n" not in section.lines[0]
+        assert section.title == results.folder.name and section.kind in ("Comparisons", "Runs")
+    assert "nothing in" in sections[1].lines[0] and "config.yaml" in sections[2].lines[0]
+    with pytest.raises(UserError, match="nothing in") as error:
+        sections_of(broken)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.slow
+def test_the_command_passes_over_what_cannot_be_read(
+    tmp_path: Path, tiny: Make, capsys: pytest.CaptureFixture[str]
+) -> None:
+    publish(tmp_path / "all" / "c", tiny({"fixed 0.50": [1.0, 1.1, 0.9], "r2mae": [0.5, 0.62, 0.4]}))
+    (run_folder(tmp_path / "all" / "run") / "config.yaml").write_text("a: [")
+    assert main(["report", str(tmp_path / "all"), "--out", str(tmp_path / "page")]) == 0
+    told = capsys.readouterr().out
+    assert "config.yaml" in told and "1 result is in" in told
+    assert "config.yaml is not a readable YAML file" in (tmp_path / "page" / "report.html").read_text("utf-8")
+    assert main(["report", str(tmp_path / "all" / "run"), "--out", str(tmp_path / "none")]) == 2
+    assert "config.yaml" in capsys.readouterr().err and not (tmp_path / "none").exists()
 
 
 @pytest.mark.slow

@@ -155,6 +155,21 @@ def fixed_labels(comparison: Comparison) -> list[str]:
     return list(dict.fromkeys(table.loc[table["ratio"].notna(), "label"]))
 
 
+def measured_metrics(comparison: Comparison) -> tuple[Metric, ...]:
+    """Return the metrics of which some run has a value.
+
+    Raises
+    ------
+    UserError
+        If there is none.
+    """
+    found = tuple(m for m in comparison.metrics if scores_by_seed(comparison, m.name).notna().to_numpy().any())
+    if not found:
+        names = listing([metric.name for metric in comparison.metrics])
+        raise UserError(f"the comparison {comparison.title!r} has no value of {names}: finish its runs first")
+    return found
+
+
 def analyse(comparison: Comparison) -> Analysis:
     """Compute everything that the table, the figures and the report say.
 
@@ -168,12 +183,8 @@ def analyse(comparison: Comparison) -> Analysis:
     UserError
         If no run has a score.
     """
-    scores = {metric.name: scores_by_seed(comparison, metric.name) for metric in comparison.metrics}
-    metrics = tuple(metric for metric in comparison.metrics if scores[metric.name].notna().to_numpy().any())
-    if not metrics:
-        names = listing([metric.name for metric in comparison.metrics])
-        raise UserError(f"the comparison {comparison.title!r} has no value of {names}: finish its runs first")
-    scores = {metric.name: scores[metric.name] for metric in metrics}
+    metrics = measured_metrics(comparison)
+    scores = {metric.name: scores_by_seed(comparison, metric.name) for metric in metrics}
     fixed = fixed_labels(comparison)
     summary = _summary(metrics, scores)
     chosen = {

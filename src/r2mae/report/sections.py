@@ -80,6 +80,8 @@ class Section:
         Folded at its end, such as the configuration.
     comparison : Comparison, optional
         In place of tables and pictures: shown as in the comparison's own report.
+    unread : bool
+        Whether its files could not be read: `lines` say why, and there is nothing else to show.
     """
 
     title: str
@@ -90,6 +92,7 @@ class Section:
     pictures: tuple[Picture, ...] = ()
     texts: Mapping[str, str] = field(default_factory=dict)
     comparison: Comparison | None = None
+    unread: bool = False
 
 
 def section_of_files(folder: Path, title: str, kind: str, lines: Sequence[str] = ()) -> Section:
@@ -149,6 +152,10 @@ def published(folder: Path) -> Comparison | None:
         metrics = tuple(Metric(m["name"], m["label"], m["higher_is_better"]) for m in said["metrics"])
         table = pd.DataFrame(said["cells"]).astype(dict.fromkeys(("ratio", "low", "high", "seconds"), float))
         title, config, environment = str(said["title"]), dict(said["config"]), dict(said["environment"])
+        scores = [metric.name for metric in metrics if metric.name in table]
+        table = table.astype(dict.fromkeys(scores, float))
+        if not metrics or table[["label", "scheme", "seed"]].duplicated(["label", "seed"]).any():
+            raise ValueError("no metrics, or a run twice")
     except (KeyError, TypeError, ValueError, UserError):
         raise UserError(f"{file} is no result of a comparison of this version: make it again, or remove it") from None
     curves = pd.DataFrame(columns=["label", "seed", "step", "loss", "validation_loss"])
