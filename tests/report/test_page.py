@@ -3,8 +3,10 @@
 import json
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
+import pandas as pd
 import pytest
 import yaml
 from tests.report.test_html import parse
@@ -13,6 +15,7 @@ from r2mae.cli.gathering import sections_of
 from r2mae.cli.main import main
 from r2mae.compare.finished import shared_fields
 from r2mae.errors import UserError
+from r2mae.evaluation.metrics import Metric
 from r2mae.files import write_json
 from r2mae.images.config import ImagesConfig
 from r2mae.report.analysis import analyse, to_json
@@ -98,6 +101,32 @@ def test_a_published_comparison_says_what_it_said(tmp_path: Path, tiny: Make) ->
     (tmp_path / "results.json").write_text('{"title": 3}')
     with pytest.raises(UserError, match="no result of a comparison of this version"):
         section_of_published(tmp_path)
+
+
+def test_a_page_shows_the_intervals_and_ranks_of_the_comparisons_own_report(
+    tmp_path: Path, comparison: Comparison
+) -> None:
+    probe, masked, clean, rank = comparison.metrics
+    bounded = replace(probe, bounds=(0, float(comparison.table["probe_accuracy"].max())))
+    never = Metric("finetune_top5", "fine-tuned top-5 accuracy", bounds=(0, 1), ranked=False, optional=True)
+    metrics = (bounded, masked, replace(clean, ranked=False), rank, never)
+    before = replace(comparison, metrics=metrics, measured="Measured on clean images.")
+    folder, found = publish(tmp_path / "c", before), analyse(before)
+    read = published(folder)
+    assert read is not None and read.metrics == metrics and read.measured == before.measured
+    again = analyse(read)
+    pd.testing.assert_frame_equal(again.ranks, found.ranks)
+    pd.testing.assert_frame_equal(again.summary, found.summary)
+    assert again.notes == found.notes
+    assert (found.summary["high"] == bounded.bounds[1]).any()  # an interval that is cut off
+    assert not analyse(replace(before, metrics=comparison.metrics)).ranks.equals(found.ranks)
+
+    said = json.loads((folder / "results.json").read_text())
+    for metric in said["metrics"]:
+        del metric["bounds"], metric["ranked"], metric["optional"]
+    (folder / "results.json").write_text(json.dumps(said))  # as older versions wrote it
+    older = published(folder)
+    assert older is not None and older.metrics[0] == Metric(probe.name, probe.label)
 
 
 def test_a_run_shows_scores_and_options(tmp_path: Path) -> None:

@@ -6,7 +6,8 @@ over the other seeds. Chosen on the same seed, the best of many ratios would loo
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from math import isfinite
 from typing import Any
 
 import numpy as np
@@ -214,8 +215,10 @@ def analyse(comparison: Comparison) -> Analysis:
 
 
 def to_json(comparison: Comparison, analysis: Analysis) -> dict[str, Any]:
-    """Return ``results.json``: the comparison's cells and all findings as plain types, None for what is missing."""
-    names = {metric.name: metric for metric in comparison.metrics}
+    """Return ``results.json``: the comparison's cells and all findings as plain types, None for what is missing.
+
+    The bounds of a metric are None where it has none.
+    """
     return {
         "schema_version": SCHEMA_VERSION,
         "title": comparison.title,
@@ -223,9 +226,10 @@ def to_json(comparison: Comparison, analysis: Analysis) -> dict[str, Any]:
         "notes": list(analysis.notes),
         "confidence": CONFIDENCE,
         "primary_metric": analysis.primary.name,
+        "measured": comparison.measured,
         "metrics": [
-            {"name": name, "label": metric.label, "higher_is_better": metric.higher_is_better}
-            for name, metric in names.items()
+            {**asdict(metric), "bounds": [end if isfinite(end) else None for end in metric.bounds]}
+            for metric in comparison.metrics
         ],
         "summary": _records(analysis.summary),
         "differences": _records(analysis.differences),

@@ -149,17 +149,31 @@ def published(folder: Path) -> Comparison | None:
         return None
     try:
         said = read_json(file)
-        metrics = tuple(Metric(m["name"], m["label"], m["higher_is_better"]) for m in said["metrics"])
+        metrics = tuple(_metric(one) for one in said["metrics"])
         table = pd.DataFrame(said["cells"]).astype(dict.fromkeys(("ratio", "low", "high", "seconds"), float))
         title, config, environment = str(said["title"]), dict(said["config"]), dict(said["environment"])
+        measured = str(said.get("measured", ""))
         scores = [metric.name for metric in metrics if metric.name in table]
         table = table.astype(dict.fromkeys(scores, float))
         if not metrics or table[["label", "scheme", "seed"]].duplicated(["label", "seed"]).any():
             raise ValueError("no metrics, or a run twice")
-    except (KeyError, TypeError, ValueError, UserError):
+    except (AttributeError, KeyError, TypeError, ValueError, UserError):
         raise UserError(f"{file} is no result of a comparison of this version: make it again, or remove it") from None
     curves = pd.DataFrame(columns=["label", "seed", "step", "loss", "validation_loss"])
-    return Comparison(title, metrics, table, curves, config=config, environment=environment)
+    return Comparison(title, metrics, table, curves, config=config, environment=environment, measured=measured)
+
+
+def _metric(said: Mapping[str, Any]) -> Metric:
+    """Return a metric from results.json; older files say neither its bounds nor whether it is ranked or optional."""
+    low, high = said.get("bounds", (None, None))
+    return Metric(
+        str(said["name"]),
+        str(said["label"]),
+        said["higher_is_better"],
+        (-math.inf if low is None else float(low), math.inf if high is None else float(high)),
+        bool(said.get("ranked", True)),
+        bool(said.get("optional", False)),
+    )
 
 
 def pictures_in(folder: Path) -> list[Picture]:
