@@ -9,6 +9,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 import yaml
+from PIL import Image
 from tests.report.test_html import parse
 
 from r2mae.cli.gathering import sections_of
@@ -26,6 +27,7 @@ from r2mae.report.publish import write_table
 from r2mae.report.sections import (
     Section,
     Table,
+    pictures_in,
     published,
     read_table,
     section_of_files,
@@ -144,6 +146,14 @@ def test_long_tables_are_cut_and_say_so(tmp_path: Path) -> None:
     assert not table.open and read_table(reproduction(tmp_path / "x") / "x.csv").open
     (folder / "empty.csv").write_text("")
     assert read_table(folder / "empty.csv").rows == ()
+
+
+def test_the_shape_of_pictures_is_read(tmp_path: Path) -> None:
+    Image.new("RGB", (30, 12)).save(tmp_path / "a.png")
+    (tmp_path / "b.svg").write_text(SVG.replace("<svg ", '<svg width="3pt" viewBox="0 0 90.5 45.25" '))
+    (tmp_path / "c.svg").write_text(SVG)
+    (tmp_path / "d.png").write_bytes(b"")
+    assert {one.title: one.aspect for one in pictures_in(tmp_path)} == {"a": 2.5, "b": 2.0, "c": 1.0, "d": 1.0}
 
 
 @pytest.mark.slow

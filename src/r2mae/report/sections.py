@@ -2,6 +2,7 @@
 
 import csv
 import math
+import re
 from base64 import b64encode
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -56,10 +57,11 @@ class Table:
 
 @dataclass(frozen=True)
 class Picture:
-    """A figure: its title, and its file as an address that holds all of it (``data:``)."""
+    """A figure: its title, its file as an address that holds all of it (``data:``), and its width over its height."""
 
     title: str
     source: str
+    aspect: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -183,7 +185,7 @@ def pictures_in(folder: Path) -> list[Picture]:
         small = path.suffix == ".png" or path.stat().st_size <= _LARGEST
         if path.suffix in PICTURES and (small or not path.with_suffix(".png").is_file()):
             found[path.stem] = path  # the SVG comes after the PNG
-    return [Picture(stem.replace("_", " "), _inline(path)) for stem, path in found.items()]
+    return [Picture(stem.replace("_", " "), _inline(path), _aspect(path)) for stem, path in found.items()]
 
 
 def read_table(path: Path) -> Table:
@@ -229,6 +231,18 @@ def _interval(values: "pd.Series[float]") -> tuple[float, float, float]:
 def _with_ends(mean: float, low: float, high: float, places: int) -> str:
     ends = interval(low, high, places)
     return f"{number(mean, places)} ({ends})" if ends else number(mean, places)
+
+
+def _aspect(path: Path) -> float:
+    """Return the width of a figure over its height, as its file begins by saying; 1 if it does not."""
+    with path.open("rb") as file:
+        head = file.read(2_000)
+    if path.suffix == ".png":
+        width, height = (float(int.from_bytes(head[at : at + 4])) for at in (16, 20))
+    else:
+        box = re.search(rb'viewBox="\S+ \S+ ([\d.]+) ([\d.]+)"', head)
+        width, height = (float(box[1]), float(box[2])) if box else (1.0, 1.0)
+    return width / height if width and height else 1.0
 
 
 def _inline(path: Path) -> str:
