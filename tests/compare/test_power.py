@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,9 +12,9 @@ import pytest
 import yaml
 
 from r2mae.cli.main import main
-from r2mae.cli.power import parse_matters
+from r2mae.cli.power import parse_matters, print_power
 from r2mae.compare.finished import shared_fields
-from r2mae.compare.power import FRACTION, matters_by_default, plan_power
+from r2mae.compare.power import FRACTION, WORTH, PowerPlan, matters_by_default, plan_power
 from r2mae.compare.rows import plan_rows
 from r2mae.errors import UserError
 from r2mae.evaluation.metrics import Metric
@@ -126,11 +127,55 @@ def test_the_command_writes_nothing(tmp_path: Path, capsys: pytest.CaptureFixtur
     words = [*line.split(), "--out", str(tmp_path / "a")]
     assert main(words) == 0
     told = capsys.readouterr().out
-    for word in ("linear probe accuracy", "mdlm", "best fixed", "3 seeds", "5 seeds", "--seeds"):
+    for word in ("linear probe accuracy", "mdlm", "best fixed", "3 seeds", "5 seeds", "worth running"):
         assert word in told
     assert main([*words, "--json", "--matters", "0.01"]) == 0
     assert json.loads(capsys.readouterr().out)["given"] == {"probe_accuracy": 0.01}
     assert sorted(path.relative_to(tmp_path) for path in tmp_path.rglob("*")) == before
+
+
+def advised(plan: PowerPlan, capsys: pytest.CaptureFixture[str]) -> tuple[str, list[int]]:
+    """Return what is printed, and the numbers of seeds that it advises."""
+    print_power(plan)
+    told = capsys.readouterr().out
+    return told, [int(number) for number in re.findall(r"--seeds (\d+)", told)]
+
+
+def test_no_number_of_seeds_is_advised_that_nobody_would_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = pilot(tmp_path / "a")
+    sizes = [1e-5, 0.01, 0.5]
+    some = 0
+    for size in sizes:
+        found = plan(folder, seeds=range(3), matters={"": size})
+        needed = [one.seeds_high for one in found.of("probe_accuracy")]
+        told, numbers = advised(found, capsys)
+        affordable = [count for count in needed if count is not None and 3 < count <= WORTH]
+        assert numbers == ([max(affordable)] if affordable else [])
+        beyond = [count for count in needed if count is None or count > WORTH]
+        assert ("worth running" in told) == bool(beyond)
+        some += bool(affordable) and bool(beyond)
+    assert some  # a size at which seeds decide some differences and not others
+    assert advised(plan(folder, seeds=range(60), matters={"": 1e-3}), capsys)[1] == []
+
+
+def test_one_planned_seed_is_said_to_decide_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = plan(pilot(tmp_path / "a"), seeds=range(1), matters={"": 0.5})
+    told, numbers = advised(found, capsys)
+    assert "1 seed never decides" in told and "1 seed decide " not in told
+    assert numbers == [max(one.seeds_high for one in found.of("probe_accuracy"))]
+
+
+def test_no_two_columns_of_the_table_have_one_name_and_the_legend_explains_them(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    told = advised(plan(pilot(tmp_path / "a")), capsys)[0].splitlines()
+    heads = re.split(r"\s{2,}", told[1].replace(" ≤", "≤").replace(" ", "  ").strip())
+    assert len(heads) == len(set(heads)) == 10
+    legend = " ".join(line.replace(" ≤", "≤") for line in told if ":" in line)
+    for name in ("sd≤", "decides≤", "seeds≤", "decides:", "seeds:"):
+        assert name in legend
 
 
 @pytest.mark.parametrize(

@@ -3,23 +3,31 @@
 import json
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
+import pandas as pd
 import pytest
 import yaml
+from PIL import Image
 from tests.report.test_html import parse
 
+from r2mae.cli.gathering import sections_of
 from r2mae.cli.main import main
+from r2mae.compare.finished import shared_fields
 from r2mae.errors import UserError
+from r2mae.evaluation.metrics import Metric
 from r2mae.files import write_json
+from r2mae.images.config import ImagesConfig
 from r2mae.report.analysis import analyse, to_json
 from r2mae.report.comparison import Comparison
-from r2mae.report.folders import find_results
+from r2mae.report.folders import Results, find_results
 from r2mae.report.page import render_page
 from r2mae.report.publish import write_table
 from r2mae.report.sections import (
     Section,
     Table,
+    pictures_in,
     published,
     read_table,
     section_of_files,
@@ -97,6 +105,32 @@ def test_a_published_comparison_says_what_it_said(tmp_path: Path, tiny: Make) ->
         section_of_published(tmp_path)
 
 
+def test_a_page_shows_the_intervals_and_ranks_of_the_comparisons_own_report(
+    tmp_path: Path, comparison: Comparison
+) -> None:
+    probe, masked, clean, rank = comparison.metrics
+    bounded = replace(probe, bounds=(0, float(comparison.table["probe_accuracy"].max())))
+    never = Metric("finetune_top5", "fine-tuned top-5 accuracy", bounds=(0, 1), ranked=False, optional=True)
+    metrics = (bounded, masked, replace(clean, ranked=False), rank, never)
+    before = replace(comparison, metrics=metrics, measured="Measured on clean images.")
+    folder, found = publish(tmp_path / "c", before), analyse(before)
+    read = published(folder)
+    assert read is not None and read.metrics == metrics and read.measured == before.measured
+    again = analyse(read)
+    pd.testing.assert_frame_equal(again.ranks, found.ranks)
+    pd.testing.assert_frame_equal(again.summary, found.summary)
+    assert again.notes == found.notes
+    assert (found.summary["high"] == bounded.bounds[1]).any()  # an interval that is cut off
+    assert not analyse(replace(before, metrics=comparison.metrics)).ranks.equals(found.ranks)
+
+    said = json.loads((folder / "results.json").read_text())
+    for metric in said["metrics"]:
+        del metric["bounds"], metric["ranked"], metric["optional"]
+    (folder / "results.json").write_text(json.dumps(said))  # as older versions wrote it
+    older = published(folder)
+    assert older is not None and older.metrics[0] == Metric(probe.name, probe.label)
+
+
 def test_a_run_shows_scores_and_options(tmp_path: Path) -> None:
     section = section_of_run(run_folder(tmp_path / "run"))
     assert section.tables[0].rows == (("probe accuracy", "0.875"), ("masked mse 0.1", "–"))  # noqa: RUF001
@@ -112,6 +146,14 @@ def test_long_tables_are_cut_and_say_so(tmp_path: Path) -> None:
     assert not table.open and read_table(reproduction(tmp_path / "x") / "x.csv").open
     (folder / "empty.csv").write_text("")
     assert read_table(folder / "empty.csv").rows == ()
+
+
+def test_the_shape_of_pictures_is_read(tmp_path: Path) -> None:
+    Image.new("RGB", (30, 12)).save(tmp_path / "a.png")
+    (tmp_path / "b.svg").write_text(SVG.replace("<svg ", '<svg width="3pt" viewBox="0 0 90.5 45.25" '))
+    (tmp_path / "c.svg").write_text(SVG)
+    (tmp_path / "d.png").write_bytes(b"")
+    assert {one.title: one.aspect for one in pictures_in(tmp_path)} == {"a": 2.5, "b": 2.0, "c": 1.0, "d": 1.0}
 
 
 @pytest.mark.slow
@@ -137,6 +179,52 @@ def test_the_page_is_well_formed_escaped_and_needs_nothing_else(tmp_path: Path, 
             assert attributes["alt"] and str(attributes["src"]).startswith("data:image/")
     assert html.index("Claims of the paper") < html.index(">Comparisons<") < html.index(">Reproductions<")
     assert ["Fig. 1", "reproduced"] in page.rows
+
+
+def test_what_cannot_be_read_is_said_in_its_place(tmp_path: Path, tiny: Make) -> None:
+    good = publish(tmp_path / "good", tiny({"fixed 0.50": [1.0, 1.1, 0.9], "r2mae": [0.5, 0.62, 0.4]}))
+    unfinished, run = tmp_path / "unfinished", run_folder(tmp_path / "run")
+    unfinished.mkdir()
+    write_json(unfinished / "compare.json", shared_fields(ImagesConfig(data="digits", epochs=1)))
+    (run / "config.yaml").write_text("a: [")
+    broken = [Results(unfinished, "comparison"), Results(run, "run")]
+    for number, change in enumerate(({"metrics": []}, {"cells": []}, {"cells": [{"label": "a"}]}, {"title": None}, {})):
+        folder = publish(tmp_path / f"p{number}", tiny({"fixed 0.50": [1.0, 1.1]}))
+        said = json.loads((folder / "results.json").read_text()) | change
+        if not change:
+            said["cells"] *= 2
+        if "title" in change:
+            said["cells"][0]["score"] = "high"
+        (folder / "results.json").write_text(json.dumps(said))
+        broken.append(Results(folder, "published"))
+    empty = publish(tmp_path / "empty", tiny({"fixed 0.50": [1.0, 1.1]}))
+    said = json.loads((empty / "results.json").read_text())
+    said["cells"] = [cell | {"score": None} for cell in said["cells"]]
+    (empty / "results.json").write_text(json.dumps(said))
+    broken.append(Results(empty, "published"))
+    sections = sections_of([Results(good, "published"), *broken])
+    assert [section.unread for section in sections] == [False, *[True] * len(broken)]
+    for section, results in zip(sections[1:], broken, strict=True):
+        assert section.lines and "\n" not in section.lines[0]
+        assert section.title == results.folder.name and section.kind in ("Comparisons", "Runs")
+    assert "nothing in" in sections[1].lines[0] and "config.yaml" in sections[2].lines[0]
+    with pytest.raises(UserError, match="nothing in") as error:
+        sections_of(broken)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.slow
+def test_the_command_passes_over_what_cannot_be_read(
+    tmp_path: Path, tiny: Make, capsys: pytest.CaptureFixture[str]
+) -> None:
+    publish(tmp_path / "all" / "c", tiny({"fixed 0.50": [1.0, 1.1, 0.9], "r2mae": [0.5, 0.62, 0.4]}))
+    (run_folder(tmp_path / "all" / "run") / "config.yaml").write_text("a: [")
+    assert main(["report", str(tmp_path / "all"), "--out", str(tmp_path / "page")]) == 0
+    told = capsys.readouterr().out
+    assert "config.yaml" in told and "1 result is in" in told
+    assert "config.yaml is not a readable YAML file" in (tmp_path / "page" / "report.html").read_text("utf-8")
+    assert main(["report", str(tmp_path / "all" / "run"), "--out", str(tmp_path / "none")]) == 2
+    assert "config.yaml" in capsys.readouterr().err and not (tmp_path / "none").exists()
 
 
 @pytest.mark.slow

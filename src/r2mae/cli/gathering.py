@@ -1,11 +1,13 @@
 """Sections of a page about any results, of what compare, reproduce and pretrain made."""
 
-from collections.abc import Sequence
+import csv
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from r2mae.compare.again import gather_again
 from r2mae.errors import UserError
-from r2mae.report.folders import Results
+from r2mae.report.analysis import measured_metrics
+from r2mae.report.folders import Kind, Results
 from r2mae.report.sections import (
     Section,
     Table,
@@ -18,9 +20,39 @@ from r2mae.reproduce.state import state_of
 from r2mae.reproduce.targets import ARTEFACTS, target_of
 
 ORDER = ("Comparisons", "Reproductions", "Runs", "Tables")
+_KINDS: Mapping[Kind, str] = {
+    "comparison": "Comparisons",
+    "published": "Comparisons",
+    "reproduction": "Reproductions",
+    "run": "Runs",
+    "tables": "Tables",
+}
 _CLASSES = {"reproduced": "better", "not reproduced": "worse", "undecided": "undecided", "direction only": "undecided"}
 _UNJUDGED = ("not testable here", "not run")
 _HEADINGS = ("place", "verdict", "the paper says", "measure", "paper", "ours (95 % interval)", "on what, and why")
+
+
+def sections_of(results: Sequence[Results]) -> list[Section]:
+    """Return what the page shows of folders of results; of what cannot be read, the error in one line.
+
+    Raises
+    ------
+    UserError
+        If none can be read.
+    """
+    sections = [_section_or_error(one) for one in results]
+    if all(section.unread for section in sections):
+        others = f" (and {len(sections) - 1} more results cannot be read)" if len(sections) > 1 else ""
+        raise UserError(f"{sections[0].lines[0]}{others}")
+    return sections
+
+
+def _section_or_error(results: Results) -> Section:
+    try:
+        return section_of(results)
+    except (UserError, OSError, csv.Error) as error:
+        said = str(error) if isinstance(error, UserError) else f"{results.folder} cannot be read ({error})"
+        return Section(results.folder.name, _KINDS[results.kind], str(results.folder), (said,), unread=True)
 
 
 def section_of(results: Results) -> Section:
@@ -28,9 +60,13 @@ def section_of(results: Results) -> Section:
     folder = results.folder
     if results.kind == "comparison":
         comparison = gather_again(folder)
+        measured_metrics(comparison)
         return Section(comparison.title, "Comparisons", str(folder), comparison=comparison)
     if results.kind == "published":
-        return section_of_published(folder)
+        section = section_of_published(folder)
+        if section.comparison is not None:
+            measured_metrics(section.comparison)
+        return section
     if results.kind == "run":
         return section_of_run(folder)
     if results.kind == "tables":

@@ -83,9 +83,9 @@ def _print_metric(metric: "Metric", decisions: Sequence["Decision"], *, given: b
 
     places = _places([one.sd for one in decisions] + [one.matters for one in decisions])
     table = Table(box=None, pad_edge=False)
-    for name, right in (("scheme", False), ("minus", False), ("pilot", True), ("sd", True), ("up to", True)):
-        table.add_column(name, justify="right" if right else "left", no_wrap=True)
-    for name in ("decides from", "up to", "matters", "seeds for it", "up to"):
+    for name in ("scheme", "minus"):
+        table.add_column(name, no_wrap=True)
+    for name in ("pilot", "sd", "sd ≤", "decides", "decides ≤", "matters", "seeds", "seeds ≤"):
         table.add_column(name, justify="right", no_wrap=True)
     for one in decisions:
         sizes = (one.sd, one.sd_high, one.decides, one.decides_high, one.matters)
@@ -109,15 +109,21 @@ def _print_metric(metric: "Metric", decisions: Sequence["Decision"], *, given: b
 
 def _sums(plan: "PowerPlan") -> list[str]:
     from r2mae.compare.power import SURE
-    from r2mae.evaluation.power import CONFIDENCE, POWER
+    from r2mae.evaluation.power import CONFIDENCE, MOST_SEEDS, POWER
+    from r2mae.evaluation.statistics import BOOTSTRAP_FROM
     from r2mae.report.wording import seeds
 
     lines = [
-        f"pilot: {plan.pilot}, {seeds(len(plan.pilot_seeds))}; planned: {seeds(len(plan.seeds))}",
-        f"decides from: the smallest true difference whose paired {CONFIDENCE:.0%} interval excludes 0 with "
+        f"pilot: {plan.pilot}, {seeds(len(plan.pilot_seeds))}, whose mean difference and sd over seeds are shown; "
+        f"planned: {seeds(len(plan.seeds))}",
+        f"decides: the smallest true difference whose paired {CONFIDENCE:.0%} interval excludes 0 with "
         f"probability {POWER:.0%} under the planned seeds (noncentral t)",
-        f"up to: the same for the upper {SURE:.0%} limit of the pilot's sd (chi-square), which few seeds leave "
-        "uncertain; plan with it. Not corrected for the number of comparisons",
+        "seeds: how many decide a true difference as large as matters",
+        f"sd ≤, decides ≤, seeds ≤: the upper {SURE:.0%} limit of the pilot's sd (chi-square), which few seeds leave "
+        "uncertain, and what follows from it; plan with these. Not corrected for the number of comparisons",
+        f"from {BOOTSTRAP_FROM} seeds on the report bootstraps its intervals: numbers for so many are approximate",
+        "–: not known, as differences of the pilot are all equal; or never, as 1 seed decides nothing, and more than "  # noqa: RUF001
+        f"{MOST_SEEDS:,} are not looked at",
     ]
     if plan.differs:
         lines.append(f"the pilot's runs differ from the planned ones in {', '.join(plan.differs)}: so may their spread")
@@ -132,8 +138,6 @@ def _sums(plan: "PowerPlan") -> list[str]:
 
 def _verdict(plan: "PowerPlan") -> list[str]:
     """Say whether the planned seeds decide a difference that matters in the metric of the headline."""
-    from r2mae.report.wording import seeds
-
     metric, decisions = plan.metrics[0], plan.of(plan.metrics[0].name)
     if not decisions:
         return [f"{metric.label}: the pilot has no pair to tell the spread from"]
@@ -141,21 +145,36 @@ def _verdict(plan: "PowerPlan") -> list[str]:
         return [
             f"{metric.label}: some differences of the pilot are all equal, which tells no spread: give it more seeds"
         ]
+    return [f"{metric.label}: {line}" for line in _advice(plan, decisions)]
+
+
+def _advice(plan: "PowerPlan", decisions: Sequence["Decision"]) -> list[str]:
+    """Say what the planned seeds decide of what matters, and which number would decide more, if any is worth it."""
+    from r2mae.compare.power import WORTH
+    from r2mae.report.wording import seeds
+
     planned, needed = len(plan.seeds), [one.seeds_high for one in decisions]
-    if None in needed:
-        return [
-            f"{metric.label}: no affordable number of seeds decides what matters; raise --matters, or do not run it"
-        ]
-    most = max(count for count in needed if count is not None)
-    if most <= planned:
-        return [f"{metric.label}: {seeds(planned)} decide what matters, by the upper limits of the pilot's spread"]
-    hours = plan.seconds_per_seed * most
-    cost = f" (about {duration(hours)} of training in all)" if math.isfinite(hours) else ""
-    enough = sum(one.decides_high <= one.matters for one in decisions)
-    return [
-        f"{metric.label}: {seeds(planned)} decide what matters in {enough} of {len(decisions)} differences; "
-        f"--seeds {most}{cost} would in all of them"
-    ]
+    within = [count for count in needed if count is not None and count <= max(WORTH, planned)]
+    enough = sum(count <= planned for count in within)
+    if enough == len(needed):
+        return [f"{seeds(planned)} decide what matters, by the upper limits of the pilot's spread"]
+    if planned == 1:
+        lines = ["1 seed never decides anything: an interval takes two or more"]
+    else:
+        lines = [f"{seeds(planned)} decide what matters in {enough} of {len(needed)} differences"]
+    if len(within) > enough:
+        hours = plan.seconds_per_seed * max(within)
+        cost = f" (about {duration(hours)} of training in all)" if math.isfinite(hours) else ""
+        all_of = "all of them" if len(within) == len(needed) else f"{len(within)} of {len(needed)}"
+        lines[0] += f"; --seeds {max(within)}{cost} would decide what matters in {all_of}"
+    if left := len(needed) - len(within):
+        each = "this difference" if len(needed) == 1 else f"{left} of {len(needed)} differences"
+        lines.append(
+            f"no number of seeds that is worth running (up to {max(WORTH, planned)}) decides what matters in {each}: "
+            "what matters there is too small, or the score too noisy. Raise --matters, measure with less noise "
+            "(such as more test items), or do not run it for this"
+        )
+    return lines
 
 
 def _places(sizes: Sequence[float]) -> int:

@@ -63,11 +63,15 @@ def _page(folders: Sequence[Path], out: Path) -> int:
 
     results = find_results(folders, {folder_of(name) for name in ARTEFACTS})
 
-    from r2mae.cli.gathering import claims_of, in_order, section_of
+    from r2mae.cli.gathering import claims_of, in_order, sections_of
     from r2mae.report.page import write_page
 
-    sections = [section_of(one) for one in results]
+    sections = sections_of(results)
     title = f"Results in {', '.join(map(str, folders))}" if len(folders) <= 3 else f"Results in {len(folders)} folders"
     write_page(out / _PAGE, title, in_order(sections), claims_of(folders, results))
-    print(f"{len(sections)} results are in {out / _PAGE}")
+    unread = [section for section in sections if section.unread]
+    for section in unread:
+        print(f"not read: {section.lines[0]}")
+    words = "result is" if len(sections) - len(unread) == 1 else "results are"
+    print(f"{len(sections) - len(unread)} {words} in {out / _PAGE}")
     return 0

@@ -33,6 +33,8 @@ FRACTION = 0.05
 """A difference matters by default from this share of the reference's distance to a perfect score."""
 SURE = 0.8
 """Confidence of the upper limit of the pilot's spread."""
+WORTH = 50
+"""Seeds; no more are advised, whatever would decide a difference that matters."""
 _YARDSTICK = "r2mae"  # the row that other schemes are compared with beside the best fixed ratio
 _FEWEST = 2
 _ENOUGH = 3  # seeds of the pilot that errors advise

@@ -6,7 +6,8 @@ over the other seeds. Chosen on the same seed, the best of many ratios would loo
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from math import isfinite
 from typing import Any
 
 import numpy as np
@@ -155,6 +156,21 @@ def fixed_labels(comparison: Comparison) -> list[str]:
     return list(dict.fromkeys(table.loc[table["ratio"].notna(), "label"]))
 
 
+def measured_metrics(comparison: Comparison) -> tuple[Metric, ...]:
+    """Return the metrics of which some run has a value.
+
+    Raises
+    ------
+    UserError
+        If there is none.
+    """
+    found = tuple(m for m in comparison.metrics if scores_by_seed(comparison, m.name).notna().to_numpy().any())
+    if not found:
+        names = listing([metric.name for metric in comparison.metrics])
+        raise UserError(f"the comparison {comparison.title!r} has no value of {names}: finish its runs first")
+    return found
+
+
 def analyse(comparison: Comparison) -> Analysis:
     """Compute everything that the table, the figures and the report say.
 
@@ -168,12 +184,8 @@ def analyse(comparison: Comparison) -> Analysis:
     UserError
         If no run has a score.
     """
-    scores = {metric.name: scores_by_seed(comparison, metric.name) for metric in comparison.metrics}
-    metrics = tuple(metric for metric in comparison.metrics if scores[metric.name].notna().to_numpy().any())
-    if not metrics:
-        names = listing([metric.name for metric in comparison.metrics])
-        raise UserError(f"the comparison {comparison.title!r} has no value of {names}: finish its runs first")
-    scores = {metric.name: scores[metric.name] for metric in metrics}
+    metrics = measured_metrics(comparison)
+    scores = {metric.name: scores_by_seed(comparison, metric.name) for metric in metrics}
     fixed = fixed_labels(comparison)
     summary = _summary(metrics, scores)
     chosen = {
@@ -203,8 +215,10 @@ def analyse(comparison: Comparison) -> Analysis:
 
 
 def to_json(comparison: Comparison, analysis: Analysis) -> dict[str, Any]:
-    """Return ``results.json``: the comparison's cells and all findings as plain types, None for what is missing."""
-    names = {metric.name: metric for metric in comparison.metrics}
+    """Return ``results.json``: the comparison's cells and all findings as plain types, None for what is missing.
+
+    The bounds of a metric are None where it has none.
+    """
     return {
         "schema_version": SCHEMA_VERSION,
         "title": comparison.title,
@@ -212,9 +226,10 @@ def to_json(comparison: Comparison, analysis: Analysis) -> dict[str, Any]:
         "notes": list(analysis.notes),
         "confidence": CONFIDENCE,
         "primary_metric": analysis.primary.name,
+        "measured": comparison.measured,
         "metrics": [
-            {"name": name, "label": metric.label, "higher_is_better": metric.higher_is_better}
-            for name, metric in names.items()
+            {**asdict(metric), "bounds": [end if isfinite(end) else None for end in metric.bounds]}
+            for metric in comparison.metrics
         ],
         "summary": _records(analysis.summary),
         "differences": _records(analysis.differences),

@@ -2,6 +2,7 @@
 
 import csv
 import math
+import re
 from base64 import b64encode
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -56,10 +57,11 @@ class Table:
 
 @dataclass(frozen=True)
 class Picture:
-    """A figure: its title, and its file as an address that holds all of it (``data:``)."""
+    """A figure: its title, its file as an address that holds all of it (``data:``), and its width over its height."""
 
     title: str
     source: str
+    aspect: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -80,6 +82,8 @@ class Section:
         Folded at its end, such as the configuration.
     comparison : Comparison, optional
         In place of tables and pictures: shown as in the comparison's own report.
+    unread : bool
+        Whether its files could not be read: `lines` say why, and there is nothing else to show.
     """
 
     title: str
@@ -90,6 +94,7 @@ class Section:
     pictures: tuple[Picture, ...] = ()
     texts: Mapping[str, str] = field(default_factory=dict)
     comparison: Comparison | None = None
+    unread: bool = False
 
 
 def section_of_files(folder: Path, title: str, kind: str, lines: Sequence[str] = ()) -> Section:
@@ -146,13 +151,31 @@ def published(folder: Path) -> Comparison | None:
         return None
     try:
         said = read_json(file)
-        metrics = tuple(Metric(m["name"], m["label"], m["higher_is_better"]) for m in said["metrics"])
+        metrics = tuple(_metric(one) for one in said["metrics"])
         table = pd.DataFrame(said["cells"]).astype(dict.fromkeys(("ratio", "low", "high", "seconds"), float))
         title, config, environment = str(said["title"]), dict(said["config"]), dict(said["environment"])
-    except (KeyError, TypeError, ValueError, UserError):
+        measured = str(said.get("measured", ""))
+        scores = [metric.name for metric in metrics if metric.name in table]
+        table = table.astype(dict.fromkeys(scores, float))
+        if not metrics or table[["label", "scheme", "seed"]].duplicated(["label", "seed"]).any():
+            raise ValueError("no metrics, or a run twice")
+    except (AttributeError, KeyError, TypeError, ValueError, UserError):
         raise UserError(f"{file} is no result of a comparison of this version: make it again, or remove it") from None
     curves = pd.DataFrame(columns=["label", "seed", "step", "loss", "validation_loss"])
-    return Comparison(title, metrics, table, curves, config=config, environment=environment)
+    return Comparison(title, metrics, table, curves, config=config, environment=environment, measured=measured)
+
+
+def _metric(said: Mapping[str, Any]) -> Metric:
+    """Return a metric from results.json; older files say neither its bounds nor whether it is ranked or optional."""
+    low, high = said.get("bounds", (None, None))
+    return Metric(
+        str(said["name"]),
+        str(said["label"]),
+        said["higher_is_better"],
+        (-math.inf if low is None else float(low), math.inf if high is None else float(high)),
+        bool(said.get("ranked", True)),
+        bool(said.get("optional", False)),
+    )
 
 
 def pictures_in(folder: Path) -> list[Picture]:
@@ -162,7 +185,7 @@ def pictures_in(folder: Path) -> list[Picture]:
         small = path.suffix == ".png" or path.stat().st_size <= _LARGEST
         if path.suffix in PICTURES and (small or not path.with_suffix(".png").is_file()):
             found[path.stem] = path  # the SVG comes after the PNG
-    return [Picture(stem.replace("_", " "), _inline(path)) for stem, path in found.items()]
+    return [Picture(stem.replace("_", " "), _inline(path), _aspect(path)) for stem, path in found.items()]
 
 
 def read_table(path: Path) -> Table:
@@ -208,6 +231,18 @@ def _interval(values: "pd.Series[float]") -> tuple[float, float, float]:
 def _with_ends(mean: float, low: float, high: float, places: int) -> str:
     ends = interval(low, high, places)
     return f"{number(mean, places)} ({ends})" if ends else number(mean, places)
+
+
+def _aspect(path: Path) -> float:
+    """Return the width of a figure over its height, as its file begins by saying; 1 if it does not."""
+    with path.open("rb") as file:
+        head = file.read(2_000)
+    if path.suffix == ".png":
+        width, height = (float(int.from_bytes(head[at : at + 4])) for at in (16, 20))
+    else:
+        box = re.search(rb'viewBox="\S+ \S+ ([\d.]+) ([\d.]+)"', head)
+        width, height = (float(box[1]), float(box[2])) if box else (1.0, 1.0)
+    return width / height if width and height else 1.0
 
 
 def _inline(path: Path) -> str:
