@@ -12,7 +12,7 @@ from r2mae.files import write_rows
 from r2mae.reproduce import fig2a, fig2b, table1, table2, table3, table4, table6
 from r2mae.reproduce.claims import Verdict, verdicts
 from r2mae.reproduce.published import published
-from r2mae.reproduce.state import write_plan
+from r2mae.reproduce.state import write_plan, write_tables
 
 RATIOS = tuple(round(0.05 * k, 2) for k in range(1, 20))
 TENTHS = tuple(round(0.1 * k, 1) for k in range(1, 10))
@@ -30,6 +30,7 @@ def judge(tmp_path: Path) -> Callable[..., dict[str, Verdict]]:
             write_rows(folder / f"{name}.csv", rows, list(dict.fromkeys(key for row in rows for key in row)))
         if scale:
             write_plan(folder, scale, "runs", [])
+            write_tables(folder, [folder / f"{name}.csv" for name in tables])
         return {one.claim.name: one for one in verdicts([tmp_path])}
 
     return write_and_judge

@@ -61,6 +61,7 @@ def test_smoke_runs_and_other_versions_are_not_judged(tmp_path: Path) -> None:
     with pytest.raises(UnavailableError, match="scale smoke"):
         Results([tmp_path]).folder("fig2a")
     write_plan(folder, "small", "runs", [])
+    write_tables(folder, [folder / "fig2a.csv"])
     assert version_of(folder) == r2mae.__version__
     assert Results([tmp_path]).folder("fig2a") == folder
     plan = json.loads((folder / PLAN).read_text())
@@ -70,6 +71,17 @@ def test_smoke_runs_and_other_versions_are_not_judged(tmp_path: Path) -> None:
     del plan["version"]
     (folder / PLAN).write_text(json.dumps(plan))
     assert Results([tmp_path]).folder("fig2a") == folder, "plans of earlier versions say none"
+
+
+def test_tables_before_a_call_that_was_broken_off_are_not_judged(tmp_path: Path) -> None:
+    folder = target(tmp_path / "fig2a", "fig2a")
+    write_plan(folder, "small", "runs", [])
+    write_tables(folder, [folder / "fig2a.csv"])
+    write_plan(folder, "full", "runs", [[folder / "a"], [folder / "b"]])
+    with pytest.raises(UnavailableError, match="a later one did not finish .0 of 2 runs, full"):
+        Results([tmp_path]).folder("fig2a")
+    write_tables(folder, [folder / "fig2a.csv"])
+    assert Results([tmp_path]).folder("fig2a") == folder
 
 
 def test_an_unfinished_target_says_how_far_it_is(tmp_path: Path) -> None:

@@ -80,7 +80,8 @@ class Results:
         Raises
         ------
         UnavailableError
-            If there are none, or they are of a few steps (the scale `smoke`) or of another version of r2mae.
+            If there are none, or they are of a few steps (the scale `smoke`) or of another version of r2mae, or a later
+            call began and did not finish: its plan is there, and tables of which nothing says to which scale they belong.
         """
         if target not in self.targets:
             if target in self._unfinished:
@@ -90,7 +91,12 @@ class Results:
         version = version_of(folder)
         if version not in ("", r2mae.__version__):
             raise UnavailableError(f"{target} is of r2mae {version}, this is {r2mae.__version__}")
-        if state_of(folder).scale == "smoke":
+        state = state_of(folder)
+        if not state.written:
+            raise UnavailableError(
+                f"{target} has tables of an earlier call; a later one did not finish ({state.in_words()})"
+            )
+        if state.scale == "smoke":
             raise UnavailableError(f"{target} is of the scale smoke, whose models have learned nothing")
         return folder
 
