@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 from itertools import pairwise, starmap
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from jaxtyping import Float
@@ -10,6 +10,7 @@ from jaxtyping import Float
 from r2mae.reproduce.claims.claim import Check, Claim, Found
 from r2mae.reproduce.claims.judging import (
     above_lowest,
+    by_limit,
     largest_fall,
     near_lowest,
     of_difference,
@@ -111,8 +112,7 @@ def _no_use(results: Results, claim: Claim) -> Found:
     reason = (
         f"The lowest risk is below that of predicting zero by {said}; {100 * SUBSTANTIAL:.0f} % counts as substantial."
     )
-    word: Any = "not reproduced" if not any(small) else "reproduced" if all(small) and same else "direction only"
-    return Found(word, reason, max(gains.values()), elsewhere=not same)
+    return by_limit(all(small), reason, max(gains.values()), same=same)
 
 
 def _spiked(results: Results, target: str) -> tuple["pd.DataFrame", bool]:
@@ -148,11 +148,7 @@ def _weak_spike(results: Results, claim: Claim) -> Found:
         f"The descent of the risk along a spike of δ = 1, as a share of the null risk; {descents[10.0]:.2f} at δ = 10. "
     )
     reason += f"We count {SUBSTANTIAL:g} as substantial."
-    small = descents[1.0] < SUBSTANTIAL
-    word: Any = (
-        "reproduced" if small and same else "direction only" if descents[1.0] < descents[10.0] / 2 else "not reproduced"
-    )
-    return Found(word, reason, descents[1.0], elsewhere=not same)
+    return by_limit(descents[1.0] < SUBSTANTIAL, reason, descents[1.0], same=same)
 
 
 def _sweet_spot(results: Results, claim: Claim) -> Found:
@@ -268,8 +264,7 @@ def _disparity(results: Results, target: str, name: str) -> Found:
     share = sum(grows) / len(grows)
     reason = f"For {sum(grows)} of {len(grows)} strengths the disparity is greater over p > 0.5 than over p < 0.5; "
     same = len(results.table(target, "ratio", name=name)["ratio"].unique()) > 50
-    word: Any = "reproduced" if share == 1 and same else "direction only" if share > 0.5 else "not reproduced"
-    return Found(word, f"{reason}{', '.join(said)}.", share, elsewhere=not same)
+    return by_limit(share == 1, f"{reason}{', '.join(said)}.", share, same=same)
 
 
 CHECKS: dict[str, Check] = {

@@ -70,11 +70,15 @@ def _texts(results: Results) -> tuple[dict[str, "pd.DataFrame"], bool]:
         runs, same = _runs(results, "table2")
         return {str(model): _with_glue(group) for model, group in runs.groupby("model", sort=False)}, same
     except UnavailableError:
-        for folder in results.comparisons:
-            table = results.read(folder / "results.csv", "seed")
-            if {"glue", "loss"} <= set(table):
-                return {f"a small model on {folder.name}": _with_glue(table)}, False
-        raise
+        tables, _ = results.tables_of_comparisons("glue", "loss", "label", "scheme")
+        models: dict[str, pd.DataFrame] = {}
+        for one, table in tables:
+            length = f" ({one.steps})" if one.steps else ""
+            name = f"a small model on {one.data}{length}"
+            models[name if name not in models else f"{name}, {one.folder.name}"] = _with_glue(table)
+        if not models:
+            raise
+        return models, False
 
 
 def _glue(results: Results, claim: Claim) -> Found:
@@ -160,11 +164,11 @@ def _domains(results: Results) -> dict[str, Differences]:
         add(name, partial(over_best, runs, _OURS, fixed_ratios(runs), "glue_mean"))
     add("DNA", lambda: _variants(results))
     try:
-        cells = by_set(results)
+        cells = by_set(results).sets
     except UnavailableError:
         cells = {}
-    for name, runs in cells.items():
-        add(name, partial(over_best, runs, _OURS, _CELLS, "score"))
+    for name, one in cells.items():
+        add(name, partial(over_best, one.runs, _OURS, _CELLS, "score"))
     return found
 
 
