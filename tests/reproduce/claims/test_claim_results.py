@@ -29,9 +29,17 @@ def test_targets_are_found_below_a_folder_or_as_it(tmp_path: Path) -> None:
 
 
 def test_runs_and_hidden_folders_are_left_out(tmp_path: Path) -> None:
+    target(tmp_path / "table4", "table4")
     for name in ("runs", ".parts", "figures"):
-        target(tmp_path / name / "fig1a", "fig1a")
-    assert Results([tmp_path]).empty
+        target(tmp_path / "table4" / name / "fig1a", "fig1a")
+        target(tmp_path / "table4" / "csle" / name / "fig1b", "fig1b")
+    target(tmp_path / ".hidden" / "fig1c", "fig1c")
+    assert set(Results([tmp_path]).targets) == {"table4"}
+
+
+def test_results_below_a_folder_of_the_name_runs_are_found(tmp_path: Path) -> None:
+    here = target(tmp_path / "runs" / "reproduce" / "fig1a", "fig1a")
+    assert Results([tmp_path]).targets == {"fig1a": here}
 
 
 def test_comparisons_are_told_by_their_columns(tmp_path: Path) -> None:

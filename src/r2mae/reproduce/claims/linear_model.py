@@ -48,6 +48,10 @@ def _overparametrised(results: Results) -> tuple[Columns, bool]:
     return columns(own), same
 
 
+def _times(own: Columns) -> str:
+    return f"{own['gamma'][0]:g}"
+
+
 def _other_side(results: Results) -> tuple[Columns, float, bool]:
     rows, same = _isotropic(results)
     own = rows[rows["gamma"] < 1]
@@ -69,7 +73,10 @@ def _rises_beyond_gamma(results: Results, claim: Claim) -> Found:
     ratio = own["ratio"][beyond]
     found, first, last = largest_fall(own["risk"][beyond], own["error"][beyond])
     reason = f"At d = {gamma:g} n the simulated risk changes by this much from p = {ratio[first]:g} to {ratio[last]:g}"
-    reason += "." if found[2] >= 0 else ": it falls before it rises, and so does Theorem 1's own formula."
+    reason += "." if found[2] >= 0 else ": it falls before it rises."
+    formula = own["theorem1"][beyond]
+    falls = bool((np.diff(formula) < 0).any())
+    reason += f" Theorem 1's own formula {'falls somewhere, too' if falls else 'rises throughout'}."
     return of_difference(found, reason, same=same)
 
 
@@ -77,7 +84,9 @@ def _has_a_minimum(results: Results, claim: Claim) -> Found:
     own, same = _overparametrised(results)
     best = own["ratio"][own["risk"].argmin()]
     return of_difference(
-        above_lowest(own["risk"], own["error"]), f"The lowest risk at d = 5 n is at p = {best:g}.", same=same
+        above_lowest(own["risk"], own["error"]),
+        f"The lowest risk at d = {_times(own)} n is at p = {best:g}.",
+        same=same,
     )
 
 
@@ -85,8 +94,10 @@ def _rises_throughout(results: Results, claim: Claim) -> Found:
     own, same = _overparametrised(results)
     found, first, last = largest_fall(own["risk"], own["error"])
     ratio = own["ratio"]
-    reason = f"At d = 5 n the simulated risk changes by this much from p = {ratio[first]:g} to {ratio[last]:g}"
-    reason += "." if found[2] >= 0 else ": it falls first. The same section says that it has a minimum."
+    reason = (
+        f"At d = {_times(own)} n the simulated risk changes by this much from p = {ratio[first]:g} to {ratio[last]:g}"
+    )
+    reason += "." if found[2] >= 0 else ": it falls there. The same section says that it has a minimum."
     return of_difference(found, reason, same=same)
 
 

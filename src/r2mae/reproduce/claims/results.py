@@ -19,8 +19,10 @@ if TYPE_CHECKING:
 _DEPTH = 4  # levels of folders below one that is given
 _COMPARISON = ("label", "scheme", "ratio", "low", "high", "seed")  # first columns of a comparison's results.csv
 _FIRST_TABLE = {"r2mae-vs-fixed": "rules"}  # others have a table of their own name
-_WORDS = ("label", "scheme", "model", "set", "reading", "sample", "table")  # columns that need not be numbers
+_WORDS = ("label", "scheme", "model", "set", "reading", "sample", "table", "signal")  # columns that need not be numbers
 _LEFT_OUT = ("runs", "figures", "examples")
+
+_RESULTS = {PLAN, "compare.json", "results.csv", *(f"{name}.csv" for name in (*ARTEFACTS, "rules"))}
 
 
 class UnavailableError(Exception):
@@ -192,10 +194,14 @@ class Results:
 
 
 def _below(folder: Path) -> Iterator[Path]:
-    """Yield a folder and those in it, in the order of their names; runs are left out."""
-    for here, inside, _ in os.walk(folder):
+    """Yield a folder and those in it, in the order of their names; those of runs inside of results are left out."""
+    results: list[Path] = []
+    for here, inside, files in os.walk(folder):
         deep = len(Path(here).relative_to(folder).parts)
-        inside[:] = sorted(one for one in inside if not one.startswith(".") and one not in _LEFT_OUT)
+        if _RESULTS & set(files):
+            results.append(Path(here))
+        within = any(Path(here).is_relative_to(one) for one in results)
+        inside[:] = sorted(one for one in inside if not (one.startswith(".") or (within and one in _LEFT_OUT)))
         if deep == _DEPTH:
             inside.clear()
         yield Path(here)
