@@ -84,6 +84,15 @@ def test_the_isotropic_model(judge: Callable[..., dict[str, Verdict]]) -> None:
     assert "reproduced" not in {found[name].verdict for name in ISOTROPIC}, "of a smaller size"
 
 
+def test_a_table_that_lacks_a_side_is_said_and_gammas_are_its_own(judge: Callable[..., dict[str, Verdict]]) -> None:
+    rows = [{**row, "gamma": 3.0 if row["gamma"] == 5 else 0.5} for row in isotropic(valley, lambda p: 1 + p)]
+    found = judge("fig1a", {"fig1a": [row for row in rows if row["ratio"] > 0.5]})
+    assert found["transition"].verdict == "not run"
+    assert "lack what the check needs" in found["transition"].reason
+    assert "d = 3 n" in found["rise-overparametrised"].reason
+    assert "formula rises throughout" in found["rise-underparametrised"].reason
+
+
 def spike(lowest: Mapping[tuple[float, float], tuple[float, float]], step: float = 0.01) -> Rows:
     """Curves by strength and angle with a lowest risk (over the null risk) at a ratio."""
     rows: Rows = []

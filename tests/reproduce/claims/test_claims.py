@@ -78,11 +78,11 @@ def test_the_page_is_what_the_command_makes(here: Results) -> None:
     """If it is not: `r2mae reproduce --claims results --markdown docs/reproduction.md`."""
     page = (ROOT / "docs" / "reproduction.md").read_text("utf-8")
     written, made = page.split(BEGIN)[1].split(END)[0].strip(), markdown(judge(here))
-    number = re.compile(r"(?<![\w.])[−+]?\d+(?:\.\d+)?")
+    number = re.compile(r"(?<![\w.])[\u2212+]?\d+(?:\.\d+)?")
     assert number.sub("#", written) == number.sub("#", made), "words and verdicts"
     for old, new in zip(number.findall(written), number.findall(made), strict=True):
         unit = 10.0 ** -len(new.partition(".")[2])
-        gap = abs(float(old.replace("−", "-")) - float(new.replace("−", "-")))
+        gap = abs(float(old.replace("\N{MINUS SIGN}", "-")) - float(new.replace("\N{MINUS SIGN}", "-")))
         assert gap <= (1.01 * unit if "." in new else 0), f"{old} is {new} here: last places alone may differ"
 
 

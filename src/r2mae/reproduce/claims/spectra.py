@@ -313,7 +313,7 @@ def _level(results: Results, claim: Claim, model: Model) -> Found:
 
 
 def _collapsed(results: Results, claim: Claim) -> Found:
-    said = "no target measures it; docs/theory/r2mae-vs-fixed.md says that in our simulation both are equal bit for bit"
+    said = "No target measures it; docs/theory/r2mae-vs-fixed.md says that in our simulation both are equal bit for bit"
     raise UnavailableError(said)
 
 
