@@ -15,7 +15,6 @@ from r2mae.reproduce.state import state_of
 if TYPE_CHECKING:
     import pandas as pd
 
-    Difference = Callable[[CellSet], Differences]
 
 _OURS = "r2mae"
 _FIXED = ("fixed 0.10", "fixed 0.25", "fixed 0.50")
@@ -57,6 +56,10 @@ class CellSet:
     table: str
     types: str
     own: bool = False
+
+
+if TYPE_CHECKING:
+    Difference = Callable[[CellSet], Differences]
 
 
 @dataclass(frozen=True)
@@ -218,7 +221,8 @@ def _reconstruction(results: Results, claim: Claim) -> Found:
             gaps, same, notes = _differences(results, claim.target, difference)
             mean, low, high = over_sets(gaps, len(_RANGE))
             sign = 1 if label == _OURS else -1
-            bounds = (sign * (mean + _NEAR), *sorted((sign * (low + _NEAR), sign * (high + _NEAR))))
+            ends = sorted((sign * (low + _NEAR), sign * (high + _NEAR)))
+            bounds = sign * (mean + _NEAR), ends[0], ends[1]
             judged[ratio] = replace(of_difference(bounds, "", same=same), ours=mean, low=low, high=high)
         worst = min(judged, key=lambda ratio: judged[ratio].ours)
         said[label] = f"{label} {judged[worst].ours:+.4f} (p = {worst:g})"

@@ -249,11 +249,11 @@ def _misaligned(results: Results, claim: Claim) -> Found:
     same = True
     for name in ("table5", "table9"):
         rows = results.table(name, "over_best", "best_ratio")
-        low, high = published(cast(Table, name)).low, published(cast(Table, name)).high
+        low, high = published(name).low, published(name).high
         own = rows[(rows["best_ratio"] < low - 1e-9) | (rows["best_ratio"] > high + 1e-9)]
         better, count = better + int((own["over_best"] < 0).sum()), count + len(own)
         same = same and len(rows) >= 2 * _SEEDS
-        cells = [cell for each in published(cast(Table, name)).entries.values() for cell in each.values()]
+        cells = [cell for each in published(name).entries.values() for cell in each.values()]
         beside = [cell for cell in cells if not low <= cell.best_ratio <= high]
         papers, printed = papers + sum(cell.r2mae < cell.best for cell in beside), printed + len(beside)
     if not count:
