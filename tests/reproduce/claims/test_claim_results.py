@@ -29,9 +29,17 @@ def test_targets_are_found_below_a_folder_or_as_it(tmp_path: Path) -> None:
 
 
 def test_runs_and_hidden_folders_are_left_out(tmp_path: Path) -> None:
+    target(tmp_path / "table4", "table4")
     for name in ("runs", ".parts", "figures"):
-        target(tmp_path / name / "fig1a", "fig1a")
-    assert Results([tmp_path]).empty
+        target(tmp_path / "table4" / name / "fig1a", "fig1a")
+        target(tmp_path / "table4" / "csle" / name / "fig1b", "fig1b")
+    target(tmp_path / ".hidden" / "fig1c", "fig1c")
+    assert set(Results([tmp_path]).targets) == {"table4"}
+
+
+def test_results_below_a_folder_of_the_name_runs_are_found(tmp_path: Path) -> None:
+    here = target(tmp_path / "runs" / "reproduce" / "fig1a", "fig1a")
+    assert Results([tmp_path]).targets == {"fig1a": here}
 
 
 def test_comparisons_are_told_by_their_columns(tmp_path: Path) -> None:
@@ -61,6 +69,7 @@ def test_smoke_runs_and_other_versions_are_not_judged(tmp_path: Path) -> None:
     with pytest.raises(UnavailableError, match="scale smoke"):
         Results([tmp_path]).folder("fig2a")
     write_plan(folder, "small", "runs", [])
+    write_tables(folder, [folder / "fig2a.csv"])
     assert version_of(folder) == r2mae.__version__
     assert Results([tmp_path]).folder("fig2a") == folder
     plan = json.loads((folder / PLAN).read_text())
@@ -70,6 +79,17 @@ def test_smoke_runs_and_other_versions_are_not_judged(tmp_path: Path) -> None:
     del plan["version"]
     (folder / PLAN).write_text(json.dumps(plan))
     assert Results([tmp_path]).folder("fig2a") == folder, "plans of earlier versions say none"
+
+
+def test_tables_before_a_call_that_was_broken_off_are_not_judged(tmp_path: Path) -> None:
+    folder = target(tmp_path / "fig2a", "fig2a")
+    write_plan(folder, "small", "runs", [])
+    write_tables(folder, [folder / "fig2a.csv"])
+    write_plan(folder, "full", "runs", [[folder / "a"], [folder / "b"]])
+    with pytest.raises(UnavailableError, match=r"did not finish .0 of 2 runs, full"):
+        Results([tmp_path]).folder("fig2a")
+    write_tables(folder, [folder / "fig2a.csv"])
+    assert Results([tmp_path]).folder("fig2a") == folder
 
 
 def test_an_unfinished_target_says_how_far_it_is(tmp_path: Path) -> None:

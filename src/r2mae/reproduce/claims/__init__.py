@@ -81,7 +81,11 @@ def _found(claim: Claim, results: Results) -> Found:
         return check(results, claim)
     except UnavailableError as error:
         return Found("not run", f"{error}.")
-    except (KeyError, ValueError) as error:  # a table with other names or with holes: its results are damaged
+    except (
+        ArithmeticError,
+        LookupError,
+        ValueError,
+    ) as error:  # a table with other names or with holes: its results are damaged
         said = " ".join(str(error).split())[:120]
         return Found("not run", f"The results of {claim.target} lack what the check needs ({said}).")
 

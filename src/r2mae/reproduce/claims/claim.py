@@ -16,13 +16,14 @@ Word: TypeAlias = Literal[
 MEANING: dict[Word, str] = {
     "reproduced": "With the paper's data and sizes the results show what the sentence says. Where the paper gives a "
     "number, it lies in our 95 % interval. Where it gives none, the interval excludes zero on the side that the "
-    "sentence names.",
+    "sentence names. A number without an interval lies within the limit that its row or this page states.",
     "direction only": "The interval excludes zero on the side that the sentence names. But the size is not the "
     "paper's, or data or scale are not, or a part of what is claimed is missing.",
     "undecided": "The interval contains zero: the runs at hand can neither show the claim nor refute it.",
     "not reproduced": "The results contradict the sentence: the interval excludes zero on the other side, or, with the "
-    "paper's data and sizes, it excludes the paper's number. Where the reason says that data or scale are not the "
-    "paper's, the sentence does not carry over to ours; of the paper's own numbers it says nothing.",
+    "paper's data and sizes, it excludes the paper's number, which is taken as exact; or a number without an interval "
+    "is beyond the stated limit. Where the reason says that data or scale are not the paper's, the sentence does not "
+    "carry over to ours; of the paper's own numbers it says nothing.",
     "not testable here": "No run of this project can decide it; the reason says why.",
     "not run": "What decides it has no usable results in the folders that were read.",
 }
@@ -59,8 +60,6 @@ class Claim:
 
     Attributes
     ----------
-    part : str
-        Heading of the table that it stands in.
     part : str
         Heading of the table that it stands in.
     name : str

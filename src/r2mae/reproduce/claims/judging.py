@@ -97,6 +97,12 @@ def of_none(found: Interval, reason: str, *, margin: float, same: bool = True) -
     return Found(word, said, *found, elsewhere=not same)
 
 
+def by_limit(within: bool, reason: str, measure: float, *, same: bool = True) -> Found:
+    """Judge a number without an interval by a limit, which the reason states."""
+    word: Word = "not reproduced" if not within else "reproduced" if same else "direction only"
+    return Found(word, reason, measure, elsewhere=not same)
+
+
 def of_fit(
     simulated: Float[np.ndarray, " n"], predicted: Float[np.ndarray, " n"], reason: str, *, same: bool = True
 ) -> Found:
@@ -104,10 +110,8 @@ def of_fit(
     off = 100 * np.abs(simulated / predicted - 1)
     median, worst = float(np.median(off)), float(off.max())
     said = f"{reason} Largest deviation {worst:.1f} %, of {len(off)} points."
-    fits = median <= WITHIN[0] and worst <= WITHIN[1]
-    if fits:
-        return Found("reproduced" if same else "direction only", said, median, elsewhere=not same)
-    return Found("direction only" if median <= WITHIN[1] else "not reproduced", said, median, elsewhere=not same)
+    said += f" Half within {WITHIN[0]:g} % and all within {WITHIN[1]:g} % count as a fit."
+    return by_limit(median <= WITHIN[0] and worst <= WITHIN[1], said, median, same=same)
 
 
 def of_most(found: Sequence[Found], reason: str) -> Found:

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 from itertools import pairwise, starmap
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from jaxtyping import Float
@@ -10,6 +10,7 @@ from jaxtyping import Float
 from r2mae.reproduce.claims.claim import Check, Claim, Found
 from r2mae.reproduce.claims.judging import (
     above_lowest,
+    by_limit,
     largest_fall,
     near_lowest,
     of_difference,
@@ -47,6 +48,10 @@ def _overparametrised(results: Results) -> tuple[Columns, bool]:
     return columns(own), same
 
 
+def _times(own: Columns) -> str:
+    return f"{own['gamma'][0]:g}"
+
+
 def _other_side(results: Results) -> tuple[Columns, float, bool]:
     rows, same = _isotropic(results)
     own = rows[rows["gamma"] < 1]
@@ -68,7 +73,10 @@ def _rises_beyond_gamma(results: Results, claim: Claim) -> Found:
     ratio = own["ratio"][beyond]
     found, first, last = largest_fall(own["risk"][beyond], own["error"][beyond])
     reason = f"At d = {gamma:g} n the simulated risk changes by this much from p = {ratio[first]:g} to {ratio[last]:g}"
-    reason += "." if found[2] >= 0 else ": it falls before it rises, and so does Theorem 1's own formula."
+    reason += "." if found[2] >= 0 else ": it falls before it rises."
+    formula = own["theorem1"][beyond]
+    falls = bool((np.diff(formula) < 0).any())
+    reason += f" Theorem 1's own formula {'falls somewhere, too' if falls else 'rises throughout'}."
     return of_difference(found, reason, same=same)
 
 
@@ -76,7 +84,9 @@ def _has_a_minimum(results: Results, claim: Claim) -> Found:
     own, same = _overparametrised(results)
     best = own["ratio"][own["risk"].argmin()]
     return of_difference(
-        above_lowest(own["risk"], own["error"]), f"The lowest risk at d = 5 n is at p = {best:g}.", same=same
+        above_lowest(own["risk"], own["error"]),
+        f"The lowest risk at d = {_times(own)} n is at p = {best:g}.",
+        same=same,
     )
 
 
@@ -84,8 +94,10 @@ def _rises_throughout(results: Results, claim: Claim) -> Found:
     own, same = _overparametrised(results)
     found, first, last = largest_fall(own["risk"], own["error"])
     ratio = own["ratio"]
-    reason = f"At d = 5 n the simulated risk changes by this much from p = {ratio[first]:g} to {ratio[last]:g}"
-    reason += "." if found[2] >= 0 else ": it falls first. The same section says that it has a minimum."
+    reason = (
+        f"At d = {_times(own)} n the simulated risk changes by this much from p = {ratio[first]:g} to {ratio[last]:g}"
+    )
+    reason += "." if found[2] >= 0 else ": it falls there. The same section says that it has a minimum."
     return of_difference(found, reason, same=same)
 
 
@@ -111,8 +123,7 @@ def _no_use(results: Results, claim: Claim) -> Found:
     reason = (
         f"The lowest risk is below that of predicting zero by {said}; {100 * SUBSTANTIAL:.0f} % counts as substantial."
     )
-    word: Any = "not reproduced" if not any(small) else "reproduced" if all(small) and same else "direction only"
-    return Found(word, reason, max(gains.values()), elsewhere=not same)
+    return by_limit(all(small), reason, max(gains.values()), same=same)
 
 
 def _spiked(results: Results, target: str) -> tuple["pd.DataFrame", bool]:
@@ -148,11 +159,7 @@ def _weak_spike(results: Results, claim: Claim) -> Found:
         f"The descent of the risk along a spike of δ = 1, as a share of the null risk; {descents[10.0]:.2f} at δ = 10. "
     )
     reason += f"We count {SUBSTANTIAL:g} as substantial."
-    small = descents[1.0] < SUBSTANTIAL
-    word: Any = (
-        "reproduced" if small and same else "direction only" if descents[1.0] < descents[10.0] / 2 else "not reproduced"
-    )
-    return Found(word, reason, descents[1.0], elsewhere=not same)
+    return by_limit(descents[1.0] < SUBSTANTIAL, reason, descents[1.0], same=same)
 
 
 def _sweet_spot(results: Results, claim: Claim) -> Found:
@@ -268,8 +275,7 @@ def _disparity(results: Results, target: str, name: str) -> Found:
     share = sum(grows) / len(grows)
     reason = f"For {sum(grows)} of {len(grows)} strengths the disparity is greater over p > 0.5 than over p < 0.5; "
     same = len(results.table(target, "ratio", name=name)["ratio"].unique()) > 50
-    word: Any = "reproduced" if share == 1 and same else "direction only" if share > 0.5 else "not reproduced"
-    return Found(word, f"{reason}{', '.join(said)}.", share, elsewhere=not same)
+    return by_limit(share == 1, f"{reason}{', '.join(said)}.", share, same=same)
 
 
 CHECKS: dict[str, Check] = {

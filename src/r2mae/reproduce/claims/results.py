@@ -1,10 +1,12 @@
 """Finds results of targets and of comparisons below some folders, and reads their tables."""
 
 import csv
+import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import r2mae
 from r2mae.errors import UserError
@@ -17,12 +19,38 @@ if TYPE_CHECKING:
 _DEPTH = 4  # levels of folders below one that is given
 _COMPARISON = ("label", "scheme", "ratio", "low", "high", "seed")  # first columns of a comparison's results.csv
 _FIRST_TABLE = {"r2mae-vs-fixed": "rules"}  # others have a table of their own name
-_WORDS = ("label", "scheme", "model", "set", "reading", "sample", "table")  # columns that need not be numbers
+_WORDS = ("label", "scheme", "model", "set", "reading", "sample", "table", "signal")  # columns that need not be numbers
 _LEFT_OUT = ("runs", "figures", "examples")
+
+_RESULTS = {PLAN, "compare.json", "results.csv", *(f"{name}.csv" for name in (*ARTEFACTS, "rules"))}
 
 
 class UnavailableError(Exception):
     """The results do not have what a claim needs; the message says why."""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What a comparison says of itself, in ``compare.json`` or ``results.json``; without either its name is all.
+
+    Attributes
+    ----------
+    folder : Path
+    data : str
+        Name of its data; that of the folder if nothing tells.
+    steps : str
+        How long its runs are, in words; empty if nothing tells.
+    version : str
+        Of r2mae; empty if nothing tells.
+    config : mapping
+        What its runs share; empty if nothing tells.
+    """
+
+    folder: Path
+    data: str
+    steps: str = ""
+    version: str = ""
+    config: Mapping[str, Any] = field(default_factory=dict)
 
 
 class Results:
@@ -80,7 +108,8 @@ class Results:
         Raises
         ------
         UnavailableError
-            If there are none, or they are of a few steps (the scale `smoke`) or of another version of r2mae.
+            If there are none, or they are of a few steps (the scale `smoke`) or of another version of r2mae, or a later
+            call began and did not finish, so that nothing says of which scale the tables are.
         """
         if target not in self.targets:
             if target in self._unfinished:
@@ -90,9 +119,31 @@ class Results:
         version = version_of(folder)
         if version not in ("", r2mae.__version__):
             raise UnavailableError(f"{target} is of r2mae {version}, this is {r2mae.__version__}")
-        if state_of(folder).scale == "smoke":
+        state = state_of(folder)
+        if not state.written:
+            raise UnavailableError(
+                f"{target} has tables of an earlier call; a later one did not finish ({state.in_words()})"
+            )
+        if state.scale == "smoke":
             raise UnavailableError(f"{target} is of the scale smoke, whose models have learned nothing")
         return folder
+
+    def tables_of_comparisons(self, *columns: str) -> tuple[list[tuple[Comparison, "pd.DataFrame"]], list[str]]:
+        """Return the comparisons whose results.csv has these columns, and why others that are found cannot be used."""
+        usable, reasons = [], []
+        for folder in self.comparisons:
+            one = comparison_in(folder)
+            if one.version not in ("", r2mae.__version__):
+                reasons.append(f"{folder.name} is of r2mae {one.version}, this is {r2mae.__version__}")
+                continue
+            try:
+                table = self.read(folder / "results.csv", "seed")
+            except UnavailableError as error:
+                reasons.append(str(error))
+                continue
+            if set(columns) <= set(table):
+                usable.append((one, table))
+        return usable, reasons
 
     def table(self, target: str, *columns: str, name: str = "") -> "pd.DataFrame":
         """Return a table of a target.
@@ -143,13 +194,39 @@ class Results:
 
 
 def _below(folder: Path) -> Iterator[Path]:
-    """Yield a folder and those in it, in the order of their names; runs are left out."""
-    for here, inside, _ in os.walk(folder):
+    """Yield a folder and those in it, in the order of their names; those of runs inside of results are left out."""
+    results: list[Path] = []
+    for here, inside, files in os.walk(folder):
         deep = len(Path(here).relative_to(folder).parts)
-        inside[:] = sorted(one for one in inside if not one.startswith(".") and one not in _LEFT_OUT)
+        if _RESULTS & set(files):
+            results.append(Path(here))
+        within = any(Path(here).is_relative_to(one) for one in results)
+        inside[:] = sorted(one for one in inside if not (one.startswith(".") or (within and one in _LEFT_OUT)))
         if deep == _DEPTH:
             inside.clear()
         yield Path(here)
+
+
+def comparison_in(folder: Path) -> Comparison:
+    """Return what the files of a comparison say of it; damaged ones say nothing."""
+    published = _json_in(folder / "results.json")
+    config = _json_in(folder / "compare.json") or published.get("config")
+    config = config if isinstance(config, dict) else {}
+    environment = published.get("environment")
+    versions = environment.get("versions") if isinstance(environment, dict) else None
+    version = versions.get("r2mae") if isinstance(versions, dict) else None
+    long = [f"{config[unit]:g} {unit}" for unit in ("steps", "epochs") if isinstance(config.get(unit), int | float)]
+    data = config.get("data")
+    name = Path(data).name if isinstance(data, str) and data else folder.name
+    return Comparison(folder, name, long[0] if long else "", version if isinstance(version, str) else "", config)
+
+
+def _json_in(path: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(path.read_text("utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def _is_comparison(path: Path) -> bool:

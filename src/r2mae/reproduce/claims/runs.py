@@ -86,15 +86,15 @@ def over_seeds(differences: Differences) -> Interval:
     return over(list(differences.values()))
 
 
-def over_sets(by_set: Mapping[str, Differences]) -> Interval:
+def over_sets(by_set: Mapping[str, Differences], comparisons: int = 1) -> Interval:
     """Return the mean over sets, with the t interval from the spread of each over its seeds (Welch, Satterthwaite).
 
     It speaks of these sets: what another set would give, a few of them cannot tell. Of one set it is the interval over
-    its seeds.
+    its seeds. It is corrected for the worst or the best of several comparisons.
     """
     values = [np.array(list(one.values())) for one in by_set.values()]
     if len(values) == 1:
-        return over(values[0])
+        return over(values[0], comparisons)
     mean = float(np.mean([one.mean() for one in values]))
     if min(map(len, values)) < 2:
         return mean, math.nan, math.nan
@@ -102,7 +102,7 @@ def over_sets(by_set: Mapping[str, Differences]) -> Interval:
     if parts.sum() <= 0:
         return mean, math.nan, math.nan
     freedom = parts.sum() ** 2 / sum(part**2 / (len(one) - 1) for part, one in zip(parts, values, strict=True))
-    half = float(stats.t.ppf(0.975, freedom) * math.sqrt(parts.sum()))
+    half = float(stats.t.ppf(1 - 0.025 / comparisons, freedom) * math.sqrt(parts.sum()))
     return mean, mean - half, mean + half
 
 
