@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import suppress
 from io import StringIO
 from multiprocessing import forkserver
 from pathlib import Path
@@ -88,6 +89,17 @@ def test_a_process_has_the_environment_of_its_sweep(monkeypatch: pytest.MonkeyPa
         assert pool.submit(os.getenv, "R2MAE_ASKED").result() == "later"
         assert pool.submit(os.getcwd).result() == str(tmp_path)
         assert pool.submit(signal.getsignal, signal.SIGINT).result() == signal.SIG_IGN
+
+
+def test_an_interrupt_that_comes_to_nothing_is_heard_at_the_next_look() -> None:
+    with processes.one_interrupt():
+        processes.check_interrupt()
+        with suppress(KeyboardInterrupt):  # as where code that cannot raise was running
+            signal.raise_signal(signal.SIGINT)
+        with pytest.raises(KeyboardInterrupt):
+            processes.check_interrupt()
+    with processes.one_interrupt():
+        processes.check_interrupt()
 
 
 @forks

@@ -22,7 +22,7 @@ from r2mae.sweep.cluster import connected, say
 from r2mae.sweep.cluster_options import ENGINES, ClusterOptions
 from r2mae.sweep.dask_worker import TOPIC, busy, close, work
 from r2mae.sweep.dask_workers import Workers, ask
-from r2mae.sweep.processes import Processes, one_interrupt, raise_first
+from r2mae.sweep.processes import Processes, check_interrupt, one_interrupt, raise_first
 from r2mae.sweep.progress_board import Board
 from r2mae.sweep.runner import Runner, finished, readings
 from r2mae.sweep.watch import Watch
@@ -170,6 +170,7 @@ class _Sweep:
         """Hand out cells until all have ended."""
         try:
             while self.left:
+                check_interrupt()
                 for address in self.workers.look():
                     self._lose([task for task in self.tasks.values() if task.worker == address])
                 self._hand_out()

@@ -121,6 +121,7 @@ class _Sweep:
             futures = {pool.submit(_run_cell, place, *self._task(place)): place for place in places}
             pending: set[Future[float]] = set(futures)
             while pending:
+                check_interrupt()
                 done, pending = wait(pending, timeout=_POLL, return_when=FIRST_COMPLETED)
                 self._processes |= set(multiprocessing.active_children()) - others
                 self._show()
@@ -199,14 +200,28 @@ def raise_first(failed: Sequence[tuple[Cell, Exception]]) -> None:
         raise UserError(f"{cell.row.label}, seed {cell.seed}: {first}{more}; the other runs are kept")
 
 
+_interrupted = threading.Event()
+
+
+def check_interrupt() -> None:
+    """Raise KeyboardInterrupt once more, if one was heard within :func:`one_interrupt` and came to nothing.
+
+    It is lost if it meets code that cannot raise, such as a callback of the garbage collector.
+    """
+    if _interrupted.is_set():
+        raise KeyboardInterrupt
+
+
 @contextmanager
 def one_interrupt() -> Iterator[None]:
     """React to the first Ctrl-C only: a second one must not interrupt the code that ends the processes."""
 
     def first(number: int, frame: FrameType | None) -> None:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
+        _interrupted.set()
         raise KeyboardInterrupt
 
+    _interrupted.clear()
     usual = signal.getsignal(signal.SIGINT) is signal.default_int_handler
     if usual and threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGINT, first)

@@ -66,7 +66,7 @@ def test_every_model_is_there() -> None:
 
 def test_the_mlp_of_the_paper_has_the_old_description() -> None:
     assert list(load_data(ImagesConfig(data="digits", fill="mean")).architecture) == [
-        "model", "shape", "hidden", "latent", "exact", "fill",
+        "model", "shape", "hidden", "latent", "norm", "exact", "fill",
     ]  # fmt: skip
     assert Settings(hidden=3).latent == ImagesConfig(data="digits").latent
 
