@@ -149,11 +149,7 @@ def standings(differences: pd.DataFrame, metric: Metric, labels: Sequence[str], 
     lead : str
         How the sentence begins.
     """
-    rows = differences[
-        (differences["metric"] == metric.name)
-        & (differences["against"] == BEST_FIXED)
-        & differences["label"].isin(list(labels))
-    ]
+    rows = _from_best_fixed(differences, metric, labels)
     if rows.empty or rows["n"].max() < 2:
         return None
     groups = {verdict: list(part["label"]) for verdict, part in rows.groupby("verdict")}
@@ -179,13 +175,8 @@ def could_decide(differences: pd.DataFrame, metric: Metric, labels: Sequence[str
     places : int
         Decimals of the metric.
     """
-    rows = differences[
-        (differences["metric"] == metric.name)
-        & (differences["against"] == BEST_FIXED)
-        & (differences["verdict"] == "undecided")
-        & differences["label"].isin(list(labels))
-        & np.isfinite(differences["decides"].astype(float))
-    ]
+    rows = _from_best_fixed(differences, metric, labels)
+    rows = rows[(rows["verdict"] == "undecided") & np.isfinite(rows["decides"].astype(float))]
     if rows.empty:
         return None
     told = [f"{number(size, places)} for {label}" for label, size in zip(rows["label"], rows["decides"], strict=True)]
@@ -195,6 +186,15 @@ def could_decide(differences: pd.DataFrame, metric: Metric, labels: Sequence[str
         f"Undecided is not equal: by the spread of these {many}, they decide a true difference in {metric.label} four "
         f"times in five only if it is {listing(told)}, or larger."
     )
+
+
+def _from_best_fixed(differences: pd.DataFrame, metric: Metric, labels: Sequence[str]) -> pd.DataFrame:
+    """Return the differences of these rows from the best fixed ratio in a metric."""
+    return differences[
+        (differences["metric"] == metric.name)
+        & (differences["against"] == BEST_FIXED)
+        & differences["label"].isin(list(labels))
+    ]
 
 
 def beyond_the_edge(means: Mapping[float, float], *, up: bool) -> str | None:

@@ -41,6 +41,7 @@ class CellsSize(RandomnessSize):
     }
 
 
+scores_of_run = jumps_of_run
 SIZE = CellsSize
 
 
@@ -48,11 +49,6 @@ def cells(size: CellsSize, out: Path) -> list[Cell]:
     """Return a run for each set, scheme, kind of input and seed."""
     bases = {name: CellsConfig(data=name, **{**SET_DEFAULTS[name], **size.settings}) for name in size.sets}
     return cells_of_sets(bases, size, out)
-
-
-def scores_of_run(cell: Cell) -> Mapping[str, float]:
-    """Return how much the loss jumps."""
-    return jumps_of_run(cell)
 
 
 def table(results: "pd.DataFrame") -> Tables:

@@ -41,6 +41,7 @@ class ImagesSize(RandomnessSize):
     }
 
 
+scores_of_run = jumps_of_run
 SIZE = ImagesSize
 
 
@@ -53,11 +54,6 @@ def cells(size: ImagesSize, out: Path) -> list[Cell]:
         )
         bases[name] = ImagesConfig(data=data, resize=_SIDES.get(name), **size.settings)
     return cells_of_sets(bases, size, out)
-
-
-def scores_of_run(cell: Cell) -> Mapping[str, float]:
-    """Return how much the loss jumps."""
-    return jumps_of_run(cell)
 
 
 def table(results: "pd.DataFrame") -> Tables:
