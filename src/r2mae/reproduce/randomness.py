@@ -210,18 +210,22 @@ def _percent(gain: float) -> float:
 def draw_study(tables: Tables, name: str, objective: str, title: str) -> Figures:
     """Draw the pooled gains over the best fixed ratio; and the error at each missing fraction, a panel for each set."""
     figures: dict[str, Any] = {}
+    order = [label + told for told in ("", TOLD) for label in SCHEMES]
     pooled = [row for row in tables[f"{name}-pooled"] if row["against"] == "best_fixed"]
+    pooled.sort(key=lambda row: order.index(row["label"]))
     if pooled:
         figures[name], (axes,) = panels(1, width=5.6, height=0.9 + 0.24 * len(pooled))
         _gains(axes, pooled, title)
     sets = list(dict.fromkeys(row["set"] for row in tables[name]))
-    figures[f"{name}-by-fraction"], grid_of_axes = panels(len(sets), width=3.4, height=3.4)
+    figure, grid_of_axes = panels(len(sets), width=3.4, height=3.4)
+    figures[f"{name}-by-fraction"] = figure
     for number, (axes, data) in enumerate(zip(grid_of_axes, sets, strict=True)):
         _by_fraction(axes, [row for row in tables[name] if row["set"] == data], objective)
         axes.set_title(data)
         if number == 0:
             axes.set_ylabel(f"{title},\nover that of {BLIND}")
-            axes.legend(fontsize=7)
+    # The curves cross everywhere: the names stand beside the panels.
+    figure.legend(*grid_of_axes[0].get_legend_handles_labels(), fontsize=7, loc="outside right upper")
     return figures
 
 
@@ -236,8 +240,9 @@ def _gains(axes: "Axes", rows: Sequence[Row], title: str) -> None:
     axes.axvline(0, color=GREY, linestyle="--", linewidth=1, zorder=0)
     axes.set_yticks(range(len(rows)), [row["label"] for row in rows])
     axes.set_ylim(len(rows) - 0.5, -0.5)
+    count = rows[0]["sets"]
     axes.set_xlabel(
-        f"lower {title} than the best fixed ratio of the same network, %\n(average over {rows[0]['sets']} sets)"
+        f"{title}: % below the best fixed ratio\nof the same network (average over {count} set{'s' * (count != 1)})"
     )
 
 
