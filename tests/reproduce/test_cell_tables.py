@@ -96,6 +96,22 @@ def test_every_set_has_means_differences_and_ranks_of_its_own() -> None:
     assert len(tables["table4-runs"]) == 2 * 3 * 3
 
 
+def test_gains_are_pooled_over_sets() -> None:
+    runs = results(("csle", "pig-airway"), COLUMNS)
+    worse = runs[runs["label"] == REFERENCE].assign(label="fixed 0.10", scheme="fixed")
+    for score in ("score", "reconstruction_r"):
+        worse[score] -= 0.05
+    pooled = table4.table(pd.concat([runs, worse]))["table4-pooled"]
+    found = {(row["score"], row["label"], row["against"]): row for row in pooled}
+    for score in ("score", "reconstruction_r"):
+        for against in ("best_fixed", "blind"):
+            row = found[score, "r2mae", against]
+            assert row["gain"] == pytest.approx(0.02, abs=1e-3)
+            assert (row["sets"], row["is"]) == (2, "better")
+        assert found[score, "fixed 0.10", "blind"]["gain"] == pytest.approx(-0.05, abs=1e-3)
+    assert {row["label"] for row in pooled} == {"r2mae", "fixed 0.10"}, "no baseline, and no ratio against itself"
+
+
 def test_a_condition_is_ranked_by_its_aurocs_in_table_4_alone() -> None:
     """In table 6 the order of the rows by a condition's balanced accuracy counts."""
     runs = results(("csle",), {"csle": ("condition_auroc", "condition_bacc")})
