@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 BEST_FIXED, BLIND = "best_fixed", "blind"
 """What rows are compared with: the best of the fixed ratios, and one that was chosen blindly."""
 
-Gains = Mapping[tuple[str, str], Sequence[Float[np.ndarray, " seeds"]]]
+Gains = Mapping[tuple[str, str], Sequence[Float[np.ndarray, " _"]]]
 """By row and by what it is compared with: for each set of data the gain under each seed, higher is better."""
 
 
@@ -40,7 +40,7 @@ def best_of(fixed: "Sequence[pd.Series[float]]", *, higher: bool) -> "pd.Series[
 
 def gains_by_set(
     results: "pd.DataFrame", score: str, fixed: Sequence[str], blind: str
-) -> "dict[tuple[str, str], list[Float[np.ndarray, ' seeds']]]":
+) -> "dict[tuple[str, str], list[Float[np.ndarray, ' _']]]":
     """Return what every row gains over the best fixed ratio and over a blind one, on each set, paired over seeds.
 
     Parameters
@@ -54,7 +54,7 @@ def gains_by_set(
     blind : str
         One of them.
     """
-    gains: dict[tuple[str, str], list[Float[np.ndarray, " seeds"]]] = {}
+    gains: dict[tuple[str, str], list[Float[np.ndarray, " _"]]] = {}
     for _, group in results.groupby("set", sort=False):
         rows = by_label(group, score)
         present = [rows[name] for name in fixed if name in rows]

@@ -164,7 +164,7 @@ def _pooled(results: "pd.DataFrame", objective: str) -> list[Row]:
     The question is `r2mae-spread` against `best_fixed`; verdicts of other pairs are not corrected for their number.
     """
     logs = results.assign(**{objective: np.log(results[objective].where(results[objective] > 0))})
-    gains: dict[tuple[str, str], list[Float[np.ndarray, " seeds"]]] = {}
+    gains: dict[tuple[str, str], list[Float[np.ndarray, " _"]]] = {}
     for _, group in logs.groupby("set", sort=False):
         rows = by_label(group, objective)
         for label, mine in rows.items():
