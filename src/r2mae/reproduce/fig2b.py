@@ -1,5 +1,6 @@
 """Fig. 2B and Figs. 5 to 7: U-Nets of several widths on faces, at nine fixed mask ratios."""
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,18 +21,19 @@ from r2mae.sweep.cells import Axis, Cell, cells_of, grid
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 TITLE = "Fig. 2B and Figs. 5 to 7: U-Nets on faces, error of whole images and probe of attributes"
 DATA = "faces: 4,000 of the set celeba; full: all of CelebA"
 COST = {"smoke": "a minute", "small": "about 3 h on a core", "full": "81 runs, an hour each on a GPU (the paper)"}
 PAPER = "The best ratio grows with the width: 0.6, 0.7, 0.8 for 8, 16, 32; probing jumps above some ratio."
 
-_ERROR, _SCALED = "clean_mse", "attribute_accuracy"
+_ERROR, _SCALED, _AUROC = "clean_mse", "attribute_accuracy", "attribute_auroc"
 _SCORES = {
     _ERROR: "squared error of whole images",
     _SCALED: "median scaled accuracy",
     "attribute_accuracy_raw": "median accuracy",
-    "attribute_auroc": "mean AUROC",
+    _AUROC: "mean AUROC",
 }
 _PAPER_BEST = {8: 0.6, 16: 0.7, 32: 0.8}
 
@@ -113,28 +115,38 @@ def draw(tables: Tables, size: FacesSize) -> Figures:
         _curve(axes, rows, channels, _ERROR, colour, f"{channels} channels")
         _curve(axes, rows, channels, AS_TRAINED + _ERROR, colour, None, "--")
     axes.set_yscale("log")
+    # Bars as long as their mean would reach far below all points.
+    axes.set_ylim(bottom=0.6 * min(row[name] for row in rows for name in (_ERROR, AS_TRAINED + _ERROR) if name in row))
     ratio_axis(axes)
     axes.set_ylabel(_SCORES[_ERROR])
     axes.set_title("Unmasked reconstruction\n(dashed: batch statistics of training)")
     axes.legend()
     figures = {"fig2b": figure}
     if any(_SCALED in row for row in rows):
-        figures["fig5-7"], grid_of_axes = panels(len(_widths(rows)), width=3.4, height=3.6)
-        for colour, panel, channels in zip(COLOURS, grid_of_axes, _widths(rows), strict=False):
-            _curve(panel, rows, channels, _SCALED, colour, "re-estimated batch statistics")
-            _curve(panel, rows, channels, AS_TRAINED + _SCALED, colour, "those of training", "--")
-            ratio_axis(panel)
-            panel.set_ylabel(_SCORES[_SCALED])
-            panel.set_title(f"{channels} channels")
-            panel.legend()
+        figures["fig5-7"] = _attributes(rows)
     return figures
 
 
+def _attributes(rows: Sequence[Row]) -> "Figure":
+    """Draw the paper's score of the attribute probe, and below it the AUROC, which moves where that is still zero."""
+    scores, widths = [score for score in (_SCALED, _AUROC) if any(score in row for row in rows)], _widths(rows)
+    figure, grid_of_axes = panels(len(widths), len(scores), width=3.4, height=3.0)
+    places = [(score, *width) for score in scores for width in zip(widths, itertools.cycle(COLOURS))]
+    for panel, (score, channels, colour) in zip(grid_of_axes, places, strict=True):
+        _curve(panel, rows, channels, score, colour, "re-estimated batch statistics")
+        _curve(panel, rows, channels, AS_TRAINED + score, colour, "those of training", "--")
+        ratio_axis(panel)
+        panel.set_ylabel(_SCORES[score])
+        panel.set_title(f"{channels} channels")
+    grid_of_axes[0].legend()
+    return figure
+
+
 def _best(group: "pd.DataFrame", score: str) -> Row | None:
-    """Return the best ratio of each seed for one score and width, and after which ratio the mean rises most."""
+    """Return the best ratio of each seed for a score and width, if there is one, and where the mean rises most."""
     table = group.pivot_table(index="seed", columns="ratio", values=score).dropna()
-    if not len(table):
-        return None
+    if not len(table) or not np.ptp(table.to_numpy(), axis=1).all():
+        return None  # one value at all ratios: none of them is the best
     lower = score.endswith(_ERROR)
     ratios: Float[np.ndarray, " ratios"] = np.array(table.columns, dtype=float)
     chosen = ratios[(table.to_numpy().argmin(1) if lower else table.to_numpy().argmax(1))]

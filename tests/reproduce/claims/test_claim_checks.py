@@ -332,6 +332,12 @@ def test_unets(judge: Callable[..., dict[str, Verdict]]) -> None:
     assert words(found, *UNETS[:5]) == ["not reproduced"] * 5
     assert found["task-unet"].ours == pytest.approx(0.8, abs=0.11)
     assert found["unet-jump"].verdict != "reproduced", "the accuracy rises evenly"
+    flat = unets({8: 0.6, 16: 0.7, 32: 0.8}, jump).assign(as_trained_attribute_accuracy=0.0)
+    tables = fig2b.table(flat)
+    assert {row["score"] for row in tables["fig2b-best"]} == {"as_trained_clean_mse"}, "no ratio is the best of equals"
+    found = judge("fig2b", tables)
+    assert words(found, "unet-jump", "task-unet", "unet-8") == ["undecided", "undecided", "reproduced"]
+    assert np.isnan(found["task-unet"].ours)
     found = judge("fig2b", fig2b.table(unets({4: 0.6, 8: 0.7, 16: 0.8}, {4: 0.25, 8: 0.35, 16: 0.45})))
     assert words(found, *UNETS) == [
         "direction only", "direction only", "undecided", "undecided", "not run", "direction only", "direction only",
