@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from r2mae.evaluation.items import ItemScores
 from r2mae.evaluation.metrics import Metric
 
 if TYPE_CHECKING:
@@ -60,6 +61,10 @@ class Comparison:
         What was run, and where.
     measured : str
         How its scores were measured, where that is a choice.
+    items : mapping of (label, seed) to ItemScores
+        Scores of single test items, of the runs that kept some.
+    recorded : DataFrame, optional
+        Of a comparison that was read without its runs: the differences that were said of it, in place of new ones.
     """
 
     title: str
@@ -71,6 +76,8 @@ class Comparison:
     config: Mapping[str, Any] = field(default_factory=dict)
     environment: Mapping[str, Any] = field(default_factory=dict)
     measured: str = ""
+    items: Mapping[tuple[str, int], ItemScores] = field(default_factory=dict)
+    recorded: "pd.DataFrame | None" = None
 
     @property
     def labels(self) -> list[str]:

@@ -160,6 +160,10 @@ class TextWing(BaseWing):
         own = {"glue": config.glue, "limit": config.glue_limit, "threads": config.threads}
         return evaluate(config, task, model, data, **{**own, **options})
 
+    def item_metrics(self, config: TextConfig) -> tuple[str, ...]:
+        """Return loss and accuracy, whose items are held-out sequences."""
+        return ("loss", "accuracy")
+
     def elsewhere(
         self, config: TextConfig, source: str, architecture: Mapping[str, Any]
     ) -> "tuple[TextConfig, TextData]":
