@@ -329,10 +329,11 @@ def _differences(
             continue
         table, references = scores[metric.name], []
         if choice := chosen.get(metric.name):
-            by_seed, labels = (dict(zip(choice.seeds, one, strict=True)) for one in (choice.scores, choice.labels))
-            references.append(Reference(BEST_FIXED, by_seed, labels))
+            by_seed = dict(zip(choice.seeds, choice.scores, strict=True))
+            references.append(Reference(BEST_FIXED, by_seed, dict(zip(choice.seeds, choice.labels, strict=True))))
         if default is not None:
-            known = {int(seed): float(score) for seed, score in table[default].dropna().items()}
+            own = table[default].dropna()
+            known = dict(zip(map(int, own.index), map(float, own), strict=True))
             references.append(Reference(default, known, dict.fromkeys(known, default)))
         lines += differences_of(comparison, metric, table, references)
     return pd.DataFrame(lines, columns=list(DIFFERENCE_COLUMNS))

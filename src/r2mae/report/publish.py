@@ -22,7 +22,7 @@ _WIDTH = 110
 def publish(comparison: Comparison, out: Path, *, console: Console | None = None) -> None:
     """Write ``results.csv``, ``times.csv``, ``results.json``, ``figures/`` and ``report.html``, and print the table."""
     analysis = analyse(comparison)
-    write_table(comparison, analysis, out / "results.csv")
+    write_table(comparison, out / "results.csv", analysis)
     write_times(comparison, out / "times.csv")
     write_json(out / "results.json", to_json(comparison, analysis))
     save_figures(comparison, analysis, out / "figures")
@@ -36,16 +36,15 @@ def _console() -> Console:
     return console if console.is_terminal else Console(width=max(console.width, _WIDTH))
 
 
-def write_table(comparison: Comparison, analysis: Analysis, path: Path) -> None:
+def write_table(comparison: Comparison, path: Path, analysis: Analysis | None = None) -> None:
     """Write ``results.csv``: one line a run. Nothing in it depends on the clock: the same runs give the same bytes.
 
     Its last columns are the fingerprint of the run's test items, if it has scores of single ones, and what the interval
     of its row's difference from the best fixed ratio is over, in the metric of the headline.
     """
-    table, over = comparison.table.drop(columns="seconds"), analysis.over(BEST_FIXED)
-    items = [
-        comparison.items.get((label, int(seed))) for label, seed in zip(table["label"], table["seed"], strict=True)
-    ]
+    table, over = comparison.table.drop(columns="seconds"), (analysis or analyse(comparison)).over(BEST_FIXED)
+    runs = zip(table["label"], table["seed"], strict=True)
+    items = [comparison.items.get((label, int(seed))) for label, seed in runs]
     said = {
         "items": ["" if one is None else one.fingerprint for one in items],
         "interval_over": [over.get(label, "") for label in table["label"]],
