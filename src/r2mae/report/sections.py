@@ -15,7 +15,7 @@ import yaml
 from r2mae.errors import UserError
 from r2mae.evaluation.metrics import Metric, by_ratio
 from r2mae.evaluation.statistics import mean_interval
-from r2mae.report.comparison import CELL_COLUMNS, Comparison
+from r2mae.report.comparison import CELL_COLUMNS, SAID_COLUMNS, Comparison
 from r2mae.report.differences import recorded_differences
 from r2mae.report.folders import PICTURES
 from r2mae.report.wording import CONFIDENCE, decimals, interval, number
@@ -215,7 +215,7 @@ def read_table(path: Path) -> Table:
 def _means(table: pd.DataFrame) -> Table:
     """Return means over seeds with intervals, of scores that are neither at single ratios nor ends of intervals."""
     numeric = map(str, table.select_dtypes("number"))
-    scores = [name for name in numeric if name not in CELL_COLUMNS]
+    scores = [name for name in numeric if name not in (*CELL_COLUMNS, *SAID_COLUMNS)]
     apart = {name for names in by_ratio(scores).values() for name in names.values()}
     kept = [name for name in scores if name not in apart and not name.endswith(("_low", "_high", "_sd"))]
     labels = list(dict.fromkeys(table["label"]))
