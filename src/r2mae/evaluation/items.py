@@ -19,6 +19,7 @@ from r2mae.masking.keys import Key
 
 MOST = 10_000
 """So many items are kept at most: 40 kB a metric."""
+_NOTE = "r2mae"  # of the file's metadata
 _LARGEST = 1 << 26  # bytes of a file of ours, which may come from a stranger
 
 
@@ -49,7 +50,8 @@ class ItemScores:
         """Write them as safetensors, atomically, with how the run was measured (as ``results.json`` says it)."""
         from safetensors.numpy import save
 
-        said = {"items": self.fingerprint, "of": str(self.of), "measured": _written(measured)}
+        # One entry: safetensors writes several in any order, and the same run should give the same bytes.
+        said = {_NOTE: _written({"items": self.fingerprint, "of": self.of, "measured": measured})}
         with atomic_write(path, "wb") as file:
             file.write(save(dict(self.scores), metadata=said))
 
@@ -62,11 +64,11 @@ class ItemScores:
             if path.stat().st_size > _LARGEST:
                 return None
             with safe_open(path, framework="numpy") as file:
-                said = file.metadata() or {}
-                found = cls(said["items"], int(said["of"]), {name: file.get_tensor(name) for name in file.keys()})  # noqa: SIM118
-        except (OSError, SafetensorError, KeyError, ValueError, TypeError):
+                said = json.loads((file.metadata() or {})[_NOTE])
+                found = cls(str(said["items"]), int(said["of"]), {name: file.get_tensor(name) for name in file.keys()})  # noqa: SIM118
+        except (OSError, SafetensorError, KeyError, ValueError, TypeError, OverflowError, RecursionError):
             return None
-        return found if said.get("measured") == _written(measured) and found._sound() else None
+        return found if said.get("measured") == jsonable(measured) and found._sound() else None
 
     def _sound(self) -> bool:
         """Whether all scores are as :meth:`write` left them."""
