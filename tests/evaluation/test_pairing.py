@@ -70,7 +70,7 @@ def test_otherwise_it_is_over_seeds_alone_and_says_why() -> None:
 
 
 def test_two_seeds_would_be_too_few() -> None:
-    """The reason for the rule: in the worst case of the study of coverage, three seeds hold the truth and two do not."""
+    """In the worst case of the study of coverage three seeds hold the truth, and two do not."""
     worst = {seeds: of_t(seeds, 1000, (0.9, 0.05), 6000)["crossed t"][0] for seeds in (LEAST_SEEDS - 1, LEAST_SEEDS)}
     assert worst[LEAST_SEEDS - 1] < 0.9 < 0.92 < worst[LEAST_SEEDS]
 
