@@ -56,7 +56,7 @@ def test_otherwise_it_is_over_seeds_alone_and_says_why() -> None:
         "not kept": (of_a, [None, *of_b[1:]]),
         "split": (runs(a, names="012"), runs(b, names="012")),
         "other items": (runs(a, names="xxx"), runs(b, names="xxy")),
-        "no mean": (other, other),
+        "no items": (other, other),
     }
     for reason, (first, second) in cases.items():
         found = compared(a, b, first, list(second))

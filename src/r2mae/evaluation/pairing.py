@@ -25,12 +25,12 @@ LEAST_SEEDS = 3
 """From so many seeds on items are taken into account."""
 
 Over: TypeAlias = Literal["seeds", "seeds and items"]
-Reason: TypeAlias = Literal["shared", "few seeds", "not kept", "no mean", "split", "other items"]
+Reason: TypeAlias = Literal["shared", "few seeds", "not kept", "no items", "split", "other items"]
 WHY: dict[Reason, str] = {
     "shared": "all runs have scores of the same test items",
     "few seeds": f"there are fewer than {LEAST_SEEDS} seeds",
     "not kept": "some runs have no scores of single items",
-    "no mean": "the score is no mean over test items",
+    "no items": "runs keep no scores of single items of this measure",
     "split": "the seeds have different test items",
     "other items": "the two rows were measured on different items",
 }
@@ -105,7 +105,7 @@ def reason_for(items_a: Sequence[ItemScores | None], items_b: Sequence[ItemScore
         return "not kept"
     having = [metric in one.scores for one in known]
     if not all(having):
-        return "not kept" if any(having) else "no mean"
+        return "not kept" if any(having) else "no items"
     first, second = ([one.fingerprint for one in part] for part in (known[: len(items_a)], known[len(items_a) :]))
     if first != second:
         return "other items"
