@@ -10,6 +10,7 @@ from torch.nn.functional import one_hot
 
 from genome.made import task, windows
 from genome.test_data import aligned, config
+from r2mae.errors import UserError
 from r2mae.genome import AlignmentStore
 from r2mae.genome.baselines import alignment_logs, baseline_scores, composition
 from r2mae.genome.data import load_data
@@ -104,3 +105,23 @@ def test_baselines(small: AlignmentStore, monkeypatch: pytest.MonkeyPatch) -> No
     assert baseline_scores("alignment", load_data(config(small, species=("s1",)))) != scores
     assert WING.score_baseline(config(small), "alignment", data) == scores
     assert baseline_scores("alignment", load_data(config(small, validation=0.0))) == {}
+
+
+def test_held_out_windows_are_as_many_as_the_run_or_its_measurement_says(
+    small: AlignmentStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("r2mae.genome.evaluate._MOST_TIMES", 2)
+    usual = config(small, width=16, layers=1, heads=2)
+    data = load_data(usual)
+    task, model = WING.build(data.architecture)
+    few = evaluate(task, model, data, windows=2)
+    assert few != evaluate(task, model, data)
+    said = config(small, width=16, layers=1, heads=2, eval_windows=2)
+    assert WING.evaluate(said, task, model, data) == few
+    assert WING.evaluate(usual, task, model, data, eval_windows=2) == few
+    assert WING.score_baseline(said, "alignment", data) == baseline_scores("alignment", data, windows=2)
+    assert "2 windows" in said.measured_in_words()
+    assert usual.measured_in_words() == ""
+    assert said.measuring(variants="other.tsv", label="score").eval_windows == 2
+    with pytest.raises(UserError, match="eval_windows must be 1 or more"):
+        config(small, eval_windows=0)

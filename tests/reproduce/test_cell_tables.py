@@ -12,6 +12,7 @@ from rich.console import Console
 from r2mae.cells.sets import SETS
 from r2mae.cells.wing import WING
 from r2mae.errors import UserError
+from r2mae.report.comparison import BASELINE
 from r2mae.reproduce import table4, table6
 from r2mae.reproduce.artefact import OfRuns, get_artefact
 from r2mae.reproduce.cell_tables import EXPRESSION, REFERENCE, SCHEMES
@@ -94,6 +95,23 @@ def test_every_set_has_means_differences_and_ranks_of_its_own() -> None:
     assert ("csle", "r2mae", "reconstruction_r_0.7") in rebuilt
     assert not any(label == EXPRESSION for _, label, _ in rebuilt), "expression reconstructs nothing"
     assert len(tables["table4-runs"]) == 2 * 3 * 3
+
+
+def test_gains_are_pooled_over_sets() -> None:
+    runs = results(("csle", "pig-airway"), COLUMNS)
+    runs["scheme"] = runs["scheme"].replace(EXPRESSION, BASELINE)
+    worse = runs[runs["label"] == REFERENCE].assign(label="fixed 0.10", scheme="fixed")
+    for score in ("score", "reconstruction_r"):
+        worse[score] -= 0.05
+    pooled = table4.table(pd.concat([runs, worse]))["table4-pooled"]
+    found = {(row["score"], row["label"], row["against"]): row for row in pooled}
+    for score in ("score", "reconstruction_r"):
+        for against in ("best_fixed", "blind"):
+            row = found[score, "r2mae", against]
+            assert row["gain"] == pytest.approx(0.02, abs=1e-3)
+            assert (row["sets"], row["is"]) == (2, "better")
+        assert found[score, "fixed 0.10", "blind"]["gain"] == pytest.approx(-0.05, abs=1e-3)
+    assert {row["label"] for row in pooled} == {"r2mae", "fixed 0.10"}, "no baseline, and no ratio against itself"
 
 
 def test_a_condition_is_ranked_by_its_aurocs_in_table_4_alone() -> None:

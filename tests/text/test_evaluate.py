@@ -17,6 +17,7 @@ from r2mae.text.evaluate import RATIOS, evaluate, ratio_curve
 from r2mae.text.finetune import finetune
 from r2mae.text.models.roberta import MaskedLanguageModel
 from r2mae.text.task import TokenTask
+from r2mae.text.wing import WING
 
 pytestmark = pytest.mark.slow
 
@@ -211,3 +212,17 @@ def test_curves_are_on_the_same_masks_whatever_the_run_was_trained_with(data: Te
     curves = [ratio_curve(replace(task, exact=exact), model, data.validation, (0.3,)) for exact in (True, False)]
     for one, other in zip(*curves, strict=True):
         np.testing.assert_array_equal(one, other)
+
+
+def test_held_out_sequences_are_as_many_as_the_run_or_its_measurement_says(config: TextConfig, data: TextData) -> None:
+    task, model = built(data)
+    few = evaluate(config, task, model, data, sequences=3)
+    assert few != evaluate(config, task, model, data)
+    said = replace(config, eval_sequences=3)
+    assert WING.evaluate(said, task, model, data) == few
+    assert WING.evaluate(config, task, model, data, eval_sequences=3) == few
+    assert said.measured_as() == {"eval_sequences": 3}
+    assert "3 held-out sequences" in said.measured_in_words()
+    assert config.measured_in_words() == ""
+    with pytest.raises(UserError, match="eval_sequences must be 1 or more"):
+        replace(config, eval_sequences=0)

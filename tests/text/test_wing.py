@@ -70,6 +70,10 @@ def test_pretrain_evaluate_embed_and_export(
     assert scores["accuracy_0.15"] > 0.8  # by chance a tenth
     assert main(["evaluate", "run", "text"]) == 0
     assert "masked loss in nats" in capsys.readouterr().out
+    assert main(["evaluate", "run", "--eval-sequences", "5", "--json"]) == 0
+    few = json.loads(capsys.readouterr().out)
+    assert few["measured"] == {"eval_sequences": 5}
+    assert few["scores"]["loss"] != scores["loss"]
 
     assert main(["embed", "run", str(corpus), "-o", "e.npz"]) == 0
     with np.load("e.npz", allow_pickle=False) as made:

@@ -9,8 +9,9 @@ from torch import Tensor
 from torch.nn.functional import one_hot
 
 from r2mae.genome.batches import WindowBatches
+from r2mae.genome.config import WINDOWS
 from r2mae.genome.data import GenomeData, SpeciesWindows
-from r2mae.genome.evaluate import WINDOWS, curve_scores
+from r2mae.genome.evaluate import curve_scores
 from r2mae.genome.store.tokens import LETTERS
 from r2mae.genome.task import BASES, HiddenBases
 from r2mae.training.validation import EVALUATION_KEY

@@ -7,9 +7,11 @@ from typing import Any, ClassVar, Literal
 
 from r2mae.errors import UserError
 from r2mae.genome.models import MODELS, GpnMsaSettings
-from r2mae.genome.variants.settings import VariantSettings
+from r2mae.genome.variants.settings import NO_VARIANTS, OF_VARIANTS, VariantSettings
 from r2mae.training.models import ModelConfig
 
+WINDOWS = 2000
+"""Held-out windows that a model is measured on, at most."""
 NONE = "none"
 """What `species` says for no other species: a single sequence."""
 
@@ -53,13 +55,16 @@ class GenomeConfig(GpnMsaSettings, VariantSettings, ModelConfig):
         Track of the store whose values weigh positions in the loss, such as conservation; those below 0 count as 0.
     missing_weight : float
         Weight of positions without a value in this track.
+    eval_windows : int
+        Most held-out windows on which loss and accuracy of a finished model are measured, spread evenly. Fewer take
+        less time and say less.
     """
 
     wing: ClassVar[str] = "genome"
     models: ClassVar[Mapping[str, str]] = MODELS
     usual_settings: ClassVar[type] = GpnMsaSettings
-    measured_with: ClassVar[tuple[str, ...]] = ("variants", "label", "positive", "where", "classes", "contrasts")
-    measured_formerly: ClassVar[Mapping[str, Any]] = MappingProxyType({"contrasts": ()})
+    measured_with: ClassVar[tuple[str, ...]] = (*OF_VARIANTS, "eval_windows")
+    measured_formerly: ClassVar[Mapping[str, Any]] = MappingProxyType({"contrasts": (), "eval_windows": WINDOWS})
 
     model: str = "gpn-msa"
     window: int = 128
@@ -76,6 +81,7 @@ class GenomeConfig(GpnMsaSettings, VariantSettings, ModelConfig):
     repeat_weight: float = 0.1
     weight_track: str | None = None
     missing_weight: float = 0.0
+    eval_windows: int = WINDOWS
     epochs: float = 10
     batch_size: int = 2048
     optimizer: Literal["adam", "adamw"] = "adamw"
@@ -90,6 +96,8 @@ class GenomeConfig(GpnMsaSettings, VariantSettings, ModelConfig):
             raise UserError(f"window must be 2 or more, not {self.window}")
         if self.stride is not None and self.stride < 1:
             raise UserError(f"stride must be 1 or more, not {self.stride}")
+        if self.eval_windows < 1:
+            raise UserError(f"eval_windows must be 1 or more, not {self.eval_windows}")
         for name in ("most_unknown", "reverse"):
             if not 0 <= getattr(self, name) <= 1:
                 raise UserError(f"{name} must be a fraction from 0 to 1, not {getattr(self, name)}")
@@ -107,16 +115,19 @@ class GenomeConfig(GpnMsaSettings, VariantSettings, ModelConfig):
     def measuring(self, **options: Any) -> "GenomeConfig":
         """Return the configuration with other variants; what was said of the run's own file is not of another one."""
         if options.get("variants") not in (None, self.variants):
-            options = {**dict.fromkeys(self.measured_with), "where": (), "contrasts": (), **options}
+            options = {**NO_VARIANTS, **options}
         return super().measuring(**options)
 
     def measured_in_words(self) -> str:
-        """Say which variants the model was measured on."""
+        """Say which variants the model was measured on, and how many windows, where it is not the usual number."""
+        few = self.eval_windows != WINDOWS
+        windows = f"Loss and accuracy of hidden bases: on at most {self.eval_windows:,} windows." if few else ""
         if self.variants is None:
-            return ""
+            return windows
         conditions = f", {' and '.join(self.where)}" if self.where else ""
         contrasts = f"; told apart: {', '.join(self.contrasts)}" if self.contrasts else ""
-        return f"Variants: {self.variants} against {self.label}{conditions}{contrasts}."
+        variants = f"Variants: {self.variants} against {self.label}{conditions}{contrasts}."
+        return f"{variants} {windows}".rstrip()
 
     def _check_species(self) -> None:
         twice = next((name for name in self.species if self.species.count(name) > 1), None)

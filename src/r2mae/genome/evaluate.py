@@ -9,13 +9,13 @@ from jaxtyping import Float, Float64
 from torch import Tensor
 
 from r2mae.errors import UserError
+from r2mae.genome.config import WINDOWS
 from r2mae.genome.data import GenomeData, SpeciesWindows
 from r2mae.genome.task import AlignmentTask, HiddenBases, WindowModel
 from r2mae.masking.keys import Key
 from r2mae.training.validation import EVALUATION_KEY, evaluating, to_device
 
 RATIOS = (0.05, 0.15, 0.3, 0.5, 0.8)
-WINDOWS = 2000
 _ROWS = 64
 _ENOUGH = 500  # windows; fewer are masked several times
 _MOST_TIMES = 20

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from r2mae.evaluation.metrics import Metric
 from r2mae.genome.config import GenomeConfig
 from r2mae.genome.models import MODELS
+from r2mae.genome.variants.settings import NO_VARIANTS
 from r2mae.masking.defaults import DNA_CURRICULUM, RatioDefaults
 from r2mae.training.models import build_model
 from r2mae.wings.base import BaseWing
@@ -67,6 +68,9 @@ _COMMANDS = (
     ),
 )
 
+_WINDOWS = Option(
+    "eval_windows", "most held-out windows to measure loss and accuracy on; by default as in the run.", int
+)
 _VARIANTS = (
     Option("variants", "a file of variants: VCF, .tsv, .csv or Parquet.", needed="a file: --variants FILE"),
     Option("label", "the column that scores are compared with; of a VCF also a key of INFO."),
@@ -102,7 +106,11 @@ class GenomeWing(BaseWing):
         "tiny": _preset(128, 2, 4, 128, 1e-3),
     }
     command_line = CommandLine(
-        evaluation=Evaluation("loss and accuracy of hidden bases in held-out windows at five mask ratios"),
+        evaluation=Evaluation(
+            "loss and accuracy of hidden bases in held-out windows at five mask ratios",
+            options=(_WINDOWS,),
+            examples=("runs/genome --eval-windows 500 --baselines alignment",),
+        ),
         evaluations=(
             Evaluation(
                 "scores of variants against a label: AUROC, AUPRC and partial AUROC of two values, or else Spearman's "
@@ -187,7 +195,7 @@ class GenomeWing(BaseWing):
 
         config = config.measuring(**variants)
         found = {} if config.variants is None else model_scores(config, model, data, progress=progress)
-        return found | (evaluate(task, model, data, progress=progress) if curve else {})
+        return found | (evaluate(task, model, data, windows=config.eval_windows, progress=progress) if curve else {})
 
     default_baselines = ("alignment",)
 
@@ -211,7 +219,7 @@ class GenomeWing(BaseWing):
 
         found = {} if config.variants is None else baseline_variants(config, name, data)
         windows = curve and name in ("alignment", "composition")
-        return found | (baseline_scores(name, data, **options) if windows else {})
+        return found | (baseline_scores(name, data, windows=config.eval_windows, **options) if windows else {})
 
     def elsewhere(
         self, config: GenomeConfig, source: str, architecture: Mapping[str, Any]
@@ -220,8 +228,7 @@ class GenomeWing(BaseWing):
         from r2mae.genome.data import other_data, unweighted
 
         none: dict[str, Any] = dict.fromkeys(("validation_regions", "test_regions", "include", "exclude"), ())
-        none |= {**dict.fromkeys(config.measured_with), "where": (), "contrasts": ()}
-        config = replace(unweighted(config), data=source, **none)
+        config = replace(unweighted(config), data=source, **none, **NO_VARIANTS)
         return config, other_data(config, architecture)
 
     def figure_columns(self, config: GenomeConfig) -> FigureColumns:

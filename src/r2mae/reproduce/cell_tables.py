@@ -11,6 +11,7 @@ from r2mae.cells.wing import WING
 from r2mae.report.comparison import BASELINE
 from r2mae.reproduce.artefact import Row, Size, Tables
 from r2mae.reproduce.drawing import Figures
+from r2mae.reproduce.gains import BLIND, gains_by_set, pooled_rows
 from r2mae.reproduce.scheme_table import average_ranks, dots, tables_of
 from r2mae.sweep.cells import Axis, Cell, cells_of, grid
 from r2mae.sweep.cells import Row as SweepRow
@@ -27,6 +28,7 @@ SCHEMES: Mapping[str, Mapping[str, Any]] = {
 }
 """The rows that the paper trains, by name."""
 REFERENCE, EXPRESSION = "fixed 0.25", "expression"
+FIXED = tuple(name for name in SCHEMES if name.startswith("fixed"))
 RATIOS = (0.1, 0.2, 0.3, 0.5, 0.7)
 RECONSTRUCTION = {
     **{f"reconstruction_r_{ratio:g}": f"Pearson r at ratio {ratio:g}" for ratio in RATIOS},
@@ -85,6 +87,9 @@ def cells_of_sets(size: CellsSize, out: Path) -> list[Cell]:
 def tables_of_sets(results: "pd.DataFrame", probes: str, reconstruction: str, settings: Mapping[str, Any]) -> Tables:
     """Return for each set means, intervals and differences of probes and of reconstruction; and all runs.
 
+    `<probes>-pooled` has the average gain of each scheme over sets: over the best of the fixed ratios, which is chosen
+    on the other seeds, and over the reference, which stands for a ratio that is chosen blindly.
+
     Probes have the average rank over the scores that the paper ranks, of means over seeds, the best of tied ranks.
 
     Parameters
@@ -96,7 +101,8 @@ def tables_of_sets(results: "pd.DataFrame", probes: str, reconstruction: str, se
     settings : mapping
         Fields of the configuration that decide what is ranked.
     """
-    tables: dict[str, list[Row]] = {probes: [], reconstruction: [], f"{probes}-runs": []}
+    tables: dict[str, list[Row]] = {probes: [], reconstruction: [], f"{probes}-pooled": _pooled(results)}
+    tables[f"{probes}-runs"] = []
     for name, group in results.groupby("set", sort=False):
         metrics = WING.metrics_of(_config(str(name), settings))
         scores = [metric.name for metric in metrics if metric.name not in RECONSTRUCTION]
@@ -107,6 +113,18 @@ def tables_of_sets(results: "pd.DataFrame", probes: str, reconstruction: str, se
         found = tables_of(group, probes, [*scores, *RECONSTRUCTION], REFERENCE, baseline=EXPRESSION, lower=())
         tables[f"{probes}-runs"] += [{"set": name, **row} for row in found[f"{probes}-runs"]]
     return tables
+
+
+def _pooled(results: "pd.DataFrame") -> list[Row]:
+    """Return what each scheme gains on average over sets, in the average score and in reconstruction."""
+    trained = results[results["scheme"] != BASELINE]
+    return [
+        {"score": score, **row}
+        for score in ("score", "reconstruction_r")
+        if score in trained
+        for row in pooled_rows(gains_by_set(trained, score, FIXED, REFERENCE))
+        if row["label"] not in FIXED or row["against"] == BLIND
+    ]
 
 
 def draw_sets(tables: Tables, probes: str, reconstruction: str) -> Figures:

@@ -10,13 +10,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from jaxtyping import Float
 
 from r2mae.evaluation.fluctuation import loss_fluctuation
 from r2mae.evaluation.metrics import by_ratio
-from r2mae.evaluation.pooled import pooled_effect
-from r2mae.evaluation.statistics import best_fixed, mean_interval, paired_difference
+from r2mae.evaluation.statistics import mean_interval, paired_difference
 from r2mae.reproduce.artefact import Row, Size, Tables
 from r2mae.reproduce.drawing import BLACK, COLOURS, GREY, Figures, panels, ratio_axis
+from r2mae.reproduce.gains import BEST_FIXED, best_of, by_label, pooled_rows
 from r2mae.sweep.cells import Axis, Cell, cells_of, grid
 from r2mae.sweep.cells import Row as SweepRow
 from r2mae.sweep.gather import metrics_of
@@ -123,12 +124,12 @@ def tables_of_study(results: "pd.DataFrame", name: str, objective: str, probe: s
 def _differences(results: "pd.DataFrame", score: str, *, higher: bool) -> list[Row]:
     """Return for each row of a set its mean and its differences from the references, paired over seeds."""
     rows: list[Row] = []
-    by_label = _by_label(results, score)
-    for label, mine in by_label.items():
+    by_row = by_label(results, score)
+    for label, mine in by_row.items():
         found = mean_interval(mine)
         row: Row = {"label": label, "score": score, "seeds": found.n, "mean": found.mean}
         row |= {"low": found.low, "high": found.high}
-        for against, other in _references(by_label, label, higher=higher).items():
+        for against, other in _references(by_row, label, higher=higher).items():
             both = mine.index.intersection(other.index)
             if not len(both):
                 continue
@@ -139,40 +140,22 @@ def _differences(results: "pd.DataFrame", score: str, *, higher: bool) -> list[R
     return rows
 
 
-def _by_label(results: "pd.DataFrame", score: str) -> "dict[str, pd.Series[float]]":
-    found = {
-        str(label): group.set_index("seed")[score].dropna() for label, group in results.groupby("label", sort=False)
-    }
-    return {label: values for label, values in found.items() if len(values)}
-
-
-def _references(
-    by_label: "Mapping[str, pd.Series[float]]", label: str, *, higher: bool
-) -> "dict[str, pd.Series[float]]":
+def _references(rows: "Mapping[str, pd.Series[float]]", label: str, *, higher: bool) -> "dict[str, pd.Series[float]]":
     """Return what a row is compared with: the same network at fixed ratios and random ones, and the other network.
 
     The best fixed ratio of a seed is chosen on the other seeds.
     """
     told = TOLD if label.endswith(TOLD) else ""
     found = {}
-    fixed = [by_label[name + told] for name in FIXED if name + told in by_label]
+    fixed = [rows[name + told] for name in FIXED if name + told in rows]
     if len(fixed) > 1:
-        best = _best(fixed, higher=higher)
+        best = best_of(fixed, higher=higher)
         if best is not None:
-            found["best_fixed"] = best
+            found[BEST_FIXED] = best
     for short, name in (("blind", BLIND + told), ("r2mae", RANDOM + told), ("untold", label.removesuffix(TOLD))):
-        if name != label and name in by_label:
-            found[short] = by_label[name]
+        if name != label and name in rows:
+            found[short] = rows[name]
     return found
-
-
-def _best(fixed: "Sequence[pd.Series[float]]", *, higher: bool) -> "pd.Series[float] | None":
-    import pandas as pd
-
-    table = pd.concat(list(fixed), axis=1).dropna()
-    if len(table) < 2:
-        return None
-    return pd.Series(best_fixed(table.to_numpy(), higher_is_better=higher).scores, index=table.index)
 
 
 def _pooled(results: "pd.DataFrame", objective: str) -> list[Row]:
@@ -181,25 +164,20 @@ def _pooled(results: "pd.DataFrame", objective: str) -> list[Row]:
     The question is `r2mae-spread` against `best_fixed`; verdicts of other pairs are not corrected for their number.
     """
     logs = results.assign(**{objective: np.log(results[objective].where(results[objective] > 0))})
-    gains: dict[tuple[str, str], list[tuple[float, float]]] = {}
+    gains: dict[tuple[str, str], list[Float[np.ndarray, " _"]]] = {}
     for _, group in logs.groupby("set", sort=False):
-        by_label = _by_label(group, objective)
-        for label, mine in by_label.items():
-            for against, other in _references(by_label, label, higher=False).items():
+        rows = by_label(group, objective)
+        for label, mine in rows.items():
+            for against, other in _references(rows, label, higher=False).items():
                 both = mine.index.intersection(other.index)
-                gain = (other[both] - mine[both]).to_numpy()
-                if len(gain) > 1:
-                    error = float(gain.std(ddof=1) / np.sqrt(len(gain)))
-                    gains.setdefault((label, against), []).append((float(gain.mean()), error))
-    rows: list[Row] = []
-    for (label, against), found in gains.items():
-        pooled = pooled_effect([gain for gain, _ in found], [error for _, error in found])
-        row: Row = {"label": label, "against": against, "sets": pooled.sets, "gain_percent": _percent(pooled.mean)}
-        row |= {"low": _percent(pooled.low), "high": _percent(pooled.high)}
-        row["between_sets_percent"] = 100 * pooled.between
-        row["is"] = "better" if pooled.low > 0 else "worse" if pooled.high < 0 else "undecided"
-        rows.append(row)
-    return rows
+                gains.setdefault((label, against), []).append((other[both] - mine[both]).to_numpy(float))
+    return [_in_percent(row) for row in pooled_rows(gains)]
+
+
+def _in_percent(row: Row) -> Row:
+    found = {key: row[key] for key in ("label", "against", "sets")}
+    found |= {"gain_percent": _percent(row["gain"]), "low": _percent(row["low"]), "high": _percent(row["high"])}
+    return {**found, "between_sets_percent": 100 * row["between_sets"], "is": row["is"]}
 
 
 def _percent(gain: float) -> float:
@@ -211,7 +189,7 @@ def draw_study(tables: Tables, name: str, objective: str, title: str) -> Figures
     """Draw the pooled gains over the best fixed ratio; and the error at each missing fraction, a panel for each set."""
     figures: dict[str, Any] = {}
     order = [label + told for told in ("", TOLD) for label in SCHEMES]
-    pooled = [row for row in tables[f"{name}-pooled"] if row["against"] == "best_fixed"]
+    pooled = [row for row in tables[f"{name}-pooled"] if row["against"] == BEST_FIXED]
     pooled.sort(key=lambda row: order.index(row["label"]))
     if pooled:
         figures[name], (axes,) = panels(1, width=5.6, height=0.9 + 0.24 * len(pooled))

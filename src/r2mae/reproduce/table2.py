@@ -40,8 +40,8 @@ TITLES = {
 _LOWER = ("loss",)
 
 # The settings of results/text, which were chosen for such small models, with fewer steps.
-_SMALL = {"vocab_size": 8000, "batch_size": 16, "steps": 2000, "lr": 1e-3, "dropout": 0.0}
-_SMOKE = {
+SMALL = {"vocab_size": 8000, "batch_size": 16, "steps": 2000, "lr": 1e-3, "dropout": 0.0}
+SMOKE = {
     **{"hidden_size": 16, "layers": 1, "heads": 2, "intermediate_size": 32, "vocab_size": 400},
     **{"sequence_length": 32, "batch_size": 4, "steps": 2},
 }
@@ -74,10 +74,10 @@ class TextSize(Size):
     seeds: int = 3
     settings: Mapping[str, Any] = field(default_factory=dict)
 
-    small: ClassVar[Mapping[str, Any]] = {"data": "wiki", "models": ("tiny",), "glue": (), "settings": _SMALL}
+    small: ClassVar[Mapping[str, Any]] = {"data": "wiki", "models": ("tiny",), "glue": (), "settings": SMALL}
     smoke: ClassVar[Mapping[str, Any]] = {
         **{"data": "wikitext2", "models": ("tiny",), "rows": (REFERENCE, "r2mae"), "glue": (), "seeds": 1},
-        "settings": _SMOKE,
+        "settings": SMOKE,
     }
 
 

@@ -51,6 +51,7 @@ _MODULES = {
     "validation": "validation",
     "randomness-images": "randomness_images",
     "randomness-cells": "randomness_cells",
+    **{f"precision-{wing}": f"precision_{wing}" for wing in ("images", "cells", "text", "genome")},
 }
 _PACKAGE = "r2mae.reproduce"
 ARTEFACTS = {name: f"{_PACKAGE}.{module}" for name, module in _MODULES.items()}

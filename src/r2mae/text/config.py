@@ -2,7 +2,8 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from types import MappingProxyType
+from typing import Any, ClassVar, Literal
 
 from r2mae.errors import UserError
 from r2mae.text.models import MODELS, RobertaSettings
@@ -11,6 +12,8 @@ from r2mae.training.models import ModelConfig
 PAPER_PRESETS = ("roberta-medium", "roberta-base")
 """Presets that are models of the paper, and bring its vocabulary."""
 PAPER_VOCABULARY = 50_265
+SEQUENCES = 2000
+"""Held-out sequences that a model is measured on, at most."""
 ROBERTA = "roberta-50265"
 """What `tokenizer` calls RoBERTa's own byte-level BPE, wherever its files lie on a machine."""
 
@@ -44,11 +47,16 @@ class TextConfig(RobertaSettings, ModelConfig):
         epochs, learning rate, batch and seeds; warm-up (6 %) and weight decay (0.01) are ours.
     glue_limit : int, optional
         Most training examples of a task; by default all.
+    eval_sequences : int
+        Most held-out sequences on which loss and accuracy of a finished model are measured, spread evenly. Fewer take
+        less time and say less.
     """
 
     wing: ClassVar[str] = "text"
     models: ClassVar[Mapping[str, str]] = MODELS
     usual_settings: ClassVar[type] = RobertaSettings
+    measured_with: ClassVar[tuple[str, ...]] = ("eval_sequences",)
+    measured_formerly: ClassVar[Mapping[str, Any]] = MappingProxyType({"eval_sequences": SEQUENCES})
 
     model: str = "roberta"
     tokenizer: str | None = None
@@ -59,6 +67,7 @@ class TextConfig(RobertaSettings, ModelConfig):
     text_column: str = "text"
     glue: tuple[str, ...] = ()
     glue_limit: int | None = None
+    eval_sequences: int = SEQUENCES
     epochs: float = 1
     batch_size: int = 2048
     optimizer: Literal["adam", "adamw"] = "adamw"
@@ -79,7 +88,15 @@ class TextConfig(RobertaSettings, ModelConfig):
             raise UserError(f"vocab_size must be 300 or more (256 bytes, 5 special tokens), not {self.vocab_size}")
         if self.glue_limit is not None and self.glue_limit < 2:
             raise UserError(f"glue_limit must be 2 or more examples, not {self.glue_limit}")
+        if self.eval_sequences < 1:
+            raise UserError(f"eval_sequences must be 1 or more, not {self.eval_sequences}")
         self._check_glue()
+
+    def measured_in_words(self) -> str:
+        """Say how many held-out sequences there were, where it is not the usual number."""
+        if self.eval_sequences == SEQUENCES:
+            return ""
+        return f"Loss and accuracy of hidden tokens: on at most {self.eval_sequences:,} held-out sequences."
 
     def _check_glue(self) -> None:
         if not self.glue:

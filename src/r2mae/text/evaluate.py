@@ -17,7 +17,7 @@ from r2mae.errors import UserError
 from r2mae.evaluation.items import ItemRecorder, shares
 from r2mae.masking.keys import Key
 from r2mae.text.classifier import LENGTH
-from r2mae.text.config import TextConfig
+from r2mae.text.config import SEQUENCES, TextConfig
 from r2mae.text.finetune import GlueScores, Progress, finetune
 from r2mae.text.glue import glue_task
 from r2mae.text.task import HiddenTokens, TokenModel, TokenTask
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from r2mae.text.batches import TextData
 
 RATIOS = (0.15, 0.3, 0.4, 0.5, 0.6, 0.8)  # from the usual ratio to the highest of the paper's Fig. 1F
-SEQUENCES = 2000
 _ROWS = 64
 _LOGITS = 1 << 20  # at a time: 4 MiB, which a CPU's caches hold
 _DEVICE_LOGITS = 1 << 25

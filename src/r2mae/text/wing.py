@@ -28,6 +28,9 @@ _TASKS = Option(
     parameter="glue",
     needed="the tasks: --task sst2 qnli",
 )
+_SEQUENCES = Option(
+    "eval_sequences", "most held-out sequences to measure loss and accuracy on; by default as in the run.", int
+)
 _FINETUNING = (
     Option("folder", "where GLUE lies; by default glue/ in the data folder."),
     Option("limit", "most training examples of a task of glue; by default all.", int),
@@ -61,7 +64,9 @@ class TextWing(BaseWing):
     set_defaults = SET_DEFAULTS
     command_line = CommandLine(
         evaluation=Evaluation(
-            "loss and accuracy of hidden tokens in held-out text at six mask ratios", options=_FINETUNING
+            "loss and accuracy of hidden tokens in held-out text at six mask ratios",
+            options=(_SEQUENCES, *_FINETUNING),
+            examples=("runs/text --eval-sequences 200",),
         ),
         evaluations=(
             Evaluation(
@@ -157,7 +162,13 @@ class TextWing(BaseWing):
         """Measure a pretrained model on held-out text, and on the configuration's tasks of GLUE."""
         from r2mae.text.evaluate import evaluate
 
-        own = {"glue": config.glue, "limit": config.glue_limit, "threads": config.threads}
+        config = config.measuring(**{name: options.pop(name) for name in config.measured_with if name in options})
+        own = {
+            "sequences": config.eval_sequences,
+            "glue": config.glue,
+            "limit": config.glue_limit,
+            "threads": config.threads,
+        }
         return evaluate(config, task, model, data, **{**own, **options})
 
     def item_metrics(self, config: TextConfig) -> tuple[str, ...]:

@@ -1,11 +1,20 @@
 """What a run's variants are measured with: fields of its configuration. No torch."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
 
 from r2mae.errors import UserError
 
 BENIGN = ":benign"
 """What the name of a column ends in whose high values are benign."""
+
+
+OF_VARIANTS = ("variants", "label", "positive", "where", "classes", "contrasts")
+"""The fields of :class:`VariantSettings`."""
+NO_VARIANTS: Mapping[str, Any] = MappingProxyType({**dict.fromkeys(OF_VARIANTS), "where": (), "contrasts": ()})
+"""Their values where there are no variants."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,7 +52,7 @@ class VariantSettings:
         object.__setattr__(self, "where", tuple(self.where))
         object.__setattr__(self, "contrasts", tuple(dict.fromkeys("/".join(sides_of(one)) for one in self.contrasts)))
         if self.variants is None:
-            for name in ("label", "positive", "where", "classes", "contrasts"):
+            for name in OF_VARIANTS[1:]:
                 if getattr(self, name) not in (None, ()):
                     raise UserError(f"{name} is about a file of variants: name it with --variants FILE")
         elif self.label is None:

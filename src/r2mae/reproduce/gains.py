@@ -1,0 +1,88 @@
+"""What rows of runs gain over others, pooled over sets of data: one row a scheme, the average gain and its interval."""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+from jaxtyping import Float
+
+from r2mae.evaluation.pooled import pooled_effect
+from r2mae.evaluation.statistics import best_fixed
+from r2mae.reproduce.artefact import Row
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+BEST_FIXED, BLIND = "best_fixed", "blind"
+"""What rows are compared with: the best of the fixed ratios, and one that was chosen blindly."""
+
+Gains = Mapping[tuple[str, str], Sequence[Float[np.ndarray, " _"]]]
+"""By row and by what it is compared with: for each set of data the gain under each seed, higher is better."""
+
+
+def by_label(results: "pd.DataFrame", score: str) -> "dict[str, pd.Series[float]]":
+    """Return a score by seed for each row of a table of runs that has it."""
+    found = {
+        str(label): group.set_index("seed")[score].dropna() for label, group in results.groupby("label", sort=False)
+    }
+    return {label: values for label, values in found.items() if len(values)}
+
+
+def best_of(fixed: "Sequence[pd.Series[float]]", *, higher: bool) -> "pd.Series[float] | None":
+    """Return the score of the best fixed ratio under each seed, chosen on the other seeds; None for a single seed."""
+    import pandas as pd
+
+    table = pd.concat(list(fixed), axis=1).dropna()
+    if len(table) < 2:
+        return None
+    return pd.Series(best_fixed(table.to_numpy(), higher_is_better=higher).scores, index=table.index)
+
+
+def gains_by_set(
+    results: "pd.DataFrame", score: str, fixed: Sequence[str], blind: str
+) -> "dict[tuple[str, str], list[Float[np.ndarray, ' _']]]":
+    """Return what every row gains over the best fixed ratio and over a blind one, on each set, paired over seeds.
+
+    Parameters
+    ----------
+    results : DataFrame
+        A line a run, with its `set`, `label` and `seed`.
+    score : str
+        Higher is better.
+    fixed : sequence of str
+        The rows of fixed ratios.
+    blind : str
+        One of them.
+    """
+    gains: dict[tuple[str, str], list[Float[np.ndarray, " _"]]] = {}
+    for _, group in results.groupby("set", sort=False):
+        rows = by_label(group, score)
+        present = [rows[name] for name in fixed if name in rows]
+        best = best_of(present, higher=True) if len(present) > 1 else None
+        others = {BEST_FIXED: best, BLIND: rows.get(blind)}
+        for label, mine in rows.items():
+            for against, other in others.items():
+                if other is None or (against == BLIND and label == blind):
+                    continue
+                both = mine.index.intersection(other.index)
+                gains.setdefault((label, against), []).append((mine[both] - other[both]).to_numpy(float))
+    return gains
+
+
+def pooled_rows(gains: Gains) -> list[Row]:
+    """Return the average gain over sets (a random-effects model) for each row and what it is compared with.
+
+    The verdicts are not corrected for their number. Sets with fewer than two seeds have no error, and are left out.
+    """
+    rows: list[Row] = []
+    for (label, against), by_set in gains.items():
+        usable = [gain for gain in by_set if len(gain) > 1]
+        if not usable:
+            continue
+        errors = [float(gain.std(ddof=1) / np.sqrt(len(gain))) for gain in usable]
+        pooled = pooled_effect([float(gain.mean()) for gain in usable], errors)
+        row: Row = {"label": label, "against": against, "sets": pooled.sets, "gain": pooled.mean}
+        row |= {"low": pooled.low, "high": pooled.high, "between_sets": pooled.between}
+        row["is"] = "better" if pooled.low > 0 else "worse" if pooled.high < 0 else "undecided"
+        rows.append(row)
+    return rows

@@ -1,0 +1,77 @@
+"""Products in bf16 against 32 bits, on images: the MLP, ViT-MAE and the U-Net."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from r2mae.images.config import ImagesConfig
+from r2mae.images.wing import WING
+from r2mae.reproduce.artefact import Tables
+from r2mae.reproduce.drawing import Figures
+from r2mae.reproduce.precision import (
+    PAPER,
+    PrecisionSize,
+    cells_of_models,
+    draw_formats,
+    final_loss,
+    tables_of_formats,
+)
+from r2mae.reproduce.subsets import some_classes
+from r2mae.sweep.cells import Cell
+from r2mae.training.models import with_values
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["COST", "DATA", "PAPER", "SIZE", "TITLE", "cells", "draw", "scores_of_run", "table"]
+
+TITLE = "bf16 against 32 bits on a processor: the models of images"
+DATA = "mnist; tiny-imagenet (10 classes)"
+COST = {"smoke": "seconds", "small": "30 runs, about 15 min on a core", "full": "30 runs, hours on two cores"}
+
+_NAME = "precision-images"
+_SCORES = ("masked_mse", "probe_accuracy", "knn_accuracy")
+_SETS = {"mlp": "mnist", "vit-mae-tiny": "", "unet-4": ""}  # empty: ten classes of tiny-imagenet
+_CLASSES = 10
+
+
+def _settings(steps: Mapping[str, int]) -> dict[str, dict[str, Any]]:
+    own: dict[str, dict[str, Any]] = {"mlp": {}, "vit-mae-tiny": {"batch_size": 32, "base_lr": 3e-3}, "unet-4": {}}
+    return {name: {**own[name], "steps": count} for name, count in steps.items()}
+
+
+@dataclass(frozen=True)
+class ImagesSize(PrecisionSize):
+    """How much is trained; see :class:`r2mae.reproduce.precision.PrecisionSize`."""
+
+    settings: Mapping[str, Mapping[str, Any]] = field(
+        default_factory=lambda: _settings({"mlp": 4000, "vit-mae-tiny": 4000, "unet-4": 600})
+    )
+
+    small: ClassVar[Mapping[str, Any]] = {"settings": _settings({"mlp": 1000, "vit-mae-tiny": 250, "unet-4": 60})}
+    smoke: ClassVar[Mapping[str, Any]] = {"seeds": 2, "settings": {"mlp": {"hidden": 16, "latent": 8, "steps": 20}}}
+
+
+scores_of_run = final_loss
+SIZE = ImagesSize
+
+
+def cells(size: ImagesSize, out: Path) -> list[Cell]:
+    """Return a run for each model, format and seed."""
+    bases = {}
+    for name, settings in size.settings.items():
+        data = _SETS[name] or str(some_classes(_CLASSES, out.absolute() / f"classes-{_CLASSES}.tar"))
+        preset = {} if name == "mlp" else {**WING.presets[name], "preset": name}
+        bases[name] = with_values(ImagesConfig(data=data), {**preset, **settings})
+    return cells_of_models(bases, size, out)
+
+
+def table(results: "pd.DataFrame") -> Tables:
+    """Return differences by model and score, and all runs."""
+    return tables_of_formats(results, _NAME, _SCORES)
+
+
+def draw(tables: Tables, size: ImagesSize) -> Figures:
+    """Draw the differences."""
+    return draw_formats(tables, _NAME)
