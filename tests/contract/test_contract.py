@@ -12,6 +12,7 @@ from torch import nn
 
 from contract.conftest import Case, by_two_processes, cases, entry_of, made
 from r2mae.cli.main import main
+from r2mae.evaluation.items import ItemRecorder
 from r2mae.images.models import MODELS
 from r2mae.masking.defaults import RatioDefaults
 from r2mae.masking.keys import Key
@@ -25,6 +26,7 @@ from r2mae.training.saving import load_model
 from r2mae.training.scheme_options import as_used, scheme_of
 from r2mae.training.task import Data, HidesExactly, Task
 from r2mae.training.weighting import sum_of_samples
+from r2mae.wings.abilities import HasItems
 from r2mae.wings.contract import Wing
 from training.conftest import InterruptAt, Interrupted, equal_bytes
 
@@ -151,6 +153,26 @@ def test_every_metric_is_measured_within_its_bounds(case: Case) -> None:
         if metric.name in scores or not metric.optional:
             low, high = metric.bounds
             assert low - 1e-6 <= scores[metric.name] <= high + 1e-6, metric.name
+
+
+def test_scores_of_single_items_are_those_of_the_run(case: Case) -> None:
+    """Their mean is the run's score, taking them down changes no score, and the same items have one fingerprint."""
+    config, task, model = case.finished
+    if not isinstance(case.wing, HasItems):
+        return
+    plain = case.wing.evaluate(config, task, model, case.data)
+    taken = []
+    for _ in range(2):
+        items = ItemRecorder()
+        scores = case.wing.evaluate(config, task, model, case.data, items=items)
+        assert scores == plain
+        taken.append(items.taken())
+    first, second = taken
+    assert first is not None and second is not None and first.fingerprint == second.fingerprint
+    assert set(first.scores) == {name for name in case.wing.item_metrics(config) if name in scores}
+    for name, values in first.scores.items():
+        assert values.shape == (first.of,)
+        assert float(values.astype(float).mean()) == pytest.approx(scores[name], rel=1e-6), name
 
 
 def test_every_exporter_writes_a_file(case: Case, tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ from r2mae.cells.embed import embed_rows
 from r2mae.cells.predictions import ClassPredictions, NumberPredictions, Predictions
 from r2mae.cells.task import CountModel, GeneTask, dense
 from r2mae.errors import UserError
+from r2mae.evaluation.items import ItemRecorder, shares
 from r2mae.evaluation.probes import LinearProbe, RidgeProbe
 from r2mae.evaluation.recalibration import Recalibrate, in_both_ways
 from r2mae.evaluation.spectrum import effective_rank
@@ -59,6 +60,7 @@ def evaluate(
     max_cells: int = MAX_CELLS,
     recalibrate: Recalibrate | None = None,
     representation: Literal["latent", "hidden"] | None = None,
+    items: ItemRecorder | None = None,
 ) -> dict[str, float]:
     """Measure a pretrained autoencoder.
 
@@ -76,6 +78,8 @@ def evaluate(
         ratio for reconstruction. By default as in the configuration.
     representation : {"latent", "hidden"}, optional
         Which layer is probed; by default as in the configuration.
+    items : ItemRecorder, optional
+        Takes down the share of each validation cell in ``masked_loss``.
 
     Returns
     -------
@@ -90,17 +94,19 @@ def evaluate(
     def lookup(rows: np.ndarray) -> np.ndarray:
         return embed_rows(task, model, data.table, rows)
 
-    def measure(wanted: bool) -> dict[str, float]:
+    def measure(wanted: bool, items: ItemRecorder | None) -> dict[str, float]:
         with recalibrated(task, model, data.train, wanted=wanted):
             scores = evaluate_embedding(data.table, lookup, config, intervals=intervals, max_cells=max_cells)
         if data.validation is not None and len(data.validation):
-            scores |= _reconstruction_of(task, model, data, wanted)
+            scores |= _reconstruction_of(task, model, data, wanted, items)
         return scores
 
-    return in_both_ways(recalibrate or config.recalibrate, measure)
+    return in_both_ways(recalibrate or config.recalibrate, measure, items)
 
 
-def _reconstruction_of(task: GeneTask, model: CountModel, data: "CellData", recalibrate: bool) -> dict[str, float]:
+def _reconstruction_of(
+    task: GeneTask, model: CountModel, data: "CellData", recalibrate: bool, items: ItemRecorder | None
+) -> dict[str, float]:
     """Score a model's reconstruction of the hidden genes of validation cells, and its loss."""
     assert data.validation is not None
     device = next(model.parameters()).device
@@ -113,7 +119,11 @@ def _reconstruction_of(task: GeneTask, model: CountModel, data: "CellData", reca
             lambda number: prepare(_ALL_RATIOS.index(RATIOS[number])),
         )
         losses = masked_gene_losses(
-            task, model, data.validation, prepare=lambda number: prepare(_ALL_RATIOS.index(LOSS_RATIOS[number]))
+            task,
+            model,
+            data.validation,
+            prepare=lambda number: prepare(_ALL_RATIOS.index(LOSS_RATIOS[number])),
+            items=items,
         )
     named = {f"masked_loss_{ratio:g}": loss for ratio, loss in zip(LOSS_RATIOS, losses, strict=True)}
     return scores | _finite({"masked_loss": float(np.mean(losses)), **named})
@@ -292,6 +302,7 @@ def masked_gene_losses(
     cells: Batches,
     ratios: Sequence[float] = LOSS_RATIOS,
     prepare: Callable[[int], None] | None = None,
+    items: ItemRecorder | None = None,
 ) -> list[float]:
     """Return the mean loss of hidden genes at each ratio, in nats, on masks that are the same for every model.
 
@@ -308,10 +319,14 @@ def masked_gene_losses(
         Mask ratios.
     prepare : callable, optional
         Called with the index of a ratio before the model runs at this ratio.
+    items : ItemRecorder, optional
+        Takes down the share of each cell in ``masked_loss``, over all draws that it is seen in.
     """
     device, key = next(model.parameters()).device, Key.root(0).fold("evaluation masks")
     parts = np.array_split(np.arange(len(cells)), max(1, len(cells) // _SMALL_BATCH))
     sums, counts = np.zeros(len(ratios)), np.zeros(len(ratios))
+    each = torch.zeros(len(ratios), 0 if items is None else len(cells), dtype=torch.float64, device=device)
+    cells = cells if items is None else items.reading(cells)
     with evaluating(model):
         for draw in range(-(-GENE_SETS // len(parts))):
             for rows in parts:
@@ -323,8 +338,13 @@ def masked_gene_losses(
                     corrupted = task.corrupt(batch, ratio, key.fold(number, draw, first))
                     losses = task.losses(task.forward(model, corrupted), corrupted)
                     sums[number] += float(losses.sum().double())
+                    if items is not None:
+                        each[number, first : first + len(rows)] += losses.sum(1).double()
                     counts[number] += float(corrupted.hidden.sum())
-    return [float(total / count) for total, count in zip(sums, counts, strict=True)]
+    means = [float(total / count) for total, count in zip(sums, counts, strict=True)]
+    if items is not None:
+        items.add("masked_loss", shares(each.cpu().numpy(), means))
+    return means
 
 
 def log_normalized(batch: Mapping[str, Tensor], genes: int) -> Float[Tensor, "batch genes"]:

@@ -12,7 +12,7 @@ from r2mae.cells.models import MODELS
 from r2mae.cells.sets import SET_DEFAULTS, SETS
 from r2mae.errors import UserError
 from r2mae.evaluation.metrics import Metric
-from r2mae.evaluation.recalibration import with_as_trained
+from r2mae.evaluation.recalibration import AS_TRAINED, with_as_trained
 from r2mae.masking.defaults import RatioDefaults
 from r2mae.training.models import build_model
 from r2mae.wings.base import BaseWing
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
     from r2mae.cells.batches import CellData
     from r2mae.cells.task import CountModel, GeneTask
+    from r2mae.evaluation.items import ItemRecorder
 
 # Fields of a configuration that name columns and layers of a file.
 _OF_FILES = ("layer", "batch_key", "donor_key", "labels", "regress", "exclude", "only", "max_cells", "auroc_labels")
@@ -203,8 +204,23 @@ class CellsWing(BaseWing):
         if "scvi" in names and find_spec("scvi") is None:
             raise UserError("the baseline scvi needs scvi-tools: pip install 'r2mae[scvi]', or leave it out")
 
-    def score_baseline(self, config: CellsConfig, name: str, data: "CellData", **options: Any) -> dict[str, float]:
-        """Measure the embedding of a baseline as :meth:`evaluate` measures that of a model."""
+    def item_metrics(self, config: CellsConfig) -> tuple[str, ...]:
+        """Return the masked loss: all other scores are of many cells together."""
+        return ("masked_loss", AS_TRAINED + "masked_loss") if config.recalibrate == "both" else ("masked_loss",)
+
+    def score_baseline(
+        self,
+        config: CellsConfig,
+        name: str,
+        data: "CellData",
+        *,
+        items: "ItemRecorder | None" = None,
+        **options: Any,
+    ) -> dict[str, float]:
+        """Measure the embedding of a baseline as :meth:`evaluate` measures that of a model.
+
+        It has no masked loss, so that `items` hears nothing.
+        """
         from r2mae.cells.baselines import BASELINES, baseline_scores, stored_obsm
 
         adata = None if name in BASELINES else stored_obsm(config.data, [name])

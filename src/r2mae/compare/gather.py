@@ -10,7 +10,7 @@ from r2mae.report.comparison import Comparison, Reconstructions
 from r2mae.report.pictures import beside_each_other
 from r2mae.sweep.cells import Cell
 from r2mae.sweep.examples import examples_of
-from r2mae.sweep.gather import curves_of, in_order, metrics_of, table_of
+from r2mae.sweep.gather import curves_of, in_order, items_by_run, metrics_of, table_of
 from r2mae.training.config import RunConfig
 from r2mae.training.folder import RunFolder, environment, read_json
 from r2mae.training.initial import INIT, recorded
@@ -44,6 +44,7 @@ def gather(
         },
         environment=environment() | _begun(trained),
         measured=base.measured_in_words(),
+        items=items_by_run(ordered),
     )
 
 

@@ -39,32 +39,42 @@ class Components:
     df: float
 
 
-def components(scores: Any) -> Components:
+def components(scores: Any, *, means: Any = None, of: int | None = None) -> Components:
     """Split the variance of a mean over seeds and items.
 
     Parameters
     ----------
     scores : array-like, shape (n_seeds, n_items)
         Two or more of either; for a comparison the differences of two schemes.
+    means : array-like, shape (n_seeds,), optional
+        The mean of each seed over all its items, where `scores` hold only some of them.
+    of : int, optional
+        How many items those are; by default as many as in `scores`.
 
     Raises
     ------
     ValueError
-        For another shape, or values that are not finite.
+        For another shape, fewer items than there are scores, or values that are not finite.
     """
     table = _table(scores, "scores")
     n_seeds, n_items = table.shape
     mean, by_seed, by_item = table.mean(), table.mean(axis=1), table.mean(axis=0)
-    of_seeds = n_items * float(by_seed.var(ddof=1))
+    of = n_items if of is None else of
+    whole = by_seed if means is None else np.asarray(means, dtype=np.float64)
+    if whole.shape != by_seed.shape or of < n_items or not np.isfinite(whole).all():
+        raise ValueError(f"means must be finite, one a seed, over {n_items} items or more; got {whole.shape} over {of}")
+    of_seeds = of * float(whole.var(ddof=1))
     of_items = n_seeds * float(by_item.var(ddof=1))
     df_rest = (n_seeds - 1) * (n_items - 1)
     of_rest = float(((table - by_seed[:, None] - by_item + mean) ** 2).sum()) / df_rest
-    return _components(of_seeds, of_items, of_rest, n_seeds, n_items)
+    return _components(of_seeds, of_items, of_rest, n_seeds, n_items, of)
 
 
-def _components(of_seeds: float, of_items: float, of_rest: float, n_seeds: int, n_items: int) -> Components:
-    """Combine the mean squares of seeds, items and the rest."""
-    count = n_seeds * n_items
+def _components(
+    of_seeds: float, of_items: float, of_rest: float, n_seeds: int, n_items: int, of: int | None = None
+) -> Components:
+    """Combine the mean squares of seeds, items and the rest; the mean is over `of` items, of which `n_items` tell."""
+    count = n_seeds * (of or n_items)
     # Satterthwaite's approximation. Mean squares are not subtracted below the larger of the two: that would pretend to
     # know the variance better than any of them does.
     total = max(of_seeds + of_items - of_rest, of_seeds, of_items)
@@ -117,9 +127,13 @@ def crossed_interval(
     if method == "bootstrap":
         low, high = _pigeonhole(table, confidence, draws, seed)
         return Interval(mean, low, high, n_seeds, "crossed bootstrap")
-    found = components(table)
-    half = float(stats.t.ppf((1 + confidence) / 2, found.df)) * sqrt(found.variance)
-    return Interval(mean, mean - half, mean + half, n_seeds, "crossed t")
+    return t_interval(mean, components(table), n_seeds, confidence=confidence)
+
+
+def t_interval(mean: float, parts: Components, seeds: int, *, confidence: float = 0.95) -> Interval:
+    """Return the t interval of a mean whose components of variance are known."""
+    half = float(stats.t.ppf((1 + confidence) / 2, parts.df)) * sqrt(parts.variance)
+    return Interval(mean, mean - half, mean + half, seeds, "crossed t")
 
 
 def crossed_difference(
@@ -154,11 +168,14 @@ def crossed_difference(
     if first.shape != second.shape:
         raise ValueError(f"both must have the same seeds and items; got shapes {first.shape} and {second.shape}")
     found = crossed_interval(first - second, confidence=confidence, method=method, draws=draws, seed=seed)
+    return judged(found, higher_is_better=higher_is_better)
+
+
+def judged(found: Interval, *, higher_is_better: bool) -> Difference:
+    """Return the interval of a difference with its verdict; one without width tells no spread, and decides nothing."""
     verdict = "undecided"
-    if found.low > 0.0 or found.high < 0.0:
+    if (found.low > 0.0 or found.high < 0.0) and found.high > found.low:
         verdict = "better" if (found.low > 0.0) == higher_is_better else "worse"
-    if not found.high > found.low:  # all differences are equal: they tell no spread
-        verdict = "undecided"
     return Difference(found.mean, found.low, found.high, found.n, found.method, verdict)
 
 

@@ -46,6 +46,16 @@ def detectable(sd: float, n: int, *, power: float = POWER, confidence: float = C
     return inf if n < 2 else sd * _noncentrality(n, power, confidence) / sqrt(n)
 
 
+def detectable_by(error: float, df: float, *, power: float = POWER, confidence: float = CONFIDENCE) -> float:
+    """Return what :func:`detectable` does for a difference of a known standard error and degrees of freedom.
+
+    NaN for an error that is 0 or not finite.
+    """
+    if not (isfinite(error) and error > 0):
+        return nan
+    return error * _noncentrality(df + 1, power, confidence)
+
+
 def seeds_needed(
     sd: float, difference: float, *, power: float = POWER, confidence: float = CONFIDENCE, most: int = MOST_SEEDS
 ) -> int | None:
@@ -88,13 +98,13 @@ def upper_limit(sd: float, n: int, *, confidence: float = 0.8) -> float:
 
 
 @cache
-def _noncentrality(n: int, power: float, confidence: float) -> float:
+def _noncentrality(n: float, power: float, confidence: float) -> float:
     critical = float(stats.t.ppf((1 + confidence) / 2, n - 1))
     root = optimize.brentq(lambda nc: _power(nc, n - 1, confidence) - power, 0.0, critical * _FAR, xtol=1e-6)
     return float(root)
 
 
-def _power(noncentrality: float, df: int, confidence: float) -> float:
+def _power(noncentrality: float, df: float, confidence: float) -> float:
     critical = float(stats.t.ppf((1 + confidence) / 2, df))
     above = float(stats.nct.sf(critical, df, noncentrality))
     below = float(np.nan_to_num(stats.nct.cdf(-critical, df, noncentrality)))

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Literal
 
+from r2mae.evaluation.items import ItemRecorder
 from r2mae.evaluation.metrics import Metric
 
 Recalibrate = Literal["yes", "no", "both"]
@@ -40,9 +41,17 @@ def with_as_trained(metrics: Iterable[Metric], recalibrate: Recalibrate) -> tupl
     return (*known, *twins)
 
 
-def in_both_ways(recalibrate: Recalibrate, measure: Callable[[bool], dict[str, float]]) -> dict[str, float]:
-    """Call `measure(re_estimate)` once, or twice for "both"; the scores with training's statistics get the prefix."""
-    scores = measure(recalibrate != "no")
+def in_both_ways(
+    recalibrate: Recalibrate,
+    measure: Callable[[bool, ItemRecorder | None], dict[str, float]],
+    items: ItemRecorder | None = None,
+) -> dict[str, float]:
+    """Call `measure(re_estimate, items)` once, or twice for "both".
+
+    The second time it is with the statistics of training, and its scores and those of items get the prefix.
+    """
+    scores = measure(recalibrate != "no", items)
     if recalibrate == "both":
-        scores |= {AS_TRAINED + name: value for name, value in measure(False).items()}
+        beside = None if items is None else items.prefixed(AS_TRAINED)
+        scores |= {AS_TRAINED + name: value for name, value in measure(False, beside).items()}
     return scores

@@ -10,6 +10,7 @@ from jaxtyping import Float, Float32
 from torch import Tensor, nn
 
 from r2mae.evaluation.head import fit_head
+from r2mae.evaluation.items import ItemRecorder
 from r2mae.evaluation.spectrum import effective_rank
 from r2mae.images.arrays import StoredImages, in_chunks
 from r2mae.images.batches import ImageBatches, ImageData
@@ -17,11 +18,13 @@ from r2mae.images.config import ImagesConfig
 from r2mae.images.data import ImageSet, Splits
 from r2mae.images.evaluate import (
     Probe,
+    accuracy,
     attribute_scores,
     clean_mse,
     embed_set,
     has_attributes,
     has_classes,
+    identify_labels,
     masked_scores,
     neighbours_accuracy,
     probe_accuracy,
@@ -29,7 +32,7 @@ from r2mae.images.evaluate import (
 from r2mae.images.formats import memory_limit
 from r2mae.images.task import PixelAutoencoder, PixelTask, scaled
 from r2mae.masking.keys import Key, permutation
-from r2mae.training.validation import EVALUATION_KEY
+from r2mae.training.validation import EVALUATION_KEY, read_whole
 
 _BATCH = 4096
 _WIDEST = 4096  # numbers of an image up to which the covariance is formed; wider ones take as many images at most
@@ -45,6 +48,7 @@ def baseline_scores(
     *,
     probe: Probe = "head",
     progress: Callable[[int, int], None] | None = None,
+    items: ItemRecorder | None = None,
 ) -> dict[str, float]:
     """Score a baseline as :func:`r2mae.images.evaluate.evaluate` scores a model, as far as its scores apply.
 
@@ -56,7 +60,7 @@ def baseline_scores(
         ``pixels``: the pixels, from 0 to 1, as an embedding; they reconstruct nothing. ``pca``: as many principal
         components of the training images as the model has latent numbers; hidden pixels are filled with their means
         before an image is projected. ``mean``: the mean training image as the prediction of every image; no embedding.
-    probe, progress
+    probe, progress, items
         As for a model.
 
     Returns
@@ -64,8 +68,9 @@ def baseline_scores(
     dict
         Scores under the names of a model's.
     """
+    identify_labels(items, data.splits)
     if name == "pixels":
-        return _pixel_scores(config, data, probe, progress)
+        return _pixel_scores(config, data, probe, progress, items)
     components = config.settings.latent if name == "pca" else 0
     model = fit_components(data.train.whole, components, seed=config.seed)
     # Hidden pixels become their means: to a projection, a zero would be a dark pixel that was seen.
@@ -74,15 +79,17 @@ def baseline_scores(
     test = ImageBatches(data.splits.test.images)
     scores: dict[str, float] = {}
     if getattr(config.settings, "reconstructs", True):  # else errors of pixels are beside those of something else
-        scores = masked_scores(task, model, test) | {"clean_mse": clean_mse(task, model, test)}
+        scores = masked_scores(task, model, test, items=items) | {"clean_mse": clean_mse(task, model, test, items)}
     if not model.axes.shape[1]:
         return scores
     embedding = embed_set(task, model, data.splits.test)
     if has_classes(data.splits) or has_attributes(data.splits):
         train = embed_set(task, model, data.splits.train)
         if has_classes(data.splits):
-            scores["probe_accuracy"] = probe_accuracy(probe, train, embedding, data.splits, config.seed, progress)
-            scores["knn_accuracy"] = neighbours_accuracy(train, embedding, data.splits)
+            scores["probe_accuracy"] = probe_accuracy(
+                probe, train, embedding, data.splits, config.seed, progress, items
+            )
+            scores["knn_accuracy"] = neighbours_accuracy(train, embedding, data.splits, items)
         if has_attributes(data.splits):
             scores |= attribute_scores(train, embedding, data.splits, config.seed)
     return scores | _spectrum(embedding)
@@ -156,21 +163,28 @@ def fit_components(images: ImageBatches, components: int, *, seed: int = 0) -> C
 
 
 def _pixel_scores(
-    config: ImagesConfig, data: ImageData, probe: Probe, progress: Callable[[int, int], None] | None
+    config: ImagesConfig,
+    data: ImageData,
+    probe: Probe,
+    progress: Callable[[int, int], None] | None,
+    items: ItemRecorder | None,
 ) -> dict[str, float]:
     """Probe the pixels; images of bytes stay bytes, which a float copy would be four times as large as."""
     splits, scores = data.splits, {}
+    if items is not None:  # they are masked nowhere
+        read_whole(items.reading(ImageBatches(splits.test.images)))
     if has_classes(splits) and _can_be_probed(splits, probe):
         assert splits.train.labels is not None
         assert splits.test.labels is not None
         if probe == "head":
             head = fit_head(_flat(splits.train), splits.train.labels, seed=config.seed)
-            scores["probe_accuracy"] = head.accuracy(_flat(splits.test), splits.test.labels)
+            predicted = head.predict(_flat(splits.test)).cpu().numpy()
+            scores["probe_accuracy"] = accuracy("probe_accuracy", predicted, splits.test.labels, items)
         else:
             train, test = _floats(splits.train), _floats(splits.test)
-            scores["probe_accuracy"] = probe_accuracy(probe, train, test, splits, config.seed, progress)
+            scores["probe_accuracy"] = probe_accuracy(probe, train, test, splits, config.seed, progress, items)
         if splits.train.images.size <= _RANK_NUMBERS:
-            scores["knn_accuracy"] = neighbours_accuracy(_floats(splits.train), _floats(splits.test), splits)
+            scores["knn_accuracy"] = neighbours_accuracy(_floats(splits.train), _floats(splits.test), splits, items)
     if has_attributes(splits) and _can_be_probed(splits, "head"):
         scores |= attribute_scores(_flat(splits.train), _flat(splits.test), splits, config.seed)
     return scores | (_spectrum(_floats(splits.test)) if splits.test.images.size <= _RANK_NUMBERS else {})

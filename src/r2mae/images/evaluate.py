@@ -6,14 +6,15 @@ from typing import Literal, TypeVar
 
 import numpy as np
 import torch
-from jaxtyping import Float32
+from jaxtyping import Float32, Int
 from torch import Tensor, nn
 
 from r2mae.errors import UserError
 from r2mae.evaluation.attributes import fit_attributes, score_attributes
 from r2mae.evaluation.examples import Examples
 from r2mae.evaluation.head import fit_head
-from r2mae.evaluation.knn import knn_accuracy
+from r2mae.evaluation.items import ItemRecorder, shares
+from r2mae.evaluation.knn import knn_predict
 from r2mae.evaluation.probes import LinearProbe
 from r2mae.evaluation.recalibration import Recalibrate, in_both_ways
 from r2mae.evaluation.spectrum import effective_rank
@@ -27,6 +28,8 @@ from r2mae.training.task import MeasuredOtherwise, Reconstructs
 from r2mae.training.validation import EVALUATION_KEY, evaluating, masked_losses, to_device
 
 RATIOS = (0.1, 0.3, 0.5, 0.7, 0.9)
+ITEM_METRICS = ("probe_accuracy", "knn_accuracy", "masked_mse", "clean_mse")
+"""Scores that are means over test images."""
 _BATCH = 2048
 _NUMBERS = 1 << 23  # of the images of a batch: 55 of 224 x 224 pixels; a U-Net's states are many times as large
 _EXAMPLES = 8
@@ -44,6 +47,7 @@ def evaluate(
     probe: Probe = "head",
     recalibrate: Recalibrate | None = None,
     progress: Callable[[int, int], None] | None = None,
+    items: ItemRecorder | None = None,
 ) -> dict[str, float]:
     """Measure a pretrained autoencoder on the test images.
 
@@ -58,6 +62,8 @@ def evaluate(
         masked ones at each ratio for the masked error. By default as in the configuration.
     progress : callable, optional
         Called with the fits of the logistic probe that are done, and that there are.
+    items : ItemRecorder, optional
+        Takes down the scores of single test images, of :data:`ITEM_METRICS`.
 
     Returns
     -------
@@ -70,7 +76,8 @@ def evaluate(
     """
     return in_both_ways(
         recalibrate or config.recalibrate,
-        lambda wanted: _measure(config, task, model, data, probe=probe, recalibrate=wanted, progress=progress),
+        lambda wanted, items: _measure(config, task, model, data, probe, wanted, progress, items),
+        items,
     )
 
 
@@ -79,18 +86,19 @@ def _measure(
     task: ImageTask[_Model],
     model: _Model,
     data: ImageData,
-    *,
     probe: Probe,
     recalibrate: bool,
     progress: Callable[[int, int], None] | None,
+    items: ItemRecorder | None,
 ) -> dict[str, float]:
     batches = ImageBatches(data.splits.test.images)
+    identify_labels(items, data.splits)
     with recalibrated(task, model, data.train, wanted=recalibrate):
-        scores = _whole_scores(config, task, model, data, probe, progress)
+        scores = _whole_scores(config, task, model, data, probe, progress, items)
         if isinstance(task, Reconstructs):
-            scores["clean_mse"] = clean_mse(task, model, batches)
+            scores["clean_mse"] = clean_mse(task, model, batches, items)
     with at_ratios(task, model, data.train, RATIOS, wanted=recalibrate) as prepare:
-        return scores | masked_scores(task, model, batches, prepare)
+        return scores | masked_scores(task, model, batches, prepare, items)
 
 
 def _whole_scores(
@@ -100,6 +108,7 @@ def _whole_scores(
     data: ImageData,
     probe: Probe,
     progress: Callable[[int, int], None] | None,
+    items: ItemRecorder | None,
 ) -> dict[str, float]:
     """Probe and spectrum of the embeddings of whole images."""
     test = embed_set(task, model, data.splits.test)
@@ -107,8 +116,8 @@ def _whole_scores(
     train = None
     if has_classes(data.splits):
         train = embed_set(task, model, data.splits.train)
-        scores["probe_accuracy"] = probe_accuracy(probe, train, test, data.splits, config.seed, progress)
-        scores["knn_accuracy"] = neighbours_accuracy(train, test, data.splits)
+        scores["probe_accuracy"] = probe_accuracy(probe, train, test, data.splits, config.seed, progress, items)
+        scores["knn_accuracy"] = neighbours_accuracy(train, test, data.splits, items)
     if has_attributes(data.splits):
         train = embed_set(task, model, data.splits.train) if train is None else train
         scores |= attribute_scores(train, test, data.splits, config.seed)
@@ -136,17 +145,25 @@ def embed_set(task: ImageTask[_Model], model: _Model, images: ImageSet) -> Float
 
 
 @torch.no_grad()
-def clean_mse(task: Reconstructs[_Model], model: _Model, batches: ImageBatches) -> float:
-    """Return the mean squared error over all pixels of unmasked images."""
+def clean_mse(
+    task: Reconstructs[_Model], model: _Model, batches: ImageBatches, items: ItemRecorder | None = None
+) -> float:
+    """Return the mean squared error over all pixels of unmasked images; `items` hears that of each image."""
     device = next(model.parameters()).device
     total = torch.zeros((), dtype=torch.float64, device=device)
-    most = rows_at_once(batches.images.shape[1:])
+    most, pixels = rows_at_once(batches.images.shape[1:]), math.prod(batches.images.shape[1:])
+    each: list[Tensor] = []
     with evaluating(model):
         for first in range(0, len(batches), most):
             rows = np.arange(first, min(first + most, len(batches)))
             batch = to_device(batches.batch(rows, EVALUATION_KEY.rows(first)), device)
-            total += (task.reconstruct(model, batch).flatten(1) - scaled(batch).flatten(1)).square().sum()
-    return float(total) / (len(batches) * math.prod(batches.images.shape[1:]))
+            squares = (task.reconstruct(model, batch).flatten(1) - scaled(batch).flatten(1)).square()
+            total += squares.sum()
+            if items is not None:
+                each.append(squares.sum(1, dtype=torch.float64) / pixels)
+    if items is not None:
+        items.add("clean_mse", torch.cat(each).cpu().numpy())
+    return float(total) / (len(batches) * pixels)
 
 
 @torch.no_grad()
@@ -218,8 +235,12 @@ def probe_accuracy(
     splits: Splits,
     seed: int,
     progress: Callable[[int, int], None] | None = None,
+    items: ItemRecorder | None = None,
 ) -> float:
-    """Return the accuracy on test images of a probe of embeddings; only where :func:`has_classes`."""
+    """Return the accuracy on test images of a probe of embeddings; only where :func:`has_classes`.
+
+    `items` hears of each image whether the probe is right (1) or wrong (0).
+    """
     train_labels, test_labels = splits.train.labels, splits.test.labels
     assert train_labels is not None
     assert test_labels is not None
@@ -228,27 +249,72 @@ def probe_accuracy(
         if smallest < 2:
             raise UserError("the logistic probe needs two training images of every class: take --probe head")
         probe = LinearProbe(scoring="accuracy", cv=min(5, smallest)).fit(train, train_labels, progress=progress)
-        return float((probe.predict(test) == test_labels).mean())
-    return fit_head(train, train_labels, seed=seed).accuracy(test, test_labels)
+        return accuracy("probe_accuracy", probe.predict(test), test_labels, items)
+    head = fit_head(train, train_labels, seed=seed)
+    return accuracy("probe_accuracy", head.predict(test).cpu().numpy(), test_labels, items)
 
 
-def neighbours_accuracy(train: Float32[np.ndarray, "n d"], test: Float32[np.ndarray, "m d"], splits: Splits) -> float:
-    """Return the accuracy on test images of the votes of their nearest neighbours; only where :func:`has_classes`."""
+def neighbours_accuracy(
+    train: Float32[np.ndarray, "n d"],
+    test: Float32[np.ndarray, "m d"],
+    splits: Splits,
+    items: ItemRecorder | None = None,
+) -> float:
+    """Return the accuracy on test images of the votes of their nearest neighbours; only where :func:`has_classes`.
+
+    `items` hears of each image whether they are right (1) or wrong (0).
+    """
     assert splits.train.labels is not None
     assert splits.test.labels is not None
-    return knn_accuracy(train, splits.train.labels, test, splits.test.labels)
+    predicted = knn_predict(train, splits.train.labels, test)
+    return accuracy("knn_accuracy", predicted, splits.test.labels, items)
+
+
+def identify_labels(items: ItemRecorder | None, splits: Splits) -> None:
+    """Tell a recorder the labels of the test images; the images it sees where :func:`masked_scores` reads them."""
+    if items is not None and splits.test.labels is not None:
+        items.identify("labels", splits.test.labels)
+
+
+def accuracy(
+    name: str, predicted: Int[np.ndarray, " m"], labels: Int[np.ndarray, " m"], items: ItemRecorder | None
+) -> float:
+    """Return the fraction of labels that are predicted; `items` hears of each whether it is."""
+    right = predicted == labels
+    if items is not None:
+        items.add(name, right.astype(np.float32))
+    return float(right.mean())
 
 
 def masked_scores(
-    task: ImageTask[_Model], model: _Model, batches: ImageBatches, prepare: Callable[[int], None] | None = None
+    task: ImageTask[_Model],
+    model: _Model,
+    batches: ImageBatches,
+    prepare: Callable[[int], None] | None = None,
+    items: ItemRecorder | None = None,
 ) -> dict[str, float]:
     """Return the error at hidden pixels on frozen masks: ``masked_mse``, and at each of :data:`RATIOS`.
 
-    `prepare` is called with the place of a ratio before the model runs at it.
+    `prepare` is called with the place of a ratio before the model runs at it. `items` hears the share of each image in
+    ``masked_mse``, if the task says which image a loss is of.
     """
     device = str(next(model.parameters()).device)
     if isinstance(task, MeasuredOtherwise):
         task = task.measured
-    losses = masked_losses(task, model, batches, RATIOS, device=device, prepare=prepare)
+    if items is None:
+        losses = masked_losses(task, model, batches, RATIOS, device=device, prepare=prepare)
+    else:
+        sums: list[list[Tensor]] = [[] for _ in RATIOS]
+        losses = masked_losses(
+            task,
+            model,
+            items.reading(batches),
+            RATIOS,
+            device=device,
+            prepare=prepare,
+            tell=lambda number, of_images: sums[number].append(of_images),
+        )
+        if all(sums):
+            items.add("masked_mse", shares(torch.stack([torch.cat(one) for one in sums]).cpu().numpy(), losses))
     by_ratio = {f"masked_mse_{ratio:g}": loss for ratio, loss in zip(RATIOS, losses, strict=True)}
     return {"masked_mse": float(np.mean(losses)), **by_ratio}

@@ -10,7 +10,7 @@ import numpy as np
 
 from r2mae.errors import UserError
 from r2mae.evaluation.metrics import Metric
-from r2mae.evaluation.recalibration import with_as_trained
+from r2mae.evaluation.recalibration import AS_TRAINED, with_as_trained
 from r2mae.images.config import ImagesConfig
 from r2mae.images.finetune.declared import FINETUNE
 from r2mae.images.models import MODELS
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from r2mae.evaluation.examples import Examples
+    from r2mae.evaluation.items import ItemRecorder
     from r2mae.evaluation.recalibration import Recalibrate
     from r2mae.images.batches import ImageData
     from r2mae.images.evaluate import Probe
@@ -200,22 +201,32 @@ class ImagesWing(BaseWing):
         finetune_epochs: float | None = None,
         kept: Path | None = None,
         progress: Callable[[int, int], None] | None = None,
+        items: "ItemRecorder | None" = None,
     ) -> dict[str, float]:
         """Measure a pretrained model on the test images, and fine-tune it if that is asked for, in its own folder.
 
-        `progress` hears of the logistic probe and of fine-tuning.
+        `progress` hears of the logistic probe and of fine-tuning, `items` of single test images.
         """
         from r2mae.images.evaluate import evaluate
 
         if recalibrate is not None and "recalibrate" in config.ignored:
             raise UserError("this model has no batch statistics: leave --recalibrate out")
-        scores = evaluate(config, task, model, data, probe=probe, recalibrate=recalibrate, progress=progress)
+        scores = evaluate(
+            config, task, model, data, probe=probe, recalibrate=recalibrate, progress=progress, items=items
+        )
         epochs = config.finetune_epochs if finetune_epochs is None else finetune_epochs
         if not epochs:
             return scores
         from r2mae.images.finetune.run import scores_beside
 
         return scores | scores_beside(config, data.splits, epochs, kept, progress=progress)
+
+    def item_metrics(self, config: ImagesConfig) -> tuple[str, ...]:
+        """Return the accuracies of probes and neighbours, and the errors of reconstruction."""
+        from r2mae.images.evaluate import ITEM_METRICS
+
+        twins = tuple(AS_TRAINED + name for name in ITEM_METRICS) if config.recalibrate == "both" else ()
+        return (*ITEM_METRICS, *twins)
 
     default_baselines = ("pixels", "pca", "mean")
 

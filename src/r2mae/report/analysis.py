@@ -15,16 +15,21 @@ import pandas as pd
 
 from r2mae.errors import UserError
 from r2mae.evaluation.metrics import Metric
-from r2mae.evaluation.power import detectable, spread
 from r2mae.evaluation.statistics import (
     AVERAGE_RANK,
     AVERAGE_SCORE,
     best_fixed,
     mean_interval,
-    paired_difference,
     rank_table,
 )
 from r2mae.report.comparison import Comparison
+from r2mae.report.differences import (
+    DIFFERENCE_COLUMNS,
+    Reference,
+    differences_of,
+    intervals_against,
+    what_intervals_are_over,
+)
 from r2mae.report.wording import (
     BEST_FIXED,
     CONFIDENCE,
@@ -38,7 +43,6 @@ from r2mae.report.wording import (
 
 SCHEMA_VERSION = 1
 SUMMARY_COLUMNS = ("label", "metric", "mean", "low", "high", "n", "method")
-DIFFERENCE_COLUMNS = ("label", "metric", "against", "mean", "low", "high", "n", "method", "verdict", "decides")
 
 
 @dataclass(frozen=True)
@@ -77,7 +81,9 @@ class Analysis:
         :data:`DIFFERENCE_COLUMNS`: label minus `against` ("best fixed", or the label of the default fixed ratio),
         paired over the seeds that both have. `verdict` is "better", "worse", "undecided", or "same" where the label
         itself is the best fixed ratio under every seed. `decides` is the smallest true difference that as many seeds
-        with this spread decide four times in five; NaN where nothing tells the spread.
+        with this spread decide four times in five; NaN where nothing tells the spread. `over` is "seeds" or "seeds and
+        items", what the interval takes as samples, `why` says why, and `items` how many items
+        (:mod:`r2mae.evaluation.pairing`).
     best_fixed : mapping of metric name to BestFixedChoice
         Empty where there are no fixed ratios.
     default_fixed : str or None
@@ -121,6 +127,11 @@ class Analysis:
     def difference(self, label: str, metric: str, against: str = BEST_FIXED) -> dict[str, Any] | None:
         """Return the line of `differences`, or None where nothing can be paired."""
         return _line(self.differences, label=label, metric=metric, against=against)
+
+    def over(self, against: str) -> dict[str, str]:
+        """Return for each row what the interval of its primary difference is over; nothing for rows without one."""
+        rows = intervals_against(self.differences, self.primary, against)
+        return {str(label): str(over) for label, over in zip(rows["label"], rows["over"], strict=True)}
 
     def leaders(self, metric: str) -> set[str]:
         """Return the labels with the best mean; several where they are equal, none where the metric does not judge."""
@@ -193,7 +204,7 @@ def analyse(comparison: Comparison) -> Analysis:
     }
     default = comparison.config.get("default_fixed_label")
     default = default if default in comparison.labels else None
-    differences = _differences(metrics, scores, chosen, default)
+    differences = _differences(comparison, metrics, scores, chosen, default)
     places = {
         str(name): decimals(part["mean"], (part["high"] - part["low"]) / 2) for name, part in summary.groupby("metric")
     }
@@ -209,6 +220,7 @@ def analyse(comparison: Comparison) -> Analysis:
         headline=headline(primary, summary, differences, fixed, places[primary.name], comparison.baselines),
         notes=(
             *_standings(comparison, primary, differences, fixed, places[primary.name]),
+            *what_intervals_are_over(differences, primary, BEST_FIXED),
             *_notes(comparison, metrics, scores, chosen),
         ),
     )
@@ -243,12 +255,25 @@ def to_json(comparison: Comparison, analysis: Analysis) -> dict[str, Any]:
             }
             for metric, choice in analysis.best_fixed.items()
         },
+        "items": _items(comparison),
         "default_fixed": analysis.default_fixed,
         "ranks": _records(analysis.ranks.rename_axis("label").reset_index()),
         "cells": _records(comparison.table),
         "config": _plain(comparison.config),
         "environment": _plain(comparison.environment),
     }
+
+
+def _items(comparison: Comparison) -> list[dict[str, Any]]:
+    """Say of which test items runs have scores: their fingerprint, how many there are and are kept, and which runs."""
+    runs: dict[str, list[tuple[str, int]]] = {}
+    for run, one in comparison.items.items():
+        runs.setdefault(one.fingerprint, []).append(run)
+    first = {name: comparison.items[found[0]] for name, found in runs.items()}
+    return [
+        {"fingerprint": name, "of": first[name].of, "kept": first[name].kept, "runs": [list(run) for run in found]}
+        for name, found in runs.items()
+    ]
 
 
 def _metric(metrics: Sequence[Metric], name: str) -> Metric:
@@ -292,6 +317,7 @@ def _choose(metric: Metric, scores: pd.DataFrame, fixed: Sequence[str]) -> BestF
 
 
 def _differences(
+    comparison: Comparison,
     metrics: Sequence[Metric],
     scores: Mapping[str, pd.DataFrame],
     chosen: Mapping[str, BestFixedChoice],
@@ -301,25 +327,15 @@ def _differences(
     for metric in metrics:
         if metric.higher_is_better is None:
             continue
-        table = scores[metric.name]
-        references: dict[str, pd.Series[float]] = {}
-        own: set[str] = set()
+        table, references = scores[metric.name], []
         if choice := chosen.get(metric.name):
-            references[BEST_FIXED] = pd.Series(choice.scores, index=list(choice.seeds))
-            own = set(choice.labels) if len(set(choice.labels)) == 1 else set()
+            by_seed = dict(zip(choice.seeds, choice.scores, strict=True))
+            references.append(Reference(BEST_FIXED, by_seed, dict(zip(choice.seeds, choice.labels, strict=True))))
         if default is not None:
-            references[default] = table[default].dropna()
-        for against, reference in references.items():
-            for label, column in table.items():
-                pair = pd.concat([column, reference], axis="columns", join="inner").dropna()
-                if label == against or pair.empty:
-                    continue
-                a, b = pair.iloc[:, 0].to_numpy(), pair.iloc[:, 1].to_numpy()
-                difference = paired_difference(a, b, higher_is_better=metric.higher_is_better, confidence=CONFIDENCE)
-                verdict = "same" if against == BEST_FIXED and label in own else difference.verdict
-                numbers = (difference.mean, difference.low, difference.high, difference.n, difference.method)
-                decides = np.nan if verdict == "same" else detectable(spread(a - b), len(a), confidence=CONFIDENCE)
-                lines.append((label, metric.name, against, *numbers, verdict, decides))
+            own = table[default].dropna()
+            known = dict(zip(map(int, own.index), map(float, own), strict=True))
+            references.append(Reference(default, known, dict.fromkeys(known, default)))
+        lines += differences_of(comparison, metric, table, references)
     return pd.DataFrame(lines, columns=list(DIFFERENCE_COLUMNS))
 
 

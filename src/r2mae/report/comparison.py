@@ -6,12 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from r2mae.evaluation.items import ItemScores
 from r2mae.evaluation.metrics import Metric
 
 if TYPE_CHECKING:
     import pandas as pd  # which takes a second, and the command line needs this module for a name alone
 
 BASELINE = "baseline"  # the scheme of rows that were not pretrained
+SAID_COLUMNS = ("items", "interval_over")  # at the end of results.csv, which say something of intervals
 CELL_COLUMNS = ("label", "scheme", "ratio", "low", "high", "seed", "seconds")
 
 
@@ -60,6 +62,10 @@ class Comparison:
         What was run, and where.
     measured : str
         How its scores were measured, where that is a choice.
+    items : mapping of (label, seed) to ItemScores
+        Scores of single test items, of the runs that kept some.
+    recorded : DataFrame, optional
+        Of a comparison that was read without its runs: the differences that were said of it, in place of new ones.
     """
 
     title: str
@@ -71,6 +77,8 @@ class Comparison:
     config: Mapping[str, Any] = field(default_factory=dict)
     environment: Mapping[str, Any] = field(default_factory=dict)
     measured: str = ""
+    items: Mapping[tuple[str, int], ItemScores] = field(default_factory=dict)
+    recorded: "pd.DataFrame | None" = None
 
     @property
     def labels(self) -> list[str]:

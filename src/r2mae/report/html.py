@@ -91,7 +91,8 @@ def context(comparison: Comparison, analysis: Analysis, prefix: str = "") -> dic
 class _Value:
     """A number with its interval, as shown; `sort` is the plain number.
 
-    `decides` is the smallest difference that the seeds could decide, where they did not.
+    `decides` is the smallest difference that the seeds could decide, where they did not; `over` is what the interval is
+    over, "seeds" or "seeds and items".
     """
 
     text: str
@@ -100,6 +101,7 @@ class _Value:
     best: bool = False
     verdict: str = ""
     decides: str = ""
+    over: str = ""
 
     @property
     def words(self) -> str:
@@ -125,6 +127,12 @@ class _Differences:
 
     against: str
     rows: list[_Row]
+
+    @property
+    def over(self) -> str:
+        """What all intervals are over; empty where they differ, or there is none."""
+        found = {value.over for row in self.rows for value in row.values if value and value.over}
+        return found.pop() if len(found) == 1 else ""
 
 
 @dataclass(frozen=True)
@@ -177,7 +185,12 @@ def _difference(analysis: Analysis, label: str, metric: Metric, against: str) ->
     missed = line["verdict"] == "undecided" and math.isfinite(line["decides"])
     decides = number(line["decides"], places) if missed else ""
     return _Value(
-        number(line["mean"], places, signed=True), ends, line["mean"], verdict=line["verdict"], decides=decides
+        number(line["mean"], places, signed=True),
+        ends,
+        line["mean"],
+        verdict=line["verdict"],
+        decides=decides,
+        over=line["over"] if ends else "",
     )
 
 

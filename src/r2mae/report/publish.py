@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 
 from r2mae.files import atomic_write, write_json
-from r2mae.report.analysis import analyse, to_json
+from r2mae.report.analysis import Analysis, analyse, to_json
 from r2mae.report.comparison import Comparison
 from r2mae.report.figures import save_figures
 from r2mae.report.html import write_report
 from r2mae.report.table import print_comparison
+from r2mae.report.wording import BEST_FIXED
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -21,7 +22,7 @@ _WIDTH = 110
 def publish(comparison: Comparison, out: Path, *, console: Console | None = None) -> None:
     """Write ``results.csv``, ``times.csv``, ``results.json``, ``figures/`` and ``report.html``, and print the table."""
     analysis = analyse(comparison)
-    write_table(comparison, out / "results.csv")
+    write_table(comparison, out / "results.csv", analysis)
     write_times(comparison, out / "times.csv")
     write_json(out / "results.json", to_json(comparison, analysis))
     save_figures(comparison, analysis, out / "figures")
@@ -35,9 +36,20 @@ def _console() -> Console:
     return console if console.is_terminal else Console(width=max(console.width, _WIDTH))
 
 
-def write_table(comparison: Comparison, path: Path) -> None:
-    """Write ``results.csv``: one line a run. Nothing in it depends on the clock: the same runs give the same bytes."""
-    _write(comparison.table.drop(columns="seconds"), path)
+def write_table(comparison: Comparison, path: Path, analysis: Analysis | None = None) -> None:
+    """Write ``results.csv``: one line a run. Nothing in it depends on the clock: the same runs give the same bytes.
+
+    Its last columns are the fingerprint of the run's test items, if it has scores of single ones, and what the interval
+    of its row's difference from the best fixed ratio is over, in the metric of the headline.
+    """
+    table, over = comparison.table.drop(columns="seconds"), (analysis or analyse(comparison)).over(BEST_FIXED)
+    runs = zip(table["label"], table["seed"], strict=True)
+    items = [comparison.items.get((label, int(seed))) for label, seed in runs]
+    said = {
+        "items": ["" if one is None else one.fingerprint for one in items],
+        "interval_over": [over.get(label, "") for label in table["label"]],
+    }
+    _write(table.assign(**said), path)
 
 
 def write_times(comparison: Comparison, path: Path) -> None:

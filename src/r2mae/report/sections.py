@@ -15,7 +15,8 @@ import yaml
 from r2mae.errors import UserError
 from r2mae.evaluation.metrics import Metric, by_ratio
 from r2mae.evaluation.statistics import mean_interval
-from r2mae.report.comparison import CELL_COLUMNS, Comparison
+from r2mae.report.comparison import CELL_COLUMNS, SAID_COLUMNS, Comparison
+from r2mae.report.differences import recorded_differences
 from r2mae.report.folders import PICTURES
 from r2mae.report.wording import CONFIDENCE, decimals, interval, number
 from r2mae.training.folder import RunFolder, read_json
@@ -154,7 +155,7 @@ def published(folder: Path) -> Comparison | None:
         metrics = tuple(_metric(one) for one in said["metrics"])
         table = pd.DataFrame(said["cells"]).astype(dict.fromkeys(("ratio", "low", "high", "seconds"), float))
         title, config, environment = str(said["title"]), dict(said["config"]), dict(said["environment"])
-        measured = str(said.get("measured", ""))
+        measured, recorded = str(said.get("measured", "")), recorded_differences(said.get("differences", []))
         scores = [metric.name for metric in metrics if metric.name in table]
         table = table.astype(dict.fromkeys(scores, float))
         if not metrics or table[["label", "scheme", "seed"]].duplicated(["label", "seed"]).any():
@@ -162,7 +163,16 @@ def published(folder: Path) -> Comparison | None:
     except (AttributeError, KeyError, TypeError, ValueError, UserError):
         raise UserError(f"{file} is no result of a comparison of this version: make it again, or remove it") from None
     curves = pd.DataFrame(columns=["label", "seed", "step", "loss", "validation_loss"])
-    return Comparison(title, metrics, table, curves, config=config, environment=environment, measured=measured)
+    return Comparison(
+        title,
+        metrics,
+        table,
+        curves,
+        config=config,
+        environment=environment,
+        measured=measured,
+        recorded=recorded,
+    )
 
 
 def _metric(said: Mapping[str, Any]) -> Metric:
@@ -205,7 +215,7 @@ def read_table(path: Path) -> Table:
 def _means(table: pd.DataFrame) -> Table:
     """Return means over seeds with intervals, of scores that are neither at single ratios nor ends of intervals."""
     numeric = map(str, table.select_dtypes("number"))
-    scores = [name for name in numeric if name not in CELL_COLUMNS]
+    scores = [name for name in numeric if name not in (*CELL_COLUMNS, *SAID_COLUMNS)]
     apart = {name for names in by_ratio(scores).values() for name in names.values()}
     kept = [name for name in scores if name not in apart and not name.endswith(("_low", "_high", "_sd"))]
     labels = list(dict.fromkeys(table["label"]))

@@ -17,6 +17,7 @@ from r2mae.report.comparison import Comparison
 from r2mae.report.wording import BEST_FIXED, CONFIDENCE, difference_places, interval, number, seeds
 
 _ANY_WIDTH = 10_000
+_SYMMETRIC = ("t", "crossed t")
 _STYLES = {"better": "bold green", "worse": "red", "undecided": "yellow"}
 
 
@@ -48,8 +49,12 @@ def comparison_table(comparison: Comparison, analysis: Analysis, *, short: bool 
     )
     if paired:
         gaps = [_difference(analysis, label) for label in rows]
-        columns.append(_Column(f"minus {BEST_FIXED}", [gap for gap, _ in gaps]))
+        over = analysis.over(BEST_FIXED)
+        same = f", over {next(iter(over.values()))}" if len(set(over.values())) == 1 else ""
+        columns.append(_Column(f"minus {BEST_FIXED}{same}", [gap for gap, _ in gaps]))
         columns.append(_Column("verdict", [verdict for _, verdict in gaps]))
+        if over and not same:
+            columns.append(_Column("interval over", [Text(over.get(label, "")) for label in rows]))
     others = () if short else analysis.metrics[1:]
     columns += [_Column(_heading(m), _means(analysis, m, list(rows)), right=True) for m in others]
     columns.append(
@@ -110,7 +115,7 @@ def _heading(metric: Metric) -> str:
 
 
 def _estimate(row: Mapping[str, Any], analysis: Analysis, *, signed: bool = False) -> str:
-    """Write a mean with its interval: behind ± if it is a t interval, which is symmetric, else on a line below."""
+    """Write a mean with its interval: behind ± if it is symmetric, as t intervals are, else on a line below."""
     places = analysis.decimals[analysis.primary.name]
     if signed:
         places = difference_places(row["mean"], row["low"], row["high"], places)
@@ -119,7 +124,7 @@ def _estimate(row: Mapping[str, Any], analysis: Analysis, *, signed: bool = Fals
     if not ends:
         return mean
     half = max(row["high"] - row["mean"], row["mean"] - row["low"])  # one end may be a bound of the metric
-    return f"{mean} ±{number(half, places)}" if row["method"] == "t" else f"{mean}\n{ends}"
+    return f"{mean} ±{number(half, places)}" if row["method"] in _SYMMETRIC else f"{mean}\n{ends}"
 
 
 def _difference(analysis: Analysis, label: str) -> tuple[Text, Text]:

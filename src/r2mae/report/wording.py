@@ -182,6 +182,8 @@ def could_decide(differences: pd.DataFrame, metric: Metric, labels: Sequence[str
     told = [f"{number(size, places)} for {label}" for label, size in zip(rows["label"], rows["decides"], strict=True)]
     counts = sorted(set(rows["n"]))
     many = seeds(counts[0]) if len(counts) == 1 else f"{counts[0]} to {seeds(counts[-1])}"
+    if (rows["over"] == "seeds and items").all():
+        many += " and their test items"
     return (
         f"Undecided is not equal: by the spread of these {many}, they decide a true difference in {metric.label} four "
         f"times in five only if it is {listing(told)}, or larger."

@@ -6,8 +6,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from r2mae.evaluation.items import ItemScores
 from r2mae.sweep.cells import Cell
-from r2mae.sweep.measure import scores_of
+from r2mae.sweep.measure import items_of, scores_of
 from r2mae.training.folder import RunFolder
 from r2mae.training.metrics import read_metrics
 
@@ -28,6 +29,12 @@ def table_of(cells: Sequence[Cell]) -> pd.DataFrame:
 def curves_of(trained: Sequence[Cell]) -> pd.DataFrame:
     """Return thinned training curves: label, seed, step, loss, validation_loss."""
     return pd.concat([_curve(cell) for cell in trained], ignore_index=True)
+
+
+def items_by_run(cells: Sequence[Cell]) -> dict[tuple[str, int], ItemScores]:
+    """Return the scores of single test items by label and seed, of the runs that kept some."""
+    found = {(cell.row.label, cell.seed): items_of(RunFolder(cell.folder)) for cell in cells}
+    return {run: items for run, items in found.items() if items is not None}
 
 
 def _line(cell: Cell) -> dict[str, Any]:

@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from r2mae.errors import UserError, unknown
+from r2mae.evaluation.items import ItemRecorder, ItemScores
 from r2mae.training.config import RunConfig
-from r2mae.training.folder import RunFolder, read_json
+from r2mae.training.folder import FolderLock, RunFolder, read_json
 from r2mae.training.saving import load_model
 from r2mae.training.task import Data
-from r2mae.wings.abilities import HasBaselines, MeasuresElsewhere
+from r2mae.wings.abilities import HasBaselines, HasItems, MeasuresElsewhere
 from r2mae.wings.contract import Wing
 from r2mae.wings.lookup import wing_of_run
 
@@ -38,10 +39,39 @@ def measure(
     device: str = "auto",
     progress: Callable[[int, int], None] | None = None,
 ) -> dict[str, float]:
-    """Measure a finished run with its wing's usual evaluation, as `config` says."""
+    """Measure a finished run with its wing's usual evaluation, as `config` says.
+
+    Scores of single test items are written into the run folder, where the wing has some. They come before
+    ``results.json``, without which they count for nothing.
+    """
     _, task, model = load_model(folder.path, wing, device=device)
     folder.check_data(config.data, wing.fingerprint(config))
-    return wing.evaluate(config, task, model, data or wing.load(config), **_working(folder, wing, progress))
+    items = recorder_for(wing)
+    working = _working(folder, wing, progress) | items
+    scores = wing.evaluate(config, task, model, data or wing.load(config), **working)
+    keep_items(folder, config, items)
+    return scores
+
+
+def recorder_for(wing: Wing | HasBaselines) -> dict[str, ItemRecorder]:
+    """Return a recorder of scores of single test items as an argument for a wing's evaluation, if it takes one."""
+    return {"items": ItemRecorder()} if isinstance(wing, HasItems) else {}
+
+
+def keep_items(folder: RunFolder, config: RunConfig, recorder: Mapping[str, ItemRecorder]) -> None:
+    """Write what a recorder took down, if there is one, and delete what is there of an earlier measurement if not."""
+    found = recorder["items"].taken() if recorder else None
+    with FolderLock(folder.path):
+        if found is not None:
+            found.write(folder.items_file, config.measured_as())
+        else:
+            folder.items_file.unlink(missing_ok=True)
+
+
+def items_of(folder: RunFolder) -> ItemScores | None:
+    """Return the scores of single test items of a finished run; None if it kept none with its results."""
+    measured = (folder.results or {}).get("measured", {})
+    return ItemScores.read(folder.items_file, measured) if isinstance(measured, dict) else None
 
 
 def _working(folder: RunFolder, wing: Wing, progress: Callable[[int, int], None] | None) -> dict[str, Any]:

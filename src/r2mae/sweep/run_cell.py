@@ -7,7 +7,7 @@ from typing import Any
 
 from r2mae.errors import UserError
 from r2mae.files import write_json
-from r2mae.sweep.measure import log_notes, measure
+from r2mae.sweep.measure import keep_items, log_notes, measure, recorder_for
 from r2mae.training.config import RunConfig
 from r2mae.training.folder import FolderLock, RunFolder
 from r2mae.training.loop import Fitted, fit_run
@@ -111,8 +111,10 @@ def _pretrain(
 def measure_baseline(config: RunConfig, wing: HasBaselines, name: str, data: Data, out: Path, fingerprint: str) -> None:
     """Measure a baseline, and write its scores and the fingerprint of the data to ``results.json`` in `out`."""
     began = time.perf_counter()
-    scores = wing.score_baseline(config, name, data)
+    items = recorder_for(wing)
+    scores = wing.score_baseline(config, name, data, **items)
     seconds = time.perf_counter() - began  # training included, where the baseline is trained
+    keep_items(RunFolder(out), config, items)
     results: dict[str, Any] = {"baseline": name, "data": fingerprint, "measured": config.measured_as()}
     results |= {"scores": scores, "measuring_seconds": seconds}
     with FolderLock(out):

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from r2mae.catalogue import data_root
 from r2mae.errors import UserError
+from r2mae.evaluation.items import ItemRecorder, shares
 from r2mae.masking.keys import Key
 from r2mae.text.classifier import LENGTH
 from r2mae.text.config import SEQUENCES, TextConfig
@@ -49,6 +50,7 @@ def evaluate(
     threads: int | None = None,
     kept: str | Path | None = None,
     progress: Progress | None = None,
+    items: ItemRecorder | None = None,
 ) -> dict[str, float]:
     """Measure a pretrained model.
 
@@ -66,6 +68,8 @@ def evaluate(
         Where GLUE lies; by default ``glue`` in the data folder.
     seeds, epochs, lr, limit, threads, kept, progress
         See :func:`r2mae.text.finetune.finetune`; `progress` counts held-out sequences, then the steps of all tasks.
+    items : ItemRecorder, optional
+        Takes down the share of each held-out sequence in ``loss`` and ``accuracy``.
 
     Returns
     -------
@@ -82,7 +86,9 @@ def evaluate(
     scores: dict[str, float] = {}
     names = [glue_task(name).name for name in glue]  # a mistake here is found before anything is computed
     if curve and data.validation is not None and len(data.validation):
-        losses, accuracies = ratio_curve(task, model, data.validation, sequences=sequences, progress=progress)
+        losses, accuracies = ratio_curve(
+            task, model, data.validation, sequences=sequences, progress=progress, items=items
+        )
         for title, values in (("loss", losses), ("accuracy", accuracies)):
             scores[title] = float(np.mean(values))
             scores |= {f"{title}_{ratio:g}": float(value) for ratio, value in zip(RATIOS, values, strict=True)}
@@ -121,6 +127,7 @@ def ratio_curve(
     *,
     sequences: int = SEQUENCES,
     progress: Progress | None = None,
+    items: ItemRecorder | None = None,
 ) -> tuple[Float64[np.ndarray, " ratios"], Float64[np.ndarray, " ratios"]]:
     """Measure a model at each mask ratio, on masks that are the same for every model.
 
@@ -138,6 +145,8 @@ def ratio_curve(
         At most this many, spread evenly over `rows`.
     progress : callable, optional
         Called with sequences done and sequences in all.
+    items : ItemRecorder, optional
+        Takes down the share of each sequence in the mean of each score over the ratios.
 
     Returns
     -------
@@ -156,22 +165,30 @@ def ratio_curve(
     device = next(model.parameters()).device
     key = Key.root(0).fold("ratio curve")
     sums = torch.zeros(len(ratios), 3, dtype=torch.float64, device=device)
+    each = torch.zeros(2, len(ratios), len(chosen), dtype=torch.float64, device=device)
+    rows = rows if items is None else items.reading(rows)
     with evaluating(model):
         for first in range(0, len(chosen), _ROWS):
             batch = rows.batch(chosen[first : first + _ROWS], EVALUATION_KEY.rows(first)).to(device)
             for place, ratio in enumerate(ratios):
                 own = key.fold(round(ratio * 10_000)).rows(first)
-                sums[place] += _tally(task, model, task.corrupt(batch, ratio, own))
+                of_rows = None if items is None else each[:, place, first : first + _ROWS]
+                sums[place] += _tally(task, model, task.corrupt(batch, ratio, own), of_rows)
             if progress is not None:
                 progress(min(first + _ROWS, len(chosen)), len(chosen))
     losses, hits, counts = sums.cpu().numpy().T
     if not counts.all():
         raise UserError("the held-out sequences hold no token that can be hidden: give more text")
+    if items is not None:
+        for name, of_rows, totals in zip(("loss", "accuracy"), each.cpu().numpy(), (losses, hits), strict=True):
+            items.add(name, shares(of_rows, totals / counts))
     return losses / counts, hits / counts
 
 
-def _tally(task: TokenTask, model: TokenModel, corrupted: HiddenTokens) -> Float64[Tensor, "3"]:
-    """Sum losses, correct answers, and one, over hidden tokens."""
+def _tally(
+    task: TokenTask, model: TokenModel, corrupted: HiddenTokens, of_rows: Float64[Tensor, "2 rows"] | None
+) -> Float64[Tensor, "3"]:
+    """Sum losses, correct answers, and one, over hidden tokens; add the first two to `of_rows`, row by row."""
     states = model.encode(corrupted.inputs, columns=corrupted.columns).flatten(0, 1)
     targets, real = corrupted.targets, corrupted.real
     if corrupted.units is not None:
@@ -186,7 +203,10 @@ def _tally(task: TokenTask, model: TokenModel, corrupted: HiddenTokens) -> Float
         highest, answer = logits.max(1)
         losses = logits.sub_(highest[:, None]).exp_().sum(1).log() + highest - chosen
         hits = (answer == targets[part]).to(losses.dtype)
-        tally += (torch.stack([losses, hits, torch.ones_like(losses)]) * counted[part]).double().sum(1)
+        found = (torch.stack([losses, hits, torch.ones_like(losses)]) * counted[part]).double()
+        tally += found.sum(1)
+        if of_rows is not None:
+            of_rows.index_add_(1, corrupted.loss_rows()[part], found[:2])
     return tally
 
 

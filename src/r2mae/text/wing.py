@@ -171,6 +171,10 @@ class TextWing(BaseWing):
         }
         return evaluate(config, task, model, data, **{**own, **options})
 
+    def item_metrics(self, config: TextConfig) -> tuple[str, ...]:
+        """Return loss and accuracy, whose items are held-out sequences."""
+        return ("loss", "accuracy")
+
     def elsewhere(
         self, config: TextConfig, source: str, architecture: Mapping[str, Any]
     ) -> "tuple[TextConfig, TextData]":

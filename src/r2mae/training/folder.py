@@ -3,7 +3,8 @@
 config.yaml         reruns it            checkpoints/last.ckpt   goes on from here
 environment.json    where it ran         model.safetensors       the finished model, with model.json beside it
 data.json           what it reads        results.json            what it scored
-metrics.csv         one row a step          statistics.safetensors  batch normalisation's, for whole inputs
+metrics.csv         one row a step          items.safetensors       its scores of single test items
+                                            statistics.safetensors  batch normalisation's, for whole inputs
 """
 
 import errno
@@ -59,6 +60,7 @@ class RunFolder:
         self.statistics = self.path / "statistics.safetensors"  # of batch normalisation, for whole inputs
         self.model_file = self.path / "model.json"
         self.results_file = self.path / "results.json"
+        self.items_file = self.path / "items.safetensors"  # scores of single test items
         self.evaluation_file = self.path / "evaluation.json"  # parts of an evaluation that are finished
         self.data_file = self.path / "data.json"
 

@@ -1,14 +1,16 @@
 """The validation loss: frozen masks at three ratios, the same for all schemes, without learned weights."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import torch
+from jaxtyping import Int64
 from torch import Tensor, nn
 
 from r2mae.masking.keys import Key
 from r2mae.training.task import Batches, Task
+from r2mae.training.weighting import sums_by_sample
 
 BATCH = 512
 EVALUATION_KEY = Key.root(0).fold("evaluation batches")
@@ -25,6 +27,7 @@ def masked_losses(
     seed: int = 0,
     device: str = "cpu",
     prepare: Callable[[int], None] | None = None,
+    tell: Callable[[int, Tensor], None] | None = None,
 ) -> list[float]:
     """Return the mean loss over hidden entries at each ratio, on evaluation masks that are always the same.
 
@@ -42,28 +45,46 @@ def masked_losses(
         Where the model lies.
     prepare : callable, optional
         Called with the index of a ratio before the model runs at that ratio, to change batch statistics, for example.
+    tell : callable, optional
+        Called with the index of a ratio and the summed losses of each sample of a batch
+        (:func:`r2mae.training.weighting.sums_by_sample`), batch after batch; never, if nothing says whose a loss is.
 
     Returns
     -------
     list of float, one per ratio
     """
-    key, batch_key = Key.root(seed).fold("evaluation masks"), Key.root(seed).fold("evaluation batches")
+    key = Key.root(seed).fold("evaluation masks")
     sums: list[list[Tensor]] = [[] for _ in ratios]
     counts: list[list[Tensor]] = [[] for _ in ratios]
     with evaluating(model):
-        for first in range(0, len(data), BATCH):
-            rows = np.arange(first, min(first + BATCH, len(data)))
-            batch = to_device(data.batch(rows, batch_key.rows(first)), device)
+        for rows, given in in_order(data, Key.root(seed).fold("evaluation batches")):
+            first, batch = int(rows[0]), to_device(given, device)
             for number, ratio in enumerate(ratios):
                 if prepare is not None:
                     prepare(number)
                 corrupted = task.corrupt(batch, ratio, key.fold(number).rows(first))
                 losses = task.losses(task.forward(model, corrupted), corrupted)
                 weights = corrupted.weights
-                sums[number].append((losses if weights is None else losses * weights).sum().double())
+                losses = losses if weights is None else losses * weights
+                sums[number].append(losses.sum().double())
+                if tell is not None and (of_samples := sums_by_sample(losses, corrupted, len(rows))) is not None:
+                    tell(number, of_samples)
                 hidden = corrupted.hidden if weights is None else corrupted.hidden * weights
                 counts[number].append(hidden.sum().double())
     return [float(torch.stack(s).sum() / torch.stack(c).sum()) for s, c in zip(sums, counts, strict=True)]
+
+
+def in_order(data: Batches, key: Key) -> Iterator[tuple[Int64[np.ndarray, " rows"], Any]]:
+    """Yield the rows and the content of one batch after another."""
+    for first in range(0, len(data), BATCH):
+        rows = np.arange(first, min(first + BATCH, len(data)))
+        yield rows, data.batch(rows, key.rows(first))
+
+
+def read_whole(data: Batches) -> None:
+    """Read samples as :func:`masked_losses` does, for an object that watches what is read."""
+    for _ in in_order(data, EVALUATION_KEY):
+        pass
 
 
 class evaluating:  # noqa: N801  (a context manager, named as it is used)

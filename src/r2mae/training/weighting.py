@@ -7,7 +7,7 @@ the expected objective is the same.
 """
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Float64
 from torch import Tensor
 
 from r2mae.training.task import MaskedBatch, PlacesLosses
@@ -42,11 +42,32 @@ def sum_of_samples(
     return total, (hidden.reshape(rows, -1).sum(1) * each).sum()
 
 
+def sums_by_sample(
+    losses: Float[Tensor, "*shape"], corrupted: MaskedBatch, rows: int
+) -> Float64[Tensor, " rows"] | None:
+    """Return the sum of the losses of each sample, in double precision; None if nothing says whose each loss is.
+
+    Parameters
+    ----------
+    losses, corrupted, rows
+        As of :func:`sum_of_samples`.
+    """
+    flat = losses.flatten().double()
+    if isinstance(corrupted, PlacesLosses):
+        return flat.new_zeros(rows).index_add_(0, corrupted.loss_rows(), flat)
+    return flat.view(rows, -1).sum(1) if _lie_in_order(losses, corrupted, rows) else None
+
+
+def _lie_in_order(losses: Tensor, corrupted: MaskedBatch, rows: int) -> bool:
+    """Tell whether losses lie sample after sample, as many of each."""
+    return losses.numel() == corrupted.hidden.numel() or (losses.ndim > 1 and len(losses) == rows)
+
+
 def _of_losses(each: Float[Tensor, " rows"], losses: Tensor, corrupted: MaskedBatch) -> Float[Tensor, " losses"]:
     """Return the number of its sample for each of the flattened losses."""
     if isinstance(corrupted, PlacesLosses):
         return each[corrupted.loss_rows()]
-    if losses.numel() == corrupted.hidden.numel() or (losses.ndim > 1 and len(losses) == len(each)):
+    if _lie_in_order(losses, corrupted, len(each)):
         return each.repeat_interleave(losses.numel() // len(each))
     raise TypeError(
         f"{type(corrupted).__name__} does not say which sample each loss belongs to: give it a method loss_rows (see "

@@ -32,6 +32,21 @@ class MeasuresElsewhere(Protocol):
 
 
 @runtime_checkable
+class HasItems(Protocol):
+    """A wing whose evaluation also tells the scores of single test items, so that comparisons can be paired by items.
+
+    Its `evaluate` takes `items`, an :class:`~r2mae.evaluation.items.ItemRecorder` or None, and so does its
+    `score_baseline` if it :class:`HasBaselines`. It adds the scores while it measures, without a pass of its own.
+    """
+
+    def item_metrics(self, config: Any) -> tuple[str, ...]:
+        """Return the scores that are means over test items where they exist; the recorder gets these, and no others.
+
+        The mean over all items of what is recorded is the score that `evaluate` returns.
+        """
+
+
+@runtime_checkable
 class HasBaselines(Protocol):
     """A wing that can also measure baselines: raw features, models of other packages, or vectors from a file."""
 

@@ -1,0 +1,146 @@
+"""The paired differences of a comparison: each row against the best fixed ratio, and against the default one."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from r2mae.evaluation.metrics import Metric
+from r2mae.evaluation.pairing import WHY, paired
+from r2mae.report.comparison import Comparison
+from r2mae.report.wording import BEST_FIXED, CONFIDENCE, listing
+
+DIFFERENCE_COLUMNS = (
+    "label", "metric", "against", "mean", "low", "high", "n", "method", "verdict", "decides", "over", "why", "items",
+)  # fmt: skip
+_KEY = ["label", "metric", "against"]
+_NUMBERS = ("mean", "low", "high", "decides")
+BOTH = "seeds and items"
+
+
+@dataclass(frozen=True)
+class Reference:
+    """What rows are compared with in a metric.
+
+    Parameters
+    ----------
+    name : str
+        "best fixed", or the label of a row.
+    scores : mapping of int to float
+        By seed.
+    labels : mapping of int to str
+        The row that each score is of.
+    """
+
+    name: str
+    scores: Mapping[int, float]
+    labels: Mapping[int, str]
+
+    @property
+    def single(self) -> str | None:
+        """The row that all scores are of, if it is one."""
+        found = set(self.labels.values())
+        return found.pop() if len(found) == 1 else None
+
+
+def differences_of(
+    comparison: Comparison, metric: Metric, scores: pd.DataFrame, references: Sequence[Reference]
+) -> list[tuple[Any, ...]]:
+    """Return the lines of :data:`DIFFERENCE_COLUMNS` of a metric, which has a better and a worse.
+
+    Parameters
+    ----------
+    comparison : Comparison
+        Whose runs are compared.
+    metric : Metric
+        Of the scores.
+    scores : DataFrame, seeds × labels
+        NaN where a run has none.
+    references : sequence of Reference
+        What every row but the reference itself is compared with.
+    """
+    lines = []
+    for reference in references:
+        for label in map(str, scores.columns):
+            seeds = [int(seed) for seed in scores.index[scores[label].notna()] if int(seed) in reference.scores]
+            if label == reference.name or not seeds:
+                continue
+            lines.append(_line(comparison, metric, scores, reference, label, seeds))
+    return lines
+
+
+def _line(
+    comparison: Comparison, metric: Metric, scores: pd.DataFrame, reference: Reference, label: str, seeds: list[int]
+) -> tuple[Any, ...]:
+    recorded = _recorded(comparison, (label, metric.name, reference.name))
+    if recorded is not None:
+        return recorded
+    found = paired(
+        scores.loc[seeds, label].to_numpy(dtype=np.float64),
+        np.array([reference.scores[seed] for seed in seeds]),
+        [comparison.items.get((label, seed)) for seed in seeds],
+        [comparison.items.get((reference.labels[seed], seed)) for seed in seeds],
+        metric.name,
+        higher_is_better=bool(metric.higher_is_better),
+        confidence=CONFIDENCE,
+    )
+    one = found.difference
+    itself = reference.name == BEST_FIXED and label == reference.single
+    verdict, decides = ("same", np.nan) if itself else (one.verdict, found.decides)
+    numbers = (one.mean, one.low, one.high, one.n, one.method)
+    return (label, metric.name, reference.name, *numbers, verdict, decides, found.over, WHY[found.reason], found.items)
+
+
+def _recorded(comparison: Comparison, key: tuple[str, str, str]) -> tuple[Any, ...] | None:
+    """Return the line that was written of a comparison whose runs are not here."""
+    table = comparison.recorded
+    if table is None:
+        return None
+    rows = table[(table[_KEY] == list(key)).all(axis="columns")]
+    return None if rows.empty else tuple(rows[list(DIFFERENCE_COLUMNS)].iloc[0])
+
+
+def recorded_differences(said: Any) -> pd.DataFrame | None:
+    """Return the differences that ``results.json`` tells; None if an older version wrote it, which took seeds alone.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If they are no table of differences.
+    """
+    table = pd.DataFrame(said)
+    if not set(DIFFERENCE_COLUMNS) <= set(table.columns):
+        return None
+    whole = {"n": int, "items": int}
+    return table[list(DIFFERENCE_COLUMNS)].astype({**dict.fromkeys(_NUMBERS, float), **whole})
+
+
+def what_intervals_are_over(differences: pd.DataFrame, metric: Metric, against: str) -> list[str]:
+    """Say whether the intervals of the differences in a metric are over seeds alone or over items, too, and why.
+
+    Nothing is said where there is no interval.
+    """
+    rows = intervals_against(differences, metric, against)
+    groups = [
+        (str(over), str(why), part) for (over, why), part in rows.groupby(["over", "why"], sort=False, dropna=False)
+    ]
+    told = []
+    for over, why, part in groups:
+        whose = "" if len(groups) == 1 else f" for {listing([str(label) for label in part['label']])}"
+        if over == BOTH:
+            told.append(f"over seeds and the {int(part['items'].max()):,} test items{whose}, as {why}")
+        else:
+            told.append(f"over seeds alone{whose}, as {why}")
+    return [f"Intervals of the differences in {metric.label} are {'; '.join(told)}."] if told else []
+
+
+def intervals_against(differences: pd.DataFrame, metric: Metric, against: str) -> pd.DataFrame:
+    """Return the differences in a metric from one reference that have an interval."""
+    return differences[
+        (differences["metric"] == metric.name)
+        & (differences["against"] == against)
+        & (differences["n"] > 1)
+        & (differences["verdict"] != "same")
+    ]
