@@ -1,6 +1,7 @@
 """Runs keep the scores of single test items, and comparisons of runs that share the items are paired by them."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,7 @@ from r2mae.report.analysis import analyse
 from r2mae.report.comparison import Comparison
 from r2mae.sweep.measure import items_of
 from r2mae.training.folder import RunFolder
+from r2mae.training.models import with_values
 
 pytestmark = pytest.mark.slow
 
@@ -66,3 +68,15 @@ def test_items_of_another_measurement_do_not_count(tmp_path: Path) -> None:
     for measured, known in (({"recalibrate": "yes"}, True), ({"recalibrate": "no"}, False), ({}, False), ([], False)):
         folder.results_file.write_text(json.dumps({"scores": {"error": 1.0}, "measured": measured}))
         assert (items_of(folder) is not None) == known
+
+
+def test_baselines_of_a_model_of_patches_have_its_items(tmp_path: Path) -> None:
+    """Its principal components are measured as an embedding alone, which masks no image."""
+    own = {"model.patch": 2, "model.width": 8, "model.layers": 1, "model.heads": 2, "model.decoder_width": 8}
+    own |= {"model.decoder_layers": 1, "model.decoder_heads": 2}
+    base = with_values(ImagesConfig(data=str(written(tmp_path / "set.npz"))), {"model": "vit-mae", **own})
+    base = replace(base, steps=2, batch_size=16)
+    plan = {"schemes": ["r2mae"], "seeds": [0], "baselines": ["pixels", "pca"]}
+    made = compare(base, WING, **plan, out=tmp_path / "c", jobs=1)  # type: ignore[arg-type]
+    assert {label for label, _ in made.items} == {"r2mae", "pixels", "pca"}
+    assert len({one.fingerprint for one in made.items.values()}) == 1

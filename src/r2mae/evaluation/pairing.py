@@ -25,6 +25,7 @@ LEAST_SEEDS = 3
 """From so many seeds on items are taken into account."""
 
 Over: TypeAlias = Literal["seeds", "seeds and items"]
+BOTH: Over = "seeds and items"
 Reason: TypeAlias = Literal["shared", "few seeds", "not kept", "no items", "split", "other items"]
 WHY: dict[Reason, str] = {
     "shared": "all runs have scores of the same test items",

@@ -57,7 +57,7 @@ class GenomeConfig(GpnMsaSettings, VariantSettings, ModelConfig):
         Weight of positions without a value in this track.
     eval_windows : int
         Most held-out windows on which loss and accuracy of a finished model are measured, spread evenly. Fewer take
-        less time and say less.
+        less time and say less; below 500 each is masked several times.
     """
 
     wing: ClassVar[str] = "genome"
@@ -121,7 +121,7 @@ class GenomeConfig(GpnMsaSettings, VariantSettings, ModelConfig):
     def measured_in_words(self) -> str:
         """Say which variants the model was measured on, and how many windows, where it is not the usual number."""
         few = self.eval_windows != WINDOWS
-        windows = f"Loss and accuracy of hidden bases: on at most {self.eval_windows:,} windows." if few else ""
+        windows = f"Where hidden bases are measured: on at most {self.eval_windows:,} windows." if few else ""
         if self.variants is None:
             return windows
         conditions = f", {' and '.join(self.where)}" if self.where else ""

@@ -80,6 +80,8 @@ def baseline_scores(
     scores: dict[str, float] = {}
     if getattr(config.settings, "reconstructs", True):  # else errors of pixels are beside those of something else
         scores = masked_scores(task, model, test, items=items) | {"clean_mse": clean_mse(task, model, test, items)}
+    else:
+        _identify(test, items)
     if not model.axes.shape[1]:
         return scores
     embedding = embed_set(task, model, data.splits.test)
@@ -162,6 +164,12 @@ def fit_components(images: ImageBatches, components: int, *, seed: int = 0) -> C
     return Components(mean, np.ascontiguousarray(_signed(axes), dtype=np.float32))
 
 
+def _identify(test: ImageBatches, items: ItemRecorder | None) -> None:
+    """Let the recorder see test images that are masked nowhere: it knows items by what an evaluation reads."""
+    if items is not None:
+        read_whole(items.reading(test))
+
+
 def _pixel_scores(
     config: ImagesConfig,
     data: ImageData,
@@ -171,8 +179,7 @@ def _pixel_scores(
 ) -> dict[str, float]:
     """Probe the pixels; images of bytes stay bytes, which a float copy would be four times as large as."""
     splits, scores = data.splits, {}
-    if items is not None:  # they are masked nowhere
-        read_whole(items.reading(ImageBatches(splits.test.images)))
+    _identify(ImageBatches(splits.test.images), items)
     if has_classes(splits) and _can_be_probed(splits, probe):
         assert splits.train.labels is not None
         assert splits.test.labels is not None

@@ -76,7 +76,9 @@ def evaluate(
     """
     return in_both_ways(
         recalibrate or config.recalibrate,
-        lambda wanted, items: _measure(config, task, model, data, probe, wanted, progress, items),
+        lambda wanted, items: _measure(
+            config, task, model, data, probe=probe, recalibrate=wanted, progress=progress, items=items
+        ),
         items,
     )
 
@@ -86,6 +88,7 @@ def _measure(
     task: ImageTask[_Model],
     model: _Model,
     data: ImageData,
+    *,
     probe: Probe,
     recalibrate: bool,
     progress: Callable[[int, int], None] | None,

@@ -8,16 +8,14 @@ import numpy as np
 import pandas as pd
 
 from r2mae.evaluation.metrics import Metric
-from r2mae.evaluation.pairing import WHY, paired
+from r2mae.evaluation.pairing import BOTH, WHY, paired
 from r2mae.report.comparison import Comparison
 from r2mae.report.wording import BEST_FIXED, CONFIDENCE, listing
 
 DIFFERENCE_COLUMNS = (
     "label", "metric", "against", "mean", "low", "high", "n", "method", "verdict", "decides", "over", "why", "items",
 )  # fmt: skip
-_KEY = ["label", "metric", "against"]
 _NUMBERS = ("mean", "low", "high", "decides")
-BOTH = "seeds and items"
 
 
 @dataclass(frozen=True)
@@ -62,21 +60,20 @@ def differences_of(
         What every row but the reference itself is compared with.
     """
     lines = []
+    recorded = _recorded(comparison)
     for reference in references:
         for label in map(str, scores.columns):
             seeds = [int(seed) for seed in scores.index[scores[label].notna()] if int(seed) in reference.scores]
             if label == reference.name or not seeds:
                 continue
-            lines.append(_line(comparison, metric, scores, reference, label, seeds))
+            written = recorded.get((label, metric.name, reference.name))
+            lines.append(written or _line(comparison, metric, scores, reference, label, seeds))
     return lines
 
 
 def _line(
     comparison: Comparison, metric: Metric, scores: pd.DataFrame, reference: Reference, label: str, seeds: list[int]
 ) -> tuple[Any, ...]:
-    recorded = _recorded(comparison, (label, metric.name, reference.name))
-    if recorded is not None:
-        return recorded
     found = paired(
         scores.loc[seeds, label].to_numpy(dtype=np.float64),
         np.array([reference.scores[seed] for seed in seeds]),
@@ -93,13 +90,12 @@ def _line(
     return (label, metric.name, reference.name, *numbers, verdict, decides, found.over, WHY[found.reason], found.items)
 
 
-def _recorded(comparison: Comparison, key: tuple[str, str, str]) -> tuple[Any, ...] | None:
-    """Return the line that was written of a comparison whose runs are not here."""
-    table = comparison.recorded
-    if table is None:
-        return None
-    rows = table[(table[_KEY] == list(key)).all(axis="columns")]
-    return None if rows.empty else tuple(rows[list(DIFFERENCE_COLUMNS)].iloc[0])
+def _recorded(comparison: Comparison) -> dict[tuple[str, str, str], tuple[Any, ...]]:
+    """Return the lines that were written of a comparison whose runs are not here, by row, metric and reference."""
+    if comparison.recorded is None:
+        return {}
+    lines = comparison.recorded[list(DIFFERENCE_COLUMNS)].itertuples(index=False, name=None)
+    return {(line[0], line[1], line[2]): line for line in lines}
 
 
 def recorded_differences(said: Any) -> pd.DataFrame | None:

@@ -96,7 +96,7 @@ class TextConfig(RobertaSettings, ModelConfig):
         """Say how many held-out sequences there were, where it is not the usual number."""
         if self.eval_sequences == SEQUENCES:
             return ""
-        return f"Loss and accuracy of hidden tokens: on at most {self.eval_sequences:,} held-out sequences."
+        return f"Where hidden tokens are measured: on at most {self.eval_sequences:,} held-out sequences."
 
     def _check_glue(self) -> None:
         if not self.glue:

@@ -195,6 +195,7 @@ def _tally(
         states = states.index_select(0, corrupted.units)
     counted = torch.ones(len(targets), device=states.device) if real is None else real
     tally = torch.zeros(3, dtype=torch.float64, device=states.device)
+    row_of = None if of_rows is None else corrupted.loss_rows()
     block = max(1, (_LOGITS if states.device.type == "cpu" else _DEVICE_LOGITS) // task.vocab_size)
     for first in range(0, len(targets), block):
         part = slice(first, first + block)
@@ -205,8 +206,8 @@ def _tally(
         hits = (answer == targets[part]).to(losses.dtype)
         found = (torch.stack([losses, hits, torch.ones_like(losses)]) * counted[part]).double()
         tally += found.sum(1)
-        if of_rows is not None:
-            of_rows.index_add_(1, corrupted.loss_rows()[part], found[:2])
+        if of_rows is not None and row_of is not None:
+            of_rows.index_add_(1, row_of[part], found[:2])
     return tally
 
 

@@ -338,6 +338,11 @@ def test_unets(judge: Callable[..., dict[str, Verdict]]) -> None:
     found = judge("fig2b", tables)
     assert words(found, "unet-jump", "task-unet", "unet-8") == ["undecided", "undecided", "reproduced"]
     assert np.isnan(found["task-unet"].ours)
+    partly = unets({8: 0.6, 16: 0.7, 32: 0.8}, jump)
+    partly.loc[(partly["preset"] == "unet-8") & (partly["seed"] == 1), "as_trained_attribute_accuracy"] = 0.5
+    found = judge("fig2b", fig2b.table(partly))
+    assert words(found, "unet-jump", "task-unet") == ["undecided"] * 2
+    assert "(width 8)" in found["unet-jump"].reason
     found = judge("fig2b", fig2b.table(unets({4: 0.6, 8: 0.7, 16: 0.8}, {4: 0.25, 8: 0.35, 16: 0.45})))
     assert words(found, *UNETS) == [
         "direction only", "direction only", "undecided", "undecided", "not run", "direction only", "direction only",

@@ -162,14 +162,11 @@ def _best_of_seeds(runs: "pd.DataFrame", score: str, *, higher: bool) -> Float[n
     return np.asarray(ratios[scores.argmax(1) if higher else scores.argmin(1)])
 
 
-def _without_flat(widths: Widths, score: str) -> Widths:
-    """Return the widths whose score differs between ratios under every seed: else no ratio is the best."""
-    return {
-        width: runs for width, runs in widths.items() if np.ptp(by_ratio(runs, AS_TRAINED + score)[1], axis=1).all()
-    }
-
-
-_FLAT = "The probe has one value at all ratios, and so no best one."
+def _flat(widths: Widths, score: str) -> str:
+    """Return a sentence that names the widths where a seed has one value at all ratios, and so no best one."""
+    scores = {width: by_ratio(runs, AS_TRAINED + score)[1] for width, runs in widths.items()}
+    found = {width: runs for width, runs in widths.items() if not np.ptp(scores[width], axis=1).all()}
+    return f"The probe has the same value at all ratios under a seed or more (width {_listed(found)})." if found else ""
 
 
 def _on_grid(values: Float[np.ndarray, " seeds"], step: float = 0.1, comparisons: int = 1) -> Interval:
@@ -184,8 +181,8 @@ def _task_decides(widths: Widths, reason: str, second: str, *, same: bool) -> Fo
     One width with a difference shows it, whatever its sign: intervals are corrected for all widths and both signs. It
     is refuted where that of every width lies within a step of the grid, at each end of which the interval is uncertain.
     """
-    if not (widths := _without_flat(widths, second)):
-        return Found("undecided", f"{reason} {_FLAT}", elsewhere=not same)
+    if flat := _flat(widths, second):
+        return Found("undecided", f"{reason} {flat}", elsewhere=not same)
     count = 2 * len(widths)
     gaps = {width: _on_grid(_best_of_seeds(runs, second, higher=True) - _best_of_seeds(runs, _WHOLE, higher=False),
                             0.2, count) for width, runs in widths.items()}  # fmt: skip
@@ -252,8 +249,8 @@ def _best_of_width(results: Results, claim: Claim, channels: int) -> Found:
 def _jump(results: Results, claim: Claim) -> Found:
     """Judge that the probe's accuracy rises mostly in one step of the ratio, whose place differs between widths."""
     widths, same = _unets(results)
-    if not (widths := _without_flat(widths, _ATTRIBUTES)):
-        return Found("undecided", _FLAT, elsewhere=not same)
+    if flat := _flat(widths, _ATTRIBUTES):
+        return Found("undecided", flat, elsewhere=not same)
     found, places, shares = [], [], []
     for runs in widths.values():
         ratios, scores = by_ratio(runs, AS_TRAINED + _ATTRIBUTES)
