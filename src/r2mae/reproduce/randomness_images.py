@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 TITLE = "Where the randomness belongs, on images: by batch or by sample, and a network that is told"
 DATA = "digits; mnist and tiny-imagenet (10 classes) at low resolution"
-COST = {"smoke": "seconds", "small": "not measured", "full": "not measured"}
+COST = {"smoke": "seconds", "small": "540 runs, about 1.7 h on a core (estimated)", "full": "not measured"}
 PAPER = "Not in the paper: it draws one ratio for each mini-batch, and its networks see zeros."
 
 _NAME, _OBJECTIVE, _PROBE = "randomness-images", "masked_mse", "probe_accuracy"
