@@ -64,11 +64,15 @@ def here() -> Results:
     return Results([ROOT / "results"])
 
 
+TOO_LARGE = ("unet-32",)
+"""Claims of networks that the small scale of their target leaves out."""
+
+
 def test_no_result_of_this_repository_is_broken(here: Results) -> None:
     for one in judge(here):
         assert "lack what the check needs" not in one.reason, one.claim.name
         assert one.verdict in MEANING
-        if one.claim.target in here.targets:
+        if one.claim.target in here.targets and one.claim.name not in TOO_LARGE:
             assert one.verdict != "not run", one.claim.name
         if math.isfinite(one.low):
             assert one.low <= one.ours <= one.high, one.claim.name
