@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
 from io import StringIO
@@ -91,6 +91,15 @@ def test_a_process_has_the_environment_of_its_sweep(monkeypatch: pytest.MonkeyPa
         assert pool.submit(signal.getsignal, signal.SIGINT).result() == signal.SIG_IGN
 
 
+@pytest.fixture
+def usual_interrupt() -> Iterator[None]:
+    """Ctrl-C raises: a job in the background of a shell is started with Ctrl-C ignored, and so is all that it starts."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("usual_interrupt")
 def test_an_interrupt_that_comes_to_nothing_is_heard_at_the_next_look() -> None:
     with processes.one_interrupt():
         processes.check_interrupt()
