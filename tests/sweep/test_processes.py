@@ -93,7 +93,7 @@ def test_a_process_has_the_environment_of_its_sweep(monkeypatch: pytest.MonkeyPa
 
 @pytest.fixture
 def usual_interrupt() -> Iterator[None]:
-    """Ctrl-C raises: a job in the background of a shell is started with Ctrl-C ignored, and so is all that it starts."""
+    """Ctrl-C raises: a job in the background of a shell, and all that it starts, begin with Ctrl-C ignored."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
