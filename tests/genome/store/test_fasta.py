@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from genome.alignments import shrink, tokens_of
@@ -35,6 +35,7 @@ def written(rows: list[str], width: int, blank: str = "") -> str:
 
 
 @given(rows=rows(), width=st.integers(1, 70), read=st.integers(1, 50), zipped=st.booleans())
+@example(rows=["AAAAAAAAAAAAAAAA-"], width=1, read=1, zipped=False)
 @settings(max_examples=30)
 def test_a_store_equals_its_source(rows: list[str], width: int, read: int, zipped: bool) -> None:
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:

@@ -60,6 +60,8 @@ def allocate(path: Path, size: int) -> None:
 
 def write_at(handle: int, data: bytes | np.ndarray, offset: int) -> None:
     """Write all bytes at an offset of an open file."""
+    if not len(data):  # a view of nothing cannot be cast: of a block where the reference has gaps alone
+        return
     left = (memoryview(data) if isinstance(data, bytes) else data.data).cast("B")
     while left:
         done = os.pwrite(handle, left, offset)
