@@ -2,6 +2,7 @@
 
 import os
 import re
+import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -77,3 +78,8 @@ def shared_data(data_root: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The same folder, where the package looks for data, too."""
     monkeypatch.setenv("R2MAE_DATA", str(data_root))
     return data_root
+
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # A job in the background of a shell begins with Ctrl-C ignored, and so would all that tests start and interrupt.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
