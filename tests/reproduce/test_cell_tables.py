@@ -1,13 +1,13 @@
 """Tables 4 and 6 to 8: the runs on every set, what is made of them, and the whole in small."""
 
-from io import StringIO
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
-from rich.console import Console
 
 from r2mae.cells.sets import SETS
 from r2mae.cells.wing import WING
@@ -16,7 +16,7 @@ from r2mae.report.comparison import BASELINE
 from r2mae.reproduce import table4, table6
 from r2mae.reproduce.artefact import OfRuns, get_artefact
 from r2mae.reproduce.cell_tables import EXPRESSION, REFERENCE, SCHEMES
-from r2mae.reproduce.runner import run_artefact
+from r2mae.reproduce.runner import Reproduced
 
 MODULES = pytest.mark.parametrize("module", [table4, table6], ids=["table4", "table6"])
 
@@ -138,10 +138,10 @@ def test_figures_have_a_panel_for_each_set_and_ratio() -> None:
 @pytest.mark.filterwarnings("ignore:.*does not have many workers.*")
 @pytest.mark.filterwarnings("ignore:.*`isinstance.treespec, LeafSpec.` is deprecated.*")
 @pytest.mark.usefixtures("shared_data")
-def test_the_smoke_size_runs(name: str, sets: list[str], tmp_path: Path) -> None:
+def test_the_smoke_size_runs(smoke: Callable[[Any], Reproduced], name: str, sets: list[str], tmp_path: Path) -> None:
     artefact = get_artefact(name)
     assert isinstance(artefact, OfRuns)
-    done = run_artefact(artefact, tmp_path, scale="smoke", console=Console(file=StringIO()))
+    done = smoke(artefact)
     assert done.parts == 3 * len(sets)
     runs = pd.read_csv(tmp_path / f"{name}-runs.csv")
     assert list(zip(runs["set"], runs["label"], strict=True)) == [
@@ -151,5 +151,5 @@ def test_the_smoke_size_runs(name: str, sets: list[str], tmp_path: Path) -> None
     assert np.isfinite(runs.loc[runs["label"] != EXPRESSION, "reconstruction_r_0.5"]).all()
     figures = {"table4": ("table4", "table7"), "table6": ("table6", "table8")}[name]
     assert all((tmp_path / f"{figure}.png").stat().st_size > 0 for figure in figures)
-    again = run_artefact(artefact, tmp_path, scale="smoke", console=Console(file=StringIO()))
+    again = smoke(artefact)
     assert again.kept == again.parts

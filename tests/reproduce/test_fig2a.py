@@ -1,16 +1,16 @@
 """Widths × ratios on MNIST: the runs, what is made of them, and the whole in small."""
 
-from io import StringIO
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
-from rich.console import Console
 
 from r2mae.reproduce import fig2a
 from r2mae.reproduce.fig2a import WidthsSize
-from r2mae.reproduce.runner import run_artefact
+from r2mae.reproduce.runner import Reproduced
 
 RATIOS = tuple(round(0.1 * k, 1) for k in range(1, 10))
 
@@ -98,8 +98,8 @@ def test_figures_show_both_kinds_of_batch_statistics() -> None:
 
 
 @pytest.mark.slow
-def test_the_smoke_size_runs(tmp_path: Path) -> None:
-    done = run_artefact(fig2a, tmp_path, scale="smoke", console=Console(file=StringIO()))
+def test_the_smoke_size_runs(smoke: Callable[[Any], Reproduced], tmp_path: Path) -> None:
+    done = smoke(fig2a)
     assert done.parts == 4
     rows = pd.read_csv(tmp_path / "fig2a.csv")
     assert list(zip(rows["hidden"], rows["ratio"], strict=True)) == [(16, 0.3), (16, 0.7), (512, 0.3), (512, 0.7)]

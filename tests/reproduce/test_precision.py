@@ -1,17 +1,17 @@
 """bf16 against 32 bits: what differs between the runs, verdicts with known answers, and the whole in small."""
 
-from io import StringIO
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
-from rich.console import Console
 
 from r2mae.reproduce import precision_cells, precision_genome, precision_images, precision_text
-from r2mae.reproduce.precision import EXACT, FINAL_LOSS, QUICK, draw_formats, tables_of_formats
-from r2mae.reproduce.runner import run_artefact
+from r2mae.reproduce.precision import EXACT, FINAL_LOSS, QUICK, PrecisionSize, PrecisionStudy
+from r2mae.reproduce.runner import Reproduced
 
 MODULES = pytest.mark.parametrize(
     "module",
@@ -33,6 +33,9 @@ def test_runs_differ_in_the_format_alone(module: ModuleType, tmp_path: Path, sha
         assert len({str({**cell.config.to_dict(), "precision": ""}) for cell in first}) == 1
 
 
+STUDY = PrecisionStudy("study", ("score", "absent"), lambda size, out: {})
+
+
 def synthetic(shift: float, wobble: float) -> pd.DataFrame:
     """Runs whose seeds have a standard deviation of about 1; bf16 adds `shift`, and noise of its own."""
     rng = np.random.default_rng(0)
@@ -49,7 +52,7 @@ def synthetic(shift: float, wobble: float) -> pd.DataFrame:
     ("shift", "wobble", "verdict"), [(0.05, 0.01, "equal"), (-3.0, 0.01, "different"), (0.9, 0.5, "undecided")]
 )
 def test_formats_are_equal_within_the_noise_of_the_seeds(shift: float, wobble: float, verdict: str) -> None:
-    tables = tables_of_formats(synthetic(shift, wobble), "study", ("score", "absent"))
+    tables = STUDY.table(synthetic(shift, wobble))
     assert [row["score"] for row in tables["study"]] == [FINAL_LOSS, "score"]
     for row in tables["study"]:
         assert row["is"] == verdict
@@ -58,25 +61,27 @@ def test_formats_are_equal_within_the_noise_of_the_seeds(shift: float, wobble: f
         assert row["difference"] == pytest.approx(row["mean_bf16"] - row["mean_32"])
         assert row["low"] < row["difference"] < row["high"]
     assert len(tables["study-runs"]) == 10
-    assert draw_formats(tables, "study").keys() == {"study"}
+    assert STUDY.draw(tables, PrecisionSize()).keys() == {"study"}
 
 
 def test_a_single_seed_and_runs_without_a_partner_decide_nothing() -> None:
     runs = synthetic(0.0, 0.01)
-    alone = tables_of_formats(runs[runs["seed"] == 2], "study", ("score",))["study"]
+    alone = STUDY.table(runs[runs["seed"] == 2])["study"]
     assert [(row["seeds"], row["is"]) for row in alone] == [(1, "undecided")] * 2
-    draw_formats({"study": alone}, "study")
-    assert tables_of_formats(runs[runs["format"] == EXACT], "study", ("score",))["study"] == []
+    STUDY.draw({"study": alone}, PrecisionSize())
+    assert STUDY.table(runs[runs["format"] == EXACT])["study"] == []
 
 
 @pytest.mark.slow
 @MODULES
 @pytest.mark.filterwarnings("ignore:.*does not have many workers.*")
 @pytest.mark.filterwarnings("ignore:.*`isinstance.treespec, LeafSpec.` is deprecated.*")
-def test_the_smoke_size_runs(module: ModuleType, shared_data: Path, tmp_path: Path) -> None:
-    done = run_artefact(module, tmp_path, scale="smoke", console=Console(file=StringIO()))
+def test_the_smoke_size_runs(
+    smoke: Callable[[Any], Reproduced], module: ModuleType, shared_data: Path, tmp_path: Path
+) -> None:
+    done = smoke(module)
     assert done.parts == 4
-    rows = pd.read_csv(tmp_path / f"{module._NAME}.csv")
-    assert set(rows["score"]) == {FINAL_LOSS, *module._SCORES}
+    rows = pd.read_csv(tmp_path / f"{module.STUDY.name}.csv")
+    assert set(rows["score"]) == {FINAL_LOSS, *module.STUDY.scores}
     assert (rows["seeds"] == 2).all()
-    assert (tmp_path / f"{module._NAME}.png").stat().st_size > 0
+    assert (tmp_path / f"{module.STUDY.name}.png").stat().st_size > 0

@@ -1,19 +1,23 @@
 """Where the randomness belongs: rows, differences, gains pooled over sets, and the whole in small."""
 
-from io import StringIO
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
-from rich.console import Console
 
-from r2mae.reproduce import randomness_cells, randomness_images
+from r2mae.reproduce import randomness_cells, randomness_genome, randomness_images, randomness_text
 from r2mae.reproduce.randomness import BLIND, SCHEMES, TOLD
-from r2mae.reproduce.runner import run_artefact
+from r2mae.reproduce.runner import Reproduced
 
-MODULES = pytest.mark.parametrize("module", [randomness_images, randomness_cells], ids=["images", "cells"])
+MODULES = pytest.mark.parametrize(
+    "module",
+    [randomness_images, randomness_cells, randomness_text, randomness_genome],
+    ids=["images", "cells", "text", "genome"],
+)
 
 
 @pytest.mark.slow
@@ -21,14 +25,28 @@ MODULES = pytest.mark.parametrize("module", [randomness_images, randomness_cells
 def test_rows_differ_in_scheme_and_input_alone(module: ModuleType, tmp_path: Path, shared_data: Path) -> None:
     size = module.SIZE.of("small")
     cells = module.cells(size, tmp_path)
-    assert len(cells) == len({cell.folder for cell in cells}) == len(size.sets) * 2 * len(SCHEMES) * size.seeds
-    assert size.seeds == 10
+    rows = len(size.told) * len(SCHEMES)
+    assert len(cells) == len({cell.folder for cell in cells}) == len(size.sets) * rows * size.seeds
+    assert size.seeds >= 5
     first = [cell for cell in cells if cell.seed == 0 and cell.row.values["set"] == size.sets[0]]
     own = ("scheme", "ratio", "low", "high", "mask_input")
     assert len({str({k: v for k, v in cell.config.to_dict().items() if k not in own}) for cell in first}) == 1
-    told = {cell.row.label: cell.config.mask_input for cell in first}
-    assert told == {label + TOLD * flag: flag for flag in (False, True) for label in SCHEMES}
-    assert {cell.config.norm for cell in cells} == {"layer"}, "no batch statistics that depend on the ratio"
+    assert len({str(cell.config.to_dict()) for cell in first}) == rows
+    told = {cell.row.label: getattr(cell.config, "mask_input", False) for cell in first}
+    assert told == {label + TOLD * flag: flag for flag in size.told for label in SCHEMES}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("module", [randomness_images, randomness_cells], ids=["images", "cells"])
+def test_no_batch_statistics_depend_on_the_ratio(module: ModuleType, tmp_path: Path, shared_data: Path) -> None:
+    assert {cell.config.norm for cell in module.cells(module.SIZE.of("small"), tmp_path)} == {"layer"}
+
+
+@pytest.mark.slow
+@MODULES
+def test_all_rows_hide_exact_counts(module: ModuleType, tmp_path: Path, shared_data: Path) -> None:
+    """As spread ratios do: else the noise of counts would be a difference between rows."""
+    assert all(getattr(cell.config, "exact", True) for cell in module.cells(module.SIZE.of("small"), tmp_path))
 
 
 def synthetic(gain: float, objective: str, probe: str) -> pd.DataFrame:
@@ -51,7 +69,7 @@ def synthetic(gain: float, objective: str, probe: str) -> pd.DataFrame:
 @MODULES
 @pytest.mark.parametrize("gain", [0.02, -0.02])
 def test_gains_are_found_with_their_sign(module: ModuleType, gain: float) -> None:
-    name, objective, probe = module._NAME, module._OBJECTIVE, module._PROBE
+    name, objective, probe = module.STUDY.name, module.STUDY.objective, module.STUDY.probe
     tables = module.table(synthetic(gain, objective, probe))
     pooled = {(row["label"], row["against"]): row for row in tables[f"{name}-pooled"]}
     for label in ("r2mae-spread", "r2mae-spread" + TOLD):
@@ -75,10 +93,12 @@ def test_gains_are_found_with_their_sign(module: ModuleType, gain: float) -> Non
 @MODULES
 @pytest.mark.filterwarnings("ignore:.*does not have many workers.*")
 @pytest.mark.filterwarnings("ignore:.*`isinstance.treespec, LeafSpec.` is deprecated.*")
-def test_the_smoke_size_runs(module: ModuleType, shared_data: Path, tmp_path: Path) -> None:
-    done = run_artefact(module, tmp_path, scale="smoke", console=Console(file=StringIO()))
-    assert done.parts == 16
-    runs = pd.read_csv(tmp_path / f"{module._NAME}-runs.csv")
-    assert np.isfinite(runs[[module._OBJECTIVE, "loss_sd"]]).all(axis=None)
-    assert len(pd.read_csv(tmp_path / f"{module._NAME}-pooled.csv"))
-    assert (tmp_path / f"{module._NAME}.png").stat().st_size > 0
+def test_the_smoke_size_runs(
+    smoke: Callable[[Any], Reproduced], module: ModuleType, shared_data: Path, tmp_path: Path
+) -> None:
+    done = smoke(module)
+    assert done.parts == 8 * len(module.SIZE.of("small").told)
+    runs = pd.read_csv(tmp_path / f"{module.STUDY.name}-runs.csv")
+    assert np.isfinite(runs[[module.STUDY.objective, "loss_sd"]]).all(axis=None)
+    assert len(pd.read_csv(tmp_path / f"{module.STUDY.name}-pooled.csv"))
+    assert (tmp_path / f"{module.STUDY.name}.png").stat().st_size > 0

@@ -1,15 +1,15 @@
 """Table 1 on Tiny-ImageNet: its rows and sizes, its tables and figure, and the whole in small."""
 
-from io import StringIO
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
-from rich.console import Console
 
 from r2mae.reproduce import table1
-from r2mae.reproduce.runner import run_artefact
+from r2mae.reproduce.runner import Reproduced
 from r2mae.reproduce.table1 import REFERENCE, ROWS, UNTRAINED, ViTSize
 
 
@@ -72,8 +72,8 @@ def test_tables_pair_seeds_and_say_what_is_better() -> None:
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*does not have many workers.*")
 @pytest.mark.filterwarnings("ignore:.*`isinstance.treespec, LeafSpec.` is deprecated.*")
-def test_the_smoke_size_runs(shared_data: Path, tmp_path: Path) -> None:
-    done = run_artefact(table1, tmp_path, scale="smoke", console=Console(file=StringIO()))
+def test_the_smoke_size_runs(smoke: Callable[[Any], Reproduced], shared_data: Path, tmp_path: Path) -> None:
+    done = smoke(table1)
     assert done.parts == 5
     runs = pd.read_csv(tmp_path / "table1-runs.csv").set_index(["label", "seed"])
     trained = runs.loc[[REFERENCE, "r2mae per sample"]]

@@ -1,15 +1,15 @@
 """Table 2: its rows and sizes, its tables and figures, and the whole in small."""
 
-from io import StringIO
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
-from rich.console import Console
 
 from r2mae.reproduce import table2
-from r2mae.reproduce.runner import run_artefact
+from r2mae.reproduce.runner import Reproduced
 from r2mae.reproduce.table2 import REFERENCE, SCHEMES, TextSize
 
 TASKS = ("mnli", "qqp", "sst2", "qnli")
@@ -76,8 +76,8 @@ def test_without_glue_there_is_no_rank() -> None:
 @pytest.mark.filterwarnings("ignore:.*does not have many workers.*")
 @pytest.mark.filterwarnings("ignore:.*`isinstance.treespec, LeafSpec.` is deprecated.*")
 @pytest.mark.usefixtures("shared_data")
-def test_the_smoke_size_runs(tmp_path: Path) -> None:
-    done = run_artefact(table2, tmp_path, scale="smoke", console=Console(file=StringIO()))
+def test_the_smoke_size_runs(smoke: Callable[[Any], Reproduced], tmp_path: Path) -> None:
+    done = smoke(table2)
     assert done.parts == 2
     runs = pd.read_csv(tmp_path / "table2-runs.csv")
     assert list(runs["label"]) == [REFERENCE, "r2mae"]

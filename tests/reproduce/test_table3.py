@@ -1,20 +1,19 @@
 """Table 3 and its companions: the cells, held-out parts, tables of means and differences, and the whole in small."""
 
-from collections.abc import Sequence
-from io import StringIO
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
-from rich.console import Console
 
 from r2mae.errors import UserError
 from r2mae.genome import AlignmentStore
 from r2mae.reproduce import genomes, table3, table3_ablation
 from r2mae.reproduce.artefact import OfRuns, get_artefact
-from r2mae.reproduce.runner import run_artefact
+from r2mae.reproduce.runner import Reproduced
 from r2mae.reproduce.table3 import SCHEMES, VirusSize
 from r2mae.reproduce.targets import Scale
 
@@ -129,15 +128,17 @@ def test_every_size_has_cells(name: str, scale: Scale, out: Path) -> None:
 )
 @pytest.mark.filterwarnings("ignore:.*does not have many workers.*")
 @pytest.mark.filterwarnings("ignore:.*`isinstance.treespec, LeafSpec.` is deprecated.*")
-def test_the_smoke_size_runs(name: str, labels: Sequence[str], genome_data: Path, tmp_path: Path) -> None:
+def test_the_smoke_size_runs(
+    smoke: Callable[[Any], Reproduced], name: str, labels: Sequence[str], genome_data: Path, tmp_path: Path
+) -> None:
     artefact = get_artefact(name)
-    done = run_artefact(artefact, tmp_path, scale="smoke", console=Console(file=StringIO()))
+    done = smoke(artefact)
     assert done.parts == 2 * len(labels)
     table = pd.read_csv(tmp_path / f"{name}.csv")
     assert list(dict.fromkeys(table["label"])) == labels
     assert (tmp_path / f"{name}.png").stat().st_size > 0
     assert table_is_whole(table, name)
-    again = run_artefact(artefact, tmp_path, scale="smoke", console=Console(file=StringIO()))
+    again = smoke(artefact)
     assert again.kept == again.parts
 
 

@@ -13,7 +13,7 @@ from r2mae.reproduce.artefact import Row, Size, Tables
 from r2mae.reproduce.drawing import Figures
 from r2mae.reproduce.gains import BLIND, gains_by_set, pooled_rows
 from r2mae.reproduce.scheme_table import average_ranks, dots, tables_of
-from r2mae.sweep.cells import Axis, Cell, cells_of, grid
+from r2mae.sweep.cells import Axis, Cell, cells_of_groups, grid
 from r2mae.sweep.cells import Row as SweepRow
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def cells_of_sets(size: CellsSize, out: Path) -> list[Cell]:
         If a baseline needs a package that is missing.
     """
     WING.check_baselines(size.baselines)
-    made = []
+    groups = {}
     for name in size.sets:
         base = _config(name, size.settings)
         chosen = {label: SCHEMES[label] for label in size.rows or SCHEMES}
@@ -80,8 +80,8 @@ def cells_of_sets(size: CellsSize, out: Path) -> list[Cell]:
             replace(row, values={"set": name, "scheme": row.config.scheme}) for row in grid(base, [Axis("row", chosen)])
         ]
         known = [SweepRow(one, base, {"set": name, "scheme": BASELINE}, baseline=True) for one in size.baselines]
-        made += cells_of([*rows, *known], range(size.seeds), out / name)
-    return made
+        groups[name] = [*rows, *known]
+    return cells_of_groups(groups, range(size.seeds), out)
 
 
 def tables_of_sets(results: "pd.DataFrame", probes: str, reconstruction: str, settings: Mapping[str, Any]) -> Tables:

@@ -4,8 +4,8 @@ Runs differ in the number format alone: weights, order and masks of a seed are t
 if the interval of their difference lies within the seeds' noise, one standard deviation of the runs in 32 bits.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,8 +14,7 @@ import numpy as np
 from r2mae.evaluation.statistics import paired_difference
 from r2mae.reproduce.artefact import Row, Size, Tables
 from r2mae.reproduce.drawing import COLOURS, GREY, Figures, panels
-from r2mae.sweep.cells import Axis, Cell, cells_of, grid
-from r2mae.sweep.cells import Row as SweepRow
+from r2mae.sweep.cells import Axis, Cell, cells_of_groups, grid
 from r2mae.sweep.gather import metrics_of
 
 if TYPE_CHECKING:
@@ -47,42 +46,64 @@ class PrecisionSize(Size):
     settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
 
-def cells_of_models(bases: Mapping[str, "RunConfig"], size: PrecisionSize, out: Path) -> list[Cell]:
-    """Return a run for each model, format and seed, each model in a folder of its own."""
-    made: list[Cell] = []
-    for name, base in bases.items():
-        rows = grid(base, [Axis("format", FORMATS)])
-        rows = [SweepRow(row.label, row.config, {"model": name, **row.values}) for row in rows]
-        made += cells_of(rows, range(size.seeds), out / name)
-    return made
-
-
 def final_loss(cell: Cell) -> Mapping[str, float]:
     """Return the mean training loss over the last tenth of a run."""
     losses = metrics_of(cell)["loss"].to_numpy(float)
     return {FINAL_LOSS: float(losses[-max(1, len(losses) // 10) :].mean())}
 
 
-def tables_of_formats(results: "pd.DataFrame", name: str, scores: tuple[str, ...]) -> Tables:
-    """Return for each model and score the difference bf16 − 32 bits, paired over seeds, and all runs.
+@dataclass(frozen=True)
+class PrecisionStudy:
+    """The study of a wing: its methods are the functions of an artefact's module.
 
-    Parameters
+    Attributes
     ----------
-    results : DataFrame
-        A line a run.
     name : str
-        Of the tables.
+        Of its tables and figures.
     scores : tuple of str
         Scores of the wing; :data:`FINAL_LOSS` comes first.
+    bases : callable
+        Takes a size and the folder of the study; returns the configuration of each model by its name.
     """
-    measured = [score for score in (FINAL_LOSS, *scores) if score in results and results[score].notna().any()]
-    rows = [
-        {"model": model, **row}
-        for model, group in results.groupby("model", sort=False)
-        for score in measured
-        if (row := _row(group, score)) is not None
-    ]
-    return {name: rows, f"{name}-runs": results[["model", "format", "seed", *measured]].to_dict("records")}
+
+    name: str
+    scores: tuple[str, ...]
+    bases: "Callable[[Any, Path], Mapping[str, RunConfig]]"
+
+    def cells(self, size: PrecisionSize, out: Path) -> list[Cell]:
+        """Return a run for each model, format and seed, each model in a folder of its own."""
+        formats = Axis("format", FORMATS)
+        groups = {
+            name: [replace(row, values={"model": name, **row.values}) for row in grid(base, [formats])]
+            for name, base in self.bases(size, out).items()
+        }
+        return cells_of_groups(groups, range(size.seeds), out)
+
+    def table(self, results: "pd.DataFrame") -> Tables:
+        """Return for each model and score the difference bf16 − 32 bits, paired over seeds, and all runs."""
+        measured = [score for score in (FINAL_LOSS, *self.scores) if score in results and results[score].notna().any()]
+        rows = [
+            {"model": model, **row}
+            for model, group in results.groupby("model", sort=False)
+            for score in measured
+            if (row := _row(group, score)) is not None
+        ]
+        runs = results[["model", "format", "seed", *measured]].to_dict("records")
+        return {self.name: rows, f"{self.name}-runs": runs}
+
+    def draw(self, tables: Tables, size: PrecisionSize) -> Figures:
+        """Draw every difference in standard deviations of the seeds: between −1 and 1 where results are equal."""
+        rows = [row for row in tables[self.name] if row["sd_32"] > 0]
+        figure, (axes,) = panels(1, width=5.6, height=1.2 + 0.26 * max(1, len(rows)))
+        for place, row in enumerate(rows):
+            _difference(axes, place, row)
+        axes.axvspan(-1, 1, color=GREY, alpha=0.15, linewidth=0, zorder=0)
+        axes.axvline(0, color=GREY, linestyle="--", linewidth=1, zorder=0)
+        axes.set_yticks(range(len(rows)), [f"{row['model']}: {row['score'].replace('_', ' ')}" for row in rows])
+        axes.set_ylim(max(1, len(rows)) - 0.5, -0.5)
+        axes.locator_params(axis="x", nbins=5)
+        axes.set_xlabel("bf16 minus 32 bits, in standard deviations of the seeds\n(grey: within the seeds' noise)")
+        return {self.name: figure}
 
 
 def _row(results: "pd.DataFrame", score: str) -> Row | None:
@@ -104,21 +125,6 @@ def _verdict(low: float, high: float, noise: float) -> str:
     if low > noise or high < -noise:
         return "different"
     return "undecided"
-
-
-def draw_formats(tables: Tables, name: str) -> Figures:
-    """Draw every difference in standard deviations of the seeds, which lie between −1 and 1 where results are equal."""
-    rows = [row for row in tables[name] if row["sd_32"] > 0]
-    figure, (axes,) = panels(1, width=5.6, height=1.2 + 0.26 * max(1, len(rows)))
-    for place, row in enumerate(rows):
-        _difference(axes, place, row)
-    axes.axvspan(-1, 1, color=GREY, alpha=0.15, linewidth=0, zorder=0)
-    axes.axvline(0, color=GREY, linestyle="--", linewidth=1, zorder=0)
-    axes.set_yticks(range(len(rows)), [f"{row['model']}: {row['score'].replace('_', ' ')}" for row in rows])
-    axes.set_ylim(max(1, len(rows)) - 0.5, -0.5)
-    axes.locator_params(axis="x", nbins=5)
-    axes.set_xlabel("bf16 minus 32 bits, in standard deviations of the seeds\n(grey: within the seeds' noise)")
-    return {name: figure}
 
 
 def _difference(axes: "Axes", place: int, row: Row) -> None:

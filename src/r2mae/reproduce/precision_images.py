@@ -3,35 +3,20 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from r2mae.images.config import ImagesConfig
 from r2mae.images.wing import WING
-from r2mae.reproduce.artefact import Tables
-from r2mae.reproduce.drawing import Figures
-from r2mae.reproduce.precision import (
-    PAPER,
-    PrecisionSize,
-    cells_of_models,
-    draw_formats,
-    final_loss,
-    tables_of_formats,
-)
+from r2mae.reproduce.precision import PAPER, PrecisionSize, PrecisionStudy, final_loss
 from r2mae.reproduce.subsets import some_classes
-from r2mae.sweep.cells import Cell
 from r2mae.training.models import with_values
 
-if TYPE_CHECKING:
-    import pandas as pd
-
-__all__ = ["COST", "DATA", "PAPER", "SIZE", "TITLE", "cells", "draw", "scores_of_run", "table"]
+__all__ = ["COST", "DATA", "PAPER", "SIZE", "STUDY", "TITLE", "cells", "draw", "scores_of_run", "table"]
 
 TITLE = "bf16 against 32 bits on a processor: the models of images"
 DATA = "mnist; tiny-imagenet (10 classes)"
 COST = {"smoke": "seconds", "small": "30 runs, about 15 min on a core", "full": "30 runs, hours on two cores"}
 
-_NAME = "precision-images"
-_SCORES = ("masked_mse", "probe_accuracy", "knn_accuracy")
 _SETS = {"mlp": "mnist", "vit-mae-tiny": "", "unet-4": ""}  # empty: ten classes of tiny-imagenet
 _CLASSES = 10
 
@@ -53,25 +38,15 @@ class ImagesSize(PrecisionSize):
     smoke: ClassVar[Mapping[str, Any]] = {"seeds": 2, "settings": {"mlp": {"hidden": 16, "latent": 8, "steps": 20}}}
 
 
-scores_of_run = final_loss
-SIZE = ImagesSize
-
-
-def cells(size: ImagesSize, out: Path) -> list[Cell]:
-    """Return a run for each model, format and seed."""
+def _bases(size: ImagesSize, out: Path) -> dict[str, ImagesConfig]:
     bases = {}
     for name, settings in size.settings.items():
         data = _SETS[name] or str(some_classes(_CLASSES, out.absolute() / f"classes-{_CLASSES}.tar"))
         preset = {} if name == "mlp" else {**WING.presets[name], "preset": name}
         bases[name] = with_values(ImagesConfig(data=data), {**preset, **settings})
-    return cells_of_models(bases, size, out)
+    return bases
 
 
-def table(results: "pd.DataFrame") -> Tables:
-    """Return differences by model and score, and all runs."""
-    return tables_of_formats(results, _NAME, _SCORES)
-
-
-def draw(tables: Tables, size: ImagesSize) -> Figures:
-    """Draw the differences."""
-    return draw_formats(tables, _NAME)
+STUDY = PrecisionStudy("precision-images", ("masked_mse", "probe_accuracy", "knn_accuracy"), _bases)
+SIZE = ImagesSize
+cells, table, draw, scores_of_run = STUDY.cells, STUDY.table, STUDY.draw, final_loss

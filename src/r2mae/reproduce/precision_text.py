@@ -3,35 +3,19 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
-from r2mae.reproduce.artefact import Tables
-from r2mae.reproduce.drawing import Figures
-from r2mae.reproduce.precision import (
-    PAPER,
-    PrecisionSize,
-    cells_of_models,
-    draw_formats,
-    final_loss,
-    tables_of_formats,
-)
+from r2mae.reproduce.precision import PAPER, PrecisionSize, PrecisionStudy, final_loss
 from r2mae.reproduce.table2 import SMALL, SMOKE
-from r2mae.sweep.cells import Cell
 from r2mae.text.config import TextConfig
 from r2mae.text.sets import SET_DEFAULTS
 from r2mae.text.wing import WING
 
-if TYPE_CHECKING:
-    import pandas as pd
-
-__all__ = ["COST", "DATA", "PAPER", "SIZE", "TITLE", "cells", "draw", "scores_of_run", "table"]
+__all__ = ["COST", "DATA", "PAPER", "SIZE", "STUDY", "TITLE", "cells", "draw", "scores_of_run", "table"]
 
 TITLE = "bf16 against 32 bits on a processor: the model of text"
 DATA = "wiki"
 COST = {"smoke": "seconds", "small": "not measured", "full": "not measured"}
-
-_NAME = "precision-text"
-_SCORES = ("loss", "accuracy")
 
 
 @dataclass(frozen=True)
@@ -44,25 +28,14 @@ class TextSize(PrecisionSize):
     smoke: ClassVar[Mapping[str, Any]] = {"seeds": 2, "settings": {"tiny": SMOKE}}
 
 
-scores_of_run = final_loss
-SIZE = TextSize
-
-
-def cells(size: TextSize, out: Path) -> list[Cell]:
-    """Return a run for each model, format and seed."""
+def _bases(size: TextSize, out: Path) -> dict[str, TextConfig]:
     presets = {
         name: {**SET_DEFAULTS.get(DATA, {}), **WING.presets[name], "preset": name, **settings}
         for name, settings in size.settings.items()
     }
-    bases = {name: TextConfig(data=DATA, **preset) for name, preset in presets.items()}
-    return cells_of_models(bases, size, out)
+    return {name: TextConfig(data=DATA, **preset) for name, preset in presets.items()}
 
 
-def table(results: "pd.DataFrame") -> Tables:
-    """Return differences by model and score, and all runs."""
-    return tables_of_formats(results, _NAME, _SCORES)
-
-
-def draw(tables: Tables, size: TextSize) -> Figures:
-    """Draw the differences."""
-    return draw_formats(tables, _NAME)
+STUDY = PrecisionStudy("precision-text", ("loss", "accuracy"), _bases)
+SIZE = TextSize
+cells, table, draw, scores_of_run = STUDY.cells, STUDY.table, STUDY.draw, final_loss

@@ -4,8 +4,8 @@ The paper draws a ratio for every mini-batch from a range that it chooses, and s
 scheme has nearly all ratios, U(0.05, 0.95), and all are judged over all missing fractions.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +18,7 @@ from r2mae.evaluation.statistics import mean_interval, paired_difference
 from r2mae.reproduce.artefact import Row, Size, Tables
 from r2mae.reproduce.drawing import BLACK, COLOURS, GREY, Figures, panels, ratio_axis
 from r2mae.reproduce.gains import BEST_FIXED, best_of, by_label, pooled_rows
-from r2mae.sweep.cells import Axis, Cell, cells_of, grid
+from r2mae.sweep.cells import Axis, Cell, cells_of_groups, grid
 from r2mae.sweep.cells import Row as SweepRow
 from r2mae.sweep.gather import metrics_of
 
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from r2mae.training.config import RunConfig
 
+PAPER = "Not in the paper: it draws one ratio for each mini-batch, and its networks see zeros."
 _WIDE = {"low": 0.05, "high": 0.95}
 SCHEMES: Mapping[str, Mapping[str, Any]] = {
     **{f"fixed {ratio:.2f}": {"scheme": "fixed", "ratio": ratio} for ratio in (0.1, 0.3, 0.5, 0.7, 0.9)},
@@ -70,22 +71,79 @@ class RandomnessSize(Size):
     settings: Mapping[str, Any] = field(default_factory=dict)
 
 
-def cells_of_sets(bases: Mapping[str, "RunConfig"], size: RandomnessSize, out: Path) -> list[Cell]:
-    """Return a run for each set, scheme, kind of input and seed, each set in a folder of its own."""
-    made: list[Cell] = []
-    for name, base in bases.items():
-        rows: list[SweepRow] = []
-        for told in size.told:
-            points = {
-                label + TOLD * told: {**SCHEMES[label], **({"mask_input": True} if told else {})}
-                for label in size.rows or SCHEMES
-            }
-            rows += [
-                SweepRow(row.label, row.config, {"set": name, "scheme": row.config.scheme, "told": told})
-                for row in grid(base, [Axis("row", points)])
-            ]
-        made += cells_of(rows, range(size.seeds), out / name)
-    return made
+@dataclass(frozen=True)
+class RandomnessStudy:
+    """The study of a wing: its methods are the functions of an artefact's module.
+
+    Attributes
+    ----------
+    name : str
+        Of its tables and figures.
+    objective : str
+        The error over all missing fractions, lower is better; its values by ratio are `<objective>_0.1` and so on.
+    title : str
+        The objective as figures name it.
+    probe : str
+        A score of which higher is better, where the data have it.
+    bases : callable
+        Takes a size and the folder of the study; returns the configuration on each set of data by its name.
+    """
+
+    name: str
+    objective: str
+    title: str
+    probe: str
+    bases: "Callable[[Any, Path], Mapping[str, RunConfig]]"
+
+    def cells(self, size: RandomnessSize, out: Path) -> list[Cell]:
+        """Return a run for each set, scheme, kind of input and seed, each set in a folder of its own."""
+        groups = {name: _rows(name, base, size) for name, base in self.bases(size, out).items()}
+        return cells_of_groups(groups, range(size.seeds), out)
+
+    def table(self, results: "pd.DataFrame") -> Tables:
+        """Return means and paired differences by set, relative gains pooled over sets, and all runs."""
+        name, objective = self.name, self.objective
+        scores = [objective, *by_ratio(map(str, results.columns)).get(objective, {}).values(), self.probe, *JUMPS]
+        scores = [score for score in scores if score in results and results[score].notna().any()]
+        rows: list[Row] = []
+        for data, group in results.groupby("set", sort=False):
+            for score in scores:
+                rows += [{"set": data, **row} for row in _differences(group, score, higher=score == self.probe)]
+        runs = results[["set", "label", "scheme", "told", "seed", "seconds", *scores]].to_dict("records")
+        return {name: rows, f"{name}-pooled": _pooled(results, objective), f"{name}-runs": runs}
+
+    def draw(self, tables: Tables, size: RandomnessSize) -> Figures:
+        """Draw pooled gains over the best fixed ratio; and the error at each missing fraction, a panel for each set."""
+        figures: dict[str, Any] = {}
+        order = [label + told for told in ("", TOLD) for label in SCHEMES]
+        pooled = [row for row in tables[f"{self.name}-pooled"] if row["against"] == BEST_FIXED]
+        pooled.sort(key=lambda row: order.index(row["label"]))
+        if pooled:
+            figures[self.name], (axes,) = panels(1, width=5.6, height=0.9 + 0.24 * len(pooled))
+            _gains(axes, pooled, self.title)
+        sets = list(dict.fromkeys(row["set"] for row in tables[self.name]))
+        figure, grid_of_axes = panels(len(sets), width=3.4, height=3.4)
+        figures[f"{self.name}-by-fraction"] = figure
+        for number, (axes, data) in enumerate(zip(grid_of_axes, sets, strict=True)):
+            _by_fraction(axes, [row for row in tables[self.name] if row["set"] == data], self.objective)
+            axes.set_title(data)
+            if number == 0:
+                axes.set_ylabel(f"{self.title},\nover that of {BLIND}")
+        # The curves cross everywhere: the names stand beside the panels.
+        figure.legend(*grid_of_axes[0].get_legend_handles_labels(), fontsize=7, loc="outside right upper")
+        return figures
+
+
+def _rows(data: str, base: "RunConfig", size: RandomnessSize) -> list[SweepRow]:
+    rows: list[SweepRow] = []
+    for told in size.told:
+        given = {"mask_input": True} if told else {}
+        points = {label + TOLD * told: {**SCHEMES[label], **given} for label in size.rows or SCHEMES}
+        rows += [
+            replace(row, values={"set": data, "scheme": row.config.scheme, "told": told})
+            for row in grid(base, [Axis("row", points)])
+        ]
+    return rows
 
 
 def jumps_of_run(cell: Cell) -> Mapping[str, float]:
@@ -95,30 +153,6 @@ def jumps_of_run(cell: Cell) -> Mapping[str, float]:
         return {}
     found = loss_fluctuation(steps["loss"].to_numpy(float), steps["ratio"].to_numpy(float))
     return dict(zip(JUMPS, (found.around_trend, found.beside_ratio), strict=True))
-
-
-def tables_of_study(results: "pd.DataFrame", name: str, objective: str, probe: str) -> Tables:
-    """Return means and paired differences by set, relative gains pooled over sets, and all runs.
-
-    Parameters
-    ----------
-    results : DataFrame
-        A line a run.
-    name : str
-        Of the tables.
-    objective : str
-        The error over all missing fractions, lower is better; its values by ratio are `<objective>_0.1` and so on.
-    probe : str
-        A score of which higher is better, where the data have it.
-    """
-    scores = [objective, *by_ratio(map(str, results.columns)).get(objective, {}).values(), probe, *JUMPS]
-    scores = [score for score in scores if score in results and results[score].notna().any()]
-    rows: list[Row] = []
-    for data, group in results.groupby("set", sort=False):
-        for score in scores:
-            rows += [{"set": data, **row} for row in _differences(group, score, higher=score == probe)]
-    kept = ["set", "label", "scheme", "told", "seed", "seconds", *scores]
-    return {name: rows, f"{name}-pooled": _pooled(results, objective), f"{name}-runs": results[kept].to_dict("records")}
 
 
 def _differences(results: "pd.DataFrame", score: str, *, higher: bool) -> list[Row]:
@@ -183,28 +217,6 @@ def _in_percent(row: Row) -> Row:
 def _percent(gain: float) -> float:
     """Return by how many percent an error is lower, from the difference of its logarithms."""
     return float(-100 * np.expm1(-gain))
-
-
-def draw_study(tables: Tables, name: str, objective: str, title: str) -> Figures:
-    """Draw the pooled gains over the best fixed ratio; and the error at each missing fraction, a panel for each set."""
-    figures: dict[str, Any] = {}
-    order = [label + told for told in ("", TOLD) for label in SCHEMES]
-    pooled = [row for row in tables[f"{name}-pooled"] if row["against"] == BEST_FIXED]
-    pooled.sort(key=lambda row: order.index(row["label"]))
-    if pooled:
-        figures[name], (axes,) = panels(1, width=5.6, height=0.9 + 0.24 * len(pooled))
-        _gains(axes, pooled, title)
-    sets = list(dict.fromkeys(row["set"] for row in tables[name]))
-    figure, grid_of_axes = panels(len(sets), width=3.4, height=3.4)
-    figures[f"{name}-by-fraction"] = figure
-    for number, (axes, data) in enumerate(zip(grid_of_axes, sets, strict=True)):
-        _by_fraction(axes, [row for row in tables[name] if row["set"] == data], objective)
-        axes.set_title(data)
-        if number == 0:
-            axes.set_ylabel(f"{title},\nover that of {BLIND}")
-    # The curves cross everywhere: the names stand beside the panels.
-    figure.legend(*grid_of_axes[0].get_legend_handles_labels(), fontsize=7, loc="outside right upper")
-    return figures
 
 
 def _gains(axes: "Axes", rows: Sequence[Row], title: str) -> None:

@@ -3,24 +3,18 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from r2mae.cells.config import CellsConfig
 from r2mae.cells.sets import SET_DEFAULTS
-from r2mae.reproduce.artefact import Tables
-from r2mae.reproduce.drawing import Figures
-from r2mae.reproduce.randomness import RandomnessSize, cells_of_sets, draw_study, jumps_of_run, tables_of_study
-from r2mae.sweep.cells import Cell
+from r2mae.reproduce.randomness import PAPER, RandomnessSize, RandomnessStudy, jumps_of_run
 
-if TYPE_CHECKING:
-    import pandas as pd
+__all__ = ["COST", "DATA", "PAPER", "SIZE", "STUDY", "TITLE", "cells", "draw", "scores_of_run", "table"]
 
 TITLE = "Where the randomness belongs, on cells: by batch or by cell, and a network that is told"
 DATA = "csle, covid-tcells, pig-airway, onek1k, perez-tcells"
 COST = {"smoke": "seconds", "small": "270 runs, about 1.6 h on a core (estimated)", "full": "not measured"}
-PAPER = "Not in the paper: it draws one ratio for each mini-batch, and its networks see zeros."
 
-_NAME, _OBJECTIVE, _PROBE = "randomness-cells", "masked_loss", "score"
 _NETWORK = {"n_hidden": 256, "n_latent": 64, "norm": "layer", "batch_size": 128, "validation": 0.2}
 
 
@@ -42,21 +36,10 @@ class CellsSize(RandomnessSize):
     }
 
 
-scores_of_run = jumps_of_run
+def _bases(size: CellsSize, out: Path) -> dict[str, CellsConfig]:
+    return {name: CellsConfig(data=name, **{**SET_DEFAULTS[name], **size.settings}) for name in size.sets}
+
+
+STUDY = RandomnessStudy("randomness-cells", "masked_loss", "loss of hidden genes", "score", _bases)
 SIZE = CellsSize
-
-
-def cells(size: CellsSize, out: Path) -> list[Cell]:
-    """Return a run for each set, scheme, kind of input and seed."""
-    bases = {name: CellsConfig(data=name, **{**SET_DEFAULTS[name], **size.settings}) for name in size.sets}
-    return cells_of_sets(bases, size, out)
-
-
-def table(results: "pd.DataFrame") -> Tables:
-    """Return differences by set, gains pooled over sets, and all runs."""
-    return tables_of_study(results, _NAME, _OBJECTIVE, _PROBE)
-
-
-def draw(tables: Tables, size: CellsSize) -> Figures:
-    """Draw gains pooled over sets, and the error at each missing fraction."""
-    return draw_study(tables, _NAME, _OBJECTIVE, "loss of hidden genes")
+cells, table, draw, scores_of_run = STUDY.cells, STUDY.table, STUDY.draw, jumps_of_run

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from r2mae.reproduce.artefact import Row, Size, Tables
 from r2mae.reproduce.drawing import Figures
 from r2mae.reproduce.scheme_table import average_ranks, dots, tables_of
-from r2mae.sweep.cells import Axis, Cell, cells_of, grid
+from r2mae.sweep.cells import Axis, Cell, cells_of_groups, grid
 from r2mae.text.config import TextConfig
 from r2mae.text.sets import SET_DEFAULTS
 from r2mae.text.wing import WING
@@ -86,16 +86,15 @@ SIZE = TextSize
 
 def cells(size: TextSize, out: Path) -> list[Cell]:
     """Return a run for each model, scheme and seed, each model in a folder of its own."""
-    made = []
+    groups = {}
     for model in size.models:
         preset = {**SET_DEFAULTS.get(size.data, {}), **WING.presets[model], "preset": model, **size.settings}
         base = TextConfig(data=size.data, glue=size.glue, **preset)
-        rows = [
+        groups[model] = [
             replace(row, values={"model": model, "scheme": row.config.scheme})
             for row in grid(base, [Axis("row", {label: SCHEMES[label] for label in size.rows or SCHEMES})])
         ]
-        made += cells_of(rows, range(size.seeds), out / model)
-    return made
+    return cells_of_groups(groups, range(size.seeds), out)
 
 
 def table(results: "pd.DataFrame") -> Tables:

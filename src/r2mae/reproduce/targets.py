@@ -49,9 +49,11 @@ _MODULES = {
     "r2mae-vs-fixed": "readings",
     "ranges": "ranges",
     "validation": "validation",
-    "randomness-images": "randomness_images",
-    "randomness-cells": "randomness_cells",
-    **{f"precision-{wing}": f"precision_{wing}" for wing in ("images", "cells", "text", "genome")},
+    **{
+        f"{study}-{wing}": f"{study}_{wing}"
+        for study in ("randomness", "precision")
+        for wing in ("images", "cells", "text", "genome")
+    },
 }
 _PACKAGE = "r2mae.reproduce"
 ARTEFACTS = {name: f"{_PACKAGE}.{module}" for name, module in _MODULES.items()}

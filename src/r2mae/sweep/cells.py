@@ -100,6 +100,11 @@ def cells_of(rows: Sequence[Row], seeds: Sequence[int], out: Path) -> list[Cell]
     ]
 
 
+def cells_of_groups(groups: Mapping[str, Sequence[Row]], seeds: Sequence[int], out: Path) -> list[Cell]:
+    """Return the cells of several tables, such as one for each set of data, each in a folder of its name."""
+    return [cell for name, rows in groups.items() for cell in cells_of(rows, seeds, out / name)]
+
+
 def reading_of(config: RunConfig) -> Hashable:
     """Return what the data that a run reads depend on: their name, and the fields of its wing, which say how."""
     own = sorted({field.name for field in fields(config)} - _COMMON)

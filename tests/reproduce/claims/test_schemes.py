@@ -1,0 +1,89 @@
+"""Claims about schemes of images, text and DNA: tables that show a claim, and those that refute it."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pandas as pd
+import pytest
+from tests.reproduce.claims.judged import as_written, cells, runs, words
+
+from r2mae.reproduce import table1, table2, table3
+from r2mae.reproduce.claims import Verdict
+
+OTHERS = {"fixed 0.75": 0.8197, "fixed 0.50": 0.8180, "fixed 0.90": 0.8120, "dynamic": 0.8197, "mdlm": 0.8102}
+VITS = ("vit-default", "vit-dynamic", "vit-high", "vit-low", "vit-mdlm")
+LOSS = ["loss_sd", "loss_sd_beside_ratio"]
+
+
+@pytest.mark.parametrize(
+    ("ours", "scale", "verdict"),
+    [
+        (0.8200, "full", "reproduced"),
+        (0.8400, "full", "direction only"),
+        (0.8200, "small", "direction only"),
+        (0.8000, "full", "not reproduced"),
+        (0.8000, "small", "not reproduced"),
+        (0.8200, "smoke", "not run"),
+    ],
+)
+def test_vision(judge: Callable[..., dict[str, Verdict]], ours: float, scale: str, verdict: str) -> None:
+    rows = pd.DataFrame(runs({**OTHERS, "r2mae": ours}, ["finetune_top1", *LOSS]))
+    found = judge("table1", table1.table(rows), scale)
+    assert words(found, *VITS) == [verdict] * 5
+    fluctuates = {"direction only": "direction only"} if scale == "small" else {"direction only": "reproduced"}
+    assert found["vit-fluctuates"].verdict == (
+        fluctuates.get(verdict, verdict) if ours != 0.84 or scale != "full" else "reproduced"
+    )
+
+
+def test_another_scheme_that_is_as_consistent_refutes_the_only_one(judge: Callable[..., dict[str, Verdict]]) -> None:
+    rows = cells(0.73, ["csle", "pig-airway"], True)
+    rows.loc[rows["label"].isin(["dynamic", "cl"]), "score"] -= 0.05
+    assert judge("table4", as_written("table4", rows), "small")["every-domain"].verdict == "direction only"
+    rows.loc[rows["label"] == "mdlm", "score"] += 0.05
+    found = judge("table4", as_written("table4", rows), "small")["every-domain"]
+    assert found.verdict == "not reproduced"
+    assert "so does mdlm" in found.reason
+
+
+GLUE = ("mnli_accuracy", "qqp_accuracy", "sst2_accuracy", "qnli_accuracy")
+
+
+def language(ours: float) -> pd.DataFrame:
+    levels = {"fixed 0.15": 0.860, "fixed 0.40": 0.861, "mdlm": 0.85, "dynamic": 0.862, "r2mae": ours}
+    both = [
+        row for model in ("roberta-medium", "roberta-base") for row in runs(levels, [*GLUE, "loss"], 3, model=model)
+    ]
+    return pd.DataFrame(both)
+
+
+def test_language(judge: Callable[..., dict[str, Verdict]]) -> None:
+    found = judge("table2", table2.table(language(0.8643)), "small")
+    assert found["glue"].verdict == "direction only"
+    assert found["glue"].ours == pytest.approx(0.0033, abs=2e-4)
+    assert judge("table2", table2.table(language(0.8642)), "full")["glue"].verdict in ("reproduced", "direction only")
+    worse = judge("table2", table2.table(language(0.80)), "full")
+    assert words(worse, "glue", "glue-three") == ["not reproduced"] * 2
+    assert found["glue-three"].verdict == "direction only"
+    without = table2.table(language(0.9).drop(columns=list(GLUE)))
+    found = judge("table2", without, "small")
+    assert words(found, "glue", "rank-medium", "rank-base") == ["not run"] * 3
+    assert "at chance" in found["glue"].reason
+
+
+def test_ranks_on_glue(judge: Callable[..., dict[str, Verdict]]) -> None:
+    rng = np.random.default_rng(1)
+    jittered = language(0.862)
+    jittered[list(GLUE)] += 0.01 * rng.normal(size=(len(jittered), len(GLUE)))
+    assert judge("table2", table2.table(jittered), "full")["rank-medium"].verdict == "undecided"
+    worst = language(0.0)
+    worst.loc[worst["seed"] == 0, "qnli_accuracy"] += worst["label"].eq("r2mae")[worst["seed"] == 0]
+    assert judge("table2", table2.table(worst), "full")["rank-base"].verdict == "not reproduced"
+
+
+def test_dna_is_not_testable_and_says_what_stands_in(judge: Callable[..., dict[str, Verdict]]) -> None:
+    rows = pd.DataFrame(runs({"fixed 0.05": 0.4, "fixed 0.15": 0.4, "r2mae": 0.42}, ["spearman", "masked_loss"]))
+    found = judge("table3", table3.table(rows))
+    assert found["dna-auprc"].verdict == "not testable here"
+    assert "+0.020" in found["dna-auprc"].reason
+    assert found["dna-missense"].verdict == "not testable here"
