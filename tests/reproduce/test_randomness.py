@@ -11,6 +11,7 @@ import pytest
 
 from r2mae.reproduce import randomness_cells, randomness_genome, randomness_images, randomness_text
 from r2mae.reproduce.randomness import BLIND, SCHEMES, TOLD
+from r2mae.reproduce.rules import SETS
 from r2mae.reproduce.runner import Reproduced
 
 MODULES = pytest.mark.parametrize(
@@ -85,7 +86,10 @@ def test_gains_are_found_with_their_sign(module: ModuleType, gain: float) -> Non
     assert rows["c", "fixed 0.90", f"{objective}_0.9"]["vs_blind_is"] == "worse"
     assert rows["a", BLIND + TOLD, objective]["vs_untold_is"] == "better"
     figures = module.draw(tables, module.SIZE())
-    assert figures.keys() == {name, f"{name}-by-fraction"}
+    assert figures.keys() == {name, f"{name}-by-fraction", f"{name}-rules"}
+    rules = {(row["rule"], row["score"], row["set"]): row for row in tables[f"{name}-rules"]}
+    spread = rules["r2mae-spread, the same range", objective, SETS]
+    assert spread["regret"] == pytest.approx(-100 * gain, abs=0.05), "of untold networks: a gain is no regret"
     assert len(figures[f"{name}-by-fraction"].axes) == 3
 
 

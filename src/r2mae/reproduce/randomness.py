@@ -18,6 +18,7 @@ from r2mae.evaluation.statistics import mean_interval, paired_difference
 from r2mae.reproduce.artefact import Row, Size, Tables
 from r2mae.reproduce.drawing import BLACK, COLOURS, GREY, Figures, panels, ratio_axis
 from r2mae.reproduce.gains import BEST_FIXED, best_of, by_label, pooled_rows
+from r2mae.reproduce.rules import ADVISED, draw_rules, rules_table
 from r2mae.sweep.cells import Axis, Cell, cells_of_groups, grid
 from r2mae.sweep.cells import Row as SweepRow
 from r2mae.sweep.gather import metrics_of
@@ -40,6 +41,8 @@ SCHEMES: Mapping[str, Mapping[str, Any]] = {
 }
 FIXED = tuple(name for name in SCHEMES if name.startswith("fixed"))
 BLIND, BEST, RANDOM = "fixed 0.50", "best fixed", "r2mae"
+RULES = {"one ratio, 0.50": BLIND, "r2mae, nearly all ratios": RANDOM, "r2mae-spread, the same range": "r2mae-spread"}
+"""Rows that are rules for choosing the ratio, by what figures call them."""
 TOLD = " told"
 """End of the labels of rows whose network gets the mask, too."""
 JUMPS = ("loss_sd", "loss_sd_beside_ratio")
@@ -109,12 +112,17 @@ class RandomnessStudy:
         for data, group in results.groupby("set", sort=False):
             for score in scores:
                 rows += [{"set": data, **row} for row in _differences(group, score, higher=score == self.probe)]
-        runs = results[["set", "label", "scheme", "told", "seed", "seconds", *scores]].to_dict("records")
-        return {name: rows, f"{name}-pooled": _pooled(results, objective), f"{name}-runs": runs}
+        advised = [column for column in ADVISED.values() if column in results]
+        runs = results[["set", "label", "scheme", "told", "seed", "seconds", *scores, *advised]].to_dict("records")
+        tables = {name: rows, f"{name}-pooled": _pooled(results, objective), f"{name}-runs": runs}
+        return {**tables, f"{name}-rules": rules_table(results[~results["told"]], objective, self.probe, RULES)}
 
     def draw(self, tables: Tables, size: RandomnessSize) -> Figures:
-        """Draw pooled gains over the best fixed ratio; and the error at each missing fraction, a panel for each set."""
+        """Draw pooled gains over the best fixed ratio, errors by missing fraction and set, and the regrets of rules."""
         figures: dict[str, Any] = {}
+        if rules := tables[f"{self.name}-rules"]:
+            titles = {self.objective: self.title, self.probe: self.probe.replace("_", " ")}
+            figures[f"{self.name}-rules"] = draw_rules(rules, titles)
         order = [label + told for told in ("", TOLD) for label in SCHEMES]
         pooled = [row for row in tables[f"{self.name}-pooled"] if row["against"] == BEST_FIXED]
         pooled.sort(key=lambda row: order.index(row["label"]))

@@ -2,12 +2,18 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar
 
+import numpy as np
+
 from r2mae.images.config import ImagesConfig
+from r2mae.images.wing import WING
 from r2mae.reproduce.randomness import PAPER, RandomnessSize, RandomnessStudy, jumps_of_run
+from r2mae.reproduce.rules import closed_form
 from r2mae.reproduce.subsets import some_classes
+from r2mae.sweep.cells import Cell
 
 __all__ = ["COST", "DATA", "PAPER", "SIZE", "STUDY", "TITLE", "cells", "draw", "scores_of_run", "table"]
 
@@ -45,6 +51,17 @@ def _bases(size: ImagesSize, out: Path) -> dict[str, ImagesConfig]:
     return bases
 
 
+@cache
+def _closed_form(data: str, side: int | None) -> dict[str, float]:
+    images = np.asarray(WING.load(ImagesConfig(data=data, resize=side)).train.images)
+    return closed_form(images.reshape(len(images), -1).astype(np.float64))
+
+
+def scores_of_run(cell: Cell) -> dict[str, float]:
+    """Return how much the loss of a run jumps, and the ratios that the closed form advises for its data."""
+    return {**jumps_of_run(cell), **_closed_form(cell.config.data, getattr(cell.config, "resize", None))}
+
+
 STUDY = RandomnessStudy("randomness-images", "masked_mse", "squared error", "probe_accuracy", _bases)
 SIZE = ImagesSize
-cells, table, draw, scores_of_run = STUDY.cells, STUDY.table, STUDY.draw, jumps_of_run
+cells, table, draw = STUDY.cells, STUDY.table, STUDY.draw

@@ -1,0 +1,212 @@
+"""Rules for choosing the mask ratio, judged by their regret: what they lose to the best fixed ratio of a full sweep.
+
+No rule is fitted to the sets on which it is judged. The best fixed ratio of a seed is chosen on the other seeds, by the
+score in question.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from jaxtyping import Float
+
+from r2mae.evaluation.pooled import pooled_effect
+from r2mae.evaluation.statistics import mean_interval
+from r2mae.reproduce.artefact import Row, compared
+from r2mae.reproduce.drawing import BLACK, COLOURS, GREY, panels
+from r2mae.reproduce.gains import best_of, by_label
+from r2mae.theory.advise import advise
+from r2mae.theory.sample import from_data
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+ADVISED = {"directions": "advised_directions", "features": "advised_features"}
+"""Columns of runs: the ratio that the closed form advises for their data."""
+
+SWEEP = "one seed of each ratio, by masked error"
+CLOSED_FORM = "closed form on the spectrum"
+SETS = "all sets"
+
+
+def closed_form(values: Float[np.ndarray, "samples features"]) -> dict[str, float]:
+    """Return the ratios at which masked ridgeless regression on these data has its lowest risk.
+
+    For the leading directions, as a guide to representations; and for predicting features from each other, as a guide
+    to reconstruction. Features that never vary are left out.
+    """
+    varying = np.asarray(values, dtype=np.float64)[:, np.ptp(values, axis=0) > 0]
+    with compared():
+        advice = advise(from_data(varying, scale=True), len(varying))
+    directions, features = advice.directions, advice.features
+    return {
+        ADVISED["directions"]: directions.ratio_of_lowest(directions.mean),
+        ADVISED["features"]: features.ratio_of_lowest(features.weighted),
+    }
+
+
+def rules_table(results: "pd.DataFrame", objective: str, probe: str, others: Mapping[str, str]) -> list[Row]:
+    """Return what each rule loses to the best fixed ratio, on each set and on average over sets.
+
+    Regret is positive where the rule is worse: in percent of the error for the objective, in points of the probe.
+
+    Parameters
+    ----------
+    results : DataFrame
+        Runs of one kind of network: a line each, with `set`, `label`, `seed`, the two scores, and perhaps
+        :data:`ADVISED`. Rows of fixed ratios are labelled "fixed 0.50".
+    objective : str
+        The error over all missing fractions, by which the short sweep chooses.
+    probe : str
+        A score of which higher is better.
+    others : mapping
+        Labels of the rows that are rules themselves, by the name of the rule.
+    """
+    logs = results.assign(**{objective: np.log(results[objective].where(results[objective] > 0))})
+    rows: list[Row] = []
+    for score, kind, column in ((objective, "percent", ADVISED["features"]), (probe, "points", ADVISED["directions"])):
+        if score not in results or not results[score].notna().any():
+            continue
+        by_set: dict[str, dict[str, Regret]] = {}
+        for name, group in logs.groupby("set", sort=False):
+            advised = float(group[column].iloc[0]) if column in group else float("nan")
+            by_set[str(name)] = regrets(
+                by_label(group, score), by_label(group, objective), others, advised, higher=score == probe
+            )
+        rows += [{"score": score, "unit": kind, **_in_unit(row, kind)} for row in _regret_rows(by_set)]
+    return rows
+
+
+@dataclass(frozen=True)
+class Regret:
+    """What a rule loses on one set.
+
+    Attributes
+    ----------
+    lost : Series
+        By seed.
+    chosen : str
+        The ratios that it chose, if it chooses.
+    """
+
+    lost: "pd.Series[float]"
+    chosen: str = ""
+
+
+def regrets(
+    scores: "Mapping[str, pd.Series[float]]",
+    errors: "Mapping[str, pd.Series[float]]",
+    others: Mapping[str, str],
+    advised: float,
+    *,
+    higher: bool,
+) -> dict[str, Regret]:
+    """Return what each rule loses on one set; nothing if there are not two fixed ratios under two seeds.
+
+    Parameters
+    ----------
+    scores, errors : mapping
+        A score, and the error over all missing fractions, by seed for each row.
+    others : mapping
+        Labels of the rows that are rules themselves, by the name of the rule.
+    advised : float
+        Ratio of the closed form; the nearest measured one stands for it. NaN if there is none.
+    higher : bool
+        Whether a higher score is better.
+    """
+    fixed = {float(label.split()[1]): label for label in scores if label.startswith("fixed ")}
+    present = {ratio: scores[label] for ratio, label in fixed.items()}
+    best = best_of(list(present.values()), higher=higher) if len(present) > 1 else None
+    if best is None:
+        return {}
+    found = {rule: (scores[label], "") for rule, label in others.items() if label in scores}
+    swept, ratios = _swept(present, {ratio: errors[label] for ratio, label in fixed.items()}, best.index)
+    found[SWEEP] = swept, ", ".join(f"{ratio:g}" for ratio in sorted(set(ratios)))
+    if np.isfinite(advised):
+        nearest = min(present, key=lambda ratio: abs(ratio - advised))
+        found[CLOSED_FORM] = present[nearest], f"{nearest:g} (advised {advised:.2f})"
+    sign = 1.0 if higher else -1.0
+    return {rule: Regret((sign * (best - mine)).dropna(), chosen) for rule, (mine, chosen) in found.items()}
+
+
+def _swept(
+    scores: "Mapping[float, pd.Series[float]]", errors: "Mapping[float, pd.Series[float]]", seeds: "pd.Index[int]"
+) -> "tuple[pd.Series[float], list[float]]":
+    """Return the score under each seed of the ratio whose masked error is lowest under the next seed."""
+    import pandas as pd
+
+    following = np.roll(np.asarray(seeds), -1)
+    ratios = [min(errors, key=lambda ratio: float(errors[ratio].get(other, np.inf))) for other in following]
+    values = [float(scores[ratio].get(seed, np.nan)) for seed, ratio in zip(seeds, ratios, strict=True)]
+    return pd.Series(values, index=seeds), ratios
+
+
+def _regret_rows(by_set: Mapping[str, Mapping[str, Regret]]) -> list[Row]:
+    rows: list[Row] = []
+    for rule in dict.fromkeys(rule for found in by_set.values() for rule in found):
+        found = {name: one[rule] for name, one in by_set.items() if rule in one and len(one[rule].lost)}
+        for name, regret in found.items():
+            mean = mean_interval(regret.lost.to_numpy(float))
+            row: Row = {"rule": rule, "set": name, "sets": 1, "regret": mean.mean, "low": mean.low}
+            rows.append({**row, "high": mean.high, "chosen": regret.chosen})
+        several = [one.lost.to_numpy(float) for one in found.values() if len(one.lost) > 1]
+        if len(several) > 1:
+            errors = [float(lost.std(ddof=1) / np.sqrt(len(lost))) for lost in several]
+            pooled = pooled_effect([float(lost.mean()) for lost in several], errors)
+            row = {"rule": rule, "set": SETS, "sets": pooled.sets, "regret": pooled.mean, "low": pooled.low}
+            rows.append({**row, "high": pooled.high, "chosen": ""})
+    return rows
+
+
+def _in_unit(row: Row, kind: str) -> Row:
+    """Return regrets as percent, from differences of logarithms; or as they are."""
+    if kind == "points":
+        return row
+    return {**row, **{key: float(100 * np.expm1(row[key])) for key in ("regret", "low", "high")}}
+
+
+def draw_rules(rows: Sequence[Row], titles: Mapping[str, str]) -> "Figure":
+    """Draw what each rule loses: a mark for each set, and the average with its interval; a panel for each score.
+
+    Parameters
+    ----------
+    rows : list of dict
+        Of :func:`rules_table`.
+    titles : mapping
+        What the panels are called, by score.
+    """
+    shown = [score for score in titles if any(row["score"] == score for row in rows)]
+    rules = list(dict.fromkeys(row["rule"] for row in rows))
+    figure, panels_of = panels(len(shown), width=3.6, height=1.1 + 0.3 * len(rules))
+    for number, (axes, score) in enumerate(zip(panels_of, shown, strict=True)):
+        mine = [row for row in rows if row["score"] == score]
+        _panel(axes, mine, rules)
+        unit = "%" if mine[0]["unit"] == "percent" else "points"
+        axes.set_xlabel(f"{titles[score]}: lost to the\nbest fixed ratio, {unit} (right: worse)")
+        axes.set_yticks(range(len(rules)), rules if number == 0 else [""] * len(rules))
+    handles = list(dict(zip(*panels_of[0].get_legend_handles_labels()[::-1], strict=True)).items())
+    figure.legend([one for _, one in handles], [name for name, _ in handles], fontsize=7, loc="outside right upper")
+    return figure
+
+
+def _panel(axes: "Axes", rows: Sequence[Row], rules: Sequence[str]) -> None:
+    sets = list(dict.fromkeys(row["set"] for row in rows if row["set"] != SETS))
+    for row in rows:
+        place = rules.index(row["rule"])
+        if row["set"] == SETS:
+            ends = [[row["regret"] - row["low"]], [row["high"] - row["regret"]]]
+            axes.errorbar(
+                row["regret"], place, xerr=None if np.isnan(ends).any() else ends, fmt="D", color=BLACK,
+                markersize=5, capsize=2, label="average, with its interval",
+            )  # fmt: skip
+        else:
+            number = sets.index(row["set"])
+            axes.plot(
+                row["regret"], place - 0.22, "o", color=COLOURS[number % len(COLOURS)], markersize=3.5, label=row["set"]
+            )
+    axes.axvline(0, color=GREY, linestyle="--", linewidth=1, zorder=0)
+    axes.set_ylim(len(rules) - 0.5, -0.5)
+    axes.locator_params(axis="x", nbins=5)
