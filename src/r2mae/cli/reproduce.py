@@ -126,6 +126,7 @@ def run(words: Sequence[str]) -> int:
                 cluster=cluster,
                 progress=progress,
                 again=values["again"],
+                command=f"r2mae reproduce {name} --scale {values['scale']}",
             )
         kept = f", {done.kept} of {done.parts} parts computed before" if done.kept else ""
         print(f"{artefact.TITLE} ({time.monotonic() - begun:.0f} s{kept})")

@@ -12,7 +12,8 @@ from r2mae.sweep.cells import Cell
 from r2mae.sweep.examples import examples_of
 from r2mae.sweep.gather import curves_of, in_order, items_by_run, metrics_of, table_of
 from r2mae.training.config import RunConfig
-from r2mae.training.folder import RunFolder, environment, read_json
+from r2mae.training.environment import environment
+from r2mae.training.folder import RunFolder, read_json
 from r2mae.training.initial import INIT, recorded
 from r2mae.training.numbers import ratios_of
 from r2mae.training.scheme_options import chosen_options, effective_options, kind_of

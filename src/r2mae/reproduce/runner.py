@@ -26,7 +26,7 @@ from r2mae.reproduce.artefact import (
     Size,
     Tally,
 )
-from r2mae.reproduce.state import write_plan, write_tables
+from r2mae.reproduce.state import write_made, write_plan, write_tables
 from r2mae.reproduce.targets import Scale
 
 if TYPE_CHECKING:
@@ -67,6 +67,7 @@ def run_artefact(
     progress: Progress | None = None,
     again: bool = False,
     console: "Console | None" = None,
+    command: str = "",
 ) -> Reproduced:
     """Compute the missing parts of an artefact; write its tables (CSV, or JSON) and figures (PNG, SVG) atomically.
 
@@ -93,6 +94,8 @@ def run_artefact(
         Compute all parts anew.
     console : Console, optional
         Where the progress of runs is shown; by default standard error.
+    command : str
+        What repeats it, for the record in ``made.json``.
 
     Raises
     ------
@@ -117,6 +120,8 @@ def run_artefact(
     files = [_write(out, name, content, size.digits) for name, content in tables.items()]
     files += [path for name, figure in figures.items() for path in save_figure(figure, out, name)]
     write_tables(out, files)
+    unit = "runs" if isinstance(artefact, OfRuns) else "parts"
+    write_made(out, artefact.TITLE, command, named, size, unit, parts)
     return Reproduced(files, parts, kept)
 
 

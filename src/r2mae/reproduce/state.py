@@ -2,16 +2,21 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import r2mae
-from r2mae.files import write_json
+from r2mae.files import jsonable, write_json
+from r2mae.training.environment import environment
 
 PLAN = ".plan.json"
 """File with what the last call was to compute: `scale`, `version` of r2mae, `unit`, the files of `finished` parts or
 runs, and `tables`."""
+
+MADE = "made.json"
+"""File with how the tables were made, for readers, and to be kept with them: `title`, `command`, `scale`, `size`, the
+number of `parts` or `runs`, and the `environment` of the call that wrote the tables."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +48,7 @@ class State:
             count = f"{self.done} of {self.planned} {self.unit}{scale}"
             return f"finished ({count})" if self.written and self.done == self.planned else count
         if self.written:
-            return "finished"
+            return f"finished{scale}"
         return f"{self.done} {self.unit} finished" if self.done else "not run"
 
 
@@ -66,13 +71,20 @@ def write_plan(out: Path, scale: str, unit: str, finished: Sequence[Sequence[Pat
 
 def write_tables(out: Path, files: Sequence[Path]) -> None:
     """Add to the plan which tables and figures were made of it."""
-    plan = _plan_in(out)
+    plan = _in(out / PLAN)
     write_json(out / PLAN, {**plan, "tables": [path.name for path in files]})
+
+
+def write_made(out: Path, title: str, command: str, scale: str, size: Any, unit: str, count: int) -> Path:
+    """Say how the tables in a folder were made; see :data:`MADE`."""
+    made = {"title": title, "command": command, "scale": scale, "size": jsonable(asdict(size)), unit: count}
+    write_json(out / MADE, {**made, "environment": environment()})
+    return out / MADE
 
 
 def state_of(out: Path) -> State:
     """Return how far the target in a folder is; of folders without a plan what their files tell."""
-    plan = _plan_in(out)
+    plan = _in(out / PLAN)
     try:
         each = [all((out / path).is_file() for path in paths) for paths in plan["finished"]]
         tables = [(out / name).is_file() for name in plan["tables"]]
@@ -80,18 +92,18 @@ def state_of(out: Path) -> State:
         return State(scale, sum(each), len(each), bool(tables) and all(tables), unit)
     except (KeyError, TypeError):
         done = sum(1 for _ in out.glob("runs/*/seed-*/results.json"))
-        return State(done=done, written=any(out.glob("*.csv")))
+        return State(str(_in(out / MADE).get("scale", "")), done, written=any(out.glob("*.csv")))
 
 
 def version_of(out: Path) -> str:
     """Return the version of r2mae that computed the target in a folder last; empty if nothing tells."""
-    return str(_plan_in(out).get("version", ""))
+    return str(_in(out / PLAN).get("version", ""))
 
 
-def _plan_in(out: Path) -> dict[str, Any]:
-    """Return the plan in a folder, or nothing if there is none or it is damaged."""
+def _in(file: Path) -> dict[str, Any]:
+    """Return what a file says, or nothing if there is none or it is damaged."""
     try:
-        plan = json.loads((out / PLAN).read_text("utf-8"))
+        said = json.loads(file.read_text("utf-8"))
     except (OSError, ValueError):
         return {}
-    return plan if isinstance(plan, dict) else {}
+    return said if isinstance(said, dict) else {}

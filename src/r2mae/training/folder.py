@@ -10,9 +10,7 @@ metrics.csv         one row a step          items.safetensors       its scores o
 import errno
 import fcntl
 import os
-import platform
 import shutil
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -24,6 +22,7 @@ from r2mae.files import UNFINISHED, atomic_write, jsonable, write_json
 from r2mae.masking.defaults import RatioDefaults
 from r2mae.masking.schemes import SCHEME_OPTIONS, scheme_takes
 from r2mae.training.config import RunConfig
+from r2mae.training.environment import environment
 from r2mae.training.records import (
     Description,
     read_description,
@@ -35,9 +34,7 @@ from r2mae.training.records import (
 )
 from r2mae.training.scheme_options import as_used, resolved
 
-__all__ = ["FolderLock", "InUseError", "RunFolder", "environment", "read_json", "remedy_for"]
-
-_LIBRARIES = ("r2mae", "torch", "lightning", "numpy", "scipy", "scikit-learn", "pandas", "safetensors")
+__all__ = ["FolderLock", "InUseError", "RunFolder", "read_json", "remedy_for"]
 
 
 class RunFolder:
@@ -258,24 +255,3 @@ class FolderLock:
 def _takes(config: RunConfig, name: str) -> bool:
     """Return whether a field is no option of schemes, or one that the configuration's scheme takes."""
     return name not in SCHEME_OPTIONS or name in scheme_takes(config.scheme)
-
-
-def environment() -> dict[str, Any]:
-    """Describe the machine and the libraries of a run."""
-    import torch  # late, so that a mistyped folder is reported before torch is loaded
-
-    versions = {}
-    for name in _LIBRARIES:
-        try:
-            versions[name] = version(name)
-        except PackageNotFoundError:
-            versions[name] = "not installed"
-    return {
-        "python": platform.python_version(),
-        "platform": platform.platform(),
-        "processor": platform.processor() or platform.machine(),
-        "cpu_count": os.cpu_count(),
-        "torch_threads": torch.get_num_threads(),
-        "cuda": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
-        "versions": versions,
-    }

@@ -1,0 +1,84 @@
+"""Where something was computed: the machine, the libraries, and the commit of the code."""
+
+import os
+import platform
+import subprocess
+import sys
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+_LIBRARIES = ("r2mae", "torch", "lightning", "numpy", "scipy", "scikit-learn", "pandas", "safetensors")
+_CPUINFO = Path("/proc/cpuinfo")
+
+
+def environment() -> dict[str, Any]:
+    """Describe the machine and the libraries of a run; of torch only where it is in use.
+
+    Returns
+    -------
+    dict
+        `python`, `platform`, `processor` (its name), `cpu_count`, `commit` (:func:`commit`), `versions` of libraries;
+        and of torch `instructions` (such as "AVX512"), `torch_threads`, and `cuda`, the name of the device or None.
+    """
+    versions = {}
+    for name in _LIBRARIES:
+        try:
+            versions[name] = version(name)
+        except PackageNotFoundError:
+            versions[name] = "not installed"
+    return {
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "processor": processor(),
+        "cpu_count": os.cpu_count(),
+        **_of_torch(),
+        "commit": commit(),
+        "versions": versions,
+    }
+
+
+def processor() -> str:
+    """Return the processor's name; its family where the system does not tell more."""
+    try:
+        lines = _CPUINFO.read_text("utf-8", errors="replace").splitlines()
+    except OSError:
+        lines = []
+    named = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return next(filter(None, named), platform.processor() or platform.machine())
+
+
+@cache
+def commit() -> str | None:
+    """Return the commit of the checkout that this package is imported from, with "+" where its files were changed.
+
+    None for an installed package, also one that is installed within a checkout of something else.
+    """
+    package = Path(__file__).parents[1]
+    if _git(package, "ls-files", "--error-unmatch", "__init__.py") is None:
+        return None
+    found = _git(package, "rev-parse", "HEAD")
+    return None if found is None else found + "+" * bool(_git(package, "status", "--porcelain", "--", "."))
+
+
+def _git(folder: Path, *words: str) -> str | None:
+    """Return what git says of a folder; None if there is no git, or it refuses."""
+    try:
+        done = subprocess.run(
+            ["git", "-C", str(folder), *words], capture_output=True, text=True, timeout=10, check=True
+        )  # fmt: skip
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip()
+
+
+def _of_torch() -> dict[str, Any]:
+    torch = sys.modules.get("torch")
+    if torch is None:
+        return {}
+    return {
+        "instructions": torch.backends.cpu.get_cpu_capability(),
+        "torch_threads": torch.get_num_threads(),
+        "cuda": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
+    }

@@ -1,0 +1,73 @@
+"""What a run folder says of the machine and the code."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import r2mae.training.environment as module
+from r2mae.training.environment import commit, environment, processor
+
+
+def test_the_environment_names_processor_libraries_and_instructions() -> None:
+    import torch
+
+    found = environment()
+    assert found["processor"]
+    assert found["instructions"] == torch.backends.cpu.get_cpu_capability()
+    assert found["versions"]["torch"] == torch.__version__
+    assert found["commit"] == commit()
+
+
+def test_torch_is_not_imported_for_it() -> None:
+    code = (
+        "import sys; from r2mae.training.environment import environment; print('torch' in sys.modules, environment())"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("False")
+    assert "instructions" not in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("vendor_id : A\nmodel name\t: Fast CPU 3\nmodel name : B\n", "Fast CPU 3"),
+        ("model name :\n", None),
+        (None, None),
+    ],
+)
+def test_the_processor_is_named_if_the_system_knows(
+    text: str | None, name: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "cpuinfo"
+    if text is not None:
+        file.write_text(text)
+    monkeypatch.setattr(module, "_CPUINFO", file)
+    assert processor() == (name or module.platform.processor() or module.platform.machine())
+
+
+def git(folder: Path, *words: str) -> str:
+    own = ["-c", "user.name=a", "-c", "user.email=a@b"]
+    done = subprocess.run(["git", "-C", str(folder), *own, *words], capture_output=True, text=True, check=True)
+    return done.stdout.strip()
+
+
+def test_the_commit_is_that_of_the_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And not of a repository that an installed copy lies in."""
+    package = tmp_path / "src" / "pack"
+    (package / "training").mkdir(parents=True)
+    (package / "__init__.py").touch()
+    monkeypatch.setattr(module, "__file__", str(package / "training" / "environment.py"))
+    git(tmp_path, "init", "-q")
+    git(tmp_path, "commit", "-q", "--allow-empty", "-m", "of something else")
+    found = [commit.__wrapped__()]
+    git(tmp_path, "add", "-A")
+    git(tmp_path, "commit", "-q", "-m", "ours")
+    found.append(commit.__wrapped__())
+    (package / "__init__.py").write_text("changed = True")
+    found.append(commit.__wrapped__())
+    head = git(tmp_path, "rev-parse", "HEAD")
+    assert found == [None, head, head + "+"]
+    monkeypatch.setenv("PATH", "")
+    assert commit.__wrapped__() is None, "no git"
