@@ -64,3 +64,15 @@ def test_few_sets() -> None:
 def test_impossible_effects_are_refused(effects: list[float], errors: list[float]) -> None:
     with pytest.raises(ValueError, match="errors"):
         pooled_effect(effects, errors)
+
+
+@given(
+    st.lists(st.integers(-3, 3), min_size=2, max_size=5),
+    st.floats(-20, 0).map(lambda power: 10**power),
+    st.floats(0, 1e-10),
+)
+def test_effects_that_differ_by_rounding_alone_have_a_result(steps: list[int], size: float, error: float) -> None:
+    """As of a row that is another one under a second name."""
+    found = pooled_effect([0.1 + size * 1e-3 * step for step in steps], [error * (1 + step) ** 2 for step in steps])
+    assert found.low <= found.mean <= found.high
+    assert found.mean == pytest.approx(0.1, abs=0.01)

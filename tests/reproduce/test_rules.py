@@ -45,7 +45,7 @@ def test_each_rule_loses_what_it_must() -> None:
             assert row["regret"] == pytest.approx(regret, abs=1e-9)
             assert row["low"] <= row["regret"] + 1e-9
             assert row["high"] >= row["regret"] - 1e-9
-            assert row["unit"] == {"error": "percent", "probe": "points"}[score]
+            assert row["unit"] == {"error": "percent", "probe": "difference"}[score]
     assert found["probe", SWEEP, "set 1"]["chosen"] == "0.3"
     assert found["probe", CLOSED_FORM, "set 1"]["chosen"] == "0.7 (advised 0.72)"
     assert found["error", CLOSED_FORM, "set 1"]["chosen"] == "0.1 (advised 0.12)"

@@ -6,6 +6,8 @@ from typing import Any
 import numpy as np
 from scipy import optimize, stats
 
+_ROUNDING = 1e-12
+
 
 @dataclass(frozen=True)
 class Pooled:
@@ -57,7 +59,8 @@ def pooled_effect(effects: Any, errors: Any, *, confidence: float = 0.95) -> Poo
     if len(effect) == 1:
         return Pooled(float(effect[0]), float("nan"), float("nan"), float("nan"), 1)
     largest = max(float(error.max()), float(np.ptp(effect)))
-    if largest == 0.0:
+    rounding = _ROUNDING * float(np.abs(effect).max())  # differences below it are none
+    if largest <= rounding:
         return Pooled(float(effect[0]), float(effect[0]), float(effect[0]), 0.0, len(effect))
     variance = np.maximum(error, 1e-6 * largest) ** 2  # so that a set without an error has no infinite weight
 
@@ -65,7 +68,7 @@ def pooled_effect(effects: Any, errors: Any, *, confidence: float = 0.95) -> Poo
         weight = 1 / (variance + between)
         return float((weight * (effect - np.average(effect, weights=weight)) ** 2).sum() - (len(effect) - 1))
 
-    most = float(np.ptp(effect)) ** 2 * len(effect)
+    most = (float(np.ptp(effect)) + rounding) ** 2 * len(effect)
     between = float(optimize.brentq(excess, 0.0, most)) if excess(0.0) > 0 else 0.0
     weight = 1 / (variance + between)
     mean = float(np.average(effect, weights=weight))

@@ -63,8 +63,9 @@ class Size:
 class Artefact(Protocol):
     """A module that reproduces one figure or table. :mod:`r2mae.reproduce.runner` writes its files.
 
-    It is also either :class:`Computed` or :class:`OfRuns`. For the list of all (:mod:`r2mae.reproduce.targets`) a
-    module says `DATA`, which data it reads, and `COST`, how long it takes by scale, as literals.
+    It is also one of :class:`Computed`, :class:`OfRuns` and :class:`OfTables`. For the list of all
+    (:mod:`r2mae.reproduce.targets`) a module says `DATA`, which data it reads, and `COST`, how long it takes by scale,
+    as literals.
 
     Attributes
     ----------
@@ -86,8 +87,8 @@ class Artefact(Protocol):
         Parameters
         ----------
         results : mapping or DataFrame
-            The result of each part by its name; or for runs, a table with a row per run
-            (:func:`r2mae.sweep.gather.table_of`).
+            The result of each part by its name; for runs, a table with a row per run
+            (:func:`r2mae.sweep.gather.table_of`); or what :meth:`OfTables.gather` returns.
         """
 
     def draw(self, tables: Tables, size: Any) -> "Figures":
@@ -108,6 +109,14 @@ class OfRuns(Artefact, Protocol):
 
     def cells(self, size: Any, out: Path) -> "list[Cell]":
         """Return the runs, all of one wing, with folders below `out`; of sets that have the same first metric."""
+
+
+@runtime_checkable
+class OfTables(Artefact, Protocol):
+    """An artefact made of the tables of others."""
+
+    def gather(self, beside: Path) -> Any:
+        """Return what :meth:`table` gets, of the others' folders in the folder `beside`."""
 
 
 @runtime_checkable

@@ -18,7 +18,7 @@ from r2mae.evaluation.statistics import mean_interval, paired_difference
 from r2mae.reproduce.artefact import Row, Size, Tables
 from r2mae.reproduce.drawing import BLACK, COLOURS, GREY, Figures, panels, ratio_axis
 from r2mae.reproduce.gains import BEST_FIXED, best_of, by_label, pooled_rows
-from r2mae.reproduce.rules import ADVISED, draw_rules, rules_table
+from r2mae.reproduce.rules import ADVISED, draw_rules, in_percent, rules_table
 from r2mae.sweep.cells import Axis, Cell, cells_of_groups, grid
 from r2mae.sweep.cells import Row as SweepRow
 from r2mae.sweep.gather import metrics_of
@@ -40,8 +40,8 @@ SCHEMES: Mapping[str, Mapping[str, Any]] = {
     "by sample 0.50": {"scheme": "r2mae-spread", "low": 0.5, "high": 0.5},
 }
 FIXED = tuple(name for name in SCHEMES if name.startswith("fixed"))
-BLIND, BEST, RANDOM = "fixed 0.50", "best fixed", "r2mae"
-RULES = {"one ratio, 0.50": BLIND, "r2mae, nearly all ratios": RANDOM, "r2mae-spread, the same range": "r2mae-spread"}
+BLIND, RANDOM, SPREAD = "fixed 0.50", "r2mae", "r2mae-spread"
+RULES = {"one ratio, 0.50": BLIND, "r2mae, nearly all ratios": RANDOM, "r2mae-spread, the same range": SPREAD}
 """Rows that are rules for choosing the ratio, by what figures call them."""
 TOLD = " told"
 """End of the labels of rows whose network gets the mask, too."""
@@ -171,7 +171,7 @@ def _differences(results: "pd.DataFrame", score: str, *, higher: bool) -> list[R
         found = mean_interval(mine)
         row: Row = {"label": label, "score": score, "seeds": found.n, "mean": found.mean}
         row |= {"low": found.low, "high": found.high}
-        for against, other in _references(by_row, label, higher=higher).items():
+        for against, other in references(by_row, label, higher=higher).items():
             both = mine.index.intersection(other.index)
             if not len(both):
                 continue
@@ -182,7 +182,7 @@ def _differences(results: "pd.DataFrame", score: str, *, higher: bool) -> list[R
     return rows
 
 
-def _references(rows: "Mapping[str, pd.Series[float]]", label: str, *, higher: bool) -> "dict[str, pd.Series[float]]":
+def references(rows: "Mapping[str, pd.Series[float]]", label: str, *, higher: bool) -> "dict[str, pd.Series[float]]":
     """Return what a row is compared with: the same network at fixed ratios and random ones, and the other network.
 
     The best fixed ratio of a seed is chosen on the other seeds.
@@ -210,7 +210,7 @@ def _pooled(results: "pd.DataFrame", objective: str) -> list[Row]:
     for _, group in logs.groupby("set", sort=False):
         rows = by_label(group, objective)
         for label, mine in rows.items():
-            for against, other in _references(rows, label, higher=False).items():
+            for against, other in references(rows, label, higher=False).items():
                 both = mine.index.intersection(other.index)
                 gains.setdefault((label, against), []).append((other[both] - mine[both]).to_numpy(float))
     return [_in_percent(row) for row in pooled_rows(gains)]
@@ -218,13 +218,12 @@ def _pooled(results: "pd.DataFrame", objective: str) -> list[Row]:
 
 def _in_percent(row: Row) -> Row:
     found = {key: row[key] for key in ("label", "against", "sets")}
-    found |= {"gain_percent": _percent(row["gain"]), "low": _percent(row["low"]), "high": _percent(row["high"])}
+    found |= {
+        "gain_percent": -in_percent(-row["gain"]),
+        "low": -in_percent(-row["low"]),
+        "high": -in_percent(-row["high"]),
+    }
     return {**found, "between_sets_percent": 100 * row["between_sets"], "is": row["is"]}
-
-
-def _percent(gain: float) -> float:
-    """Return by how many percent an error is lower, from the difference of its logarithms."""
-    return float(-100 * np.expm1(-gain))
 
 
 def _gains(axes: "Axes", rows: Sequence[Row], title: str) -> None:

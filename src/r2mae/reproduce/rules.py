@@ -51,7 +51,7 @@ def closed_form(values: Float[np.ndarray, "samples features"]) -> dict[str, floa
 def rules_table(results: "pd.DataFrame", objective: str, probe: str, others: Mapping[str, str]) -> list[Row]:
     """Return what each rule loses to the best fixed ratio, on each set and on average over sets.
 
-    Regret is positive where the rule is worse: in percent of the error for the objective, in points of the probe.
+    Regret is positive where the rule is worse: in percent of the error for the objective, a difference of the probe.
 
     Parameters
     ----------
@@ -67,7 +67,10 @@ def rules_table(results: "pd.DataFrame", objective: str, probe: str, others: Map
     """
     logs = results.assign(**{objective: np.log(results[objective].where(results[objective] > 0))})
     rows: list[Row] = []
-    for score, kind, column in ((objective, "percent", ADVISED["features"]), (probe, "points", ADVISED["directions"])):
+    for score, kind, column in (
+        (objective, "percent", ADVISED["features"]),
+        (probe, "difference", ADVISED["directions"]),
+    ):
         if score not in results or not results[score].notna().any():
             continue
         by_set: dict[str, dict[str, Regret]] = {}
@@ -161,11 +164,16 @@ def _regret_rows(by_set: Mapping[str, Mapping[str, Regret]]) -> list[Row]:
     return rows
 
 
+def in_percent(difference: float) -> float:
+    """Return by how many percent a positive number is larger, from the difference of its logarithms."""
+    return float(100 * np.expm1(difference))
+
+
 def _in_unit(row: Row, kind: str) -> Row:
     """Return regrets as percent, from differences of logarithms; or as they are."""
-    if kind == "points":
+    if kind == "difference":
         return row
-    return {**row, **{key: float(100 * np.expm1(row[key])) for key in ("regret", "low", "high")}}
+    return {**row, **{key: in_percent(row[key]) for key in ("regret", "low", "high")}}
 
 
 def draw_rules(rows: Sequence[Row], titles: Mapping[str, str]) -> "Figure":
@@ -184,8 +192,8 @@ def draw_rules(rows: Sequence[Row], titles: Mapping[str, str]) -> "Figure":
     for number, (axes, score) in enumerate(zip(panels_of, shown, strict=True)):
         mine = [row for row in rows if row["score"] == score]
         _panel(axes, mine, rules)
-        unit = "%" if mine[0]["unit"] == "percent" else "points"
-        axes.set_xlabel(f"{titles[score]}: lost to the\nbest fixed ratio, {unit} (right: worse)")
+        unit = ", %" if mine[0]["unit"] == "percent" else ""
+        axes.set_xlabel(f"{titles[score]}: lost to\nthe best fixed ratio{unit} (right: worse)")
         axes.set_yticks(range(len(rules)), rules if number == 0 else [""] * len(rules))
     handles = list(dict(zip(*panels_of[0].get_legend_handles_labels()[::-1], strict=True)).items())
     figure.legend([one for _, one in handles], [name for name, _ in handles], fontsize=7, loc="outside right upper")

@@ -21,6 +21,7 @@ from r2mae.reproduce.artefact import (
     DrawnFromRuns,
     MeasuresRuns,
     OfRuns,
+    OfTables,
     Progress,
     Row,
     Size,
@@ -107,10 +108,13 @@ def run_artefact(
     results: Any
     if isinstance(artefact, OfRuns):
         results, parts, kept = _of_runs(artefact, size, out, jobs, cluster, named, again=again, console=console)
+    elif cluster is not None:
+        raise UserError(f"{artefact.TITLE!r} is computed, and trains no runs: leave --cluster out")
+    elif isinstance(artefact, OfTables):
+        results, parts, kept = artefact.gather(out.parent), 1, 0
+        write_plan(out, named, "parts", [[]])
     else:
         assert isinstance(artefact, Computed)
-        if cluster is not None:
-            raise UserError(f"{artefact.TITLE!r} is computed, and trains no runs: leave --cluster out")
         results, parts, kept = _computed(artefact, size, out, jobs or 1, named, progress, again=again)
     tables = artefact.table(results)
     with figure_style():

@@ -49,6 +49,7 @@ _MODULES = {
     "r2mae-vs-fixed": "readings",
     "ranges": "ranges",
     "validation": "validation",
+    "randomness": "randomness_summary",
     **{
         f"{study}-{wing}": f"{study}_{wing}"
         for study in ("randomness", "precision")

@@ -1,0 +1,167 @@
+"""Where the randomness belongs, over the sets of all wings: what random ratios gain, and what rules lose."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from jaxtyping import Float
+
+from r2mae.errors import UserError
+from r2mae.evaluation.statistics import mean_interval
+from r2mae.reproduce import randomness_cells, randomness_genome, randomness_images, randomness_text
+from r2mae.reproduce.artefact import Row, Size, Tables
+from r2mae.reproduce.drawing import BLACK, COLOURS, GREY, Figures, panels
+from r2mae.reproduce.gains import BEST_FIXED, by_label, pooled_rows
+from r2mae.reproduce.randomness import BLIND, PAPER, RANDOM, RULES, SPREAD, TOLD, references
+from r2mae.reproduce.rules import draw_rules, in_percent, rules_table
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+__all__ = ["COST", "DATA", "PAPER", "SIZE", "TITLE", "draw", "gather", "table"]
+
+TITLE = "Where the randomness belongs, over all sets: what random ratios gain, and rules for a ratio"
+DATA = "the tables of randomness-images, -cells, -text and -genome in the same --out"
+COST = {"small": "seconds", "full": "seconds"}
+
+STUDIES = {module.STUDY.name: module.STUDY for module in (
+    randomness_images, randomness_cells, randomness_text, randomness_genome
+)}  # fmt: skip
+ERROR, PROBE = "error", "probe"
+TITLES = {ERROR: "error over all missing fractions", PROBE: "probe"}
+AVERAGE = "average"
+
+
+@dataclass(frozen=True)
+class SummarySize(Size):
+    """It has none: what it is made of is in the tables."""
+
+
+SIZE = SummarySize
+
+
+def gather(beside: Path) -> "pd.DataFrame":
+    """Return all runs of the studies in a folder, with the columns `wing`, `error` and `probe`.
+
+    Raises
+    ------
+    UserError
+        If none of the studies is there, or a table of one lacks a column.
+    """
+    import pandas as pd
+
+    found = []
+    for name, study in STUDIES.items():
+        file = beside / name / f"{name}-runs.csv"
+        if not file.is_file():
+            continue
+        runs = pd.read_csv(file)
+        missing = {"set", "label", "told", "seed", study.objective} - set(runs.columns)
+        if missing:
+            raise UserError(f"{file}: has no column {sorted(missing)[0]!r}: make it again with r2mae reproduce {name}")
+        named = {study.objective: ERROR, study.probe: PROBE}
+        found.append(runs.rename(columns=named).assign(wing=name.partition("-")[2]))
+    if not found:
+        names = ", ".join(STUDIES)
+        raise UserError(f"{beside}: has no tables of {names}: run one of them with the same --out before this")
+    return pd.concat(found, ignore_index=True)
+
+
+def table(results: "pd.DataFrame") -> Tables:
+    """Return the gains of all rows by set and on average, and what rules lose.
+
+    Gains are in percent of the error (positive: lower), and differences of the probe (positive: higher).
+    """
+    by_set: list[Row] = []
+    gains: dict[str, dict[tuple[str, str], list[Float[np.ndarray, " _"]]]] = {ERROR: {}, PROBE: {}}
+    logs = results.assign(**{ERROR: np.log(results[ERROR].where(results[ERROR] > 0))})
+    for (wing, name), group in logs.groupby(["wing", "set"], sort=False):
+        for score in (ERROR, PROBE):
+            for (label, against), gain in _gains(group, score).items():
+                gains[score].setdefault((label, against), []).append(gain)
+                mean = mean_interval(gain)
+                row: Row = {"wing": wing, "set": name, "score": score, "label": label, "against": against}
+                row |= {"seeds": len(gain), "gain": mean.mean, "low": mean.low, "high": mean.high}
+                by_set.append(_in_unit(row))
+    pooled = [_in_unit({"score": score, **row}) for score in (ERROR, PROBE) for row in pooled_rows(gains[score])]
+    rules = rules_table(results[~results["told"].astype(bool)], ERROR, PROBE, RULES)
+    return {"randomness": by_set, "randomness-pooled": pooled, "randomness-rules": rules}
+
+
+def _gains(group: "pd.DataFrame", score: str) -> dict[tuple[str, str], Float[np.ndarray, " _"]]:
+    """Return what each row of a set gains over each of its references, by seed."""
+    if score not in group or not group[score].notna().any():
+        return {}
+    higher = score == PROBE
+    rows, found = by_label(group, score), {}
+    for label, mine in rows.items():
+        for against, other in references(rows, label, higher=higher).items():
+            both = mine.index.intersection(other.index)
+            if len(both):
+                gain = (mine[both] - other[both]).to_numpy(float)
+                found[label, against] = gain if higher else -gain
+    return found
+
+
+def _in_unit(row: Row) -> Row:
+    """Return gains in percent of the error, from differences of logarithms; those of the probe as they are."""
+    if row["score"] == PROBE:
+        return {**row, "unit": "difference"}
+    lower = {"gain": row["gain"], "low": row["low"], "high": row["high"]}
+    return {**row, **{key: -in_percent(-value) for key, value in lower.items()}, "unit": "percent"}
+
+
+def draw(tables: Tables, size: SummarySize) -> Figures:
+    """Draw gains over the best fixed ratio; what being told gains; and what rules lose."""
+    rows = [*tables["randomness"], *({**row, "set": AVERAGE} for row in tables["randomness-pooled"])]
+    against_best = {
+        "r2mae: a ratio for each batch": (RANDOM, BEST_FIXED),
+        "r2mae-spread: for each sample": (SPREAD, BEST_FIXED),
+    }
+    figures = {"randomness": _forest(rows, against_best, "over the best fixed ratio")}
+    told = {f"{label}": (label + TOLD, "untold") for label in (BLIND, RANDOM, SPREAD)}
+    if any(row["against"] == "untold" for row in rows):
+        figures["randomness-told"] = _forest(rows, told, "of a network that is told what is hidden")
+    if tables["randomness-rules"]:
+        figures["randomness-rules"] = draw_rules(tables["randomness-rules"], TITLES)
+    return figures
+
+
+def _forest(rows: Sequence[Row], shown: dict[str, tuple[str, str]], what: str) -> "Figure":
+    """Draw gains with their intervals: a line a set, the average below; a panel for each score."""
+    rows = [row for row in rows if (row["label"], row["against"]) in shown.values()]
+    names = [name for name in dict.fromkeys(row["set"] for row in rows) if name != AVERAGE]
+    lines = [*names, *([AVERAGE] if len(names) > 1 else [])]
+    scores = [score for score in (ERROR, PROBE) if any(row["score"] == score for row in rows)]
+    figure, axes_of = panels(len(scores), width=4.2, height=1.3 + 0.32 * len(lines))
+    for number, (axes, score) in enumerate(zip(axes_of, scores, strict=True)):
+        for place, (title, pair) in enumerate(shown.items()):
+            mine = [row for row in rows if row["score"] == score and (row["label"], row["against"]) == pair]
+            _marks(axes, mine, lines, (place - (len(shown) - 1) / 2) * 0.22, COLOURS[place], title)
+        axes.axvline(0, color=GREY, linestyle="--", linewidth=1, zorder=0)
+        axes.set_yticks(range(len(lines)), lines if number == 0 else [""] * len(lines))
+        axes.set_ylim(len(lines) - 0.5, -0.5)
+        if AVERAGE in lines:
+            axes.axhline(len(lines) - 1.5, color=BLACK, linewidth=0.6)
+        unit = "% lower" if score == ERROR else "higher by"
+        axes.set_xlabel(f"{TITLES[score]}: {unit}\n{what}\n(right: better)")
+    figure.legend(*axes_of[0].get_legend_handles_labels(), fontsize=8, loc="outside upper center", ncols=len(shown))
+    return figure
+
+
+def _marks(axes: "Axes", rows: Sequence[Row], lines: Sequence[str], shift: float, colour: str, title: str) -> None:
+    label: Any = title
+    for row in rows:
+        if row["set"] not in lines:
+            continue
+        ends = [[row["gain"] - row["low"]], [row["high"] - row["gain"]]]
+        mark = "D" if row["set"] == AVERAGE else "o"
+        axes.errorbar(
+            row["gain"], lines.index(row["set"]) + shift, xerr=None if np.isnan(ends).any() else ends, fmt=mark,
+            color=colour, markersize=4.5, capsize=2, label=label,
+        )  # fmt: skip
+        label = None

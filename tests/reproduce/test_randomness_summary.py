@@ -1,0 +1,67 @@
+"""The summary over wings: gains with known answers, and what is said of tables that are not there."""
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from r2mae.errors import UserError
+from r2mae.reproduce import randomness_summary as summary
+from r2mae.reproduce.randomness import SCHEMES, TOLD
+from r2mae.reproduce.runner import run_artefact
+
+
+def write_study(folder: Path, wing: str, sets: tuple[str, ...], *, told: tuple[bool, ...] = (False,)) -> None:
+    """Runs whose random ratios are 5 % below the best fixed ratio, and spread ones 10 %; told networks 20 % below."""
+    study = summary.STUDIES[f"randomness-{wing}"]
+    rng = np.random.default_rng(len(wing))
+    levels = {name: np.exp(0.1 * rng.normal(size=3)) for name in sets}
+    factors = {"fixed 0.30": 1.3, "fixed 0.50": 1.0, "fixed 0.70": 1.2, "r2mae": 0.95, "r2mae-spread": 0.9}
+    rows = [
+        {"set": name, "label": label + TOLD * flag, "scheme": SCHEMES[label]["scheme"], "told": flag, "seed": seed}
+        | {study.objective: level * factor * (0.8 if flag else 1.0), study.probe: 0.9 - 0.1 * factor}
+        for name in sets
+        for flag in told
+        for seed, level in enumerate(levels[name])
+        for label, factor in factors.items()
+    ]
+    target = folder / f"randomness-{wing}"
+    target.mkdir(parents=True)
+    pd.DataFrame(rows).to_csv(target / f"randomness-{wing}-runs.csv", index=False)
+
+
+def test_gains_are_those_of_the_tables(tmp_path: Path) -> None:
+    write_study(tmp_path, "images", ("digits", "mnist"), told=(False, True))
+    write_study(tmp_path, "genome", ("virus",))
+    done = run_artefact(summary, tmp_path / "randomness", scale="small")
+    assert {path.name for path in done.files} >= {
+        f"randomness{end}" for end in (".csv", ".png", "-pooled.csv", "-rules.csv", "-told.png", "-rules.png")
+    }
+    table = pd.read_csv(tmp_path / "randomness" / "randomness.csv").set_index(["set", "score", "label", "against"])
+    for name in ("digits", "mnist", "virus"):
+        assert table.loc[(name, "error", "r2mae", "best_fixed"), "gain"] == pytest.approx(5)
+        assert table.loc[(name, "error", "r2mae-spread", "best_fixed"), "gain"] == pytest.approx(10)
+        assert table.loc[(name, "probe", "r2mae-spread", "best_fixed"), "gain"] == pytest.approx(0.01)
+    assert table.loc[("mnist", "error", "r2mae" + TOLD, "untold"), "gain"] == pytest.approx(20)
+    assert table.loc[("virus", "error", "r2mae", "best_fixed"), "wing"] == "genome"
+    pooled = pd.read_csv(tmp_path / "randomness" / "randomness-pooled.csv").set_index(["score", "label", "against"])
+    assert pooled.loc[("error", "r2mae-spread", "best_fixed"), ["sets", "gain"]].tolist() == pytest.approx([3, 10])
+    assert pooled.loc[("error", "r2mae" + TOLD, "untold"), "sets"] == 2, "text and genomes have mask tokens"
+    rules = pd.read_csv(tmp_path / "randomness" / "randomness-rules.csv")
+    assert set(rules["set"]) == {"digits", "mnist", "virus", "all sets"}
+
+
+def test_one_set_without_a_network_that_is_told_is_drawn(tmp_path: Path) -> None:
+    write_study(tmp_path, "text", ("wiki",))
+    done = run_artefact(summary, tmp_path / "randomness", scale="small")
+    assert not any("told" in path.name for path in done.files)
+
+
+def test_tables_that_are_missing_or_of_another_kind_are_named(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"has no tables of randomness-images.*run one of them with the same --out"):
+        run_artefact(summary, tmp_path / "randomness", scale="small")
+    (tmp_path / "randomness-cells").mkdir()
+    (tmp_path / "randomness-cells" / "randomness-cells-runs.csv").write_text("set,label,told,seed\na,b,False,0\n")
+    with pytest.raises(UserError, match="has no column 'masked_loss': make it again with r2mae reproduce"):
+        run_artefact(summary, tmp_path / "randomness", scale="small")
