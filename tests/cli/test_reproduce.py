@@ -1,3 +1,4 @@
+import json
 from pathlib import Path
 
 import pytest
@@ -37,7 +38,9 @@ def test_all_artefacts_are_listed_with_their_titles(line: str, capsys: pytest.Ca
 def test_an_artefact_goes_to_a_folder_of_its_name(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["reproduce", "fig1b", "fig1b", "--scale", "small"]) == 0
     files = sorted(path.name for path in (here / "runs" / "reproduce" / "fig1b").glob("[!.]*"))
-    assert files == ["fig1b.csv", "fig1b.png", "fig1b.svg"]
+    assert files == ["fig1b.csv", "fig1b.png", "fig1b.svg", "made.json"]
+    made = json.loads((here / "runs" / "reproduce" / "fig1b" / "made.json").read_text())
+    assert made["command"] == "r2mae reproduce fig1b --scale small"
     out = capsys.readouterr().out
     assert out.count(fig1b.TITLE) == 1
     assert str(Path("runs") / "reproduce" / "fig1b" / "fig1b.csv") in out
@@ -125,6 +128,8 @@ def test_what_was_computed_before_is_told_and_again_computes_it_anew(
         ("reproduce --list fig1b --scale small", "--list computes nothing: leave --scale out"),
         ("reproduce fig1b --scale tiny", "--scale"),
         ("reproduce fig1b --jobs 0", "--jobs must be 1 or more, not 0"),
+        ("reproduce randomness --jobs 2", "randomness only reads tables of other targets: leave --jobs out"),
+        ("reproduce randomness --again", "randomness only reads tables of other targets: leave --again out"),
     ],
 )
 def test_mistakes_are_one_line_before_anything_runs(
@@ -136,3 +141,12 @@ def test_mistakes_are_one_line_before_anything_runs(
     assert len(err.splitlines()) == 1
     assert not out
     assert not list(here.iterdir())
+
+
+def test_the_command_of_fig1f_names_its_table(here: Path) -> None:
+    (here / "my curve.csv").write_text(
+        "task,ratio,accuracy\nsst2,0.15,0.93\nsst2,0.3,0.92\nsst2,0.4,0.9\nqnli,0.15,0.9\nqnli,0.3,0.92\nqnli,0.4,0.91\n"
+    )
+    assert main(["reproduce", "fig1f", "--curve", "my curve.csv"]) == 0
+    made = json.loads((here / "runs" / "reproduce" / "fig1f" / "made.json").read_text())
+    assert made["command"] == "r2mae reproduce fig1f --curve 'my curve.csv'"

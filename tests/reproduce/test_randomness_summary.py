@@ -1,5 +1,6 @@
 """The summary over wings: gains with known answers, and what is said of tables that are not there."""
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,7 @@ from r2mae.errors import UserError
 from r2mae.reproduce import randomness_summary as summary
 from r2mae.reproduce.randomness import SCHEMES, TOLD
 from r2mae.reproduce.runner import run_artefact
+from r2mae.reproduce.state import write_made, write_plan
 
 
 def write_study(folder: Path, wing: str, sets: tuple[str, ...], *, told: tuple[bool, ...] = (False,)) -> None:
@@ -17,7 +19,14 @@ def write_study(folder: Path, wing: str, sets: tuple[str, ...], *, told: tuple[b
     study = summary.STUDIES[f"randomness-{wing}"]
     rng = np.random.default_rng(len(wing))
     levels = {name: np.exp(0.1 * rng.normal(size=3)) for name in sets}
-    factors = {"fixed 0.30": 1.3, "fixed 0.50": 1.0, "fixed 0.70": 1.2, "r2mae": 0.95, "r2mae-spread": 0.9}
+    factors = {
+        "fixed 0.30": 1.3,
+        "fixed 0.50": 1.0,
+        "fixed 0.70": 1.2,
+        "r2mae": 0.95,
+        "r2mae-spread": 0.9,
+        "by sample 0.50": 0.92,
+    }
     rows = [
         {"set": name, "label": label + TOLD * flag, "scheme": SCHEMES[label]["scheme"], "told": flag, "seed": seed}
         | {study.objective: level * factor * (0.8 if flag else 1.0), study.probe: 0.9 - 0.1 * factor}
@@ -43,6 +52,9 @@ def test_gains_are_those_of_the_tables(tmp_path: Path) -> None:
         assert table.loc[(name, "error", "r2mae", "best_fixed"), "gain"] == pytest.approx(5)
         assert table.loc[(name, "error", "r2mae-spread", "best_fixed"), "gain"] == pytest.approx(10)
         assert table.loc[(name, "probe", "r2mae-spread", "best_fixed"), "gain"] == pytest.approx(0.01)
+    assert table.loc[("virus", "error", "r2mae-spread", "by_sample"), "gain"] == pytest.approx(
+        100 * (1 - 0.9 / 0.92), abs=1e-3
+    )
     assert table.loc[("mnist", "error", "r2mae" + TOLD, "untold"), "gain"] == pytest.approx(20)
     assert table.loc[("virus", "error", "r2mae", "best_fixed"), "wing"] == "genome"
     pooled = pd.read_csv(tmp_path / "randomness" / "randomness-pooled.csv").set_index(["score", "label", "against"])
@@ -56,6 +68,25 @@ def test_one_set_without_a_network_that_is_told_is_drawn(tmp_path: Path) -> None
     write_study(tmp_path, "text", ("wiki",))
     done = run_artefact(summary, tmp_path / "randomness", scale="small")
     assert not any("told" in path.name for path in done.files)
+
+
+def test_studies_of_another_scale_or_unfinished_are_not_mixed_in(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    for wing in ("images", "cells"):
+        write_study(tmp_path, wing, (f"set of {wing}",))
+        write_made(tmp_path / f"randomness-{wing}", {"scale": "small"})
+    with pytest.raises(
+        UserError, match="randomness-images is of the scale small, not full: give --scale small for all"
+    ):
+        run_artefact(summary, tmp_path / "randomness")
+    run_artefact(summary, tmp_path / "randomness", scale="small")
+    assert json.loads((tmp_path / "randomness" / "made.json").read_text())["scale"] == "small"
+    assert "without randomness-text, randomness-genome" in caplog.text
+    folder = tmp_path / "randomness-cells"
+    write_plan(folder, "small", "runs", [[folder / "absent"]])
+    with pytest.raises(UserError, match=r"randomness-cells is not finished \(0 of 1 runs, small\): run it to its end"):
+        run_artefact(summary, tmp_path / "randomness", scale="small")
 
 
 def test_tables_that_are_missing_or_of_another_kind_are_named(tmp_path: Path) -> None:

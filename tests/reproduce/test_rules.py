@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from r2mae.reproduce.rules import ADVISED, CLOSED_FORM, SETS, SWEEP, closed_form, draw_rules, rules_table
+from r2mae.reproduce.rules import ADVISED, CLOSED_FORM, GRID, SETS, SWEEP, closed_form, draw_rules, rules_table
 from r2mae.theory.advise import advise
 from r2mae.theory.sample import from_data
 
@@ -53,6 +53,36 @@ def test_each_rule_loses_what_it_must() -> None:
     assert len(figure.axes) == 2
 
 
+def test_the_best_ratio_is_named_and_an_edge_is_told() -> None:
+    table = rules_table(runs(0.9, 0.7), "error", "probe", OTHERS)
+    said = {(row["score"], row["best_fixed"]) for row in table if row["set"] != SETS}
+    assert said == {("error", "0.9 (at the edge)"), ("probe", "0.7")}
+    low = runs(0.3, 0.7).assign(**{ADVISED["features"]: 0.02})
+    chosen = {row["chosen"] for row in rules_table(low, "error", "absent", {}) if row["rule"] == CLOSED_FORM}
+    assert chosen == {"0.1 (advised 0.02, the end of its grid)", ""}
+
+
+def test_a_row_without_an_error_is_not_swept() -> None:
+    """As of a run that diverged: its probe is there, its error is not."""
+    table = runs(0.3, 0.7)
+    table.loc[table["label"] == "fixed 0.30", "error"] = np.nan
+    rows = rules_table(table, "error", "probe", OTHERS)
+    (swept,) = [row for row in rows if (row["score"], row["rule"], row["set"]) == ("probe", SWEEP, "set 0")]
+    assert swept["chosen"] in ("0.1", "0.5")
+    table["error"] = np.nan
+    assert {row["rule"] for row in rules_table(table, "error", "probe", {})} == {CLOSED_FORM}
+
+
+def test_sets_without_a_difference_do_not_decide_alone() -> None:
+    table = runs(0.5, 0.5, wobble=0.05)
+    blind = table["set"] == "set 0"
+    table.loc[blind, "error"] = table[blind].groupby("seed")["error"].transform("mean")
+    rows = [row for row in rules_table(table, "error", "absent", OTHERS) if row["rule"] == "any"]
+    assert rows[0]["regret"] == pytest.approx(0, abs=1e-9)
+    assert rows[-1]["set"] == SETS
+    assert rows[-1]["high"] - rows[-1]["low"] > 1, "percent"
+
+
 def test_the_sweep_chooses_on_another_seed_than_it_is_judged_on() -> None:
     """With noise alone, its ratio is no better than any: chosen and judged on one seed it would seem far better."""
     noise = runs(0.3, 0.7, sets=40)
@@ -75,7 +105,7 @@ def test_without_advice_or_a_second_seed_there_is_no_rule() -> None:
 def test_the_closed_form_is_that_of_the_advice() -> None:
     rng = np.random.default_rng(0)
     values = rng.normal(size=(300, 5)) @ rng.normal(size=(5, 40)) + 0.3 * rng.normal(size=(300, 40))
-    advice = advise(from_data(values, scale=True), 300)
+    advice = advise(from_data(values, scale=True), 300, ratios=GRID)
     found = closed_form(np.column_stack([values, np.ones(300)]))
     assert found[ADVISED["directions"]] == advice.directions.ratio_of_lowest(advice.directions.mean)
     assert found[ADVISED["features"]] == advice.features.ratio_of_lowest(advice.features.weighted)

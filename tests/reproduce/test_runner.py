@@ -1,6 +1,7 @@
 """The runner of artefacts: what it keeps, what it writes; and an artefact that is a sweep of runs."""
 
 import csv
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from io import StringIO
@@ -159,6 +160,11 @@ def test_a_sweep_of_presets_and_ratios_is_an_artefact(tmp_path: Path) -> None:
     written = model.stat().st_mtime_ns
     done = run_artefact(Widths(), tmp_path, size=Sweep((0, 1)), console=shown)
     assert ((first.parts, first.kept), (done.parts, done.kept)) == ((4, 0), (8, 4))
+    made = json.loads((tmp_path / "made.json").read_text())
+    assert (made["title"], made["scale"], made["size"], made["runs"]) == (Widths.TITLE, "", {"seeds": [0, 1]}, 8)
+    (trained,) = made["trained_on"]
+    assert trained["runs"] == 8
+    assert all(trained[key] == made["environment"][key] for key in ("processor", "commit", "versions"))
     assert model.stat().st_mtime_ns == written, "trained once"
     assert [file.name for file in done.files] == ["widths.csv", "runs.csv", "widths.png", "widths.svg"]
     runs, widths = (pd.read_csv(file) for file in (done.files[1], done.files[0]))
@@ -177,6 +183,17 @@ class Measured(Widths):
 
     def scores_of_run(self, cell: Cell) -> Mapping[str, float]:
         return {"first_loss": float(metrics_of(cell)["loss"].iloc[0])} if cell.config.ratio == 0.2 else {}
+
+
+def test_runs_of_several_machines_are_told_apart(tmp_path: Path) -> None:
+    shown = Console(file=StringIO())
+    run_artefact(Widths(), tmp_path, size=Sweep((0,)), console=shown)
+    file = tmp_path / "runs" / "mlp-16-64-0.60" / "seed-0" / "environment.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), "processor": "another"}))
+    (tmp_path / "runs" / "mlp-16-64-0.20" / "seed-0" / "environment.json").unlink()
+    run_artefact(Widths(), tmp_path, size=Sweep((0,)), console=shown)
+    made = json.loads((tmp_path / "made.json").read_text())
+    assert sorted((one["processor"] == "another", one["runs"]) for one in made["trained_on"]) == [(False, 2), (True, 1)]
 
 
 def test_an_artefact_may_read_numbers_from_the_folders_of_its_runs(tmp_path: Path) -> None:

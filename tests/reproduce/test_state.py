@@ -5,8 +5,6 @@ from pathlib import Path
 
 import pytest
 
-import r2mae
-from r2mae.reproduce.artefact import Size
 from r2mae.reproduce.state import MADE, PLAN, State, state_of, write_made, write_plan, write_tables
 
 
@@ -58,12 +56,7 @@ def test_a_plan_moves_with_its_folder(tmp_path: Path) -> None:
 
 def test_what_made_the_tables_stays_with_them(tmp_path: Path) -> None:
     touch(tmp_path / "t.csv")
-    write_made(tmp_path, "T", "r2mae reproduce t --scale small", "small", Size(), "runs", 3)
-    made = json.loads((tmp_path / MADE).read_text())
-    assert {key: made[key] for key in ("title", "command", "scale", "size", "runs")} == {
-        **{"title": "T", "command": "r2mae reproduce t --scale small", "scale": "small", "size": {}, "runs": 3}
-    }
-    assert made["environment"]["versions"]["r2mae"] == r2mae.__version__
+    write_made(tmp_path, {"title": "T", "scale": "small"})
     assert state_of(tmp_path).in_words() == "finished, small", "also where the plan is not kept with the tables"
     (tmp_path / MADE).write_text("{")
     assert state_of(tmp_path).in_words() == "finished"

@@ -69,5 +69,9 @@ def test_the_commit_is_that_of_the_code(tmp_path: Path, monkeypatch: pytest.Monk
     found.append(commit.__wrapped__())
     head = git(tmp_path, "rev-parse", "HEAD")
     assert found == [None, head, head + "+"]
+    told = module._git
+    monkeypatch.setattr(module, "_git", lambda folder, *words: None if "status" in words else told(folder, *words))
+    assert commit.__wrapped__() == head + "?", "not known to be clean"
+    monkeypatch.setattr(module, "_git", told)
     monkeypatch.setenv("PATH", "")
     assert commit.__wrapped__() is None, "no git"

@@ -3,10 +3,11 @@
 ``--list`` lists them, and ``--claims`` says what results show of the paper's claims.
 """
 
+import shlex
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from r2mae.cli.cluster import add_cluster, read_cluster
 from r2mae.cli.early import loading
@@ -101,12 +102,14 @@ def run(words: Sequence[str]) -> int:
     cluster = read_cluster(values)
 
     with loading("scientific libraries"):
-        from r2mae.reproduce.artefact import OfRuns, get_artefact
+        from r2mae.reproduce.artefact import OfRuns, OfTables, get_artefact
 
-    if cluster is not None:
-        for name in names:
-            if not isinstance(get_artefact(name), OfRuns):
-                raise UserError(f"{name} is computed, and trains no runs: leave --cluster out")
+    for name in names:
+        if cluster is not None and not isinstance(get_artefact(name), OfRuns):
+            raise UserError(f"{name} is computed, and trains no runs: leave --cluster out")
+        for option in ("jobs", "again"):
+            if values[option] and isinstance(get_artefact(name), OfTables):
+                raise UserError(f"{name} only reads tables of other targets: leave --{option} out")
     sizes = _sizes(names, values["curve"])
 
     with loading("scientific libraries"):
@@ -126,7 +129,7 @@ def run(words: Sequence[str]) -> int:
                 cluster=cluster,
                 progress=progress,
                 again=values["again"],
-                command=f"r2mae reproduce {name} --scale {values['scale']}",
+                command=_command(name, values),
             )
         kept = f", {done.kept} of {done.parts} parts computed before" if done.kept else ""
         print(f"{artefact.TITLE} ({time.monotonic() - begun:.0f} s{kept})")
@@ -144,6 +147,13 @@ def _sizes(names: Sequence[str], curve: Sequence[str]) -> "dict[str, Size]":
     from r2mae.reproduce.fig1f import read
 
     return {"fig1f": read([Path(word) for word in curve])}
+
+
+def _command(name: str, values: Mapping[str, Any]) -> str:
+    """Return what repeats a target's tables, but for folders and the number of jobs."""
+    if name == "fig1f":
+        return shlex.join(["r2mae", "reproduce", name, "--curve", *values["curve"]])
+    return f"r2mae reproduce {name} --scale {values['scale']}"
 
 
 def _list(words: Sequence[str], names: Sequence[str], out: Path) -> int:

@@ -307,4 +307,6 @@ def _differing(cells: Sequence[Cell], rows: Sequence[Row], wing: Wing) -> tuple[
     for cell in cells:
         mine, theirs = (as_used(one, ratios_of(wing, one)) for one in (planned[cell.row.label], cell.config))
         found |= dict.fromkeys(name for name in mine.differences(theirs) if name != "seed")
+        how, other = mine.measured_as(), theirs.measured_as()
+        found |= dict.fromkeys(name for name in how if how[name] != other.get(name))
     return tuple(found)

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from scipy import optimize, stats
 
-_ROUNDING = 1e-12
+_ROUNDING, _NONE = 1e-12, 1e-6
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ def pooled_effect(effects: Any, errors: Any, *, confidence: float = 0.95) -> Poo
     effects : array-like, shape (sets,)
         One for each set.
     errors : array-like, shape (sets,)
-        Their standard errors, sₖ.
+        Their standard errors, sₖ. For an error of 0 stands the median of the others.
     confidence : float
         Coverage.
 
@@ -62,7 +62,9 @@ def pooled_effect(effects: Any, errors: Any, *, confidence: float = 0.95) -> Poo
     rounding = _ROUNDING * float(np.abs(effect).max())  # differences below it are none
     if largest <= rounding:
         return Pooled(float(effect[0]), float(effect[0]), float(effect[0]), 0.0, len(effect))
-    variance = np.maximum(error, 1e-6 * largest) ** 2  # so that a set without an error has no infinite weight
+    # A set all of whose differences are the same has no error that is known: it gets a usual one, no infinite weight.
+    known = error > _NONE * largest
+    variance = np.where(known, error, np.median(error[known]) if known.any() else _NONE * largest) ** 2
 
     def excess(between: float) -> float:
         weight = 1 / (variance + between)

@@ -115,8 +115,8 @@ class OfRuns(Artefact, Protocol):
 class OfTables(Artefact, Protocol):
     """An artefact made of the tables of others."""
 
-    def gather(self, beside: Path) -> Any:
-        """Return what :meth:`table` gets, of the others' folders in the folder `beside`."""
+    def gather(self, beside: Path, scale: Scale) -> Any:
+        """Return what :meth:`table` gets, of the others' folders in the folder `beside`; they must be of this scale."""
 
 
 @runtime_checkable

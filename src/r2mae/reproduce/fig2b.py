@@ -157,7 +157,7 @@ def _best(group: "pd.DataFrame", score: str) -> Row | None:
         "best_ratio": float(np.mean(chosen)),
         "best_ratio_lowest": float(chosen.min()),
         "best_ratio_highest": float(chosen.max()),
-        "paper_best_ratio": _PAPER_BEST.get(channels, float("nan")),
+        "paper_best_ratio": _PAPER_BEST.get(channels, float("nan")) if lower else float("nan"),
     }
     if not lower and len(ratios) > 1:
         steps = np.diff(table.to_numpy().mean(0))

@@ -30,12 +30,20 @@ def by_label(results: "pd.DataFrame", score: str) -> "dict[str, pd.Series[float]
 
 def best_of(fixed: "Sequence[pd.Series[float]]", *, higher: bool) -> "pd.Series[float] | None":
     """Return the score of the best fixed ratio under each seed, chosen on the other seeds; None for a single seed."""
+    return best_ratio_of(dict(enumerate(fixed)), higher=higher)[0]
+
+
+def best_ratio_of(
+    fixed: "Mapping[float, pd.Series[float]]", *, higher: bool
+) -> "tuple[pd.Series[float] | None, list[float]]":
+    """Return the same of scores by ratio, and the ratios that were chosen."""
     import pandas as pd
 
-    table = pd.concat(list(fixed), axis=1).dropna()
+    table = pd.concat(list(fixed.values()), axis=1).dropna()
     if len(table) < 2:
-        return None
-    return pd.Series(best_fixed(table.to_numpy(), higher_is_better=higher).scores, index=table.index)
+        return None, []
+    best = best_fixed(table.to_numpy(), higher_is_better=higher)
+    return pd.Series(best.scores, index=table.index), [list(fixed)[place] for place in best.chosen]
 
 
 def gains_by_set(

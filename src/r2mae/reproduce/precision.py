@@ -25,7 +25,10 @@ if TYPE_CHECKING:
 
 PAPER = "Not in the paper, whose runs are on GPUs."
 EXACT, QUICK = "32 bits", "bf16"
-FORMATS: Mapping[str, Mapping[str, Any]] = {EXACT: {"precision": "32"}, QUICK: {"precision": "bf16"}}
+FORMATS: Mapping[str, Mapping[str, Any]] = {
+    EXACT: {"precision": "32", "device": "cpu"},
+    QUICK: {"precision": "bf16", "device": "cpu"},
+}
 FINAL_LOSS = "final_loss"
 """Name of the mean training loss over the last tenth of a run."""
 

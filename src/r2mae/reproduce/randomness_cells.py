@@ -6,8 +6,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar
 
-import numpy as np
-
 from r2mae.cells.baselines import log_normalized_expression
 from r2mae.cells.batches import load_data
 from r2mae.cells.config import CellsConfig
@@ -49,8 +47,9 @@ def _bases(size: CellsSize, out: Path) -> dict[str, CellsConfig]:
 
 @cache
 def _closed_form(data: str) -> dict[str, float]:
-    table = load_data(CellsConfig(data=data, **SET_DEFAULTS[data])).table
-    return closed_form(log_normalized_expression(table, np.arange(len(table.obs))))
+    read = load_data(CellsConfig(data=data, **{**SET_DEFAULTS[data], "validation": _NETWORK["validation"]}))
+    assert read.train.rows is not None  # as some cells are held out
+    return closed_form(log_normalized_expression(read.table, read.train.rows))
 
 
 def scores_of_run(cell: Cell) -> dict[str, float]:

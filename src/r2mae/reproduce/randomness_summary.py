@@ -1,5 +1,6 @@
 """Where the randomness belongs, over the sets of all wings: what random ratios gain, and what rules lose."""
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,8 @@ from r2mae.reproduce.drawing import BLACK, COLOURS, GREY, Figures, panels
 from r2mae.reproduce.gains import BEST_FIXED, by_label, pooled_rows
 from r2mae.reproduce.randomness import BLIND, PAPER, RANDOM, RULES, SPREAD, TOLD, references
 from r2mae.reproduce.rules import draw_rules, in_percent, rules_table
+from r2mae.reproduce.state import State, state_of
+from r2mae.reproduce.targets import Scale
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -44,21 +47,23 @@ class SummarySize(Size):
 SIZE = SummarySize
 
 
-def gather(beside: Path) -> "pd.DataFrame":
+def gather(beside: Path, scale: Scale) -> "pd.DataFrame":
     """Return all runs of the studies in a folder, with the columns `wing`, `error` and `probe`.
 
     Raises
     ------
     UserError
-        If none of the studies is there, or a table of one lacks a column.
+        If none of the studies is there; one is not finished, or of another scale; or a table lacks a column.
     """
     import pandas as pd
 
-    found = []
+    found, absent = [], []
     for name, study in STUDIES.items():
         file = beside / name / f"{name}-runs.csv"
         if not file.is_file():
+            absent.append(name)
             continue
+        _check(name, state_of(file.parent), scale)
         runs = pd.read_csv(file)
         missing = {"set", "label", "told", "seed", study.objective} - set(runs.columns)
         if missing:
@@ -66,9 +71,17 @@ def gather(beside: Path) -> "pd.DataFrame":
         named = {study.objective: ERROR, study.probe: PROBE}
         found.append(runs.rename(columns=named).assign(wing=name.partition("-")[2]))
     if not found:
-        names = ", ".join(STUDIES)
-        raise UserError(f"{beside}: has no tables of {names}: run one of them with the same --out before this")
+        raise UserError(f"{beside}: has no tables of {', '.join(absent)}: run one of them with the same --out first")
+    if absent:
+        logging.getLogger("r2mae").warning("without %s, of which %s has no tables", ", ".join(absent), beside)
     return pd.concat(found, ignore_index=True)
+
+
+def _check(name: str, state: State, scale: Scale) -> None:
+    if state.planned and not (state.written and state.done == state.planned):
+        raise UserError(f"{name} is not finished ({state.in_words()}): run it to its end, or move its folder away")
+    if state.scale not in ("", scale):
+        raise UserError(f"{name} is of the scale {state.scale}, not {scale}: give --scale {state.scale} for all")
 
 
 def table(results: "pd.DataFrame") -> Tables:

@@ -1,7 +1,7 @@
 """Rules for choosing the mask ratio, judged by their regret: what they lose to the best fixed ratio of a full sweep.
 
-No rule is fitted to the sets on which it is judged. The best fixed ratio of a seed is chosen on the other seeds, by the
-score in question.
+A rule may measure the data of a user, by a short sweep or by their spectrum; nothing else in it depends on the sets on
+which it is judged. The best fixed ratio of a seed is chosen on the other seeds, by the score in question.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,7 +15,7 @@ from r2mae.evaluation.pooled import pooled_effect
 from r2mae.evaluation.statistics import mean_interval
 from r2mae.reproduce.artefact import Row, compared
 from r2mae.reproduce.drawing import BLACK, COLOURS, GREY, panels
-from r2mae.reproduce.gains import best_of, by_label
+from r2mae.reproduce.gains import best_ratio_of, by_label
 from r2mae.theory.advise import advise
 from r2mae.theory.sample import from_data
 
@@ -30,6 +30,9 @@ ADVISED = {"directions": "advised_directions", "features": "advised_features"}
 SWEEP = "one seed of each ratio, by masked error"
 CLOSED_FORM = "closed form on the spectrum"
 SETS = "all sets"
+_AVERAGE = "average, with its interval"
+GRID = np.round(np.linspace(0.02, 0.98, 49), 2)
+"""Ratios among which the closed form chooses."""
 
 
 def closed_form(values: Float[np.ndarray, "samples features"]) -> dict[str, float]:
@@ -40,7 +43,7 @@ def closed_form(values: Float[np.ndarray, "samples features"]) -> dict[str, floa
     """
     varying = np.asarray(values, dtype=np.float64)[:, np.ptp(values, axis=0) > 0]
     with compared():
-        advice = advise(from_data(varying, scale=True), len(varying))
+        advice = advise(from_data(varying, scale=True), len(varying), ratios=GRID)
     directions, features = advice.directions, advice.features
     return {
         ADVISED["directions"]: directions.ratio_of_lowest(directions.mean),
@@ -93,10 +96,13 @@ class Regret:
         By seed.
     chosen : str
         The ratios that it chose, if it chooses.
+    best : str
+        The best fixed ratios under the seeds, and whether one is the lowest or the highest of those that were tried.
     """
 
     lost: "pd.Series[float]"
-    chosen: str = ""
+    chosen: str
+    best: str
 
 
 def regrets(
@@ -121,18 +127,32 @@ def regrets(
         Whether a higher score is better.
     """
     fixed = {float(label.split()[1]): label for label in scores if label.startswith("fixed ")}
-    present = {ratio: scores[label] for ratio, label in fixed.items()}
-    best = best_of(list(present.values()), higher=higher) if len(present) > 1 else None
+    present = {ratio: scores[label] for ratio, label in sorted(fixed.items())}
+    if len(present) < 2:
+        return {}
+    best, at = best_ratio_of(present, higher=higher)
     if best is None:
         return {}
     found = {rule: (scores[label], "") for rule, label in others.items() if label in scores}
-    swept, ratios = _swept(present, {ratio: errors[label] for ratio, label in fixed.items()}, best.index)
-    found[SWEEP] = swept, ", ".join(f"{ratio:g}" for ratio in sorted(set(ratios)))
+    measured = {ratio: errors[label] for ratio, label in fixed.items() if label in errors}
+    if measured:
+        swept, ratios = _swept(present, measured, best.index)
+        found[SWEEP] = swept, _listed(ratios)
     if np.isfinite(advised):
         nearest = min(present, key=lambda ratio: abs(ratio - advised))
-        found[CLOSED_FORM] = present[nearest], f"{nearest:g} (advised {advised:.2f})"
+        edge = ", the end of its grid" if advised in GRID[[0, -1]] else ""
+        found[CLOSED_FORM] = present[nearest], f"{nearest:g} (advised {advised:.2f}{edge})"
+    tried = list(present)
+    beyond = " (at the edge)" if {tried[0], tried[-1]} & set(at) else ""
     sign = 1.0 if higher else -1.0
-    return {rule: Regret((sign * (best - mine)).dropna(), chosen) for rule, (mine, chosen) in found.items()}
+    return {
+        rule: Regret((sign * (best - mine)).dropna(), chosen, _listed(at) + beyond)
+        for rule, (mine, chosen) in found.items()
+    }
+
+
+def _listed(ratios: Sequence[float]) -> str:
+    return ", ".join(f"{ratio:g}" for ratio in sorted(set(ratios)))
 
 
 def _swept(
@@ -154,13 +174,13 @@ def _regret_rows(by_set: Mapping[str, Mapping[str, Regret]]) -> list[Row]:
         for name, regret in found.items():
             mean = mean_interval(regret.lost.to_numpy(float))
             row: Row = {"rule": rule, "set": name, "sets": 1, "regret": mean.mean, "low": mean.low}
-            rows.append({**row, "high": mean.high, "chosen": regret.chosen})
+            rows.append({**row, "high": mean.high, "chosen": regret.chosen, "best_fixed": regret.best})
         several = [one.lost.to_numpy(float) for one in found.values() if len(one.lost) > 1]
         if len(several) > 1:
             errors = [float(lost.std(ddof=1) / np.sqrt(len(lost))) for lost in several]
             pooled = pooled_effect([float(lost.mean()) for lost in several], errors)
             row = {"rule": rule, "set": SETS, "sets": pooled.sets, "regret": pooled.mean, "low": pooled.low}
-            rows.append({**row, "high": pooled.high, "chosen": ""})
+            rows.append({**row, "high": pooled.high, "chosen": "", "best_fixed": ""})
     return rows
 
 
@@ -188,33 +208,36 @@ def draw_rules(rows: Sequence[Row], titles: Mapping[str, str]) -> "Figure":
     """
     shown = [score for score in titles if any(row["score"] == score for row in rows)]
     rules = list(dict.fromkeys(row["rule"] for row in rows))
+    sets = [name for name in dict.fromkeys(row["set"] for row in rows) if name != SETS]
     figure, panels_of = panels(len(shown), width=3.6, height=1.1 + 0.3 * len(rules))
     for number, (axes, score) in enumerate(zip(panels_of, shown, strict=True)):
         mine = [row for row in rows if row["score"] == score]
-        _panel(axes, mine, rules)
+        _panel(axes, mine, rules, sets)
         unit = ", %" if mine[0]["unit"] == "percent" else ""
         axes.set_xlabel(f"{titles[score]}: lost to\nthe best fixed ratio{unit} (right: worse)")
         axes.set_yticks(range(len(rules)), rules if number == 0 else [""] * len(rules))
-    handles = list(dict(zip(*panels_of[0].get_legend_handles_labels()[::-1], strict=True)).items())
-    figure.legend([one for _, one in handles], [name for name, _ in handles], fontsize=7, loc="outside right upper")
+    marks = {name: mark for axes in panels_of for mark, name in zip(*axes.get_legend_handles_labels(), strict=True)}
+    names = [name for name in (*sets, _AVERAGE) if name in marks]
+    figure.legend([marks[name] for name in names], names, fontsize=7, loc="outside right upper")
     return figure
 
 
-def _panel(axes: "Axes", rows: Sequence[Row], rules: Sequence[str]) -> None:
-    sets = list(dict.fromkeys(row["set"] for row in rows if row["set"] != SETS))
+def _panel(axes: "Axes", rows: Sequence[Row], rules: Sequence[str], sets: Sequence[str]) -> None:
     for row in rows:
         place = rules.index(row["rule"])
         if row["set"] == SETS:
             ends = [[row["regret"] - row["low"]], [row["high"] - row["regret"]]]
             axes.errorbar(
                 row["regret"], place, xerr=None if np.isnan(ends).any() else ends, fmt="D", color=BLACK,
-                markersize=5, capsize=2, label="average, with its interval",
+                markersize=5, capsize=2, label=_AVERAGE,
             )  # fmt: skip
+            axes.annotate(
+                f"{row['sets']} sets", (1.0, place), xycoords=("axes fraction", "data"), ha="right", fontsize=6
+            )
         else:
             number = sets.index(row["set"])
-            axes.plot(
-                row["regret"], place - 0.22, "o", color=COLOURS[number % len(COLOURS)], markersize=3.5, label=row["set"]
-            )
+            colour, mark = COLOURS[number % len(COLOURS)], "os^v"[number // len(COLOURS) % 4]
+            axes.plot(row["regret"], place - 0.22, mark, color=colour, markersize=3.5, label=row["set"])
     axes.axvline(0, color=GREY, linestyle="--", linewidth=1, zorder=0)
     axes.set_ylim(len(rules) - 0.5, -0.5)
     axes.locator_params(axis="x", nbins=5)

@@ -4,6 +4,7 @@ import hashlib
 import json
 import math
 import shutil
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -13,7 +14,7 @@ import numpy as np
 
 import r2mae
 from r2mae.errors import UserError
-from r2mae.files import atomic_write, write_json, write_rows
+from r2mae.files import atomic_write, jsonable, write_json, write_rows
 from r2mae.report.style import figure_style, save_figure
 from r2mae.reproduce.artefact import (
     Artefact,
@@ -29,6 +30,7 @@ from r2mae.reproduce.artefact import (
 )
 from r2mae.reproduce.state import write_made, write_plan, write_tables
 from r2mae.reproduce.targets import Scale
+from r2mae.training.environment import environment
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
     from r2mae.sweep.cells import Cell
     from r2mae.sweep.cluster_options import ClusterOptions
 
+_TOLD = ("processor", "instructions", "cuda", "commit", "versions")
 _KEPT = ".parts"  # folder of the saved parts
 
 
@@ -104,14 +107,14 @@ def run_artefact(
         If a run fails (the others are kept), if `again` is given for an artefact of runs, or `cluster` for another one.
     """
     named, size = ("", size) if size is not None else (scale, artefact.SIZE.of(scale))
-    out = Path(out)
+    out, began = Path(out), environment()
     results: Any
     if isinstance(artefact, OfRuns):
         results, parts, kept = _of_runs(artefact, size, out, jobs, cluster, named, again=again, console=console)
     elif cluster is not None:
         raise UserError(f"{artefact.TITLE!r} is computed, and trains no runs: leave --cluster out")
     elif isinstance(artefact, OfTables):
-        results, parts, kept = artefact.gather(out.parent), 1, 0
+        results, parts, kept = artefact.gather(out.parent, scale), 1, 0
         write_plan(out, named, "parts", [[]])
     else:
         assert isinstance(artefact, Computed)
@@ -124,8 +127,12 @@ def run_artefact(
     files = [_write(out, name, content, size.digits) for name, content in tables.items()]
     files += [path for name, figure in figures.items() for path in save_figure(figure, out, name)]
     write_tables(out, files)
-    unit = "runs" if isinstance(artefact, OfRuns) else "parts"
-    write_made(out, artefact.TITLE, command, named, size, unit, parts)
+    made = {"title": artefact.TITLE, "command": command, "scale": named, "size": jsonable(asdict(size))}
+    if isinstance(artefact, OfRuns):
+        made |= {"runs": parts, "environment": began, "trained_on": _machines(artefact.cells(size, out))}
+    else:
+        made |= {"parts": parts, "environment": began}
+    write_made(out, made)
     return Reproduced(files, parts, kept)
 
 
@@ -197,6 +204,15 @@ def _of_runs(
             for name in dict.fromkeys(name for scores in own for name in scores):
                 results[name] = [scores.get(name, float("nan")) for scores in own]
         return results, len(cells), kept
+
+
+def _machines(cells: "list[Cell]") -> list[dict[str, Any]]:
+    """Return on which machines, with which libraries and by which commits runs were trained, and how many of each."""
+    from r2mae.training.folder import RunFolder
+
+    found = [_read(RunFolder(cell.folder).environment_file) for cell in cells if not cell.row.baseline]
+    told = [json.dumps({key: said.get(key) for key in _TOLD}, sort_keys=True) for said in found if said]
+    return [{**json.loads(one), "runs": count} for one, count in Counter(told).items()]
 
 
 def _finished_by(cell: "Cell") -> list[Path]:

@@ -1,14 +1,13 @@
 """How far a figure or table is, from the files in its folder alone."""
 
 import json
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import r2mae
-from r2mae.files import jsonable, write_json
-from r2mae.training.environment import environment
+from r2mae.files import write_json
 
 PLAN = ".plan.json"
 """File with what the last call was to compute: `scale`, `version` of r2mae, `unit`, the files of `finished` parts or
@@ -16,7 +15,8 @@ runs, and `tables`."""
 
 MADE = "made.json"
 """File with how the tables were made, for readers, and to be kept with them: `title`, `command`, `scale`, `size`, the
-number of `parts` or `runs`, and the `environment` of the call that wrote the tables."""
+number of `parts` or `runs`, the `environment` of the call that wrote the tables as it began, and under `trained_on` the
+machines, instructions, libraries and commits of the runs, each with its number of runs."""
 
 
 @dataclass(frozen=True)
@@ -75,11 +75,9 @@ def write_tables(out: Path, files: Sequence[Path]) -> None:
     write_json(out / PLAN, {**plan, "tables": [path.name for path in files]})
 
 
-def write_made(out: Path, title: str, command: str, scale: str, size: Any, unit: str, count: int) -> Path:
+def write_made(out: Path, made: Mapping[str, Any]) -> None:
     """Say how the tables in a folder were made; see :data:`MADE`."""
-    made = {"title": title, "command": command, "scale": scale, "size": jsonable(asdict(size)), unit: count}
-    write_json(out / MADE, {**made, "environment": environment()})
-    return out / MADE
+    write_json(out / MADE, made)
 
 
 def state_of(out: Path) -> State:

@@ -51,23 +51,24 @@ def processor() -> str:
 
 @cache
 def commit() -> str | None:
-    """Return the commit of the checkout that this package is imported from, with "+" where its files were changed.
+    """Return the commit of the checkout that this package is imported from.
+
+    With "+" where the package's files were changed since, and "?" where git does not say.
 
     None for an installed package, also one that is installed within a checkout of something else.
     """
     package = Path(__file__).parents[1]
     if _git(package, "ls-files", "--error-unmatch", "__init__.py") is None:
         return None
-    found = _git(package, "rev-parse", "HEAD")
-    return None if found is None else found + "+" * bool(_git(package, "status", "--porcelain", "--", "."))
+    found, changed = _git(package, "rev-parse", "HEAD"), _git(package, "status", "--porcelain", "--", ".")
+    return None if found is None else found + ("?" if changed is None else "+" if changed else "")
 
 
 def _git(folder: Path, *words: str) -> str | None:
     """Return what git says of a folder; None if there is no git, or it refuses."""
+    command = ["git", "--no-optional-locks", "-C", str(folder), *words]
     try:
-        done = subprocess.run(
-            ["git", "-C", str(folder), *words], capture_output=True, text=True, timeout=10, check=True
-        )  # fmt: skip
+        done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
     except (OSError, subprocess.SubprocessError):
         return None
     return done.stdout.strip()
