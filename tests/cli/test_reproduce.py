@@ -12,6 +12,7 @@ from r2mae.reproduce.spiked import SpikedSize
 from r2mae.reproduce.targets import ABSENT, ARTEFACTS, PAPER, all_names
 
 pytestmark = pytest.mark.slow
+RATIOS = (0.15, 0.3, 0.4, 0.5, 0.8)
 
 
 @pytest.fixture
@@ -144,9 +145,10 @@ def test_mistakes_are_one_line_before_anything_runs(
 
 
 def test_the_command_of_fig1f_names_its_table(here: Path) -> None:
-    (here / "my curve.csv").write_text(
-        "task,ratio,accuracy\nsst2,0.15,0.93\nsst2,0.3,0.92\nsst2,0.4,0.9\nqnli,0.15,0.9\nqnli,0.3,0.92\nqnli,0.4,0.91\n"
-    )
+    rows = [
+        f"{task},{ratio},{0.95 - ratio**2 / slope}" for task, slope in (("sst2", 4), ("qnli", 6)) for ratio in RATIOS
+    ]
+    (here / "my curve.csv").write_text("\n".join(["task,ratio,accuracy", *rows]))
     assert main(["reproduce", "fig1f", "--curve", "my curve.csv"]) == 0
     made = json.loads((here / "runs" / "reproduce" / "fig1f" / "made.json").read_text())
     assert made["command"] == "r2mae reproduce fig1f --curve 'my curve.csv'"
