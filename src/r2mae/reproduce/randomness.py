@@ -144,7 +144,9 @@ class RandomnessStudy:
             if number == 0:
                 axes.set_ylabel(f"{self.title},\nover that of {BLIND}")
         # The curves cross everywhere: the names stand beside the panels.
-        figure.legend(*grid_of_axes[0].get_legend_handles_labels(), fontsize=7, loc="outside right upper")
+        figure.legend(
+            *grid_of_axes[0].get_legend_handles_labels(), fontsize=7, handlelength=4, loc="outside right upper"
+        )
         return figures
 
 

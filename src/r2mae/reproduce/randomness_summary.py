@@ -13,9 +13,9 @@ from r2mae.errors import UserError
 from r2mae.evaluation.statistics import mean_interval
 from r2mae.reproduce import randomness_cells, randomness_genome, randomness_images, randomness_text
 from r2mae.reproduce.artefact import Row, Size, Tables
-from r2mae.reproduce.drawing import BLACK, COLOURS, GREY, Figures, panels
+from r2mae.reproduce.drawing import BLACK, COLOURS, GREY, Figures, panels, plain_log
 from r2mae.reproduce.gains import BEST_FIXED, by_label, pooled_rows
-from r2mae.reproduce.randomness import BLIND, PAPER, RANDOM, RULES, SPREAD, TOLD, references
+from r2mae.reproduce.randomness import BLIND, BY_SAMPLE, PAPER, RANDOM, RULES, SPREAD, TOLD, references
 from r2mae.reproduce.rules import draw_rules, in_percent, rules_table
 from r2mae.reproduce.state import State, state_of
 from r2mae.reproduce.targets import Scale
@@ -134,11 +134,12 @@ def draw(tables: Tables, size: SummarySize) -> Figures:
     against_best = {
         "r2mae: a ratio for each batch": (RANDOM, BEST_FIXED),
         "r2mae-spread: for each sample": (SPREAD, BEST_FIXED),
+        "one ratio, 0.50, masks by sample": (BY_SAMPLE, BEST_FIXED),
     }
-    figures = {"randomness": _forest(rows, against_best, "over the best fixed ratio")}
-    told = {f"{label}": (label + TOLD, "untold") for label in (BLIND, RANDOM, SPREAD)}
+    figures = {"randomness": _forest(rows, against_best, "the best fixed ratio")}
+    told = {label: (label + TOLD, "untold") for label in (BLIND, RANDOM, SPREAD)}
     if any(row["against"] == "untold" for row in rows):
-        figures["randomness-told"] = _forest(rows, told, "of a network that is told what is hidden")
+        figures["randomness-told"] = _forest(rows, told, "the network that is not told")
     if tables["randomness-rules"]:
         figures["randomness-rules"] = draw_rules(tables["randomness-rules"], TITLES)
     return figures
@@ -155,26 +156,32 @@ def _forest(rows: Sequence[Row], shown: dict[str, tuple[str, str]], what: str) -
         for place, (title, pair) in enumerate(shown.items()):
             mine = [row for row in rows if row["score"] == score and (row["label"], row["against"]) == pair]
             _marks(axes, mine, lines, (place - (len(shown) - 1) / 2) * 0.22, COLOURS[place], title)
-        axes.axvline(0, color=GREY, linestyle="--", linewidth=1, zorder=0)
+        axes.axvline(float(score == ERROR), color=GREY, linestyle="--", linewidth=1, zorder=0)
         axes.set_yticks(range(len(lines)), lines if number == 0 else [""] * len(lines))
         axes.set_ylim(len(lines) - 0.5, -0.5)
         if AVERAGE in lines:
             axes.axhline(len(lines) - 1.5, color=BLACK, linewidth=0.6)
-        unit = "% lower" if score == ERROR else "higher by"
-        axes.set_xlabel(f"{TITLES[score]}: {unit}\n{what}\n(right: better)")
+        if score == ERROR:
+            plain_log(axes, "x", (1.0, 1.5, 2.0, 3.0, 5.0, 7.0))
+            axes.set_xlabel(f"{TITLES[score]}:\nover that of {what}\n(left: better)")
+        else:
+            axes.set_xlabel(f"{TITLES[score]}: minus that of\n{what}\n(right: better)")
     figure.legend(*axes_of[0].get_legend_handles_labels(), fontsize=8, loc="outside upper center", ncols=len(shown))
     return figure
 
 
 def _marks(axes: "Axes", rows: Sequence[Row], lines: Sequence[str], shift: float, colour: str, title: str) -> None:
+    """Draw gains of one kind: those in percent of an error as quotients of errors, whose axis is logarithmic."""
     label: Any = title
     for row in rows:
         if row["set"] not in lines:
             continue
-        ends = [[row["gain"] - row["low"]], [row["high"] - row["gain"]]]
-        mark = "D" if row["set"] == AVERAGE else "o"
+        low, middle, high = row["low"], row["gain"], row["high"]
+        if row["unit"] == "percent":
+            low, middle, high = 1 - high / 100, 1 - middle / 100, 1 - low / 100
+        ends = None if np.isnan([low, high]).any() else [[middle - low], [high - middle]]
         axes.errorbar(
-            row["gain"], lines.index(row["set"]) + shift, xerr=None if np.isnan(ends).any() else ends, fmt=mark,
+            middle, lines.index(row["set"]) + shift, xerr=ends, fmt="D" if row["set"] == AVERAGE else "o",
             color=colour, markersize=4.5, capsize=2, label=label,
         )  # fmt: skip
         label = None

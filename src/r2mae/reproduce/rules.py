@@ -14,7 +14,7 @@ from jaxtyping import Float
 from r2mae.evaluation.pooled import pooled_effect
 from r2mae.evaluation.statistics import mean_interval
 from r2mae.reproduce.artefact import Row, compared
-from r2mae.reproduce.drawing import BLACK, COLOURS, GREY, panels
+from r2mae.reproduce.drawing import BLACK, COLOURS, GREY, panels, plain_log
 from r2mae.reproduce.gains import best_ratio_of, by_label
 from r2mae.theory.advise import advise
 from r2mae.theory.sample import from_data
@@ -209,12 +209,13 @@ def draw_rules(rows: Sequence[Row], titles: Mapping[str, str]) -> "Figure":
     shown = [score for score in titles if any(row["score"] == score for row in rows)]
     rules = list(dict.fromkeys(row["rule"] for row in rows))
     sets = [name for name in dict.fromkeys(row["set"] for row in rows) if name != SETS]
-    figure, panels_of = panels(len(shown), width=3.6, height=1.1 + 0.3 * len(rules))
+    figure, panels_of = panels(len(shown), width=4.4, height=1.2 + 0.32 * len(rules))
     for number, (axes, score) in enumerate(zip(panels_of, shown, strict=True)):
         mine = [row for row in rows if row["score"] == score]
-        _panel(axes, mine, rules, sets)
-        unit = ", %" if mine[0]["unit"] == "percent" else ""
-        axes.set_xlabel(f"{titles[score]}: lost to\nthe best fixed ratio{unit} (right: worse)")
+        relative = mine[0]["unit"] == "percent"
+        _panel(axes, mine, rules, sets, relative)
+        than = "over that of" if relative else "lost to"
+        axes.set_xlabel(f"{titles[score]}:\n{than} the best fixed ratio\n(left: better)")
         axes.set_yticks(range(len(rules)), rules if number == 0 else [""] * len(rules))
     marks = {name: mark for axes in panels_of for mark, name in zip(*axes.get_legend_handles_labels(), strict=True)}
     names = [name for name in (*sets, _AVERAGE) if name in marks]
@@ -222,22 +223,25 @@ def draw_rules(rows: Sequence[Row], titles: Mapping[str, str]) -> "Figure":
     return figure
 
 
-def _panel(axes: "Axes", rows: Sequence[Row], rules: Sequence[str], sets: Sequence[str]) -> None:
+def _panel(axes: "Axes", rows: Sequence[Row], rules: Sequence[str], sets: Sequence[str], relative: bool) -> None:
+    """Draw regrets; those in percent of an error as quotients of errors, whose axis is logarithmic."""
     for row in rows:
         place = rules.index(row["rule"])
+        low, middle, high = (1 + row[key] / 100 if relative else row[key] for key in ("low", "regret", "high"))
         if row["set"] == SETS:
-            ends = [[row["regret"] - row["low"]], [row["high"] - row["regret"]]]
+            ends = None if np.isnan([low, high]).any() else [[middle - low], [high - middle]]
             axes.errorbar(
-                row["regret"], place, xerr=None if np.isnan(ends).any() else ends, fmt="D", color=BLACK,
-                markersize=5, capsize=2, label=_AVERAGE,
+                middle, place, xerr=ends, fmt="D", color=BLACK, markersize=5, capsize=2, label=_AVERAGE
             )  # fmt: skip
-            axes.annotate(
-                f"{row['sets']} sets", (1.0, place), xycoords=("axes fraction", "data"), ha="right", fontsize=6
-            )
+            told = f"{row['sets']} sets"
+            axes.annotate(told, (1.01, place), xycoords=("axes fraction", "data"), va="center", fontsize=6)
         else:
             number = sets.index(row["set"])
             colour, mark = COLOURS[number % len(COLOURS)], "os^v"[number // len(COLOURS) % 4]
-            axes.plot(row["regret"], place - 0.22, mark, color=colour, markersize=3.5, label=row["set"])
-    axes.axvline(0, color=GREY, linestyle="--", linewidth=1, zorder=0)
+            axes.plot(middle, place - 0.22, mark, color=colour, markersize=3.5, label=row["set"])
+    axes.axvline(float(relative), color=GREY, linestyle="--", linewidth=1, zorder=0)
     axes.set_ylim(len(rules) - 0.5, -0.5)
-    axes.locator_params(axis="x", nbins=5)
+    if relative:
+        plain_log(axes, "x", (1.0, 1.5, 2.0, 3.0, 5.0, 7.0))
+    else:
+        axes.locator_params(axis="x", nbins=5)
