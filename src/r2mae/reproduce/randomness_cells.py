@@ -17,8 +17,8 @@ from r2mae.sweep.cells import Cell
 __all__ = ["COST", "DATA", "PAPER", "SIZE", "STUDY", "TITLE", "cells", "draw", "scores_of_run", "table"]
 
 TITLE = "Where the randomness belongs, on cells: by batch or by cell, and a network that is told"
-DATA = "csle, covid-tcells, pig-airway, onek1k, perez-tcells"
-COST = {"smoke": "seconds", "small": "270 runs, about 1.6 h on a core (estimated)", "full": "not measured"}
+DATA = "covid-tcells, pig-airway, onek1k; full: csle and perez-tcells, too"
+COST = {"smoke": "seconds", "small": "270 runs, about 2 h on a core", "full": "not measured"}
 
 _NETWORK = {"n_hidden": 256, "n_latent": 64, "norm": "layer", "batch_size": 128, "validation": 0.2}
 

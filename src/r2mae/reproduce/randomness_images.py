@@ -19,7 +19,7 @@ __all__ = ["COST", "DATA", "PAPER", "SIZE", "STUDY", "TITLE", "cells", "draw", "
 
 TITLE = "Where the randomness belongs, on images: by batch or by sample, and a network that is told"
 DATA = "digits; mnist and tiny-imagenet (10 classes) at low resolution"
-COST = {"smoke": "seconds", "small": "270 runs, about an hour on a core (estimated)", "full": "not measured"}
+COST = {"smoke": "seconds", "small": "270 runs, about 1.3 h on a core", "full": "not measured"}
 
 _SIDES = {"mnist": 14, "tiny-imagenet": 16}
 _CLASSES = 10
