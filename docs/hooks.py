@@ -16,6 +16,9 @@ from r2mae.training.config import MACHINE_FIELDS, RunConfig
 ROOT = Path(__file__).parents[1]
 FIGURES = (
     "mnist/figures/score_against_ratio.png",
+    "randomness/randomness/randomness.png",
+    "randomness/randomness/randomness-rules.png",
+    "randomness/randomness-images/randomness-images-by-fraction.png",
     "theory/ranges/ranges.png",
     "theory/r2mae-vs-fixed/rules.png",
     "theory/realdata/measured_vs_predicted.png",

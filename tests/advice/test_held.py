@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from r2mae.advice.held import DEEP, LINEAR, caveat, span
+from r2mae.advice.held import DEEP, LINEAR, SWEPT, caveat, span
 
 RESULTS = Path(__file__).resolve().parents[2] / "results"
 
@@ -42,8 +42,18 @@ def test_the_figures_of_linear_regression() -> None:
     assert worst[-2] == pytest.approx(LINEAR.cost, abs=5e-4)
 
 
+def test_the_figures_of_the_swept_networks() -> None:
+    found = [row for row in rows("randomness/randomness/randomness-rules.csv") if row["rule"].startswith("closed form")]
+    by_set = [row for row in found if row["set"] != "all sets"]
+    errors = [float(row["regret"]) / 100 for row in by_set if row["score"] == "error"]
+    assert len(errors) == SWEPT.sets
+    assert (min(errors), max(errors)) == pytest.approx(SWEPT.error, abs=5e-4)
+    (probe,) = [row for row in found if row["set"] == "all sets" and row["score"] == "probe"]
+    assert [float(probe[key]) for key in ("regret", "low", "high")] == pytest.approx(SWEPT.probe, abs=5e-4)
+
+
 def test_the_caveat_names_its_sources() -> None:
-    for source in (DEEP.source, LINEAR.source):
+    for source in (DEEP.source, LINEAR.source, SWEPT.source):
         assert source in caveat()
         assert (RESULTS.parent / source / "README.md").is_file()
 

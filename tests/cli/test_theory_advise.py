@@ -39,7 +39,7 @@ def test_digits(call: Call, tmp_path: Path) -> None:
     out = call("digits --samples 40 --max-features 40")
     assert "note: the 40 most variable of 61 features are used" in out
     first, told = out.splitlines()[0], " ".join(out.split())
-    assert first.startswith("Answer: no ratio for pretraining.") and "MNIST" in first and "all 16 linear fits" in first
+    assert first.startswith("Answer: no ratio for pretraining.") and "6 sets" in first and "all 16 linear fits" in first
     assert re.search(r"for linear regression 0\.\d\d to 0\.\d\d\.$", first)
     assert "each row is masked once" in told and "r2mae compare DATA --schemes fixed r2mae" in told
     assert "Range for masked linear regression" in told and "Suggested" not in told
