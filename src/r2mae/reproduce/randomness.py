@@ -136,7 +136,7 @@ class RandomnessStudy:
             figures[self.name], (axes,) = panels(1, width=5.6, height=0.9 + 0.24 * len(pooled))
             _gains(axes, pooled, self.title)
         sets = list(dict.fromkeys(row["set"] for row in tables[self.name]))
-        figure, grid_of_axes = panels(len(sets), width=3.4, height=3.4)
+        figure, grid_of_axes = panels(len(sets), width=3.4 if len(sets) > 1 else 5.6, height=3.4)
         figures[f"{self.name}-by-fraction"] = figure
         for number, (axes, data) in enumerate(zip(grid_of_axes, sets, strict=True)):
             _by_fraction(axes, [row for row in tables[self.name] if row["set"] == data], self.objective)
