@@ -47,6 +47,7 @@ def test_the_figures_of_the_swept_networks() -> None:
     by_set = [row for row in found if row["set"] != "all sets"]
     errors = [float(row["regret"]) / 100 for row in by_set if row["score"] == "error"]
     assert len(errors) == SWEPT.sets
+    assert sum(float(row["low"]) > 0 for row in by_set if row["score"] == "error") == SWEPT.failed
     assert (min(errors), max(errors)) == pytest.approx(SWEPT.error, abs=5e-4)
     (probe,) = [row for row in found if row["set"] == "all sets" and row["score"] == "probe"]
     assert [float(probe[key]) for key in ("regret", "low", "high")] == pytest.approx(SWEPT.probe, abs=5e-4)
