@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 import r2mae.training.environment as module
+from r2mae.training.devices import has_quick_bf16
 from r2mae.training.environment import commit, environment, processor
 
 
@@ -16,6 +17,7 @@ def test_the_environment_names_processor_libraries_and_instructions() -> None:
     found = environment()
     assert found["processor"]
     assert found["instructions"] == torch.backends.cpu.get_cpu_capability()
+    assert found["bf16_instructions"] == has_quick_bf16(torch.device("cpu"))
     assert found["versions"]["torch"] == torch.__version__
     assert found["commit"] == commit()
 

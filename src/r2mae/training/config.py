@@ -132,7 +132,8 @@ class RunConfig:
     patience : int, optional
         Stop early after this many validations without improvement.
     precision : {"auto", "32", "bf16"}
-        Number format; "auto" is bf16 where the device has it, and 32 bits on a CPU.
+        Number format of products; "auto" is bf16 where a GPU has it, and 32 bits on a CPU. A CPU without instructions
+        for bf16 computes its products in 32 bits and rounds them (:mod:`r2mae.training.rounded_products`).
     seed : int
         Seed of weights, data order, ratios and masks.
     device : str

@@ -4,10 +4,14 @@ import os
 import platform
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 import torch
 
 from r2mae.errors import UserError
+
+if TYPE_CHECKING:
+    from r2mae.training.config import RunConfig
 
 _THREADS = 64  # so many are allowed on any machine
 
@@ -43,6 +47,11 @@ def has_quick_bf16(device: torch.device) -> bool:
     # There oneDNN also takes bf16 where it has to compute in 32 bits.
     asked = (getattr(torch.cpu, name, bool) for name in ("_is_avx512_bf16_supported", "_is_amx_tile_supported"))
     return known and any(ask() for ask in asked)
+
+
+def rounds_products(config: "RunConfig", device: torch.device) -> bool:
+    """Tell whether products of a run in bf16 are made in 32 bits and rounded; compiled code makes its own."""
+    return config.precision == "bf16" and device.type == "cpu" and not config.compile and not has_quick_bf16(device)
 
 
 def check_threads(count: int | None) -> None:

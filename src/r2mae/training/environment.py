@@ -20,7 +20,8 @@ def environment() -> dict[str, Any]:
     -------
     dict
         `python`, `platform`, `processor` (its name), `cpu_count`, `commit` (:func:`commit`), `versions` of libraries;
-        and of torch `instructions` (such as "AVX512"), `torch_threads`, and `cuda`, the name of the device or None.
+        and of torch `instructions` (such as "AVX512"), `bf16_instructions` (whether the processor has some),
+        `torch_threads`, and `cuda`, the name of the device or None.
     """
     versions = {}
     for name in _LIBRARIES:
@@ -78,8 +79,11 @@ def _of_torch() -> dict[str, Any]:
     torch = sys.modules.get("torch")
     if torch is None:
         return {}
+    from r2mae.training.devices import has_quick_bf16  # it needs torch
+
     return {
         "instructions": torch.backends.cpu.get_cpu_capability(),
+        "bf16_instructions": has_quick_bf16(torch.device("cpu")),
         "torch_threads": torch.get_num_threads(),
         "cuda": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
     }

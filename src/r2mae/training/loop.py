@@ -21,7 +21,7 @@ from r2mae.masking.schemes import Scheme
 from r2mae.training.checkpoint import EARLY, SECONDS, STEP, read_checkpoint
 from r2mae.training.checkpoint_keeper import CheckpointKeeper, EarlyStopping
 from r2mae.training.config import RunConfig
-from r2mae.training.devices import cpu_threads, has_quick_bf16
+from r2mae.training.devices import cpu_threads, has_quick_bf16, rounds_products
 from r2mae.training.folder import FolderLock, RunFolder
 from r2mae.training.initial import begin, check_unchanged, note
 from r2mae.training.interrupt import TOLD, Stopped, StopRequest
@@ -52,7 +52,13 @@ _MIXED = (
     "a training batch has all ratios at once, and batch statistics that are re-estimated at one ratio do not fit such "
     "a model: measure with both (--recalibrate both), or, where the model has it, take --norm layer"
 )
-_SLOW_BF16 = "this processor has no bf16 instructions: --precision bf16 is slower than 32 bits here"
+_SLOW_BF16 = (
+    "this processor has no bf16 instructions: with --compile, --precision bf16 is many times slower than 32 bits"
+)
+_ROUNDED_BF16 = (
+    "this processor has no bf16 instructions: products are made in 32 bits from rounded numbers, "
+    "so that results are those of --precision bf16, at the speed of 32 bits"
+)
 
 
 @dataclass(frozen=True)
@@ -185,7 +191,8 @@ def build(run: Run, data: Data, *, fresh: bool) -> tuple[Pretraining, dict[str, 
         logging.getLogger("r2mae").warning("%s", _MIXED)
     module = Pretraining(task, model, scheme, config, total, warmup=config.warmup_of(total, samples))
     if config.precision == "bf16" and run.rank == 0 and not has_quick_bf16(run.device):
-        logging.getLogger("r2mae").warning("%s", _SLOW_BF16)
+        rounded = rounds_products(config, run.device)
+        logging.getLogger("r2mae").warning("%s", _ROUNDED_BF16 if rounded else _SLOW_BF16)
     if config.compile:
         model.compile()
     if config.activation_checkpointing:

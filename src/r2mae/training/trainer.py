@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from lightning.fabric.plugins.environments.lightning import LightningEnvironment
@@ -10,13 +10,14 @@ from lightning.pytorch import Callback, Trainer
 
 from r2mae.errors import UserError
 from r2mae.training.checkpoint import AtomicCheckpointIO
-from r2mae.training.devices import has_quick_bf16
+from r2mae.training.devices import has_quick_bf16, rounds_products
 from r2mae.training.folder import RunFolder
 from r2mae.training.interrupt import Stopped
 from r2mae.training.launcher import WatchedStrategy, loss_of_a_process
 from r2mae.training.loggers import make_logger
 from r2mae.training.ranks import FOLLOWING
 from r2mae.training.rendezvous import RENDEZVOUS, external_environment
+from r2mae.training.rounded_products import RoundedPrecision
 from r2mae.training.run import Run
 from r2mae.training.sharding import ShardedStrategy
 from r2mae.training.step import Pretraining
@@ -62,12 +63,16 @@ def make_trainer(run: Run, callback: Callback, module: Pretraining, *, folder: R
             # A frozen weight network has parameters without gradients, which DDP has to be told.
             strategy = WatchedStrategy(process_group_backend=backend, find_unused_parameters=module.weights is not None)
     bf16 = config.precision == "bf16" or (config.precision == "auto" and kind == "cuda" and has_quick_bf16(run.device))
+    precision: Literal["bf16-mixed", "32-true"] | None = "bf16-mixed" if bf16 else "32-true"
+    if rounds_products(config, run.device):
+        plugins.append(RoundedPrecision())
+        precision = None  # the plug-in's
     return Trainer(
         accelerator=kind,
         devices=devices,
         num_nodes=config.nodes,
         strategy=strategy,
-        precision="bf16-mixed" if bf16 else "32-true",
+        precision=precision,
         max_epochs=1,
         accumulate_grad_batches=config.accumulate,
         callbacks=[callback],
