@@ -102,7 +102,7 @@ def _multiplies(operation: str) -> bool:
 def losses_of(
     precision: Literal["32", "bf16"], quick: bool, wing: ToyWing, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> tuple[list[float], set[torch.dtype]]:
-    """Train as a processor does that has bf16 instructions or not; return losses, and the types that met in products."""
+    """Train as on a processor with or without bf16 instructions; return losses, and the types that met in products."""
     for module in (devices, loop, trainer):
         monkeypatch.setattr(module, "has_quick_bf16", lambda device: quick)
     with Seen() as seen:

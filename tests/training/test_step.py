@@ -10,7 +10,7 @@ from r2mae.errors import UserError
 from r2mae.images.config import ImagesConfig
 from r2mae.images.wing import WING as IMAGES
 from r2mae.masking.keys import Key
-from r2mae.training import loop
+from r2mae.training import devices, loop, trainer
 from r2mae.training.loop import fit
 from r2mae.training.scheme_options import scheme_of
 from r2mae.training.step import Pretraining
@@ -112,7 +112,7 @@ def test_adamw_decays_neither_biases_nor_norms(wing: ToyWing) -> None:
 def test_the_weight_network_is_frozen_during_warm_up(
     tmp_path: Path, wing: ToyWing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from r2mae.training import loop
+    from r2mae.training import devices, loop, trainer
 
     seen: dict[str, Pretraining] = {}
 
@@ -198,9 +198,12 @@ def test_a_processor_without_bf16_is_named(
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(loop, "has_quick_bf16", lambda device: quick)
-    fit(ToyConfig(precision=precision, steps=2, device="cpu"), wing, tmp_path)
-    assert caplog.text.count("no bf16 instructions") == told
+    for module in (devices, loop, trainer):
+        monkeypatch.setattr(module, "has_quick_bf16", lambda device: quick)
+    loop._tell_once.cache_clear()
+    for number in range(2):  # a comparison says it once
+        fit(ToyConfig(precision=precision, steps=2, device="cpu"), wing, tmp_path / str(number))
+    assert caplog.text.count("no bf16 instructions: products are made in 32 bits") == told
 
 
 @pytest.mark.slow

@@ -8,6 +8,7 @@ import signal
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -191,14 +192,19 @@ def build(run: Run, data: Data, *, fresh: bool) -> tuple[Pretraining, dict[str, 
         logging.getLogger("r2mae").warning("%s", _MIXED)
     module = Pretraining(task, model, scheme, config, total, warmup=config.warmup_of(total, samples))
     if config.precision == "bf16" and run.rank == 0 and not has_quick_bf16(run.device):
-        rounded = rounds_products(config, run.device)
-        logging.getLogger("r2mae").warning("%s", _ROUNDED_BF16 if rounded else _SLOW_BF16)
+        _tell_once(_ROUNDED_BF16 if rounds_products(config, run.device) else _SLOW_BF16)
     if config.compile:
         model.compile()
     if config.activation_checkpointing:
         check_can_be_made_anew(model)
         make_anew(model)
     return module, origin
+
+
+@cache
+def _tell_once(message: str) -> None:
+    """Say in a process what holds for all of its runs."""
+    logging.getLogger("r2mae").warning("%s", message)
 
 
 def _unlike_training(scheme: Scheme, model: nn.Module, config: RunConfig) -> bool:

@@ -30,11 +30,14 @@ _PRODUCTS = frozenset(
 )
 
 
-class RoundedProducts(TorchDispatchMode):
+class RoundedProducts(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Within it, matrix products and convolutions of bf16 numbers on a processor are made in 32 bits, then rounded.
 
     Attention in one piece stays as torch computes it.
     """
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
 
     def __torch_dispatch__(
         self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
@@ -56,12 +59,14 @@ class RoundedPrecision(MixedPrecision):
         super().__init__("bf16-mixed", "cpu")
 
     @contextmanager
-    def forward_context(self) -> Iterator[None]:  # type: ignore[override]
+    def forward_context(self) -> Iterator[None]:
         """Enable autocast and the rounded products."""
         with super().forward_context(), RoundedProducts():
             yield
 
-    def backward(self, tensor: Tensor, model: LightningModule, *args: Any, **kwargs: Any) -> None:
+    def backward(  # type: ignore[override]
+        self, tensor: Tensor, model: LightningModule, *args: Any, **kwargs: Any
+    ) -> None:
         """Differentiate, with rounded products."""
         with RoundedProducts():
             super().backward(tensor, model, *args, **kwargs)
