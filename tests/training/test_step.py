@@ -112,7 +112,7 @@ def test_adamw_decays_neither_biases_nor_norms(wing: ToyWing) -> None:
 def test_the_weight_network_is_frozen_during_warm_up(
     tmp_path: Path, wing: ToyWing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from r2mae.training import devices, loop, trainer
+    from r2mae.training import loop
 
     seen: dict[str, Pretraining] = {}
 
