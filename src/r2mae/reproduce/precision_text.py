@@ -24,7 +24,7 @@ class TextSize(PrecisionSize):
 
     settings: Mapping[str, Mapping[str, Any]] = field(default_factory=lambda: {"tiny": {**SMALL, "steps": 20_000}})
 
-    small: ClassVar[Mapping[str, Any]] = {"settings": {"tiny": {**SMALL, "steps": 500, "eval_sequences": 500}}}
+    small: ClassVar[Mapping[str, Any]] = {"settings": {"tiny": {**SMALL, "steps": 1000, "eval_sequences": 500}}}
     smoke: ClassVar[Mapping[str, Any]] = {"seeds": 2, "settings": {"tiny": SMOKE}}
 
 
