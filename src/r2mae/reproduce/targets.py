@@ -49,6 +49,8 @@ _MODULES = {
     "r2mae-vs-fixed": "readings",
     "ranges": "ranges",
     "validation": "validation",
+    "bias-variance": "bias_variance",
+    "estimators": "estimators",
     "randomness": "randomness_summary",
     **{
         f"{study}-{wing}": f"{study}_{wing}"

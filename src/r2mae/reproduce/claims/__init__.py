@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
 
-from r2mae.reproduce.claims import cells, linear_model, networks, schemes, spectra
+from r2mae.reproduce.claims import cells, estimation, linear_model, networks, schemes, spectra
 from r2mae.reproduce.claims.claim import MEANING, Check, Claim, Found, Verdict, Word, summed
 from r2mae.reproduce.claims.results import Results, UnavailableError
 
@@ -36,6 +36,7 @@ CLAIMS = _claims()
 CHECKS: dict[str, Check] = {
     **linear_model.CHECKS,
     **spectra.CHECKS,
+    **estimation.CHECKS,
     **networks.CHECKS,
     **schemes.CHECKS,
     **cells.CHECKS,

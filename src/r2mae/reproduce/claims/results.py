@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 _DEPTH = 4  # levels of folders below one that is given
 _COMPARISON = ("label", "scheme", "ratio", "low", "high", "seed")  # first columns of a comparison's results.csv
 _FIRST_TABLE = {"r2mae-vs-fixed": "rules"}  # others have a table of their own name
-_WORDS = ("label", "scheme", "model", "set", "reading", "sample", "table", "signal")  # columns that need not be numbers
+# Columns that need not be numbers.
+_WORDS = ("label", "scheme", "model", "set", "reading", "sample", "table", "signal", "side")
 _LEFT_OUT = ("runs", "figures", "examples")
 
 _RESULTS = {PLAN, "compare.json", "results.csv", *(f"{name}.csv" for name in (*ARTEFACTS, "rules"))}

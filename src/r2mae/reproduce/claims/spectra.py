@@ -312,11 +312,6 @@ def _level(results: Results, claim: Claim, model: Model) -> Found:
     return replace(found, verdict="reproduced" if low <= 0 <= high else "not reproduced", reason=typeset(reason))
 
 
-def _collapsed(results: Results, claim: Claim) -> Found:
-    said = "No target measures it; docs/theory/r2mae-vs-fixed.md says that in our simulation both are equal bit for bit"
-    raise UnavailableError(said)
-
-
 def _ranges(results: Results, claim: Claim) -> Found:
     rows = results.table("ranges", "best_fixed", "range", "best_ratio", "low", "high")
     rows = rows[(rows["low"] < rows["best_ratio"]) & (rows["best_ratio"] < rows["high"])]
@@ -347,5 +342,4 @@ CHECKS: dict[str, Check] = {
     "misaligned": _misaligned,
     "theorem-3": _theorem3,
     "ranges": _ranges,
-    "collapsed-range": _collapsed,
 }

@@ -1,0 +1,111 @@
+"""App. C: a range of ratios without width, and a tiny ridge in place of the pseudo-inverse, give what they replace."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import ClassVar
+
+import numpy as np
+
+from r2mae.masking.ratios import Uniform
+from r2mae.reproduce.artefact import NOISE, Part, Row, Size, Tables, Tally, joined
+from r2mae.reproduce.bias_variance import MODELS, signal_of
+from r2mae.reproduce.drawing import COLOURS, Figures, panels, plain_log, ratio_axis
+from r2mae.theory import Covariance, identity
+from r2mae.theory.simulate import simulate
+
+TITLE = "App. C: a range without width against its ratio, a ridge of 1e-6 against the pseudo-inverse"
+DATA = "simulated"
+COST = {"small": "seconds", "full": "minutes on a core, not measured"}
+PAPER = "A range whose ends are equal gives the risk of that ratio exactly; the two estimators differ negligibly."
+
+RIDGE = 1e-6
+
+
+@dataclass(frozen=True)
+class EstimatorsSize(Size):
+    """How much is computed.
+
+    Attributes
+    ----------
+    n, d : int
+        Rows and features of wide data; tall data (of the identity alone, as in Fig. 1A) have half as many features
+        as rows, and 2n rows.
+    ratios : tuple of float
+    repetitions : int
+        Number of masks, all of one design.
+    """
+
+    n: int = 200
+    d: int = 1000
+    ratios: tuple[float, ...] = tuple(round(0.05 * k, 2) for k in range(1, 20))
+    repetitions: int = 50
+    digits: ClassVar[int] = 12
+
+    small: ClassVar = {"n": 100, "d": 500, "repetitions": 10}
+
+
+SIZE = EstimatorsSize
+
+
+def _settings(size: EstimatorsSize) -> dict[str, tuple[Callable[[int], Covariance], int, int]]:
+    """Return covariance, rows and features by name."""
+    wide = {name: (make, size.n, size.d) for name, make in MODELS.items()}
+    return {**wide, "identity, tall": (identity, 2 * size.n, size.n)}
+
+
+def parts(size: EstimatorsSize) -> list[Part]:
+    """Return a part for each covariance."""
+    steps = 2 * size.repetitions
+    return [Part(_file(name), steps, partial(_measure, name, *how, size)) for name, how in _settings(size).items()]
+
+
+def table(results: Mapping[str, list[Row]]) -> Tables:
+    """Return the risks of three ways to the same estimate, for every covariance and ratio."""
+    return {"estimators": joined(results)}
+
+
+def draw(tables: Tables, size: EstimatorsSize) -> Figures:
+    """Draw how far the ridge's risk is from the pseudo-inverse's, in per cent."""
+    figure, (axes,) = panels(1, width=5.2, height=3.4)
+    for colour, name in zip(COLOURS, _settings(size), strict=False):
+        rows = [row for row in tables["estimators"] if row["model"] == name]
+        off = [100 * abs(row["ridge_minus_pseudo_inverse"]) / row["pseudo_inverse"] for row in rows]
+        axes.plot([row["ratio"] for row in rows], off, "o-", color=colour, markersize=3, linewidth=1, label=name)
+    plain_log(axes)
+    ratio_axis(axes)
+    axes.set_ylabel("a ridge of 1e-6: change of the risk in %")
+    axes.legend(fontsize=8)
+    return {"estimators": figure}
+
+
+def _file(name: str) -> str:
+    return name.lower().replace(", ", "-")
+
+
+def _measure(
+    name: str, make: Callable[[int], Covariance], n: int, d: int, size: EstimatorsSize, jobs: int, tally: Tally
+) -> list[Row]:
+    cov = make(d)
+    beta = signal_of(cov, name)
+    ranges = [Uniform(p, p) for p in size.ratios]
+    same = partial(simulate, cov, beta, n, noise=NOISE, repetitions=size.repetitions, jobs=jobs)
+    inverse = same(ratios=[*size.ratios, *ranges], progress=tally.every())
+    ridge = same(ratios=size.ratios, ridge=RIDGE, progress=tally.every())
+    rows: list[Row] = []
+    for place, p in enumerate(size.ratios):
+        apart = inverse.risks[:, len(size.ratios) + place] - inverse.risks[:, place]
+        shift = ridge.risks[:, place] - inverse.risks[:, place]
+        rows.append(
+            {
+                "model": name,
+                "n": n,
+                "d": d,
+                "ratio": p,
+                "pseudo_inverse": inverse.risk[place],
+                "range_minus_ratio": float(np.abs(apart).max()),
+                "ridge_minus_pseudo_inverse": float(shift.mean()),
+                "error": float(shift.std(ddof=1) / np.sqrt(len(shift))),
+            }
+        )
+    return rows
