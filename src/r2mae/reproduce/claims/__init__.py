@@ -77,7 +77,7 @@ def _reason(found: Found) -> str:
 def _found(claim: Claim, results: Results) -> Found:
     check = CHECKS.get(claim.name)
     if check is None:
-        return Found("not testable here", claim.why) if claim.why else Found("not run", "No target measures it.")
+        return Found("not testable here", claim.why)
     try:
         return check(results, claim)
     except UnavailableError as error:

@@ -60,7 +60,8 @@ def _absent(rows: "pd.DataFrame", same: bool) -> tuple[Found, str]:
         most = int(own["bias"].argmax())
         interval = of_errors(float(own["bias"][most]), own["bias_error"][most], comparisons=len(own["bias"]))
         found.append(of_none(interval, "", margin=NO_BIAS, same=same))
-        told.append(f"{name} {own['bias'][most]:.2g} (p = {own['ratio'][most]:g})")
+        size = f"{max(0.0, round(own['bias'][most], 9)):.2g}"  # what rounding leaves of zero is zero
+        told.append(f"{name} {size} (p = {own['ratio'][most]:g})")
     n, d = rows["n"].iloc[0], rows["d"].iloc[0]
     said = f"With d = {d}, n = {n}, where more rows are kept than there are features, the largest bias is: "
     return of_most(found, ""), f"{said}{', '.join(told)}. Less than {NO_BIAS:g} counts as none."
