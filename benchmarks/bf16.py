@@ -1,7 +1,7 @@
 """Products in bf16: torch's own, and those of a processor without instructions, made in 32 bits and rounded.
 
 A processor that has the instructions trains with torch's own (:mod:`r2mae.training.rounded_products`). Results are
-compared first: where the order of a sum decides the rounding, two differ by a unit in the last place of bf16, 2⁻⁷.
+compared first: two differ by at most a unit in the last place of bf16, 2⁻⁷, of themselves or of the largest number.
 """
 
 import argparse

@@ -8,10 +8,10 @@ import pandas as pd
 import pytest
 import torch
 from torch import Tensor
-from torch.nn.functional import conv2d, linear
+from torch.nn.functional import conv2d, linear, scaled_dot_product_attention
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from r2mae.training import devices, loop, trainer
+from r2mae.training import number_format
 from r2mae.training.loop import fit
 from r2mae.training.rounded_products import RoundedProducts
 
@@ -25,9 +25,10 @@ PRODUCTS: dict[str, tuple[Callable[..., Tensor], list[tuple[int, ...]]]] = {
     "addmm": (torch.addmm, [(5, 7), (5, 300), (300, 7)]),
     "baddbmm": (torch.baddbmm, [(2, 5, 7), (2, 5, 300), (2, 300, 7)]),
     "addmv": (torch.addmv, [(5,), (5, 300), (300,)]),
+    "addbmm": (torch.addbmm, [(5, 7), (2, 5, 300), (2, 300, 7)]),
     "convolution": (conv2d, [(2, 8, 9, 9), (6, 8, 3, 3), (6,)]),
 }
-ULP = 2.0**-7  # of bf16, relative to a number
+HALF_UNIT = 2.0**-8  # what rounding once to bf16 changes at most, relative to a number
 
 
 class Seen(TorchDispatchMode):
@@ -67,7 +68,7 @@ def test_products_and_gradients_are_the_exact_ones_rounded_once(name: str) -> No
     for one, other in zip(rounded, exact, strict=True):
         assert one.dtype == torch.bfloat16
         size = float(other.abs().max())
-        torch.testing.assert_close(one.double(), other, rtol=ULP, atol=1e-5 * size, msg=name)
+        torch.testing.assert_close(one.double(), other, rtol=HALF_UNIT, atol=1e-5 * size, msg=name)
 
 
 @pytest.mark.parametrize("name", PRODUCTS)
@@ -81,9 +82,37 @@ def test_no_product_is_left_to_torchs_bf16(name: str) -> None:
 
 def test_numbers_of_32_bits_are_left_alone() -> None:
     left, right = (operand.float() for operand in drawn([(5, 300), (300, 7)]))
+    expected = left @ right
     with RoundedProducts():
-        assert torch.equal(left @ right, derived(torch.mm, [left, right])[0])
-    assert (left @ right).dtype == torch.float32
+        found = left @ right
+    assert found.dtype == torch.float32
+    assert torch.equal(found, expected)
+
+
+def test_types_that_torch_refuses_to_mix_are_refused() -> None:
+    left, right = drawn([(5, 300), (300, 7)])
+    with RoundedProducts(), pytest.raises(RuntimeError, match="dtype"):
+        torch.mm(left, right.float())
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_attention_in_one_piece(masked: bool) -> None:
+    parts = drawn([(2, 3, 6, 16)] * 3)
+    mask = drawn([(6, 6)])[0] if masked else None
+
+    def attend(*parts: Tensor) -> Tensor:
+        own = None if mask is None else mask.to(parts[0].dtype)
+        return scaled_dot_product_attention(*parts, attn_mask=own)
+
+    with Seen() as seen, RoundedProducts():
+        rounded = derived(attend, parts)
+    exact = derived(attend, [part.double() for part in parts])
+    for one, other in zip(rounded, exact, strict=True):
+        assert one.dtype == torch.bfloat16
+        torch.testing.assert_close(one.double(), other, rtol=2 * HALF_UNIT, atol=0.02)
+    fused = [kinds for name, kinds in seen.types.items() if "flash_attention" in name]
+    assert all(kinds == {torch.float32} for kinds in fused)
+    assert len(fused) == 2
 
 
 def test_a_missing_gradient_stays_missing() -> None:
@@ -96,15 +125,15 @@ def test_a_missing_gradient_stays_missing() -> None:
 
 
 def _multiplies(operation: str) -> bool:
-    return operation in {"mm", "bmm", "mv", "addmm", "baddbmm", "addmv", "convolution", "convolution_backward"}
+    return operation in {"mm", "bmm", "mv", "addmm", "baddbmm", "addbmm", "addmv"} or "convolution" in operation
 
 
 def losses_of(
     precision: Literal["32", "bf16"], quick: bool, wing: ToyWing, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> tuple[list[float], set[torch.dtype]]:
     """Train as on a processor with or without bf16 instructions; return losses, and the types that met in products."""
-    for module in (devices, loop, trainer):
-        monkeypatch.setattr(module, "has_quick_bf16", lambda device: quick)
+    monkeypatch.setattr(number_format, "has_quick_bf16", lambda device: quick)
+    monkeypatch.setattr(number_format, "onednn_takes_bf16", lambda: quick)
     with Seen() as seen:
         run = fit(ToyConfig(precision=precision, steps=12, device="cpu"), wing, folder).folder
     kinds = {kind for operation, kinds in seen.types.items() if _multiplies(operation) for kind in kinds}

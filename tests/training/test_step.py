@@ -1,5 +1,5 @@
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -10,7 +10,6 @@ from r2mae.errors import UserError
 from r2mae.images.config import ImagesConfig
 from r2mae.images.wing import WING as IMAGES
 from r2mae.masking.keys import Key
-from r2mae.training import devices, loop, trainer
 from r2mae.training.loop import fit
 from r2mae.training.scheme_options import scheme_of
 from r2mae.training.step import Pretraining
@@ -185,25 +184,6 @@ def test_validation_predicts_every_hidden_patch(tmp_path: Path) -> None:
         run = fit(config, IMAGES, tmp_path / str(decode)).folder
         found.append(float(pd.read_csv(run.metrics_file)["validation_loss"].iloc[-1]))
     assert found[0] == pytest.approx(found[1], rel=1e-6)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("precision", "quick", "told"), [("bf16", False, 1), ("bf16", True, 0), ("32", False, 0)])
-def test_a_processor_without_bf16_is_named(
-    precision: Literal["32", "bf16"],
-    quick: bool,
-    told: int,
-    wing: ToyWing,
-    tmp_path: Path,
-    caplog: pytest.LogCaptureFixture,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    for module in (devices, loop, trainer):
-        monkeypatch.setattr(module, "has_quick_bf16", lambda device: quick)
-    loop._tell_once.cache_clear()
-    for number in range(2):  # a comparison says it once
-        fit(ToyConfig(precision=precision, steps=2, device="cpu"), wing, tmp_path / str(number))
-    assert caplog.text.count("no bf16 instructions: products are made in 32 bits") == told
 
 
 @pytest.mark.slow

@@ -132,8 +132,9 @@ class RunConfig:
     patience : int, optional
         Stop early after this many validations without improvement.
     precision : {"auto", "32", "bf16"}
-        Number format of products; "auto" is bf16 where a GPU has it, and 32 bits on a CPU. A CPU without instructions
-        for bf16 computes its products in 32 bits and rounds them (:mod:`r2mae.training.rounded_products`).
+        Number format of products; "auto" is bf16 where a GPU has it, and 32 bits on a CPU. A CPU that knows nothing of
+        bf16 computes such products in 32 bits and rounds them, unless they are compiled
+        (:mod:`r2mae.training.rounded_products`).
     seed : int
         Seed of weights, data order, ratios and masks.
     device : str

@@ -4,14 +4,10 @@ import os
 import platform
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 import torch
 
 from r2mae.errors import UserError
-
-if TYPE_CHECKING:
-    from r2mae.training.config import RunConfig
 
 _THREADS = 64  # so many are allowed on any machine
 
@@ -38,20 +34,19 @@ def has_quick_bf16(device: torch.device) -> bool:
     """Tell whether products in bf16 are faster than in 32 bits here; of a CPU, oneDNN and the instructions say."""
     if device.type == "cuda":
         return bool(torch.cuda.is_bf16_supported())
-    try:
-        known = bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
-    except (AttributeError, RuntimeError):  # torch without oneDNN
-        return False
     if platform.machine().lower() not in ("x86_64", "amd64"):
-        return known
+        return onednn_takes_bf16()
     # There oneDNN also takes bf16 where it has to compute in 32 bits.
     asked = (getattr(torch.cpu, name, bool) for name in ("_is_avx512_bf16_supported", "_is_amx_tile_supported"))
-    return known and any(ask() for ask in asked)
+    return onednn_takes_bf16() and any(ask() for ask in asked)
 
 
-def rounds_products(config: "RunConfig", device: torch.device) -> bool:
-    """Tell whether products of a run in bf16 are made in 32 bits and rounded; compiled code makes its own."""
-    return config.precision == "bf16" and device.type == "cpu" and not config.compile and not has_quick_bf16(device)
+def onednn_takes_bf16() -> bool:
+    """Tell whether oneDNN has kernels of bf16 for this processor, with instructions of bf16 or without."""
+    try:
+        return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
+    except (AttributeError, RuntimeError):  # torch without oneDNN
+        return False
 
 
 def check_threads(count: int | None) -> None:

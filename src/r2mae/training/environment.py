@@ -20,7 +20,7 @@ def environment() -> dict[str, Any]:
     -------
     dict
         `python`, `platform`, `processor` (its name), `cpu_count`, `commit` (:func:`commit`), `versions` of libraries;
-        and of torch `instructions` (such as "AVX512"), `bf16_instructions` (whether the processor has some),
+        and of torch `instructions` (such as "AVX512"), `bf16_instructions` (whether torch uses some),
         `torch_threads`, and `cuda`, the name of the device or None.
     """
     versions = {}

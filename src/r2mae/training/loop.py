@@ -22,7 +22,7 @@ from r2mae.masking.schemes import Scheme
 from r2mae.training.checkpoint import EARLY, SECONDS, STEP, read_checkpoint
 from r2mae.training.checkpoint_keeper import CheckpointKeeper, EarlyStopping
 from r2mae.training.config import RunConfig
-from r2mae.training.devices import cpu_threads, has_quick_bf16, rounds_products
+from r2mae.training.devices import cpu_threads
 from r2mae.training.folder import FolderLock, RunFolder
 from r2mae.training.initial import begin, check_unchanged, note
 from r2mae.training.interrupt import TOLD, Stopped, StopRequest
@@ -30,6 +30,7 @@ from r2mae.training.loader import make_loader
 from r2mae.training.memory import freed_memory_kept
 from r2mae.training.memory_check import check_fits_memory
 from r2mae.training.metrics import MetricsFile
+from r2mae.training.number_format import remark
 from r2mae.training.order import BatchOrder
 from r2mae.training.progress import Reporter, Silent
 from r2mae.training.quiet import quiet_lightning
@@ -52,13 +53,6 @@ _LEVEL = (
 _MIXED = (
     "a training batch has all ratios at once, and batch statistics that are re-estimated at one ratio do not fit such "
     "a model: measure with both (--recalibrate both), or, where the model has it, take --norm layer"
-)
-_SLOW_BF16 = (
-    "this processor has no bf16 instructions: with --compile, --precision bf16 is many times slower than 32 bits"
-)
-_ROUNDED_BF16 = (
-    "this processor has no bf16 instructions: products are made in 32 bits from rounded numbers, "
-    "so that results are those of --precision bf16, at the speed of 32 bits"
 )
 
 
@@ -191,8 +185,8 @@ def build(run: Run, data: Data, *, fresh: bool) -> tuple[Pretraining, dict[str, 
     if scheme and fresh and run.rank == 0 and _unlike_training(scheme, model, config):
         logging.getLogger("r2mae").warning("%s", _MIXED)
     module = Pretraining(task, model, scheme, config, total, warmup=config.warmup_of(total, samples))
-    if config.precision == "bf16" and run.rank == 0 and not has_quick_bf16(run.device):
-        _tell_once(_ROUNDED_BF16 if rounds_products(config, run.device) else _SLOW_BF16)
+    if run.rank == 0 and (said := remark(config, run.device)):
+        _tell_once(said)
     if config.compile:
         model.compile()
     if config.activation_checkpointing:

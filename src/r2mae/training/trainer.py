@@ -10,11 +10,11 @@ from lightning.pytorch import Callback, Trainer
 
 from r2mae.errors import UserError
 from r2mae.training.checkpoint import AtomicCheckpointIO
-from r2mae.training.devices import has_quick_bf16, rounds_products
 from r2mae.training.folder import RunFolder
 from r2mae.training.interrupt import Stopped
 from r2mae.training.launcher import WatchedStrategy, loss_of_a_process
 from r2mae.training.loggers import make_logger
+from r2mae.training.number_format import number_format
 from r2mae.training.ranks import FOLLOWING
 from r2mae.training.rendezvous import RENDEZVOUS, external_environment
 from r2mae.training.rounded_products import RoundedPrecision
@@ -62,9 +62,9 @@ def make_trainer(run: Run, callback: Callback, module: Pretraining, *, folder: R
         else:
             # A frozen weight network has parameters without gradients, which DDP has to be told.
             strategy = WatchedStrategy(process_group_backend=backend, find_unused_parameters=module.weights is not None)
-    bf16 = config.precision == "bf16" or (config.precision == "auto" and kind == "cuda" and has_quick_bf16(run.device))
-    precision: Literal["bf16-mixed", "32-true"] | None = "bf16-mixed" if bf16 else "32-true"
-    if rounds_products(config, run.device):
+    found = number_format(config, run.device)
+    precision: Literal["bf16-mixed", "32-true"] | None = "32-true" if found == "32" else "bf16-mixed"
+    if found == "rounded":
         plugins.append(RoundedPrecision())
         precision = None  # the plug-in's
     return Trainer(
