@@ -52,9 +52,10 @@ def test_tall_data_of_independent_features_have_no_bias_and_others_do(rows: list
             assert abs(row["bias"]) < 1e-12
         else:
             assert row["bias"] > 4 * row["bias_error"] > 0
+        assert abs(row["bias_whole"]) < 1e-6, "whole rows have none"
     for name in set(MODELS) - {"identity"}:
-        biases = [row["bias"] for row in tall if row["model"] == name]
-        assert biases == sorted(biases), "it grows with the ratio"
+        low, high = (row["bias"] for row in tall if row["model"] == name)
+        assert low < high
 
 
 def test_three_ways_to_one_estimate(tmp_path: Path) -> None:
@@ -64,6 +65,7 @@ def test_three_ways_to_one_estimate(tmp_path: Path) -> None:
     assert len(rows) == 3 * (len(MODELS) + 1)
     assert {row["d"] / row["n"] for row in rows} == {3, 0.5}
     assert all(row["range_minus_ratio"] == 0 for row in rows)
-    shifts = np.array([abs(row["ridge_minus_pseudo_inverse"]) / row["pseudo_inverse"] for row in rows])
-    assert (shifts > 0).all(), "another estimator"
-    assert np.median(shifts) < 1e-6
+    changes = np.array([[row["ridge_changes_percent"], row["ridge_changes_at_most"]] for row in rows])
+    assert (changes > 0).all(), "another estimator"
+    assert (changes[:, 0] <= changes[:, 1]).all()
+    assert np.median(changes) < 1e-4

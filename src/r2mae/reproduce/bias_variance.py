@@ -1,7 +1,8 @@
 """Sec. 3.5: bias and variance of the masked regression, with more features than rows, and with fewer.
 
 Bias and variance are those of Lemma 1, given the masked data: the mean of exact values over drawn designs, and the
-general formula. Wide data have five times as many features as rows (the paper's γ = 5). Tall data have so many rows
+general formula. A higher ratio also keeps more rows. So the table has, beside them, the formula's bias and variance of
+as many whole rows. Wide data have five times as many features as rows (the paper's γ = 5). Tall data have so many rows
 that more of them are kept than there are features, ñ = np > d, at every ratio that is drawn.
 """
 
@@ -51,9 +52,9 @@ MODELS: dict[str, Callable[[int], Covariance]] = {
 WIDE, TALL = "d > n", "d < n"
 
 
-def signal_of(cov: Covariance, model: str) -> Float[np.ndarray, " d"]:
-    """Return the signal of one of :data:`MODELS`."""
-    if model.startswith("identity"):
+def signal_of(cov: Covariance) -> Float[np.ndarray, " d"]:
+    """Return the first eigenvector, or any direction where all eigenvalues are equal."""
+    if np.ptp(cov.eigenvalues) == 0:
         return uniform_direction(cov.d, 1)
     return np.asarray(cov.eigenvectors(np.array([0]))[:, 0])
 
@@ -93,7 +94,7 @@ def parts(size: BiasSize) -> list[Part]:
 
 
 def table(results: Mapping[str, list[Row]]) -> Tables:
-    """Return bias and variance over the null risk, for every covariance, side and ratio."""
+    """Return bias and variance over the null risk, of masked rows and of as many whole ones."""
     return {"bias-variance": joined(results)}
 
 
@@ -107,15 +108,16 @@ def draw(tables: Tables, size: BiasSize) -> Figures:
     for row in (0, len(MODELS)):
         axes[row].set_ylabel("over the null risk")
     handles, labels = axes[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=4, fontsize=9)
+    figure.legend(handles, labels, loc="outside lower center", ncols=5, fontsize=9)
     return {"bias-variance": figure}
 
 
 def _measure(name: str, side: str, n: int, d: int, size: BiasSize, jobs: int, tally: Tally) -> list[Row]:
     cov = MODELS[name](d)
-    beta = signal_of(cov, name)
+    beta = signal_of(cov)
     with compared():
         formula = risk(cov, beta, n, size.ratios, NOISE)
+        whole = [risk(cov, beta, n, 0.0, NOISE, keep=p) for p in size.ratios]
     null = float(formula.null)
     rows: list[Row] = []
     for place, p in enumerate(size.ratios):
@@ -126,10 +128,12 @@ def _measure(name: str, side: str, n: int, d: int, size: BiasSize, jobs: int, ta
             tally.step()
         mean = np.mean(found, axis=0) / null
         error = np.std(found, axis=0, ddof=1) / np.sqrt(len(found)) / null
-        row: Row = {"side": side, "model": name, "n": n, "d": d, "ratio": p}
+        row: Row = {"side": side, "model": name, "n": n, "d": d, "ratio": p, "draws": size.draws}
         row |= {"bias": mean[0], "bias_error": error[0], "variance": mean[1], "variance_error": error[1]}
         row["bias_formula"] = float(formula.bias[place]) / null
         row["variance_formula"] = float(formula.variance[place]) / null
+        row["bias_whole"] = float(whole[place].bias) / null
+        row["variance_whole"] = float(whole[place].variance) / null
         rows.append(row)
     return rows
 
@@ -154,6 +158,8 @@ def _curves(axes: "Axes", rows: list[Row]) -> None:
         predicted(axes, x, expected, colour, None)
         total += expected
     predicted(axes, x, total, BLACK, "risk, formula", "--")
+    predicted(axes, x, np.array([row["bias_whole"] for row in rows]), BLUE, "bias of as many whole rows, formula", ":")
     null_line(axes)
     ratio_axis(axes)
-    axes.set_ylim(0, 2)
+    if rows[0]["side"] == WIDE:
+        axes.set_ylim(0, 2)

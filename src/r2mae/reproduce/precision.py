@@ -105,7 +105,7 @@ class PrecisionStudy:
         axes.set_yticks(range(len(rows)), [f"{row['model']}: {row['score'].replace('_', ' ')}" for row in rows])
         axes.set_ylim(max(1, len(rows)) - 0.5, -0.5)
         axes.locator_params(axis="x", nbins=5)
-        axes.set_xlabel("bf16 minus 32 bits, in standard deviations of the seeds\n(grey: within the seeds' noise)")
+        axes.set_xlabel("bf16 minus 32 bits, over the seeds' deviation\n(grey: within their noise)")
         return {self.name: figure}
 
 

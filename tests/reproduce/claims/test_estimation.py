@@ -10,41 +10,65 @@ from r2mae.reproduce.claims import Verdict
 MODELS = ("identity", "spiked", "uniform")
 
 
-def sides(*, fall: float = 0.5, tall: float = 0.0, n: int = 200) -> Rows:
-    """Wide data whose bias falls by `fall` from p = 0.1 to 0.9, and tall data with a bias of `tall` at most."""
+def sides(*, fall: float = 0.5, tall: float = 0.0, error: float = 0.002, n: int = 200, up: float = 0.01) -> Rows:
+    """Wide data whose bias falls by `fall` a unit of p, and tall data with a bias of at most `tall`; error and change.
+
+    `error` is that of all biases, `up` the rise of the variance.
+    """
     rows: Rows = []
     for model in MODELS:
         for p in (0.1, 0.5, 0.9):
-            size = 0.0 if model == "identity" else 1.0
-            error = {"bias_error": 0.002, "variance": 0.01 * p, "variance_error": 1e-4}
-            wide, few = 0.9 - fall * (p - 0.1), tall * size * p
+            few = 0.0 if model == "identity" else tall * p
+            wide = 0.9 - fall * (p - 0.1)
+            common = {"model": model, "ratio": p, "draws": 5, "bias_error": error, "variance_error": 1e-4}
+            common |= {"variance": 0.1 + up * p, "bias_formula": wide, "bias_whole": wide - 0.1}
             rows += [
-                {"side": "d > n", "model": model, "n": n, "d": 5 * n, "ratio": p, "bias": wide, **error},
-                {"side": "d < n", "model": model, "n": 2000, "d": 100, "ratio": p, "bias": few, **error},
+                {"side": "d > n", "n": n, "d": 5 * n, "bias": wide, **common},
+                {"side": "d < n", "n": 2000, "d": 100, "bias": few, **common},
             ]
     return rows
 
 
-def test_both_halves_count(judge: Callable[..., dict[str, Verdict]]) -> None:
-    name = "bias-overparametrised"
-    for word, tall in (("reproduced", 0.0), ("direction only", 0.5)):
-        found = judge("bias-variance", {"bias-variance": sides(tall=tall)})[name]
-        assert found.verdict == word, found.reason
-        assert 0.3 < found.low < found.ours < found.high < 0.5
-    rising = judge("bias-variance", {"bias-variance": sides(fall=-0.5)})[name]
-    assert rising.verdict == "undecided", "the lowest risk is at the lowest ratio"
-    told = judge("bias-variance", {"bias-variance": sides(tall=0.5)})[name].reason
-    assert "identity 0 " in told
-    assert "spiked 0.45 (p = 0.9)" in told
-    assert judge("bias-variance", {"bias-variance": sides(n=100)})[name].verdict == "direction only", "a smaller size"
+BIAS = "bias-overparametrised"
+
+
+@pytest.mark.parametrize(
+    ("word", "given"),
+    [
+        ("reproduced", {}),
+        ("direction only", {"tall": 0.5}),
+        ("direction only", {"n": 100}),
+        ("direction only", {"n": 100, "tall": 0.5}),
+        ("undecided", {"error": 0.5}),
+        ("undecided", {"error": 0.02}),
+        ("not reproduced", {"fall": -0.5}),
+        ("not reproduced", {"fall": -0.5, "tall": 0.5}),
+    ],
+)
+def test_both_halves_count(word: str, given: dict[str, float], judge: Callable[..., dict[str, Verdict]]) -> None:
+    found = judge("bias-variance", {"bias-variance": sides(**given)})[BIAS]  # type: ignore[arg-type]
+    assert found.verdict == word, found.reason
+    expected = 0.8 * given.get("fall", 0.5)
+    assert found.ours == pytest.approx(max(0.0, expected)), "the number is of the first half"
+
+
+def test_the_reason_tells_what_was_found(judge: Callable[..., dict[str, Verdict]]) -> None:
+    told = judge("bias-variance", {"bias-variance": sides(tall=0.5)})[BIAS].reason
+    for said in ("identity 0,", "spiked 0.45 (p = 0.9)", "variance rises in all", "lower bias in 2 of them"):
+        assert said in told
+    other = judge("bias-variance", {"bias-variance": sides(up=-0.1)})[BIAS].reason
+    assert "The variance changes by " in other
+
+
+def test_one_side_alone_decides_nothing(judge: Callable[..., dict[str, Verdict]]) -> None:
     one = [row for row in sides() if row["side"] == "d > n"]
-    assert judge("bias-variance", {"bias-variance": one})[name].verdict == "not run"
+    assert judge("bias-variance", {"bias-variance": one})[BIAS].verdict == "not run"
 
 
 def estimates(apart: float = 0.0, change: float = 1e-6, n: int = 200) -> Rows:
-    common = {"n": n, "d": 5 * n, "pseudo_inverse": 2.0, "range_minus_ratio": apart}
+    common = {"n": n, "d": 5 * n, "pseudo_inverse": 2.0, "range_minus_ratio": apart, "ridge_changes_at_most": 9.0}
     return [
-        {"model": model, "ratio": p, "ridge_minus_pseudo_inverse": -change * p, **common}
+        {"model": model, "ratio": p, "ridge_changes_percent": change * p, **common}
         for model in MODELS
         for p in (0.1, 0.5, 0.9)
     ]
@@ -53,7 +77,7 @@ def estimates(apart: float = 0.0, change: float = 1e-6, n: int = 200) -> Rows:
 def test_ways_to_one_estimate(judge: Callable[..., dict[str, Verdict]]) -> None:
     names = ("collapsed-range", "pseudo-inverse")
     assert words(judge("estimators", {"estimators": estimates()}), *names) == ["reproduced", "reproduced"]
-    off = judge("estimators", {"estimators": estimates(apart=1e-9, change=0.1)})
+    off = judge("estimators", {"estimators": estimates(apart=1e-9, change=5.0)})
     assert words(off, *names) == ["not reproduced", "not reproduced"]
     assert off["pseudo-inverse"].ours == pytest.approx(4.5)
     assert "at p = 0.9" in off["pseudo-inverse"].reason
