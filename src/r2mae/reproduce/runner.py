@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from r2mae.sweep.cells import Cell
     from r2mae.sweep.cluster_options import ClusterOptions
 
-_TOLD = ("processor", "instructions", "cuda", "commit", "versions")
+_TOLD = ("processor", "instructions", "bf16_instructions", "cuda", "commit", "versions")
 _KEPT = ".parts"  # folder of the saved parts
 
 
