@@ -15,7 +15,7 @@ __all__ = ["COST", "DATA", "PAPER", "SIZE", "STUDY", "TITLE", "cells", "draw", "
 
 TITLE = "bf16 against 32 bits on a processor: the models of images"
 DATA = "mnist; tiny-imagenet (10 classes)"
-COST = {"smoke": "seconds", "small": "30 runs, about 15 min on a core", "full": "30 runs, hours on two cores"}
+COST = {"smoke": "seconds", "small": "30 runs, 50 min on a core", "full": "30 runs, hours on two cores"}
 
 _SETS = {"mlp": "mnist", "vit-mae-tiny": "", "unet-4": ""}  # empty: ten classes of tiny-imagenet
 _CLASSES = 10

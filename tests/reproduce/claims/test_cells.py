@@ -80,6 +80,25 @@ def test_a_comparison_is_known_by_what_it_says_of_itself(tmp_path: Path) -> None
     assert again.verdict == "not reproduced", "of another version: the second one is judged"
 
 
+def test_a_comparison_counts_where_the_target_lacks_a_row(
+    tmp_path: Path, judge: Callable[..., dict[str, Verdict]]
+) -> None:
+    rows = cells(0.73, ["onek1k", "combat"], False)
+    rows = rows[rows["label"] != "scvi"]
+    alone = judge("table6", as_written("table6", rows), "small")
+    assert alone["hlca-scvi"].verdict == "not run"
+    comparison(tmp_path / "beside", cells(0.73, ["onek1k"], False), {"data": "onek1k"})
+    found = judge("table6", as_written("table6", rows), "small")
+    scvi, best = found["hlca-scvi"], found["hlca-best"]
+    assert scvi.verdict != "not run"
+    assert "onek1k is of the comparison beside, as the other results lack a row" in scvi.reason
+    assert "combat" not in scvi.reason
+    assert "beside is left out: other results are on onek1k, too" in best.reason
+    assert "combat" in best.reason
+    donors = found["sea-ad-best"]
+    assert "beside" not in donors.reason, "of the other table"
+
+
 def test_a_combination_is_judged_where_the_scheme_alone_beats_the_baseline(
     judge: Callable[..., dict[str, Verdict]],
 ) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from r2mae.cells.sets import SET_DEFAULTS
 from r2mae.reproduce.claims.claim import Check, Claim, Found, typeset
 from r2mae.reproduce.claims.judging import of_difference, of_most, of_none
-from r2mae.reproduce.claims.results import Results, UnavailableError
+from r2mae.reproduce.claims.results import MissingRowsError, Results, UnavailableError
 from r2mae.reproduce.claims.runs import Differences, between, each_in_words, over_best, over_sets
 from r2mae.reproduce.state import state_of
 
@@ -50,12 +50,15 @@ class CellSet:
         Score of the cell types: the balanced accuracy of the set's first label; empty if that is the condition.
     own : bool
         Whether it is the paper's set at the paper's sizes, by the plan of its target.
+    folder : str
+        Name of the folder of a comparison; empty for a target's.
     """
 
     runs: "pd.DataFrame"
     table: str
     types: str
     own: bool = False
+    folder: str = ""
 
 
 if TYPE_CHECKING:
@@ -64,10 +67,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class CellSets:
-    """Sets of cells by name, and what is to be said of results that were left out."""
+    """Sets of cells by name, and other results on the same sets: they count where the first lack a row."""
 
     sets: Mapping[str, CellSet]
-    notes: tuple[str, ...] = ()
+    others: Mapping[str, tuple[CellSet, ...]]
 
 
 def by_set(results: Results, table: str = "") -> CellSets:
@@ -86,7 +89,8 @@ def by_set(results: Results, table: str = "") -> CellSets:
         If there are none.
     """
     sets: dict[str, CellSet] = {}
-    reasons, notes = [], []
+    others: dict[str, tuple[CellSet, ...]] = {}
+    reasons = []
     for name, papers in _PAPERS.items():
         try:
             runs = results.table(name, "set", "label", "scheme", "seed", "score", name=f"{name}-runs")
@@ -99,17 +103,18 @@ def by_set(results: Results, table: str = "") -> CellSets:
             sets.setdefault(str(one), CellSet(group, name, _types_of(str(one), {}), own))
     tables, broken = results.tables_of_comparisons(*_COLUMNS)
     for comparison, runs in tables:
-        if comparison.data in sets:
-            notes.append(f"{comparison.folder.name} is left out: other results are on {comparison.data}, too.")
-            continue
         where = _TABLES.get(comparison.data) or ("table4" if _has_condition(runs) else "table6")
-        sets[comparison.data] = CellSet(runs, where, _types_of(comparison.data, comparison.config))
+        told = CellSet(runs, where, _types_of(comparison.data, comparison.config), folder=comparison.folder.name)
+        if comparison.data in sets:
+            others[comparison.data] = (*others.get(comparison.data, ()), told)
+        else:
+            sets[comparison.data] = told
     if table:
         sets = {name: one for name, one in sets.items() if one.table == table}
         sets = {name: one for name, one in sets.items() if one.own} or sets
     if not sets:
         raise UnavailableError("; ".join([*reasons, *broken]))
-    return CellSets(sets, tuple(notes))
+    return CellSets(sets, others)
 
 
 def _has_condition(runs: "pd.DataFrame") -> bool:
@@ -133,18 +138,39 @@ def _judge(results: Results, claim: Claim, table: str, difference: "Difference",
 def _differences(
     results: Results, table: str, difference: "Difference"
 ) -> tuple[dict[str, Differences], bool, tuple[str, ...]]:
-    """Return the difference on each set that has it, whether all are the paper's, and what was left out."""
+    """Return the difference on each set that has it, whether all are the paper's, and notes on what was left out."""
     gaps: dict[str, Differences] = {}
-    missing = []
+    used: list[CellSet] = []
+    missing, notes = [], []
     found = by_set(results, table)
-    for name, one in found.sets.items():
+    for name, first in found.sets.items():
+        others = found.others.get(name, ())
         try:
-            gaps[name] = difference(one)
+            gaps[name], one = _first_that_has(difference, (first, *others))
         except UnavailableError as error:
             missing.append(f"{name}: {error}")
+            continue
+        used.append(one)
+        if one is not first:
+            notes.append(f"{name} is of the comparison {one.folder}, as the other results lack a row.")
+        elif others:
+            left = ", ".join(other.folder for other in others)
+            notes.append(f"{left} is left out: other results are on {name}, too.")
     if not gaps:
         raise UnavailableError("; ".join(missing))
-    return gaps, all(found.sets[name].own for name in gaps), found.notes
+    return gaps, all(one.own for one in used), tuple(notes)
+
+
+def _first_that_has(difference: "Difference", sets: Sequence[CellSet]) -> tuple[Differences, CellSet]:
+    """Return the difference in the first results on a set that have its rows, and these results."""
+    lacking: MissingRowsError | None = None
+    for one in sets:
+        try:
+            return difference(one), one
+        except MissingRowsError as error:
+            lacking = lacking or error
+    assert lacking is not None
+    raise lacking
 
 
 def _best(results: Results, claim: Claim, others: Sequence[str]) -> Found:

@@ -30,6 +30,10 @@ class UnavailableError(Exception):
     """The results do not have what a claim needs; the message says why."""
 
 
+class MissingRowsError(UnavailableError):
+    """The results lack rows that a claim compares; others may have them."""
+
+
 @dataclass(frozen=True)
 class Comparison:
     """What a comparison says of itself, in ``compare.json`` or ``results.json``; without either its name is all.

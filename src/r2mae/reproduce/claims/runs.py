@@ -11,7 +11,7 @@ from scipy import stats
 from r2mae.evaluation.statistics import best_fixed
 from r2mae.reproduce.claims.claim import typeset
 from r2mae.reproduce.claims.judging import Interval, over
-from r2mae.reproduce.claims.results import UnavailableError
+from r2mae.reproduce.claims.results import MissingRowsError, UnavailableError
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -49,7 +49,7 @@ def between(runs: "pd.DataFrame", first: str, second: str, score: str, *, higher
     table = scores_of(runs, score)
     for label in (first, second):
         if label not in table:
-            raise UnavailableError(f"there are no runs of {label}")
+            raise MissingRowsError(f"there are no runs of {label}")
     both = table[[first, second]].dropna()
     if both.empty:
         raise UnavailableError(f"{first} and {second} share no seed")
@@ -72,7 +72,7 @@ def over_best(
     table = scores_of(runs, score)
     known = [other for other in others if other in table]
     if label not in table or not known:
-        raise UnavailableError(f"there are no runs of {'the rows to compare with' if label in table else label}")
+        raise MissingRowsError(f"there are no runs of {'the rows to compare with' if label in table else label}")
     whole = table[[label, *known]].dropna()
     if len(whole) < 2:
         raise UnavailableError(f"{score}: fewer than two seeds have every row")
