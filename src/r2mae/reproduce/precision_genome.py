@@ -14,7 +14,7 @@ __all__ = ["COST", "DATA", "PAPER", "SIZE", "STUDY", "TITLE", "cells", "draw", "
 
 TITLE = "bf16 against 32 bits on a processor: the model of genomes"
 DATA = "61 sarbecoviruses"
-COST = {"smoke": "seconds", "small": "10 runs, minutes on a core", "full": "not measured"}
+COST = {"smoke": "seconds", "small": "10 runs, 10 min on a core", "full": "not measured"}
 
 
 @dataclass(frozen=True)
