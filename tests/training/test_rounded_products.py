@@ -149,7 +149,7 @@ def test_runs_without_instructions_are_those_with_them_up_to_rounding(
     exact, _ = losses_of("32", False, wing, tmp_path / "exact", monkeypatch)
     assert torch.bfloat16 in others
     assert own == {torch.float32}
-    assert rounded == pytest.approx(native, rel=2e-3)
+    assert rounded == pytest.approx(native, rel=1e-2)
     assert rounded != exact, "operands are rounded"
 
 
