@@ -17,7 +17,7 @@ TITLE = "Fig. 8: masked digits as MLPs complete them, by the mask ratio of their
 DATA = "mnist"
 COST = {
     "smoke": "seconds",
-    "small": "two minutes on a core (estimated)",
+    "small": "5 runs, 2 min on a core",
     "full": "9 runs, about a minute each on a core",
 }
 PAPER = (
