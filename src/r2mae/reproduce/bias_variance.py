@@ -17,17 +17,9 @@ from jaxtyping import Bool, Float
 from r2mae.report.style import BLUE, VERMILION
 from r2mae.reproduce.artefact import NOISE, Part, Row, Size, Tables, Tally, compared, joined
 from r2mae.reproduce.drawing import BLACK, Figures, null_line, panels, predicted, ratio_axis, simulated
-from r2mae.theory import (
-    Covariance,
-    beta_spectrum,
-    conditional_risk,
-    identity,
-    latent,
-    risk,
-    spiked,
-    uniform_direction,
-    uniform_spectrum,
-)
+from r2mae.reproduce.fig1e import MODELS as SPECTRA
+from r2mae.reproduce.signals import eigen_signals
+from r2mae.theory import Covariance, conditional_risk, identity, risk, spiked, uniform_direction
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -43,20 +35,11 @@ _DELTA = 10.0
 MODELS: dict[str, Callable[[int], Covariance]] = {
     "identity": identity,
     "spiked": lambda d: spiked(_DELTA, uniform_direction(d)),
-    "uniform": uniform_spectrum,
-    "Beta": beta_spectrum,
-    "latent": latent,
+    **SPECTRA,
 }
 """Covariances of Figs. 1A, 1B and 1E; the signal is the first eigenvector, and any direction for the identity."""
 
 WIDE, TALL = "d > n", "d < n"
-
-
-def signal_of(cov: Covariance) -> Float[np.ndarray, " d"]:
-    """Return the first eigenvector, or any direction where all eigenvalues are equal."""
-    if np.ptp(cov.eigenvalues) == 0:
-        return uniform_direction(cov.d, 1)
-    return np.asarray(cov.eigenvectors(np.array([0]))[:, 0])
 
 
 @dataclass(frozen=True)
@@ -114,7 +97,7 @@ def draw(tables: Tables, size: BiasSize) -> Figures:
 
 def _measure(name: str, side: str, n: int, d: int, size: BiasSize, jobs: int, tally: Tally) -> list[Row]:
     cov = MODELS[name](d)
-    beta = signal_of(cov)
+    beta = eigen_signals(cov, [0])[:, 0]
     with compared():
         formula = risk(cov, beta, n, size.ratios, NOISE)
         whole = [risk(cov, beta, n, 0.0, NOISE, keep=p) for p in size.ratios]

@@ -9,8 +9,9 @@ import numpy as np
 
 from r2mae.masking.ratios import Uniform
 from r2mae.reproduce.artefact import NOISE, Part, Row, Size, Tables, Tally, joined
-from r2mae.reproduce.bias_variance import MODELS, signal_of
+from r2mae.reproduce.bias_variance import MODELS
 from r2mae.reproduce.drawing import COLOURS, Figures, panels, ratio_axis
+from r2mae.reproduce.signals import eigen_signals
 from r2mae.theory import Covariance, identity
 from r2mae.theory.simulate import simulate
 
@@ -89,7 +90,7 @@ def _measure(
     name: str, make: Callable[[int], Covariance], n: int, d: int, size: EstimatorsSize, jobs: int, tally: Tally
 ) -> list[Row]:
     cov = make(d)
-    beta = signal_of(cov)
+    beta = eigen_signals(cov, [0])[:, 0]
     ranges = [Uniform(p, p) for p in size.ratios]
     same = partial(simulate, cov, beta, n, noise=NOISE, repetitions=size.repetitions, jobs=jobs)
     inverse = same(ratios=[*size.ratios, *ranges], progress=tally.every())
