@@ -1,8 +1,9 @@
 """Training on counts, compared with SCVI of scvi-tools (same counts, sizes, batch and optimiser) and with a bound.
 
 The contenders take turns. The bound is the time for the matrix products of a step alone, at the rate measured on the
-machine. SCVI does more work: it has two heads in its encoder where ours has one, it reads all genes, and it has an
-output that the negative binomial does not use. With `--stock` its decoder also has as many layers as its encoder.
+machine. It counts the first layer as dense, where ours looks at counts above zero alone. SCVI does more work: it has
+two heads in its encoder where ours has one, it reads all genes, and it has an output that the negative binomial does
+not use. With `--stock` its decoder also has as many layers as its encoder.
 """
 
 import argparse

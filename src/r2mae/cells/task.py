@@ -1,14 +1,15 @@
 """Masked reconstruction of counts: hidden genes become zero; the loss is their negative binomial likelihood.
 
 Usually all cells of a mini-batch hide the same genes, and these columns are left out of the input. A cell with a ratio
-of its own hides genes of its own, too, and the input is dense.
+of its own hides genes of its own, too, and the input has all genes. On a processor, the input of a model that takes it
+so is sparse, if few of the counts are above zero.
 
 A batch is a mapping of tensors in CSR form, on the device: `indptr` (cells + 1), `indices` and `values` (counts above
 zero, no gene twice in a cell), and `batch` (the cells' batch numbers).
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -17,6 +18,7 @@ from jaxtyping import Bool, Float, Int64
 from torch import Tensor, nn
 
 from r2mae.cells.likelihood import hidden_losses
+from r2mae.cells.sparse_rows import SparseRows, few_enough, log_rows
 from r2mae.masking.curriculum import FeatureWeights
 from r2mae.masking.keys import Key
 from r2mae.masking.masks import RatioLike, column_mask, element_mask, hidden_count
@@ -81,15 +83,16 @@ class KeptGenes:
 
     Parameters
     ----------
-    log_counts : Float tensor, shape (cells, kept)
+    log_counts : Float tensor, shape (cells, kept), or SparseRows
         log(1 + counts).
     columns : int64 tensor, shape (kept,), optional
-        Indices of the kept genes; None where `log_counts` has all genes, with zeros where they are hidden.
+        Indices of the kept genes; None where `log_counts` has all genes, with zeros where they are hidden, as it has in
+        sparse form.
     batch : int64 tensor, shape (cells,)
         Batch number of each cell.
     """
 
-    log_counts: Tensor
+    log_counts: Tensor | SparseRows
     columns: Tensor | None
     batch: Tensor
 
@@ -145,12 +148,16 @@ class GeneTask:
     mask_input : bool
         Whether the model takes the mask, too, as the argument `hidden`: the indices of the hidden genes, or a row for
         each cell. Of whole cells it gets none, which stands for a mask of zeros.
+    takes_sparse : bool
+        Whether the model takes `log_counts` as :class:`r2mae.cells.sparse_rows.SparseRows`, too. It gets them on a
+        processor where that is quicker.
     """
 
     genes: int
     n_hidden: int = _PAPER_WIDTH
     representation: Literal["latent", "hidden"] = "latent"
     mask_input: bool = False
+    takes_sparse: bool = False
 
     def corrupt(self, batch: CSR, ratio: RatioLike, key: Key) -> MaskedGenes:
         """Hide a fraction of the genes.
@@ -169,13 +176,15 @@ class GeneTask:
         """
         if not isinstance(ratio, int | float):
             cells, device = len(batch["indptr"]) - 1, batch["values"].device
-            return _by_cell(batch, element_mask((cells, self.genes), ratio, key, exact=True, device=device))
+            mask = element_mask((cells, self.genes), ratio, key, exact=True, device=device)
+            return _by_cell(batch, mask, self.takes_sparse)
         mask = column_mask(self.genes, ratio, key, device=batch["values"].device)
         # The shape of a sort's output is known; a search for the hidden genes would make the host wait for the device.
         order = torch.sort(mask.to(torch.uint8), stable=True).indices
         kept = self.genes - hidden_count(self.genes, ratio)
-        hide = _on_host if mask.device.type == "cpu" else _on_device
-        return hide(batch, mask, order[:kept], order[kept:])
+        if mask.device.type == "cpu":
+            return _on_host(batch, mask, order[:kept], order[kept:], self.takes_sparse)
+        return _on_device(batch, mask, order[:kept], order[kept:])
 
     def forward(self, model: CountModel, corrupted: MaskedGenes) -> CountOutput:
         """Return logits over all genes, the dispersion, and the latent representation."""
@@ -203,8 +212,20 @@ class GeneTask:
     @torch.no_grad()
     def embed(self, model: CountModel, batch: CSR) -> Float[Tensor, "cells width"]:
         """Return the representation of whole cells."""
-        layer = model.encode if self.representation == "latent" else model.last_hidden
-        return layer(dense(batch, self.genes).log1p_(), batch["batch"])
+        layer: Callable[..., Tensor] = model.encode if self.representation == "latent" else model.last_hidden
+        return layer(self._log_counts(batch), batch["batch"])
+
+    def _log_counts(
+        self, batch: CSR, hidden: Int64[Tensor, " hidden"] | None = None
+    ) -> Float[Tensor, "cells genes"] | SparseRows:
+        """Return log(1 + counts) of all genes, zero where they are hidden."""
+        if self.takes_sparse and _in_sparse_form(batch, len(batch["values"]), self.genes):
+            if hidden is None:
+                return log_rows(batch, self.genes)
+            seen = torch.ones(self.genes, dtype=torch.bool).index_fill_(0, hidden, False)
+            return log_rows(batch, self.genes, seen.index_select(0, batch["indices"]).nonzero()[:, 0])
+        log_counts = dense(batch, self.genes).log1p_()
+        return log_counts if hidden is None else log_counts.index_fill_(1, hidden, 0.0)
 
     @torch.no_grad()
     def expected(
@@ -228,14 +249,10 @@ class GeneTask:
         decoder_batch : int64 tensor, shape (cells,), optional
             Batch numbers for the decoder alone, to get expression as if the cells came from another batch.
         """
-        counts = dense(batch, self.genes)
-        library = counts.sum(1)
-        log_counts = counts.log1p_()
-        if hidden is not None:
-            log_counts.index_fill_(1, hidden, 0.0)
+        log_counts = self._log_counts(batch, hidden)
         told = {"hidden": hidden} if self.mask_input else {}
         logits, _ = model(log_counts, batch["batch"], decoder_batch=decoder_batch, **told)
-        return torch.softmax(logits.float(), 1), library
+        return torch.softmax(logits.float(), 1), _library(batch)
 
     def reconstruct(
         self, model: CountModel, batch: CSR, *, hidden: Int64[Tensor, " hidden"] | None = None
@@ -285,7 +302,20 @@ def _cell_of(batch: CSR) -> Int64[Tensor, " entries"]:
     return cells.repeat_interleave(indptr.diff(), output_size=len(batch["values"]))
 
 
-def _on_host(batch: CSR, mask: Tensor, kept: Tensor, hidden: Tensor) -> MaskedGenes:
+def _in_sparse_form(batch: CSR, entries: int, columns: int) -> bool:
+    """Return whether the model's input, with so many entries above zero, is to be sparse."""
+    return batch["values"].device.type == "cpu" and few_enough(entries, len(batch["indptr"]) - 1, columns)
+
+
+def _library(batch: CSR) -> Float[Tensor, " cells"]:
+    """Return the total count of each cell."""
+    values = batch["values"].float()
+    if values.device.type == "cpu":
+        return torch.segment_reduce(values, "sum", offsets=batch["indptr"])
+    return values.new_zeros(len(batch["indptr"]) - 1).index_add_(0, _cell_of(batch), values)
+
+
+def _on_host(batch: CSR, mask: Tensor, kept: Tensor, hidden: Tensor, takes_sparse: bool = False) -> MaskedGenes:
     """Select hidden and kept counts from the sparse batch, without making the dense array of all genes."""
     cell, values = _cell_of(batch), batch["values"].float()
     cells, width = len(batch["indptr"]) - 1, len(kept)
@@ -294,16 +324,20 @@ def _on_host(batch: CSR, mask: Tensor, kept: Tensor, hidden: Tensor) -> MaskedGe
     at = position.index_select(0, batch["indices"])
     # The indices of entries are searched once; a boolean index would search them for every array.
     seen, unseen = (at >= 0).nonzero()[:, 0], (at < 0).nonzero()[:, 0]
-    log_counts = torch.zeros(cells, width)
-    log_counts.view(-1).scatter_(0, _flat(cell, at, seen, width), values.index_select(0, seen).log1p_())
+    if takes_sparse and _in_sparse_form(batch, len(seen), width):
+        inputs = KeptGenes(log_rows(batch, len(mask), seen), None, batch["batch"])
+    else:
+        log_counts = torch.zeros(cells, width)
+        log_counts.view(-1).scatter_(0, _flat(cell, at, seen, width), values.index_select(0, seen).log1p_())
+        inputs = KeptGenes(log_counts, kept, batch["batch"])
     return MaskedGenes(
-        inputs=KeptGenes(log_counts, kept, batch["batch"]),
+        inputs=inputs,
         hidden=mask.expand(cells, len(mask)),
         targets=values.index_select(0, unseen),
         entries=cells * len(mask),
         columns=hidden,
         places=_flat(cell, at.bitwise_not_(), unseen, len(hidden)),
-        library=torch.segment_reduce(values, "sum", offsets=batch["indptr"]).clamp_(min=1.0),
+        library=_library(batch).clamp_(min=1.0),
         batch=batch,
     )
 
@@ -330,17 +364,23 @@ def _on_device(batch: CSR, mask: Tensor, kept: Tensor, hidden: Tensor) -> Masked
     )
 
 
-def _by_cell(batch: CSR, mask: Bool[Tensor, "cells genes"]) -> MaskedGenes:
-    """Hide genes of each cell; shapes are known in advance, and a kept count becomes a target of zero."""
-    counts = dense(batch, mask.shape[1])
-    places = _cell_of(batch) * mask.shape[1] + batch["indices"]
+def _by_cell(batch: CSR, mask: Bool[Tensor, "cells genes"], takes_sparse: bool = False) -> MaskedGenes:
+    """Hide genes of each cell; a kept count becomes a target of zero, so that shapes are known in advance."""
+    genes = mask.shape[1]
+    places = _cell_of(batch) * genes + batch["indices"]
+    unseen = mask.view(-1)[places]
+    log_counts: Tensor | SparseRows
+    if takes_sparse and _in_sparse_form(batch, len(unseen), genes):
+        log_counts = log_rows(batch, genes, unseen.logical_not().nonzero()[:, 0])
+    else:
+        log_counts = (dense(batch, genes) * ~mask).log1p_()
     return MaskedGenes(
-        inputs=KeptGenes((counts * ~mask).log1p_(), None, batch["batch"]),
+        inputs=KeptGenes(log_counts, None, batch["batch"]),
         hidden=mask,
-        targets=batch["values"].float() * mask.view(-1)[places],
-        entries=counts.numel(),
+        targets=batch["values"].float() * unseen,
+        entries=mask.numel(),
         columns=None,
         places=places,
-        library=counts.sum(1).clamp_(min=1.0),
+        library=_library(batch).clamp_(min=1.0),
         batch=batch,
     )

@@ -11,18 +11,21 @@ from torch.autograd.function import once_differentiable
 from torch.nn.functional import embedding
 
 from r2mae.cells.models import MLPSettings as Settings
+from r2mae.cells.sparse_rows import SparseRows
 from r2mae.cells.task import CountModel, GeneTask
 
 __all__ = ["CountAutoencoder", "GeneLinear", "Settings", "add_batch", "build"]
 
 Hidden = Int64[Tensor, " hidden"] | Bool[Tensor, "cells genes"]
+LogCounts = Float[Tensor, "cells columns"] | SparseRows
 
 
 class GeneLinear(nn.Module):
     """A linear layer on genes and the batch, with one row of weights for each gene.
 
-    Genes that are hidden in all cells cost nothing: they are zero, and their rows are left out of the product. Instead
-    of a product with the one-hot batch, the row of the batch is looked up and added.
+    Genes that are hidden in all cells cost nothing: they are zero, and their rows are left out of the product. In
+    sparse form the other zeros cost nothing, either. Instead of a product with the one-hot batch, the row of the batch
+    is looked up and added.
 
     Parameters
     ----------
@@ -39,11 +42,13 @@ class GeneLinear(nn.Module):
 
     def forward(
         self,
-        x: Float[Tensor, "cells columns"],
+        x: LogCounts,
         batch: Int64[Tensor, " cells"],
         columns: Int64[Tensor, " columns"] | None = None,
     ) -> Float[Tensor, "cells width"]:
         """Apply the layer; `columns` gives the indices of the genes in `x`, if these are not all genes."""
+        if isinstance(x, SparseRows):
+            return add_batch(x.times(self.weight) + self.bias, self.batch, batch)
         weight = self.weight if columns is None else _Rows.apply(self.weight, columns)  # type: ignore[no-untyped-call]
         return add_batch(torch.addmm(self.bias, x, weight), self.batch, batch)
 
@@ -116,7 +121,7 @@ class CountAutoencoder(CountModel):
 
     def encode(
         self,
-        log_counts: Float[Tensor, "cells columns"],
+        log_counts: LogCounts,
         batch: Int64[Tensor, " cells"],
         columns: Int64[Tensor, " columns"] | None = None,
         hidden: Hidden | None = None,
@@ -143,9 +148,7 @@ class CountAutoencoder(CountModel):
         mask = self.mask_weight.new_zeros(self.genes).index_fill_(0, hidden, 1.0)
         return mask @ self.mask_weight
 
-    def last_hidden(
-        self, log_counts: Float[Tensor, "cells genes"], batch: Int64[Tensor, " cells"]
-    ) -> Float[Tensor, "cells hidden"]:
+    def last_hidden(self, log_counts: LogCounts, batch: Int64[Tensor, " cells"]) -> Float[Tensor, "cells hidden"]:
         """Return the layer before the representation, after its batch normalisation and ReLU."""
         return self.encoder[:-1](self.first(log_counts, batch))  # type: ignore[no-any-return]
 
@@ -157,7 +160,7 @@ class CountAutoencoder(CountModel):
 
     def forward(
         self,
-        log_counts: Float[Tensor, "cells columns"],
+        log_counts: LogCounts,
         batch: Int64[Tensor, " cells"],
         columns: Int64[Tensor, " columns"] | None = None,
         decoder_batch: Int64[Tensor, " cells"] | None = None,
@@ -185,4 +188,5 @@ def build(architecture: Mapping[str, Any]) -> tuple[GeneTask, CountAutoencoder]:
     norm = architecture.get("norm", "batch")
     model = CountAutoencoder(genes, batches, n_hidden, n_latent, norm=norm, mask_input=told)
     model.gene_names, model.batch_names = tuple(architecture["genes"]), tuple(architecture["batches"])
-    return GeneTask(genes, n_hidden, architecture.get("representation", "latent"), told), model
+    representation = architecture.get("representation", "latent")
+    return GeneTask(genes, n_hidden, representation, told, takes_sparse=True), model

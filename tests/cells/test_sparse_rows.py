@@ -1,0 +1,60 @@
+"""Log-counts in sparse form, and their product with weights."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import sparse
+
+from r2mae.cells.sparse_rows import SparseRows, few_enough, log_rows
+
+
+def batch_of(counts: np.ndarray, index_type: type = np.int32) -> dict[str, torch.Tensor]:
+    rows = sparse.csr_matrix(counts.astype(np.float32))
+    return {
+        "indptr": torch.from_numpy(rows.indptr.astype(np.int64)),
+        "indices": torch.from_numpy(rows.indices.astype(index_type)),
+        "values": torch.from_numpy(rows.data),
+    }
+
+
+@given(st.integers(0, 2**32 - 1), st.floats(0, 1), st.integers(1, 12), st.integers(1, 30), st.booleans())
+def test_product_and_gradient_are_those_of_the_dense_matrix(
+    seed: int, density: float, cells: int, genes: int, wide: bool
+) -> None:
+    rng = np.random.default_rng(seed)
+    counts = rng.poisson(3, (cells, genes)) * (rng.random((cells, genes)) < density)
+    rows = log_rows(batch_of(counts, np.int64 if wide else np.int32), genes)
+    expected = torch.from_numpy(counts.astype(np.float32)).log1p()
+    assert torch.equal(rows.dense(), expected)
+    assert len(rows) == cells
+    weight = torch.randn(genes, 7, generator=torch.Generator().manual_seed(seed % 1000)).requires_grad_()
+    ours, theirs = rows.times(weight), expected @ weight
+    torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-5)
+    towards = torch.linspace(-1, 1, ours.numel()).view_as(ours)
+    gradients = [torch.autograd.grad((made * towards).sum(), weight)[0] for made in (ours, theirs)]
+    torch.testing.assert_close(*gradients, rtol=1e-5, atol=1e-5)
+
+
+def test_some_entries_may_be_left_out() -> None:
+    counts = np.array([[0, 2, 1, 0], [0, 0, 0, 0], [3, 0, 0, 4]])
+    kept = log_rows(batch_of(counts), 4, torch.tensor([1, 3])).dense()
+    assert torch.equal(kept, torch.tensor([[0, 0, 1, 0], [0, 0, 0, 0], [0, 0, 0, 4.0]]).log1p())
+    assert torch.equal(log_rows(batch_of(counts), 4, torch.tensor([], dtype=torch.int64)).dense(), torch.zeros(3, 4))
+
+
+def test_a_gradient_that_is_not_contiguous_or_of_64_bits() -> None:
+    rows = SparseRows(torch.tensor([0, 1, 3]), torch.tensor([2, 0, 1]), torch.tensor([1.0, 2.0, 3.0]), 3)
+    weight = torch.randn(3, 4, dtype=torch.float64, requires_grad=True)
+    made = rows.times(weight)
+    assert made.dtype == torch.float64
+    (grad,) = torch.autograd.grad(made.sum(), weight)  # the gradient of a sum is one number, expanded
+    torch.testing.assert_close(grad, torch.tensor([2.0, 3.0, 1.0], dtype=torch.float64)[:, None].expand(3, 4))
+
+
+@pytest.mark.parametrize(("entries", "few"), [(0, True), (60, True), (61, False)])
+def test_few_entries_alone_are_worth_it(entries: int, few: bool) -> None:
+    assert few_enough(entries, 20, 20) is few
+    with torch.autocast("cpu", torch.bfloat16):  # products in bf16 are quicker than those in 32 bits, or rounded
+        assert not few_enough(entries, 20, 20)
