@@ -189,11 +189,13 @@ def test_runs_of_several_machines_are_told_apart(tmp_path: Path) -> None:
     shown = Console(file=StringIO())
     run_artefact(Widths(), tmp_path, size=Sweep((0,)), console=shown)
     file = tmp_path / "runs" / "mlp-16-64-0.60" / "seed-0" / "environment.json"
-    file.write_text(json.dumps({**json.loads(file.read_text()), "processor": "another"}))
+    moved = {"step": 2, "processor": "a third", "platform": "elsewhere"}
+    file.write_text(json.dumps({**json.loads(file.read_text()), "processor": "another", "continued": [moved]}))
     (tmp_path / "runs" / "mlp-16-64-0.20" / "seed-0" / "environment.json").unlink()
     run_artefact(Widths(), tmp_path, size=Sweep((0,)), console=shown)
     made = json.loads((tmp_path / "made.json").read_text())
-    assert sorted((one["processor"] == "another", one["runs"]) for one in made["trained_on"]) == [(False, 2), (True, 1)]
+    found = {one["processor"] == "another": (one["runs"], one.get("continued")) for one in made["trained_on"]}
+    assert found == {False: (2, None), True: (1, [{"processor": "a third"}])}
 
 
 def test_an_artefact_may_read_numbers_from_the_folders_of_its_runs(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 import r2mae.training.environment as module
 from r2mae.training.devices import has_quick_bf16
-from r2mae.training.environment import commit, environment, processor
+from r2mae.training.environment import CONTINUED, commit, environment, processor, with_change
 
 
 def test_the_environment_names_processor_libraries_and_instructions() -> None:
@@ -20,6 +20,20 @@ def test_the_environment_names_processor_libraries_and_instructions() -> None:
     assert found["bf16_instructions"] == has_quick_bf16(torch.device("cpu"))
     assert found["versions"]["torch"] == torch.__version__
     assert found["commit"] == commit()
+
+
+def test_what_changed_where_a_run_goes_on_is_added_to_its_record() -> None:
+    begun = {"processor": "A", "commit": "1", "versions": {"torch": "2"}}
+    assert with_change(begun, begun, 5) == (begun, [])
+    moved, arithmetic = with_change(begun, {**begun, "processor": "B", "commit": "2", "cuda": None}, 5)
+    assert moved == {**begun, CONTINUED: [{"step": 5, "processor": "B", "commit": "2"}]}
+    assert arithmetic == ["processor"]
+    back, arithmetic = with_change(moved, {**begun, "commit": "2"}, 9)  # compared with the last place, not the first
+    assert back[CONTINUED] == [*moved[CONTINUED], {"step": 9, "processor": "A"}]
+    assert arithmetic == ["processor"]
+    assert with_change(back, {**begun, "commit": "2"}, 12) == (back, [])
+    strange, arithmetic = with_change({CONTINUED: "yesterday"}, begun, 3)  # what is not known has not changed
+    assert (strange[CONTINUED], arithmetic) == ([{"step": 3, **begun}], [])
 
 
 def test_torch_is_not_imported_for_it() -> None:

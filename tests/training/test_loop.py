@@ -1,3 +1,4 @@
+import json
 import os
 import signal
 import subprocess
@@ -48,6 +49,30 @@ def test_a_run_cut_off_anywhere_ends_with_the_same_bytes(
         assert not RunFolder(out).trained
         fit(config, wing, out)
         assert equal_bytes(tmp_path / "whole", out), f"cut at step {cut}"
+
+
+def test_a_run_that_goes_on_elsewhere_says_so(tmp_path: Path, wing: ToyWing, caplog: pytest.LogCaptureFixture) -> None:
+    config = ToyConfig(steps=12)  # saved at step 7
+    for cut in (9, 10):
+        with pytest.raises(Interrupted):
+            fit(config, wing, tmp_path / "run", reporter=InterruptAt(cut))
+        file = RunFolder(tmp_path / "run").environment_file
+        begun = json.loads(file.read_text())
+        assert "continued" not in begun
+    file.write_text(json.dumps({**begun, "processor": "Abacus", "platform": "wood"}))
+    assert not caplog.messages
+    fit(config, wing, tmp_path / "run")
+    (said,) = caplog.messages
+    assert "goes on from step 7 with other processor than before" in said
+    continued = json.loads(file.read_text())["continued"]
+    assert continued == [{"step": 7, "processor": begun["processor"], "platform": begun["platform"]}]
+
+
+def test_a_damaged_record_of_the_machine_does_not_stop_a_run(tmp_path: Path, wing: ToyWing) -> None:
+    with pytest.raises(Interrupted):
+        fit(ToyConfig(steps=9), wing, tmp_path / "run", reporter=InterruptAt(8))
+    RunFolder(tmp_path / "run").environment_file.write_text("{")
+    assert fit(ToyConfig(steps=9), wing, tmp_path / "run").resumed_from == 7
 
 
 def test_workers_and_machine_do_not_matter(tmp_path: Path, wing: ToyWing) -> None:

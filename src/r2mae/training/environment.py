@@ -4,12 +4,15 @@ import os
 import platform
 import subprocess
 import sys
+from collections.abc import Mapping
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+CONTINUED = "continued"
 _LIBRARIES = ("r2mae", "torch", "lightning", "numpy", "scipy", "scikit-learn", "pandas", "safetensors")
+_ARITHMETIC = ("processor", "instructions", "bf16_instructions", "torch_threads", "cuda", "versions")
 _CPUINFO = Path("/proc/cpuinfo")
 
 
@@ -38,6 +41,35 @@ def environment() -> dict[str, Any]:
         "commit": commit(),
         "versions": versions,
     }
+
+
+def with_change(recorded: Mapping[str, Any], now: Mapping[str, Any], step: int) -> tuple[dict[str, Any], list[str]]:
+    """Add to the record of a run what has changed where it goes on.
+
+    Parameters
+    ----------
+    recorded : mapping
+        Where the run began (:func:`environment`), and under :data:`CONTINUED` what has changed since.
+    now : mapping
+        Where it goes on.
+    step : int
+        From which step.
+
+    Returns
+    -------
+    dict
+        The record; where something has changed, :data:`CONTINUED` has one more mapping, of the step and what is new.
+    list of str
+        What of it may change the last digits of numbers.
+    """
+    earlier = recorded.get(CONTINUED)
+    changes = [one for one in earlier if isinstance(one, dict)] if isinstance(earlier, list) else []
+    last = {key: value for one in (recorded, *changes) for key, value in one.items()}
+    changed = {key: value for key, value in now.items() if last.get(key) != value}  # None stands for what is not there
+    if not changed:
+        return dict(recorded), []
+    record = {**recorded, CONTINUED: [*changes, {"step": step, **changed}]}
+    return record, [key for key in changed if key in _ARITHMETIC and key in last]
 
 
 def processor() -> str:

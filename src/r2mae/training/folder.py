@@ -22,7 +22,7 @@ from r2mae.files import UNFINISHED, atomic_write, jsonable, write_json
 from r2mae.masking.defaults import RatioDefaults
 from r2mae.masking.schemes import SCHEME_OPTIONS, scheme_takes
 from r2mae.training.config import RunConfig
-from r2mae.training.environment import environment
+from r2mae.training.environment import environment, with_change
 from r2mae.training.records import (
     Description,
     read_description,
@@ -154,6 +154,20 @@ class RunFolder:
         foreign = [name for name in names if not name.startswith(".") and name not in own]
         if foreign:
             raise UserError(f"{self.path} holds other files ({foreign[0]}) and no run: choose another --out")
+
+    def note_continued(self, step: int) -> list[str]:
+        """Write into environment.json where the run goes on, if anything differs there from where it was before.
+
+        Returns what of it may change the last digits of numbers.
+        """
+        try:
+            recorded = read_json(self.environment_file)
+        except UserError:  # a record, which training does not need
+            recorded = {}
+        record, arithmetic = with_change(recorded, jsonable(environment()), step)
+        if record != recorded:
+            write_json(self.environment_file, record)
+        return arithmetic
 
     def note_measured(self, config: RunConfig) -> None:
         """Write into config.yaml how the run was measured, so that the model is used in the same way."""

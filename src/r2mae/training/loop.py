@@ -55,6 +55,11 @@ _MIXED = (
     "a model: measure with both (--recalibrate both), or, where the model has it, take --norm layer"
 )
 
+_ELSEWHERE = (
+    "%s goes on from step %d with other %s than before: its numbers may differ in the last digits from those of a run "
+    "without a break (environment.json has both)"
+)
+
 
 @dataclass(frozen=True)
 class Fitted:
@@ -155,6 +160,8 @@ def fit_run(run: Run, out: str | Path, *, data: Data | None = None, reporter: Re
                     folder.claim(config, run.fingerprint, run.numbers)
                 note(folder, origin)
                 folder.sweep()
+                if step > 0 and (changed := folder.note_continued(step)):
+                    logging.getLogger("r2mae").warning(_ELSEWHERE, folder.path, step, ", ".join(changed))
             keeper = _train(run, module, data, folder, checkpoint, reporter)
         seconds = keeper.seconds
         if run.rank == 0:
