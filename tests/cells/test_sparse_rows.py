@@ -19,6 +19,11 @@ def batch_of(counts: np.ndarray, index_type: type = np.int32) -> dict[str, torch
     }
 
 
+def dense(rows: SparseRows) -> torch.Tensor:
+    shape = len(rows.indptr) - 1, rows.width
+    return torch.from_numpy(sparse.csr_matrix((rows.values, rows.indices, rows.indptr), shape).toarray())
+
+
 @given(st.integers(0, 2**32 - 1), st.floats(0, 1), st.integers(1, 12), st.integers(1, 30), st.booleans())
 def test_product_and_gradient_are_those_of_the_dense_matrix(
     seed: int, density: float, cells: int, genes: int, wide: bool
@@ -27,8 +32,7 @@ def test_product_and_gradient_are_those_of_the_dense_matrix(
     counts = rng.poisson(3, (cells, genes)) * (rng.random((cells, genes)) < density)
     rows = log_rows(batch_of(counts, np.int64 if wide else np.int32), genes)
     expected = torch.from_numpy(counts.astype(np.float32)).log1p()
-    assert torch.equal(rows.dense(), expected)
-    assert len(rows) == cells
+    assert torch.equal(dense(rows), expected)
     weight = torch.randn(genes, 7, generator=torch.Generator().manual_seed(seed % 1000)).requires_grad_()
     ours, theirs = rows.times(weight), expected @ weight
     torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-5)
@@ -39,9 +43,9 @@ def test_product_and_gradient_are_those_of_the_dense_matrix(
 
 def test_some_entries_may_be_left_out() -> None:
     counts = np.array([[0, 2, 1, 0], [0, 0, 0, 0], [3, 0, 0, 4]])
-    kept = log_rows(batch_of(counts), 4, torch.tensor([1, 3])).dense()
+    kept = dense(log_rows(batch_of(counts), 4, torch.tensor([1, 3])))
     assert torch.equal(kept, torch.tensor([[0, 0, 1, 0], [0, 0, 0, 0], [0, 0, 0, 4.0]]).log1p())
-    assert torch.equal(log_rows(batch_of(counts), 4, torch.tensor([], dtype=torch.int64)).dense(), torch.zeros(3, 4))
+    assert torch.equal(dense(log_rows(batch_of(counts), 4, torch.tensor([], dtype=torch.int64))), torch.zeros(3, 4))
 
 
 def test_a_gradient_that_is_not_contiguous_or_of_64_bits() -> None:
@@ -51,6 +55,32 @@ def test_a_gradient_that_is_not_contiguous_or_of_64_bits() -> None:
     assert made.dtype == torch.float64
     (grad,) = torch.autograd.grad(made.sum(), weight)  # the gradient of a sum is one number, expanded
     torch.testing.assert_close(grad, torch.tensor([2.0, 3.0, 1.0], dtype=torch.float64)[:, None].expand(3, 4))
+
+
+def test_the_number_of_threads_does_not_change_a_byte() -> None:
+    rng = np.random.default_rng(0)
+    rows = log_rows(batch_of(rng.poisson(0.1, (200, 300))), 300)
+    weight = torch.randn(300, 64, generator=torch.Generator().manual_seed(0)).requires_grad_()
+    before, found = torch.get_num_threads(), []
+    try:
+        for threads in (1, 3):
+            torch.set_num_threads(threads)
+            made = rows.times(weight)
+            found.append((made.detach(), *torch.autograd.grad(made.square().sum(), weight)))
+    finally:
+        torch.set_num_threads(before)
+    assert all(torch.equal(one, three) for one, three in zip(*found, strict=True))
+
+
+def test_the_operators_keep_torchs_contracts() -> None:
+    """Schema, shapes without data (for compiled models), and registration of the gradient."""
+    rows = log_rows(batch_of(np.random.default_rng(0).poisson(0.2, (6, 9))), 9)
+    parts = (rows.indptr, rows.indices, rows.values)
+    tests = ("test_schema", "test_faketensor", "test_autograd_registration")
+    torch.library.opcheck(
+        torch.ops.r2mae.sparse_product, (*parts, torch.randn(9, 4).requires_grad_()), test_utils=tests
+    )
+    torch.library.opcheck(torch.ops.r2mae.sparse_product_gradient, (*parts, torch.randn(6, 4), 9), test_utils=tests)
 
 
 @pytest.mark.parametrize(("entries", "few"), [(0, True), (60, True), (61, False)])

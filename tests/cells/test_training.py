@@ -20,8 +20,9 @@ from safetensors.torch import load_file
 from scipy.sparse import csr_matrix
 
 from cells.ddp import run as run_in_one_process
-from r2mae.cells import table
+from r2mae.cells import table, task
 from r2mae.cells.config import CellsConfig
+from r2mae.cells.sparse_rows import SparseRows
 from r2mae.cells.stored import StoredCounts
 from r2mae.cells.wing import WING
 from r2mae.masking.schemes import scheme_names
@@ -139,6 +140,37 @@ def test_a_run_cut_off_anywhere_ends_with_the_same_bytes(cells: Path, tmp_path: 
         assert not RunFolder(out).trained
         train(cells, out, **options)
         assert_same_run(tmp_path / "whole", out)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"scheme": "r2mae-cl", "cl_warmup": 3, "cl_start": 6, "cl_end": 15},
+        {"scheme": "r2mae-spread", "mask_input": True},
+    ],
+    ids=lambda o: o["scheme"],
+)
+def test_counts_that_are_mostly_zero_train_alike(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any]
+) -> None:
+    """In sparse form: the same bytes after a cut, and the numbers of the dense form up to rounding."""
+    counts = structured()
+    counts.X = counts.X.multiply(np.random.default_rng(1).random(counts.shape) < 0.15).tocsr()
+    with anndata.settings.override(allow_write_nullable_strings=True):
+        counts.write_h5ad(tmp_path / "few.h5ad")
+    products, options = [], {**options, "norm": "layer", "min_genes": 1, "steps": 12, "save_every": 5}
+    times = SparseRows.times
+    monkeypatch.setattr(SparseRows, "times", lambda rows, weight: products.append(rows) or times(rows, weight))
+    train(tmp_path / "few.h5ad", tmp_path / "whole", **options)
+    assert len(products) >= 12
+    with pytest.raises(Interrupted):
+        train(tmp_path / "few.h5ad", tmp_path / "cut", cut=8, **options)
+    assert train(tmp_path / "few.h5ad", tmp_path / "cut", **options).resumed_from == 5
+    assert_same_run(tmp_path / "whole", tmp_path / "cut")
+    monkeypatch.setattr(task, "few_enough", lambda *counts: False)
+    train(tmp_path / "few.h5ad", tmp_path / "dense", **options)
+    sparse, dense = (pd.read_csv(tmp_path / name / "metrics.csv")["loss"] for name in ("whole", "dense"))
+    np.testing.assert_allclose(sparse, dense, rtol=1e-4)
 
 
 def test_a_killed_process_goes_on_to_the_same_bytes(cells: Path, tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 import r2mae.training.environment as module
 from r2mae.training.devices import has_quick_bf16
-from r2mae.training.environment import CONTINUED, commit, environment, processor, with_change
+from r2mae.training.environment import CONTINUED, changes_of, commit, environment, processor, with_change
 
 
 def test_the_environment_names_processor_libraries_and_instructions() -> None:
@@ -25,15 +25,24 @@ def test_the_environment_names_processor_libraries_and_instructions() -> None:
 def test_what_changed_where_a_run_goes_on_is_added_to_its_record() -> None:
     begun = {"processor": "A", "commit": "1", "versions": {"torch": "2"}}
     assert with_change(begun, begun, 5) == (begun, [])
-    moved, arithmetic = with_change(begun, {**begun, "processor": "B", "commit": "2", "cuda": None}, 5)
+    moved, altering = with_change(begun, {**begun, "processor": "B", "commit": "2", "cuda": None}, 5)
     assert moved == {**begun, CONTINUED: [{"step": 5, "processor": "B", "commit": "2"}]}
-    assert arithmetic == ["processor"]
-    back, arithmetic = with_change(moved, {**begun, "commit": "2"}, 9)  # compared with the last place, not the first
+    assert altering == ["processor", "commit"]
+    back, altering = with_change(moved, {**begun, "commit": "2"}, 9)  # compared with the last place, not the first
     assert back[CONTINUED] == [*moved[CONTINUED], {"step": 9, "processor": "A"}]
-    assert arithmetic == ["processor"]
+    assert altering == ["processor"]
     assert with_change(back, {**begun, "commit": "2"}, 12) == (back, [])
-    strange, arithmetic = with_change({CONTINUED: "yesterday"}, begun, 3)  # what is not known has not changed
-    assert (strange[CONTINUED], arithmetic) == ([{"step": 3, **begun}], [])
+    assert with_change(moved, begun, 5) == (begun, [])  # nothing was saved at the second place
+    libraries = {**begun, "versions": {"torch": "3", "pandas": "9"}}
+    assert with_change(begun, libraries, 5)[1] == ["torch"]
+
+
+@pytest.mark.parametrize("said", ["yesterday", None, 3, [1], ["processor"], {"step": 1}, [{"processor": "B"}]])
+def test_a_malformed_record_of_changes_counts_as_none(said: object) -> None:
+    begun = {"processor": "A", "versions": "new"}
+    assert changes_of({CONTINUED: said}) == []
+    assert with_change({**begun, CONTINUED: said}, begun, 3) == (begun, [])
+    assert with_change({CONTINUED: said}, begun, 3) == ({CONTINUED: [{"step": 3, **begun}]}, [])
 
 
 def test_torch_is_not_imported_for_it() -> None:

@@ -63,9 +63,24 @@ def test_a_run_that_goes_on_elsewhere_says_so(tmp_path: Path, wing: ToyWing, cap
     assert not caplog.messages
     fit(config, wing, tmp_path / "run")
     (said,) = caplog.messages
-    assert "goes on from step 7 with other processor than before" in said
+    assert "goes on from step 7, and since then has changed: processor. " in said
     continued = json.loads(file.read_text())["continued"]
     assert continued == [{"step": 7, "processor": begun["processor"], "platform": begun["platform"]}]
+
+
+def test_a_run_that_begins_anew_elsewhere_began_there(
+    tmp_path: Path, wing: ToyWing, caplog: pytest.LogCaptureFixture
+) -> None:
+    config = ToyConfig(steps=12)
+    with pytest.raises(Interrupted):  # before the first checkpoint
+        fit(config, wing, tmp_path / "run", reporter=InterruptAt(3))
+    file = RunFolder(tmp_path / "run").environment_file
+    begun = json.loads(file.read_text())
+    assert begun["device"] == "cpu"
+    file.write_text(json.dumps({**begun, "processor": "Abacus"}))
+    fit(config, wing, tmp_path / "run")
+    assert json.loads(file.read_text()) == begun
+    assert not caplog.messages
 
 
 def test_a_damaged_record_of_the_machine_does_not_stop_a_run(tmp_path: Path, wing: ToyWing) -> None:

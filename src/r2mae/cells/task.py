@@ -1,11 +1,11 @@
 """Masked reconstruction of counts: hidden genes become zero; the loss is their negative binomial likelihood.
 
 Usually all cells of a mini-batch hide the same genes, and these columns are left out of the input. A cell with a ratio
-of its own hides genes of its own, too, and the input has all genes. On a processor, the input of a model that takes it
-so is sparse, if few of the counts are above zero.
+of its own hides genes of its own, too, and the input has all genes. A model that takes sparse input gets it on a
+processor if few of the counts are above zero.
 
-A batch is a mapping of tensors in CSR form, on the device: `indptr` (cells + 1), `indices` and `values` (counts above
-zero, no gene twice in a cell), and `batch` (the cells' batch numbers).
+A batch is a mapping of tensors in CSR form, on the device: `indptr` (int64, cells + 1), `indices` (int32 or int64) and
+`values` (counts above zero, no gene twice in a cell), and `batch` (the cells' batch numbers).
 """
 
 from abc import ABC, abstractmethod
@@ -369,10 +369,11 @@ def _by_cell(batch: CSR, mask: Bool[Tensor, "cells genes"], takes_sparse: bool =
     genes = mask.shape[1]
     places = _cell_of(batch) * genes + batch["indices"]
     unseen = mask.view(-1)[places]
-    log_counts: Tensor | SparseRows
-    if takes_sparse and _in_sparse_form(batch, len(unseen), genes):
-        log_counts = log_rows(batch, genes, unseen.logical_not().nonzero()[:, 0])
-    else:
+    log_counts: Tensor | SparseRows | None = None
+    if takes_sparse and mask.device.type == "cpu":
+        seen = unseen.logical_not().nonzero()[:, 0]
+        log_counts = log_rows(batch, genes, seen) if _in_sparse_form(batch, len(seen), genes) else None
+    if log_counts is None:
         log_counts = (dense(batch, genes) * ~mask).log1p_()
     return MaskedGenes(
         inputs=KeptGenes(log_counts, None, batch["batch"]),

@@ -30,7 +30,7 @@ from r2mae.reproduce.artefact import (
 )
 from r2mae.reproduce.state import write_made, write_plan, write_tables
 from r2mae.reproduce.targets import Scale
-from r2mae.training.environment import CONTINUED, environment
+from r2mae.training.environment import CONTINUED, changes_of, environment
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from r2mae.sweep.cells import Cell
     from r2mae.sweep.cluster_options import ClusterOptions
 
-_TOLD = ("processor", "instructions", "bf16_instructions", "cuda", "commit", "versions")
+_TOLD = ("processor", "instructions", "bf16_instructions", "torch_threads", "device", "cuda", "commit", "versions")
 _KEPT = ".parts"  # folder of the saved parts
 
 
@@ -211,13 +211,13 @@ def _machines(cells: "list[Cell]") -> list[dict[str, Any]]:
     from r2mae.training.folder import RunFolder
 
     found = [_read(RunFolder(cell.folder).environment_file) for cell in cells if not cell.row.baseline]
-    told = [json.dumps(_told(said), sort_keys=True) for said in found if said]
+    told = [json.dumps(_told(said), sort_keys=True) for said in found if isinstance(said, dict) and said]
     return [{**json.loads(one), "runs": count} for one, count in Counter(told).items()]
 
 
 def _told(said: dict[str, Any]) -> dict[str, Any]:
     """Return what is told of a run's machine; also what changed where the run went on, if it was interrupted."""
-    changes = [{key: one[key] for key in _TOLD if key in one} for one in said.get(CONTINUED, ())]
+    changes = [{key: one[key] for key in _TOLD if key in one} for one in changes_of(said)]
     told = {key: said.get(key) for key in _TOLD}
     return {**told, CONTINUED: changes} if any(changes) else told
 

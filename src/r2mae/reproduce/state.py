@@ -16,7 +16,8 @@ runs, and `tables`."""
 MADE = "made.json"
 """File with how the tables were made, for readers, and to be kept with them: `title`, `command`, `scale`, `size`, the
 number of `parts` or `runs`, the `environment` of the call that wrote the tables as it began, and under `trained_on` the
-machines, instructions, libraries and commits of the runs, each with its number of runs."""
+machines, instructions, libraries and commits of the runs, each with its number of runs; `continued` where runs went on
+elsewhere."""
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,8 @@ from typing import Any
 
 CONTINUED = "continued"
 _LIBRARIES = ("r2mae", "torch", "lightning", "numpy", "scipy", "scikit-learn", "pandas", "safetensors")
-_ARITHMETIC = ("processor", "instructions", "bf16_instructions", "torch_threads", "cuda", "versions")
+_ARITHMETIC = ("processor", "instructions", "bf16_instructions", "torch_threads", "device", "cuda", "commit")
+_COMPUTING = ("r2mae", "torch", "lightning", "numpy")
 _CPUINFO = Path("/proc/cpuinfo")
 
 
@@ -43,6 +44,13 @@ def environment() -> dict[str, Any]:
     }
 
 
+def changes_of(recorded: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return what a run's record says of the places where it went on; nothing where that is malformed."""
+    said = recorded.get(CONTINUED)
+    changes = [one for one in said if isinstance(one, dict)] if isinstance(said, list) else []
+    return [one for one in changes if isinstance(one.get("step"), int)]
+
+
 def with_change(recorded: Mapping[str, Any], now: Mapping[str, Any], step: int) -> tuple[dict[str, Any], list[str]]:
     """Add to the record of a run what has changed where it goes on.
 
@@ -53,23 +61,29 @@ def with_change(recorded: Mapping[str, Any], now: Mapping[str, Any], step: int) 
     now : mapping
         Where it goes on.
     step : int
-        From which step.
+        From which step. What was recorded from there on is dropped, since nothing of it was kept.
 
     Returns
     -------
     dict
         The record; where something has changed, :data:`CONTINUED` has one more mapping, of the step and what is new.
     list of str
-        What of it may change the last digits of numbers.
+        Names of the changes that may alter numbers.
     """
-    earlier = recorded.get(CONTINUED)
-    changes = [one for one in earlier if isinstance(one, dict)] if isinstance(earlier, list) else []
-    last = {key: value for one in (recorded, *changes) for key, value in one.items()}
-    changed = {key: value for key, value in now.items() if last.get(key) != value}  # None stands for what is not there
-    if not changed:
-        return dict(recorded), []
-    record = {**recorded, CONTINUED: [*changes, {"step": step, **changed}]}
-    return record, [key for key in changed if key in _ARITHMETIC and key in last]
+    record = {key: value for key, value in recorded.items() if key != CONTINUED}
+    changes = [one for one in changes_of(recorded) if one["step"] < step]
+    last = {key: value for one in (record, *changes) for key, value in one.items()}
+    changed = {key: value for key, value in now.items() if last.get(key) != value}
+    changes += [{"step": step, **changed}] if changed else []
+    altering = [key for key in changed if key in _ARITHMETIC and key in last]
+    return record | ({CONTINUED: changes} if changes else {}), altering + _other_libraries(last, now)
+
+
+def _other_libraries(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """Return names of computing libraries of which there was another version."""
+    there, here = before.get("versions"), now.get("versions", {})
+    known = there if isinstance(there, dict) else {}
+    return [name for name in _COMPUTING if name in known and known[name] != here.get(name)]
 
 
 def processor() -> str:

@@ -155,19 +155,21 @@ class RunFolder:
         if foreign:
             raise UserError(f"{self.path} holds other files ({foreign[0]}) and no run: choose another --out")
 
-    def note_continued(self, step: int) -> list[str]:
-        """Write into environment.json where the run goes on, if anything differs there from where it was before.
+    def note_machine(self, device: str, step: int) -> list[str]:
+        """Write into environment.json where the run is trained, from this step on.
 
-        Returns what of it may change the last digits of numbers.
+        At step 0 this is where it begins. Later, what differs from before is added; of this, the names of those changes
+        are returned that may alter numbers.
         """
+        now = jsonable({**environment(), "device": device})
         try:
-            recorded = read_json(self.environment_file)
+            recorded = read_json(self.environment_file) if step > 0 else {}
         except UserError:  # a record, which training does not need
             recorded = {}
-        record, arithmetic = with_change(recorded, jsonable(environment()), step)
+        record, altering = with_change(recorded, now, step) if step > 0 else (now, [])
         if record != recorded:
             write_json(self.environment_file, record)
-        return arithmetic
+        return altering
 
     def note_measured(self, config: RunConfig) -> None:
         """Write into config.yaml how the run was measured, so that the model is used in the same way."""

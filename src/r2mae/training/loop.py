@@ -56,8 +56,8 @@ _MIXED = (
 )
 
 _ELSEWHERE = (
-    "%s goes on from step %d with other %s than before: its numbers may differ in the last digits from those of a run "
-    "without a break (environment.json has both)"
+    "%s goes on from step %d, and since then has changed: %s. Its numbers may differ from those of a run without a "
+    "break; environment.json says from what to what"
 )
 
 
@@ -160,7 +160,7 @@ def fit_run(run: Run, out: str | Path, *, data: Data | None = None, reporter: Re
                     folder.claim(config, run.fingerprint, run.numbers)
                 note(folder, origin)
                 folder.sweep()
-                if step > 0 and (changed := folder.note_continued(step)):
+                if changed := folder.note_machine(run.device.type, step):
                     logging.getLogger("r2mae").warning(_ELSEWHERE, folder.path, step, ", ".join(changed))
             keeper = _train(run, module, data, folder, checkpoint, reporter)
         seconds = keeper.seconds
