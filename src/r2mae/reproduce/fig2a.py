@@ -23,7 +23,7 @@ TITLE = "Figs. 2A and 2D: MLPs on MNIST, linear probe and effective rank by widt
 DATA = "mnist"
 COST = {
     "smoke": "seconds",
-    "small": "150 runs, about 40 min on two cores (estimated)",
+    "small": "150 runs, an hour on a core",
     "full": "450 runs, about 4 h on two cores (estimated)",
 }
 PAPER = (
@@ -117,12 +117,14 @@ def draw(tables: Tables, size: WidthsSize) -> Figures:
         _widths(panel, [row for row in rows if row["hidden"] == first], prefix + _PROBE)
         panel.set_ylabel("linear probe accuracy")
         panel.set_title(f"{_KINDS.get(first, f'first layer {first}')}\n({said[prefix]})", fontsize=9)
+    _legend_beside(axes[len(hidden) - 1 :: len(hidden)])
     wide = [row for row in rows if row["hidden"] == max(hidden)]
     figures["fig2d"], axes = panels(len(said), width=4.0, height=3.2)
     for panel, prefix in zip(axes, said, strict=True):
         _widths(panel, wide, prefix + _ENTROPY)
         panel.set_ylabel("entropy of singular values")
         panel.set_title(f"test embeddings\n({said[prefix]})", fontsize=9)
+    _legend_beside(axes[-1:])
     return figures
 
 
@@ -131,7 +133,22 @@ def _widths(axes: "Axes", rows: Sequence[Row], score: str) -> None:
     for colour, latent in zip(COLOURS, sorted({row["latent"] for row in rows}), strict=False):
         curve(axes, [row for row in rows if row["latent"] == latent], score, colour, f"{latent}")
     ratio_axis(axes)
-    axes.legend(title="second layer", fontsize=7, title_fontsize=7)
+
+
+def _legend_beside(last: Sequence["Axes"]) -> None:
+    """Name the widths to the right of the last panel of each row, from the top in the order of most curves."""
+    for axes in last:
+        handles, labels = axes.get_legend_handles_labels()
+        axes.legend(
+            handles[::-1],
+            labels[::-1],
+            title="second layer",
+            fontsize=8,
+            title_fontsize=8,
+            frameon=False,
+            loc="center left",
+            bbox_to_anchor=(1.0, 0.5),
+        )
 
 
 def _shape(group: "pd.DataFrame", score: str) -> Row:
