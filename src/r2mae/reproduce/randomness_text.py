@@ -15,7 +15,7 @@ __all__ = ["COST", "DATA", "PAPER", "SIZE", "STUDY", "TITLE", "cells", "draw", "
 
 TITLE = "Where the randomness belongs, on text: by batch or by sequence"
 DATA = "wiki"
-COST = {"smoke": "seconds", "small": "45 runs, not measured", "full": "not measured"}
+COST = {"smoke": "seconds", "small": "45 runs, 2.5 h on a core", "full": "not measured"}
 
 _PRESET = "tiny"
 
