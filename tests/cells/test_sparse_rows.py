@@ -19,8 +19,8 @@ def batch_of(counts: np.ndarray, index_type: type = np.int32) -> dict[str, torch
     }
 
 
-def dense(rows: SparseRows) -> torch.Tensor:
-    shape = len(rows.indptr) - 1, rows.width
+def dense(rows: SparseRows, genes: int) -> torch.Tensor:
+    shape = len(rows.indptr) - 1, genes
     return torch.from_numpy(sparse.csr_matrix((rows.values, rows.indices, rows.indptr), shape).toarray())
 
 
@@ -30,9 +30,9 @@ def test_product_and_gradient_are_those_of_the_dense_matrix(
 ) -> None:
     rng = np.random.default_rng(seed)
     counts = rng.poisson(3, (cells, genes)) * (rng.random((cells, genes)) < density)
-    rows = log_rows(batch_of(counts, np.int64 if wide else np.int32), genes)
+    rows = log_rows(batch_of(counts, np.int64 if wide else np.int32))
     expected = torch.from_numpy(counts.astype(np.float32)).log1p()
-    assert torch.equal(dense(rows), expected)
+    assert torch.equal(dense(rows, genes), expected)
     weight = torch.randn(genes, 7, generator=torch.Generator().manual_seed(seed % 1000)).requires_grad_()
     ours, theirs = rows.times(weight), expected @ weight
     torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-5)
@@ -43,13 +43,13 @@ def test_product_and_gradient_are_those_of_the_dense_matrix(
 
 def test_some_entries_may_be_left_out() -> None:
     counts = np.array([[0, 2, 1, 0], [0, 0, 0, 0], [3, 0, 0, 4]])
-    kept = dense(log_rows(batch_of(counts), 4, torch.tensor([1, 3])))
+    kept = dense(log_rows(batch_of(counts), torch.tensor([1, 3])), 4)
     assert torch.equal(kept, torch.tensor([[0, 0, 1, 0], [0, 0, 0, 0], [0, 0, 0, 4.0]]).log1p())
-    assert torch.equal(dense(log_rows(batch_of(counts), 4, torch.tensor([], dtype=torch.int64))), torch.zeros(3, 4))
+    assert torch.equal(dense(log_rows(batch_of(counts), torch.tensor([], dtype=torch.int64)), 4), torch.zeros(3, 4))
 
 
 def test_a_gradient_that_is_not_contiguous_or_of_64_bits() -> None:
-    rows = SparseRows(torch.tensor([0, 1, 3]), torch.tensor([2, 0, 1]), torch.tensor([1.0, 2.0, 3.0]), 3)
+    rows = SparseRows(torch.tensor([0, 1, 3]), torch.tensor([2, 0, 1]), torch.tensor([1.0, 2.0, 3.0]))
     weight = torch.randn(3, 4, dtype=torch.float64, requires_grad=True)
     made = rows.times(weight)
     assert made.dtype == torch.float64
@@ -59,7 +59,7 @@ def test_a_gradient_that_is_not_contiguous_or_of_64_bits() -> None:
 
 def test_the_number_of_threads_does_not_change_a_byte() -> None:
     rng = np.random.default_rng(0)
-    rows = log_rows(batch_of(rng.poisson(0.1, (200, 300))), 300)
+    rows = log_rows(batch_of(rng.poisson(0.1, (200, 300))))
     weight = torch.randn(300, 64, generator=torch.Generator().manual_seed(0)).requires_grad_()
     before, found = torch.get_num_threads(), []
     try:
@@ -74,7 +74,7 @@ def test_the_number_of_threads_does_not_change_a_byte() -> None:
 
 def test_the_operators_keep_torchs_contracts() -> None:
     """Schema, shapes without data (for compiled models), and registration of the gradient."""
-    rows = log_rows(batch_of(np.random.default_rng(0).poisson(0.2, (6, 9))), 9)
+    rows = log_rows(batch_of(np.random.default_rng(0).poisson(0.2, (6, 9))))
     parts = (rows.indptr, rows.indices, rows.values)
     tests = ("test_schema", "test_faketensor", "test_autograd_registration")
     torch.library.opcheck(

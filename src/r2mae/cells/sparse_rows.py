@@ -25,14 +25,11 @@ class SparseRows:
     indptr, indices : int32 or int64 tensors, shapes (cells + 1,) and (entries,)
         Where each row ends, and the column of each entry; both of one type.
     values : float32 tensor, shape (entries,)
-    width : int
-        Number of columns.
     """
 
     indptr: Int[Tensor, " ends"]
     indices: Int[Tensor, " entries"]
     values: Float32[Tensor, " entries"]
-    width: int
 
     def times(self, weight: Float[Tensor, "genes width"]) -> Float[Tensor, "cells width"]:
         """Return the product with a dense matrix, differentiable by the latter."""
@@ -40,25 +37,21 @@ class SparseRows:
         return made
 
 
-def log_rows(batch: Mapping[str, Tensor], genes: int, seen: Int64[Tensor, " seen"] | None = None) -> SparseRows:
+def log_rows(batch: Mapping[str, Tensor], seen: Int64[Tensor, " seen"] | None = None) -> SparseRows:
     """Return log(1 + count) of a batch in CSR form.
 
     Parameters
     ----------
     batch : mapping of tensors
         See :mod:`r2mae.cells.task`.
-    genes : int
-        Number of genes.
     seen : int64 tensor, optional
         Which entries, in rising order; by default all.
     """
     ends, indices, values = batch["indptr"], batch["indices"], batch["values"].float()
     if seen is None:
-        return SparseRows(ends.to(indices.dtype), indices, values.log1p(), genes)
+        return SparseRows(ends.to(indices.dtype), indices, values.log1p())
     ends = torch.searchsorted(seen, ends)
-    return SparseRows(
-        ends.to(indices.dtype), indices.index_select(0, seen), values.index_select(0, seen).log1p_(), genes
-    )
+    return SparseRows(ends.to(indices.dtype), indices.index_select(0, seen), values.index_select(0, seen).log1p_())
 
 
 def few_enough(entries: int, cells: int, columns: int) -> bool:

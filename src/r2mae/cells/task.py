@@ -221,9 +221,9 @@ class GeneTask:
         """Return log(1 + counts) of all genes, zero where they are hidden."""
         if self.takes_sparse and _in_sparse_form(batch, len(batch["values"]), self.genes):
             if hidden is None:
-                return log_rows(batch, self.genes)
+                return log_rows(batch)
             seen = torch.ones(self.genes, dtype=torch.bool).index_fill_(0, hidden, False)
-            return log_rows(batch, self.genes, seen.index_select(0, batch["indices"]).nonzero()[:, 0])
+            return log_rows(batch, seen.index_select(0, batch["indices"]).nonzero()[:, 0])
         log_counts = dense(batch, self.genes).log1p_()
         return log_counts if hidden is None else log_counts.index_fill_(1, hidden, 0.0)
 
@@ -325,7 +325,7 @@ def _on_host(batch: CSR, mask: Tensor, kept: Tensor, hidden: Tensor, takes_spars
     # The indices of entries are searched once; a boolean index would search them for every array.
     seen, unseen = (at >= 0).nonzero()[:, 0], (at < 0).nonzero()[:, 0]
     if takes_sparse and _in_sparse_form(batch, len(seen), width):
-        inputs = KeptGenes(log_rows(batch, len(mask), seen), None, batch["batch"])
+        inputs = KeptGenes(log_rows(batch, seen), None, batch["batch"])
     else:
         log_counts = torch.zeros(cells, width)
         log_counts.view(-1).scatter_(0, _flat(cell, at, seen, width), values.index_select(0, seen).log1p_())
@@ -372,7 +372,7 @@ def _by_cell(batch: CSR, mask: Bool[Tensor, "cells genes"], takes_sparse: bool =
     log_counts: Tensor | SparseRows | None = None
     if takes_sparse and mask.device.type == "cpu":
         seen = unseen.logical_not().nonzero()[:, 0]
-        log_counts = log_rows(batch, genes, seen) if _in_sparse_form(batch, len(seen), genes) else None
+        log_counts = log_rows(batch, seen) if _in_sparse_form(batch, len(seen), genes) else None
     if log_counts is None:
         log_counts = (dense(batch, genes) * ~mask).log1p_()
     return MaskedGenes(
