@@ -56,10 +56,22 @@ def test_no_difference_holds_if_the_whole_interval_is_small(
 
 
 def test_a_level_is_compared_where_data_are_the_papers_alone() -> None:
-    assert of_level((0.5, 0.4, 0.6), "", paper=0.55).verdict == "reproduced"
-    assert of_level((0.5, 0.4, 0.6), "", paper=0.65).verdict == "not reproduced"
-    assert of_level((0.5, 0.4, 0.6), "", paper=0.55, same=False).verdict == "undecided"
-    assert of_level(NONE, "", paper=1.0).verdict == "undecided"
+    assert of_level((0.5, 0.4, 0.6), "", paper=0.55, precise=0.2).verdict == "reproduced"
+    assert of_level((0.5, 0.4, 0.6), "", paper=0.65, precise=0.2).verdict == "not reproduced"
+    assert of_level((0.5, 0.4, 0.6), "", paper=0.55, precise=0.2, same=False).verdict == "undecided"
+    assert of_level(NONE, "", paper=1.0, precise=0.2).verdict == "undecided"
+    wide = of_level((0.5, 0.4, 0.6), "", paper=0.55, precise=0.05)
+    assert (wide.verdict, "too wide" in wide.reason) == ("undecided", True)
+
+
+def test_where_no_gain_is_claimed_a_loss_is_as_good_as_none() -> None:
+    for found, word in (
+        ((-1.0, -2.0, 0.0), "reproduced"),
+        ((0.0, -0.1, 0.3), "undecided"),
+        ((1.0, 0.5, 2.0), "not reproduced"),
+    ):
+        assert of_none(found, "", margin=0.2, one_sided=True).verdict == word
+    assert of_none((-1.0, -2.0, -0.5), "", margin=0.2).verdict == "not reproduced"
 
 
 def test_without_an_interval_nothing_is_decided() -> None:

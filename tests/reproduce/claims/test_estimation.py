@@ -36,33 +36,47 @@ BIAS = "bias-overparametrised"
     ("word", "given"),
     [
         ("reproduced", {}),
-        ("direction only", {"tall": 0.5}),
         ("direction only", {"n": 100}),
-        ("direction only", {"n": 100, "tall": 0.5}),
         ("undecided", {"error": 0.5}),
-        ("undecided", {"error": 0.02}),
         ("not reproduced", {"fall": -0.5}),
-        ("not reproduced", {"fall": -0.5, "tall": 0.5}),
     ],
 )
-def test_both_halves_count(word: str, given: dict[str, float], judge: Callable[..., dict[str, Verdict]]) -> None:
+def test_the_bias_falls(word: str, given: dict[str, float], judge: Callable[..., dict[str, Verdict]]) -> None:
     found = judge("bias-variance", {"bias-variance": sides(**given)})[BIAS]  # type: ignore[arg-type]
     assert found.verdict == word, found.reason
     expected = 0.8 * given.get("fall", 0.5)
-    assert found.ours == pytest.approx(max(0.0, expected)), "the number is of the first half"
+    assert found.ours == pytest.approx(max(0.0, expected))
+
+
+@pytest.mark.parametrize(
+    ("word", "given"),
+    [
+        ("reproduced", {}),
+        ("direction only", {"n": 100}),
+        ("undecided", {"error": 0.02}),
+        ("not reproduced", {"tall": 0.5}),
+        ("not reproduced", {"tall": 0.5, "n": 100}),
+    ],
+)
+def test_tall_data_have_no_bias(word: str, given: dict[str, float], judge: Callable[..., dict[str, Verdict]]) -> None:
+    found = judge("bias-variance", {"bias-variance": sides(**given)})["bias-alone"]  # type: ignore[arg-type]
+    assert found.verdict == word, found.reason
 
 
 def test_the_reason_tells_what_was_found(judge: Callable[..., dict[str, Verdict]]) -> None:
-    told = judge("bias-variance", {"bias-variance": sides(tall=0.5)})[BIAS].reason
-    for said in ("identity 0,", "spiked 0.45 (p = 0.9)", "variance rises in all", "lower bias in 2 of them"):
-        assert said in told
+    found = judge("bias-variance", {"bias-variance": sides(tall=0.5)})
+    for said in ("variance rises in all", "lower bias in 2 of them"):
+        assert said in found[BIAS].reason
+    for said in ("identity 0,", "spiked 0.45 (p = 0.9)"):
+        assert said in found["bias-alone"].reason
     other = judge("bias-variance", {"bias-variance": sides(up=-0.1)})[BIAS].reason
     assert "The variance changes by " in other
 
 
 def test_one_side_alone_decides_nothing(judge: Callable[..., dict[str, Verdict]]) -> None:
     one = [row for row in sides() if row["side"] == "d > n"]
-    assert judge("bias-variance", {"bias-variance": one})[BIAS].verdict == "not run"
+    found = judge("bias-variance", {"bias-variance": one})
+    assert words(found, BIAS, "bias-alone") == ["reproduced", "not run"]
 
 
 def estimates(apart: float = 0.0, change: float = 1e-6, n: int = 200) -> Rows:

@@ -81,9 +81,15 @@ def test_ranks_on_glue(judge: Callable[..., dict[str, Verdict]]) -> None:
     assert judge("table2", table2.table(worst), "full")["rank-base"].verdict == "not reproduced"
 
 
-def test_dna_is_not_testable_and_says_what_stands_in(judge: Callable[..., dict[str, Verdict]]) -> None:
-    rows = pd.DataFrame(runs({"fixed 0.05": 0.4, "fixed 0.15": 0.4, "r2mae": 0.42}, ["spearman", "masked_loss"]))
-    found = judge("table3", table3.table(rows))
-    assert found["dna-auprc"].verdict == "not testable here"
-    assert "+0.020" in found["dna-auprc"].reason
+@pytest.mark.parametrize(("alone", "combined"), [(0.41, "direction only"), (0.39, "undecided")])
+def test_other_variants_stand_in_for_human_ones(
+    judge: Callable[..., dict[str, Verdict]], alone: float, combined: str
+) -> None:
+    scores = {"fixed 0.05": 0.4, "fixed 0.15": 0.4, "dynamic": alone, "r2mae": 0.42, "r2mae-dynamic": 0.41}
+    found = judge("table3", table3.table(pd.DataFrame(runs(scores, ["spearman", "masked_loss"]))), "full")
+    assert found["dna-auprc"].verdict == "direction only"
+    assert found["dna-auprc"].ours == pytest.approx(0.02, abs=1e-3)
+    assert "SARS-CoV-2 stand in" in found["dna-auprc"].reason
+    assert found["dna-combined"].verdict == combined
+    assert ("condition that does not hold" in found["dna-combined"].reason) is (alone < 0.4)
     assert found["dna-missense"].verdict == "not testable here"

@@ -5,7 +5,11 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from r2mae.cells.config import CellsConfig
 from r2mae.cells.sets import SET_DEFAULTS
+from r2mae.cells.wing import WING
+from r2mae.evaluation.statistics import AVERAGE_RANK, rank_table
+from r2mae.reproduce.cell_tables import EXPRESSION
 from r2mae.reproduce.claims.claim import Check, Claim, Found, typeset
 from r2mae.reproduce.claims.judging import of_difference, of_most, of_none
 from r2mae.reproduce.claims.results import MissingRowsError, Results, UnavailableError
@@ -48,6 +52,8 @@ class CellSet:
         "table4" if donors have a condition, else "table6".
     types : str
         Score of the cell types: the balanced accuracy of the set's first label; empty if that is the condition.
+    ranked : tuple of str
+        Scores that the paper ranks; empty for a set without a name.
     own : bool
         Whether it is the paper's set at the paper's sizes, by the plan of its target.
     folder : str
@@ -57,6 +63,7 @@ class CellSet:
     runs: "pd.DataFrame"
     table: str
     types: str
+    ranked: tuple[str, ...] = ()
     own: bool = False
     folder: str = ""
 
@@ -100,11 +107,12 @@ def by_set(results: Results, table: str = "") -> CellSets:
         full = state_of(results.folder(name)).scale == "full"
         for one, group in runs.groupby("set", sort=False):
             own = full and str(one) == papers
-            sets.setdefault(str(one), CellSet(group, name, _types_of(str(one), {}), own))
+            sets.setdefault(str(one), CellSet(group, name, _types_of(str(one), {}), _ranked_of(str(one)), own))
     tables, broken = results.tables_of_comparisons(*_COLUMNS)
     for comparison, runs in tables:
         where = _TABLES.get(comparison.data) or ("table4" if _has_condition(runs) else "table6")
-        told = CellSet(runs, where, _types_of(comparison.data, comparison.config), folder=comparison.folder.name)
+        types, ranked = _types_of(comparison.data, comparison.config), _ranked_of(comparison.data)
+        told = CellSet(runs, where, types, ranked, folder=comparison.folder.name)
         if comparison.data in sets:
             others[comparison.data] = (*others.get(comparison.data, ()), told)
         else:
@@ -126,6 +134,16 @@ def _types_of(name: str, config: Mapping[str, Any]) -> str:
     labels = known.get("labels") or ("cell_type",)
     first = str(labels[0])
     return "" if first == "condition" or first in known.get("auroc_labels", ()) else f"{first}_bacc"
+
+
+def _ranked_of(name: str) -> tuple[str, ...]:
+    """Return the scores of a named set that count for its rank: of a condition its AUROCs."""
+    known = SET_DEFAULTS.get(name)
+    if known is None:
+        return ()
+    by_auroc = known.get("auroc_labels") or [label for label in known.get("labels", ()) if label == "condition"]
+    config = CellsConfig(**{**known, "data": name, "auroc_labels": tuple(by_auroc)})
+    return tuple(metric.name for metric in WING.metrics_of(config) if metric.ranked and metric.higher_is_better)
 
 
 def _judge(results: Results, claim: Claim, table: str, difference: "Difference", reason: str = "") -> Found:
@@ -182,6 +200,42 @@ def _best(results: Results, claim: Claim, others: Sequence[str]) -> Found:
 
 def _better_than(results: Results, claim: Claim, other: str) -> Found:
     return _judge(results, claim, claim.target, lambda one: between(one.runs, _OURS, other, "score"))
+
+
+def _prediction(results: Results, claim: Claim, kind: str) -> Found:
+    """Judge R²MAE against the best fixed ratio by how well cells predict what is known of their donors."""
+
+    def difference(one: CellSet) -> Differences:
+        score = next((score for score in one.ranked if score.endswith(kind)), None)
+        if score is None:
+            raise UnavailableError(f"the set has no score {kind.lstrip('_')}")
+        return over_best(one.runs, _OURS, _FIXED, score)
+
+    return _judge(results, claim, claim.target, difference, "The best of the others is chosen on the other seeds.")
+
+
+def _rank(results: Results, claim: Claim) -> Found:
+    """Judge R²MAE's average rank over the scores that the paper ranks, among all rows of a seed."""
+
+    def difference(one: CellSet) -> Differences:
+        scores = [score for score in one.ranked if score in one.runs and one.runs[score].notna().any()]
+        if not scores:
+            raise UnavailableError("the runs have none of the scores that the paper ranks")
+        return over_best(_ranks(one.runs, scores), _OURS, (*_OTHERS, EXPRESSION, "scvi"), "rank", higher=False)
+
+    reason = (
+        "Among all rows of each seed, by the mean over scores. The best of the others is chosen on the other seeds."
+    )
+    return _judge(results, claim, claim.target, difference, reason)
+
+
+def _ranks(runs: "pd.DataFrame", scores: Sequence[str]) -> "pd.DataFrame":
+    """Return the average rank of every row under every seed; a row without one of the scores is left out."""
+    found = []
+    for seed, rows in runs.dropna(subset=scores).groupby("seed"):
+        ranked = rank_table(rows.set_index("label")[list(scores)], dict.fromkeys(scores, True))
+        found += [{"label": label, "seed": seed, "rank": rank} for label, rank in ranked[AVERAGE_RANK].items()]
+    return type(runs)(found)
 
 
 def _combined(results: Results, claim: Claim, other: str, alone: str) -> Found:
@@ -281,6 +335,7 @@ _OF_A_SET: dict[str, Check] = {
     "scvi": partial(_better_than, other="scvi"),
     "expression": partial(_better_than, other="expression"),
     "types": _types,
+    "rank": _rank,
     "dynamic": partial(_combined, other="r2mae-dynamic", alone="dynamic"),
     "curriculum": partial(_combined, other="r2mae-cl", alone="cl"),
     "range": _reconstruction,
@@ -289,6 +344,8 @@ _OF_A_SET: dict[str, Check] = {
 
 CHECKS: dict[str, Check] = {
     **{f"{name}-{short}": check for name in _PAPERS.values() for short, check in _OF_A_SET.items()},
+    "sea-ad-condition": partial(_prediction, kind="_auroc"),
+    "sea-ad-age": partial(_prediction, kind="_spearman_cell"),
     "degenerates": partial(_over_easy, better="fixed 0.25", score="reconstruction_r"),
     "hampers": partial(_over_easy, better="fixed 0.25", score="score"),
     "resolved": partial(_over_easy, better="r2mae-cl-k0", score="reconstruction_r"),

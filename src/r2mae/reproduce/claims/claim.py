@@ -19,7 +19,8 @@ MEANING: dict[Word, str] = {
     "sentence names. A number without an interval lies within the limit that its row or this page states.",
     "direction only": "The interval excludes zero on the side that the sentence names. But the size is not the "
     "paper's, or data or scale are not, or a part of what is claimed is missing.",
-    "undecided": "The interval contains zero: the runs at hand can neither show the claim nor refute it.",
+    "undecided": "The runs at hand can neither show the claim nor refute it: the interval contains zero, or there is "
+    "none; or the sentence is a number of the paper, and data or scale are not, or the interval is too wide to tell.",
     "not reproduced": "The results contradict the sentence: the interval excludes zero on the other side, or, with the "
     "paper's data and sizes, it excludes the paper's number, which is taken as exact; or a number without an interval "
     "is beyond the stated limit. Where the reason says that data or scale are not the paper's, the sentence does not "

@@ -63,36 +63,50 @@ def of_difference(found: Interval, reason: str, *, paper: float | None = None, s
     return Found(word, f"{reason} The interval excludes the paper's number.", *found)
 
 
-def of_level(found: Interval, reason: str, *, paper: float, same: bool = True) -> Found:
-    """Judge a number that the paper prints, which has no direction."""
+def of_level(found: Interval, reason: str, *, paper: float, precise: float, same: bool = True) -> Found:
+    """Judge a number that the paper prints, which has no direction: other data or sizes say nothing of it.
+
+    To agree with it the interval must contain it, and reach at most `precise` to either side: a wide one agrees with
+    any number.
+    """
     _, low, high = found
     if not same or not (math.isfinite(low) and math.isfinite(high)):
         return Found("undecided", reason, *found, elsewhere=not same)
-    return Found("reproduced" if low <= paper <= high else "not reproduced", reason, *found)
+    if not low <= paper <= high:
+        return Found("not reproduced", reason, *found)
+    if (high - low) / 2 > precise:
+        return Found("undecided", f"{reason} The interval is too wide: it may reach {precise:.2g} to a side.", *found)
+    return Found("reproduced", reason, *found)
+
+
+def share_of(count: int, total: int) -> Interval:
+    """Return a share with its exact 95 % interval."""
+    exact = stats.binomtest(count, total).proportion_ci()
+    return count / total, float(exact.low), float(exact.high)
 
 
 def of_share(count: int, total: int, reason: str, *, paper: float | None = None, same: bool = True) -> Found:
     """Judge that something holds in most cases, by the exact interval of a share."""
-    exact = stats.binomtest(count, total).proportion_ci()
-    share, low, high = count / total, float(exact.low), float(exact.high)
+    share, low, high = share_of(count, total)
     half = None if paper is None else paper - 0.5
     found = of_difference((share - 0.5, low - 0.5, high - 0.5), reason, paper=half, same=same)
     return replace(found, ours=share, low=low, high=high)
 
 
-def of_none(found: Interval, reason: str, *, margin: float, same: bool = True) -> Found:
+def of_none(found: Interval, reason: str, *, margin: float, one_sided: bool = False, same: bool = True) -> Found:
     """Judge a sentence that says that there is no difference: the interval must lie within a margin.
 
-    It is refuted where the interval lies outside of the margin.
+    It is refuted where the interval lies outside of the margin. One-sided, for a sentence that says that there is no
+    gain, any loss is as good as none.
     """
     _, low, high = found
-    said = f"{reason} A difference of less than {margin:g} counts as none."
+    said = f"{reason} A {'gain' if one_sided else 'difference'} of less than {margin:g} counts as none."
     if not (math.isfinite(low) and math.isfinite(high)):
         return Found("undecided", f"{said} One value has no interval.", *found, elsewhere=not same)
     word: Word = "undecided"
-    if -margin <= low and high <= margin:
+    if (one_sided or -margin <= low) and high <= margin:
         word = "reproduced" if same else "direction only"
-    elif low > margin or high < -margin:
+    elif low > margin or (high < -margin and not one_sided):
         word = "not reproduced"
     return Found(word, said, *found, elsewhere=not same)
 

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 from jaxtyping import Float
 
-from r2mae.evaluation.statistics import best_fixed, mean_interval
+from r2mae.evaluation.statistics import best_fixed
 from r2mae.reproduce.by_ratio import AS_TRAINED
-from r2mae.reproduce.claims.claim import Check, Claim, Found, Word
-from r2mae.reproduce.claims.judging import Interval, of_difference, of_level, of_most, over
+from r2mae.reproduce.claims.claim import Check, Claim, Found, Word, typeset
+from r2mae.reproduce.claims.judging import Interval, of_difference, of_level, of_most, of_none, over
 from r2mae.reproduce.claims.results import Results, UnavailableError
 from r2mae.reproduce.claims.runs import by_ratio
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 _PROBE, _ENTROPY, _WHOLE, _ATTRIBUTES = "probe_accuracy", "spectral_entropy", "clean_mse", "attribute_accuracy"
 _WIDE, _NARROW, _TINY = 512, 16, 16
 _STEP = 0.15  # closer best ratios count as equal: one and a half steps of the paper's grid
+_NO_GAIN = 0.01  # a smaller gain in accuracy counts as none; the number is ours
 _RATIOS = 9  # of the paper's sweeps
 _CHANNELS = {8: 0.6, 16: 0.7, 32: 0.8}  # the paper's best ratios of U-Nets by their base channels
 Scores = Float[np.ndarray, "seeds ratios"]
@@ -115,10 +116,11 @@ def _no_gain(results: Results, claim: Claim) -> Found:
     widths, same, said = _mlps(results, _NARROW)
 
     def judge(scores: Scores, comparisons: int) -> Found:
-        mean, low, high = _gain_over_lowest(scores, comparisons)
-        return of_difference((-mean, -high, -low), "", same=same)
+        found = of_none(_gain_over_lowest(scores, comparisons), "", margin=_NO_GAIN, one_sided=True, same=same)
+        return replace(found, ours=-found.ours, low=-found.high, high=-found.low)
 
-    return _of_widths(widths, _PROBE, judge, f"{said} First layer 16; the lowest ratio stands for no masking.")
+    reason = f"{said} First layer 16; the lowest ratio stands for no masking. A gain of less than {_NO_GAIN:g} counts "
+    return _of_widths(widths, _PROBE, judge, f"{reason}as none. The best ratio of a seed is chosen on the other seeds.")
 
 
 def _rises_at_last(results: Results, claim: Claim) -> Found:
@@ -158,6 +160,7 @@ def _rank_of_tiny(results: Results, claim: Claim) -> Found:
 
 
 def _best_of_seeds(runs: "pd.DataFrame", score: str, *, higher: bool) -> Float[np.ndarray, " seeds"]:
+    """Return the best ratio under each seed."""
     ratios, scores = by_ratio(runs, AS_TRAINED + score)
     return np.asarray(ratios[scores.argmax(1) if higher else scores.argmin(1)])
 
@@ -169,10 +172,15 @@ def _flat(widths: Widths, score: str) -> str:
     return f"The probe has the same value at all ratios under a seed or more (width {_listed(found)})." if found else ""
 
 
-def _on_grid(values: Float[np.ndarray, " seeds"], step: float = 0.1, comparisons: int = 1) -> Interval:
-    """Return the mean of ratios that were chosen from a grid; the interval is wider by half of its step at each end."""
-    found = mean_interval(values, confidence=1 - 0.05 / comparisons)
-    return found.mean, found.low - step / 2, found.high + step / 2
+def _step(runs: "pd.DataFrame") -> float:
+    """Return how far apart the ratios lie that a best one was chosen from."""
+    return float(np.diff(sorted(runs["ratio"].unique())).max())
+
+
+def _on_grid(values: Float[np.ndarray, " seeds"], allowed: float, comparisons: int = 1) -> Interval:
+    """Return the mean of ratios that were chosen from a grid; the interval is wider by what the grid leaves open."""
+    mean, low, high = over(values, comparisons)
+    return mean, low - allowed, high + allowed
 
 
 def _task_decides(widths: Widths, reason: str, second: str, *, same: bool) -> Found:
@@ -185,13 +193,18 @@ def _task_decides(widths: Widths, reason: str, second: str, *, same: bool) -> Fo
         return Found("undecided", f"{reason} {flat}", elsewhere=not same)
     count = 2 * len(widths)
     gaps = {width: _on_grid(_best_of_seeds(runs, second, higher=True) - _best_of_seeds(runs, _WHOLE, higher=False),
-                            0.2, count) for width, runs in widths.items()}  # fmt: skip
-    width = max(gaps, key=lambda one: max(gaps[one][1], -gaps[one][2]))
+                            _step(runs), count) for width, runs in widths.items()}  # fmt: skip
+    known = {one: gap for one, gap in gaps.items() if np.isfinite(gap[1])}
+    same_for_all = "; ".join(f"{one}: {gaps[one][0]:+.1f} under every seed" for one in gaps if one not in known)
+    note = typeset(f" Widths without a spread have no interval ({same_for_all}).") if same_for_all else ""
+    if not known:
+        return Found("undecided", f"{reason}{note}", elsewhere=not same)
+    width = max(known, key=lambda one: max(known[one][1], -known[one][2]))
     mean, low, high = gaps[width]
-    said = f"{reason} Shown is width {width}, the clearest; corrected for widths and both signs."
+    said = f"{reason} Shown is width {width}, the clearest; corrected for widths and both signs.{note}"
     if low > 0 or high < 0:
         return Found("reproduced" if same else "direction only", said, mean, low, high, elsewhere=not same)
-    none = all(one >= -_STEP and other <= _STEP for _, one, other in gaps.values())
+    none = len(known) == len(gaps) and all(one >= -_STEP and other <= _STEP for _, one, other in gaps.values())
     word: Word = "not reproduced" if none else "undecided"
     return Found(word, f"{said} Within {_STEP:g} counts as none.", mean, low, high, elsewhere=not same)
 
@@ -233,7 +246,8 @@ def _grows(results: Results, claim: Claim) -> Found:
     if len(small) != len(large):
         raise UnavailableError("fig2b has widths with different seeds")
     said = ", ".join(f"{best[width].mean():.2f} ({width})" for width in sorted(best))
-    return of_difference(_on_grid(large - small, 0.2), f"Best ratios for whole images by base channels: {said}.",
+    allowed = max(_step(widths[width]) for width in (min(best), max(best)))
+    return of_difference(_on_grid(large - small, allowed), f"Best ratios for whole images by base channels: {said}.",
                          paper=_CHANNELS[32] - _CHANNELS[8], same=same)  # fmt: skip
 
 
@@ -241,9 +255,11 @@ def _best_of_width(results: Results, claim: Claim, channels: int) -> Found:
     widths, same = _unets(results)
     if channels not in widths:
         raise UnavailableError(f"fig2b has no U-Net of {channels} channels")
-    found = _on_grid(_best_of_seeds(widths[channels], _WHOLE, higher=False))
-    reason = "With the batch statistics of training; each seed chooses from a grid in steps of 0.1."
-    return of_level(found, reason, paper=_CHANNELS[channels], same=same)
+    step = _step(widths[channels])
+    found = _on_grid(_best_of_seeds(widths[channels], _WHOLE, higher=False), step / 2)
+    reason = f"With the batch statistics of training; each seed chooses from a grid in steps of {step:g}. The paper "
+    reason += "names one best ratio for a network, after whole images and probes; here it is that for whole images."
+    return of_level(found, reason, paper=_CHANNELS[channels], precise=2.5 * step, same=same)
 
 
 def _jump(results: Results, claim: Claim) -> Found:

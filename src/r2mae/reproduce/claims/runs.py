@@ -8,6 +8,7 @@ import numpy as np
 from jaxtyping import Float
 from scipy import stats
 
+from r2mae.evaluation.pooled import pooled_effect
 from r2mae.evaluation.statistics import best_fixed
 from r2mae.reproduce.claims.claim import typeset
 from r2mae.reproduce.claims.judging import Interval, over
@@ -87,14 +88,33 @@ def over_seeds(differences: Differences) -> Interval:
 
 
 def over_sets(by_set: Mapping[str, Differences], comparisons: int = 1) -> Interval:
-    """Return the mean over sets, with the t interval from the spread of each over its seeds (Welch, Satterthwaite).
+    """Return the average over sets, for sets that were not measured, too (a random-effects model).
 
-    It speaks of these sets: what another set would give, a few of them cannot tell. Of one set it is the interval over
-    its seeds. It is corrected for the worst or the best of several comparisons.
+    Of one set it is the interval over its seeds. It is corrected for the worst or the best of several comparisons.
+
+    See Also
+    --------
+    r2mae.evaluation.pooled.pooled_effect : The model.
     """
     values = [np.array(list(one.values())) for one in by_set.values()]
     if len(values) == 1:
         return over(values[0], comparisons)
+    means = [float(one.mean()) for one in values]
+    if min(map(len, values)) < 2 or max(map(np.ptp, values)) <= 0:
+        return float(np.mean(means)), math.nan, math.nan
+    errors = [float(one.std(ddof=1)) / math.sqrt(len(one)) for one in values]
+    found = pooled_effect(means, errors, confidence=1 - 0.05 / comparisons)
+    return found.mean, found.low, found.high
+
+
+def over_models(by_model: Mapping[str, Differences]) -> Interval:
+    """Return the mean over models, with the t interval from the spread of each over its seeds (Welch, Satterthwaite).
+
+    It speaks of these models alone, which the paper names. Of one model it is the interval over its seeds.
+    """
+    values = [np.array(list(one.values())) for one in by_model.values()]
+    if len(values) == 1:
+        return over(values[0])
     mean = float(np.mean([one.mean() for one in values]))
     if min(map(len, values)) < 2:
         return mean, math.nan, math.nan
@@ -102,7 +122,7 @@ def over_sets(by_set: Mapping[str, Differences], comparisons: int = 1) -> Interv
     if parts.sum() <= 0:
         return mean, math.nan, math.nan
     freedom = parts.sum() ** 2 / sum(part**2 / (len(one) - 1) for part, one in zip(parts, values, strict=True))
-    half = float(stats.t.ppf(1 - 0.025 / comparisons, freedom) * math.sqrt(parts.sum()))
+    half = float(stats.t.ppf(0.975, freedom) * math.sqrt(parts.sum()))
     return mean, mean - half, mean + half
 
 
