@@ -1,11 +1,14 @@
+from dataclasses import replace
+
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from r2mae.masking.curriculum import FeatureWeights, UnitWeights, scale_gradient, select_weights, sinkhorn
+from r2mae.masking.defaults import RatioDefaults
 from r2mae.masking.ratios import Grid
-from r2mae.masking.schemes import Curriculum
+from r2mae.masking.schemes import Curriculum, make_scheme
 
 GRID = Grid.spaced(0.1, 0.5)
 
@@ -100,3 +103,17 @@ def test_frozen_means_frozen() -> None:
     for step, frozen in ((0, True), (4, True), (5, False)):
         weights = select_weights(network(clean), curriculum, 0.25, step)
         assert weights.requires_grad is not frozen
+
+
+def test_moments_in_a_wrong_order_are_refused() -> None:
+    usual = make_scheme("cl", RatioDefaults(fixed=0.5, low=0.2, high=0.8)).curriculum
+    assert usual is not None
+    for steps in (1, 7, 1000):
+        usual.bind(steps).check_order()
+    with pytest.raises(
+        ValueError, match=r"cl_start \(600\) is after cl_end \(494, by default in a run of 1000 steps\)"
+    ):
+        replace(usual, start_step=600).bind(1000).check_order()
+    with pytest.raises(ValueError, match=r"cl_start \(\d+, by default in a run of 1000 steps\) is after cl_end \(5\)"):
+        replace(usual, end_step=5).bind(1000).check_order()
+    replace(usual, start_step=600, multiplier="constant").bind(1000).check_order()

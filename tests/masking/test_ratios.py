@@ -1,4 +1,5 @@
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -6,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from r2mae.masking.keys import Key
+from r2mae.masking.defaults import RatioDefaults
+from r2mae.masking.keys import Key, permutation
 from r2mae.masking.ratios import (
     Fixed,
     Grid,
@@ -20,6 +22,7 @@ from r2mae.masking.ratios import (
     is_scheduled,
     is_spread,
 )
+from r2mae.masking.schemes import make_scheme, scheme_names
 
 KEY = Key.root(0).fold("ratio")
 inner = st.floats(0.01, 0.99)
@@ -321,3 +324,22 @@ def test_a_decay_of_ones_own_in_epochs_is_per_epoch() -> None:
     with pytest.raises(ValueError, match="more than no steps"):
         ratio.with_epochs(0)
     assert LinearDecay(0.9, 0.6).bind(10).with_epochs(5) == LinearDecay(0.9, 0.6).bind(10)  # one in steps
+
+
+@pytest.mark.parametrize("name", scheme_names())
+def test_micro_batches_and_processes_share_the_ratio_of_a_step(name: str) -> None:
+    """A ratio for the whole step is that of its first row, whichever rows are drawn."""
+    for changed in ({}, {"sampling": "stratified"}):
+        try:
+            built = make_scheme(name, replace(RatioDefaults(fixed=0.5, low=0.2, high=0.8), **changed)).bind(40, 4.0, 12)
+        except ValueError:
+            continue
+        if getattr(built.ratio, "per", "batch") == "sample":
+            continue
+        for step in range(20):
+            drawn = {float(np.mean(draw(built.ratio, step, Key.root(1).rows(first), 4))) for first in (0, 4, 8)}
+            assert len(drawn) == 1, f"{name}, step {step}"
+
+
+def test_an_order_is_one_for_all_rows() -> None:
+    assert [*permutation(Key.root(3).rows(5), 9)] == [*permutation(Key.root(3), 9)]

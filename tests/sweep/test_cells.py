@@ -5,7 +5,7 @@ import pytest
 from r2mae.errors import UserError
 from r2mae.images.config import ImagesConfig
 from r2mae.images.wing import WING
-from r2mae.sweep.cells import Axis, cells_of, grid
+from r2mae.sweep.cells import Axis, Row, cells_of, grid
 
 BASE = ImagesConfig(data="digits", scheme="fixed")
 
@@ -27,3 +27,14 @@ def test_an_axis_that_changes_nothing_is_refused() -> None:
         grid(BASE, [Axis("ratio", {})])
     with pytest.raises(UserError, match="another sets"):
         grid(BASE, [Axis.over("ratio", [0.1]), Axis.over("ratio", [0.2])])
+
+
+def test_labels_that_are_no_names_of_folders(tmp_path: Path) -> None:
+    """Names of the user's columns: their folders lie beside the others, and no two rows share one."""
+    labels = ["fixed 0.50", "phyloP/100way", "/etc", "..", "50%2F", 'a:b*"c"']
+    cells = cells_of([Row(label, BASE, {}, baseline=True) for label in labels], [0], tmp_path)
+    assert {cell.folder.parent.parent.resolve() for cell in cells} == {(tmp_path / "runs").resolve()}
+    assert len({cell.folder.parent.name for cell in cells}) == len(labels)
+    assert cells[0].folder == tmp_path / "runs" / "fixed-0.50" / "seed-0", "as ever"
+    with pytest.raises(UserError, match="'x y' and 'x-y' would have one folder, x-y: leave one of them out"):
+        cells_of([Row(label, BASE, {}, baseline=True) for label in ("x y", "x-y")], [0], tmp_path)

@@ -22,6 +22,7 @@ from r2mae.images.wing import WING
 from r2mae.sweep import processes, worker_start
 from r2mae.sweep.cells import Axis, Cell, cells_of, grid
 from r2mae.sweep.processes import Processes
+from r2mae.sweep.progress_board import Board
 from r2mae.sweep.runner import finished, run_missing
 from r2mae.sweep.watch import Watch
 
@@ -172,3 +173,24 @@ def _lives(number: int) -> bool:
         return Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:
         return False
+
+
+def test_a_sweep_leaves_the_environment_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[tuple[str | None, str | None, str | None]] = []
+
+    class Looks:
+        failed: tuple[tuple[Cell, Exception], ...] = ()
+
+        def __init__(self, *_: object) -> None:
+            one, two, three = map(os.environ.get, ("R2MAE_JOBS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"))
+            seen.append((one, two, three))
+
+    monkeypatch.setattr(processes, "_Sweep", Looks)
+    monkeypatch.delenv("R2MAE_JOBS", raising=False)
+    monkeypatch.delenv("MKL_NUM_THREADS", raising=False)
+    monkeypatch.setenv("OMP_NUM_THREADS", "7")
+    before = dict(os.environ)
+    metric = WING.metrics_of(ImagesConfig(data="digits"))[0]
+    processes._run([], WING, Board([], [], Console(file=StringIO()), metric), 3)
+    assert seen == [("3", "7", "1")], "a number of threads that the user has set stays"
+    assert dict(os.environ) == before

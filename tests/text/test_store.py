@@ -19,7 +19,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from r2mae.cache import cache_folder
 from r2mae.errors import UserError
 from r2mae.text import encoding
-from r2mae.text.encoding import Tokenised, cores, encoded
+from r2mae.text.encoding import Tokenised, encoded
 from r2mae.text.store import (
     META,
     OFFSETS,
@@ -298,7 +298,3 @@ def test_a_second_process_waits_for_the_first(corpus: Path, tokenizer: TextToken
     assert int(ends[0][1]) > 1
     assert int(ends[1][1]) == 0
     assert ends[0][2] == ends[1][2]
-
-
-def test_cores_are_those_of_this_process() -> None:
-    assert cores() >= 1

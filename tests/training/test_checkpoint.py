@@ -81,3 +81,23 @@ def test_foreign_files_are_refused(tmp_path: Path) -> None:
         torch.save({key: value for key, value in WHOLE.items() if key != missing}, path)
         with pytest.raises(UserError, match="not a checkpoint of r2mae"):
             read_checkpoint(path)
+
+
+@pytest.mark.parametrize(
+    ("said", "full"),
+    [
+        ("CUDA error: an illegal memory access was encountered", False),
+        ("[enforce fail at inline_container.cc:664] . unexpected pos 64 vs 0", True),
+        ("PytorchStreamWriter failed writing file data/0: file write failed", True),
+    ],
+)
+def test_only_the_archive_writer_tells_of_a_full_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: str, full: bool
+) -> None:
+    def fails(*_: object) -> None:
+        raise RuntimeError(said)
+
+    monkeypatch.setattr(torch, "save", fails)
+    with pytest.raises(OSError if full else RuntimeError, match="No space left" if full else "illegal memory access"):
+        AtomicCheckpointIO().save_checkpoint(WHOLE, tmp_path / "last.ckpt")
+    assert not [*tmp_path.iterdir()]

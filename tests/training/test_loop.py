@@ -13,9 +13,10 @@ import torch
 import yaml
 
 from r2mae.errors import UserError
+from r2mae.masking.keys import Key
 from r2mae.training.checkpoint import read_checkpoint
 from r2mae.training.folder import FolderLock, RunFolder
-from r2mae.training.loop import fit
+from r2mae.training.loop import fit, keyed_torch
 from r2mae.training.saving import load_model
 from r2mae.training.scheme_options import resolved
 
@@ -313,6 +314,8 @@ def test_early_stopping(tmp_path: Path, wing: ToyWing) -> None:
     assert 15 < fitted.steps < 400
     losses = pd.read_csv(tmp_path / "a" / "metrics.csv")["validation_loss"].dropna().to_numpy()
     assert losses[:-3].min() <= losses[-3:].min()
+    said = json.loads((tmp_path / "a" / "model.json").read_text())
+    assert (said["steps"], said["planned_steps"]) == (fitted.steps, 400), "schedules are of the planned length"
     # Cut off after the checkpoint of the stop itself: nothing more is trained.
     (tmp_path / "a" / "model.json").unlink()
     assert fit(config, wing, tmp_path / "a").steps == fitted.steps
@@ -382,3 +385,21 @@ def test_a_checkpoint_of_another_model_is_named(tmp_path: Path, wing: ToyWing) -
     torch.save(checkpoint, path)
     with pytest.raises(UserError, match="belongs to another model: delete it"):
         fit(ToyConfig(steps=30), wing, tmp_path)
+
+
+def test_the_generators_of_devices_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    kept: list[str] = []
+    monkeypatch.setattr(torch.cuda, "get_rng_state_all", lambda: ["before"])
+    monkeypatch.setattr(torch.cuda, "set_rng_state_all", kept.extend)
+    for used, expected in ((False, []), (True, ["before"])):
+        monkeypatch.setattr(torch.cuda, "is_initialized", lambda used=used: used)
+        with keyed_torch(Key.root(0)):
+            pass
+        assert kept == expected
+
+
+def test_a_curriculum_whose_moments_are_in_a_wrong_order(tmp_path: Path, wing: ToyWing) -> None:
+    config = ToyConfig(steps=40, scheme="cl", cl_start=30)
+    with pytest.raises(UserError, match=r"cl_start \(30\) is after cl_end \(20, by default in a run of 40 steps\)"):
+        fit(config, wing, tmp_path / "run")
+    assert not (tmp_path / "run" / "config.yaml").exists()

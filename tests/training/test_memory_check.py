@@ -3,6 +3,7 @@
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -141,7 +142,7 @@ def test_shards_take_a_share_of_the_memory(monkeypatch: pytest.MonkeyPatch) -> N
     for config, most in ((whole, 32), (replace(whole, strategy="fsdp"), 8)):
         monkeypatch.setattr(memory_check, "available_memory", lambda most=most: most * size)
         check_fits_memory(config, WING, data())
-        monkeypatch.setattr(memory_check, "available_memory", lambda most=most: most * size - 1)
+        monkeypatch.setattr(memory_check, "available_memory", lambda most=most: most * size * 9 // 10)
         with pytest.raises(UserError, match="make it smaller"):
             check_fits_memory(config, WING, data())
 
@@ -151,3 +152,25 @@ def test_layers_that_cannot_be_computed_anew_are_found_before_anything_is_writte
     with pytest.raises(UserError, match="leave --activation-checkpointing out"):
         fit(config, WING, tmp_path / "run", data=data())
     assert not (tmp_path / "run").exists()
+
+
+def test_weights_count_with_what_their_training_keeps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Adam: gradient and two moments; SGD: gradient and one; weights that are not trained: nothing."""
+    size = model_bytes(WING, ARCHITECTURE)
+    config = ImagesConfig(data="digits", device="cpu")
+    sgd = replace(config, optimizer="sgd")
+    for one, copies in ((config, 4), (sgd, 3)):
+        monkeypatch.setattr(memory_check, "available_memory", lambda copies=copies: copies * size)
+        check_fits_memory(one, WING, data())
+        monkeypatch.setattr(memory_check, "available_memory", lambda copies=copies: copies * size - size // 10)
+        with pytest.raises(UserError, match="make it smaller"):
+            check_fits_memory(one, WING, data())
+
+    def frozen(architecture: Any) -> Any:
+        task, model = made(architecture)
+        return task, model.requires_grad_(requires_grad=False)
+
+    made = WING.build
+    monkeypatch.setattr(type(WING), "build", lambda _, architecture: frozen(architecture))
+    monkeypatch.setattr(memory_check, "available_memory", lambda: size)
+    check_fits_memory(config, WING, data())

@@ -75,14 +75,14 @@ def run(words: Sequence[str]) -> int:
     with loading():
         from r2mae.compare.compare import compare
         from r2mae.report.publish import publish
-        from r2mae.training.folder import read_json
+        from r2mae.training.folder import FolderLock, read_json
 
     comparison = compare(config, subject.wing, jobs=values["jobs"], cluster=cluster, **plan)
+    with FolderLock(out):  # another command would take the files that this one writes for those of one that crashed
+        publish(comparison, out, console=Console(quiet=True) if values["json"] else None)
     if values["json"]:
-        publish(comparison, out, console=Console(quiet=True))
         print_json(read_json(out / "results.json"))
         return 0
-    publish(comparison, out)
     print(f"table, figures and report.html are in {out}")
     return 0
 

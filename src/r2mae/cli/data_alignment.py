@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from r2mae.cli.parsing import Parser
+from r2mae.cores import cores
 from r2mae.errors import UserError, unknown
 
 if TYPE_CHECKING:
@@ -96,7 +97,7 @@ def _add_common(parser: Parser) -> None:
 def _made(sources: Sequence[str], values: dict[str, Any]) -> int:
     from r2mae.genome.store.build import build_store
 
-    jobs = values["jobs"] if values["jobs"] is not None else _cores()
+    jobs = values["jobs"] if values["jobs"] is not None else cores()
     with _stages() as progress:
         store = build_store(
             [*sources],
@@ -265,9 +266,3 @@ def _stages() -> Iterator["Progress"]:
             bars[stage](round(done * 10_000), 10_000)
 
         yield update
-
-
-def _cores() -> int:
-    import os
-
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -17,6 +17,8 @@ def words_of(values: object) -> list[str]:
 
 def parse_ratios(words: Sequence[str]) -> list[float]:
     """Read ``--ratios 0.1 0.5``."""
+    if not words:
+        raise UserError("ratios is an empty list: name ratios, or leave it out")
     try:
         return [float(word) for word in words]
     except ValueError:
@@ -29,6 +31,8 @@ def parse_seeds(words: Sequence[str]) -> list[int]:
         numbers = [int(word) for word in words]
     except ValueError:
         raise UserError(f"seeds must be whole numbers, not {' '.join(words)!r}") from None
+    if not numbers:
+        raise UserError("seeds is an empty list: say how many, or name them")
     if len(numbers) == 1:
         if numbers[0] < 1:
             raise UserError(f"a comparison needs at least one seed, not {numbers[0]}")

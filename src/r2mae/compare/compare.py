@@ -112,4 +112,4 @@ def _claim(out: Path, shared: dict[str, Any], measured_with: Sequence[str]) -> N
     """Check the folder, and delete half-written files in it."""
     check_claim(out, shared, measured_with)
     for left in out.glob(f".*{UNFINISHED}"):
-        left.unlink()
+        left.unlink(missing_ok=True)

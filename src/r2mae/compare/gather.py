@@ -75,7 +75,9 @@ def _rows(trained: Sequence[Cell], wing: Wing) -> dict[str, dict[str, Any]]:
 def _used(cell: Cell, wing: Wing) -> dict[str, Any]:
     config = cell.row.config
     numbers, kind = ratios_of(wing, config), kind_of(config.scheme)
-    steps = read_json(RunFolder(cell.folder).model_file).get("steps")
+    description = read_json(RunFolder(cell.folder).model_file)
+    # The length that schedules were made for: early stopping ends a run before it. Older folders do not say it.
+    steps = description.get("planned_steps", description.get("steps") if config.steps is None else config.steps)
     used = effective_options(config, numbers, steps if isinstance(steps, int) else None)
     # The ratio of a row at a fixed ratio is in its label.
     given = [name for name in chosen_options(config, numbers) if not (kind.per_ratio and name == "ratio")]

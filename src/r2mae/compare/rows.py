@@ -37,6 +37,8 @@ def plan_rows(
     UserError
         For unknown or repeated schemes and impossible ratios.
     """
+    if not schemes:
+        raise UserError("schemes is an empty list: name schemes, or leave it out")
     if len(set(schemes)) < len(schemes):
         raise UserError(f"a scheme is named twice: {' '.join(schemes)}")
     if ratios is not None and not any(kind_of(name).per_ratio for name in schemes):

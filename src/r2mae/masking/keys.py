@@ -126,8 +126,11 @@ def uniforms(key: Key, count: int, per_row: int | None = None) -> Float[np.ndarr
 
 
 def permutation(key: Key, n: int) -> Int64[np.ndarray, " n"]:
-    """Return a random order of ``range(n)``: the argsort of `n` words, the same in every NumPy version."""
-    return np.argsort(words(key, 1, n)[0], kind="stable").astype(np.int64, copy=False)
+    """Return a random order of ``range(n)``: the argsort of `n` words, the same in every NumPy version.
+
+    It is that of the key without its row: an order is one for all rows, micro-batches and processes.
+    """
+    return np.argsort(words(key.rows(0), 1, n)[0], kind="stable").astype(np.int64, copy=False)
 
 
 def _mix(word: int) -> int:

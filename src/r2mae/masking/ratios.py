@@ -409,7 +409,7 @@ def draw(ratio: Ratio, step: int, key: Key, rows: int) -> float | Float[np.ndarr
         last, whole = key.row + rows, rows if ratio.rows is None else ratio.rows
         if last > whole:
             raise ValueError(f"rows {key.row} to {last - 1} are not in a batch of {whole}: call with_rows(rows) first")
-        order = permutation(key.rows(0).fold("strata", step), whole)
+        order = permutation(key.fold("strata", step), whole)
         u = (order[key.row : last] + u) / whole
     return ratio.quantile(u)
 

@@ -59,6 +59,22 @@ class Curriculum:
         """Fix the fractions to a run of `total_steps` optimiser steps."""
         return replace(self, total_steps=total_steps)
 
+    def check_order(self) -> None:
+        """Refuse moments in a wrong order, of a bound schedule: the multiplier would not fall but jump.
+
+        Raises
+        ------
+        ValueError
+            If it would have fallen before it begins to fall.
+        """
+        first, last = self._moment(self.start_step, self.start), self._moment(self.end_step, self.end)
+        if self.multiplier == "falling" and last < first:
+            usual = f", by default in a run of {self.total_steps} steps"
+            raise ValueError(
+                f"cl_start ({first:.0f}{'' if self.start_step is not None else usual}) is after cl_end ({last:.0f}"
+                f"{'' if self.end_step is not None else usual}): give both, the start before the end"
+            )
+
     def frozen(self, step: int) -> bool:
         """Return whether the weight network is frozen at this step."""
         return step < self._moment(self.warmup_steps, self.warmup)

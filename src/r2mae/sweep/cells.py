@@ -2,6 +2,7 @@
 
 import itertools
 import math
+import re
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
@@ -92,12 +93,30 @@ def grid(base: RunConfig, axes: Sequence[Axis]) -> list[Row]:
 
 
 def cells_of(rows: Sequence[Row], seeds: Sequence[int], out: Path) -> list[Cell]:
-    """Return the cells, seed by seed, so that one seed of all rows is finished early."""
+    """Return the cells, seed by seed, so that one seed of all rows is finished early.
+
+    Raises
+    ------
+    UserError
+        If two rows would have one folder.
+    """
+    names = {row.label: _folder_name(row.label) for row in rows}
+    owners: dict[str, str] = {}
+    for label, name in names.items():
+        if owners.setdefault(name, label) != label:
+            both = f"{owners[name]!r} and {label!r}"
+            raise UserError(f"the rows {both} would have one folder, {name}: leave one of them out")
     return [
-        Cell(row, seed, replace(row.config, seed=seed), out / "runs" / row.label.replace(" ", "-") / f"seed-{seed}")
+        Cell(row, seed, replace(row.config, seed=seed), out / "runs" / names[row.label] / f"seed-{seed}")
         for seed in seeds
         for row in rows
     ]
+
+
+def _folder_name(label: str) -> str:
+    """Return the name of a row's folder; what no folder may have in its name, such as "/", stands as %2F."""
+    name = re.sub(r'[\\/:*?"<>|%\x00-\x1f]', lambda found: f"%{ord(found[0]):02X}", label.replace(" ", "-"))
+    return name if name.strip(".") else name.replace(".", "%2E")
 
 
 def cells_of_groups(groups: Mapping[str, Sequence[Row]], seeds: Sequence[int], out: Path) -> list[Cell]:

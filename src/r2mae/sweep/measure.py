@@ -95,6 +95,7 @@ def evaluate(
     *,
     source: str | None = None,
     reading: Mapping[str, Any] | None = None,
+    own_data: bool = False,
     baselines: Sequence[str] = (),
     device: str = "auto",
     progress: Callable[[int, int], None] | None = None,
@@ -112,6 +113,9 @@ def evaluate(
         Other data to measure the run on. Probes are then fitted on the training part of these data.
     reading : mapping, optional
         How the wing shall read them (:meth:`r2mae.wings.abilities.MeasuresElsewhere.elsewhere`).
+    own_data : bool
+        Whether the evaluation brings data of its own (:attr:`r2mae.wings.options.Evaluation.own_data`): those of the
+        run are neither read nor needed.
     baselines : sequence of str
         To be measured on the same data.
     device : str
@@ -130,13 +134,14 @@ def evaluate(
     began = time.perf_counter()
     config, task, model = load_model(folder.path, wing, device=device)
     measured = {name: value for name, value in options.items() if name in config.measured_with}
-    if source is None:
-        folder.check_data(config.data, wing.fingerprint(config))
-        check_baselines(config.measuring(**measured), wing, baselines)
-        data = wing.load(config)
-    else:
+    data: Data | None = None
+    if source is not None:
         config, data = _elsewhere(folder, wing, config, source, reading or {})
-        check_baselines(config.measuring(**measured), wing, baselines)
+    elif not own_data:
+        folder.check_data(config.data, wing.fingerprint(config))
+    check_baselines(config.measuring(**measured), wing, baselines)
+    if source is None and not own_data:
+        data = wing.load(config)
     working = _working(folder, wing, progress)
     scores = wing.evaluate(config, task, model, data, **options, **working)
     beside = {}

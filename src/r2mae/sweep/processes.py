@@ -19,6 +19,7 @@ from typing import Any
 
 import torch
 
+from r2mae.cores import cores
 from r2mae.errors import UserError
 from r2mae.registry import JOBS
 from r2mae.sweep.cells import Cell
@@ -26,7 +27,7 @@ from r2mae.sweep.measure import scores_of
 from r2mae.sweep.progress_board import Board
 from r2mae.sweep.run_cell import run_cell
 from r2mae.sweep.watch import Watch, end
-from r2mae.sweep.worker_start import THREADS, load_ahead, worker_context
+from r2mae.sweep.worker_start import THREADS, load_ahead, unset, with_variables, worker_context
 from r2mae.training.folder import RunFolder
 from r2mae.training.progress import Pace
 from r2mae.wings.contract import Wing
@@ -76,17 +77,15 @@ def _jobs(jobs: int | None, device: str) -> int:
     if jobs is not None:
         return jobs
     accelerated = device not in ("auto", "cpu") or (device == "auto" and torch.cuda.is_available())
-    return 1 if accelerated else len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
+    return 1 if accelerated else cores()
 
 
 def _run(waiting: Sequence[Cell], wing: Wing, board: Board, jobs: int) -> None:
-    os.environ[JOBS] = str(jobs)
-    for name in THREADS:
-        os.environ.setdefault(name, "1")
-    sweep = _Sweep(waiting, wing, board, jobs)
-    left = list(range(len(waiting)))
-    while left:
-        left = sweep.run(left)
+    with with_variables({JOBS: str(jobs), **unset(dict.fromkeys(THREADS, "1"))}):
+        sweep = _Sweep(waiting, wing, board, jobs)
+        left = list(range(len(waiting)))
+        while left:
+            left = sweep.run(left)
     raise_first(sweep.failed)
 
 

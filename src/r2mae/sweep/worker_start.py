@@ -38,7 +38,7 @@ def load_ahead() -> None:
     global _refused  # noqa: PLW0603  (there is one server)
     if _can_fork() and not _refused:
         multiprocessing.get_context("forkserver").set_forkserver_preload(list(_LIBRARIES))
-        with _variables({**dict.fromkeys(THREADS, "1"), **_ALONE}), _no_interrupt():
+        with with_variables(unset({**dict.fromkeys(THREADS, "1"), **_ALONE})), _no_interrupt():
             try:
                 forkserver.ensure_running()
             except OSError:  # its socket lies in the folder for temporary files, whose path may be too long for one
@@ -52,16 +52,24 @@ def _can_fork() -> bool:
     return sys.platform == "linux" and not any(Path(device).exists() for device in _ACCELERATORS)
 
 
+def unset(values: Mapping[str, str]) -> dict[str, str]:
+    """Return those variables of the environment that the user has not set."""
+    return {name: value for name, value in values.items() if name not in os.environ}
+
+
 @contextmanager
-def _variables(values: Mapping[str, str]) -> Iterator[None]:
-    """Within the block, processes that are started have these variables, unless the user has set them otherwise."""
-    missing = {name: value for name, value in values.items() if name not in os.environ}
-    os.environ.update(missing)
+def with_variables(values: Mapping[str, str]) -> Iterator[None]:
+    """Within the block, this process and those that it starts have these variables of the environment."""
+    before = {name: os.environ.get(name) for name in values}
+    os.environ.update(values)
     try:
         yield
     finally:
-        for name in missing:
-            del os.environ[name]
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
 
 
 @contextmanager

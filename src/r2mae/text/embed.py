@@ -6,9 +6,10 @@ import numpy as np
 import torch
 from jaxtyping import Float32, Int64
 
+from r2mae.cores import cores
 from r2mae.text.config import TextConfig
 from r2mae.text.documents import Source, read_documents
-from r2mae.text.encoding import cores, encoded
+from r2mae.text.encoding import encoded
 from r2mae.text.task import TokenModel, TokenTask
 from r2mae.text.tokenizer import TextTokenizer
 from r2mae.training.validation import evaluating

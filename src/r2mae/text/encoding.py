@@ -123,8 +123,3 @@ def _own_threads() -> Iterator[None]:
             del os.environ[name]
         else:
             os.environ[name] = before
-
-
-def cores() -> int:
-    """Return how many cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -12,11 +12,12 @@ import numpy as np
 from jaxtyping import Int64, UInt16, UInt32
 
 from r2mae.cache import cache_folder, made_once
+from r2mae.cores import cores
 from r2mae.errors import UserError
 from r2mae.files import write_json
-from r2mae.text.documents import Corpus, Source, corpus_of
-from r2mae.text.encoding import Progress, Tokenised, cores, encoded
-from r2mae.text.formats import Position
+from r2mae.text.documents import Corpus, Files, Source, corpus_of
+from r2mae.text.encoding import Progress, Tokenised, encoded
+from r2mae.text.formats import Position, kind_of
 from r2mae.text.tokenizer import TextTokenizer, load_tokenizer, train_bpe
 
 TOKENS, OFFSETS, META = "tokens.bin", "documents.npy", "meta.json"
@@ -145,6 +146,23 @@ def is_store(source: Any) -> bool:
     return isinstance(source, str | Path) and all(
         (Path(source).expanduser() / name).is_file() for name in (TOKENS, META)
     )
+
+
+def check_column(source: Source, column: str) -> None:
+    """Refuse to name a column where there is none: of plain text, or of a store, whose text was read before.
+
+    Whatever else is wrong with a source is told when it is read.
+    """
+    what = "a token store"
+    if not is_store(source):
+        try:
+            corpus = corpus_of(source, column=column)
+        except UserError:
+            return
+        if not isinstance(corpus, Files) or any(kind_of(path) != "text" for path in corpus.paths):
+            return
+        what = "plain text"
+    raise UserError(f"{source} is {what}, which has no columns: leave --text-column {column} out")
 
 
 def source_fingerprint(source: Source, *, column: str = "text") -> str:

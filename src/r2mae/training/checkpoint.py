@@ -16,6 +16,7 @@ from r2mae.training.shards import SHARDS, check_shards, drop_shards, whole
 
 STEP, EARLY, SECONDS = "r2mae_step", "r2mae_early_stopping", "r2mae_seconds"
 _KINDS = {STEP: int, EARLY: dict, SECONDS: float, "state_dict": dict, "optimizer_states": list, "loops": dict}
+_WRITER = ("PytorchStreamWriter", "unexpected pos")  # in messages of torch's archive writer
 
 
 class AtomicCheckpointIO(CheckpointIO):
@@ -29,6 +30,8 @@ class AtomicCheckpointIO(CheckpointIO):
             except RuntimeError as error:  # how torch's archive writer reports a disk that fills
                 if isinstance(error.__context__, OSError):
                     raise error.__context__ from None
+                if not any(words in str(error) for words in _WRITER):
+                    raise  # such as an error of a device, which shows when its tensors are read
                 raise OSError(ENOSPC, os.strerror(ENOSPC)) from error
         drop_shards(Path(path), keep=checkpoint.get(SHARDS, {}).get("folder"))
 

@@ -2,8 +2,9 @@
 
 import os
 import secrets
+from importlib import import_module
 from importlib.util import find_spec
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from r2mae.errors import UserError
 from r2mae.files import write_json
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from lightning.pytorch.loggers import Logger
 
 # Packages of which a tracker needs one.
+_TRACKER = "tracker.json"  # in a run folder: the run's id in its tracker
 _NEEDS = {"tensorboard": ("tensorboard", "tensorboardX"), "wandb": ("wandb",), "mlflow": ("mlflow",)}
 
 
@@ -58,7 +60,11 @@ def make_logger(config: RunConfig, folder: RunFolder) -> "Logger | bool":
                 )
             case "mlflow":
                 uri = os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{folder.path.resolve() / 'mlflow.db'}"
-                return MLFlowLogger(experiment_name="r2mae", run_name=name, tracking_uri=uri)
+                known = _known(folder).get("run_id")
+                logger = MLFlowLogger(experiment_name="r2mae", run_name=name, tracking_uri=uri, run_id=known)
+                if known is None:  # MLflow names its runs itself
+                    write_json(folder.path / _TRACKER, {"run_id": logger.run_id})
+                return logger
             case _:
                 return False
     except ModuleNotFoundError as error:  # there, but too old
@@ -68,7 +74,25 @@ def make_logger(config: RunConfig, folder: RunFolder) -> "Logger | bool":
 
 def _identity(folder: RunFolder) -> str:
     """Return the run's own id, made once: a resumed run goes on with it."""
-    file = folder.path / "tracker.json"
-    if not file.exists():
-        write_json(file, {"id": secrets.token_hex(8)})
-    return str(read_json(file).get("id"))
+    if "id" not in _known(folder):
+        write_json(folder.path / _TRACKER, {"id": secrets.token_hex(8)})
+    return str(_known(folder)["id"])
+
+
+def _known(folder: RunFolder) -> dict[str, Any]:
+    """Return what the folder says of the run in its tracker."""
+    file = folder.path / _TRACKER
+    return read_json(file) if file.exists() else {}
+
+
+def finish_logger(logger: "Logger | None") -> None:
+    """End a run in a tracker that has one open run in a process: the next one would be written into it.
+
+    A run that the caller has opened stays open.
+    """
+    from lightning.pytorch.loggers import WandbLogger
+
+    if isinstance(logger, WandbLogger):
+        wandb = import_module("wandb")
+        if wandb.run is not None and wandb.run.id == logger.version:
+            wandb.finish()

@@ -27,6 +27,7 @@ from r2mae.training.folder import FolderLock, RunFolder
 from r2mae.training.initial import begin, check_unchanged, note
 from r2mae.training.interrupt import TOLD, Stopped, StopRequest
 from r2mae.training.loader import make_loader
+from r2mae.training.loggers import finish_logger
 from r2mae.training.memory import freed_memory_kept
 from r2mae.training.memory_check import check_fits_memory
 from r2mae.training.metrics import MetricsFile
@@ -167,7 +168,9 @@ def fit_run(run: Run, out: str | Path, *, data: Data | None = None, reporter: Re
         if run.rank == 0:
             if config.keep == "best" and keeper.early.best < float("inf"):
                 load_weights(folder.best, module.kept_model)
-            description = {"wing": wing.name, "steps": keeper.step, "seconds": seconds}
+            # Schedules are of the planned length, of which early stopping may leave a part.
+            planned = {"planned_steps": module.total_steps}
+            description = {"wing": wing.name, "steps": keeper.step, **planned, "seconds": seconds}
             statistics = estimate_statistics(module.task, module.kept_model, data.train)
             save_model(folder, data.architecture, module.kept_model, description, statistics)
         return Fitted(folder, keeper.step, step, True, seconds)
@@ -187,6 +190,11 @@ def build(run: Run, data: Data, *, fresh: bool) -> tuple[Pretraining, dict[str, 
         data.start(model)
     origin = begin(run, model) if fresh else None
     scheme = run.scheme and run.scheme.bind(total, samples / config.batch_size, config.batch_size)
+    if fresh and scheme is not None and scheme.curriculum is not None:
+        try:
+            scheme.curriculum.check_order()  # only here, as the number of steps decides
+        except ValueError as error:
+            raise UserError(str(error)) from None
     if scheme and fresh and run.rank == 0 and getattr(scheme.ratio, "level", False):
         logging.getLogger("r2mae").warning("%s", _LEVEL)
     if scheme and fresh and run.rank == 0 and _unlike_training(scheme, model, config):
@@ -286,7 +294,10 @@ def _take_steps(run: Run, module: Pretraining, data: Data, keeper: CheckpointKee
         device = trainer.strategy.root_device
         loader = make_loader(data.train, order, run.key.fold("batch"), workers=config.workers, device=device)
         checkpoint = keeper.folder.checkpoint if resumed else None
-        trainer.fit(module, loader, ckpt_path=checkpoint, weights_only=True)
+        try:
+            trainer.fit(module, loader, ckpt_path=checkpoint, weights_only=True)
+        finally:
+            finish_logger(trainer.logger)
         if config.strategy == "fsdp":
             weights = full_state(module.kept_model, here=run.rank == 0)
             if run.rank == 0:
@@ -311,8 +322,12 @@ def _other_model(folder: RunFolder) -> UserError:
 def keyed_torch(key: Key) -> Iterator[None]:
     """Seed torch's generator from the run's key within the block, and restore the caller's state afterwards."""
     state = torch.get_rng_state()
+    # Devices that nobody has drawn on yet have no state to keep.
+    devices = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else None  # type: ignore[no-untyped-call]
     torch.manual_seed(key.fold("init").seed())
     try:
         yield
     finally:
         torch.set_rng_state(state)
+        if devices is not None:
+            torch.cuda.set_rng_state_all(devices)

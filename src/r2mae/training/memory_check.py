@@ -20,7 +20,8 @@ from r2mae.training.task import Data, Trainable
 from r2mae.training.units import check_can_be_made_anew
 from r2mae.training.validation import EVALUATION_KEY
 
-_COPIES = 4  # of each weight while it is trained: itself, its gradient, and two moments of Adam
+# Of each weight while it is trained, beside itself: its gradient, and the moments of the optimiser.
+_BESIDE = {"adam": 3, "adamw": 3, "sgd": 2, "lars": 2}
 _PASSES = 100  # over all data in one optimiser step; more is a mistake
 _FEW = 1 << 16  # samples of a step that are allowed however small the data are
 _ORDER = 16  # bytes for the place of a sample in the order of the data, and a copy
@@ -82,7 +83,7 @@ def check_fits_memory(
         raise UserError(f"no model of these sizes can be made ({reason}): ask for smaller ones") from None
     if config.activation_checkpointing and (model := _sketch(wing, architecture)) is not None:
         check_can_be_made_anew(model)
-    free, least = _free(config), round(_copies(config) * size)
+    free, least = _free(config), _least(config, size, wing, architecture)
     if free is not None and least * _here(config) > free:
         raise UserError(
             f"the model takes at least {_gigabytes(least)} while it is trained, and {_gigabytes(free)} are "
@@ -127,12 +128,19 @@ def _free(config: RunConfig) -> int | None:
     return available_memory()
 
 
-def _copies(config: RunConfig) -> float:
-    """Return how many copies of the weights each process has at least; where they are sharded, a share of all."""
+def _least(config: RunConfig, size: int, wing: Trainable, architecture: Mapping[str, Any]) -> int:
+    """Return the bytes that a model takes in each process at least; where it is sharded, a share of all.
+
+    Weights that are not trained have neither a gradient nor moments.
+    """
+    model = _sketch(wing, architecture)
+    weights = [] if model is None else [part for part in model.parameters() if part.requires_grad]
+    trained = size if model is None else sum(part.numel() * part.element_size() for part in weights)
+    whole = size + _BESIDE[config.optimizer] * trained
     if config.strategy == "ddp":
-        return _COPIES
-    shared = _COPIES / config.ranks
-    return shared if torch_device(config.device).type == "cuda" else max(1.0, shared)  # it is made as a whole first
+        return whole
+    shared = whole // config.ranks
+    return shared if torch_device(config.device).type == "cuda" else max(size, shared)  # it is made as a whole first
 
 
 def _here(config: RunConfig) -> int:
