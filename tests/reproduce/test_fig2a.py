@@ -50,7 +50,7 @@ def test_the_small_size_has_every_width(tmp_path: Path) -> None:
     cells = fig2a.cells(WidthsSize.of("small"), tmp_path)
     assert len({(cell.config.hidden, cell.config.latent) for cell in cells}) == 10
     assert {cell.config.epochs for cell in cells} == {5}
-    assert len(cells) == 10 * 5 * 3
+    assert len(cells) == 10 * 5 * 5
 
 
 def test_shapes_tell_an_interior_optimum_from_a_fall() -> None:
@@ -64,10 +64,14 @@ def test_shapes_tell_an_interior_optimum_from_a_fall() -> None:
     assert not narrow["interior"]
     assert wide["vs_lowest"] == pytest.approx(0.25, abs=1e-3)
     assert wide["vs_highest"] == pytest.approx(0.09, abs=1e-3)
-    assert narrow["vs_lowest"] == 0
+    assert narrow["vs_lowest"] == pytest.approx(-0.02, abs=1e-3), "the best of the larger ratios, 0.2"
     entropy = shapes["spectral_entropy", 512, 16]
     assert (entropy["best_ratio"], entropy["vs_lowest_is"]) == (0.9, "better"), "the claim is that it falls"
     assert entropy["vs_lowest"] == pytest.approx(-0.8, abs=1e-3)
+    apart = {(row["score"], row["latent"]): row for row in tables["fig2a-widths"]}
+    assert apart["probe_accuracy", 64]["gain_of_wide_minus_narrow"] == pytest.approx(0.27, abs=1e-3)
+    assert apart["probe_accuracy", 64]["is"] == "better"
+    assert apart["as_trained_probe_accuracy", 16]["is"] == "undecided", "equal differences say nothing of a spread"
 
 
 def test_one_seed_has_no_interval() -> None:

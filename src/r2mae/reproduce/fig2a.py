@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
+from jaxtyping import Float
 
-from r2mae.evaluation.statistics import paired_difference
+from r2mae.evaluation.statistics import best_fixed, paired_difference
 from r2mae.images.config import ImagesConfig
 from r2mae.images.wing import WING
 from r2mae.reproduce.artefact import Row, Size, Tables
@@ -80,7 +81,7 @@ def cells(size: WidthsSize, out: Path) -> list[Cell]:
 
 
 def table(results: "pd.DataFrame") -> Tables:
-    """Return means over seeds; for each width the best ratio and what it gains over both ends; and all runs."""
+    """Return means over seeds, the best ratio of each width and what it gains, how widths differ in that; all runs."""
     widths = [str(preset).split("-")[1:] for preset in results["preset"]]
     results = results.assign(
         hidden=[int(hidden) for hidden, _ in widths],
@@ -98,6 +99,7 @@ def table(results: "pd.DataFrame") -> Tables:
     return {
         "fig2a": means(results, {"hidden": int, "latent": int, "ratio": float}, scores),
         "fig2a-shapes": shapes,
+        "fig2a-widths": [row for score in scores if score.endswith(_PROBE) for row in _apart(results, score)],
         "fig2a-runs": results[columns].to_dict("records"),
     }
 
@@ -152,25 +154,65 @@ def _legend_beside(last: Sequence["Axes"]) -> None:
 
 
 def _shape(group: "pd.DataFrame", score: str) -> Row:
-    """Return the best ratio of a width for one score, and its gain over the lowest and the highest ratio.
+    """Return the best ratio of a width for one score, and what the best other ratio gains over either end.
 
     The best ratio of a seed is chosen by the mean over the other seeds, as the best of many is otherwise partly luck.
-    An error, and a rank, counts as better if it is lower: the paper's claim is that the rank falls.
+    It is inside if an inner ratio is better than both ends. An error, and a rank, counts as better if it is lower: the
+    paper's claim is that the rank falls.
     """
-    table = group.pivot_table(index="seed", columns="ratio", values=score).dropna()
-    values, ratios = table.to_numpy(), [float(ratio) for ratio in table.columns]
+    values, ratios = _by_seed(group, score)
     higher = score.endswith(_PROBE)
     first = group.iloc[0]
     mean = values.mean(0)
     place = mean.argmax() if higher else mean.argmin()
     row: Row = {"score": score, "hidden": int(first["hidden"]), "latent": int(first["latent"]), "seeds": len(values)}
     row["best_ratio"] = ratios[int(place)]
-    others = [np.delete(values, seed, 0).mean(0) if len(values) > 1 else mean for seed in range(len(values))]
-    chosen = [int(one.argmax() if higher else one.argmin()) for one in others]
-    best = values[np.arange(len(values)), chosen]
-    for name, end in (("lowest", 0), ("highest", -1)):
-        found = paired_difference(best, values[:, end], higher_is_better=higher)
+    for name, end, others in (("lowest", 0, values[:, 1:]), ("highest", -1, values[:, :-1])):
+        found = paired_difference(_best(others, higher=higher), values[:, end], higher_is_better=higher)
         row |= {f"vs_{name}": found.mean, f"vs_{name}_low": found.low, f"vs_{name}_high": found.high}
         row[f"vs_{name}_is"] = found.verdict
-    row["interior"] = row["vs_lowest_is"] == row["vs_highest_is"] == "better"
+    inner = _best(values[:, 1:-1], higher=higher) if len(ratios) > 2 else values[:, 0]
+    both = (paired_difference(inner, values[:, end], higher_is_better=higher) for end in (0, -1))
+    row["interior"] = all(one.verdict == "better" for one in both)
     return row
+
+
+def _by_seed(group: "pd.DataFrame", score: str) -> tuple[Float[np.ndarray, "seeds ratios"], list[float]]:
+    """Return a score of each seed and ratio, and the ratios; a seed that lacks one is left out."""
+    table = group.pivot_table(index="seed", columns="ratio", values=score).dropna()
+    return table.to_numpy(float), [float(ratio) for ratio in table.columns]
+
+
+def _best(values: Float[np.ndarray, "seeds ratios"], *, higher: bool) -> Float[np.ndarray, " seeds"]:
+    """Return the score of the best ratio under each seed, chosen on the other seeds; of a single seed on itself."""
+    if len(values) > 1:
+        return best_fixed(values, higher_is_better=higher).scores
+    return np.asarray(values.max(1) if higher else values.min(1))
+
+
+def _apart(results: "pd.DataFrame", score: str) -> list[Row]:
+    """Return for each second layer by how much more masking gains with the wider first layer, paired over seeds.
+
+    The gain is that of the best larger ratio over the smallest. That one width gains and the other does not is no
+    evidence of a difference between them: this is.
+    """
+    rows: list[Row] = []
+    for _, group in results.groupby("latent"):
+        gains = {}
+        for _, own in group.groupby("hidden"):
+            values, ratios = _by_seed(own, score)
+            if len(ratios) > 1:
+                gains[int(own["hidden"].iloc[0])] = _best(values[:, 1:], higher=True) - values[:, 0]
+        if len(gains) < 2 or len({len(gain) for gain in gains.values()}) > 1:
+            continue
+        found = paired_difference(gains[max(gains)], gains[min(gains)])
+        row: Row = {
+            "score": score,
+            "latent": int(group["latent"].iloc[0]),
+            "wide": max(gains),
+            "narrow": min(gains),
+            "seeds": found.n,
+        }
+        row |= {"gain_of_wide_minus_narrow": found.mean, "low": found.low, "high": found.high, "is": found.verdict}
+        rows.append(row)
+    return rows
