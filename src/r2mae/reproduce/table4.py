@@ -26,7 +26,7 @@ TITLE = "Tables 4 and 7: schemes on cells of donors with a condition, probes and
 DATA = "csle, covid-tcells, pig-airway; full: sea-ad"
 COST = {
     "smoke": "seconds",
-    "small": "165 runs, about 50 min on two cores (estimated)",
+    "small": "165 runs, 1.3 h on a core",
     "full": "55 runs, 1 to 2 h each on a GPU (the paper)",
 }
 PAPER = "On SEA-AD R²MAE has the best average score, 0.697, and rank, 2.17; fixed ratios have 0.582 to 0.667."

@@ -91,9 +91,9 @@ def test_a_comparison_counts_where_the_target_lacks_a_row(
     found = judge("table6", as_written("table6", rows), "small")
     scvi, best = found["hlca-scvi"], found["hlca-best"]
     assert scvi.verdict != "not run"
-    assert "onek1k is of the comparison beside, as the other results lack a row" in scvi.reason
+    assert "Of comparisons, as the target's results lack a row: beside." in scvi.reason
     assert "combat" not in scvi.reason
-    assert "beside is left out: other results are on onek1k, too" in best.reason
+    assert "Left out, as the target's results are on the same sets: beside." in best.reason
     assert "combat" in best.reason
     donors = found["sea-ad-best"]
     assert "beside" not in donors.reason, "of the other table"

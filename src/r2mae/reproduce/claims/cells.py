@@ -159,7 +159,9 @@ def _differences(
     """Return the difference on each set that has it, whether all are the paper's, and notes on what was left out."""
     gaps: dict[str, Differences] = {}
     used: list[CellSet] = []
-    missing, notes = [], []
+    missing: list[str] = []
+    instead: list[str] = []
+    left: list[str] = []
     found = by_set(results, table)
     for name, first in found.sets.items():
         others = found.others.get(name, ())
@@ -170,12 +172,12 @@ def _differences(
             continue
         used.append(one)
         if one is not first:
-            notes.append(f"{name} is of the comparison {one.folder}, as the other results lack a row.")
-        elif others:
-            left = ", ".join(other.folder for other in others)
-            notes.append(f"{left} is left out: other results are on {name}, too.")
+            instead.append(one.folder)
+        left += [other.folder for other in others if one is first]
     if not gaps:
         raise UnavailableError("; ".join(missing))
+    notes = [f"Of comparisons, as the target's results lack a row: {', '.join(instead)}."] if instead else []
+    notes += [f"Left out, as the target's results are on the same sets: {', '.join(left)}."] if left else []
     return gaps, all(one.own for one in used), tuple(notes)
 
 
