@@ -16,7 +16,11 @@ if TYPE_CHECKING:
 
 TITLE = "Fig. 9: masked faces as U-Nets complete them, by the mask ratio of their training"
 DATA = "faces: the set celeba; full: all of CelebA"
-COST = {"smoke": "a minute", "small": "5 runs, half an hour of a core", "full": "9 runs, an hour each on a GPU (the paper)"}
+COST = {
+    "smoke": "a minute",
+    "small": "5 runs, half an hour of a core",
+    "full": "9 runs, an hour each on a GPU (the paper)",
+}
 PAPER = "Original, masked, and the reconstructions of U-Nets of base channel 16, by their training ratio."
 
 

@@ -192,7 +192,7 @@ def _of_runs(
         check_sweep(first, here=here)
         wing = get_wing(first.wing)
         for one in dict.fromkeys(cell.config.data for cell in cells):
-            check_data([cell for cell in cells if cell.config.data == one], wing, here=here)
+            check_data([cell for cell in cells if cell.config.data == one], wing, here=here, jobs=jobs or 1)
         check_folders(cells, wing)
         write_plan(out, scale, "runs", [_finished_by(cell) for cell in cells])
         kept = sum(map(finished, cells))

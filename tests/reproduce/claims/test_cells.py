@@ -74,7 +74,7 @@ def test_a_comparison_is_known_by_what_it_says_of_itself(tmp_path: Path) -> None
     (tmp_path / "empty" / "results.csv").write_text("label,scheme,ratio,low,high,seed\n")
     found = {one.claim.name: one for one in verdicts([tmp_path])}["hlca-best"]
     assert found.verdict == "direction only", "an empty comparison is left out"
-    assert "onek1k +0.012. second is left out" in found.reason
+    assert "onek1k +0.012. Left out, as other results are on the same sets: second." in found.reason
     write_json(tmp_path / "hlca" / "results.json", {"environment": {"versions": {"r2mae": "0.0.1"}}})
     again = {one.claim.name: one for one in verdicts([tmp_path])}["hlca-best"]
     assert again.verdict == "not reproduced", "of another version: the second one is judged"
@@ -91,9 +91,9 @@ def test_a_comparison_counts_where_the_target_lacks_a_row(
     found = judge("table6", as_written("table6", rows), "small")
     scvi, best = found["hlca-scvi"], found["hlca-best"]
     assert scvi.verdict != "not run"
-    assert "Of comparisons, as the target's results lack a row: beside." in scvi.reason
+    assert "Of comparisons, as the other results lack a row: beside." in scvi.reason
     assert "combat" not in scvi.reason
-    assert "Left out, as the target's results are on the same sets: beside." in best.reason
+    assert "Left out, as other results are on the same sets: beside." in best.reason
     assert "combat" in best.reason
     donors = found["sea-ad-best"]
     assert "beside" not in donors.reason, "of the other table"

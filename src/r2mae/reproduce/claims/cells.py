@@ -176,8 +176,8 @@ def _differences(
         left += [other.folder for other in others if one is first]
     if not gaps:
         raise UnavailableError("; ".join(missing))
-    notes = [f"Of comparisons, as the target's results lack a row: {', '.join(instead)}."] if instead else []
-    notes += [f"Left out, as the target's results are on the same sets: {', '.join(left)}."] if left else []
+    notes = [f"Of comparisons, as the other results lack a row: {', '.join(instead)}."] if instead else []
+    notes += [f"Left out, as other results are on the same sets: {', '.join(left)}."] if left else []
     return gaps, all(one.own for one in used), tuple(notes)
 
 
