@@ -56,6 +56,22 @@ def adata(table: CellTable) -> anndata.AnnData:
     return made
 
 
+def test_expression_that_does_not_fit_into_memory_is_refused(
+    table: CellTable, adata: anndata.AnnData, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before other baselines are computed; a limit on cells counts, and an embedding may have this name."""
+    monkeypatch.setattr(baselines, "memory_limit", lambda: 3 * 4 * CELLS * GENES)
+    baselines.check_expression(table, CONFIG)
+    monkeypatch.setattr(baselines, "memory_limit", lambda: 3 * 4 * CELLS * GENES - 1)
+    monkeypatch.setattr(baselines, "pca_embedding", None)
+    with pytest.raises(UserError, match=rf"makes {CELLS} cells of {GENES} genes dense, which needs .* GiB of memory"):
+        baseline_scores(table, CONFIG, ["pca", "expression"])
+    adata.obsm["expression"] = adata.obsm["X_scgpt"]
+    assert "score" in baseline_scores(table, CONFIG, ["expression"], adata=adata)["expression"]
+    monkeypatch.setattr("r2mae.cells.evaluate._RANK_CELLS", 10)
+    baselines.check_expression(table, CONFIG, max_cells=20)
+
+
 def normalized(table: CellTable) -> np.ndarray:
     counts = table.counts.rows(np.arange(CELLS)).toarray()
     return np.log1p(1e4 * counts / counts.sum(axis=1, keepdims=True))

@@ -109,3 +109,33 @@ def test_every_cell_may_have_a_ratio_of_its_own() -> None:
         ratio = scheme_of(config, TIMINGS["hlca"]).ratio
         assert (ratio.low, ratio.high, ratio.per) == (0.1, 0.5, "sample")  # type: ignore[attr-defined]
         assert config.idle_fields == {"timing"}
+
+
+REFUSED = {
+    "--exclude condition=case": "exclude is for the cells of probes, and nothing is probed: name columns in --labels",
+    "--only condition=case": "only is for the cells of probes, and nothing is probed",
+    "--scheme fixed --timing sea-ad": "timing is of the dynamic ratio and the curricula, and the scheme 'fixed' has no",
+    "--n-top-genes 1": "n_top_genes must be 2 or more, not 1",
+}
+
+
+@pytest.mark.parametrize("options", REFUSED)
+def test_typed_options_without_an_effect_are_refused(options: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["pretrain", "cells", "x.h5ad", *options.split(), "--print-config"]) == 2
+    assert REFUSED[options] in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "pretrain cells x.h5ad --labels condition --exclude condition=case",
+        "pretrain cells x.h5ad --regress age --only condition=case",
+        "pretrain cells x.h5ad --scheme dynamic --timing sea-ad",
+        "pretrain cells x.h5ad --scheme fixed --preset sea-ad",
+        "pretrain cells combat --labels",  # the set brings rules
+        "compare cells x.h5ad --timing sea-ad --schemes fixed dynamic --baselines none",
+    ],
+)
+def test_what_a_set_a_preset_or_a_comparison_brings_is_kept(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*command.split(), "--print-config"]) == 0
+    assert "timing: " in capsys.readouterr().out

@@ -212,6 +212,9 @@ def test_probes_of_several_columns_choose_the_same_cells() -> None:
 def test_limits_of_columns_that_are_no_probes(obs: pd.DataFrame) -> None:
     with pytest.raises(UserError, match="unknown column of max_cells 'cel_type': did you mean 'cell_type'"):
         check_probes(make_table(obs), replace(CONFIG, max_cells=("cel_type=48",)))
+    for config in (replace(CONFIG, max_cells=("sex=48",)), CellsConfig(data="x", max_cells=("cell_type=48",))):
+        with pytest.raises(UserError, match=r"no probe predicts it; name it in labels \(--labels\), too$"):
+            check_probes(make_table(obs), config)
 
 
 def test_a_column_can_have_a_limit_of_its_own(obs: pd.DataFrame) -> None:

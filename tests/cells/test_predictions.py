@@ -122,6 +122,5 @@ def test_what_is_undefined_is_nan() -> None:
     assert np.isnan(two_donors.scores()["age_spearman_donor"])
     assert two_donors.scores()["age_spearman_cell"] == pytest.approx(spearmanr([1, 1, 2, 2], range(4)).statistic)
     one_class = ClassPredictions("label", np.zeros(4, dtype=np.int64), np.eye(2)[[0, 0, 1, 0]], donors, False)
-    assert one_class.scores()["label_bacc"] == 0.75
-    assert np.isnan(one_class.scores()["label_auroc"])
+    assert np.isnan(list(one_class.scores().values())).all()
     assert np.isnan(one_class.weighted(np.zeros((1, 2)))["label_bacc"]).all()

@@ -237,3 +237,8 @@ def test_batches_are_numbered_afterwards(make: Make) -> None:
     assert with_batches(keyed, None).batches == ("all",)
     with pytest.raises(UserError, match="batch_key: obs has no column 'doner': did you mean 'donor'"):
         with_batches(bare, "doner")
+
+
+def test_a_single_variable_gene_is_too_few(make: Callable[..., anndata.AnnData]) -> None:
+    with pytest.raises(UserError, match="n_top_genes leaves 1 gene with a count, and masking needs two: ask for more"):
+        load_cells(make(200, 300), n_top_genes=1, min_genes=1)

@@ -63,6 +63,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     text(folder / "a.txt", 0)
     text(folder / "b.txt", 1)
     (folder / "short.txt").write_text("snow")
+    texts = (folder / "b.txt").read_text().split("\n\n")
+    (folder / "col.jsonl").write_text("".join(json.dumps({"body": text}) + "\n" for text in texts))
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("R2MAE_CACHE", str(folder / "cache"))
         small = {"epochs": 1, "threads": 1, "seed": 0}
@@ -137,7 +139,11 @@ REFUSED = {
     "cells --data none.h5ad": "none.h5ad does not exist",
     "cells --data b.h5ad --layer raw": "has no layer 'raw'",
     "text --data none.txt": "none.txt does not exist",
-    "text --data short.txt": "less than one sequence of 16",
+    "text --data short.txt": "less than one sequence of 16: give more text",
+    "text --data col.jsonl": "unknown column 'text': choose from: body (--text-column body)",
+    "text --data b.txt --text-column body": "b.txt is plain text, which has no columns: leave --text-column body out",
+    "text --text-column body": "--text-column is for other data: name them, --data OTHER",
+    "images --data b.npz --text-column body": "which has no --text-column: leave it out",
     "text glue --task sst2 --data b.txt": "glue has its own data: leave --data out",
 }
 
@@ -147,6 +153,24 @@ def test_what_does_not_fit_is_refused_in_a_line(run: Run, line: str) -> None:
     code, _, err = run(f"evaluate {line}")
     assert (code, len(err.strip().splitlines())) == (2, 1), err
     assert REFUSED[line] in err
+
+
+def test_the_text_of_other_data_may_be_in_another_column(run: Run, tmp_path: Path) -> None:
+    found = [
+        json.loads(run(f"evaluate text --data {other} --json")[1])["scores"]
+        for other in ("b.txt", "col.jsonl --text-column body")
+    ]
+    assert found[0] == found[1]
+    code, _, err = run(f"embed text col.jsonl -o {tmp_path / 'e.npz'}")
+    assert (code, "choose from: body (--text-column body)" in err) == (2, True)
+    embedded = []
+    for other in ("b.txt", "col.jsonl --text-column body"):
+        assert run(f"embed text {other} -o {tmp_path / 'e.npz'}")[0] == 0
+        with np.load(tmp_path / "e.npz") as made:
+            embedded.append(made["embedding"])
+    np.testing.assert_array_equal(*embedded)
+    code, _, err = run(f"embed text b.txt --text-column body -o {tmp_path / 'e.npz'}")
+    assert (code, "which has no columns: leave --text-column body out" in err) == (2, True)
 
 
 def test_cells_are_mapped_by_gene_and_all_of_them_reconstructed(folder: Path) -> None:

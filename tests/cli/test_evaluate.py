@@ -1,5 +1,6 @@
 """`r2mae evaluate`: which options reach the evaluation."""
 
+import json
 import random
 from pathlib import Path
 
@@ -57,6 +58,30 @@ def test_fine_tuning_is_shown_with_its_deviation(text: Path, capsys: pytest.Capt
     assert out.startswith("sst2_accuracy  0.")
     assert " ± " in out
     assert "_sd" not in out
+
+
+def test_fine_tuning_needs_no_corpus(
+    text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The tokenizer is that of the model; nothing is tokenised for it."""
+    line = ["evaluate", str(text / "run"), "glue", "--task", "sst2", "--limit", "8", "--folder", str(text / "glue")]
+    assert main([*line, "--json"]) == 0
+    with_corpus = json.loads(capsys.readouterr().out)
+    (text / "run" / "evaluation.json").unlink()
+    monkeypatch.setenv("R2MAE_CACHE", str(tmp_path / "cache"))
+    (text / "notes.txt").rename(tmp_path / "notes.txt")
+    try:
+        assert main([*line, "--json"]) == 0
+        found = json.loads(capsys.readouterr().out)
+        assert main(line) == 0
+        assert "\nmeasured on glue in " in capsys.readouterr().out
+        assert main(["evaluate", str(text / "run")]) == 2
+        assert "notes.txt does not exist" in capsys.readouterr().err
+    finally:
+        (tmp_path / "notes.txt").rename(text / "notes.txt")
+    assert found["scores"] == with_corpus["scores"]
+    assert found["data"] == "glue"
+    assert not (tmp_path / "cache").exists()
 
 
 def test_what_a_wing_has_not_is_refused_even_if_it_is_zero(text: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,10 +1,12 @@
 """Rows of a comparison that are measured, not pretrained; and the same beside one run."""
 
 import json
+import os
 import re
 from dataclasses import replace
 from io import StringIO
 from pathlib import Path
+from typing import Any
 
 import anndata
 import numpy as np
@@ -16,6 +18,7 @@ from r2mae.cells.config import CellsConfig
 from r2mae.cells.wing import WING
 from r2mae.cli.main import main
 from r2mae.compare.compare import compare
+from r2mae.compare.estimate import estimate
 from r2mae.errors import UserError
 from r2mae.images.config import ImagesConfig
 from r2mae.images.wing import WING as IMAGES
@@ -101,6 +104,34 @@ def test_unknown_baselines_are_refused_before_anything_runs(base: CellsConfig, t
     assert not (tmp_path / "c" / "runs").exists()
 
 
+def test_a_baseline_beyond_the_memory_is_refused_before_anything_runs(
+    base: CellsConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The processes divide the memory; each seed has a baseline, and what is measured already counts no more."""
+    limits: list[str | None] = []
+
+    def limit() -> int:
+        limits.append(os.environ.get("R2MAE_JOBS"))
+        return 3 * 4 * CELLS * GENES - 1
+
+    monkeypatch.setattr("r2mae.cells.baselines.memory_limit", limit)
+    plan: dict[str, Any] = {"schemes": ["r2mae"], "seeds": [0, 1], "out": tmp_path / "c"}
+    told = rf"expression makes {CELLS} cells of {GENES} genes dense, .* or leave the baseline out"
+    for function in (compare, estimate):
+        with pytest.raises(UserError, match=told):
+            function(base, WING, baselines=["pca", "expression"], jobs=5, **plan)
+    assert limits == ["5", "5"]
+    assert not (tmp_path / "c" / "runs").exists()
+    compare(base, WING, baselines=["pca"], jobs=1, **plan)
+    with pytest.raises(UserError, match=told):
+        compare(base, WING, baselines=["pca", "expression"], jobs=5, **plan)
+    assert limits[2:] == ["2"]
+    monkeypatch.setattr("r2mae.cells.evaluate.embed_rows", None)  # the run itself is not measured
+    with pytest.raises(UserError, match=told):
+        evaluate(tmp_path / "c" / "runs" / "r2mae" / "seed-0", baselines=["expression"])
+    assert "R2MAE_JOBS" not in os.environ
+
+
 def test_images_are_compared_with_pixels_components_and_the_mean_image(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -131,7 +162,8 @@ def test_a_run_is_evaluated_beside_baselines(
     assert main(["evaluate", str(run), "cells", "--baselines", "X_truth"]) == 0
     shown = capsys.readouterr().out
     assert "kind balanced accuracy" in shown
-    assert "1.000 (1.000 to 1.000)" in shown
+    assert "1.000" in shown
+    assert "1.000 (" not in shown  # limits that coincide are no interval
     assert "donors_low" not in shown
     assert main(["evaluate", str(run), "--json", "--baselines", "pca"]) == 0
     assert json.loads(capsys.readouterr().out)["baselines"]["pca"]["kind_bacc"] > 0.5

@@ -122,6 +122,13 @@ def test_tracks_weigh_positions_and_change_the_fingerprint(small: AlignmentStore
         check(config(small, weight_track="v"))
 
 
+def test_a_store_that_a_run_is_measured_on_needs_no_track(small: AlignmentStore, tmp_path: Path) -> None:
+    other = aligned(tmp_path, 200, 4, "b")
+    assert fingerprint_of(config(other, weight_track="w")) == fingerprint_of(config(other))
+    with pytest.raises(UserError, match="has no tracks"):
+        check(config(other, weight_track="w"))
+
+
 def test_regions_in_a_file_are_part_of_the_fingerprint(small: AlignmentStore, tmp_path: Path) -> None:
     bed = tmp_path / "held.bed"
     found = []

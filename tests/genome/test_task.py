@@ -67,6 +67,30 @@ def test_repeats_and_tracks_weigh_the_loss() -> None:
     torch.testing.assert_close(plain.weights, batch["weights"].clamp(min=1e-6).flatten())
 
 
+def test_repeats_that_weigh_nothing_have_a_finite_loss() -> None:
+    """A batch may hide repeats alone."""
+    batch, model, own = windows(), network().eval(), task(repeat_weight=0.0)
+    batch["weights"][0] = 0.0
+    some = own.corrupt(batch, 0.4, Key.root(0)).weights.view(5, 24)
+    assert (some[batch["soft"]] <= 1e-6).all()
+    assert torch.equal(some[~batch["soft"]], batch["weights"].clamp(min=1e-6)[~batch["soft"]])
+    batch["soft"][:] = True
+    corrupted = own.corrupt(batch, 0.4, Key.root(0))
+    weighted = own.losses(own.forward(model, corrupted), corrupted) * corrupted.weights
+    loss = weighted.sum() / (corrupted.weights * corrupted.hidden).sum()
+    assert torch.isfinite(loss)
+    assert 0 < loss < 20
+
+
+@pytest.mark.parametrize("repeat_weight", [1e-9, 0.1, 2.0])
+def test_other_weights_of_repeats_are_taken_as_they_are(repeat_weight: float) -> None:
+    batch = windows()
+    batch["weights"][0, 0] = -2.0
+    least = batch["weights"].clamp(min=1e-6)
+    found = task(repeat_weight=repeat_weight).corrupt(batch, 0.4, Key.root(0))
+    assert torch.equal(found.weights, torch.where(batch["soft"], least * repeat_weight, least).flatten())
+
+
 def test_learned_weights_keep_the_weighted_mean() -> None:
     numbers = RatioDefaults(fixed=0.15, low=0.05, high=0.3)
     curriculum = make_scheme("r2mae-cl", numbers).bind(10).curriculum

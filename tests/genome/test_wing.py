@@ -9,12 +9,14 @@ import pytest
 from genome.test_data import aligned, config
 from r2mae.cli.main import main
 from r2mae.errors import UserError
-from r2mae.genome import AlignmentStore, build_store
+from r2mae.genome import AlignmentStore, add_track, build_store
 from r2mae.genome.config import GenomeConfig
 from r2mae.genome.task import AlignmentTask
 from r2mae.genome.wing import WING
 from r2mae.masking.keys import Key
 from r2mae.masking.schemes import scheme_names
+from r2mae.sweep.measure import evaluate
+from r2mae.sweep.run_cell import pretrain
 from r2mae.training.loop import fit
 from r2mae.training.saving import load_model
 from r2mae.training.scheme_options import effective_options, scheme_of
@@ -123,11 +125,17 @@ def test_early_stopping_on_the_validation_windows(small: AlignmentStore, tmp_pat
 
 
 @pytest.mark.slow
-def test_embedding_by_regions_and_by_names(small: AlignmentStore, tmp_path: Path) -> None:
+def test_embedding_by_regions_and_by_names(
+    small: AlignmentStore, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     run = config(small, **SMALL, steps=1)
     fit(run, WING, tmp_path / "run")
     finished = load_model(tmp_path / "run", WING, whole=True)
+    caplog.clear()
     whole = WING.embed(*finished, str(small.folder))
+    left = "12 of 1,500 positions are left out: 12 at the ends of regions, which fill no window of 16"
+    assert caplog.messages == [left]
+    caplog.clear()
     assert whole["embedding"].shape == (1500 // 16, 16)
     assert whole["starts"].tolist() == list(range(1, 1489, 16))
     assert set(whole["contigs"]) == {"chr1"}
@@ -135,6 +143,7 @@ def test_embedding_by_regions_and_by_names(small: AlignmentStore, tmp_path: Path
     assert whole["repeats"][-1] == 0
     part = WING.embed(*finished, str(small.folder), regions=["chr1:17-48"])
     np.testing.assert_allclose(part["embedding"], whole["embedding"][1:3], atol=1e-5)
+    assert not caplog.messages
     other = aligned(tmp_path, 200, 2, "b")
     with pytest.raises(UserError, match="lacks 2 of the 3 aligned species"):
         WING.embed(*finished, str(other.folder))
@@ -151,6 +160,32 @@ def test_measuring_elsewhere(small: AlignmentStore, tmp_path: Path) -> None:
     assert there.validation_regions == ()
     assert len(data.measured or ()) == 20
     assert 0 <= WING.evaluate(there, own, model, data)["accuracy"] <= 1
+
+
+@pytest.mark.slow
+def test_unknown_positions_without_an_embedding_are_counted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "n.fa").write_text(f">s0\n{'ACGT' * 20}{'N' * 40}ACGTA\n>s1\n{'ACGT' * 31}A\n")
+    store = build_store(tmp_path / "n.fa", tmp_path / "n")
+    fit(config(store, **SMALL, steps=1, validation=0.0, stride=1), WING, tmp_path / "run")
+    caplog.clear()
+    made = WING.embed(*load_model(tmp_path / "run", WING, whole=True), str(store.folder))
+    assert len(made["embedding"]) == 5
+    (told,) = caplog.messages
+    assert told.startswith("45 of 125 positions are left out: 13 at the ends of regions, ")
+    assert told.endswith(" and 32 in windows with too many unknown bases")
+
+
+@pytest.mark.slow
+def test_a_run_with_a_track_is_measured_on_a_store_without(small: AlignmentStore, tmp_path: Path) -> None:
+    (tmp_path / "w.bg").write_text("chr1\t0\t1500\t2.5\n")
+    add_track(small.folder, small.layout, tmp_path / "w.bg", "w")
+    pretrain(config(small, **SMALL, steps=1, weight_track="w"), WING, tmp_path / "run")
+    other = aligned(tmp_path, 320, 5, "b")
+    found = evaluate(tmp_path / "run", source=str(other.folder))
+    assert found.config.data == str(other.folder)
+    assert 0 <= found.scores["accuracy"] <= 1
+    with pytest.raises(UserError, match=r"is what .* was trained on"):
+        evaluate(tmp_path / "run", source=str(small.folder))
 
 
 def test_an_alignment_instead_of_a_store_costs_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from r2mae.errors import UserError
 from r2mae.masking.keys import Key
-from r2mae.text.batches import TextData, TokenBatches, load_data, split_data
+from r2mae.text.batches import TextData, TokenBatches, load_data, other_data, split_data
 from r2mae.text.config import TextConfig
 from r2mae.text.store import TokenStore, open_store
 from r2mae.text.tokenizer import TextTokenizer, load_tokenizer, tokenizer_of, train_bpe
@@ -168,6 +168,23 @@ def test_too_little_text(tmp_path: Path, tokenizer: TextTokenizer) -> None:
     with pytest.raises(UserError, match="too few documents to hold some out"):
         split_data(store, tokenizer, config(path, sequence_length=4))
     assert len(split_data(store, tokenizer, config(path, sequence_length=4, validation=0.0)).train) > 0
+
+
+@pytest.mark.parametrize("fields", [{"keep": "best"}, {"patience": 3}, {"validate_every": 2}])
+def test_other_data_are_not_divided_whatever_the_run_validated(
+    corpus: Path, tokenizer: TextTokenizer, fields: dict[str, Any]
+) -> None:
+    data = other_data(config(corpus, **fields), tokenizer)
+    assert data.validation is data.train
+    assert data.train.documents == len(TEXTS)
+
+
+def test_too_little_other_text_has_one_remedy(tmp_path: Path, tokenizer: TextTokenizer) -> None:
+    """The length of sequences is that of the run."""
+    path = tmp_path / "small.txt"
+    path.write_text("a few words")
+    with pytest.raises(UserError, match=r"less than one sequence of 128: give more text$"):
+        other_data(config(path, sequence_length=128), tokenizer)
 
 
 def test_real_text(shared_data: Path) -> None:

@@ -9,8 +9,9 @@ from jaxtyping import Float32, Int64
 
 from r2mae.cells.batches import split_data
 from r2mae.cells.config import CellsConfig
-from r2mae.cells.donors import MAX_CELLS
-from r2mae.cells.evaluate import TARGET_SUM, evaluate_embedding, reconstruction_scores
+from r2mae.cells.declared import memory_limit
+from r2mae.cells.donors import MAX_CELLS, probe_cells
+from r2mae.cells.evaluate import TARGET_SUM, evaluate_embedding, reconstruction_scores, wanted_rows
 from r2mae.cells.scvi_baseline import train_scvi
 from r2mae.cells.sources import path_of
 from r2mae.cells.stored import opened
@@ -26,11 +27,30 @@ if TYPE_CHECKING:
 BASELINES = ("expression", "pca", "scvi")
 _FIT_CELLS = 100_000  # principal axes are computed from at most this many cells
 _CHUNK = 8192
+_COPIES = 3  # of dense expression while it is probed: all rows, those of a probe, and its training rows as float64
 
 
 def log_normalized_expression(table: "CellTable", rows: Int64[np.ndarray, " n"]) -> Float32[np.ndarray, "n genes"]:
     """Return ``log(1 + 10,000 x / total)`` of some cells, dense: the paper's "Normalized exp."."""
     return np.asarray(_log_normalized(table, rows).toarray(), dtype=np.float32)
+
+
+def check_expression(table: "CellTable", config: CellsConfig, *, max_cells: int = MAX_CELLS) -> None:
+    """Refuse expression of cells that, dense and with its copies, does not fit into memory.
+
+    Raises
+    ------
+    UserError
+        It says how much memory it needs.
+    """
+    rows = len(wanted_rows(table, config, probe_cells(table, config, max_cells=max_cells)[0])[1])
+    genes, limit = table.counts.shape[1], memory_limit()
+    if (size := _COPIES * 4 * rows * genes) > limit:
+        raise UserError(
+            f"the baseline expression makes {rows:,} cells of {genes:,} genes dense, which needs {size / 2**30:,.3g} "
+            f"GiB of memory, and the limit is {limit / 2**30:,.3g} GiB: take fewer cells (--max-cells COLUMN=NUMBER) "
+            "or genes (--n-top-genes), lower --jobs of a comparison, or leave the baseline out"
+        )
 
 
 def pca_embedding(table: "CellTable", width: int = 50, seed: int = 0) -> Float32[np.ndarray, "cells width"]:
@@ -127,12 +147,14 @@ def baseline_scores(
     Raises
     ------
     UserError
-        For an unknown baseline.
+        For an unknown baseline, or expression that does not fit into memory.
     """
     there = [] if adata is None else [str(key) for key in adata.obsm]
     for name in baselines:  # all are checked first, as computing one may take hours
         if name not in BASELINES and name not in there:
             raise unknown("baseline", name, [*BASELINES, *there])
+        if name == "expression" and name not in there:
+            check_expression(table, config, max_cells=max_cells)
     scores: dict[str, dict[str, float]] = {}
     for name in baselines:
         embedding: Any

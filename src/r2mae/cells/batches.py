@@ -11,10 +11,9 @@ from torch import Tensor
 
 from r2mae.cells.config import CellsConfig
 from r2mae.cells.counts import chunks, in_memory
-from r2mae.cells.covariate import align_batches
 from r2mae.cells.donors import check_probes
 from r2mae.cells.rules import rule_columns
-from r2mae.cells.sources import ENTRY, read_obs
+from r2mae.cells.sources import ENTRY
 from r2mae.cells.table import CellTable, load_cells
 from r2mae.masking.keys import Key, permutation
 
@@ -158,34 +157,15 @@ def load_data(config: CellsConfig) -> CellData:
         layer=config.layer,
         batch_key=config.batch_key,
         donor_key=config.donor_key,
-        columns=_columns(config),
+        columns=columns_of(config),
         n_top_genes=config.n_top_genes,
         min_genes=config.min_genes,
     )
     return split_data(replace(table, notes=table.notes + check_probes(table, config)), config)
 
 
-def other_data(
-    config: CellsConfig, genes: tuple[str, ...], batches: tuple[str, ...], transform_batch: str | None
-) -> CellData:
-    """Read other cells than those of a run, mapped onto its genes and batches. All of them are validation cells.
-
-    Raises
-    ------
-    UserError
-        As :func:`load_data` and :func:`r2mae.cells.covariate.align_batches`.
-    """
-    batch = align_batches(config.data, read_obs(config.data), config.batch_key, batches, transform_batch)
-    table = load_cells(
-        config.data, layer=config.layer, donor_key=config.donor_key, columns=_columns(config), genes=genes
-    )
-    table = replace(table, batch=batch, batches=batches)
-    table = replace(table, notes=table.notes + check_probes(table, config))
-    cells = CellBatches(table)
-    return CellData(table, cells, cells, architecture_of(genes, batches, config))
-
-
-def _columns(config: CellsConfig) -> tuple[str, ...]:
+def columns_of(config: CellsConfig) -> tuple[str, ...]:
+    """Return the columns of obs that probes and their rules use, as far as the configuration alone tells."""
     return (*config.labels, *config.regress, *rule_columns(config))
 
 

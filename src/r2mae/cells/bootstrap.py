@@ -10,6 +10,7 @@ from r2mae.evaluation.statistics import Interval
 from r2mae.masking.keys import Key
 
 RESAMPLES = 1000
+_EQUAL = 1e-9  # limits that differ by less differ by rounding alone
 
 Summary = Callable[[Mapping[str, Float64[np.ndarray, " resamples"]]], Float64[np.ndarray, " resamples"] | None]
 
@@ -59,7 +60,9 @@ def cluster_bootstrap(
     -------
     dict of Interval
         By name of the score; `mean` is the score itself and `n` the number of test donors. Resamples in which a score
-        is undefined (with a single class) are left out. With one donor the limits are NaN.
+        is undefined (with a single class, or fewer than three donors for a correlation over donors) are left out. The
+        limits are NaN if those are half of the resamples or more, as the rest are then no fair draw; if the limits
+        coincide; and with one donor.
     """
     if not predictions:
         return {}
@@ -82,9 +85,10 @@ def cluster_bootstrap(
 
 
 def _interval(point: float, values: Float64[np.ndarray, " resamples"], donors: int, confidence: float) -> Interval:
-    values = values[np.isfinite(values)]
-    if donors < 2 or len(values) < 2 or not np.isfinite(point):
-        return Interval(point, float("nan"), float("nan"), donors, "none")
+    none = Interval(point, float("nan"), float("nan"), donors, "none")
+    finite = values[np.isfinite(values)]
+    if donors < 2 or 2 * len(finite) <= len(values) or not np.isfinite(point):
+        return none
     tail = (1 - confidence) / 2
-    low, high = np.quantile(values, [tail, 1 - tail])
-    return Interval(point, float(low), float(high), donors, "bootstrap")
+    low, high = np.quantile(finite, [tail, 1 - tail])
+    return Interval(point, float(low), float(high), donors, "bootstrap") if high - low > _EQUAL else none

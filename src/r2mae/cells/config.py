@@ -94,10 +94,10 @@ class CellsConfig(MLPSettings, ModelConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("n_hidden", "n_latent", "n_top_genes"):
+        for name, least in (("n_hidden", 1), ("n_latent", 1), ("n_top_genes", 2)):  # masking needs two genes
             value = getattr(self, name)
-            if value is not None and (not isinstance(value, int) or value < 1):
-                raise UserError(f"{name} must be 1 or more, not {value!r}")
+            if value is not None and (not isinstance(value, int) or value < least):
+                raise UserError(f"{name} must be {least} or more, not {value!r}")
         if self.min_genes < 0:
             raise UserError(f"min_genes must be 0 or more, not {self.min_genes}")
         if not 0 < self.test_donors < 1:
@@ -108,6 +108,21 @@ class CellsConfig(MLPSettings, ModelConfig):
                 raise UserError(f"max_cells takes column=number, such as cell_type=100000, not {entry!r}")
         if self._normalises and self.batch_size // (self.accumulate * self.ranks) < 2:
             raise UserError("batch normalisation needs two cells in a micro-batch: raise batch_size")
+
+    def check_given(self, given: Mapping[str, Any]) -> None:
+        """Refuse rules where nothing is probed, and a schedule beside a scheme that has none."""
+        super().check_given(given)
+        for name in ("exclude", "only"):
+            if given.get(name) and not (self.labels or self.regress):
+                raise UserError(
+                    f"{name} is for the cells of probes, and nothing is probed: name columns in --labels or --regress, "
+                    "or leave it out"
+                )
+        if "timing" in given and "scheme" in given and "timing" in self.idle_fields:
+            raise UserError(
+                f"timing is of the dynamic ratio and the curricula, and the scheme {self.scheme!r} has no schedule: "
+                "leave it out"
+            )
 
     def _check_rules(self) -> None:
         for name in ("exclude", "only"):

@@ -122,7 +122,7 @@ def _stored(array: Any) -> int:
     """Return the number of bytes of an array in its file or folder."""
     if hasattr(array, "id"):
         return int(array.id.get_storage_size())
-    return sum(file.stat().st_size for file in _files_of(array))
+    return sum(file.stat().st_size for file in files_of(array))
 
 
 def _check_pieces(path: Path, array: Any) -> None:
@@ -137,7 +137,7 @@ def _check_pieces(path: Path, array: Any) -> None:
         worst = max(worst, int(chunk.size))
 
     if not hasattr(array, "id"):
-        worst = max((file.stat().st_size for file in _files_of(array)), default=0)
+        worst = max((file.stat().st_size for file in files_of(array)), default=0)
     elif array.id.get_create_plist().get_nfilters():
         array.id.chunk_iter(note)
     if worst > piece + piece // 64 + _OVERHEAD:
@@ -147,7 +147,7 @@ def _check_pieces(path: Path, array: Any) -> None:
         )
 
 
-def _files_of(array: Any) -> Iterator[Path]:
+def files_of(array: Any) -> Iterator[Path]:
     """Yield the files of the chunks of a zarr array on disk."""
     root = Path(array.store.root) / array.path
     for folder, _, names in os.walk(root):

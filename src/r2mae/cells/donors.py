@@ -13,7 +13,7 @@ from jaxtyping import Bool, Float64, Int64
 
 from r2mae.cells.config import CellsConfig
 from r2mae.cells.rules import Rule, apply_rules, cells_in_words, column_of, rules_of
-from r2mae.errors import UserError, unknown
+from r2mae.errors import UserError, nearest
 from r2mae.evaluation.missing import is_missing
 from r2mae.masking.keys import Key, permutation, uniforms
 
@@ -202,34 +202,49 @@ def check_probes(table: "CellTable", config: CellsConfig) -> tuple[str, ...]:
     UserError
         As :func:`split_donors`; also for a single donor, a label column of one class, or a column without numbers.
     """
+    probed = (*config.labels, *config.regress)
     for entry in config.max_cells:
         column = entry.partition("=")[0]
-        if column not in (*config.labels, *config.regress):
-            raise unknown("column of max_cells", column, (*config.labels, *config.regress))
-    if not (config.labels or config.regress):
+        if column not in probed:
+            hint = nearest(column, probed) if probed else ""
+            if not hint.startswith("did you mean"):
+                hint = "no probe predicts it; name it in labels (--labels), too"
+            raise UserError(f"unknown column of max_cells {column!r}: {hint}")
+    if not probed:
         rules_of(table, config)
         return ()
     split = split_donors(table, config)
-    if len(split.names) < 2:
+    if one := one_donor(split):
         raise UserError(
-            f"{table.name}: column {config.donor_key!r} (donor_key) has one donor only, {split.names[0]!r}, and probes "
-            f"are tested on other donors: leave donor_key out to divide cells, or leave labels and regress out"
+            f"{table.name}: column {config.donor_key!r} (donor_key) has {one}, and probes are tested on other donors: "
+            "leave donor_key out to divide cells, or leave labels and regress out"
         )
     for column in config.labels:
-        values, known = label_values(table, column)
-        own, _ = apply_rules(split.rules, column, split.codes >= 0)
-        classes = np.unique(values[known & own])
-        if len(classes) < 2:
-            what = f"one class only, {str(classes[0])!r}" if len(classes) else "no known label"
-            raise UserError(f"{table.name}: column {column!r} (labels) has {what}: leave it out of labels")
+        if lack := lack_of_classes(table, split, column):
+            raise UserError(f"{table.name}: column {column!r} (labels) has {lack}: leave it out of labels")
     for column in config.regress:
-        numbers = number_values(table, column)[apply_rules(split.rules, column, split.codes >= 0)[0]]
-        if len(np.unique(numbers[np.isfinite(numbers)])) < 2:
-            raise UserError(
-                f"{table.name}: column {column!r} (regress) has not two different numbers: name it in labels, or "
-                f"leave it out"
-            )
+        if lack := lack_of_numbers(table, split, column):
+            raise UserError(f"{table.name}: column {column!r} (regress) has {lack}: name it in labels, or leave it out")
     return probe_cells(table, config)[1]
+
+
+def one_donor(split: DonorSplit) -> str:
+    """Return in words that there is a single donor; empty if there are several."""
+    return f"one donor only, {split.names[0]!r}" if len(split.names) < 2 else ""
+
+
+def lack_of_classes(table: "CellTable", split: DonorSplit, column: str) -> str:
+    """Return in words what a label column has instead of two classes; empty if it has them."""
+    values, known = label_values(table, column)
+    classes = np.unique(values[known & apply_rules(split.rules, column, split.codes >= 0)[0]])
+    few = f"one class only, {str(classes[0])!r}" if len(classes) else "no known label"
+    return few if len(classes) < 2 else ""
+
+
+def lack_of_numbers(table: "CellTable", split: DonorSplit, column: str) -> str:
+    """Return in words that a number column has not two different numbers; empty if it has."""
+    numbers = number_values(table, column)[apply_rules(split.rules, column, split.codes >= 0)[0]]
+    return "not two different numbers" if len(np.unique(numbers[np.isfinite(numbers)])) < 2 else ""
 
 
 def label_values(table: "CellTable", column: str) -> tuple[np.ndarray, Bool[np.ndarray, " cells"]]:

@@ -17,7 +17,7 @@ from r2mae.cells.batches import CellBatches
 from r2mae.cells.config import CellsConfig
 from r2mae.cells.covariate import align_batches
 from r2mae.cells.hdf5 import atomic_hdf5
-from r2mae.cells.sources import path_of, read_adata, read_obs
+from r2mae.cells.sources import column_notes, path_of, read_adata, read_obs
 from r2mae.cells.stored import opened
 from r2mae.cells.table import CellTable, load_cells, log_notes
 from r2mae.errors import UserError, unknown
@@ -152,13 +152,16 @@ def embed_source(
     """
     # Batches are checked first, so that an error is raised before the counts of a large file are read.
     batch = align_batches(source, read_obs(source), config.batch_key, model.batch_names, transform_batch)
-    table = log_notes(load_cells(source, layer=config.layer if layer is None else layer, genes=model.gene_names))
-    table = replace(table, batch=batch, batches=model.batch_names)
+    table = load_cells(source, layer=config.layer if layer is None else layer, genes=model.gene_names)
+    copied = (*config.labels, *config.regress, *filter(None, (config.donor_key,)))
+    used = copied if len(model.batch_names) == 1 else (config.batch_key, *copied)
+    notes = table.notes + column_notes(source, used)
+    table = log_notes(replace(table, batch=batch, batches=model.batch_names, notes=notes))
     arrays: dict[str, np.ndarray] = {
         "embedding": embed_rows(task, model, table),
         "cells": table.obs.index.to_numpy().astype(str),
     }
-    for column in (*config.labels, *config.regress, *filter(None, (config.donor_key,))):
+    for column in copied:
         if column in table.obs:
             arrays[column] = table.obs[column].astype(str).to_numpy().astype(str)
     return arrays

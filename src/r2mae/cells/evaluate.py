@@ -165,9 +165,7 @@ def evaluate_embedding(
         :func:`r2mae.cells.donors.split_donors`.
     """
     probes, _ = probe_cells(table, config, max_cells=max_cells)
-    cells = len(table.obs)
-    sample = np.sort(permutation(Key.root(config.seed).fold("effective rank"), cells)[:_RANK_CELLS])
-    wanted = np.unique(np.concatenate([sample, *(part for one in probes for part in (one.train, one.test))]))
+    sample, wanted = wanted_rows(table, config, probes)
     features = _features(table, embedding, wanted)
     predictions = [
         predict(one, features[np.searchsorted(wanted, one.train)], features[np.searchsorted(wanted, one.test)])
@@ -185,6 +183,14 @@ def evaluate_embedding(
     spectrum = effective_rank(features[np.searchsorted(wanted, sample)])
     scores["effective_rank"], scores["spectral_entropy"] = spectrum.rank, spectrum.entropy
     return _finite(scores)
+
+
+def wanted_rows(
+    table: "CellTable", config: CellsConfig, probes: Sequence[ProbeCells]
+) -> tuple[Int64[np.ndarray, " sample"], Int64[np.ndarray, " n"]]:
+    """Return the rows whose effective rank is measured, and all rows that are embedded, in ascending order."""
+    sample = np.sort(permutation(Key.root(config.seed).fold("effective rank"), len(table.obs))[:_RANK_CELLS])
+    return sample, np.unique(np.concatenate([sample, *(part for one in probes for part in (one.train, one.test))]))
 
 
 def averaged_scores(config: CellsConfig) -> list[str]:

@@ -42,7 +42,7 @@ class ClassPredictions:
 
         As in scikit-learn, recall is averaged over the true classes, F1 over true and predicted classes, and AUROC (one
         class against the rest) over classes that some but not all cells have. The probability for a donor is the mean
-        over its cells. A score is NaN where it is undefined.
+        over its cells. A score is NaN where it is undefined, and with a single true class all are.
         """
         size = self.probability.shape[1]
         matrix = np.zeros((size, size))
@@ -148,10 +148,12 @@ class NumberPredictions:
 def _confusion_scores(
     matrix: Float64[np.ndarray, "resamples classes classes"],
 ) -> tuple[Float64[np.ndarray, " resamples"], Float64[np.ndarray, " resamples"]]:
-    """Balanced accuracy and macro F1."""
+    """Balanced accuracy and macro F1; NaN with fewer than two true classes, which nothing can tell apart."""
     hit = np.einsum("rkk->rk", matrix)
     true, predicted = matrix.sum(axis=2), matrix.sum(axis=1)
-    return _mean_where(hit, true, true > 0), _mean_where(2 * hit, true + predicted, true + predicted > 0)
+    enough = (true > 0).sum(axis=1) > 1
+    means = _mean_where(hit, true, true > 0), _mean_where(2 * hit, true + predicted, true + predicted > 0)
+    return np.where(enough, means[0], np.nan), np.where(enough, means[1], np.nan)
 
 
 def _mean_where(

@@ -13,8 +13,9 @@ from scipy.sparse import csr_matrix, issparse
 from r2mae.catalogue import locate
 from r2mae.cells.counts import Counts, MemoryCounts
 from r2mae.cells.declared import check_part, memory_limit
+from r2mae.cells.pieces import check_columns, check_dense, check_frame, lost_in_sparse
 from r2mae.cells.sets import SETS
-from r2mae.cells.stored import StoredCounts, opened
+from r2mae.cells.stored import StoredCounts, damaged, opened
 from r2mae.errors import UserError, nearest, unknown
 
 if TYPE_CHECKING:
@@ -42,6 +43,8 @@ class Source:
         Names of all matrices that could be used instead.
     path : Path, optional
         Path of the source, if it has one.
+    notes : tuple of str
+        Notes on what is not stored of the counts.
     """
 
     name: str
@@ -51,6 +54,7 @@ class Source:
     obs: pd.DataFrame
     layers: tuple[str, ...]
     path: Path | None = None
+    notes: tuple[str, ...] = ()
 
 
 def path_of(source: str | Path) -> Path:
@@ -82,6 +86,21 @@ def read_obs(source: str | Path) -> pd.DataFrame:
     path = path_of(source)
     with opened(path) as store:
         return _obs_of(path, store)
+
+
+def column_notes(source: str | Path, columns: Iterable[str | None]) -> tuple[str, ...]:
+    """Return notes on what is not stored of columns of obs, in a zarr folder.
+
+    Raises
+    ------
+    UserError
+        If nothing is stored of a column with several values.
+    """
+    path = path_of(source)
+    if not path.is_dir():
+        return ()
+    with opened(path) as store:
+        return check_columns(path, store["obs"], [column for column in columns if column is not None])
 
 
 def named_layer(layer: str | None, layers: Iterable[str]) -> str | None:
@@ -130,6 +149,7 @@ def from_file(source: str | Path, layer: str | None, *, backed: bool | None) -> 
             from anndata.io import read_elem
 
             check_part(path, store[var], var)
+            check_frame(path, store[var], var)
             names = read_elem(store[var]).index
             kind = str(store[group].attrs.get("encoding-type", ""))
         except UserError:
@@ -137,13 +157,15 @@ def from_file(source: str | Path, layer: str | None, *, backed: bool | None) -> 
         except Exception as error:
             raise _no_anndata(path, error) from None
         counts: Counts
+        notes: tuple[str, ...] = ()
         if kind == "csr_matrix":
             counts = StoredCounts(path, group)
         else:
             counts = MemoryCounts(_whole(path, store[group], group, kind, backed))
+            notes = check_dense(path, store[group], group) if kind != "csc_matrix" else ()
     if counts.shape != (len(obs), len(names)):
         raise UserError(f"{path}: {group} has shape {counts.shape}, obs and var {len(obs)} and {len(names)} rows")
-    return Source(str(source), _where(layer), counts, tuple(map(str, names)), obs, layers, path)
+    return Source(str(source), _where(layer), counts, tuple(map(str, names)), obs, layers, path, notes)
 
 
 def from_object(adata: "AnnData", layer: str | None) -> Source:
@@ -189,7 +211,8 @@ def _whole(path: Path, matrix: Any, group: str, kind: str, backed: bool | None) 
 
     stored = kind.removesuffix("_matrix").upper() if kind == "csc_matrix" else "a dense array"
     if kind == "csc_matrix":
-        size = 2 * ENTRY * len(matrix["data"])  # both forms, by columns and by rows, are in memory for a moment
+        # Both forms, by columns and by rows, are in memory for a moment.
+        size = 2 * ENTRY * int(matrix["data"].shape[0])
     elif hasattr(matrix, "shape") and len(matrix.shape) == 2:
         size = matrix.shape[0] * matrix.shape[1] * matrix.dtype.itemsize
     else:
@@ -201,6 +224,8 @@ def _whole(path: Path, matrix: Any, group: str, kind: str, backed: bool | None) 
         raise UserError(f"{path}: {group} is stored as {stored} and needs {size / 2**30:.3g} GiB of memory: {remedy}")
     check_part(path, matrix, group)
     try:
+        if kind == "csc_matrix" and (lost := lost_in_sparse(matrix)):
+            raise damaged(path, group, lost)
         return to_csr(read_elem(matrix), str(path))
     except (OSError, ValueError, KeyError) as error:
         raise _no_anndata(path, error) from None
@@ -211,6 +236,7 @@ def _obs_of(path: Path, store: Any) -> pd.DataFrame:
         from anndata.io import read_elem
 
         check_part(path, store["obs"], "obs")
+        check_frame(path, store["obs"], "obs")
         obs: pd.DataFrame = read_elem(store["obs"])
     except UserError:
         raise

@@ -21,6 +21,7 @@ from scipy.sparse import csr_matrix
 from r2mae.cells.counts import Counts, Rows, chunks
 from r2mae.cells.declared import check_rows
 from r2mae.cells.hdf5 import atomic_hdf5
+from r2mae.cells.pieces import lost_in_sparse
 from r2mae.errors import UserError
 
 _GAP = 1 << 14  # unneeded entries that may be read to save a separate read of a compressed file
@@ -58,16 +59,15 @@ class StoredCounts:
             matrix = store[group]
             self.shape = (int(matrix.attrs["shape"][0]), int(matrix.attrs["shape"][1]))
             check_rows(self.path, matrix, group)
+            if lost := lost_in_sparse(matrix):
+                raise damaged(self.path, group, lost)
             self.indptr = np.asarray(matrix["indptr"][:], dtype=np.int64)
             data, columns = matrix["data"], matrix["indices"]
             ordered = len(self.indptr) == self.shape[0] + 1 and not self.indptr[0] and (np.diff(self.indptr) >= 0).all()
             if not ordered or not data.shape == columns.shape == (self.indptr[-1],):
-                raise _damaged(self.path, group)
+                raise damaged(self.path, group)
             if np.diff(self.indptr).max(initial=0) > self.shape[1]:  # then a gene is stored twice in a cell
-                raise _damaged(self.path, group)
-            # zarr reads a lost chunk as zeros, but stored counts are above zero.
-            if self.path.is_dir() and data.nchunks_initialized < data.nchunks:
-                raise _damaged(self.path, group, "pieces of its values are missing")
+                raise damaged(self.path, group)
             extents = _extents(self.path, data), _extents(self.path, columns)
         self._extents = None if extents[0] is None or extents[1] is None else (extents[0], extents[1])
         self._process = -1
@@ -95,7 +95,7 @@ class StoredCounts:
         cells, back = np.unique(indices, return_inverse=True)
         data, columns = self._read(cells)
         if len(columns) and not 0 <= int(columns.min()) <= int(columns.max()) < self.shape[1]:
-            raise _damaged(self.path, self.group)
+            raise damaged(self.path, self.group)
         indptr = np.concatenate([[0], np.cumsum(self.indptr[cells + 1] - self.indptr[cells])])
         counts = csr_matrix((data, columns, indptr), shape=(len(cells), self.shape[1]))
         return counts if len(cells) == len(indices) and (np.diff(indices) > 0).all() else counts[back]
@@ -330,7 +330,7 @@ def _reading(path: Path, group: str) -> Iterator[None]:
     except UserError:
         raise
     except Exception as error:
-        raise _damaged(path, group, error) from error
+        raise damaged(path, group, error) from error
 
 
 def _refuse_pickles(folder: Path) -> None:
@@ -343,6 +343,7 @@ def _refuse_pickles(folder: Path) -> None:
                 raise UserError(f"{path} holds pickled objects, which could run anything: write the data without them")
 
 
-def _damaged(path: Path, group: str, error: Exception | str = "its parts contradict each other") -> UserError:
+def damaged(path: Path, group: str, error: Exception | str = "its parts contradict each other") -> UserError:
+    """Build the error for a matrix that cannot be used as it is."""
     reason = " ".join(str(error).split())[:120]
     return UserError(f"{path}: the matrix {group} is damaged ({reason}): export or fetch it again")

@@ -17,14 +17,14 @@ from r2mae.catalogue import data_root
 from r2mae.cells.counts import ChosenCounts, Counts, MemoryCounts, Totals, check_counts, chunks
 from r2mae.cells.declared import memory_limit
 from r2mae.cells.genes import highly_variable_genes
-from r2mae.cells.sources import ENTRY, Source, from_file, from_object, read_adata
+from r2mae.cells.sources import ENTRY, Source, column_notes, from_file, from_object, read_adata
 from r2mae.cells.stored import StoredCounts, read_copy, write_copy
 from r2mae.errors import UserError, nearest
 
 if TYPE_CHECKING:
     from anndata import AnnData
 
-__all__ = ["CellTable", "from_anndata", "load_cells", "log_notes", "read_adata", "with_batches"]
+__all__ = ["CellTable", "check_columns", "from_anndata", "load_cells", "log_notes", "read_adata", "with_batches"]
 
 NO_BATCHES = ("all",)
 _FEWEST_SHARED = 0.1
@@ -115,7 +115,9 @@ def load_cells(
     """
     raw = from_file(source, layer, backed=backed) if isinstance(source, str | Path) else from_object(source, layer)
     _check_names(raw, least=2 if genes is None else 1)
-    notes = _check_columns(raw, batch_key, donor_key, columns)
+    notes = raw.notes + check_columns(raw, batch_key, donor_key, columns)
+    if raw.path is not None:
+        notes += column_notes(raw.path, (batch_key, donor_key, *columns))
     totals = check_counts(raw.counts, raw.name, raw.where, raw.genes, raw.layers, list(raw.obs.index))
     if genes is not None:
         indices, names, more = _onto(raw, genes)
@@ -174,7 +176,7 @@ def with_batches(table: CellTable, batch_key: str | None) -> CellTable:
     UserError
         If the column is not there, or cells have no value in it.
     """
-    _check_columns(table, batch_key, None, ())
+    check_columns(table, batch_key, None, ())
     codes, batches = _batches(table.obs, batch_key)
     return replace(table, batch=codes, batches=batches)
 
@@ -214,9 +216,10 @@ def _check_names(source: Source, least: int) -> None:
         )
 
 
-def _check_columns(
+def check_columns(
     source: "Source | CellTable", batch_key: str | None, donor_key: str | None, columns: Sequence[str]
 ) -> tuple[str, ...]:
+    """Check that columns of obs exist, and that every cell has a batch and a donor; return notes on missing values."""
     known = [str(column) for column in source.obs.columns]
     keys = (("batch_key: ", batch_key), ("donor_key: ", donor_key))
     for field, wanted in (*keys, *(("", column) for column in columns)):
@@ -244,6 +247,9 @@ def _choose(
     if n_top_genes is not None:
         columns = highly_variable_genes(source.counts, n_top_genes, library=totals.library)
         columns = columns[~empty[columns]]
+        if len(columns) < 2:
+            few = f"{len(columns)} gene{'' if len(columns) == 1 else 's'} with a count"
+            raise UserError(f"{source.name}: n_top_genes leaves {few}, and masking needs two: ask for more genes")
     return columns, notes
 
 

@@ -175,14 +175,15 @@ class CellsWing(BaseWing):
         """Read other cells than the run's for :meth:`evaluate`, mapped onto the model's genes and batches by name.
 
         Probes predict the run's columns, or for a named set the columns of that set, and are fitted on training donors
-        of these cells. Reconstruction is measured on all cells. `transform_batch` and `layer` are as in :meth:`embed`.
+        of these cells; a probe that they do not allow is left out with a note. Reconstruction is measured on all cells.
+        `transform_batch` and `layer` are as in :meth:`embed`.
 
         Raises
         ------
         UserError
-            If columns are missing, too few genes are shared, or batches are unknown to the model.
+            If too few genes are shared, or batches are unknown to the model.
         """
-        from r2mae.cells.batches import other_data
+        from r2mae.cells.elsewhere import other_data
 
         own: dict[str, Any] = {}
         if source in SET_DEFAULTS:  # a column that a named set does not declare does not exist in it
@@ -191,7 +192,7 @@ class CellsWing(BaseWing):
         config = replace(config, data=source, **own)
         config = config if layer is None else replace(config, layer=layer)
         genes, batches = tuple(architecture["genes"]), tuple(architecture["batches"])
-        return config, other_data(config, genes, batches, transform_batch)
+        return other_data(config, genes, batches, transform_batch)
 
     def baselines_of(self, config: CellsConfig) -> tuple[str, ...]:
         """Return expression, pca, scvi, and the keys of the file's ``.obsm``."""
@@ -203,6 +204,13 @@ class CellsWing(BaseWing):
         """Refuse a baseline whose package is missing, before other rows are computed for hours."""
         if "scvi" in names and find_spec("scvi") is None:
             raise UserError("the baseline scvi needs scvi-tools: pip install 'r2mae[scvi]', or leave it out")
+
+    def check_baseline_sizes(self, config: CellsConfig, names: Sequence[str], data: "CellData") -> None:
+        """Refuse expression that does not fit into memory; other baselines are narrow."""
+        from r2mae.cells.baselines import check_expression
+
+        if "expression" in names:
+            check_expression(data.table, config)
 
     def item_metrics(self, config: CellsConfig) -> tuple[str, ...]:
         """Return the masked loss: all other scores are of many cells together."""

@@ -40,7 +40,8 @@ def run(words: Sequence[str]) -> int:
     evaluation = evaluation_of(wing, path, values["what"], given)
     options = {**parameters_of(path, wing, evaluation.options, given), **evaluation.fixed}
     reading = _reading(wings, wing, path, values, evaluation)
-    check_source(wing, config, values["data"] or config.data)
+    if not evaluation.own_data:
+        check_source(wing, config, values["data"] or config.data)
 
     with loading():
         from r2mae.cli.show import print_json, scores_table
@@ -52,11 +53,13 @@ def run(words: Sequence[str]) -> int:
             path,
             source=values["data"],
             reading=reading,
+            own_data=evaluation.own_data,
             baselines=words_of(values["baselines"]),
             device=values["device"],
             progress=progress,
             **options,
         )
+    data = evaluation.name if evaluation.own_data else measurement.config.data
     given = {name: options[name] for name in measurement.config.measured_with if name in options}
     config = measurement.config.measuring(**given)
     measured = config.measured_as()
@@ -67,12 +70,12 @@ def run(words: Sequence[str]) -> int:
             "baselines": measurement.baselines,
             "seconds": measurement.seconds,
         }
-        print_json({"run": str(path), "data": measurement.config.data, **printed})
+        print_json({"run": str(path), "data": data, **printed})
         return 0
     scores_table({path.name: measurement.scores, **measurement.baselines}, wing.metrics_of(config))
     if said := config.measured_in_words():
         print(said)
-    print(f"measured on {measurement.config.data} in {measurement.seconds:.1f} s")
+    print(f"measured on {data} in {measurement.seconds:.1f} s")
     return 0
 
 

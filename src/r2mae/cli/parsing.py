@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, get_origin
 import jsonargparse
 import yaml
 
+from r2mae.cli.examples import cannot_tell, of_each_wing, several, usage
 from r2mae.cli.model_options import add_settings, as_typed, fields_of_models, written_as
 from r2mae.errors import UserError, nearest
 from r2mae.masking.schemes import effective, scheme_names
@@ -22,20 +23,16 @@ from r2mae.training.folder import RunFolder
 from r2mae.training.numbers import ratios_of
 from r2mae.training.scheme_options import OPTION_FIELDS, chosen_options, field_of
 from r2mae.wings.lookup import (
-    all_wings,
+    check_preset,
     defaults_of,
     get_wing,
     names_wing,
     preset_name,
-    public_sets,
     wing_of,
 )
 
 if TYPE_CHECKING:
     from r2mae.wings.contract import Wing
-
-
-_FEW = 4  # an error repeats at most this many words
 
 
 class _Formatter(jsonargparse.DefaultHelpFormatter, argparse.RawDescriptionHelpFormatter):
@@ -62,6 +59,7 @@ class Parser(jsonargparse.ArgumentParser):
             exit_on_error=False,
             allow_abbrev=False,
         )
+        self.examples = examples
         self.aliases: dict[str, str] = {}  # options as people type them, by names that the parser does not take
 
     def format_help(self, formatter: argparse.HelpFormatter | None = None) -> str:
@@ -138,7 +136,17 @@ class Parser(jsonargparse.ArgumentParser):
             action = self._option_string_actions.get(f"--{key[1]}")
             kind = getattr(action, "_typehint", None)
             return f"{as_typed(f'--{key[1]}').replace('_', '-')} takes {in_words(kind)}, not {value[1]!r}"
+        if missing := re.search(r"the following arguments are required: (.+)", message):
+            names = ", ".join(map(self._named, missing[1].split(", ")))
+            return f"the following arguments are required: {names}; for example: {self.examples[0]}"
         return " ".join(message.split())
+
+    def _named(self, name: str) -> str:
+        """Return an argument as the help names it, an option as it is typed."""
+        action = next((one for one in self._actions if one.dest == name), None)
+        if action is None:
+            return name
+        return min(action.option_strings, key=len) if action.option_strings else str(action.metavar or name)
 
 
 class _FoundError(Exception):
@@ -166,12 +174,16 @@ def _short(hint: str) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class Subject:
-    """The wing and the data of a command, and the rest of its words."""
+    """The wing and the data of a command, and the rest of its words.
+
+    `command` is its name where neither wing nor data were said: the help is then that of the first wing.
+    """
 
     wing: "Wing"
     data: str | None
     words: list[str]
     given: dict[str, Any]
+    command: str = ""
 
 
 def read_subject(command: str, words: Sequence[str]) -> Subject:
@@ -193,61 +205,35 @@ def read_subject(command: str, words: Sequence[str]) -> Subject:
     if leading and names_wing(leading[0]):
         wing_name = leading.pop(0)
     if len(leading) > 1:
-        raise _several(command, wing_name if isinstance(wing_name, str) else None, leading)
+        raise several(command, wing_name if isinstance(wing_name, str) else None, leading)
     data = leading[0] if leading else given.get("data")
     if wing_name is None and data is not None:
         wing_name = wing_of(data)
+    unsaid = wing_name is None
     if wing_name is None:
         if data is None:
             if any(word in ("-h", "--help") for word in rest):
                 wing_name = next(iter(WINGS))
             else:
-                where = "name the data before the options" if rest else _usage(command)
+                where = "name the data before the options" if rest else usage(command)
                 raise UserError(f"{command} what? {where}")
         else:
-            raise UserError(_cannot_tell(command, data))
+            raise UserError(cannot_tell(command, data))
     wing = get_wing(wing_name)
     if "preset" in given:
         given = {**given, "preset": preset_name(wing, given["preset"], given.get("model"))}
-    return Subject(wing, data, _with_full_preset(wing, rest), given)
+    return Subject(wing, data, _with_full_preset(wing, rest), given, command if unsaid else "")
 
 
 def _with_full_preset(wing: "Wing", words: Sequence[str]) -> list[str]:
     """Write `--preset vit-mae-tiny` for `--model vit-mae --preset tiny`."""
-    said = _said(words, "--preset")
-    full = preset_name(wing, said, _said(words, "--model"))
+    said, model = _said(words, "--preset"), _said(words, "--model")
+    full = preset_name(wing, said, model)
+    check_preset(wing, full, model)
     if said is None or full is None or full == said:
         return list(words)
     place = next(index for index, word in enumerate(words) if word.partition("=")[0] == "--preset")
     return [*words[:place], f"--preset={full}", *words[place + (1 if "=" in words[place] else 2) :]]
-
-
-def _usage(command: str) -> str:
-    examples = [(wing.name, wing.command_line.example) for wing in all_wings()]
-    return "for example: " + ", or ".join(f"r2mae {command} {name} {data}" for name, data in examples if data)
-
-
-def _several(command: str, name: str | None, words: Sequence[str]) -> UserError:
-    """Return the error for several words where one data set is expected."""
-    first = words[0]
-    if name is None and wing_of(first) is None and not Path(first).suffix and not Path(first).exists():
-        hint = nearest(first, WINGS)
-        if hint.startswith("did you mean"):
-            return UserError(f"unknown wing {first!r}: {hint}")
-    some = " ".join(words) if len(words) <= _FEW else f"{' '.join(words[:2])} … {words[-1]}"
-    several = None if name is None else get_wing(name).command_line.several
-    if several is None:
-        return UserError(f"{command} takes one data set, not {len(words)} ({some}); {_usage(command)}")
-    return UserError(
-        f"{command} takes one data set, not {len(words)} ({some}): {several.remedy}, for example: "
-        f"r2mae {command} {name} {several.example(words)}"
-    )
-
-
-def _cannot_tell(command: str, data: str) -> str:
-    if Path(data).exists():
-        return f"name the wing of {data}: r2mae {command} {'|'.join(WINGS)} {data}"
-    return f"unknown wing or data set {data!r}: {nearest(data, [*WINGS, *public_sets()])}"
 
 
 def _config_of(words: Sequence[str]) -> dict[str, Any]:
@@ -273,7 +259,8 @@ def describe(subject: Subject) -> str:
     wing = subject.wing
     sets = f", or a named set ({', '.join(wing.sets)}), which needs no {wing.name!r} before it" if wing.sets else ""
     presets = f"Presets: {', '.join(wing.presets)}.\n" if wing.presets else ""
-    return f"{wing.title}.\n\nDATA is a path{sets}.\n{presets}Schemes: {', '.join(scheme_names())}."
+    more = of_each_wing(subject.command, wing) if subject.command else ""
+    return f"{wing.title}.\n\nDATA is a path{sets}.\n{presets}Schemes: {', '.join(scheme_names())}.{more}"
 
 
 def example_data(subject: Subject) -> str:
@@ -399,7 +386,13 @@ def _add_numbers(parser: Parser, wing: "Wing") -> None:
 
 
 def make_config(subject: Subject, values: dict[str, Any]) -> RunConfig:
-    """Return the configuration of a parsed command line."""
+    """Return the configuration of a parsed command line.
+
+    Raises
+    ------
+    UserError
+        For values that are refused, and for typed options that have no effect.
+    """
     kind: type[RunConfig] = subject.wing.config
     fields = {field.name for field in dataclasses.fields(kind)}
     if subject.data is None:
@@ -408,7 +401,10 @@ def make_config(subject: Subject, values: dict[str, Any]) -> RunConfig:
     path = Path(subject.data)
     named = subject.data in subject.wing.sets or not path.exists()
     data = subject.data if named else str(path.absolute())
-    return kind(data=data, **{name: value for name, value in values.items() if name in fields - {"data"}})
+    config = kind(data=data, **{name: value for name, value in values.items() if name in fields - {"data"}})
+    typed = fields & _said_fields(subject.words)
+    config.check_given({name: value for name, value in values.items() if name in typed})
+    return config
 
 
 def print_config(config: RunConfig, skip: Sequence[str] = (), **more: Any) -> None:

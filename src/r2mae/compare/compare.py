@@ -17,6 +17,7 @@ from r2mae.sweep.cells import cells_of
 from r2mae.sweep.cluster_options import ClusterOptions
 from r2mae.sweep.dask_runner import runner_of
 from r2mae.sweep.measure import check_baselines
+from r2mae.sweep.processes import Processes
 from r2mae.sweep.runner import check_data, check_folders, check_sweep, run_missing
 from r2mae.training.config import RunConfig
 from r2mae.training.folder import FolderLock, read_json
@@ -77,7 +78,9 @@ def compare(
     rows += baseline_rows(base, baselines, rows)
     cells = cells_of(rows, seeds, out)
     with FolderLock(out):
-        check_data(cells, wing, here=here)  # mistakes of these options first, then what they have to do with the folder
+        at_once = runner.at_once(len(cells)) if isinstance(runner, Processes) else 1
+        # Mistakes of these options first, then what they have to do with the folder.
+        check_data(cells, wing, here=here, jobs=at_once)
         shared = shared_fields(base)
         _claim(out, shared, base.measured_with)
         beside = finished_cells(out, wing, base, skip={cell.folder for cell in cells})

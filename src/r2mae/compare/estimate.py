@@ -13,7 +13,7 @@ from r2mae.sweep.cells import Cell, cells_of
 from r2mae.sweep.measure import check_baselines, log_notes
 from r2mae.sweep.processes import Processes
 from r2mae.sweep.run_states import last_step
-from r2mae.sweep.runner import check_folders, check_sweep, finished
+from r2mae.sweep.runner import check_baseline_sizes, check_folders, check_sweep, finished
 from r2mae.training.config import RunConfig
 from r2mae.training.folder import RunFolder
 from r2mae.training.memory_check import check_fits_memory
@@ -136,6 +136,7 @@ def estimate(
     beside = baseline_rows(base, baselines, rows)
     cells = cells_of([*rows, *beside], seeds, out)
     data = log_notes(wing.load(cells[0].config))
+    check_baseline_sizes(cells, wing, data, runner.at_once(len(cells)))
     check_fits_memory(base, wing, data)
     _check_folder(out, cells, wing, base)
     waiting = [cell for cell in cells if not finished(cell)]

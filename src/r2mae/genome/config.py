@@ -50,7 +50,7 @@ class GenomeConfig(GpnMsaSettings, VariantSettings, ModelConfig):
         Hide exactly the rounded count of every window's bases (true), or each base by itself with the ratio as its
         probability (false).
     repeat_weight : float
-        What soft-masked positions (lower case, usually repeats) count in the loss.
+        What soft-masked positions (lower case, usually repeats) count in the loss; 0 is taken for a millionth.
     weight_track : str, optional
         Track of the store whose values weigh positions in the loss, such as conservation; those below 0 count as 0.
     missing_weight : float

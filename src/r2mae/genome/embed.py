@@ -1,12 +1,13 @@
 """Windows as vectors: the mean of the last hidden states over the target's bases, without a mask."""
 
+import logging
 from collections.abc import Sequence
 
 import numpy as np
 from jaxtyping import Float32
 
 from r2mae.genome.config import GenomeConfig
-from r2mae.genome.data import side_by_side, unweighted
+from r2mae.genome.data import SpeciesWindows, side_by_side, unweighted
 from r2mae.genome.source import read_source
 from r2mae.genome.store.alignment import AlignmentStore
 from r2mae.genome.store.intervals import Intervals, read_regions
@@ -25,6 +26,9 @@ def embed_windows(
     regions: Sequence[str] = (),
 ) -> dict[str, np.ndarray]:
     """Embed the windows of a store, side by side; the model's species are found by name.
+
+    How many positions lie in no window is said on the logger ``r2mae``: those at the end of each region that do not
+    fill one, and windows with too many unknown bases.
 
     Parameters
     ----------
@@ -50,6 +54,7 @@ def embed_windows(
     store = AlignmentStore(source)
     part = read_regions(regions, store.layout) if regions else Intervals.whole(store.layout)
     windows = side_by_side(store, unweighted(config), part, model.species)
+    _tell(part, windows)
     device = next(model.parameters()).device
     parts, repeats = [], []
     with evaluating(model):
@@ -66,3 +71,23 @@ def embed_windows(
         "starts": starts + 1,
         "repeats": np.concatenate(repeats),
     }
+
+
+def _tell(part: Intervals, windows: SpeciesWindows) -> None:
+    """Say how many positions have no embedding, if there are any."""
+    starts = windows.batches.starts
+    left = part.positions - len(starts) * starts.length
+    if not left:
+        return
+    unknown = starts.left_out * starts.length
+    why = [
+        f"{count:,} {where}"
+        for count, where in (
+            (left - unknown, f"at the ends of regions, which fill no window of {starts.length}"),
+            (unknown, "in windows with too many unknown bases"),
+        )
+        if count
+    ]
+    logging.getLogger("r2mae").warning(
+        "%s", f"{left:,} of {part.positions:,} positions are left out: {' and '.join(why)}"
+    )

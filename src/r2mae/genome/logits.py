@@ -74,6 +74,10 @@ def write_logits(
         raise UserError(f"batch_size must be 2 or more (a position has two strands), not {batch_size}")
     output = Path(output).expanduser()
     check_output(output, "tsv")
+    for region in regions:
+        path = Path(region).expanduser()
+        if output.exists() and path.exists() and output.samefile(path):
+            raise UserError(f"{output}: is the file that is read: name another")
     opened = open_run(run, data, device)
     intervals = read_regions(regions, opened.store.layout)
     logs, store, done = opened.scorer(batch_size), opened.store, 0

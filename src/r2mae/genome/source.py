@@ -40,14 +40,17 @@ def check(config: GenomeConfig) -> None:
     for regions in (config.validation_regions, config.test_regions, config.include, config.exclude):
         read_regions(regions, meta.layout)
     if config.weight_track is not None:
-        _track(config, config.weight_track)
+        _check_track(config, config.weight_track)
 
 
 def fingerprint_of(config: GenomeConfig) -> str:
-    """Return a short text that differs for another store, track of weights or BED file."""
+    """Return a short text that differs for another store, track of weights or BED file.
+
+    A track that the store lacks is left out: a store that a run is only measured on needs none.
+    """
     parts = [read_source(config.data).content]
-    if config.weight_track is not None:
-        parts.append(str(json.loads(_track(config, config.weight_track).read_text("utf-8"))["digest"]))
+    if config.weight_track is not None and (track := _track_file(config, config.weight_track)).is_file():
+        parts.append(str(json.loads(track.read_text("utf-8"))["digest"]))
     named = (*config.validation_regions, *config.test_regions, *config.include, *config.exclude)
     files = [path for path in (Path(name).expanduser() for name in named) if path.is_file()]
     return "-".join([*parts, fingerprint(*files)] if files else parts)
@@ -80,16 +83,19 @@ def chosen_species(known: Sequence[str], wanted: Sequence[str]) -> tuple[str, ..
     return tuple(wanted)
 
 
-def _track(config: GenomeConfig, name: str) -> Path:
-    """Return the file that describes a track."""
-    folder = Path(config.data).expanduser() / TRACKS
-    path = folder / f"{name}.json"
+def _track_file(config: GenomeConfig, name: str) -> Path:
+    """Return the file that describes a track, if the store has it."""
+    return Path(config.data).expanduser() / TRACKS / f"{name}.json"
+
+
+def _check_track(config: GenomeConfig, name: str) -> None:
+    """Refuse a track that the store has not."""
+    path = _track_file(config, name)
     if not path.is_file():
-        names = sorted(one.stem for one in folder.glob("*.json"))
+        names = sorted(one.stem for one in path.parent.glob("*.json"))
         if not names:
             raise UserError(f"{config.data} has no tracks: add one with r2mae data alignment track")
         raise unknown("track", name, names)
-    return path
 
 
 def _store_name(path: Path) -> str:

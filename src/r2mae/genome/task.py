@@ -30,7 +30,7 @@ MASK = len(LETTERS)
 Corruption = Literal["80-10-10", "mask"]
 # Shares of the mask token, of random bases, and of bases left as they are.
 SHARES: dict[Corruption, tuple[float, float, float]] = {"80-10-10": (0.8, 0.1, 0.1), "mask": (1.0, 0.0, 0.0)}
-_LEAST = 1e-6  # of a weight: a batch whose hidden bases all weigh nothing has a finite loss
+_LEAST = 1e-6  # of a weight, and of repeats that count nothing: a batch that hides no other bases has a finite loss
 
 
 class WindowModel(nn.Module, ABC):
@@ -204,7 +204,7 @@ class AlignmentTask:
         real = hidden.gather(1, columns)
         weights = batch["weights"].clamp(min=_LEAST)
         if self.repeat_weight != 1:
-            weights = torch.where(batch["soft"], weights * self.repeat_weight, weights)
+            weights = torch.where(batch["soft"], weights * (self.repeat_weight or _LEAST), weights)
         return HiddenBases(
             inputs=inputs,
             aligned=batch["aligned"],

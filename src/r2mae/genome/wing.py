@@ -124,7 +124,8 @@ class GenomeWing(BaseWing):
         ),
         elsewhere="windows are measured on the whole store",
         embedding=Embedding(
-            "`contigs`, `starts` (counted from 1) and `repeats` (the fraction that is soft-masked) of the windows",
+            "`contigs`, `starts` (counted from 1) and `repeats` (the fraction that is soft-masked) of the windows, "
+            "which lie side by side: what is left at the end of a region has no row",
             options=(_REGIONS,),
             examples=("runs/genome human --regions chr22 -o chr22.npz",),
         ),

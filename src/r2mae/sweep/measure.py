@@ -14,7 +14,7 @@ from r2mae.training.config import RunConfig
 from r2mae.training.folder import FolderLock, RunFolder, read_json
 from r2mae.training.saving import load_model
 from r2mae.training.task import Data
-from r2mae.wings.abilities import HasBaselines, HasItems, MeasuresElsewhere
+from r2mae.wings.abilities import HasBaselines, HasItems, MeasuresElsewhere, SizesBaselines
 from r2mae.wings.contract import Wing
 from r2mae.wings.lookup import wing_of_run
 
@@ -142,6 +142,7 @@ def evaluate(
     check_baselines(config.measuring(**measured), wing, baselines)
     if source is None and not own_data:
         data = wing.load(config)
+    check_sizes(config.measuring(**measured), wing, baselines, data)
     working = _working(folder, wing, progress)
     scores = wing.evaluate(config, task, model, data, **options, **working)
     beside = {}
@@ -178,6 +179,12 @@ def check_baselines(config: RunConfig, wing: Wing, names: Sequence[str]) -> None
         if name not in known:
             raise unknown("baseline", name, known)
     wing.check_baselines(names)
+
+
+def check_sizes(config: RunConfig, wing: Wing, names: Sequence[str], data: Data | None) -> None:
+    """Refuse baselines of these data that do not fit into memory."""
+    if names and data is not None and isinstance(wing, SizesBaselines):
+        wing.check_baseline_sizes(config, names, data)
 
 
 def scores_of(folder: RunFolder) -> dict[str, float]:

@@ -8,9 +8,11 @@ from rich.console import Console
 
 from r2mae.errors import UserError
 from r2mae.masking.defaults import RatioDefaults
+from r2mae.registry import JOBS
 from r2mae.sweep.cells import Cell, reading_of
-from r2mae.sweep.measure import log_notes
+from r2mae.sweep.measure import check_sizes, log_notes
 from r2mae.sweep.progress_board import Board
+from r2mae.sweep.worker_start import with_variables
 from r2mae.training.config import MACHINE_FIELDS, RunConfig
 from r2mae.training.devices import check_threads, torch_device
 from r2mae.training.folder import FolderLock, RunFolder
@@ -18,6 +20,7 @@ from r2mae.training.memory_check import check_fits_memory
 from r2mae.training.models import architecture_of
 from r2mae.training.numbers import ratios_of
 from r2mae.training.scheme_options import OPTION_FIELDS
+from r2mae.training.task import Data
 from r2mae.wings.contract import Wing
 
 _SAME_SIZE = {*MACHINE_FIELDS, *OPTION_FIELDS, "scheme", "seed"}  # none of them makes a model larger
@@ -47,8 +50,10 @@ def check_sweep(base: RunConfig, *, here: bool = True) -> None:
         torch_device(base.device)
 
 
-def check_data(cells: Sequence[Cell], wing: Wing, *, here: bool = True) -> None:
-    """Refuse data that cannot be read, and models or batches that do not fit into memory, before any process starts.
+def check_data(cells: Sequence[Cell], wing: Wing, *, here: bool = True, jobs: int = 1) -> None:
+    """Refuse data that cannot be read, and what does not fit into memory, before any process starts.
+
+    These are models, batches, and baselines.
 
     Parameters
     ----------
@@ -58,19 +63,32 @@ def check_data(cells: Sequence[Cell], wing: Wing, *, here: bool = True) -> None:
         Of the data.
     here : bool
         Whether the runs are on this machine; others look at their own memory when a run starts.
+    jobs : int
+        How many cells run at the same time.
     """
     models: dict[str, dict[str, RunConfig]] = {}
     for cell in [cells[0], *(cell for cell in cells[1:] if not finished(cell))]:
         model, size = _size(cell.config)
         models.setdefault(model, {}).setdefault(size, cell.config)
-    for sizes in models.values():
+    for number, sizes in enumerate(models.values()):
         first, *others = sizes.values()
         data = log_notes(wing.load(first))
         if not here:
             continue
+        if number == 0:  # baselines have no model
+            check_baseline_sizes(cells, wing, data, jobs)
         check_fits_memory(first, wing, data)
         for config in others:
             check_fits_memory(config, wing, data, architecture={**data.architecture, **architecture_of(config)})
+
+
+def check_baseline_sizes(cells: Sequence[Cell], wing: Wing, data: Data, jobs: int) -> None:
+    """Refuse baselines that are still to be measured if they do not fit into the memory that `jobs` cells divide."""
+    waiting = [cell for cell in cells if not finished(cell)]
+    baselines = [cell for cell in waiting if cell.row.baseline]
+    if baselines:
+        with with_variables({JOBS: str(min(jobs, len(waiting)))}):
+            check_sizes(baselines[0].config, wing, [*dict.fromkeys(cell.row.label for cell in baselines)], data)
 
 
 def check_folders(cells: Sequence[Cell], wing: Wing, *, locked: bool = True) -> None:

@@ -172,12 +172,12 @@ def other_data(config: TextConfig, tokenizer: TextTokenizer, *, cache: str | Pat
     """
     with tokenising_bar(f"{config.data}: tokens") as shown:
         store = open_store(config.data, tokenizer, column=config.text_column, cache=cache, progress=shown)
-    data = split_data(store, tokenizer, replace(config, validation=0.0))
+    data = split_data(store, tokenizer, config, hold_out=False)
     return replace(data, validation=data.train, notes=())
 
 
-def split_data(store: TokenStore, tokenizer: TextTokenizer, config: TextConfig) -> TextData:
-    """Hold documents out for validation.
+def split_data(store: TokenStore, tokenizer: TextTokenizer, config: TextConfig, *, hold_out: bool = True) -> TextData:
+    """Hold documents out for validation, as the configuration says; with `hold_out` false none.
 
     Raises
     ------
@@ -189,9 +189,9 @@ def split_data(store: TokenStore, tokenizer: TextTokenizer, config: TextConfig) 
     if not len(train):
         raise UserError(
             f"{config.data}: holds {store.meta.tokens:,} tokens, less than one sequence of {length}: "
-            "give more text, or a smaller --sequence-length"
+            f"give more text{', or a smaller --sequence-length' if hold_out else ''}"
         )
-    if config.validation:
+    if hold_out and config.validation:
         held_out = _held_out(store, config)
         train = TokenBatches(store, length, np.delete(np.arange(len(store)), held_out))
     validation = None if held_out is None else TokenBatches(store, length, held_out)

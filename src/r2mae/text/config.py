@@ -92,6 +92,23 @@ class TextConfig(RobertaSettings, ModelConfig):
             raise UserError(f"eval_sequences must be 1 or more, not {self.eval_sequences}")
         self._check_glue()
 
+    def check_given(self, given: Mapping[str, Any]) -> None:
+        """Refuse a size beside a tokenizer that is not trained, a limit without tasks, and a column of plain text."""
+        super().check_given(given)
+        tokenizer, sized = given.get("tokenizer"), "vocab_size" in given
+        idle = self.tokenizer is not None and self.vocab_size != PAPER_VOCABULARY
+        if (tokenizer is not None and (sized or self.tokenizer is None)) or (sized and idle):
+            raise UserError(
+                f"vocab_size {self.vocab_size} is for a tokenizer that is trained, and tokenizer is "
+                f"{tokenizer or self.tokenizer}: give one of them (--tokenizer null has one trained)"
+            )
+        if given.get("glue_limit") is not None and not self.glue:
+            raise UserError("glue_limit is for tasks of GLUE: name them, --glue sst2 qnli, or leave it out")
+        if "text_column" in given:
+            from r2mae.text.store import check_column
+
+            check_column(self.data, self.text_column)
+
     def measured_in_words(self) -> str:
         """Say how many held-out sequences there were, where it is not the usual number."""
         if self.eval_sequences == SEQUENCES:

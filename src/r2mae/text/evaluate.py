@@ -37,7 +37,7 @@ def evaluate(
     config: TextConfig,
     task: TokenTask,
     model: TokenModel,
-    data: "TextData",
+    data: "TextData | None",
     *,
     curve: bool = True,
     sequences: int = SEQUENCES,
@@ -57,7 +57,7 @@ def evaluate(
     Parameters
     ----------
     config, task, model, data
-        Of the run.
+        Of the run. Without data, GLUE alone is measured, with the tokenizer of the model.
     curve : bool
         Measure loss and accuracy against the mask ratio, where documents were held out.
     sequences : int
@@ -85,7 +85,7 @@ def evaluate(
     """
     scores: dict[str, float] = {}
     names = [glue_task(name).name for name in glue]  # a mistake here is found before anything is computed
-    if curve and data.validation is not None and len(data.validation):
+    if curve and data is not None and data.validation is not None and len(data.validation):
         losses, accuracies = ratio_curve(
             task, model, data.validation, sequences=sequences, progress=progress, items=items
         )
@@ -97,7 +97,7 @@ def evaluate(
         found.append(
             finetune(
                 model,
-                data.tokenizer,
+                None if data is None else data.tokenizer,
                 name,
                 data_root() / "glue" if folder is None else folder,
                 seeds=seeds,

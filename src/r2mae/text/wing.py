@@ -31,6 +31,12 @@ _TASKS = Option(
 _SEQUENCES = Option(
     "eval_sequences", "most held-out sequences to measure loss and accuracy on; by default as in the run.", int
 )
+_READING = (
+    Option(
+        "text_column",
+        "which column of these JSON lines, Parquet or data sets holds the text; by default as in the run.",
+    ),
+)
 _FINETUNING = (
     Option("folder", "where GLUE lies; by default glue/ in the data folder."),
     Option("limit", "most training examples of a task of glue; by default all.", int),
@@ -80,6 +86,7 @@ class TextWing(BaseWing):
                 own_data=True,
             ),
         ),
+        reading=_READING,
         elsewhere="text is measured on the whole corpus",
         embedding=Embedding(
             "`documents` (their first 80 characters) and `tokens` (how many each has)",
@@ -157,9 +164,9 @@ class TextWing(BaseWing):
     evaluation_support = ("kept", "progress")
 
     def evaluate(
-        self, config: TextConfig, task: "TokenTask", model: "TokenModel", data: "TextData", **options: Any
+        self, config: TextConfig, task: "TokenTask", model: "TokenModel", data: "TextData | None", **options: Any
     ) -> dict[str, float]:
-        """Measure a pretrained model on held-out text, and on the configuration's tasks of GLUE."""
+        """Measure a pretrained model on held-out text, and on the configuration's tasks of GLUE, which need no data."""
         from r2mae.text.evaluate import evaluate
 
         config = config.measuring(**{name: options.pop(name) for name in config.measured_with if name in options})
@@ -176,24 +183,45 @@ class TextWing(BaseWing):
         return ("loss", "accuracy")
 
     def elsewhere(
-        self, config: TextConfig, source: str, architecture: Mapping[str, Any]
+        self, config: TextConfig, source: str, architecture: Mapping[str, Any], *, text_column: str | None = None
     ) -> "tuple[TextConfig, TextData]":
-        """Read another corpus with the run's tokenizer, for :meth:`evaluate`: all of it is measured on."""
+        """Read another corpus with the run's tokenizer, for :meth:`evaluate`: all of it is measured on.
+
+        `text_column` is the column of this corpus with the text, by default that of the run.
+        """
         from r2mae.text.batches import other_data
         from r2mae.text.tokenizer import tokenizer_of
 
-        config = replace(config, data=source, glue=())
+        config = _reading(replace(config, data=source, glue=()), source, text_column)
         return config, other_data(config, tokenizer_of(architecture))
 
     def figure_columns(self, config: TextConfig) -> FigureColumns:
         """Return that a figure of names tells nothing."""
         return FigureColumns(left_out=("documents", "split"))
 
-    def embed(self, config: TextConfig, task: "TokenTask", model: "TokenModel", source: str) -> "dict[str, np.ndarray]":
-        """Embed the documents of a corpus."""
+    def embed(
+        self,
+        config: TextConfig,
+        task: "TokenTask",
+        model: "TokenModel",
+        source: str,
+        *,
+        text_column: str | None = None,
+    ) -> "dict[str, np.ndarray]":
+        """Embed the documents of a corpus; `text_column` is as in :meth:`elsewhere`."""
         from r2mae.text.embed import embed_documents
 
-        return embed_documents(config, task, model, source)
+        return embed_documents(_reading(config, source, text_column), task, model, source)
+
+
+def _reading(config: TextConfig, source: str, column: str | None) -> TextConfig:
+    """Return the configuration with the column that was named for another corpus, if one was."""
+    if column is None:
+        return config
+    from r2mae.text.store import check_column
+
+    check_column(source, column)
+    return replace(config, text_column=column)
 
 
 WING = TextWing()

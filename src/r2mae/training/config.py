@@ -378,6 +378,13 @@ class RunConfig:
         """Fields that have no effect under the scheme of this run."""
         return frozenset()
 
+    def check_given(self, given: Mapping[str, Any]) -> None:
+        """Refuse options of a command line that have no effect.
+
+        `given` holds those that were typed, by field. What a set, a preset or a file brings is not among them: there it
+        may be meant for other runs.
+        """
+
     def measuring(self: _Own, **options: Any) -> _Own:
         """Return the configuration with other values of fields of :attr:`measured_with`."""
         return replace(self, **options)

@@ -58,3 +58,11 @@ class HasBaselines(Protocol):
 
     def score_baseline(self, config: Any, name: str, data: Any, **options: Any) -> dict[str, float]:
         """Measure a baseline with the parts of `evaluate` that apply to it; `progress` is as there."""
+
+
+@runtime_checkable
+class SizesBaselines(Protocol):
+    """A wing with baselines that may not fit into memory, which only the data tell."""
+
+    def check_baseline_sizes(self, config: Any, names: Sequence[str], data: Any) -> None:
+        """Raise a UserError for a baseline that does not, before models are trained or measured for hours."""

@@ -70,7 +70,11 @@ class Wing(Trainable[_Config, _Task, _Model], Protocol[_Config, _Task, _Model]):
         """
 
     def evaluate(self, config: _Config, task: _Task, model: _Model, data: Any, **options: Any) -> dict[str, float]:
-        """Measure a pretrained model; return scores by name, those of :meth:`metrics_of` among them."""
+        """Measure a pretrained model; return scores by name, those of :meth:`metrics_of` among them.
+
+        `data` is what `load` returned, or None for an evaluation that brings its own
+        (:attr:`r2mae.wings.options.Evaluation.own_data`).
+        """
 
     @property
     def has_examples(self) -> bool:

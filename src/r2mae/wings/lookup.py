@@ -1,16 +1,18 @@
 """Find wings by name, and load runs from their folders. A wing and its libraries are imported only when needed."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import fields
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from r2mae.errors import UserError, unknown, warn_once
+from r2mae.errors import UserError, nearest, unknown, warn_once
 from r2mae.registry import BUILT_IN, FOLLOW_UPS, WINGS, package_of
 from r2mae.wings.base import BaseWing
 
 if TYPE_CHECKING:
     from r2mae.catalogue import PublicSet
+    from r2mae.training.models import ModelConfig
     from r2mae.training.saving import LoadedRun
     from r2mae.wings.contract import Wing
     from r2mae.wings.options import Command, ModelFormat
@@ -170,6 +172,41 @@ def preset_name(wing: "Wing", preset: str | None, model: str | None) -> str | No
     if preset is None or model is None or preset in wing.presets or f"{model}-{preset}" not in wing.presets:
         return preset
     return f"{model}-{preset}"
+
+
+def check_preset(wing: "Wing", preset: str | None, model: str | None) -> None:
+    """Refuse a preset beside a model that it is not for.
+
+    Parameters
+    ----------
+    wing : Wing
+    preset, model : str, optional
+        As a user named them; of the preset the full name (:func:`preset_name`).
+
+    Raises
+    ------
+    UserError
+        It offers the presets of the model.
+    """
+    from r2mae.training.models import ModelConfig
+
+    kind = wing.config
+    if preset is None or model is None or not issubclass(kind, ModelConfig) or model not in kind.models:
+        return
+    own = [name for name, values in wing.presets.items() if _model_of(kind, values) in (None, model)]
+    if preset not in own and wing.presets:
+        remedy = nearest(preset, own) if own else "leave --preset out"
+        raise UserError(f"the model {model!r} has no preset {preset!r}: {remedy}")
+
+
+def _model_of(kind: "type[ModelConfig]", preset: Mapping[str, Any]) -> str | None:
+    """Return the model that a preset is for; None if it says nothing of models."""
+    from r2mae.training.models import usual_model
+
+    if "model" in preset:
+        return str(preset["model"])
+    of_usual = preset.keys() & {field.name for field in fields(kind.usual_settings)}
+    return usual_model(kind) if of_usual else None
 
 
 def defaults_of(wing: "Wing", data: str | None, preset: str | None) -> dict[str, Any]:

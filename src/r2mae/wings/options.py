@@ -86,7 +86,8 @@ class Evaluation:
     fixed : mapping
         Parameters of `evaluate` that this evaluation always sets, by name.
     own_data : bool
-        Whether it brings data of its own, so that ``--data`` is refused.
+        Whether it brings data of its own: ``--data`` is refused, those of the run need not be there, and the wing's
+        methods are given None for them.
     """
 
     help: str = ""
@@ -172,10 +173,14 @@ class Exporter:
         Of the file, such as ".npz".
     write : callable
         Writes the arrays that a wing returned for a source: ``write(output, arrays, source)``.
+    replaces : bool
+        Whether the file then holds these arrays alone, so that the file that is read is refused as `output`. A format
+        that adds them to a copy of its source has no need of that.
     """
 
     suffix: str
     write: "Callable[[Path, Mapping[str, np.ndarray], str], None]"
+    replaces: bool = False
 
 
 @dataclass(frozen=True)
@@ -209,7 +214,7 @@ def _write_npz(output: Path, arrays: "Mapping[str, np.ndarray]", source: str) ->
     write_arrays(output, arrays)
 
 
-NPZ = Exporter(".npz", _write_npz)
+NPZ = Exporter(".npz", _write_npz, replaces=True)
 
 RECALIBRATE = Option(
     "recalibrate",
@@ -273,7 +278,7 @@ class CommandLine:
     words : mapping of str to callable
         For completion: by option or field of the configuration that takes names, a function that returns the names.
     example : str
-        Data that a usage error names after the wing; empty where the wing need not be named there.
+        Data that usage errors and help name after the wing; if empty, a public set of the wing.
     several : SeveralPaths, optional
         What to do with several files.
     """

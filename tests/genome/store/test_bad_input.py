@@ -74,6 +74,7 @@ BESIDE = {
     "no species": (GORILLA, "species", "\n", "beside: lists no species"),
     "no list": (GORILLA, "species", None, "beside: there is no such file"),
     "an unknown species of fasta": (ROWS, "species", "y\n", "unknown species 'y'"),
+    "one of several": (f"{ROWS}>b\nCCCC\n", "species", "x\nzz\n", "unknown species 'zz': choose from: ref, x, b"),
 }
 
 

@@ -88,8 +88,8 @@ def test_wrong_names(store: AlignmentStore, tmp_path: Path) -> None:
         store.track("w")
 
 
-class BigWig:
-    """What both libraries offer of an open file."""
+class OpenFile:
+    """What all libraries offer of an open file."""
 
     def __init__(self, lengths: dict[str, int]) -> None:
         self.lengths = lengths
@@ -97,14 +97,37 @@ class BigWig:
     def chroms(self) -> dict[str, int]:
         return self.lengths
 
-    def values(self, name: str, first: int, last: int, numpy: bool = False) -> np.ndarray:
+    def read(self, first: int, last: int, uncovered: float) -> np.ndarray:
         values = np.arange(first, last, dtype=float)
-        values[values == 3] = np.nan
+        values[values == 3] = uncovered
         return values
 
 
-@pytest.mark.parametrize("library", ["pybigtools", "pyBigWig"])
-def test_bigwig(store: AlignmentStore, tmp_path: Path, library: str, monkeypatch: pytest.MonkeyPatch) -> None:
+class BigWig(OpenFile):
+    """A file of pyBigWig."""
+
+    def values(self, name: str, first: int, last: int, numpy: bool = False) -> np.ndarray:
+        return self.read(first, last, math.nan)
+
+
+class OldTools(OpenFile):
+    """A file of pybigtools before 0.3."""
+
+    def values(self, name: str, first: int, last: int, *, missing: float = 0.0) -> np.ndarray:
+        return self.read(first, last, missing)
+
+
+class Tools(OpenFile):
+    """A file of pybigtools from 0.3 on, which warns where it is not said what uncovered positions become."""
+
+    def values(self, name: str, first: int, last: int, *, fillna: float = 0.0) -> np.ndarray:
+        return self.read(first, last, fillna)
+
+
+@pytest.mark.parametrize(("library", "kind"), [("pybigtools", OldTools), ("pybigtools", Tools), ("pyBigWig", BigWig)])
+def test_bigwig(
+    store: AlignmentStore, tmp_path: Path, library: str, kind: type[OpenFile], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """With a stand-in for the library, since neither is here; the file has no more than a bigWig's first bytes."""
     (tmp_path / "a.bw").write_bytes(b"\x26\xfc\x8f\x88")
     for name in ("pybigtools", "pyBigWig"):
@@ -112,7 +135,7 @@ def test_bigwig(store: AlignmentStore, tmp_path: Path, library: str, monkeypatch
     with pytest.raises(UserError, match="a bigWig needs a library: pip install pybigtools"):
         add_track(store.folder, store.layout, tmp_path / "a.bw", "w")
     lengths = {"chr1": 10, "other": 3}
-    monkeypatch.setitem(sys.modules, library, SimpleNamespace(open=lambda path: BigWig(lengths)))
+    monkeypatch.setitem(sys.modules, library, SimpleNamespace(open=lambda path: kind(lengths)))
     monkeypatch.setattr(tracks, "_STEP", 4)
     done: list[float] = []
     track = add_track(store.folder, store.layout, tmp_path / "a.bw", "w", progress=done.append)

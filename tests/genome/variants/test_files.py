@@ -165,6 +165,32 @@ def test_every_row_of_a_table_comes_out_once_in_order(tmp_path: Path, name: str)
         assert list(found.columns) == [*table, "llr", "llr_reason"]
 
 
+@pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"])
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+@pytest.mark.parametrize(
+    ("name", "header", "row"),
+    [
+        ("a.tsv", "\nchrom\tpos\tref\talt\n\n", "chr1\t5\tA\tC"),
+        ("a.csv", "##made by hand\n\nchrom,pos,ref,alt\n", "chr1,5,A,C"),
+        ("a.vcf", HEADER.replace("##INFO", "\n\n##INFO"), "chr1\t5\t.\tA\tC\t.\tPASS\t.\tGT\t0/1"),
+    ],
+)
+def test_blank_lines_and_a_mark_before_the_columns(
+    tmp_path: Path, name: str, header: str, row: str, end: str, mark: bytes
+) -> None:
+    """As spreadsheets and editors write them; nothing of them is in the output."""
+    path, out = tmp_path / name, tmp_path / f"out{name[1:]}"
+    path.write_bytes(mark + f"{header}{row}\n".replace("\n", end).encode())
+    source = open_variants(path)
+    (block,) = source.blocks(9)
+    assert (block.contigs, block.positions, block.refs, block.alts) == (["chr1"], [5], ["A"], ["C"])
+    source.write(out, "score", numbered(source, 9))
+    written = out.read_bytes().decode().split("\n")
+    assert written[0] in ("chrom\tpos\tref\talt\tscore\tscore_reason", "##made by hand", "##fileformat=VCFv4.2")
+    assert "" not in written[:-1]
+    assert len(list(open_variants(out).blocks(9))) == 1
+
+
 def test_bgzip_is_gzip_in_blocks_with_their_sizes(tmp_path: Path) -> None:
     text = "chrom\tpos\tref\talt\n" + "chr1\t1\tA\tC\n" * 20_000
     (tmp_path / "a.tsv").write_text(text)

@@ -126,7 +126,7 @@ class Spool:
         self.path, self.out, self.wanted = path, out, wanted
         self.names: list[str] = []  # of the rows that were kept
         self.columns = -1
-        self._seen: set[str] = set()
+        self.found: dict[str, None] = {}  # names of all rows, in order
         self._name, self._line, self._length = "", 0, 0
 
     def run(self, stream: Stream) -> Iterator[float]:
@@ -140,11 +140,11 @@ class Spool:
         for record in records(stream):
             if record.title:
                 self._end()
-                if record.name in self._seen:
+                if record.name in self.found:
                     raise UserError(
                         f"{self.path}, line {record.line:,}: {record.name} comes twice: every species has one row"
                     )
-                self._seen.add(record.name)
+                self.found[record.name] = None
                 self._name, self._line, self._length = record.name, record.line, 0
                 if not self.names or self.wanted is None or record.name in self.wanted:
                     self.names.append(record.name)

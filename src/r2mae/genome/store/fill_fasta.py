@@ -47,7 +47,9 @@ def fasta_layout(
     names = list(dict.fromkeys(name for entry in spooled for name in entry["names"]))
     for name in species or ():
         if name not in names:
-            raise unknown("species", name, names)
+            # Rows that an older version spooled are known by the names of those that it kept.
+            every = dict.fromkeys(one for entry in spooled for one in entry.get("found", entry["names"]))
+            raise unknown("species", name, list(every))
     first = names[0]
     for entry, file in zip(spooled, files, strict=True):
         if entry["names"][0] != first:
@@ -98,7 +100,7 @@ def _spool(
     ]
     if not sum(kept):
         raise UserError(f"{files[number]}: the first row, which is the reference, has gaps alone")
-    work.commit(stage, 1, path, names=spool.names, kept=kept, columns=spool.columns)
+    work.commit(stage, 1, path, names=spool.names, found=list(spool.found), kept=kept, columns=spool.columns)
     return work.state(stage)
 
 

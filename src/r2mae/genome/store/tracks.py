@@ -224,7 +224,15 @@ def _with_pybigtools(path: Path) -> tuple[dict[str, int], Callable[[str, int, in
     import pybigtools  # type: ignore[import-not-found, unused-ignore]
 
     opened = pybigtools.open(str(path))
-    return dict(opened.chroms()), opened.values
+
+    def values(name: str, first: int, last: int) -> np.ndarray:
+        try:
+            found = opened.values(name, first, last, fillna=math.nan)
+        except TypeError:  # before 0.3 it has another name, and without it positions without a value are 0
+            found = opened.values(name, first, last, missing=math.nan)
+        return np.asarray(found)
+
+    return dict(opened.chroms()), values
 
 
 def _with_pybigwig(path: Path) -> tuple[dict[str, int], Callable[[str, int, int], np.ndarray]]:

@@ -20,6 +20,7 @@ _VCF = ["CHROM", "POS", "ID", "REF", "ALT", "QUAL", "FILTER", "INFO"]
 _INFO = 7  # its column in a VCF
 _DECLARED = b"##INFO=<ID="
 _MISSING = "."  # in a VCF
+_MARK = b"\xef\xbb\xbf"
 _WORDS = list(REASONS)
 
 
@@ -44,11 +45,12 @@ class TextVariants:
         self.separator = b"," if kind == "csv" else b"\t"
         self.before: list[bytes] = []  # lines before the one that names the columns
         self.head, self.columns = b"", []
+        self._above = 0  # lines of the file down to that one, blank ones among them
         for number, line in text_lines(path):
             if line.startswith(b"##"):
                 self.before.append(line)
                 continue
-            self.head, self.columns = line, self._columns_of(number, line)
+            self.head, self.columns, self._above = line, self._columns_of(number, line), number
             break
         if not self.columns:
             raise UserError(f"{path}: has no variants and no line that names columns: {HEADER_ADVICE}")
@@ -86,7 +88,7 @@ class TextVariants:
         UserError
             For a row of another number of columns, or a position that is no number: names file and line.
         """
-        rows = text_lines(self.path, after=len(self.before) + 1, heard=self.heard)
+        rows = text_lines(self.path, after=self._above, heard=self.heard)
         number = 0
         while some := list(islice(rows, size)):
             yield self._block(number, some)
@@ -218,6 +220,8 @@ def table_rows(
 def text_lines(path: Path, after: int = 0, heard: Callable[[float], None] | None = None) -> Iterator[tuple[int, bytes]]:
     """Yield number and bytes of every line after the first `after` that is not blank, without its end.
 
+    A mark of UTF-8 before the first line, as of spreadsheets, is no part of it.
+
     Raises
     ------
     UserError
@@ -238,11 +242,16 @@ def text_lines(path: Path, after: int = 0, heard: Callable[[float], None] | None
             if len(rest) > LONGEST_ROW:
                 raise UserError(f"{path}, line {number + len(found):,}: is longer than {LONGEST_ROW:,} bytes")
             for line in found:
-                if number > after and (bare := line.rstrip(b"\r")):
+                if number > after and (bare := _bare(line, number)):
                     yield number, bare
                 number += 1
-        if number > after and (bare := rest.rstrip(b"\r")):
+        if number > after and (bare := _bare(rest, number)):
             yield number, bare
+
+
+def _bare(line: bytes, number: int) -> bytes:
+    """Return a line without its end, and the first without the mark of UTF-8."""
+    return (line.removeprefix(_MARK) if number == 1 else line).rstrip(b"\r")
 
 
 def _bounded(position: int) -> int:

@@ -1,0 +1,111 @@
+"""Other cells than those of a run, for its evaluation: with the run's genes and batches, and the probes they allow."""
+
+from collections.abc import Collection
+from dataclasses import replace
+
+from r2mae.cells.batches import CellBatches, CellData, architecture_of, columns_of
+from r2mae.cells.config import CellsConfig
+from r2mae.cells.covariate import align_batches
+from r2mae.cells.donors import check_probes, lack_of_classes, lack_of_numbers, one_donor, split_donors
+from r2mae.cells.rules import rule_columns
+from r2mae.cells.sources import column_notes, read_obs
+from r2mae.cells.table import CellTable, check_columns, load_cells
+from r2mae.errors import UserError
+
+Notes = tuple[str, ...]
+
+
+def other_data(
+    config: CellsConfig, genes: tuple[str, ...], batches: tuple[str, ...], transform_batch: str | None
+) -> tuple[CellsConfig, CellData]:
+    """Read other cells than those of a run, mapped onto its genes and batches. All of them are validation cells.
+
+    Returns
+    -------
+    config : CellsConfig
+        Without the probes that these cells do not allow; see :func:`possible_probes`.
+    data : CellData
+
+    Raises
+    ------
+    UserError
+        As :func:`r2mae.cells.table.load_cells` and :func:`r2mae.cells.covariate.align_batches`.
+    """
+    batch = align_batches(config.data, read_obs(config.data), config.batch_key, batches, transform_batch)
+    table = replace(load_cells(config.data, layer=config.layer, genes=genes), batch=batch, batches=batches)
+    config, notes = possible_probes(table, config)
+    columns = columns_of(config)
+    notes += check_columns(table, None, config.donor_key, columns)
+    covariate = config.batch_key if len(batches) > 1 else None
+    notes += column_notes(config.data, (covariate, config.donor_key, *columns))
+    table = replace(table, notes=table.notes + notes + check_probes(table, config))
+    cells = CellBatches(table)
+    return config, CellData(table, cells, cells, architecture_of(genes, batches, config))
+
+
+def possible_probes(table: CellTable, config: CellsConfig) -> tuple[CellsConfig, Notes]:
+    """Leave out the probes that cells do not allow, so that everything else can be measured on them.
+
+    These are probes of columns that obs lacks, or that have fewer than two values. Without donors, or cells that a rule
+    names, there is no probe at all: probes that share donors, or of other cells, would not compare with those of the
+    run.
+
+    Returns
+    -------
+    config : CellsConfig
+    notes : tuple of str
+        What was left out, and why.
+    """
+    lacks = {column: "obs has no such column" for column in _probed(config) if column not in table.obs}
+    config = _without(table, config, lacks)
+    if _probed(config) and (reason := _no_probes(table, config)):
+        lacks |= dict.fromkeys(_probed(config), reason)
+    elif _probed(config):
+        split = split_donors(table, config)
+        for columns, lack_of in ((config.labels, lack_of_classes), (config.regress, lack_of_numbers)):
+            for column in columns:
+                try:
+                    lack = lack_of(table, split, column)
+                except UserError as error:  # its own rules leave no cell
+                    lacks[column] = str(error)
+                else:
+                    lacks |= {column: f"it has {lack}"} if lack else {}
+    return _without(table, config, lacks), tuple(f"{column}: no probe, as {lack}" for column, lack in lacks.items())
+
+
+def _probed(config: CellsConfig) -> tuple[str, ...]:
+    return (*config.labels, *config.regress)
+
+
+def _no_probes(table: CellTable, config: CellsConfig) -> str:
+    """Return why there can be no probe of these cells, in words; empty if there can."""
+    for name in (config.donor_key, *rule_columns(config)):
+        if name is not None and name not in table.obs:
+            return f"obs has no column {name!r} ({'donor_key' if name == config.donor_key else 'exclude or only'})"
+    try:
+        return one_donor(split_donors(table, config))
+    except UserError as error:  # no cell meets a rule
+        return str(error)
+
+
+def _without(table: CellTable, config: CellsConfig, columns: Collection[str]) -> CellsConfig:
+    """Return the configuration without the probes of some columns, and without donors and rules if none is left."""
+
+    def kept(names: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(name for name in names if name not in columns)
+
+    def others(entries: tuple[str, ...]) -> tuple[str, ...]:
+        own = tuple(f"{column}:" for column in columns)
+        names = {entry: entry.partition("=")[0] for entry in entries}
+        return tuple(entry for entry in entries if names[entry] in table.obs or not names[entry].startswith(own))
+
+    config = replace(
+        config,
+        labels=kept(config.labels),
+        regress=kept(config.regress),
+        auroc_labels=kept(config.auroc_labels),
+        max_cells=tuple(entry for entry in config.max_cells if entry.partition("=")[0] not in columns),
+        exclude=others(config.exclude),
+        only=others(config.only),
+    )
+    return config if _probed(config) else replace(config, donor_key=None, exclude=(), only=())

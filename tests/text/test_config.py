@@ -1,0 +1,91 @@
+"""Options that were typed and have no effect are refused; what presets and files bring is not."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from r2mae.cli.main import main
+from r2mae.errors import UserError
+from r2mae.text.config import PAPER_VOCABULARY, ROBERTA, TextConfig
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with plain text, JSON lines, and a file of options."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
+    Path("ok.txt").write_text("one\n\ntwo\n")
+    Path("mixed").mkdir()
+    Path("mixed/a.txt").write_text("one\n")
+    Path("mixed/b.jsonl").write_text('{"body": "two"}\n')
+    Path("base.yaml").write_text(yaml.safe_dump({"vocab_size": 400, "glue_limit": 5, "text_column": "body"}))
+    Path("made.yaml").write_text(yaml.safe_dump({"tokenizer": "mine.json"}))
+    return tmp_path
+
+
+REFUSED = {
+    "ok.txt --tokenizer roberta-50265 --vocab-size 300 --preset tiny": "tokenizer is roberta-50265: give one of them",
+    "ok.txt --preset roberta-medium --tokenizer roberta-50265 --vocab-size 300": "vocab_size 300 is for a tokenizer",
+    "ok.txt --tokenizer=mine.json --vocab-size=300": "give one of them",
+    "ok.txt --config made.yaml --vocab-size 300": "tokenizer is mine.json: give one of them",
+    "ok.txt --config base.yaml --preset roberta-medium --vocab-size 300 --tokenizer roberta-50265": "give one of them",
+    "ok.txt --glue-limit 5": "glue_limit is for tasks of GLUE: name them",
+    "ok.txt --text-column body": "ok.txt is plain text, which has no columns: leave --text-column body out",
+}
+
+
+@pytest.mark.parametrize("line", REFUSED)
+@pytest.mark.parametrize("command", ["pretrain", "compare"])
+def test_typed_options_without_effect(command: str, line: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([command, "text", *line.split(), "--print-config"]) == 2
+    told = capsys.readouterr().err
+    assert REFUSED[line] in told
+    assert told.count("\n") == 1
+
+
+TAKEN: dict[str, dict[str, Any]] = {
+    "ok.txt --config base.yaml": {"vocab_size": 400, "glue_limit": 5, "text_column": "body", "tokenizer": None},
+    "ok.txt --config base.yaml --tokenizer mine.json": {"tokenizer": "mine.json"},
+    "ok.txt --config made.yaml --tokenizer null --vocab-size 300": {"tokenizer": None, "vocab_size": 300},
+    "ok.txt --config made.yaml --preset tiny": {"tokenizer": "mine.json"},
+    "ok.txt --glue sst2 --glue-limit 5": {"glue_limit": 5},
+    "mixed --text-column body": {"text_column": "body"},
+    "nothing.jsonl --text-column body": {"text_column": "body"},
+}
+
+
+@pytest.mark.parametrize("line", TAKEN)
+def test_options_with_an_effect(line: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["pretrain", "text", *line.split(), "--print-config"]) == 0
+    found = yaml.safe_load(capsys.readouterr().out)
+    assert TAKEN[line].items() <= found.items()
+
+
+def test_a_preset_brings_one_and_the_user_the_other(shared_data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["pretrain", "text", "ok.txt", "--print-config", "--preset", "roberta-medium"]
+    for more, expected in (
+        (["--vocab-size", "300"], (None, 300)),
+        (["--vocab-size", str(PAPER_VOCABULARY)], (ROBERTA, PAPER_VOCABULARY)),
+        (["--tokenizer", ROBERTA], (ROBERTA, PAPER_VOCABULARY)),
+        (["--tokenizer", "mine.json"], ("mine.json", PAPER_VOCABULARY)),
+    ):
+        assert main([*words, *more]) == 0
+        found = yaml.safe_load(capsys.readouterr().out)
+        assert (found["tokenizer"], found["vocab_size"]) == expected
+
+
+def test_a_tokenizer_that_a_file_drops_is_told(shared_data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The size of the file takes the place of the preset's vocabulary, and so of the one that was typed."""
+    Path("old.yaml").write_text(yaml.safe_dump({"preset": "roberta-medium", "vocab_size": 400}))
+    words = ["pretrain", "text", "ok.txt", "--config", "old.yaml", "--tokenizer", ROBERTA, "--print-config"]
+    assert main(words) == 2
+    assert "vocab_size 400 is for a tokenizer that is trained" in capsys.readouterr().err
+
+
+def test_what_old_runs_hold_is_read() -> None:
+    TextConfig.from_dict({"wing": "text", "data": "ok.txt", "glue_limit": 5, "text_column": "body"})
+    TextConfig.from_dict({"wing": "text", "data": "ok.txt", "tokenizer": ROBERTA, "vocab_size": 300})
+    with pytest.raises(UserError, match="give one of them"):
+        TextConfig(data="x", tokenizer=ROBERTA).check_given({"tokenizer": ROBERTA, "vocab_size": 8000})
