@@ -89,6 +89,7 @@ BROKEN: dict[str, tuple[bytes, str]] = {
     "ragged.csv": (b"1,2\n1,2,3\n", "not a valid table"),
     "binary.csv": (bytes(range(256)), "not a valid table"),
     "words.csv": (b"a,b\nx,y\nz,w\n", "none of its columns holds numbers"),
+    "header.csv": (b"a,b,c\n", "has no rows below its first line, expected at least 2 samples"),
     "one.csv": (b"a,b\n1,2\n", "1 row, expected at least 2"),
     "still.csv": (b"1,2\n1,2\n1,2\n", "0 of its features vary"),
     "text.npy": (b"hello", "is no .npy file"),

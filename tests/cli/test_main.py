@@ -68,6 +68,15 @@ def test_the_examples_of_the_help_parse(run: Run) -> None:
             assert (code, "no run folder runs/" in err) == (2, True)
 
 
+def test_help_without_a_wing_tells_of_all(run: Run) -> None:
+    for command in ("pretrain", "compare"):
+        told, usage = run(f"{command} --help")[1], run(command)[2]
+        for wing in WINGS:
+            assert re.search(rf"\n  r2mae {command} {wing} --help +for example: r2mae {command} {wing} \w+", told)
+            assert f"r2mae {command} {wing} " in usage
+        assert "Each wing has its own" not in run(f"{command} images --help")[1]
+
+
 def test_help_serves_every_wing(run: Run) -> None:
     for command in ("evaluate", "embed"):
         out = run(f"{command} --help")[1]
@@ -160,6 +169,13 @@ MISTAKES = {
     "embed none digits": "no run folder none",
     "data steal": "unknown action 'steal'",
     "data fetch": "data fetch what?",
+    "data list nosuch": "data list lists all sets: leave 'nosuch' out",
+    "evaluate": "required: RUN; for example: r2mae evaluate runs/",
+    "embed none": "required: DATA; for example: r2mae embed runs/",
+    "report": "required: DIR; for example: r2mae report runs/compare-digits",
+    "data alignment build a.fa": "required: -o; for example: r2mae data alignment build ",
+    "pretrain digits --model unet --preset vit-mae-tiny": "the model 'unet' has no preset 'vit-mae-tiny': choose from:",
+    "pretrain mnist --test-fraction 0.3": "test_fraction is for sets without an official test part",
     "data path minst": "did you mean 'mnist'?",
     "pretrain faces": "unknown wing or data set 'faces': choose from: images",
     "pretrain digits --logger wandb": "needs the package wandb, which is not installed: pip install wandb, or leave",

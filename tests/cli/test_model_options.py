@@ -55,9 +55,7 @@ def test_presets_set_model_and_settings(printed: Print) -> None:
     config = printed("--preset toy-tiny")
     assert (config["model"], config["model.latent"], config["lr"]) == ("toy", 2, 0.5)
     assert printed("--preset toy-tiny --model.latent 5")["model.latent"] == 5
-    other = printed("--preset toy-tiny --model mlp")
-    assert (other["model"], other["hidden"], other["latent"], settings(other)) == ("mlp", 512, 256, {})
-    assert printed("--preset mlp-16-64 --model toy")["model.latent"] == 4
+    assert printed("--preset toy-tiny --model toy") == config == printed("--model toy --preset tiny")
 
 
 def test_files_hold_settings(printed: Print, tmp_path: Path) -> None:
@@ -68,6 +66,9 @@ def test_files_hold_settings(printed: Print, tmp_path: Path) -> None:
     (tmp_path / "c.yaml").write_text("model: toy\nmodel.latent: 7\n", encoding="utf-8")
     assert printed("--config c.yaml --model.last_bias 2")["model.latent"] == 7
     assert settings(printed("--config c.yaml --model mlp")) == {}
+    (tmp_path / "c.yaml").write_text("preset: toy-tiny\n", encoding="utf-8")
+    other = printed("--config c.yaml --model mlp")  # a file may be for several models
+    assert (other["model"], other["hidden"], other["latent"], settings(other)) == ("mlp", 512, 256, {})
     (tmp_path / "c.yaml").write_text("model.hidden: 7\n", encoding="utf-8")
     assert printed("--config c.yaml")["hidden"] == 7
 
@@ -80,6 +81,9 @@ def test_files_hold_settings(printed: Print, tmp_path: Path) -> None:
         ("--model toy --model.latent x", "--model.latent takes a whole number, not 'x'"),
         ("--model toy --model.last-bias x", "--model.last-bias takes a number, not 'x'"),
         ("--model toy --hidden 3", "hidden is of the model 'mlp', and the model is 'toy': leave it out"),
+        ("--model mlp --preset toy-tiny", "the model 'mlp' has no preset 'toy-tiny': choose from: mlp-512-16"),
+        ("--preset=mlp-16-64 --model=toy", "the model 'toy' has no preset 'mlp-16-64': choose from: toy-tiny"),
+        ("--model unet --preset tiny", "the model 'unet' has no preset 'tiny': choose from: unet-4, unet-8"),
         ("--model.latent x", "--latent takes a whole number, not 'x'"),
         ("--model.seed 3", "unknown option '--model.seed'"),
         ("--model.hidden 4 --hidden 8", "--model.hidden and --hidden are the same option: give one of them"),

@@ -7,6 +7,7 @@ from pathlib import Path
 import matplotlib.image
 import numpy as np
 import pytest
+from PIL import Image
 
 from r2mae.cli.main import main
 from r2mae.images import WING, ImagesConfig
@@ -33,6 +34,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         fit(config, WING, folder / name, data=data if config.data == "digits" and not config.seed else None)
     (folder / "new").mkdir()
     (folder / "new" / "config.yaml").write_text((folder / "a" / "config.yaml").read_text())
+    (folder / "pets").mkdir()
+    for row, image in enumerate(np.load(folder / "other.npz")["images"]):
+        Image.fromarray(image).save(folder / "pets" / f"{row}.png")
+    fit(replace(BASE, data=str(folder / "pets")), WING, folder / "files")
     (folder / "text").mkdir()
     (folder / "text" / "config.yaml").write_text("wing: text\ndata: notes.txt\n")
     return folder
@@ -76,6 +81,11 @@ MISTAKES = {
     "pictures a --ratio 70": "--ratio must be above 0 and below 1, not 70",
     "pictures a --ratio nan": "--ratio",
     "pictures a -o side.jpeg": "figures are written as .svg, .png or .pdf, not '.jpeg': -o side.svg",
+    "pictures other -o other.npz": "figures are written as",
+    "pictures files -o pets/0.png": "pets/0.png: is a file of ",
+    "embed files pets --figure pets/0.png": "pets/0.png: is a file of pets, which is read: name another",
+    "embed other other.npz -o other.npz": "other.npz: is the file that is read: name another",
+    "embed a ./other.npz -o a/../other.npz": "a/../other.npz: is the file that is read: name another",
     "pictures": "name the runs: r2mae pictures RUN",
 }
 
@@ -83,11 +93,20 @@ MISTAKES = {
 @pytest.mark.parametrize("line", MISTAKES)
 def test_a_mistake_is_one_line(run: Run, folder: Path, line: str) -> None:
     before = sorted(path.name for path in folder.rglob("*"))
+    read = [folder / "other.npz", folder / "pets" / "0.png"]
+    contents = [path.read_bytes() for path in read]
     code, _, err = run(line)
     assert code == 2
     assert MISTAKES[line] in err
     assert err.count("\n") == 1
     assert sorted(path.name for path in folder.rglob("*")) == before
+    assert [path.read_bytes() for path in read] == contents
+
+
+def test_what_is_written_beside_the_data_is_written_again(run: Run, folder: Path) -> None:
+    for name in ("made.npz", "made.npz"):
+        assert run(f"embed files pets -o pets/{name}")[0] == 0
+    (folder / "pets" / "made.npz").unlink()
 
 
 def test_data_that_have_changed_are_refused(run: Run, folder: Path) -> None:

@@ -131,6 +131,15 @@ def test_the_official_validation_part_is_taken_where_validation_is_asked_for(cel
     assert WING.check_source(config) is None
 
 
+def test_a_validation_part_without_a_test_part_is_embedded_under_its_own_number(celeba: Path) -> None:
+    rows = [f"{image(number)} {int(number > 6)}\n" for number in range(10)]
+    (celeba / "list_eval_partition.txt").write_text("".join(rows))
+    settings = ImagesConfig(data="digits", hidden=4, latent=2)
+    shape = {"shape": [8, 6, 3]}
+    task, model = WING.build({**load_data(settings).architecture, **shape})
+    assert WING.embed(settings, task, model, str(celeba))["split"].tolist() == [0] * 7 + [2] * 3
+
+
 @pytest.mark.parametrize(
     ("line", "words"),
     [

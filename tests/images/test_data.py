@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from r2mae.errors import UserError
+from r2mae.images.config import ImagesConfig
 from r2mae.images.data import ImageSet, held_out_rows, load_images, load_splits
 from r2mae.images.sets import SETS
 
@@ -301,3 +302,19 @@ def test_loading_images_does_not_import_torch(npz):
     )
     done = subprocess.run([sys.executable, "-c", code, str(npz)], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_a_fraction_of_test_images_is_refused_where_there_is_a_test_part(tmp_path):
+    pixels = np.zeros((4, 2, 2), np.uint8)
+    for name, more in (("test", {"test_images": pixels}), ("keras", {"x_test": pixels}), ("none", {})):
+        np.savez(tmp_path / f"{name}.npz", images=pixels, **more)
+    for part in ("train", "val"):
+        (tmp_path / "parts" / part).mkdir(parents=True)
+    (tmp_path / "broken.npz").write_bytes(b"PK")
+    for source in ("mnist", tmp_path / "test.npz", tmp_path / "keras.npz", tmp_path / "parts"):
+        config = ImagesConfig(data=str(source), test_fraction=0.3)
+        with pytest.raises(UserError, match=r"official test part, and .* has one: leave it out"):
+            config.check_given({"test_fraction": 0.3})
+        config.check_given({"epochs": 3.0})  # a fraction that was not typed may be meant for another set
+    for source in ("digits", tmp_path / "none.npz", tmp_path / "broken.npz", tmp_path / "gone.npz", tmp_path):
+        ImagesConfig(data=str(source), test_fraction=0.3).check_given({"test_fraction": 0.3})

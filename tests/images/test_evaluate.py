@@ -48,6 +48,12 @@ def test_validation_images_are_held_out_of_training(config: ImagesConfig) -> Non
     assert len(data.validation) == round(0.1 * len(data.splits.train))
 
 
+def test_of_a_single_training_image_none_is_held_out(tmp_path: Path) -> None:
+    np.save(tmp_path / "two.npy", np.random.default_rng(0).integers(0, 255, (2, 6, 5), dtype=np.uint8))
+    data = load_data(ImagesConfig(data=str(tmp_path / "two.npy"), validation=0.1))
+    assert (len(data.train), data.validation) == (1, None)
+
+
 def test_seeds_split_differently_and_schemes_alike(config: ImagesConfig) -> None:
     from dataclasses import replace
 

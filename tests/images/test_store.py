@@ -4,6 +4,7 @@ import errno
 import logging
 import os
 import pickle
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import pytest
 import torch
 from PIL import Image
 
+from r2mae.cli.early import check_source
 from r2mae.errors import UserError
 from r2mae.images import arrays, decode, store
 from r2mae.images.arrays import MappedImages, PickedImages, StoredImages, in_chunks
@@ -22,6 +24,8 @@ from r2mae.images.config import ImagesConfig
 from r2mae.images.data import load_images, load_splits
 from r2mae.images.decode import Cache, DecodedImages, Reading
 from r2mae.images.evaluate import complete, embed_set, evaluate
+from r2mae.images.finetune.config import FinetuneConfig
+from r2mae.images.finetune.wing import WING as FINETUNED
 from r2mae.images.folder import read_folder
 from r2mae.images.wing import WING
 from r2mae.training.loop import fit
@@ -238,8 +242,9 @@ def test_options_for_files_are_refused_for_arrays(tmp_path: Path, option: dict[s
     for source in ("digits", str(tmp_path / "x.npy")):
         settings = ImagesConfig.from_dict({"data": source, "resize": 6, **option})
         with pytest.raises(UserError, match=r"is for files of images, and .* is an array: leave it out"):
-            WING.check_source(settings)
-        WING.check_source(ImagesConfig(data=source))
+            WING.check(settings)
+        WING.check(ImagesConfig(data=source))
+        WING.check_source(settings)  # which may be those of another run
 
 
 def test_a_mapped_array_keeps_its_file(folder: Path) -> None:
@@ -291,3 +296,55 @@ def test_an_official_validation_part_is_embedded(folder: Path, tmp_path: Path) -
     assert WING.embed(settings, task, model, str(tmp_path / "x.npz"))["split"].tolist() == expected
     own = replace(settings, data=str(tmp_path / "x.npz"), cache="auto")
     assert WING.embed(own, task, model, str(tmp_path / "x.npz"))["split"].tolist() == expected
+
+
+@pytest.mark.parametrize("reading", [{"cache": "mmap"}, {"cache": "none"}, {"skip_broken": True}, {"draft": True}])
+def test_before_an_array_is_embedded_only_its_file_is_looked_for(tmp_path: Path, reading: dict[str, object]) -> None:
+    settings = ImagesConfig.from_dict({"data": str(tmp_path / "gone"), "resize": 6, **reading})
+    check_source(WING, settings, "digits")
+    finetuned = FinetuneConfig(data="gone", run="gone", resize=6, **reading)  # type: ignore[arg-type]
+    check_source(FINETUNED, finetuned, "digits")
+    for wing, there in ((WING, settings), (FINETUNED, finetuned)):
+        with pytest.raises(UserError, match=r"none\.npz: no such file"):
+            check_source(wing, there, "none.npz")
+
+
+def test_broken_files_of_other_images_are_left_out_when_that_is_asked_for(folder: Path, tmp_path: Path) -> None:
+    settings = config(folder, "memory")
+    task, model = WING.build(load_data(settings).architecture)
+    other = tmp_path / "other"
+    shutil.copytree(folder, other)
+    (other / "a" / "000.png").write_bytes(b"")
+    with pytest.raises(UserError, match="with --skip-broken"):
+        WING.embed(settings, task, model, str(other))
+    assert len(WING.embed(settings, task, model, str(other), skip_broken=True)["embedding"]) == 59
+    made, data = WING.elsewhere(settings, str(other), {"shape": [6, 6, 3]}, skip_broken=True)
+    assert made.skip_broken
+    assert len(data.splits.train) + len(data.splits.test) == 59
+    np.savez(tmp_path / "x.npz", images=np.zeros((5, 6, 6, 3), np.uint8))
+    with pytest.raises(UserError, match=r"skip_broken is for files of images, and .* is an array"):
+        WING.embed(settings, task, model, str(tmp_path / "x.npz"), skip_broken=True)
+    assert [option.name for option in FINETUNED.command_line.reading if option.kind is bool] == ["skip_broken"]
+
+
+def test_unlabelled_images_are_measured_without_fine_tuning(folder: Path, tmp_path: Path) -> None:
+    settings = config(folder, "memory", finetune_epochs=2.0)
+    task, model = WING.build(load_data(settings).architecture)
+    np.save(tmp_path / "x.npy", np.random.default_rng(0).integers(0, 256, (40, 6, 6, 3), np.uint8))
+    there, data = WING.elsewhere(settings, str(tmp_path / "x.npy"), {"shape": [6, 6, 3]})
+    assert there.finetune_epochs == 2.0
+    with pytest.raises(UserError, match="no labels to fine-tune on: set finetune_epochs to 0"):
+        WING.evaluate(there, task, model, data)
+    assert WING.evaluate(there, task, model, data, finetune_epochs=0.0)["masked_mse"] > 0
+
+
+def test_what_a_command_has_no_option_for_is_not_advised(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    Image.fromarray(np.zeros((5, 5, 3), np.uint8)).save(folder / "a" / "small.png")
+    for how, told in ((Reading(), "--resize"), (Reading(resize=6, max_bytes=100), "--cache")):
+        with pytest.raises(UserError, match=told):
+            read_folder(folder, how)
+        with pytest.raises(UserError, match=r"^(?!.*--)"):
+            read_folder(folder, replace(how, advised=False))
+    (folder / "a" / "small.png").write_bytes(b"")
+    with pytest.raises(UserError, match=r"remove or replace it$"):
+        read_folder(folder, Reading(resize=6, advised=False))

@@ -54,7 +54,7 @@ def run_folder(folder: Path, *, measured: bool = True) -> Path:
         yaml.safe_dump({"wing": "images", "data": "digits", "scheme": "r2mae", "seed": 3})
     )
     (folder / "model.json").write_text("{}")
-    (folder / "model.safetensors").write_text("")
+    (folder / "model.safetensors").write_bytes(b"\2\0\0\0\0\0\0\0{}")
     if measured:
         write_json(folder / "results.json", {"scores": {"probe_accuracy": 0.875, "masked_mse_0.1": None}})
     return folder

@@ -14,6 +14,7 @@ import yaml
 
 from r2mae.errors import UserError
 from r2mae.masking.keys import Key
+from r2mae.sweep.run_states import find_runs
 from r2mae.training.checkpoint import read_checkpoint
 from r2mae.training.folder import FolderLock, RunFolder
 from r2mae.training.loop import fit, keyed_torch
@@ -368,12 +369,38 @@ def test_loading_what_is_damaged(tmp_path: Path, wing: ToyWing) -> None:
     whole = weights.read_bytes()
     for broken in (b"", whole[:50], whole[:-1], b"\x80\x04" + whole):
         weights.write_bytes(broken)
-        with pytest.raises(UserError, match="damaged or belongs to another model"):
+        with pytest.raises(UserError, match=r"damaged or belongs to another model|is not finished"):
             load_model(tmp_path / "a", wing)  # type: ignore[arg-type]
     weights.write_bytes(whole)
     (tmp_path / "a" / "model.json").write_text("{")
     with pytest.raises(UserError, match="not readable JSON"):
         load_model(tmp_path / "a", wing)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", ["model.json", "model.safetensors", "data.json"])
+def test_a_damaged_file_of_a_model_is_written_again_as_its_error_says(tmp_path: Path, wing: ToyWing, name: str) -> None:
+    fit(ToyConfig(steps=3), wing, tmp_path)
+    folder = RunFolder(tmp_path)
+    whole = folder.weights.read_bytes()
+    damaged = folder.path / name
+    damaged.write_bytes(damaged.read_bytes()[:-9])
+    with pytest.raises(UserError, match="delete") as caught:  # weights are looked at where they are used
+        load_model(fit(ToyConfig(steps=3), wing, tmp_path).folder.path, wing)  # type: ignore[arg-type]
+    (folder.data_file if name == "data.json" else folder.model_file).unlink()
+    assert ("delete it;" if name == "data.json" else f"delete {folder.model_file} ") in str(caught.value)
+    assert fit(ToyConfig(steps=3), wing, tmp_path).steps == 3
+    assert folder.weights.read_bytes() == whole
+    load_model(tmp_path, wing)  # type: ignore[arg-type]
+
+
+def test_empty_weights_are_written_again(tmp_path: Path, wing: ToyWing) -> None:
+    fit(ToyConfig(steps=3), wing, tmp_path)
+    folder = RunFolder(tmp_path)
+    whole = folder.weights.read_bytes()
+    folder.weights.write_bytes(b"")
+    assert [state.state for state in find_runs(tmp_path)] == ["stopped"]
+    assert fit(ToyConfig(steps=3), wing, tmp_path).worked
+    assert folder.weights.read_bytes() == whole
 
 
 def test_a_checkpoint_of_another_model_is_named(tmp_path: Path, wing: ToyWing) -> None:

@@ -11,16 +11,19 @@ from r2mae.errors import UserError
 from r2mae.sweep.run_states import find_runs
 from r2mae.training import records
 from r2mae.training.fingerprint import fingerprint
+from r2mae.training.folder import RunFolder
 from r2mae.training.metrics import MetricsFile, read_metrics
 from r2mae.training.records import (
     FORMAT,
     WITH_FILES,
+    holds_weights,
     number,
     read_description,
     read_fingerprint,
     read_json,
     read_results,
     read_yaml,
+    remedy_for,
     side_values,
 )
 
@@ -188,3 +191,40 @@ def test_names_that_are_not_utf8_have_a_fingerprint(tmp_path: Path) -> None:
     (tmp_path / os.fsdecode(b"a\xff.png")).write_bytes(b"x")
     assert fingerprint(tmp_path) != before
     assert fingerprint(os.fsdecode(b"no path \xff"))
+
+
+@pytest.mark.parametrize("name", ["model.json", "model.safetensors", "statistics.safetensors"])
+def test_what_the_checkpoint_holds_is_no_reason_to_delete_a_run(tmp_path: Path, name: str) -> None:
+    assert remedy_for(tmp_path / name) == f"delete {tmp_path} and repeat the command that made it"
+    (tmp_path / "checkpoints").mkdir()
+    (tmp_path / "checkpoints" / "last.ckpt").touch()
+    advice = remedy_for(tmp_path / name)
+    assert advice.startswith(f"delete {tmp_path / 'model.json'} and repeat the command that made the run")
+    assert "delete it;" in remedy_for(tmp_path / "data.json")
+
+
+@pytest.mark.parametrize(
+    ("content", "whole"),
+    [
+        (b"", False),
+        (b"PK\3\4", False),
+        (b"\2\0\0\0\0\0\0\0{}", True),
+        (b"\3\0\0\0\0\0\0\0{}", False),
+        (b"x" * 99, False),
+    ],
+)
+def test_a_file_without_the_header_of_weights_is_no_model(tmp_path: Path, content: bytes, whole: bool) -> None:
+    folder = RunFolder(tmp_path)
+    folder.model_file.write_text("{}")
+    assert not folder.trained
+    folder.weights.write_bytes(content)
+    assert folder.trained == whole
+
+
+def test_weights_that_may_not_be_read_are_left_as_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def forbidden(*ignored: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    (tmp_path / "model.safetensors").write_bytes(b"")
+    monkeypatch.setattr(Path, "open", forbidden)
+    assert holds_weights(tmp_path / "model.safetensors")

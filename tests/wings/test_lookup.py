@@ -15,7 +15,7 @@ from r2mae.registry import BUILT_IN, WINGS, BuiltIn, package_of
 from r2mae.training.saving import LoadedRun
 from r2mae.wings import lookup
 from r2mae.wings.base import BaseWing
-from r2mae.wings.lookup import all_wings, get_wing, public_sets, wing_of
+from r2mae.wings.lookup import all_wings, defaults_of, get_wing, public_sets, wing_of
 
 WING = """
 from dataclasses import dataclass
@@ -211,3 +211,29 @@ def test_a_run_is_loaded_under_every_name(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="names no wing of this version"):
         r2mae.load(tmp_path / "other")
     assert {"load", "__version__"} <= set(dir(r2mae))
+
+
+def test_presets_belong_to_models() -> None:
+    for wing in all_wings():
+        for preset in wing.presets:
+            lookup.check_preset(wing, preset, None)
+            lookup.check_preset(wing, preset, "no such model")  # which is told by others
+            fits = []
+            for model in getattr(wing.config, "models", ()):
+                try:
+                    lookup.check_preset(wing, preset, model)
+                    fits.append(model)
+                except UserError as error:
+                    assert f"the model {model!r} has no preset {preset!r}: " in str(error)
+            own = defaults_of(wing, None, preset).get("model")
+            assert fits == ([own] if own else fits[:1])
+
+
+def test_a_preset_that_says_nothing_of_models_fits_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    wing = get_wing("images")
+    monkeypatch.setattr(type(wing), "presets", {"slow": {"epochs": 900.0}})
+    for model in wing.config.models:
+        lookup.check_preset(wing, "slow", model)
+    monkeypatch.setattr(type(wing), "presets", {"mlp-8": {"hidden": 8}})
+    with pytest.raises(UserError, match="the model 'unet' has no preset 'mlp-8': leave --preset out"):
+        lookup.check_preset(wing, "mlp-8", "unet")

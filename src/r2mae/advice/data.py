@@ -85,9 +85,10 @@ def _checked(matrix: Matrix, source: str, max_features: int) -> Matrix:
 
 
 def _images(source: str) -> Matrix:
-    from r2mae.images.data import load_images
+    from r2mae.images.data import load_parts
+    from r2mae.images.decode import Reading
 
-    train, _ = load_images(source)  # if there is an official split, its training images
+    train, *_ = load_parts(source, Reading(advised=False))  # if there is an official split, its training images
     assert isinstance(train.images, np.ndarray)  # by default images are loaded into memory
     count, height, width, channels = train.images.shape
     check_memory(Path(source), count * height * width * channels * 24, None, "give fewer or smaller images")
@@ -125,6 +126,8 @@ def _table(path: Path) -> Matrix:
         cells = [cell.strip().strip("\"'") for cell in first.strip("\r\n").split(separator)]
         header = None if all(_is_number(cell) for cell in cells) else 0
         frame = pd.read_csv(path, sep=separator, header=header, encoding="utf-8-sig", low_memory=False)
+    if not len(frame):
+        raise UserError(f"{path}: has no rows below its first line, expected at least 2 samples")
     notes = []
     if header is None:
         frame.columns = pd.Index([f"column {index + 1}" for index in range(frame.shape[1])])

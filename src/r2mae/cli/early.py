@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from r2mae.errors import UserError
 from r2mae.training.config import RunConfig
 from r2mae.training.folder import RunFolder
 from r2mae.training.loggers import check_logger
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from r2mae.wings.contract import Wing
 
 _INIT = "init"  # as r2mae.training.initial calls the field, which loads torch
+_PICTURE = ".png"  # of the files that commands write, the kind that a folder of data may hold
 
 
 @contextmanager
@@ -59,6 +61,23 @@ def _has_weights(folder: RunFolder) -> bool:
 def check_source(wing: "Wing", config: RunConfig, data: str) -> None:
     """Refuse missing data."""
     wing.check_source(replace(config, data=data))
+
+
+def check_output(output: str | Path, data: str) -> None:
+    """Refuse to write over what is read: the file of the data, or a picture within their folder.
+
+    Raises
+    ------
+    UserError
+        It asks for another name.
+    """
+    output, source = Path(output), Path(data).expanduser()
+    if not output.exists() or not source.exists():
+        return
+    if output.samefile(source):
+        raise UserError(f"{output}: is the file that is read: name another")
+    if output.suffix.lower() == _PICTURE and output.resolve().is_relative_to(source.resolve()):
+        raise UserError(f"{output}: is a file of {data}, which is read: name another")
 
 
 def open_run(path: Path) -> "tuple[Wing, RunConfig]":

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from r2mae.cli.declared import add_options, files_in_words, given_options, listed, parameters_of
-from r2mae.cli.early import check_source, loading, open_run
+from r2mae.cli.early import check_output, check_source, loading, open_run
 from r2mae.cli.parsing import Parser
 from r2mae.errors import UserError, nearest
 from r2mae.wings.lookup import all_wings
@@ -42,6 +42,8 @@ def run(words: Sequence[str]) -> int:
     options = parameters_of(path, wing, _options_of(wing), given_options(values, _options(wings)))
     chosen = {one.sets: options.pop(one.sets) for one in wing.command_line.embedding.loading if one.sets in options}
     check_source(wing, written, values["data"])
+    if values["output"] is not None and exporters[output.suffix].replaces:
+        check_output(output, values["data"])
     table = _check_figure(wing, values)
 
     with loading():
@@ -76,7 +78,9 @@ def _parser(wings: "Sequence[Wing]") -> Parser:
         help="Columns to colour the figure by: any columns of the annotations (obs), if the data have such a table; by "
         "default the run's labels and numbers.",
     )
-    parser.add_argument("--max_points", type=int, default=20_000, help="Draw this many points, chosen at random.")
+    parser.add_argument(
+        "--max_points", type=int | None, default=None, help="Draw this many points, chosen at random (default: 20,000)."
+    )
     return parser
 
 
@@ -92,18 +96,22 @@ def _options_of(wing: "Wing") -> "tuple[Option, ...]":
 def _check_figure(wing: "Wing", values: Mapping[str, Any]) -> "pd.DataFrame | None":
     """Check the options of the figure before anything is embedded; return the table of --color, if there is one."""
     if values["figure"] is None:
-        if values["color"]:
-            raise UserError("--color is for a figure: name its file, --figure umap.svg")
+        for option in ("color", "max_points"):
+            if values[option]:
+                flag = option.replace("_", "-")
+                raise UserError(f"--{flag} is for a figure: name its file, --figure umap.svg")
         return None
     from r2mae.report.embedding_figure import check_figure, check_points
     from r2mae.wings.abilities import HasAnnotations
 
-    check_points(values["max_points"])
+    if values["max_points"] is not None:
+        check_points(values["max_points"])
     table = None
     if values["color"] and isinstance(wing, HasAnnotations):
         table = wing.annotations(values["data"])
         _known(values["color"], [str(name) for name in table.columns], values["data"])
     check_figure(values["figure"])
+    check_output(values["figure"], values["data"])
     return table
 
 
@@ -114,7 +122,7 @@ def _draw(
     values: Mapping[str, Any],
     usual: "FigureColumns",
 ) -> None:
-    from r2mae.report.embedding_figure import columns_of, embedding_figure, values_of
+    from r2mae.report.embedding_figure import MAX_POINTS, columns_of, embedding_figure, values_of
     from r2mae.report.style import write_figure
 
     names = values["color"]
@@ -126,7 +134,8 @@ def _draw(
             _known(names, list(columns), values["data"])
         columns = {name: columns[name] for name in names or columns if names or name not in usual.left_out}
     title = f"{Path(values['data']).stem}: UMAP of the embedding by {config.scheme}"
-    figure = embedding_figure(arrays["embedding"], columns, title=title, max_points=values["max_points"])
+    most = MAX_POINTS if values["max_points"] is None else values["max_points"]
+    figure = embedding_figure(arrays["embedding"], columns, title=title, max_points=most)
     write_figure(figure, values["figure"])
     print(f"its UMAP, coloured by {', '.join(columns) or 'nothing (--color COLUMN)'}, is in {values['figure']}")
 

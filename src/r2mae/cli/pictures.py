@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from r2mae.cli.early import check_source, loading, open_run
+from r2mae.cli.early import check_output, check_source, loading, open_run
 from r2mae.cli.parsing import Parser
 from r2mae.errors import UserError
 from r2mae.wings.lookup import all_wings
@@ -32,6 +32,8 @@ def run(words: Sequence[str]) -> int:
     check_suffix(output, "-o")
     for _, config in runs:
         check_source(wing, config, config.data)
+        if values["output"] is not None:
+            check_output(output, config.data)
 
     with loading():
         from r2mae.compare.rows import row_of

@@ -104,17 +104,29 @@ def load_data(config: ImagesConfig) -> ImageData:
     images = splits.train.images
     if math.prod(splits.train.shape) < 2:
         raise UserError(f"{config.data}: masking needs images of two pixels or more")
-    if config.finetune_epochs and len(splits.train.classes or ()) < 2:
-        raise UserError(f"{config.data} has no labels to fine-tune on: leave finetune_epochs at 0")
+    if config.finetune_epochs:
+        check_classes(config, splits.train)
     train, validation = ImageBatches(images, augment=config.augment), None
     if config.validation and splits.validation is not None:
         validation = ImageBatches(splits.validation.images)
-    elif config.validation:
+    elif config.validation and len(images) > 1:
         order = permutation(Key.root(config.seed).fold("validation"), len(images))
         held_out = min(max(1, round(config.validation * len(images))), len(images) - 1)
         validation = ImageBatches(images, np.sort(order[:held_out]))
         train = ImageBatches(images, np.sort(order[held_out:]), augment=config.augment)
     return ImageData(splits, train, validation, architecture(config, splits.train))
+
+
+def check_classes(config: ImagesConfig, images: ImageSet) -> None:
+    """Refuse to fine-tune on images without labels.
+
+    Raises
+    ------
+    UserError
+        If there are fewer than two classes.
+    """
+    if len(images.classes or ()) < 2:
+        raise UserError(f"{config.data} has no labels to fine-tune on: set finetune_epochs to 0")
 
 
 def architecture(config: ImagesConfig, images: ImageSet) -> dict[str, Any]:

@@ -91,6 +91,14 @@ class ImagesConfig(MLPSettings, ModelConfig):
         if self.finetune_epochs and self.model not in WHOLE:
             raise UserError(f"finetune_epochs is for the models {' and '.join(WHOLE)}: leave it out with {self.model}")
 
+    def check_given(self, given: Mapping[str, Any]) -> None:
+        """Refuse a fraction of test images for a set with an official test part."""
+        super().check_given(given)
+        if "test_fraction" in given:
+            from r2mae.images.sources import check_test_fraction
+
+            check_test_fraction(self.data)
+
     def _check_init(self, path: str) -> None:
         """Refuse weights for a model that no other library has; a run must know them from wherever it is used."""
         if not path:

@@ -69,6 +69,8 @@ class Reading:
         Let the JPEG decoder make an image smaller by 2, 4 or 8, where it is to become that much smaller anyway.
     processes : int
         How many processes of this machine read the same images, each for itself: "auto" divides the memory by it.
+    advised : bool
+        Whether errors may advise the options of commands for this: --resize, --cache and --skip-broken.
 
     Raises
     ------
@@ -83,6 +85,7 @@ class Reading:
     skip_broken: bool = False
     draft: bool = False
     processes: int = 1
+    advised: bool = True
 
     def __post_init__(self) -> None:
         if self.resize is not None and self.resize < 1:
@@ -293,10 +296,12 @@ class Broken:
     ----------
     count : int
         Of all files.
+    advised : bool
+        Whether the error may advise --skip-broken.
     """
 
-    def __init__(self, count: int) -> None:
-        self.count = count
+    def __init__(self, count: int, *, advised: bool = True) -> None:
+        self.count, self.advised = count, advised
         self.found: dict[int, UserError] = {}
 
     def attempt(self, row: int, job: Callable[[], Result]) -> Result | None:
@@ -337,6 +342,7 @@ class Broken:
                     else (f"so are {len(rows) - 1:,} others of {self.count:,} files")
                 )
                 text = f"{text}; {others} ({more})"
-            raise UserError(f"{text}, or leave what cannot be decoded out with --skip-broken")
+            remedy = ", or leave what cannot be decoded out with --skip-broken" if self.advised else ""
+            raise UserError(text + remedy)
         if len(rows) == self.count:
             raise UserError(f"{encoded.name(rows[0])}: none of the {self.count:,} files can be decoded: replace them")

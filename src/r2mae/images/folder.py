@@ -109,6 +109,11 @@ def archive_instead(folder: Path, how: Reading) -> Member | None:
     return open_archive(archives[0], max_bytes=how.max_bytes)
 
 
+def has_test_part(folder: Path) -> bool:
+    """Tell whether a folder of images has an official test part, by the names of its folders alone."""
+    return len(_parts(folder)) > 1
+
+
 class _Part(NamedTuple):
     """One split of a folder: its files and the class of each, by name."""
 

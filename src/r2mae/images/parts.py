@@ -126,6 +126,16 @@ def read_npz(path: str | Path, *, max_bytes: int | None = None) -> Parts:
     return Parts(train, *fitted)
 
 
+def npz_has_test_part(path: Path) -> bool:
+    """Tell whether a .npz has an official test part, by the names of its arrays; False where it cannot be read."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            names = {name.removesuffix(".npy") for name in archive.namelist()}
+    except (OSError, zipfile.BadZipFile):
+        return False
+    return any(images in names for part in NPZ_PARTS[1:] for images, _ in part)
+
+
 def official_part(
     train: Labelled, test: Labelled, train_names: tuple[object, object], test_names: tuple[object, object]
 ) -> Labelled:

@@ -13,14 +13,15 @@ from r2mae.errors import UserError, unknown
 from r2mae.images.archives import ARCHIVES, Member, is_archive, open_archive
 from r2mae.images.attributes import Tables, find_tables, read_tables
 from r2mae.images.decode import SUFFIXES, Cache, Reading
-from r2mae.images.folder import archive_instead, read_folder
+from r2mae.images.folder import archive_instead, has_test_part, read_folder
 from r2mae.images.formats import Labelled, Parts, check_memory, read_idx, read_npy, reading
-from r2mae.images.parts import official_part, read_npz
+from r2mae.images.parts import npz_has_test_part, official_part, read_npz
 from r2mae.images.resize import to_square
 from r2mae.images.sets import SETS
 from r2mae.images.shards import is_shard, read_shards, shards_in
 
 _IDX = [(f"{part}-images-idx3-ubyte.gz", f"{part}-labels-idx1-ubyte.gz") for part in ("train", "t10k")]
+_WITH_TEST_PART = ("mnist", "tiny-imagenet")
 _FILES = (".npy", ".npz", "idx3-ubyte", "idx3-ubyte.gz", *ARCHIVES)
 _PATHS = "the path of a folder of images, a .tar, a .npy, a .npz or an idx file"
 
@@ -69,6 +70,28 @@ def check_source(source: str | Path, *, cache: str = "auto", skip_broken: bool =
     elif not name or not path.exists():
         raise _not_there(name, path)
     _check_options(source, cache=cache, skip_broken=skip_broken, draft=draft)
+
+
+def check_test_fraction(source: str | Path) -> None:
+    """Refuse a fraction of test images for a set that has an official test part, as far as names tell it.
+
+    Archives, shards and sets with tables are not looked into: their images would have to be read.
+
+    Raises
+    ------
+    UserError
+        It has one.
+    """
+    name, path = str(source), Path(source).expanduser()
+    if name in SETS:
+        has_one = name in _WITH_TEST_PART
+    elif path.is_dir():
+        idx = _idx_files(path)
+        has_one = len(idx) > 1 if idx else has_test_part(path)
+    else:
+        has_one = path.suffix.lower() == ".npz" and npz_has_test_part(path)
+    if has_one:
+        raise UserError(f"test_fraction is for sets without an official test part, and {source} has one: leave it out")
 
 
 def is_array(source: str | Path) -> bool:

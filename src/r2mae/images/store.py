@@ -52,7 +52,7 @@ def gather(source: Path | str, encoded: Encoded, how: Reading) -> tuple[AnyImage
         images for memory where they are to be kept there.
     """
     with strictly():
-        broken = Broken(len(encoded))
+        broken = Broken(len(encoded), advised=how.advised)
         if how.cache == "mmap" and (folder := _place(encoded, how, "decoded")).is_dir():
             return _mapped(folder, encoded, how)
         shape, sound = _survey(encoded, how, broken)
@@ -69,7 +69,8 @@ def gather(source: Path | str, encoded: Encoded, how: Reading) -> tuple[AnyImage
                 )
         if cache == "memory":
             smaller = "--resize N" if how.resize is None else f"a smaller --resize than {how.resize}"
-            check_memory(Path(source), size, how.max_bytes, f"give {smaller}, or add --cache mmap or --cache none")
+            advice = f"give {smaller}, or add --cache mmap or --cache none"
+            check_memory(Path(source), size, how.max_bytes, advice if how.advised else "give fewer or smaller images")
             return _in_memory(encoded, shape, sound, how, broken)
         if cache == "mmap":
             return _on_disk(encoded, shape, sound, how, broken)
@@ -102,9 +103,10 @@ def _survey(encoded: Encoded, how: Reading, broken: Broken) -> tuple[Shape, Int6
     other = np.flatnonzero((headers[sound, :2] != first[:2]).any(axis=1))
     if len(other):
         width, height, _ = headers[sound[other[0]]]
+        how_to = ", for example by --resize N" if how.advised else ""
         raise UserError(
             f"{encoded.name(int(sound[other[0]]))} is {width} x {height} pixels but {encoded.name(int(sound[0]))} is "
-            f"{first[0]} x {first[1]}: bring all to one size, for example by --resize N"
+            f"{first[0]} x {first[1]}: bring all to one size{how_to}"
         )
     return (int(first[1]), int(first[0]), channels), sound
 

@@ -59,6 +59,7 @@ _READING = (
         "what becomes of those that are not square; by default as in the run.",
         choices=("squash", "crop"),
     ),
+    Option("skip_broken", "leave out image files that cannot be decoded; by default as in the run.", bool),
 )
 _ENCODER = Option("encoder", "the encoder alone, without the decoder.", bool, whose="images, --to transformers and mae")
 _FORMATS = (
@@ -157,14 +158,16 @@ class ImagesWing(BaseWing):
         return config.data if config.data in SETS else fingerprint(config.data)
 
     def check_source(self, config: ImagesConfig) -> None:
-        """Refuse data that are not there, without torch."""
+        """Refuse data that are not there, without torch; how the run reads its own says nothing of these."""
+        from r2mae.images.data import check_source
+
+        check_source(config.data)
+
+    def check(self, config: ImagesConfig) -> None:
+        """Refuse data and weights that are not there, and options that the data have no use for, without torch."""
         from r2mae.images.data import check_source
 
         check_source(config.data, cache=config.cache, skip_broken=config.skip_broken, draft=config.draft)
-
-    def check(self, config: ImagesConfig) -> None:
-        """Refuse data and weights that are not there, without torch."""
-        self.check_source(config)
         if config.init is not None and not Path(config.init).exists():
             raise UserError(f"{config.init} (init): no such file or folder: name the weights to begin with")
 
@@ -207,14 +210,17 @@ class ImagesWing(BaseWing):
 
         `progress` hears of the logistic probe and of fine-tuning, `items` of single test images.
         """
+        from r2mae.images.batches import check_classes
         from r2mae.images.evaluate import evaluate
 
         if recalibrate is not None and "recalibrate" in config.ignored:
             raise UserError("this model has no batch statistics: leave --recalibrate out")
+        epochs = config.finetune_epochs if finetune_epochs is None else finetune_epochs
+        if epochs:
+            check_classes(config, data.splits.train)  # before what takes long
         scores = evaluate(
             config, task, model, data, probe=probe, recalibrate=recalibrate, progress=progress, items=items
         )
-        epochs = config.finetune_epochs if finetune_epochs is None else finetune_epochs
         if not epochs:
             return scores
         from r2mae.images.finetune.run import scores_beside
@@ -252,6 +258,7 @@ class ImagesWing(BaseWing):
         *,
         resize: int | None = None,
         resize_mode: "ResizeMode | None" = None,
+        skip_broken: bool | None = None,
     ) -> "tuple[ImagesConfig, ImageData]":
         """Read other images than the run's, for :meth:`evaluate`; the probe is fitted on their own training part.
 
@@ -260,11 +267,8 @@ class ImagesWing(BaseWing):
         UserError
             If they are of another size than the model takes.
         """
-        from r2mae.images.sources import options_that_fit
-
-        fitting = options_that_fit(source, "auto", config.skip_broken, config.draft)
-        config = replace(_resized(config, resize, resize_mode), data=source, **fitting)
-        data = self.load(config)
+        config = replace(_resized(config, resize, resize_mode), data=source, **_reading_of(config, source, skip_broken))
+        data = self.load(replace(config, finetune_epochs=0.0))  # which may not be asked for of these
         there, here = [int(side) for side in architecture["shape"]], list(data.splits.train.shape)
         if there != here:
             sizes = [" x ".join(map(str, shape)) for shape in (here, there)]
@@ -299,8 +303,11 @@ class ImagesWing(BaseWing):
         *,
         resize: int | None = None,
         resize_mode: "ResizeMode | None" = None,
+        skip_broken: bool | None = None,
     ) -> dict[str, np.ndarray]:
         """Embed a set, brought to `resize` pixels a side as `resize_mode` says, or both as in the run.
+
+        `skip_broken` leaves files out that cannot be decoded; by default as in the run.
 
         Returns
         -------
@@ -312,27 +319,36 @@ class ImagesWing(BaseWing):
         from r2mae.images.data import load_parts, load_splits
         from r2mae.images.decode import Reading
         from r2mae.images.evaluate import embed_set
-        from r2mae.images.sources import options_that_fit
 
         config = _resized(config, resize, resize_mode)
         size: dict[str, Any] = {
             "resize": config.resize,
             "resize_mode": config.resize_mode,
-            **options_that_fit(source, "auto", config.skip_broken, config.draft),
+            **_reading_of(config, source, skip_broken),
         }
         if self.fingerprint(replace(config, data=source)) == self.fingerprint(config):
             splits = load_splits(source, test_fraction=config.test_fraction, seed=config.seed, **size)
-            parts = [splits.train, splits.test, *([] if splits.validation is None else [splits.validation])]
+            found = [splits.train, splits.test, splits.validation]
         else:
-            parts = [part for part in load_parts(source, Reading(**size)) if part is not None]
+            found = [*load_parts(source, Reading(**size))]
+        numbered = {number: part for number, part in enumerate(found) if part is not None}
+        parts = list(numbered.values())
         arrays: dict[str, np.ndarray] = {"embedding": np.concatenate([embed_set(task, model, part) for part in parts])}
         if len(parts) > 1:
-            arrays["split"] = np.repeat(np.arange(len(parts)), [len(part) for part in parts])
+            arrays["split"] = np.repeat(list(numbered), [len(part) for part in parts])
         labels = [part.labels for part in parts if part.labels is not None]
         if len(labels) == len(parts):
             arrays["labels"] = np.concatenate(labels)
             arrays["classes"] = np.array(parts[0].classes)
         return arrays
+
+
+def _reading_of(config: ImagesConfig, source: str, skip_broken: bool | None) -> dict[str, Any]:
+    """Return how other images than the run's are read: as those are, as far as these have a use for it, or as said."""
+    from r2mae.images.sources import options_that_fit
+
+    fitting = options_that_fit(source, "auto", config.skip_broken, config.draft)
+    return fitting if skip_broken is None else {**fitting, "skip_broken": skip_broken}
 
 
 def _resized(config: ImagesConfig, resize: int | None, mode: "ResizeMode | None") -> ImagesConfig:

@@ -142,7 +142,8 @@ def evaluate(
     check_baselines(config.measuring(**measured), wing, baselines)
     if source is None and not own_data:
         data = wing.load(config)
-    check_sizes(config.measuring(**measured), wing, baselines, data)
+    if baselines:
+        check_sizes(config.measuring(**measured), wing, baselines, data)
     working = _working(folder, wing, progress)
     scores = wing.evaluate(config, task, model, data, **options, **working)
     beside = {}

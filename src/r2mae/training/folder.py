@@ -25,6 +25,7 @@ from r2mae.training.config import RunConfig
 from r2mae.training.environment import environment, with_change
 from r2mae.training.records import (
     Description,
+    holds_weights,
     read_description,
     read_fingerprint,
     read_json,
@@ -63,8 +64,11 @@ class RunFolder:
 
     @property
     def trained(self) -> bool:
-        """Whether training has ended. ``model.json`` is written last, so where it exists the weights are complete."""
-        return self.model_file.is_file() and self.weights.is_file()
+        """Whether training has ended. ``model.json`` is written last, so where it exists the weights are complete.
+
+        Weights of which nothing, or not even the header, was left since then do not count: they are written again.
+        """
+        return self.model_file.is_file() and self.weights.is_file() and holds_weights(self.weights)
 
     @property
     def results(self) -> dict[str, Any] | None:

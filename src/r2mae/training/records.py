@@ -19,6 +19,7 @@ from r2mae.errors import UserError
 _MOST_YAML = 1 << 18  # bytes; a configuration has some hundred lines
 _MOST_JSON = 1 << 28  # a model of cells names its genes, and its training history has a line a step
 _MOST_STEPS = 10**15  # of any counter in a file
+_OF_MODEL = ("model.json", "model.safetensors", "statistics.safetensors")  # which are written together
 FORMAT, WITH_FILES = 1, 2  # of model.json, where it stands alone and where it names files beside it
 
 
@@ -73,8 +74,31 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def remedy_for(path: Path) -> str:
-    """Say what to do about a damaged file of a folder of ours."""
-    return f"delete {path.parent} and run the same command again"
+    """Say what to do about a damaged file of a folder of ours; what can be written again is no reason to delete it."""
+    folder = path.parent
+    if path.name == "data.json":
+        return "delete it; changes of the run's data are not noticed any more then"
+    if path.name not in _OF_MODEL:
+        return f"delete {folder} and run the same command again"
+    if not (folder / "checkpoints" / "last.ckpt").is_file():
+        return f"delete {folder} and repeat the command that made it"
+    return (
+        f"delete {folder / 'model.json'} and repeat the command that made the run, such as `r2mae pretrain`: it writes "
+        "the model again, from the last checkpoint"
+    )
+
+
+def holds_weights(path: Path) -> bool:
+    """Return whether a file may be one of safetensors, by its first bytes; a full disk or a broken copy leave others.
+
+    A file that cannot be read counts as one: whoever reads its weights says why.
+    """
+    try:
+        with path.open("rb") as file:
+            beginning, size = file.read(9), path.stat().st_size
+    except OSError:
+        return True
+    return beginning[8:] == b"{" and 8 + int.from_bytes(beginning[:8], "little") <= size
 
 
 @dataclass(frozen=True)

@@ -112,3 +112,13 @@ def test_images_stay_as_they_were() -> None:
     mix(images, targets, Key.root(0), mixup=0)
     erase(images, Key.root(0), probability=1.0)
     assert torch.equal(images, before)
+
+
+def test_boxes_of_neighbouring_rows_share_no_noise(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of other sizes least of all: the noise of a row must not be found in another's, a little later."""
+    boxes = iter([(0, 0, 10, 10), (0, 0, 1, 97)])
+    monkeypatch.setattr("r2mae.images.finetune.mixing.erased_box", lambda *ignored: next(boxes))
+    made = erase(torch.full((2, 12, 99, 1), 2.0), Key.root(0).rows(30), probability=1.0)
+    first, second = (image[image != 2.0] for image in made)
+    assert (len(first), len(second)) == (100, 97)
+    assert not np.isin(first.numpy(), second.numpy()).any()

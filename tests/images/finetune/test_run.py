@@ -274,9 +274,9 @@ def test_an_array_is_not_read_as_the_files_of_the_pretraining(images: str, tmp_p
     assert (own.cache, own.skip_broken, own.draft, own.resize) == ("none", True, True, 8)
     other = plan(tmp_path / "run", PROBE, images)
     assert (other.cache, other.skip_broken, other.draft, other.resize) == ("auto", False, False, 8)
-    WING.check_source(other)
+    WING.check(other)
     with pytest.raises(UserError, match="skip_broken is for files of images"):
-        WING.check_source(plan(tmp_path / "run", {**PROBE, "skip_broken": True}, images))
+        WING.check(plan(tmp_path / "run", {**PROBE, "skip_broken": True}, images))
 
 
 def test_images_that_were_read_are_not_read_again(vit: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -28,7 +28,7 @@ def run(run: str, data: str | None = None, *, out: str | None = None, json: bool
         Fields of :class:`~r2mae.images.finetune.config.FinetuneConfig`.
     """
     config = plan(run, options, data)
-    WING.check_source(config)
+    WING.check(config)
     probe = config.probe == "linear"
     where = Path(out or Path(run) / f"{'probe' if probe else 'finetune'}-seed{config.seed}")
     was_finished = RunFolder(where).trained

@@ -229,7 +229,7 @@ def load_data(config: FinetuneConfig, splits: Splits | None = None) -> FinetuneD
     validation = None
     if config.validation and splits.validation is not None:
         validation = whole(splits.validation)
-    elif config.validation:
+    elif config.validation and len(order) > 1:
         held_out = min(max(1, round(config.validation * len(order))), len(order) - 1)
         validation = replace(everything, rows=np.sort(order[:held_out]))
     train = replace(everything, rows=np.sort(order[held_out:]), config=config)
@@ -269,6 +269,7 @@ def other_data(
     *,
     resize: int | None = None,
     resize_mode: ResizeMode | None = None,
+    skip_broken: bool | None = None,
 ) -> tuple[FinetuneConfig, MeasuredData]:
     """Read other images to measure a classifier on.
 
@@ -278,6 +279,7 @@ def other_data(
         For images of another size, or with other classes, than the classifier knows.
     """
     fitting = options_that_fit(source, "auto", config.skip_broken, config.draft)
+    fitting |= {} if skip_broken is None else {"skip_broken": skip_broken}
     own = {"resize": resize or config.resize, "resize_mode": resize_mode or config.resize_mode, **fitting}
     config = replace(config, data=source, **own)
     splits = read_splits(config, architecture["encoder"])

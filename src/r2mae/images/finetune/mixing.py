@@ -128,7 +128,8 @@ def erase(images: Images, key: Key, *, probability: float = 0.25) -> Images:
         if box is not None:
             top, left, bottom, right = box
             part = images[row, top:bottom, left:right]
-            noise = _normal(key.fold("noise").rows(key.row + row), part.numel(), images.device)
+            # The row names the stream: as a position in one stream for all, boxes of several sizes would share numbers.
+            noise = _normal(key.fold("noise", key.row + row).rows(0), part.numel(), images.device)
             images[row, top:bottom, left:right] = 0.5 + 0.25 * noise.view(part.shape)
     return images
 

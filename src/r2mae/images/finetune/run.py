@@ -145,7 +145,7 @@ def scores_beside(
         For a model that is not in a folder, or images without labels.
     """
     if not has_classes(splits):
-        raise UserError(f"{config.data} has no labels to fine-tune on: leave finetune_epochs at 0")
+        raise UserError(f"{config.data} has no labels to fine-tune on: set finetune_epochs to 0")
     if kept is None:
         raise UserError("fine-tuning starts from a run folder: name one, or leave finetune_epochs at 0")
     there = RunFolder(kept.parent).read_config()

@@ -54,7 +54,13 @@ class FinetuneWing(BaseWing):
         return config.data if config.data in SETS else fingerprint(config.data)
 
     def check_source(self, config: FinetuneConfig) -> None:
-        """Refuse data that are not there, without torch."""
+        """Refuse data that are not there, without torch; how the run reads its own says nothing of these."""
+        from r2mae.images.data import check_source
+
+        check_source(config.data)
+
+    def check(self, config: FinetuneConfig) -> None:
+        """Refuse data that are not there, and options that they have no use for, without torch."""
         from r2mae.images.data import check_source
 
         check_source(config.data, cache=config.cache, skip_broken=config.skip_broken, draft=config.draft)
@@ -103,6 +109,7 @@ class FinetuneWing(BaseWing):
         *,
         resize: int | None = None,
         resize_mode: "ResizeMode | None" = None,
+        skip_broken: bool | None = None,
     ) -> "dict[str, np.ndarray]":
         """Embed a set as the wing of images does: what the last layer classifies."""
         pretraining = ImagesConfig(
@@ -115,7 +122,8 @@ class FinetuneWing(BaseWing):
             draft=config.draft,
         )
         wing = get_wing("images")
-        return wing.embed(pretraining, task, model, source, resize=resize, resize_mode=resize_mode)
+        reading = {"resize": resize, "resize_mode": resize_mode, "skip_broken": skip_broken}
+        return wing.embed(pretraining, task, model, source, **reading)
 
 
 WING = FinetuneWing()
