@@ -1,5 +1,6 @@
 """What is checked before any process of a sweep starts."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -43,3 +44,13 @@ def test_data_are_read_once_for_rows_of_one_model(tmp_path: Path) -> None:
     wing = Counting()
     check_data(cells_of(rows, [0, 1], tmp_path), wing)
     assert wing.loads == 1
+
+
+def test_moments_in_a_wrong_order_are_found_before_other_rows_train(tmp_path: Path) -> None:
+    schemes = {"fixed": {"scheme": "fixed"}, "cl": {"scheme": "cl", "cl_start": 30}}
+    rows = grid(replace(BASE, steps=40), [Axis("scheme", schemes)])
+    cells = cells_of(rows, [0, 1], tmp_path)
+    with pytest.raises(UserError, match=r"cl_start \(30\) is after cl_end \(20, by default in a run of 40 steps\)"):
+        check_data(cells, WING)
+    cells[-1].folder.mkdir(parents=True)
+    check_data(cells, WING)  # runs that began with an older version go on

@@ -19,7 +19,7 @@ class Wandb:
     """As Lightning's logger of W&B: it takes the run that is open in this process."""
 
     def __init__(self, **options: Any) -> None:
-        self.version = options["id"]
+        self.asked = options["id"]
 
 
 class MLFlow:
@@ -57,17 +57,21 @@ def test_a_run_of_wandb_ends_with_its_training(tmp_path: Path, monkeypatch: pyte
         (SimpleNamespace(id=identity), ["ended"]),
     ):
         wandb.run = run
-        finish_logger(logger)  # type: ignore[arg-type]
+        finish_logger(logger, RunFolder(tmp_path))  # type: ignore[arg-type]
         assert ended == expected
     again = make_logger(config("wandb"), RunFolder(tmp_path))
     assert isinstance(again, Wandb)
-    assert again.version == identity
-    finish_logger(None)
+    assert again.asked == identity
+    finish_logger(None, RunFolder(tmp_path))
 
 
-def test_a_resumed_run_goes_on_in_mlflow(tmp_path: Path) -> None:
+def test_a_resumed_run_goes_on_in_mlflow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first, second = (make_logger(config("mlflow"), RunFolder(tmp_path)) for _ in range(2))
     assert isinstance(first, MLFlow)
     assert isinstance(second, MLFlow)
     assert first.run_id == second.run_id
     assert MLFlow.made == 1
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://elsewhere")
+    third = make_logger(config("mlflow"), RunFolder(tmp_path))
+    assert isinstance(third, MLFlow)
+    assert third.run_id != first.run_id, "another store does not know that run"

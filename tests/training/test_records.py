@@ -218,6 +218,9 @@ def test_a_file_without_the_header_of_weights_is_no_model(tmp_path: Path, conten
     folder.model_file.write_text("{}")
     assert not folder.trained
     folder.weights.write_bytes(content)
+    assert folder.trained, "without a checkpoint nothing writes them again: they are told as damaged"
+    folder.checkpoint.parent.mkdir()
+    folder.checkpoint.touch()
     assert folder.trained == whole
 
 

@@ -63,8 +63,10 @@ def check_source(wing: "Wing", config: RunConfig, data: str) -> None:
     wing.check_source(replace(config, data=data))
 
 
-def check_output(output: str | Path, data: str) -> None:
+def check_output(wing: "Wing", output: str | Path, data: str) -> None:
     """Refuse to write over what is read: the file of the data, or a picture within their folder.
+
+    The name of a set is no path, even where a folder of that name is near.
 
     Raises
     ------
@@ -72,6 +74,8 @@ def check_output(output: str | Path, data: str) -> None:
         It asks for another name.
     """
     output, source = Path(output), Path(data).expanduser()
+    if data in wing.sets:
+        return
     if not output.exists() or not source.exists():
         return
     if output.samefile(source):

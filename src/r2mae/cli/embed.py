@@ -43,7 +43,7 @@ def run(words: Sequence[str]) -> int:
     chosen = {one.sets: options.pop(one.sets) for one in wing.command_line.embedding.loading if one.sets in options}
     check_source(wing, written, values["data"])
     if values["output"] is not None and exporters[output.suffix].replaces:
-        check_output(output, values["data"])
+        check_output(wing, output, values["data"])
     table = _check_figure(wing, values)
 
     with loading():
@@ -111,7 +111,7 @@ def _check_figure(wing: "Wing", values: Mapping[str, Any]) -> "pd.DataFrame | No
         table = wing.annotations(values["data"])
         _known(values["color"], [str(name) for name in table.columns], values["data"])
     check_figure(values["figure"])
-    check_output(values["figure"], values["data"])
+    check_output(wing, values["figure"], values["data"])
     return table
 
 

@@ -33,7 +33,7 @@ def run(words: Sequence[str]) -> int:
     for _, config in runs:
         check_source(wing, config, config.data)
         if values["output"] is not None:
-            check_output(output, config.data)
+            check_output(wing, output, config.data)
 
     with loading():
         from r2mae.compare.rows import row_of

@@ -75,7 +75,7 @@ def check_source(source: str | Path, *, cache: str = "auto", skip_broken: bool =
 def check_test_fraction(source: str | Path) -> None:
     """Refuse a fraction of test images for a set that has an official test part, as far as names tell it.
 
-    Archives, shards and sets with tables are not looked into: their images would have to be read.
+    Archives, shards and folders with tables are not looked into: their images would have to be read.
 
     Raises
     ------
@@ -87,7 +87,8 @@ def check_test_fraction(source: str | Path) -> None:
         has_one = name in _WITH_TEST_PART
     elif path.is_dir():
         idx = _idx_files(path)
-        has_one = len(idx) > 1 if idx else has_test_part(path)
+        unknown = not idx and (shards_in(path) or find_tables(path, Reading()))
+        has_one = len(idx) > 1 if idx else not unknown and has_test_part(path)
     else:
         has_one = path.suffix.lower() == ".npz" and npz_has_test_part(path)
     if has_one:

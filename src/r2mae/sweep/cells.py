@@ -115,7 +115,8 @@ def cells_of(rows: Sequence[Row], seeds: Sequence[int], out: Path) -> list[Cell]
 
 def _folder_name(label: str) -> str:
     """Return the name of a row's folder; what no folder may have in its name, such as "/", stands as %2F."""
-    name = re.sub(r'[\\/:*?"<>|%\x00-\x1f]', lambda found: f"%{ord(found[0]):02X}", label.replace(" ", "-"))
+    never = r"[/\x00-\x1f]|%(?=[0-9A-F]{2})"
+    name = re.sub(never, lambda found: f"%{ord(found[0]):02X}", label.replace(" ", "-"))
     return name if name.strip(".") else name.replace(".", "%2E")
 
 

@@ -19,7 +19,7 @@ from r2mae.training.folder import FolderLock, RunFolder
 from r2mae.training.memory_check import check_fits_memory
 from r2mae.training.models import architecture_of
 from r2mae.training.numbers import ratios_of
-from r2mae.training.scheme_options import OPTION_FIELDS
+from r2mae.training.scheme_options import OPTION_FIELDS, check_schedule, scheme_of
 from r2mae.training.task import Data
 from r2mae.wings.contract import Wing
 
@@ -66,6 +66,7 @@ def check_data(cells: Sequence[Cell], wing: Wing, *, here: bool = True, jobs: in
     jobs : int
         How many cells run at the same time.
     """
+    scheduled = _not_begun(cells)
     models: dict[str, dict[str, RunConfig]] = {}
     for cell in [cells[0], *(cell for cell in cells[1:] if not finished(cell))]:
         model, size = _size(cell.config)
@@ -73,6 +74,9 @@ def check_data(cells: Sequence[Cell], wing: Wing, *, here: bool = True, jobs: in
     for number, sizes in enumerate(models.values()):
         first, *others = sizes.values()
         data = log_notes(wing.load(first))
+        if number == 0:
+            for config in scheduled:
+                check_schedule(scheme_of(config, ratios_of(wing, config)).bind(config.total_steps(len(data.train))))
         if not here:
             continue
         if number == 0:  # baselines have no model
@@ -80,6 +84,16 @@ def check_data(cells: Sequence[Cell], wing: Wing, *, here: bool = True, jobs: in
         check_fits_memory(first, wing, data)
         for config in others:
             check_fits_memory(config, wing, data, architecture={**data.architecture, **architecture_of(config)})
+
+
+def _not_begun(cells: Sequence[Cell]) -> list[RunConfig]:
+    """Return a configuration of each row that says when its schedule begins or ends, and of which no run has begun."""
+    rows: dict[str, list[Cell]] = {}
+    for cell in cells:
+        if not cell.row.baseline:
+            rows.setdefault(cell.row.label, []).append(cell)
+    new = [own[0].config for own in rows.values() if not any(cell.folder.exists() for cell in own)]
+    return [config for config in new if config.hides and (config.cl_start, config.cl_end) != (None, None)]
 
 
 def check_baseline_sizes(cells: Sequence[Cell], wing: Wing, data: Data, jobs: int) -> None:

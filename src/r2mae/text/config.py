@@ -96,7 +96,8 @@ class TextConfig(RobertaSettings, ModelConfig):
         """Refuse a size beside a tokenizer that is not trained, a limit without tasks, and a column of plain text."""
         super().check_given(given)
         tokenizer, sized = given.get("tokenizer"), "vocab_size" in given
-        idle = self.tokenizer is not None and self.vocab_size != PAPER_VOCABULARY
+        own = PAPER_VOCABULARY if self.tokenizer == ROBERTA else None  # another file says its size itself
+        idle = self.tokenizer is not None and self.vocab_size != own
         if (tokenizer is not None and (sized or self.tokenizer is None)) or (sized and idle):
             raise UserError(
                 f"vocab_size {self.vocab_size} is for a tokenizer that is trained, and tokenizer is "

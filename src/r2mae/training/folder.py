@@ -66,9 +66,11 @@ class RunFolder:
     def trained(self) -> bool:
         """Whether training has ended. ``model.json`` is written last, so where it exists the weights are complete.
 
-        Weights of which nothing, or not even the header, was left since then do not count: they are written again.
+        Weights of which nothing, or not even the header, was left since then do not count where there is a checkpoint:
+        they are written again from it.
         """
-        return self.model_file.is_file() and self.weights.is_file() and holds_weights(self.weights)
+        there = self.model_file.is_file() and self.weights.is_file()
+        return there and (holds_weights(self.weights) or not self.checkpoint.exists())
 
     @property
     def results(self) -> dict[str, Any] | None:

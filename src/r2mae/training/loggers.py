@@ -60,10 +60,12 @@ def make_logger(config: RunConfig, folder: RunFolder) -> "Logger | bool":
                 )
             case "mlflow":
                 uri = os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{folder.path.resolve() / 'mlflow.db'}"
-                known = _known(folder).get("run_id")
-                logger = MLFlowLogger(experiment_name="r2mae", run_name=name, tracking_uri=uri, run_id=known)
-                if known is None:  # MLflow names its runs itself
-                    write_json(folder.path / _TRACKER, {"run_id": logger.run_id})
+                known = _known(folder) if _known(folder).get("uri") == uri else {}
+                logger = MLFlowLogger(
+                    experiment_name="r2mae", run_name=name, tracking_uri=uri, run_id=known.get("run_id")
+                )
+                if not known:  # MLflow names its runs itself
+                    write_json(folder.path / _TRACKER, {"run_id": logger.run_id, "uri": uri})
                 return logger
             case _:
                 return False
@@ -85,14 +87,14 @@ def _known(folder: RunFolder) -> dict[str, Any]:
     return read_json(file) if file.exists() else {}
 
 
-def finish_logger(logger: "Logger | None") -> None:
-    """End a run in a tracker that has one open run in a process: the next one would be written into it.
+def finish_logger(logger: "Logger | None", folder: RunFolder) -> None:
+    """End a folder's run in a tracker that has one open run in a process: the next one would be written into it.
 
-    A run that the caller has opened stays open.
+    A run that the caller has opened, which Lightning then takes, stays open.
     """
     from lightning.pytorch.loggers import WandbLogger
 
     if isinstance(logger, WandbLogger):
         wandb = import_module("wandb")
-        if wandb.run is not None and wandb.run.id == logger.version:
+        if wandb.run is not None and wandb.run.id == _known(folder).get("id"):
             wandb.finish()

@@ -40,6 +40,7 @@ from r2mae.training.recalibrate import batch_norms, estimate_statistics
 from r2mae.training.rendezvous import RENDEZVOUS
 from r2mae.training.run import Run
 from r2mae.training.saving import load_weights, save_model
+from r2mae.training.scheme_options import check_schedule
 from r2mae.training.shards import full_state, whole
 from r2mae.training.step import Pretraining
 from r2mae.training.synced_norm import check_has_batch_statistics, synced_batch_norms
@@ -190,11 +191,8 @@ def build(run: Run, data: Data, *, fresh: bool) -> tuple[Pretraining, dict[str, 
         data.start(model)
     origin = begin(run, model) if fresh else None
     scheme = run.scheme and run.scheme.bind(total, samples / config.batch_size, config.batch_size)
-    if fresh and scheme is not None and scheme.curriculum is not None:
-        try:
-            scheme.curriculum.check_order()  # only here, as the number of steps decides
-        except ValueError as error:
-            raise UserError(str(error)) from None
+    if fresh and scheme is not None:
+        check_schedule(scheme)
     if scheme and fresh and run.rank == 0 and getattr(scheme.ratio, "level", False):
         logging.getLogger("r2mae").warning("%s", _LEVEL)
     if scheme and fresh and run.rank == 0 and _unlike_training(scheme, model, config):
@@ -297,7 +295,7 @@ def _take_steps(run: Run, module: Pretraining, data: Data, keeper: CheckpointKee
         try:
             trainer.fit(module, loader, ckpt_path=checkpoint, weights_only=True)
         finally:
-            finish_logger(trainer.logger)
+            finish_logger(trainer.logger, keeper.folder)
         if config.strategy == "fsdp":
             weights = full_state(module.kept_model, here=run.rank == 0)
             if run.rank == 0:

@@ -117,6 +117,21 @@ def for_scheme(config: RunConfig, name: str) -> RunConfig:
     return replace(config, scheme=name, **kept, scheme_options=own)
 
 
+def check_schedule(scheme: Scheme) -> None:
+    """Refuse a scheme, bound to a number of steps, whose curriculum has moments in a wrong order.
+
+    Raises
+    ------
+    UserError
+        It names them.
+    """
+    if scheme.curriculum is not None:
+        try:
+            scheme.curriculum.check_order()
+        except ValueError as error:
+            raise UserError(str(error)) from None
+
+
 def resolved(config: RunConfig, defaults: RatioDefaults) -> RunConfig:
     """Return the configuration with the wing's numbers in place of None, for the options that its scheme takes.
 
