@@ -20,7 +20,7 @@ TITLE = "Table 2: schemes of RoBERTa, their masked loss, and fine-tuning on GLUE
 DATA = "wiki, without GLUE; full: fineweb, and MNLI, QQP, SST-2, QNLI"
 COST = {
     "smoke": "seconds",
-    "small": "15 runs, about 40 min on two cores (estimated)",
+    "small": "15 runs, 1.9 h on a core",
     "full": "30 runs, a day each on an H100 (the paper)",
 }
 PAPER = "Of five schemes R²MAE has the best mean rank with both models, 1.25; dynamic follows with 1.50 and 2.00."
