@@ -75,7 +75,7 @@ def test_raw_features_and_a_table_of_ones_own(call: Call, tmp_path: Path) -> Non
 
 
 MISTAKES = {
-    "": "data",
+    "": "arguments are required: DATA; for example: r2mae theory advise digits",
     "minst": "did you mean 'mnist'?",
     "none.csv": "none.csv: no such file",
     "digits more": "unrecognized arguments: more",
