@@ -10,7 +10,21 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
+from r2mae.errors import UserError
+
 UNFINISHED = ".tmp"  # suffix of files that are still being written
+
+
+def check_not_read(output: Path, source: Path) -> None:
+    """Refuse a file to write that is the file which is read.
+
+    Raises
+    ------
+    UserError
+        It asks for another name.
+    """
+    if output.exists() and source.exists() and output.samefile(source):
+        raise UserError(f"{output}: is the file that is read: name another")
 
 
 @contextmanager

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from r2mae.errors import UserError
+from r2mae.files import check_not_read
 from r2mae.training.config import RunConfig
 from r2mae.training.folder import RunFolder
 from r2mae.training.loggers import check_logger
@@ -76,11 +77,8 @@ def check_output(wing: "Wing", output: str | Path, data: str) -> None:
     output, source = Path(output), Path(data).expanduser()
     if data in wing.sets:
         return
-    if not output.exists() or not source.exists():
-        return
-    if output.samefile(source):
-        raise UserError(f"{output}: is the file that is read: name another")
-    if output.suffix.lower() == _PICTURE and output.resolve().is_relative_to(source.resolve()):
+    check_not_read(output, source)
+    if output.exists() and output.suffix.lower() == _PICTURE and output.resolve().is_relative_to(source.resolve()):
         raise UserError(f"{output}: is a file of {data}, which is read: name another")
 
 

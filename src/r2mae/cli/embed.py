@@ -97,7 +97,7 @@ def _check_figure(wing: "Wing", values: Mapping[str, Any]) -> "pd.DataFrame | No
     """Check the options of the figure before anything is embedded; return the table of --color, if there is one."""
     if values["figure"] is None:
         for option in ("color", "max_points"):
-            if values[option]:
+            if values[option] not in (None, ()):
                 flag = option.replace("_", "-")
                 raise UserError(f"--{flag} is for a figure: name its file, --figure umap.svg")
         return None

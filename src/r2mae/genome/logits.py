@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from r2mae.errors import UserError
+from r2mae.files import check_not_read
 from r2mae.genome.score import open_run
 from r2mae.genome.store.intervals import read_regions
 from r2mae.genome.store.tokens import GAP, LETTERS
@@ -75,9 +76,7 @@ def write_logits(
     output = Path(output).expanduser()
     check_output(output, "tsv")
     for region in regions:
-        path = Path(region).expanduser()
-        if output.exists() and path.exists() and output.samefile(path):
-            raise UserError(f"{output}: is the file that is read: name another")
+        check_not_read(output, Path(region).expanduser())
     opened = open_run(run, data, device)
     intervals = read_regions(regions, opened.store.layout)
     logs, store, done = opened.scorer(batch_size), opened.store, 0

@@ -36,7 +36,10 @@ def model_bytes(wing: Trainable, architecture: Mapping[str, Any]) -> int:
     Exception
         Whatever the wing's constructors raise on values that make no model.
     """
-    model = _sketch(wing, architecture)
+    return _bytes(_sketch(wing, architecture))
+
+
+def _bytes(model: nn.Module | None) -> int:
     if model is None:
         return 0
     return sum(part.numel() * part.element_size() for part in (*model.parameters(), *model.buffers()))
@@ -75,15 +78,17 @@ def check_fits_memory(
     _check_batch(config, data)
     architecture = data.architecture if architecture is None else architecture
     try:
-        size = model_bytes(wing, architecture)
+        model = _sketch(wing, architecture)
     except UserError:
         raise
     except Exception as error:  # torch tells in its own ways of sizes whose product overflows
         reason = " ".join(str(error).split())[:120]
         raise UserError(f"no model of these sizes can be made ({reason}): ask for smaller ones") from None
-    if config.activation_checkpointing and (model := _sketch(wing, architecture)) is not None:
+    if model is None:  # what it needs is not known before it is made
+        return
+    if config.activation_checkpointing:
         check_can_be_made_anew(model)
-    free, least = _free(config), _least(config, size, wing, architecture)
+    free, least = _free(config), _least(config, model)
     if free is not None and least * _here(config) > free:
         raise UserError(
             f"the model takes at least {_gigabytes(least)} while it is trained, and {_gigabytes(free)} are "
@@ -128,14 +133,13 @@ def _free(config: RunConfig) -> int | None:
     return available_memory()
 
 
-def _least(config: RunConfig, size: int, wing: Trainable, architecture: Mapping[str, Any]) -> int:
+def _least(config: RunConfig, model: nn.Module) -> int:
     """Return the bytes that a model takes in each process at least; where it is sharded, a share of all.
 
     Weights that are not trained have neither a gradient nor moments.
     """
-    model = _sketch(wing, architecture)
-    weights = [] if model is None else [part for part in model.parameters() if part.requires_grad]
-    trained = size if model is None else sum(part.numel() * part.element_size() for part in weights)
+    size = _bytes(model)
+    trained = sum(part.numel() * part.element_size() for part in model.parameters() if part.requires_grad)
     whole = size + _BESIDE[config.optimizer] * trained
     if config.strategy == "ddp":
         return whole

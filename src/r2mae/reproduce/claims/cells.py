@@ -233,11 +233,13 @@ def _rank(results: Results, claim: Claim) -> Found:
 
 def _ranks(runs: "pd.DataFrame", scores: Sequence[str]) -> "pd.DataFrame":
     """Return the average rank of every row under every seed; a row without one of the scores is left out."""
+    import pandas as pd
+
     found = []
     for seed, rows in runs.dropna(subset=scores).groupby("seed"):
         ranked = rank_table(rows.set_index("label")[list(scores)], dict.fromkeys(scores, True))
         found += [{"label": label, "seed": seed, "rank": rank} for label, rank in ranked[AVERAGE_RANK].items()]
-    return type(runs)(found)
+    return pd.DataFrame(found)
 
 
 def _combined(results: Results, claim: Claim, other: str, alone: str) -> Found:
