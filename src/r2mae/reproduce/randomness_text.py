@@ -28,7 +28,7 @@ class TextSize(RandomnessSize):
     told: tuple[bool, ...] = (False,)
     settings: Mapping[str, Any] = field(default_factory=lambda: {**SMALL, "steps": 20_000})
 
-    small: ClassVar[Mapping[str, Any]] = {"seeds": 5, "settings": {**SMALL, "steps": 1000, "eval_sequences": 500}}
+    small: ClassVar[Mapping[str, Any]] = {"seeds": 5, "settings": {**SMALL, "eval_sequences": 500}}
     smoke: ClassVar[Mapping[str, Any]] = {
         **{"sets": ("wikitext2",), "rows": ("fixed 0.30", "fixed 0.50", "r2mae", "r2mae-spread"), "seeds": 2},
         "settings": {**SMOKE, "steps": 70},
