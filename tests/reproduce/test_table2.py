@@ -34,8 +34,9 @@ def test_the_full_size_is_the_papers(tmp_path: Path) -> None:
 
 def test_the_small_size_has_no_fine_tuning(tmp_path: Path) -> None:
     cells = table2.cells(TextSize.of("small"), tmp_path)
-    assert len(cells) == 15
-    assert {(cell.config.data, cell.config.glue, cell.config.steps) for cell in cells} == {("wiki", (), 2000)}
+    assert len(cells) == 25
+    assert {(cell.config.data, cell.config.glue, cell.config.steps) for cell in cells} == {("wiki", (), 4000)}
+    assert {(cell.config.glue_probes, cell.config.glue_limit) for cell in cells} == {(TASKS, 9000)}
 
 
 def results(models: tuple[str, ...]) -> pd.DataFrame:

@@ -73,7 +73,7 @@ def run(words: Sequence[str]) -> int:
         print_json({"run": str(path), "data": data, **printed})
         return 0
     scores_table({path.name: measurement.scores, **measurement.baselines}, wing.metrics_of(config))
-    if said := config.measured_in_words():
+    if not evaluation.own_data and (said := config.measured_in_words()):
         print(said)
     print(f"measured on {data} in {measurement.seconds:.1f} s")
     return 0

@@ -45,8 +45,11 @@ class TextConfig(RobertaSettings, ModelConfig):
     glue : list of str
         Tasks of GLUE on which a finished model is fine-tuned and measured, such as sst2 and qnli: with the paper's
         epochs, learning rate, batch and seeds; warm-up (6 %) and weight decay (0.01) are ours.
+    glue_probes : list of str
+        Tasks of GLUE on which linear probes of a finished model's frozen features are measured: they cost little, and
+        tell models apart that are too small or too young to be fine-tuned.
     glue_limit : int, optional
-        Most training examples of a task; by default all.
+        Most training examples of a task, fine-tuned or probed; by default all.
     eval_sequences : int
         Most held-out sequences on which loss and accuracy of a finished model are measured, spread evenly. Fewer take
         less time and say less.
@@ -55,8 +58,8 @@ class TextConfig(RobertaSettings, ModelConfig):
     wing: ClassVar[str] = "text"
     models: ClassVar[Mapping[str, str]] = MODELS
     usual_settings: ClassVar[type] = RobertaSettings
-    measured_with: ClassVar[tuple[str, ...]] = ("eval_sequences",)
-    measured_formerly: ClassVar[Mapping[str, Any]] = MappingProxyType({"eval_sequences": SEQUENCES})
+    measured_with: ClassVar[tuple[str, ...]] = ("eval_sequences", "glue_probes")
+    measured_formerly: ClassVar[Mapping[str, Any]] = MappingProxyType({"eval_sequences": SEQUENCES, "glue_probes": ()})
 
     model: str = "roberta"
     tokenizer: str | None = None
@@ -66,6 +69,7 @@ class TextConfig(RobertaSettings, ModelConfig):
     exact: bool = True
     text_column: str = "text"
     glue: tuple[str, ...] = ()
+    glue_probes: tuple[str, ...] = ()
     glue_limit: int | None = None
     eval_sequences: int = SEQUENCES
     epochs: float = 1
@@ -103,7 +107,7 @@ class TextConfig(RobertaSettings, ModelConfig):
                 f"vocab_size {self.vocab_size} is for a tokenizer that is trained, and tokenizer is "
                 f"{tokenizer or self.tokenizer}: give one of them (--tokenizer null has one trained)"
             )
-        if given.get("glue_limit") is not None and not self.glue:
+        if given.get("glue_limit") is not None and not (self.glue or self.glue_probes):
             raise UserError("glue_limit is for tasks of GLUE: name them, --glue sst2 qnli, or leave it out")
         if "text_column" in given:
             from r2mae.text.store import check_column
@@ -117,11 +121,12 @@ class TextConfig(RobertaSettings, ModelConfig):
         return f"Where hidden tokens are measured: on at most {self.eval_sequences:,} held-out sequences."
 
     def _check_glue(self) -> None:
-        if not self.glue:
+        if not (self.glue or self.glue_probes):
             return
         from r2mae.text.glue import glue_task
 
-        names = [glue_task(name).name for name in self.glue]
-        twice = next((name for name in names if names.count(name) > 1), None)
-        if twice:
-            raise UserError(f"glue names the task {twice} twice: once is enough")
+        for field in ("glue", "glue_probes"):
+            names = [glue_task(name).name for name in getattr(self, field)]
+            twice = next((name for name in names if names.count(name) > 1), None)
+            if twice:
+                raise UserError(f"{field} names the task {twice} twice: once is enough")

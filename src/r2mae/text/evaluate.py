@@ -5,7 +5,7 @@ import multiprocessing
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -20,6 +20,7 @@ from r2mae.text.classifier import LENGTH
 from r2mae.text.config import SEQUENCES, TextConfig
 from r2mae.text.finetune import GlueScores, Progress, finetune
 from r2mae.text.glue import glue_task
+from r2mae.text.probe import GlueProbe, probe_glue
 from r2mae.text.task import HiddenTokens, TokenModel, TokenTask
 from r2mae.training.task import Batches
 from r2mae.training.validation import EVALUATION_KEY, evaluating
@@ -42,6 +43,7 @@ def evaluate(
     curve: bool = True,
     sequences: int = SEQUENCES,
     glue: Sequence[str] = (),
+    probes: Sequence[str] = (),
     folder: str | Path | None = None,
     seeds: Sequence[int] = (0, 1, 2),
     epochs: float = 5,
@@ -64,10 +66,13 @@ def evaluate(
         Held-out sequences for that, spread evenly, at most.
     glue : sequence of str
         Tasks of GLUE to be fine-tuned on.
+    probes : sequence of str
+        Tasks of GLUE on which frozen features are probed.
     folder : path, optional
         Where GLUE lies; by default ``glue`` in the data folder.
     seeds, epochs, lr, limit, threads, kept, progress
-        See :func:`r2mae.text.finetune.finetune`; `progress` counts held-out sequences, then the steps of all tasks.
+        See :func:`r2mae.text.finetune.finetune`; `progress` counts held-out sequences, then the sentences of all
+        probes, then the steps of all tasks. `limit` and `threads` count for probes, too.
     items : ItemRecorder, optional
         Takes down the share of each held-out sequence in ``loss`` and ``accuracy``.
 
@@ -75,8 +80,9 @@ def evaluate(
     -------
     dict
         ``loss`` (nats a hidden token) and ``accuracy``: means over :data:`RATIOS`; ``loss_0.15``, ``accuracy_0.15`` and
-        so on; for each task what :meth:`r2mae.text.finetune.GlueScores.named` says, and with two or more tasks
-        ``glue``, the mean of their own scores.
+        so on; for each probe what :meth:`r2mae.text.probe.GlueProbe.named` says and for each task what
+        :meth:`r2mae.text.finetune.GlueScores.named` says, and with two or more of a kind ``glue_probe`` and ``glue``,
+        the means of their own scores.
 
     Raises
     ------
@@ -84,7 +90,10 @@ def evaluate(
         As :func:`r2mae.text.finetune.finetune`.
     """
     scores: dict[str, float] = {}
-    names = [glue_task(name).name for name in glue]  # a mistake here is found before anything is computed
+    # A mistake here is found before anything is computed.
+    names, probed = [glue_task(name).name for name in glue], [glue_task(name).name for name in probes]
+    folder = data_root() / "glue" if folder is None else folder
+    length = min(LENGTH, config.sequence_length)
     if curve and data is not None and data.validation is not None and len(data.validation):
         losses, accuracies = ratio_curve(
             task, model, data.validation, sequences=sequences, progress=progress, items=items
@@ -92,6 +101,11 @@ def evaluate(
         for title, values in (("loss", losses), ("accuracy", accuracies)):
             scores[title] = float(np.mean(values))
             scores |= {f"{title}_{ratio:g}": float(value) for ratio, value in zip(RATIOS, values, strict=True)}
+    frozen: list[GlueProbe] = []
+    for place, name in enumerate(probed):
+        shifted = _shifted(progress, place, len(probed))
+        options: dict[str, Any] = {"limit": limit, "length": length, "threads": threads, "progress": shifted}
+        frozen.append(probe_glue(task, model, name, folder, **options))
     found: list[GlueScores] = []
     for place, name in enumerate(names):
         found.append(
@@ -99,23 +113,28 @@ def evaluate(
                 model,
                 None if data is None else data.tokenizer,
                 name,
-                data_root() / "glue" if folder is None else folder,
+                folder,
                 seeds=seeds,
                 epochs=epochs,
                 lr=lr,
                 limit=limit,
-                length=min(LENGTH, config.sequence_length),
+                length=length,
                 device=str(next(model.parameters()).device),
                 threads=threads,
                 kept=kept,
                 progress=_shifted(progress, place, len(names)),
             )
         )
-        scores |= found[-1].named()
-        _tell(found[-1])
-    if len(found) > 1:
-        scores["glue"] = float(np.mean([one.score for one in found]))
-    return scores
+    return scores | _named("glue_probe", frozen) | _named("glue", found)
+
+
+def _named(several: str, found: "Sequence[GlueProbe] | Sequence[GlueScores]") -> dict[str, float]:
+    """Return the scores of tasks, say what they stand on, and with two or more take the mean of the tasks' own."""
+    scores: dict[str, float] = {}
+    for one in found:
+        scores |= one.named()
+        _tell(one)
+    return scores | ({several: float(np.mean([one.score for one in found]))} if len(found) > 1 else {})
 
 
 @torch.no_grad()
@@ -224,7 +243,7 @@ def _shifted(progress: Progress | None, place: int, tasks: int) -> Progress | No
     return lambda done, total: progress(place * total + done, tasks * total)
 
 
-def _tell(found: GlueScores) -> None:
+def _tell(found: "GlueProbe | GlueScores") -> None:
     """Say on the logger ``r2mae`` what a score of GLUE stands on; processes of a comparison keep silent."""
     if multiprocessing.parent_process() is None:
         logging.getLogger("r2mae").warning("%s", found)

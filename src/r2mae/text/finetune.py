@@ -23,10 +23,10 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, mse_loss
 
 from r2mae.errors import UserError
-from r2mae.masking.keys import Key, permutation
+from r2mae.masking.keys import Key
 from r2mae.text.classifier import Pretrained, build_classifier, load_pretrained
 from r2mae.text.finetune_cache import FinetuneCache
-from r2mae.text.glue import GlueTask, glue_task, read_glue, score
+from r2mae.text.glue import GlueTask, commonest_share, glue_task, read_limited, score
 from r2mae.text.sentences import Encoded, encode
 from r2mae.training.devices import cpu_threads, torch_device
 from r2mae.training.order import BatchOrder
@@ -180,12 +180,8 @@ def finetune(
     glue = glue_task(task)
     if not seeds:
         raise UserError("fine-tuning needs one seed at least")
-    train, test = read_glue(glue, folder)
+    train, test = read_limited(glue, folder, limit)
     recipe = _Recipe(epochs, lr, batch_size)
-    if limit is not None:
-        train = train.take(np.sort(permutation(Key.root(0).fold("glue", glue.name), len(train))[: _some(limit)]))
-    if len(np.unique(train.labels)) < 2:
-        raise UserError(f"{train.file}: all {len(train)} examples have the same {glue.label!r}: nothing to learn")
     where, given = torch_device(device), load_pretrained(encoder, tokenizer)
     length = _longest(given, length)
     with cpu_threads(threads):
@@ -209,10 +205,8 @@ def finetune(
         seconds = time.perf_counter() - began
     by_name = {str(name): tuple(one[name] for one in by_seed) for name in glue.scores}
     files, broken = (train.file.name, test.file.name), train.broken + test.broken
-    commonest = float(np.bincount(test.labels).max() / len(test)) if glue.classes else None
-    return GlueScores(
-        glue.name, tuple(map(int, seeds)), by_name, len(train), len(test), files, broken, seconds, commonest
-    )
+    share = commonest_share(glue, test)
+    return GlueScores(glue.name, tuple(map(int, seeds)), by_name, len(train), len(test), files, broken, seconds, share)
 
 
 def _run(
@@ -294,9 +288,3 @@ def _longest(given: Pretrained, length: int | None) -> int:
     if not 8 <= length <= (places := given.positions):
         raise UserError(f"fine-tuning: length {length} is outside 8 to {places}, the positions of the encoder")
     return length
-
-
-def _some(limit: int) -> int:
-    if limit < 2:
-        raise UserError(f"fine-tuning: limit must be 2 or more examples, not {limit}")
-    return limit

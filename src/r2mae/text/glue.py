@@ -11,6 +11,7 @@ import numpy as np
 from jaxtyping import Float, Float64, Int64, Num
 
 from r2mae.errors import UserError, unknown
+from r2mae.masking.keys import Key, permutation
 
 Score = Literal["accuracy", "f1", "matthews", "spearman"]
 
@@ -221,6 +222,28 @@ def read_glue(task: str | GlueTask, folder: str | Path) -> tuple[GlueExamples, G
     return read_examples(train, task), read_examples(test, task)
 
 
+def read_limited(
+    task: str | GlueTask, folder: str | Path, limit: int | None = None
+) -> tuple[GlueExamples, GlueExamples]:
+    """Read the training and the held-out examples of a task; of the first `limit` at most, always the same ones.
+
+    Raises
+    ------
+    UserError
+        As :func:`read_glue`; a limit below 2, training examples of one class only.
+    """
+    glue = glue_task(task) if isinstance(task, str) else task
+    train, test = read_glue(glue, folder)
+    if limit is not None:
+        if limit < 2:
+            raise UserError(f"limit must be 2 or more examples, not {limit}")
+        chosen = permutation(Key.root(0).fold("glue", glue.name), len(train))[:limit]
+        train = train.take(np.sort(chosen))
+    if len(np.unique(train.labels)) < 2:
+        raise UserError(f"{train.file}: all {len(train)} examples have the same {glue.label!r}: nothing to learn")
+    return train, test
+
+
 def find_glue(task: str | GlueTask, folder: str | Path) -> tuple[Path, Path]:
     """Find the files of training and held-out examples, as :func:`read_glue` reads them.
 
@@ -272,6 +295,11 @@ def read_examples(path: str | Path, task: str | GlueTask) -> GlueExamples:
         raise UserError(f"{path} holds no examples, only a header: take the official file of {task.title}")
     kind = np.int64 if task.classes else np.float64
     return GlueExamples(path, tuple(map(tuple, texts)), np.array(labels).astype(kind), len(torn))
+
+
+def commonest_share(task: GlueTask, examples: GlueExamples) -> float | None:
+    """Return the share of the commonest class; None for similarities."""
+    return float(np.bincount(examples.labels).max() / len(examples)) if task.classes else None
 
 
 def score(

@@ -23,9 +23,16 @@ if TYPE_CHECKING:
 
 _TASKS = Option(
     "task",
-    "tasks of glue, sst2 qnli mnli qqp.",
+    "tasks of glue and glue-probe, sst2 qnli mnli qqp.",
     tuple[str, ...],
     parameter="glue",
+    needed="the tasks: --task sst2 qnli",
+)
+_PROBES = Option(
+    "task",
+    "tasks of glue and glue-probe, sst2 qnli mnli qqp.",
+    tuple[str, ...],
+    parameter="glue_probes",
     needed="the tasks: --task sst2 qnli",
 )
 _SEQUENCES = Option(
@@ -39,7 +46,7 @@ _READING = (
 )
 _FINETUNING = (
     Option("folder", "where GLUE lies; by default glue/ in the data folder."),
-    Option("limit", "most training examples of a task of glue; by default all.", int),
+    Option("limit", "most training examples of a task of glue or glue-probe; by default all.", int),
 )
 
 
@@ -82,7 +89,16 @@ class TextWing(BaseWing):
                 options=(_TASKS, *_FINETUNING),
                 examples=("runs/text glue --task sst2 qnli --limit 2000",),
                 name="glue",
-                fixed={"curve": False},
+                fixed={"curve": False, "glue_probes": ()},
+                own_data=True,
+            ),
+            Evaluation(
+                "linear probes of frozen features on the tasks of --task: logistic regression on the mean of the last "
+                "hidden states (of two sentences both means, their product and absolute difference)",
+                options=(_PROBES, *_FINETUNING),
+                examples=("runs/text glue-probe --task sst2 qnli",),
+                name="glue-probe",
+                fixed={"curve": False, "glue": ()},
                 own_data=True,
             ),
         ),
@@ -100,22 +116,27 @@ class TextWing(BaseWing):
                 examples=("runs/text --to transformers -o my_roberta",),
             ),
         ),
-        words={"task": _tasks, "glue": _tasks},
+        words={"task": _tasks, "glue": _tasks, "glue_probes": _tasks},
         example="notes.txt",
         several=SeveralPaths("give a folder, or a pattern in quotes", _pattern),
     )
 
     def metrics_of(self, config: TextConfig) -> tuple[Metric, ...]:
-        """Return loss and accuracy over the mask ratios, then the own score of each task of GLUE.
+        """Return loss and accuracy over the mask ratios, then the own score of each task of GLUE, probed or learned.
 
-        With tasks of GLUE the rank is over these alone, as in the paper's Table 2.
+        With tasks that are fine-tuned on, the rank is over these alone, as in the paper's Table 2; else over probes.
         """
         from r2mae.text.glue import glue_task
 
-        tasks = [glue_task(name) for name in config.glue]
+        tasks, probes = [glue_task(name) for name in config.glue], [glue_task(name) for name in config.glue_probes]
+        alone = not tasks and not probes
         return (
-            Metric("loss", "masked loss in nats", higher_is_better=False, bounds=(0, float("inf")), ranked=not tasks),
-            Metric("accuracy", "masked token accuracy", bounds=(0, 1), ranked=not tasks),
+            Metric("loss", "masked loss in nats", higher_is_better=False, bounds=(0, float("inf")), ranked=alone),
+            Metric("accuracy", "masked token accuracy", bounds=(0, 1), ranked=alone),
+            *(
+                Metric(f"{task.name}_probe_{task.scores[0]}", f"{task.title} {task.scores[0]}, probe", ranked=not tasks)
+                for task in probes
+            ),
             *(Metric(f"{task.name}_{task.scores[0]}", f"{task.title} {task.scores[0]}") for task in tasks),
         )
 
@@ -146,7 +167,7 @@ class TextWing(BaseWing):
         self.check_source(config)
         if config.tokenizer == ROBERTA:
             roberta_here()
-        for name in config.glue:
+        for name in (*config.glue, *config.glue_probes):
             find_glue(name, data_root() / "glue")
         check_memory(config, scheme_of(config, self.ratios).ends[1])
 
@@ -173,6 +194,7 @@ class TextWing(BaseWing):
         own = {
             "sequences": config.eval_sequences,
             "glue": config.glue,
+            "probes": config.glue_probes,
             "limit": config.glue_limit,
             "threads": config.threads,
         }
@@ -192,7 +214,7 @@ class TextWing(BaseWing):
         from r2mae.text.batches import other_data
         from r2mae.text.tokenizer import tokenizer_of
 
-        config = _reading(replace(config, data=source, glue=()), source, text_column)
+        config = _reading(replace(config, data=source, glue=(), glue_probes=()), source, text_column)
         return config, other_data(config, tokenizer_of(architecture))
 
     def figure_columns(self, config: TextConfig) -> FigureColumns:
