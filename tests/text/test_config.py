@@ -51,6 +51,7 @@ TAKEN: dict[str, dict[str, Any]] = {
     "ok.txt --config made.yaml --tokenizer null --vocab-size 300": {"tokenizer": None, "vocab_size": 300},
     "ok.txt --config made.yaml --preset tiny": {"tokenizer": "mine.json"},
     "ok.txt --glue sst2 --glue-limit 5": {"glue_limit": 5},
+    "ok.txt --glue-probes sst2 --glue-limit 5": {"glue_limit": 5, "glue_probes": ["sst2"]},
     "mixed --text-column body": {"text_column": "body"},
     "nothing.jsonl --text-column body": {"text_column": "body"},
 }

@@ -72,7 +72,7 @@ def test_pretrain_evaluate_embed_and_export(
     assert "masked loss in nats" in capsys.readouterr().out
     assert main(["evaluate", "run", "--eval-sequences", "5", "--json"]) == 0
     few = json.loads(capsys.readouterr().out)
-    assert few["measured"] == {"eval_sequences": 5}
+    assert few["measured"] == {"eval_sequences": 5, "glue_probes": []}
     assert few["scores"]["loss"] != scores["loss"]
 
     assert main(["embed", "run", str(corpus), "-o", "e.npz"]) == 0
@@ -90,6 +90,10 @@ def test_pretrain_evaluate_embed_and_export(
     assert main(["evaluate", "run", "glue", "--task", "sst2", "--folder", "glue", "--limit", "32"]) == 0
     shown = capsys.readouterr().out
     assert "sst2_accuracy" in shown
+    assert "loss" not in shown
+    assert main(["evaluate", "run", "glue-probe", "--task", "SST-2", "--folder", "glue", "--limit", "32"]) == 0
+    shown = capsys.readouterr().out
+    assert "SST-2 accuracy, probe" in shown
     assert "loss" not in shown
 
     save_pretrained("run", "stock")
@@ -136,6 +140,9 @@ def test_tasks_of_glue_need_their_name(
         (["glue"], "--task sst2 qnli"),
         (["--task", "sst2"], "glue --task sst2"),
         (["glue", "--task", "sst3"], "sst2"),
+        (["glue-probe"], "--task sst2 qnli"),
+        (["glue-probe", "--task", "sst3"], "sst2"),
+        (["glue-prob", "--task", "sst2"], "did you mean 'glue-probe'"),
         (["gleu"], "did you mean 'glue'"),
         (["--probe", "head"], "has no --probe"),
     ):
@@ -182,6 +189,9 @@ def test_other_data_are_not_measured(corpus: Path, tmp_path: Path, capsys: pytes
         (["--glue", "sst2", "SST-2"], "names the task sst2 twice"),
         (["--glue", "sst2", "--glue-limit", "1"], "2 or more examples"),
         (["--glue", "sst2"], "is not a folder: put GLUE there"),
+        (["--glue-probes", "sst3"], "unknown GLUE task 'sst3'"),
+        (["--glue-probes", "sst2", "SST-2"], "glue_probes names the task sst2 twice"),
+        (["--glue-probes", "sst2"], "is not a folder: put GLUE there"),
     ],
 )
 def test_mistakes_about_glue_are_told_before_anything_is_trained(

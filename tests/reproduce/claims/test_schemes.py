@@ -68,7 +68,18 @@ def test_language(judge: Callable[..., dict[str, Verdict]]) -> None:
     without = table2.table(language(0.9).drop(columns=list(GLUE)))
     found = judge("table2", without, "small")
     assert words(found, "glue", "rank-medium", "rank-base") == ["not run"] * 3
-    assert "at chance" in found["glue"].reason
+    assert "neither fine-tuning nor probes" in found["glue"].reason
+
+
+def test_probes_stand_in_for_fine_tuning(judge: Callable[..., dict[str, Verdict]]) -> None:
+    probes = {task: task.replace("accuracy", "probe_accuracy") for task in GLUE}
+    found = judge("table2", table2.table(language(0.8643).rename(columns=probes)), "small")
+    assert found["glue"].verdict == found["glue-three"].verdict == "direction only"
+    assert found["glue"].ours == pytest.approx(0.0033, abs=2e-4)
+    assert "probes of frozen features stand in" in found["glue"].reason
+    assert "probes of frozen features stand in" in found["glue-three"].reason
+    both = language(0.8643).assign(**dict.fromkeys(probes.values(), 0.1))
+    assert "stand in" not in judge("table2", table2.table(both), "small")["glue"].reason, "fine-tuning comes first"
 
 
 def test_ranks_on_glue(judge: Callable[..., dict[str, Verdict]]) -> None:

@@ -1,0 +1,130 @@
+"""Probes of frozen features: the features are those of single sentences, and a linear model on them is scored."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from sklearn.linear_model import LogisticRegression
+
+from r2mae.errors import UserError
+from r2mae.evaluation.probes import LinearProbe
+from r2mae.text import probe as module
+from r2mae.text.batches import architecture
+from r2mae.text.config import TextConfig
+from r2mae.text.evaluate import evaluate
+from r2mae.text.glue import GlueExamples, read_glue, read_limited
+from r2mae.text.models.roberta import MaskedLanguageModel, build
+from r2mae.text.probe import GlueProbe, probe_glue
+from r2mae.text.sentences import encode
+from r2mae.text.task import TokenTask
+from r2mae.text.tokenizer import train_bpe
+
+pytestmark = pytest.mark.slow
+
+WORDS = ["the", "film", "is", "a", "very", "long", "and", "quiet", "story", "of", "some", "people", "at", "sea"]
+HEADS = {"SST-2": "sentence\tlabel", "STS-B": "sentence1\tsentence2\tscore", "MNLI": "sentence1\tsentence2\tgold_label"}
+ANSWERS, NAMES = ("contradiction", "entailment"), ("bad", "good")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Films that are called good or bad, among other words; pairs that agree or do not, and similarities."""
+    root, rng = tmp_path_factory.mktemp("glue"), np.random.default_rng(0)
+    for name, head in HEADS.items():
+        (root / name).mkdir()
+        for file, rows in (("train.tsv", 200), ("dev_matched.tsv" if name == "MNLI" else "dev.tsv", 61)):
+            lines = [head]
+            for _ in range(rows):
+                label, other = (int(one) for one in rng.integers(2, size=2))
+                words, alike = rng.choice(WORDS, size=rng.integers(1, 12)).tolist(), label
+                words.insert(int(rng.integers(len(words) + 1)), NAMES[label])
+                text, second = " ".join(words), f"{rng.choice(WORDS)} {NAMES[other]}"
+                ends = {"SST-2": [text, str(label)], "STS-B": [text, second, f"{4.5 * alike:g}"]}
+                lines.append("\t".join(ends.get(name, [text, second, ANSWERS[alike]])))
+            (root / name / file).write_text("".join(f"{line}\n" for line in lines))
+    return root
+
+
+@pytest.fixture(scope="module")
+def built() -> tuple[TokenTask, MaskedLanguageModel]:
+    tokenizer = train_bpe([f"{' '.join(WORDS)} good bad"] * 3, 320)
+    sizes = {"hidden_size": 32, "layers": 2, "heads": 2, "intermediate_size": 64}
+    made = architecture(TextConfig(data="x.txt", sequence_length=24, **sizes), tokenizer)
+    torch.manual_seed(0)
+    return build(made)
+
+
+def alone(built: tuple[TokenTask, MaskedLanguageModel], part: GlueExamples, column: int) -> np.ndarray:
+    """Embeddings of sentences one by one, so that nothing is padded."""
+    task, model = built
+    one = GlueExamples(part.file, (part.texts[column],), part.labels)
+    model.eval()
+    with torch.no_grad():
+        found = [task.embed(model, torch.from_numpy(ids)[None]) for ids in encode(model.tokenizer, one, 24).ids]
+    return torch.cat(found).numpy()
+
+
+def test_single_sentences(
+    built: tuple[TokenTask, MaskedLanguageModel], folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    train, test = read_glue("sst2", folder)
+    features = [alone(built, part, 0) for part in (train, test)]
+    built[1].train()
+    seen: list[tuple[int, int]] = []
+    monkeypatch.setattr(module, "_ROWS", 100)
+    found = probe_glue(*built, "SST-2", folder, length=24, progress=lambda *counts: seen.append(counts))
+    assert built[1].training, "left as it was"
+    assert seen == [(100, 261), (200, 261), (261, 261)]
+    expected = LinearProbe(module.CS, scoring="accuracy", standardize=True).fit(features[0], train.labels)
+    assert found.scores == {"accuracy": pytest.approx(expected.score(features[1], test.labels), abs=0.02)}
+    assert found.score > 0.9
+    share = float(max(np.mean(test.labels), 1 - np.mean(test.labels)))
+    assert found == GlueProbe("sst2", found.scores, 200, 61, ("train.tsv", "dev.tsv"), share)
+    assert str(found).startswith("sst2, linear probe: 200 examples of train.tsv, 61 of dev.tsv; the commonest label")
+    assert found.named() == {"sst2_probe_accuracy": found.score}
+
+
+def test_pairs_and_a_class_that_nobody_has(built: tuple[TokenTask, MaskedLanguageModel], folder: Path) -> None:
+    train, test = read_glue("mnli", folder)
+    assert set(train.labels) == {0, 2}, "neutral is missing"
+    found = probe_glue(*built, "mnli", folder, length=24)
+    u, v = (alone(built, train, column) for column in (0, 1))
+    features = np.concatenate([u, v, abs(u - v), u * v], axis=1)
+    scale = features.std(0)
+    stock = LogisticRegression(C=0.1, max_iter=2000).fit(features / scale, train.labels)
+    u, v = (alone(built, test, column) for column in (0, 1))
+    held_out = np.concatenate([u, v, abs(u - v), u * v], axis=1)
+    assert found.score == pytest.approx(stock.score(held_out / scale, test.labels), abs=0.06)
+    assert found.score > 0.7
+
+
+def test_similarities(built: tuple[TokenTask, MaskedLanguageModel], folder: Path) -> None:
+    found = probe_glue(*built, "stsb", folder, length=24)
+    assert found.commonest is None
+    assert found.scores["spearman"] > 0.4
+    assert str(found).endswith("61 of dev.tsv")
+
+
+def test_the_limit_takes_those_that_fine_tuning_takes(
+    built: tuple[TokenTask, MaskedLanguageModel], folder: Path
+) -> None:
+    found = probe_glue(*built, "sst2", folder, limit=40, length=24)
+    assert (found.train, found.test) == (40, 61)
+    train, _ = read_limited("sst2", folder, 40)
+    whole, _ = read_glue("sst2", folder)
+    places = [whole.texts[0].index(text) for text in train.texts[0]]
+    assert places == sorted(places)
+    with pytest.raises(UserError, match="limit must be 2 or more examples, not 1"):
+        probe_glue(*built, "sst2", folder, limit=1)
+
+
+def test_evaluate_has_probes_and_their_mean(built: tuple[TokenTask, MaskedLanguageModel], folder: Path) -> None:
+    config = TextConfig(data="x.txt", sequence_length=24, vocab_size=320)
+    one = evaluate(config, *built, None, probes=("sst2",), folder=folder)
+    assert set(one) == {"sst2_probe_accuracy"}
+    both = evaluate(config, *built, None, probes=("sst2", "MNLI"), folder=folder)
+    assert both["sst2_probe_accuracy"] == one["sst2_probe_accuracy"], "nothing is drawn"
+    assert both["glue_probe"] == pytest.approx((both["sst2_probe_accuracy"] + both["mnli_probe_accuracy"]) / 2)
+    with pytest.raises(UserError, match="unknown GLUE task 'nli'"):
+        evaluate(config, *built, None, probes=("nli",), folder=folder)
