@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from r2mae.errors import UserError
+from r2mae.images.batches import load_data
 from r2mae.images.config import ImagesConfig
 from r2mae.images.data import ImageSet, held_out_rows, load_images, load_splits
 from r2mae.images.sets import SETS
@@ -318,3 +319,17 @@ def test_a_fraction_of_test_images_is_refused_where_there_is_a_test_part(tmp_pat
         config.check_given({"epochs": 3.0})  # a fraction that was not typed may be meant for another set
     for source in ("digits", tmp_path / "none.npz", tmp_path / "broken.npz", tmp_path / "gone.npz", tmp_path):
         ImagesConfig(data=str(source), test_fraction=0.3).check_given({"test_fraction": 0.3})
+
+
+def test_a_fraction_of_test_images_without_effect_is_told(tmp_path):
+    pixels = np.zeros((4, 2, 2), np.uint8)
+    np.savez(tmp_path / "both.npz", images=pixels, test_images=pixels)
+    np.savez(tmp_path / "one.npz", images=pixels)
+    notes = {
+        (name, fraction): load_data(ImagesConfig(data=str(tmp_path / f"{name}.npz"), test_fraction=fraction)).notes
+        for name in ("both", "one")
+        for fraction in (0.2, 0.5)
+    }
+    told = notes.pop(("both", 0.5))
+    assert told == (f"test_fraction 0.5 has no effect: {tmp_path / 'both.npz'} has an official test part",)
+    assert set(notes.values()) == {()}

@@ -77,12 +77,15 @@ class ImageData:
         validation part, or else some of the training images.
     architecture : dict
         From which the model is built.
+    notes : tuple of str
+        What the user should know of how the images were divided.
     """
 
     splits: Splits
     train: ImageBatches
     validation: ImageBatches | None
     architecture: dict[str, Any]
+    notes: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         return f"ImageData({self.splits!r}, train={self.train!r}, validation={self.validation!r})"
@@ -114,7 +117,14 @@ def load_data(config: ImagesConfig) -> ImageData:
         held_out = min(max(1, round(config.validation * len(images))), len(images) - 1)
         validation = ImageBatches(images, np.sort(order[:held_out]))
         train = ImageBatches(images, np.sort(order[held_out:]), augment=config.augment)
-    return ImageData(splits, train, validation, architecture(config, splits.train))
+    return ImageData(splits, train, validation, architecture(config, splits.train), _notes(config, splits))
+
+
+def _notes(config: ImagesConfig, splits: Splits) -> tuple[str, ...]:
+    """Say that a fraction of test images has no effect; archives and shards show it only when they are read."""
+    if not splits.official or config.test_fraction == ImagesConfig.test_fraction:
+        return ()
+    return (f"test_fraction {config.test_fraction:g} has no effect: {config.data} has an official test part",)
 
 
 def check_classes(config: ImagesConfig, images: ImageSet) -> None:

@@ -91,11 +91,15 @@ class ImageSet:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Splits:
-    """Training and test images of one set, and its official validation part, with the same classes and attributes."""
+    """Training and test images of one set, and its official validation part, with the same classes and attributes.
+
+    `official` says that the set has a test part of its own.
+    """
 
     train: ImageSet
     test: ImageSet
     validation: ImageSet | None = None
+    official: bool = False
 
     def __repr__(self) -> str:
         validation = "" if self.validation is None else f", validation={self.validation!r}"
@@ -195,7 +199,7 @@ def load_splits(
     name, parts = read_source(source, Reading(resize, resize_mode, max_bytes, cache, skip_broken, draft, processes))
     validation = None if parts.validation is None else ImageSet(name, *parts.validation)
     if parts.test is not None:
-        return Splits(ImageSet(name, *parts.train), ImageSet(name, *parts.test), validation)
+        return Splits(ImageSet(name, *parts.train), ImageSet(name, *parts.test), validation, official=True)
     whole = parts.train
     count = len(whole.images)
     if count < 2:
