@@ -82,14 +82,18 @@ def test_its_command_is_repeated_unless_it_means_another_schedule_now(
 
 
 @pytest.mark.slow
-def test_its_file_runs_it_again(old: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_its_file_runs_it_again(old: Path, scheme: str, capsys: pytest.CaptureFixture[str]) -> None:
     file = str(old / "config.yaml")
     assert main(["pretrain", "--config", file, "--out", str(old)]) == 0
     assert "is finished already" in capsys.readouterr().out
     assert main(["pretrain", "--config", file, "--print-config"]) == 0
     assert yaml.safe_load(capsys.readouterr().out)["timing"] == "hlca"
-    assert main(["pretrain", "--config", file, "--timing", "sea-ad", "--print-config"]) == 0
-    assert yaml.safe_load(capsys.readouterr().out)["timing"] == "sea-ad"
+    code = main(["pretrain", "--config", file, "--timing", "sea-ad", "--print-config"])
+    told = capsys.readouterr()
+    if scheme == "dynamic":
+        assert yaml.safe_load(told.out)["timing"] == "sea-ad"
+    else:
+        assert (code, "has no schedule: leave it out" in told.err) == (2, True)
 
 
 def test_a_new_folder_keeps_its_own_timing(tmp_path: Path) -> None:
@@ -115,6 +119,7 @@ REFUSED = {
     "--exclude condition=case": "exclude is for the cells of probes, and nothing is probed: name columns in --labels",
     "--only condition=case": "only is for the cells of probes, and nothing is probed",
     "--scheme fixed --timing sea-ad": "timing is of the dynamic ratio and the curricula, and the scheme 'fixed' has no",
+    "--timing sea-ad": "the scheme 'r2mae' has no schedule: leave it out",
     "--n-top-genes 1": "n_top_genes must be 2 or more, not 1",
 }
 

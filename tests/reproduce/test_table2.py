@@ -10,7 +10,7 @@ import pytest
 
 from r2mae.reproduce import table2
 from r2mae.reproduce.runner import Reproduced
-from r2mae.reproduce.table2 import REFERENCE, SCHEMES, TextSize
+from r2mae.reproduce.table2 import REFERENCE, SCHEMES, UNTRAINED, TextSize
 
 TASKS = ("mnli", "qqp", "sst2", "qnli")
 
@@ -34,8 +34,9 @@ def test_the_full_size_is_the_papers(tmp_path: Path) -> None:
 
 def test_the_small_size_has_no_fine_tuning(tmp_path: Path) -> None:
     cells = table2.cells(TextSize.of("small"), tmp_path)
-    assert len(cells) == 25
-    assert {(cell.config.data, cell.config.glue, cell.config.steps) for cell in cells} == {("wiki", (), 4000)}
+    assert len(cells) == 30
+    assert {(cell.config.data, cell.config.glue) for cell in cells} == {("wiki", ())}
+    assert {(cell.row.values["scheme"] == "none", cell.config.steps) for cell in cells} == {(False, 4000), (True, 1)}
     assert {(cell.config.glue_probes, cell.config.glue_limit) for cell in cells} == {(TASKS, 9000)}
 
 
@@ -66,6 +67,22 @@ def test_models_have_tables_and_ranks_of_their_own() -> None:
     figures = table2.draw(tables, TextSize())
     assert set(figures) == {"table2-roberta-medium", "table2-roberta-base"}
     assert len([axes for axes in figures["table2-roberta-base"].axes if axes.get_visible()]) == 5
+
+
+def test_probes_stand_beside_those_of_a_model_that_nobody_trained() -> None:
+    runs = results(("tiny",)).rename(columns={f"{task}_accuracy": f"{task}_probe_accuracy" for task in TASKS})
+    none = runs[runs["label"] == REFERENCE].assign(label=UNTRAINED, scheme="none", loss=9.0)
+    none[[f"{task}_probe_accuracy" for task in TASKS]] -= 0.2
+    tables = table2.table(pd.concat([runs, none]))
+    found = {(row["label"], row["score"]): row for row in tables["table2"]}
+    assert found["r2mae", "probe_rank"]["mean"] == 1.25
+    assert (UNTRAINED, "probe_rank") not in found, "it is no rival"
+    assert found["r2mae", "mnli_probe_accuracy"][f"vs_{UNTRAINED}"] == pytest.approx(0.22)
+    (figure,) = table2.draw(tables, TextSize()).values()
+    titles = [axes.get_title() for axes in figure.axes if axes.get_visible()]
+    lines = {axes.get_title(): len(axes.lines) for axes in figure.axes}
+    assert "MNLI, accuracy of a probe" in titles
+    assert lines["MNLI, accuracy of a probe"] > lines["masked loss, mean"], "random weights have no loss to speak of"
 
 
 def test_without_glue_there_is_no_rank() -> None:

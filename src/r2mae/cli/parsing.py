@@ -402,7 +402,8 @@ def make_config(subject: Subject, values: dict[str, Any]) -> RunConfig:
     named = subject.data in subject.wing.sets or not path.exists()
     data = subject.data if named else str(path.absolute())
     config = kind(data=data, **{name: value for name, value in values.items() if name in fields - {"data"}})
-    typed = fields & _said_fields(subject.words)
+    # A single run has its scheme, typed or not; a comparison has one in every row, and none among the values.
+    typed = fields & (_said_fields(subject.words) | {"scheme"})
     config.check_given({name: value for name, value in values.items() if name in typed})
     return config
 

@@ -381,8 +381,8 @@ class RunConfig:
     def check_given(self, given: Mapping[str, Any]) -> None:
         """Refuse options of a command line that have no effect.
 
-        `given` holds those that were typed, by field. What a set, a preset or a file brings is not among them: there it
-        may be meant for other runs.
+        `given` holds those that were typed, by field, and the scheme of a single run. What a set, a preset or a file
+        brings is not among them: there it may be meant for other runs.
         """
 
     def measuring(self: _Own, **options: Any) -> _Own:
