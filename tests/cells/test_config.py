@@ -93,7 +93,7 @@ def test_its_file_runs_it_again(old: Path, scheme: str, capsys: pytest.CaptureFi
     if scheme == "dynamic":
         assert yaml.safe_load(told.out)["timing"] == "sea-ad"
     else:
-        assert (code, "has no schedule: leave it out" in told.err) == (2, True)
+        assert (code, "changes nothing for" in told.err) == (2, True)
 
 
 def test_a_new_folder_keeps_its_own_timing(tmp_path: Path) -> None:
@@ -118,8 +118,8 @@ def test_every_cell_may_have_a_ratio_of_its_own() -> None:
 REFUSED = {
     "--exclude condition=case": "exclude is for the cells of probes, and nothing is probed: name columns in --labels",
     "--only condition=case": "only is for the cells of probes, and nothing is probed",
-    "--scheme fixed --timing sea-ad": "timing is of the dynamic ratio and the curricula, and the scheme 'fixed' has no",
-    "--timing sea-ad": "the scheme 'r2mae' has no schedule: leave it out",
+    "--scheme fixed --timing sea-ad": "timing is of schedules of the dynamic ratio and the curricula",
+    "--timing sea-ad": "changes nothing for 'r2mae' with these options: leave it out",
     "--n-top-genes 1": "n_top_genes must be 2 or more, not 1",
 }
 

@@ -9,11 +9,12 @@ from sklearn.linear_model import LogisticRegression
 
 from r2mae.errors import UserError
 from r2mae.evaluation.probes import LinearProbe
+from r2mae.text import finetune as finetuning
 from r2mae.text import probe as module
 from r2mae.text.batches import architecture
 from r2mae.text.config import TextConfig
 from r2mae.text.evaluate import evaluate
-from r2mae.text.glue import GlueExamples, read_glue, read_limited
+from r2mae.text.glue import GlueExamples, rarest_class, read_glue, read_limited
 from r2mae.text.models.roberta import MaskedLanguageModel, build
 from r2mae.text.probe import GlueProbe, probe_glue
 from r2mae.text.sentences import encode
@@ -107,16 +108,47 @@ def test_similarities(built: tuple[TokenTask, MaskedLanguageModel], folder: Path
 
 
 def test_the_limit_takes_those_that_fine_tuning_takes(
-    built: tuple[TokenTask, MaskedLanguageModel], folder: Path
+    built: tuple[TokenTask, MaskedLanguageModel], folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    taken: list[GlueExamples] = []
+
+    def noted(model: object, part: GlueExamples, length: int) -> object:
+        taken.append(part)
+        return encode(model, part, length)  # type: ignore[arg-type]
+
+    for where in (module, finetuning):
+        monkeypatch.setattr(where, "encode", noted)
     found = probe_glue(*built, "sst2", folder, limit=40, length=24)
     assert (found.train, found.test) == (40, 61)
-    train, _ = read_limited("sst2", folder, 40)
-    whole, _ = read_glue("sst2", folder)
-    places = [whole.texts[0].index(text) for text in train.texts[0]]
-    assert places == sorted(places)
+    finetuning.finetune(built[1], None, "sst2", folder, seeds=(0,), epochs=0.1, limit=40, length=24)
+    probed, _, learned, _ = taken
+    assert probed.texts == learned.texts
+    assert probed.texts[0] != read_glue("sst2", folder)[0].texts[0][:40], "not the first ones"
+
+
+@pytest.mark.parametrize("limit", [2, 3, 5, 8])
+def test_few_examples_have_fewer_folds_or_are_refused(
+    limit: int, built: tuple[TokenTask, MaskedLanguageModel], folder: Path
+) -> None:
+    try:
+        least = rarest_class(read_limited("sst2", folder, limit)[0])
+    except UserError:
+        least = 0
+    if least >= 2:
+        assert probe_glue(*built, "sst2", folder, limit=limit, length=24).train == limit
+    else:
+        with pytest.raises(UserError, match=r"raise the limit|nothing to learn"):
+            probe_glue(*built, "sst2", folder, limit=limit, length=24)
     with pytest.raises(UserError, match="limit must be 2 or more examples, not 1"):
         probe_glue(*built, "sst2", folder, limit=1)
+
+
+def test_features_that_memory_cannot_hold(
+    built: tuple[TokenTask, MaskedLanguageModel], folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "available_memory", lambda: 100_000)
+    with pytest.raises(UserError, match=r"MNLI: features of 261 examples take about 0.0 GB, .* --limit 10000"):
+        probe_glue(*built, "mnli", folder)
 
 
 def test_evaluate_has_probes_and_their_mean(built: tuple[TokenTask, MaskedLanguageModel], folder: Path) -> None:

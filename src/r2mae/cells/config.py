@@ -120,8 +120,8 @@ class CellsConfig(MLPSettings, ModelConfig):
                 )
         if "timing" in given and "scheme" in given and "timing" in self.idle_fields:
             raise UserError(
-                f"timing is of the dynamic ratio and the curricula, and the scheme {self.scheme!r} has no schedule: "
-                "leave it out"
+                f"timing is of schedules of the dynamic ratio and the curricula, and changes nothing for "
+                f"{self.scheme!r} with these options: leave it out"
             )
 
     def _check_rules(self) -> None:

@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from r2mae.reproduce.precision import PAPER, PrecisionSize, PrecisionStudy, final_loss
-from r2mae.reproduce.table2 import SMALL, SMOKE
+from r2mae.reproduce.randomness_text import RECIPE
+from r2mae.reproduce.table2 import SMOKE
 from r2mae.text.config import TextConfig
 from r2mae.text.sets import SET_DEFAULTS
 from r2mae.text.wing import WING
@@ -22,9 +23,9 @@ COST = {"smoke": "seconds", "small": "10 runs, 40 min on a core", "full": "not m
 class TextSize(PrecisionSize):
     """How much is trained; see :class:`r2mae.reproduce.precision.PrecisionSize`."""
 
-    settings: Mapping[str, Mapping[str, Any]] = field(default_factory=lambda: {"tiny": {**SMALL, "steps": 20_000}})
+    settings: Mapping[str, Mapping[str, Any]] = field(default_factory=lambda: {"tiny": {**RECIPE, "steps": 20_000}})
 
-    small: ClassVar[Mapping[str, Any]] = {"settings": {"tiny": {**SMALL, "steps": 1000, "eval_sequences": 500}}}
+    small: ClassVar[Mapping[str, Any]] = {"settings": {"tiny": {**RECIPE, "steps": 1000, "eval_sequences": 500}}}
     smoke: ClassVar[Mapping[str, Any]] = {"seeds": 2, "settings": {"tiny": SMOKE}}
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 TITLE = "Table 2: schemes of RoBERTa, their masked loss, and GLUE (small: probes; full: fine-tuning)"
-DATA = "wiki; full: fineweb; and MNLI, QQP, SST-2, QNLI"
+DATA = "wiki and four tasks of GLUE; full: fineweb and these"
 COST = {
     "smoke": "seconds",
     "small": "30 runs, 2.6 h on a core",
@@ -45,7 +45,7 @@ TITLES = {
 _LOWER = ("loss",)
 
 # A small vocabulary, short sequences and a high rate: with these a model of this size leaves the plateau of word
-# frequencies after 1,400 to 2,000 steps. With 8,000 tokens, or sequences of 64, it is there after 3,000.
+# frequencies after 1,400 to 2,000 steps. With 8,000 tokens it is still on the plateau after 3,000.
 SMALL = {
     **{"vocab_size": 2000, "sequence_length": 32, "batch_size": 64, "steps": 4000},
     **{"lr": 2e-3, "dropout": 0.0, "glue_limit": 9000},

@@ -46,8 +46,8 @@ class TextConfig(RobertaSettings, ModelConfig):
         Tasks of GLUE on which a finished model is fine-tuned and measured, such as sst2 and qnli: with the paper's
         epochs, learning rate, batch and seeds; warm-up (6 %) and weight decay (0.01) are ours.
     glue_probes : list of str
-        Tasks of GLUE on which linear probes of a finished model's frozen features are measured: they cost little, and
-        tell models apart that are too small or too young to be fine-tuned.
+        Tasks of GLUE on which linear probes of a finished model's frozen features are measured, in any order: they cost
+        little, also where models are too small or too young to be fine-tuned.
     glue_limit : int, optional
         Most training examples of a task, fine-tuned or probed; by default all.
     eval_sequences : int
@@ -58,8 +58,10 @@ class TextConfig(RobertaSettings, ModelConfig):
     wing: ClassVar[str] = "text"
     models: ClassVar[Mapping[str, str]] = MODELS
     usual_settings: ClassVar[type] = RobertaSettings
-    measured_with: ClassVar[tuple[str, ...]] = ("eval_sequences", "glue_probes")
-    measured_formerly: ClassVar[Mapping[str, Any]] = MappingProxyType({"eval_sequences": SEQUENCES, "glue_probes": ()})
+    measured_with: ClassVar[tuple[str, ...]] = ("eval_sequences", "glue_probes", "glue_limit")
+    measured_formerly: ClassVar[Mapping[str, Any]] = MappingProxyType(
+        {"eval_sequences": SEQUENCES, "glue_probes": (), "glue_limit": None}
+    )
 
     model: str = "roberta"
     tokenizer: str | None = None
@@ -108,7 +110,9 @@ class TextConfig(RobertaSettings, ModelConfig):
                 f"{tokenizer or self.tokenizer}: give one of them (--tokenizer null has one trained)"
             )
         if given.get("glue_limit") is not None and not (self.glue or self.glue_probes):
-            raise UserError("glue_limit is for tasks of GLUE: name them, --glue sst2 qnli, or leave it out")
+            raise UserError(
+                "glue_limit is for tasks of GLUE: name them, --glue or --glue-probes sst2 qnli, or leave it out"
+            )
         if "text_column" in given:
             from r2mae.text.store import check_column
 
@@ -123,10 +127,13 @@ class TextConfig(RobertaSettings, ModelConfig):
     def _check_glue(self) -> None:
         if not (self.glue or self.glue_probes):
             return
-        from r2mae.text.glue import glue_task
+        from r2mae.text.glue import TASKS, glue_task
 
         for field in ("glue", "glue_probes"):
             names = [glue_task(name).name for name in getattr(self, field)]
             twice = next((name for name in names if names.count(name) > 1), None)
             if twice:
                 raise UserError(f"{field} names the task {twice} twice: once is enough")
+        # Written in one way, so that results are those of the same tasks however they were typed.
+        probes = {glue_task(name).name for name in self.glue_probes}
+        object.__setattr__(self, "glue_probes", tuple(name for name in TASKS if name in probes))

@@ -106,6 +106,7 @@ def evaluate(
         shifted = _shifted(progress, place, len(probed))
         options: dict[str, Any] = {"limit": limit, "length": length, "threads": threads, "progress": shifted}
         frozen.append(probe_glue(task, model, name, folder, **options))
+        _tell(frozen[-1])
     found: list[GlueScores] = []
     for place, name in enumerate(names):
         found.append(
@@ -125,15 +126,13 @@ def evaluate(
                 progress=_shifted(progress, place, len(names)),
             )
         )
+        _tell(found[-1])
     return scores | _named("glue_probe", frozen) | _named("glue", found)
 
 
 def _named(several: str, found: "Sequence[GlueProbe] | Sequence[GlueScores]") -> dict[str, float]:
-    """Return the scores of tasks, say what they stand on, and with two or more take the mean of the tasks' own."""
-    scores: dict[str, float] = {}
-    for one in found:
-        scores |= one.named()
-        _tell(one)
+    """Return the scores of tasks, and with two or more the mean of the tasks' own."""
+    scores = {name: value for one in found for name, value in one.named().items()}
     return scores | ({several: float(np.mean([one.score for one in found]))} if len(found) > 1 else {})
 
 

@@ -223,14 +223,14 @@ def read_glue(task: str | GlueTask, folder: str | Path) -> tuple[GlueExamples, G
 
 
 def read_limited(
-    task: str | GlueTask, folder: str | Path, limit: int | None = None
+    task: str | GlueTask, folder: str | Path, limit: int | None = None, *, fewest: int = 1
 ) -> tuple[GlueExamples, GlueExamples]:
-    """Read the training and the held-out examples of a task; of the first `limit` at most, always the same ones.
+    """Read the training and the held-out examples of a task; with a limit so many training examples, always the same.
 
     Raises
     ------
     UserError
-        As :func:`read_glue`; a limit below 2, training examples of one class only.
+        As :func:`read_glue`; a limit below 2, training examples of one class only, or fewer than `fewest` of a class.
     """
     glue = glue_task(task) if isinstance(task, str) else task
     train, test = read_glue(glue, folder)
@@ -241,6 +241,11 @@ def read_limited(
         train = train.take(np.sort(chosen))
     if len(np.unique(train.labels)) < 2:
         raise UserError(f"{train.file}: all {len(train)} examples have the same {glue.label!r}: nothing to learn")
+    if glue.classes and rarest_class(train) < fewest:
+        raise UserError(
+            f"{train.file}: of {len(train)} training examples one class has {rarest_class(train)}, and {fewest} are "
+            "needed: raise the limit, or leave it out"
+        )
     return train, test
 
 
@@ -295,6 +300,11 @@ def read_examples(path: str | Path, task: str | GlueTask) -> GlueExamples:
         raise UserError(f"{path} holds no examples, only a header: take the official file of {task.title}")
     kind = np.int64 if task.classes else np.float64
     return GlueExamples(path, tuple(map(tuple, texts)), np.array(labels).astype(kind), len(torn))
+
+
+def rarest_class(examples: GlueExamples) -> int:
+    """Return how many examples the rarest class has, of those that occur."""
+    return int(np.unique(examples.labels, return_counts=True)[1].min())
 
 
 def commonest_share(task: GlueTask, examples: GlueExamples) -> float | None:

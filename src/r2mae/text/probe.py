@@ -1,7 +1,7 @@
 """Linear probes of frozen features on GLUE: what a model knows of sentences before it is trained on them.
 
-Fine-tuning of small models that saw little text ends near the commonest label, whatever they were pretrained with. A
-probe leaves the model as it is and fits logistic regression (ridge regression for similarities) on its embeddings.
+Fine-tuning of small models that saw little text may end near the commonest label, whatever they were pretrained with.
+A probe leaves the model as it is and fits logistic regression (ridge regression for similarities) on its embeddings.
 """
 
 from collections.abc import Callable, Mapping
@@ -12,13 +12,15 @@ import numpy as np
 import torch
 from jaxtyping import Float, Float32
 
+from r2mae.errors import UserError
 from r2mae.evaluation.probes import LinearProbe, RidgeProbe
 from r2mae.text.classifier import LENGTH
-from r2mae.text.glue import GlueExamples, GlueTask, commonest_share, glue_task, read_limited, score
+from r2mae.text.glue import GlueExamples, GlueTask, commonest_share, glue_task, rarest_class, read_limited, score
 from r2mae.text.sentences import encode
 from r2mae.text.task import TokenModel, TokenTask
 from r2mae.text.tokenizer import TextTokenizer
 from r2mae.training.devices import cpu_threads
+from r2mae.training.memory import available_memory
 from r2mae.training.validation import evaluating
 
 Progress = Callable[[int, int], None]
@@ -28,6 +30,8 @@ Progress = Callable[[int, int], None]
 CS = tuple(10.0**power for power in range(-5, 2))
 ALPHAS = tuple(10.0**power for power in range(7))
 _ROWS = 128
+_FOLDS = 5
+_BYTES = 24  # of an entry of the features: as float32, in the folds as float64, and in the making
 
 
 @dataclass(frozen=True)
@@ -85,10 +89,10 @@ def probe_glue(
 ) -> GlueProbe:
     """Fit a linear probe to frozen embeddings of a task's training examples, and measure it on the held-out ones.
 
-    A sentence is embedded as by ``r2mae embed``: the mean of the last hidden states over its ordinary tokens. A pair of
-    sentences has both embeddings u and v, |u − v| and u · v (entry by entry), as in InferSent. The strength of the
-    penalty is chosen by five-fold cross-validation of the training examples. Nothing is drawn: the same model gives the
-    same scores.
+    A sentence is embedded by the mean of the last hidden states over its ordinary tokens, of which it keeps the first
+    `length`. A pair of sentences has both embeddings u and v, |u − v| and u · v (entry by entry), as in InferSent. The
+    strength of the penalty is chosen by five-fold cross-validation of the training examples (of fewer folds where the
+    rarest class has fewer examples). Nothing is drawn: the same model gives the same scores.
 
     Parameters
     ----------
@@ -99,9 +103,9 @@ def probe_glue(
     limit : int, optional
         Fit to this many examples at most, the same ones for every model.
     length : int
-        Longer sentences are cut to this many tokens.
+        Longer sentences are cut to this many tokens, the two special ones included.
     threads : int, optional
-        CPU threads while this runs.
+        CPU threads of the model.
     progress : callable, optional
         Called with sentences embedded and sentences in all.
 
@@ -112,10 +116,12 @@ def probe_glue(
     Raises
     ------
     UserError
-        Files that cannot be read, training examples of one class only.
+        As :func:`r2mae.text.glue.read_limited`, of a class with a single training example, which no fold can hold out;
+        features that memory cannot hold.
     """
     glue = glue_task(name)
-    train, test = read_limited(glue, folder, limit)
+    train, test = read_limited(glue, folder, limit, fewest=2)
+    _check_memory(glue, len(train) + len(test), task.width)
     with cpu_threads(threads):
         count = _Counter(progress, len(glue.sentences) * (len(train) + len(test)))
         features = [_features(task, model, part, length, count) for part in (train, test)]
@@ -123,6 +129,16 @@ def probe_glue(
     scores = {str(one): value for one, value in score(glue, test.labels, predicted).items()}
     files = (train.file.name, test.file.name)
     return GlueProbe(glue.name, scores, len(train), len(test), files, commonest_share(glue, test))
+
+
+def _check_memory(glue: GlueTask, examples: int, width: int) -> None:
+    needed = _BYTES * examples * width * (1 if len(glue.sentences) == 1 else 4)
+    free = available_memory()
+    if free is not None and needed > free:
+        raise UserError(
+            f"{glue.title}: features of {examples:,} examples take about {needed / 1e9:.1f} GB, and "
+            f"{free / 1e9:.1f} GB are free: probe fewer, --limit 10000 (pretrain, compare: --glue-limit)"
+        )
 
 
 def _fitted(
@@ -135,7 +151,8 @@ def _fitted(
     if not glue.classes:
         ridge = RidgeProbe(ALPHAS, standardize=True).fit(features, train.labels)
         return np.asarray(ridge.predict(held_out))[:, None]
-    probe = LinearProbe(CS, scoring="accuracy", standardize=True).fit(features, train.labels)
+    folds = min(_FOLDS, rarest_class(train))
+    probe = LinearProbe(CS, cv=folds, scoring="accuracy", standardize=True).fit(features, train.labels)
     outputs = np.zeros((len(held_out), len(glue.classes)))  # of a class without an example: nothing
     outputs[:, probe.classes_] = probe.predict_proba(held_out)
     return outputs

@@ -161,7 +161,7 @@ class TextWing(BaseWing):
         """Find mistakes that can be seen without torch: files that are not there, a step that memory cannot hold."""
         from r2mae.catalogue import data_root
         from r2mae.text.footprint import check_memory
-        from r2mae.text.glue import find_glue
+        from r2mae.text.glue import find_glue, read_limited
         from r2mae.training.scheme_options import scheme_of
 
         self.check_source(config)
@@ -169,6 +169,9 @@ class TextWing(BaseWing):
             roberta_here()
         for name in (*config.glue, *config.glue_probes):
             find_glue(name, data_root() / "glue")
+        if config.glue_limit is not None:  # it may leave too few for a probe
+            for name in config.glue_probes:
+                read_limited(name, data_root() / "glue", config.glue_limit, fewest=2)
         check_memory(config, scheme_of(config, self.ratios).ends[1])
 
     def load(self, config: TextConfig) -> "TextData":
