@@ -13,7 +13,7 @@ from r2mae.errors import UserError
 from r2mae.images.arrays import AnyImages, in_chunks
 from r2mae.images.augment import crop_flip
 from r2mae.images.config import ImagesConfig
-from r2mae.images.data import ImageSet, Splits, load_splits
+from r2mae.images.data import ImageSet, Splits, fraction_notes, load_splits
 from r2mae.masking.keys import Key, permutation
 from r2mae.training.ranks import local_processes
 
@@ -117,14 +117,8 @@ def load_data(config: ImagesConfig) -> ImageData:
         held_out = min(max(1, round(config.validation * len(images))), len(images) - 1)
         validation = ImageBatches(images, np.sort(order[:held_out]))
         train = ImageBatches(images, np.sort(order[held_out:]), augment=config.augment)
-    return ImageData(splits, train, validation, architecture(config, splits.train), _notes(config, splits))
-
-
-def _notes(config: ImagesConfig, splits: Splits) -> tuple[str, ...]:
-    """Say that a fraction of test images has no effect; archives and shards show it only when they are read."""
-    if not splits.official or config.test_fraction == ImagesConfig.test_fraction:
-        return ()
-    return (f"test_fraction {config.test_fraction:g} has no effect: {config.data} has an official test part",)
+    notes = fraction_notes(config.data, config.test_fraction, ImagesConfig.test_fraction, splits)
+    return ImageData(splits, train, validation, architecture(config, splits.train), notes)
 
 
 def check_classes(config: ImagesConfig, images: ImageSet) -> None:

@@ -1,5 +1,6 @@
 """Images with labels as fine-tuning wants them: augmented, mixed, or as features that are computed once."""
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -15,7 +16,7 @@ from torch import Tensor, nn
 from r2mae.errors import UserError
 from r2mae.images.arrays import StoredImages
 from r2mae.images.augment import random_flip, random_resized_crop
-from r2mae.images.data import ImageSet, Splits, load_splits
+from r2mae.images.data import ImageSet, Splits, fraction_notes, load_splits
 from r2mae.images.evaluate import embed_set, has_classes
 from r2mae.images.finetune.classifier import Classifier
 from r2mae.images.finetune.config import FinetuneConfig
@@ -206,7 +207,10 @@ def load_data(config: FinetuneConfig, splits: Splits | None = None) -> FinetuneD
     check_weights(config)
     pretraining, task, model = load_model(config.run, get_wing("images"), whole=True)
     described = RunFolder(config.run).description.architecture
-    splits = read_splits(config, described) if splits is None else splits
+    if splits is None:
+        splits = read_splits(config, described)
+        for note in fraction_notes(config.data, config.test_fraction, FinetuneConfig.test_fraction, splits):
+            logging.getLogger("r2mae").warning("%s", note)
     train_set = splits.train
     assert train_set.classes is not None
     if config.pool == "class" and not hasattr(task, "pool"):
