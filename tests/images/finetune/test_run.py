@@ -286,6 +286,19 @@ def test_images_that_were_read_are_not_read_again(vit: Path, monkeypatch: pytest
     assert load_data(config, splits).splits is splits
 
 
+def test_a_fraction_of_test_images_without_effect_is_told(
+    vit: Path, images: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with np.load(images) as arrays:
+        there = dict(arrays)
+    both = tmp_path / "both.npz"
+    np.savez(both, **there, test_images=there["images"], test_labels=there["labels"])
+    for source, told in ((str(both), ["test_fraction 0.5 has no effect: {} has an official test part"]), (images, [])):
+        caplog.clear()
+        load_data(plan(vit, {**SHORT, "test_fraction": 0.5}, source))
+        assert [record.getMessage() for record in caplog.records] == [line.format(source) for line in told]
+
+
 def test_processes_meet_before_they_fine_tune(monkeypatch: pytest.MonkeyPatch) -> None:
     met: list[object] = []
 
