@@ -1,5 +1,6 @@
 """Probes of frozen features: the features are those of single sentences, and a linear model on them is scored."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -98,6 +99,27 @@ def test_pairs_and_a_class_that_nobody_has(built: tuple[TokenTask, MaskedLanguag
     held_out = np.concatenate([u, v, abs(u - v), u * v], axis=1)
     assert found.score == pytest.approx(stock.score(held_out / scale, test.labels), abs=0.06)
     assert found.score > 0.7
+
+
+def test_long_sentences_are_read_in_pieces(built: tuple[TokenTask, MaskedLanguageModel], folder: Path) -> None:
+    train, _ = read_glue("sst2", folder)
+    task, model = built
+    rows = np.array([0, 1, 2])
+    few = train.take(rows)
+    texts = (("", "sea", " ".join(["the quiet film"] * 30)),)
+    found = module._features(task, model, replace(few, texts=texts), 24, module._Counter(None, 0))
+    assert not found[0].any(), "a sentence without a token"
+    model.eval()
+    with torch.no_grad():
+        whole = encode(model.tokenizer, replace(few, texts=texts), module.LENGTH).ids[2]
+        inner = whole[1:-1]
+        starts = range(0, len(inner), 22)
+        parts = [torch.tensor([whole[0], *inner[start : start + 22], whole[-1]]) for start in starts]
+        means = torch.stack([task.embed(model, part[None])[0] for part in parts])
+        sizes = torch.tensor([len(part) - 2.0 for part in parts])
+    assert len(sizes) > 3
+    assert sizes[-1] < 22, "the last piece counts less"
+    np.testing.assert_allclose(found[2], ((sizes / len(inner)) @ means).numpy(), atol=1e-5)
 
 
 def test_similarities(built: tuple[TokenTask, MaskedLanguageModel], folder: Path) -> None:

@@ -4,13 +4,13 @@ Fine-tuning of small models that saw little text may end near the commonest labe
 A probe leaves the model as it is and fits logistic regression (ridge regression for similarities) on its embeddings.
 """
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 import torch
-from jaxtyping import Float, Float32
+from jaxtyping import Float, Float32, Int64
 
 from r2mae.errors import UserError
 from r2mae.evaluation.probes import LinearProbe, RidgeProbe
@@ -89,10 +89,11 @@ def probe_glue(
 ) -> GlueProbe:
     """Fit a linear probe to frozen embeddings of a task's training examples, and measure it on the held-out ones.
 
-    A sentence is embedded by the mean of the last hidden states over its ordinary tokens, of which it keeps the first
-    `length`. A pair of sentences has both embeddings u and v, |u − v| and u · v (entry by entry), as in InferSent. The
-    strength of the penalty is chosen by five-fold cross-validation of the training examples (of fewer folds where the
-    rarest class has fewer examples). Nothing is drawn: the same model gives the same scores.
+    A sentence is embedded by the mean of the last hidden states over its ordinary tokens, of which it keeps as many as
+    in fine-tuning. What is longer than the model's sequences is read in pieces, and the mean is over all of them. A
+    pair of sentences has both embeddings u and v, |u − v| and u · v (entry by entry), as in InferSent. The strength of
+    the penalty is chosen by five-fold cross-validation of the training examples (of fewer folds where the rarest class
+    has fewer examples). Nothing is drawn: the same model gives the same scores.
 
     Parameters
     ----------
@@ -103,7 +104,7 @@ def probe_glue(
     limit : int, optional
         Fit to this many examples at most, the same ones for every model.
     length : int
-        Longer sentences are cut to this many tokens, the two special ones included.
+        Tokens that the model reads at a time, the two special ones included: the length of its sequences, at least 3.
     threads : int, optional
         CPU threads of the model.
     progress : callable, optional
@@ -175,16 +176,35 @@ def _embedded(
 ) -> Float32[np.ndarray, "n width"]:
     assert isinstance(model.tokenizer, TextTokenizer)
     sentences = GlueExamples(examples.file, (examples.texts[column],), examples.labels)
-    tokens = encode(model.tokenizer, sentences, length)
+    tokens = encode(model.tokenizer, sentences, LENGTH)
+    pieces, owners = _pieces(tokens.ids, length)
+    sizes = np.array([len(piece) - 2 for piece in pieces])  # without the two special tokens
+    first = np.append(True, owners[1:] != owners[:-1])
+    cut = replace(tokens, ids=pieces)
     device = next(model.parameters()).device
-    order = np.argsort([len(ids) for ids in tokens.ids], kind="stable")  # rows of a batch are about equally long
-    made = np.empty((len(order), task.width), dtype=np.float32)
+    order = np.argsort(sizes, kind="stable")  # rows of a batch are about equally long
+    sums = np.zeros((len(tokens.ids), task.width))
     with evaluating(model):
-        for first in range(0, len(order), _ROWS):
-            rows = order[first : first + _ROWS]
-            made[rows] = task.embed(model, tokens.batch(rows, device)["input_ids"]).float().cpu().numpy()
-            count(len(rows))
-    return made
+        for start in range(0, len(order), _ROWS):
+            rows = order[start : start + _ROWS]
+            means = task.embed(model, cut.batch(rows, device)["input_ids"]).float().cpu().numpy()
+            np.add.at(sums, owners[rows], sizes[rows, None] * means)
+            count(int(first[rows].sum()))
+    counts = np.bincount(owners, sizes).clip(min=1)  # a sentence without a token is zero
+    embedded: np.ndarray = (sums / counts[:, None]).astype(np.float32)
+    return embedded
+
+
+def _pieces(
+    ids: Sequence[Int64[np.ndarray, " _"]], length: int
+) -> tuple[list[Int64[np.ndarray, " _"]], Int64[np.ndarray, " pieces"]]:
+    """Divide sentences into pieces of `length` tokens, all between special tokens; return also whose they are."""
+    found, owners = [], []
+    for row, (begin, *inner, end) in enumerate(ids):
+        for start in range(0, max(len(inner), 1), length - 2):
+            found.append(np.array([begin, *inner[start : start + length - 2], end], dtype=np.int64))
+            owners.append(row)
+    return found, np.array(owners)
 
 
 class _Counter:
