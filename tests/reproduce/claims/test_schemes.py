@@ -68,16 +68,15 @@ def test_language(judge: Callable[..., dict[str, Verdict]]) -> None:
     without = table2.table(language(0.9).drop(columns=list(GLUE)))
     found = judge("table2", without, "small")
     assert words(found, "glue", "rank-medium", "rank-base") == ["not run"] * 3
-    assert "neither fine-tuning nor probes" in found["glue"].reason
+    assert "neither fine-tuning on GLUE nor probes" in found["glue"].reason
 
 
-def probed(ours: float) -> pd.DataFrame:
-    """Small models whose features were probed, and one that nobody trained, whose random features do best."""
+def probed(ours: float, untrained: float = 0.5) -> pd.DataFrame:
+    """Small models whose features were probed, and some that nobody trained."""
     probes = {task: task.replace("accuracy", "probe_accuracy") for task in GLUE}
     runs = language(ours).rename(columns=probes)
-    none = runs[runs["label"] == "mdlm"].assign(
-        label="not pretrained", scheme="none", **dict.fromkeys(probes.values(), 0.95)
-    )
+    none = runs[runs["label"] == "mdlm"].assign(label="not pretrained", scheme="none")
+    none[list(probes.values())] += untrained - 0.85
     return pd.concat([runs, none])
 
 
@@ -90,6 +89,20 @@ def test_probes_stand_in_for_fine_tuning(judge: Callable[..., dict[str, Verdict]
             assert "probes of frozen features stand in" in found[name].reason
             assert "not pretrained" not in found[name].reason, "it is no rival"
     assert judge("table2", table2.table(probed(0.80)), "small")["glue-three"].verdict == "not reproduced"
+
+
+@pytest.mark.parametrize("untrained", [0.8645, 0.95])
+def test_probes_that_find_no_more_than_in_random_weights(
+    judge: Callable[..., dict[str, Verdict]], untrained: float
+) -> None:
+    found = judge("table2", table2.table(probed(0.8641, untrained)), "small")
+    assert words(found, "glue", "glue-three", "rank-medium") == ["not run"] * 3
+    assert "nor probes that find more than in random weights" in found["glue-three"].reason
+    keys = ["model", "label", "seed"]
+    both = probed(0.8641, untrained).merge(language(0.8643)[[*keys, *GLUE]], on=keys, how="left")
+    told = judge("table2", table2.table(both), "small")["glue"]
+    assert told.verdict == "direction only"
+    assert "Table 2 find no more than in random weights" in told.reason
 
 
 def test_fine_tuning_comes_before_probes(judge: Callable[..., dict[str, Verdict]]) -> None:

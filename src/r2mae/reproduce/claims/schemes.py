@@ -36,9 +36,25 @@ _PROBES = tuple(score.replace("accuracy", "probe_accuracy") for score in _GLUE)
 
 def _runs(results: Results, target: str) -> tuple["pd.DataFrame", bool]:
     """Return the runs of a target, and whether they are known to have the paper's data and sizes."""
+    import pandas as pd
+
     runs = results.table(target, "label", "scheme", "seed", name=f"{target}-runs")
-    runs = runs[runs["scheme"] != "none"]  # a model that nobody trained is no rival
+    if "model" in runs:
+        runs = pd.concat([_telling(group) for _, group in runs.groupby("model", sort=False)])
     return runs, state_of(results.folder(target)).scale == "full"
+
+
+def _telling(runs: "pd.DataFrame") -> "pd.DataFrame":
+    """Leave models out that nobody trained, and probes, if they find no more in any scheme's models than in these."""
+    probes = [score for score in _PROBES if score in runs]
+    none, trained = runs[runs["scheme"] == "none"], runs[runs["scheme"] != "none"]
+    if none.empty or not probes:
+        return trained
+    scored = runs.assign(probes=runs[probes].mean(axis=1))
+    labels = list(dict.fromkeys(trained["label"]))
+    gaps = [between(scored, label, str(none["label"].iloc[0]), "probes") for label in labels]
+    more = any(over(list(one.values()), len(gaps))[1] > 0 for one in gaps)
+    return trained if more else trained.drop(columns=probes)
 
 
 def _vit(results: Results, claim: Claim, other: str) -> Found:
@@ -68,7 +84,7 @@ def _tasks(runs: "pd.DataFrame") -> list[str]:
     for scores in (_GLUE, _PROBES):
         if known := [score for score in scores if score in runs and runs[score].notna().any()]:
             return known
-    raise UnavailableError("table2 has neither fine-tuning nor probes on GLUE")
+    raise UnavailableError("table2 has neither fine-tuning on GLUE nor probes that find more than in random weights")
 
 
 def _stand_in(tasks: Sequence[str]) -> str:
@@ -113,7 +129,10 @@ def _probed(results: Results) -> str:
     """Say what probes of the models of Table 2 found, where there are any."""
     try:
         runs, _ = _runs(results, "table2")
-        scored = runs.assign(probes=runs[[score for score in _PROBES if score in runs]].mean(axis=1))
+        probes = [score for score in _PROBES if score in runs]
+        if not probes and _PROBES[0] in results.table("table2", "label", name="table2-runs"):
+            return " Linear probes of frozen features in Table 2 find no more than in random weights."
+        scored = runs.assign(probes=runs[probes].mean(axis=1))
         groups = scored.dropna(subset="probes").groupby("model", sort=False)
         gaps = {str(name): over_best(one, _OURS, fixed_ratios(one), "probes") for name, one in groups}
     except UnavailableError:
