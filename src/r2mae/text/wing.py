@@ -28,13 +28,7 @@ _TASKS = Option(
     parameter="glue",
     needed="the tasks: --task sst2 qnli",
 )
-_PROBES = Option(
-    "task",
-    "tasks of glue and glue-probe, sst2 qnli mnli qqp.",
-    tuple[str, ...],
-    parameter="glue_probes",
-    needed="the tasks: --task sst2 qnli",
-)
+_PROBES = replace(_TASKS, parameter="glue_probes")
 _SEQUENCES = Option(
     "eval_sequences", "most held-out sequences to measure loss and accuracy on; by default as in the run.", int
 )
