@@ -46,7 +46,7 @@ LINES: dict[str, set[str]] = {
     "compare digits --schemes fixed --jobs ": set(),
     "evaluate --l": {"--label", "--layer", "--limit"},
     "evaluate --probe ": {"head", "logistic"},
-    "evaluate run gl": {"glue"},
+    "evaluate run gl": {"glue", "glue-probe"},
     "evaluate run --task sst2 qn": {"qnli"},
     "embed run digi": {"digits"},
     "embed run digits -o he": {"here.npz"},
