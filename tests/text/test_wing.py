@@ -60,7 +60,11 @@ def test_everything_is_there() -> None:
 
 
 def test_pretrain_evaluate_embed_and_export(
-    corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    corpus: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.chdir(tmp_path)
     larger = {"hidden_size": 64, "layers": 2, "dropout": 0.0, "vocab_size": 330, "batch_size": 32}
@@ -95,6 +99,12 @@ def test_pretrain_evaluate_embed_and_export(
     shown = capsys.readouterr().out
     assert "SST-2 accuracy, probe" in shown
     assert "loss" not in shown
+    command = ["evaluate", "run", "glue-probe", "--task", "SST-2", "--folder", "glue", "--json"]
+    for words, limit in ((["--limit", "32"], 32), ([], None)):
+        caplog.clear()
+        assert main([*command, *words]) == 0
+        assert json.loads(capsys.readouterr().out)["measured"]["glue_limit"] == limit
+        assert f"{limit or 64} examples of train.tsv" in caplog.text
 
     save_pretrained("run", "stock")
     stock, tokenizer = RobertaForMaskedLM.from_pretrained("stock").eval(), AutoTokenizer.from_pretrained("stock")

@@ -40,7 +40,12 @@ _READING = (
 )
 _FINETUNING = (
     Option("folder", "where GLUE lies; by default glue/ in the data folder."),
-    Option("limit", "most training examples of a task of glue or glue-probe; by default all.", int),
+    Option(
+        "limit",
+        "most training examples of a task of glue or glue-probe; by default as in the run.",
+        int,
+        parameter="glue_limit",
+    ),
 )
 
 
