@@ -69,7 +69,7 @@ def test_scvi_is_asked_for_before_anything_runs(
 def test_together_the_small_sizes_have_every_shared_set(tmp_path: Path) -> None:
     cells = [cell for module in (table4, table6) for cell in module.cells(module.SIZE.of("small"), tmp_path)]
     assert {cell.config.data for cell in cells} == SETS.keys() - {"hlca", "sea-ad"}
-    assert len(cells) == len({cell.folder for cell in cells}) == 3 * (5 + 3) * (len(SCHEMES) + 2)
+    assert len(cells) == len({cell.folder for cell in cells}) == 3 * (5 + 5) * (len(SCHEMES) + 2)
     for cell in cells:
         assert cell.row.values["set"] == cell.config.data
         assert cell.row.baseline == (cell.row.label in (EXPRESSION, "pca"))

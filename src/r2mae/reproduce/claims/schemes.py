@@ -224,7 +224,10 @@ def _every_domain(results: Results, claim: Claim) -> Found:
     reason = (
         f"Better on {better}, worse on {worse}, undecided on {len(found) - better - worse} of {len(found)} sets of "
     )
-    intervals = dict(zip(found, corrected if worse else map(over_seeds, found.values()), strict=True))
+    alone = map(over_seeds, found.values())
+    intervals = {
+        name: several if one[2] < 0 else one for name, one, several in zip(found, alone, corrected, strict=True)
+    }
     weakest = min(intervals, key=lambda name: (intervals[name][2] >= 0, intervals[name][1]))
     reason += f"data: {each_in_words(found)}. Shown is {weakest}."
     judged = of_difference(intervals[weakest], reason, same=False)
