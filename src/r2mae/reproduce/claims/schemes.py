@@ -36,12 +36,16 @@ _PROBES = tuple(score.replace("accuracy", "probe_accuracy") for score in _GLUE)
 
 def _runs(results: Results, target: str) -> tuple["pd.DataFrame", bool]:
     """Return the runs of a target, and whether they are known to have the paper's data and sizes."""
+    runs = results.table(target, "label", "scheme", "seed", name=f"{target}-runs")
+    return runs, state_of(results.folder(target)).scale == "full"
+
+
+def _text_runs(results: Results) -> tuple["pd.DataFrame", bool]:
+    """Return the runs of Table 2 with what tells of GLUE, see :func:`_telling`."""
     import pandas as pd
 
-    runs = results.table(target, "label", "scheme", "seed", name=f"{target}-runs")
-    if "model" in runs:
-        runs = pd.concat([_telling(group) for _, group in runs.groupby("model", sort=False)])
-    return runs, state_of(results.folder(target)).scale == "full"
+    runs, same = _runs(results, "table2")
+    return pd.concat([_telling(group) for _, group in runs.groupby("model", sort=False)]), same
 
 
 def _telling(runs: "pd.DataFrame") -> "pd.DataFrame":
@@ -99,7 +103,7 @@ def _texts(results: Results) -> tuple[dict[str, "pd.DataFrame"], bool]:
     Those that were fine-tuned come first, of Table 2 or of a comparison of texts, then the probed ones of Table 2.
     """
     try:
-        runs, same = _runs(results, "table2")
+        runs, same = _text_runs(results)
         ours = {str(model): _with_glue(group) for model, group in runs.groupby("model", sort=False)}
         missing = None
     except UnavailableError as error:
@@ -128,7 +132,7 @@ def _glue(results: Results, claim: Claim) -> Found:
 def _probed(results: Results) -> str:
     """Say what probes of the models of Table 2 found, where there are any."""
     try:
-        runs, _ = _runs(results, "table2")
+        runs, _ = _text_runs(results)
         probes = [score for score in _PROBES if score in runs]
         if not probes and _PROBES[0] in results.table("table2", "label", name="table2-runs"):
             return " Linear probes of frozen features in Table 2 find no more than in random weights."
@@ -142,7 +146,7 @@ def _probed(results: Results) -> str:
 
 def _rank(results: Results, claim: Claim, model: str) -> Found:
     """Judge that R²MAE has the best rank over GLUE, by the rank of the next best minus its own under each seed."""
-    runs, same = _runs(results, "table2")
+    runs, same = _text_runs(results)
     own = runs[runs["model"] == model]
     if not len(own):
         raise UnavailableError(f"table2 has no runs of {model}")
@@ -168,7 +172,7 @@ def _rank(results: Results, claim: Claim, model: str) -> Found:
 
 def _three_tasks(results: Results, claim: Claim) -> Found:
     """Judge that R²MAE is best at three tasks with both models; the weakest of them decides."""
-    runs, same = _runs(results, "table2")
+    runs, same = _text_runs(results)
     found, said, stand_in = [], [], ""
     for model, group in runs.groupby("model", sort=False):
         others = [str(label) for label in dict.fromkeys(group["label"]) if label != _OURS]
