@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from r2mae.reproduce.precision import PAPER, PrecisionSize, PrecisionStudy, final_loss
-from r2mae.reproduce.randomness_text import RECIPE
 from r2mae.reproduce.table2 import SMOKE
 from r2mae.text.config import TextConfig
 from r2mae.text.sets import SET_DEFAULTS
@@ -18,14 +17,16 @@ TITLE = "bf16 against 32 bits on a processor: the model of text"
 DATA = "wiki"
 COST = {"smoke": "seconds", "small": "10 runs, 40 min on a core", "full": "not measured"}
 
+_RECIPE = {"vocab_size": 8000, "batch_size": 16, "lr": 1e-3, "dropout": 0.0}
+
 
 @dataclass(frozen=True)
 class TextSize(PrecisionSize):
     """How much is trained; see :class:`r2mae.reproduce.precision.PrecisionSize`."""
 
-    settings: Mapping[str, Mapping[str, Any]] = field(default_factory=lambda: {"tiny": {**RECIPE, "steps": 20_000}})
+    settings: Mapping[str, Mapping[str, Any]] = field(default_factory=lambda: {"tiny": {**_RECIPE, "steps": 20_000}})
 
-    small: ClassVar[Mapping[str, Any]] = {"settings": {"tiny": {**RECIPE, "steps": 1000, "eval_sequences": 500}}}
+    small: ClassVar[Mapping[str, Any]] = {"settings": {"tiny": {**_RECIPE, "steps": 1000, "eval_sequences": 500}}}
     smoke: ClassVar[Mapping[str, Any]] = {"seeds": 2, "settings": {"tiny": SMOKE}}
 
 

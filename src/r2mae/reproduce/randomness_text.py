@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from r2mae.reproduce.randomness import PAPER, RandomnessSize, RandomnessStudy, jumps_of_run
-from r2mae.reproduce.table2 import SMOKE
+from r2mae.reproduce.table2 import SMALL, SMOKE
 from r2mae.text.config import TextConfig
 from r2mae.text.sets import SET_DEFAULTS
 from r2mae.text.wing import WING
@@ -18,8 +18,7 @@ DATA = "wiki"
 COST = {"smoke": "seconds", "small": "45 runs, 2.5 h on a core", "full": "not measured"}
 
 _PRESET = "tiny"
-RECIPE = {"vocab_size": 8000, "batch_size": 16, "lr": 1e-3, "dropout": 0.0}
-"""Of the preset `tiny` in studies of many short runs. Models stay near the word frequencies with it."""
+_RECIPE = {name: value for name, value in SMALL.items() if name != "glue_limit"}
 
 
 @dataclass(frozen=True)
@@ -28,9 +27,9 @@ class TextSize(RandomnessSize):
 
     sets: tuple[str, ...] = ("wiki",)
     told: tuple[bool, ...] = (False,)
-    settings: Mapping[str, Any] = field(default_factory=lambda: {**RECIPE, "steps": 20_000})
+    settings: Mapping[str, Any] = field(default_factory=lambda: {**_RECIPE, "steps": 20_000})
 
-    small: ClassVar[Mapping[str, Any]] = {"seeds": 5, "settings": {**RECIPE, "steps": 1000, "eval_sequences": 500}}
+    small: ClassVar[Mapping[str, Any]] = {"seeds": 5, "settings": _RECIPE}
     smoke: ClassVar[Mapping[str, Any]] = {
         **{"sets": ("wikitext2",), "rows": ("fixed 0.30", "fixed 0.50", "r2mae", "r2mae-spread"), "seeds": 2},
         "settings": {**SMOKE, "steps": 70},
