@@ -1,4 +1,5 @@
 import contextlib
+import json
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -136,6 +137,18 @@ def test_a_curriculum_of_an_earlier_version_is_not_gone_on_with(tmp_path: Path) 
     folder.config_file.write_text(written.replace("cl_iterations: 4", "cl_iterations: null"))
     with pytest.raises(UserError, match="another schedule: choose another --out"):
         folder.check(config, WING.ratios)
+
+
+def test_results_say_nothing_of_statistics_that_a_model_lacks(tmp_path: Path) -> None:
+    bare, usual = ImagesConfig(data="digits", norm="layer"), ImagesConfig(data="digits")
+    assert "recalibrate" in usual.measured_as()
+    assert bare.measured_as() == {"finetune_epochs": 0.0}
+    assert CellsConfig(data="x", norm="layer").measured_as() == {"representation": "latent"}
+    folder = RunFolder(tmp_path)
+    for said, known in (({}, True), ({"recalibrate": "yes"}, True), ({"finetune_epochs": 1.0}, False)):
+        folder.results_file.write_text(json.dumps({"scores": {"probe_accuracy": 0.5}, "measured": said}))
+        assert (folder.results_for(bare) is not None) == known
+        assert folder.results_for(replace(usual, recalibrate="both")) is None
 
 
 def test_results_of_older_versions_are_as_trained(tmp_path: Path) -> None:

@@ -390,7 +390,7 @@ class RunConfig:
         return replace(self, **options)
 
     def measured_as(self) -> dict[str, Any]:
-        """Return the fields of :attr:`measured_with` with their values, which are stored with every result."""
+        """Return the fields of :attr:`measured_with` that have an effect, which are stored with every result."""
         return {name: getattr(self, name) for name in self.measured_with}
 
     def measured_in_words(self) -> str:

@@ -91,7 +91,11 @@ class RunFolder:
         if not isinstance(said, dict):
             return None
         formerly = jsonable(config.measured_formerly)  # which says what an older version did not
-        return results if {**formerly, **said} == {**formerly, **jsonable(config.measured_as())} else None
+        wanted = jsonable(config.measured_as())
+        idle = set(config.measured_with) - set(wanted)  # which an older version wrote down, too
+        there, here = ({**formerly, **given} for given in (said, wanted))
+        same = all(there.get(name) == here.get(name) for name in (there.keys() | here.keys()) - idle)
+        return results if same else None
 
     def baseline_for(self, config: RunConfig) -> dict[str, Any] | None:
         """Return a baseline's results, or None if they were measured in another way; older ones do not say how."""
@@ -180,10 +184,11 @@ class RunFolder:
     def note_measured(self, config: RunConfig) -> None:
         """Write into config.yaml how the run was measured, so that the model is used in the same way."""
         there = self.read_config()
-        if {name: there.get(name) for name in config.measured_with} == jsonable(config.measured_as()):
+        measured = config.measured_as()
+        if {name: there.get(name) for name in measured} == jsonable(measured):
             return
         with atomic_write(self.config_file) as file:
-            yaml.safe_dump({**there, **config.measured_as()}, file, sort_keys=False)
+            yaml.safe_dump({**there, **measured}, file, sort_keys=False)
 
     def check_data(self, data: str, fingerprint: str) -> None:
         """Refuse data that have changed since the run was trained on them.

@@ -103,6 +103,10 @@ class ModelConfig(RunConfig):
         """Fields that do nothing for the model, as its settings say in `ignores`; they are refused beside it."""
         return tuple(getattr(self.settings, "ignores", ()))
 
+    def measured_as(self) -> dict[str, Any]:
+        """Return how results are measured, without fields that do nothing for the model."""
+        return {name: value for name, value in super().measured_as().items() if name not in self.ignored}
+
     @property
     def settings(self) -> Any:
         """The settings of the model. For the usual model this is the configuration, which has the same fields."""
