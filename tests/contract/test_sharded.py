@@ -24,6 +24,7 @@ pytestmark = [
 ]
 SCHEME = {"scheme": "r2mae-cl", "cl_warmup": 0}
 assert "cl_warmup" in scheme_takes("r2mae-cl")
+HALF = "text"  # the wing whose runs are made with products in bf16, too
 
 
 def anew(case: Case) -> bool:
@@ -46,7 +47,10 @@ def pairs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, "subprocess.C
             told = {"mask_input": True} if getattr(getattr(one.config(), "settings", None), "takes_mask", False) else {}
             config = {**one.config(**SCHEME, **optimizer, **told, steps=10, clip=1.0).to_dict(), "devices": 2}
             more = {"strategy": "fsdp", "activation_checkpointing": anew(one)}
-        for way, options in (("ddp", {}), ("fsdp", more)):
+        ways = {"ddp": {}, "fsdp": more}
+        if name == HALF:
+            ways |= {f"{way} bf16": {**options, "precision": "bf16"} for way, options in ways.items()}
+        for way, options in ways.items():
             run = {"wing": name, "cache": str(here / "cache"), "out": str(here / way), "config": {**config, **options}}
             runs.append(run)
     return folder, by_two_processes(folder, runs, timeout=400)
@@ -62,6 +66,19 @@ def test_shards_make_the_weights_of_the_whole_model(
     assert ddp.keys() == fsdp.keys()
     for name, value in ddp.items():
         torch.testing.assert_close(fsdp[name], value, rtol=1e-5, atol=1e-5)
+
+
+def test_shards_round_products_as_the_whole_model_does(
+    pairs: tuple[Path, "subprocess.CompletedProcess[str]"],
+) -> None:
+    folder, done = pairs
+    (here,) = (folder / f"{name} {model}" for name, model in cases() if name == HALF)
+    assert (here / "fsdp bf16" / "model.json").exists(), done.stderr[-3000:]
+    whole, sharded, single = (load_file(here / way / "model.safetensors") for way in ("ddp bf16", "fsdp bf16", "fsdp"))
+    for name, value in whole.items():
+        assert value.dtype == sharded[name].dtype == torch.float32, "weights stay in 32 bits"
+        torch.testing.assert_close(sharded[name], value, rtol=1e-3, atol=1e-4)
+    assert any(not torch.equal(value, single[name]) for name, value in sharded.items()), "bf16 was used"
 
 
 def test_layers_that_are_computed_anew_change_no_byte(case: Case, tmp_path: Path) -> None:
