@@ -90,13 +90,6 @@ def test_seeds_get_a_column_where_they_differ(tiny: Make) -> None:
     assert "r2mae has no the score for seed 1" in " ".join(text.split())
 
 
-def test_bootstrap_intervals_are_written_out(tiny: Make) -> None:
-    rng = np.random.default_rng(0)
-    comparison = tiny({"fixed 0.50": rng.normal(0, 1, 11).tolist(), "r2mae": rng.normal(9, 1, 11).tolist()})
-    row = analyse(comparison).interval("r2mae", "score")
-    assert f"{row['low']:.2f} to {row['high']:.2f}" in shown(comparison)
-
-
 def test_square_brackets_in_names_are_text(comparison: Comparison) -> None:
     odd = replace(comparison, title="[red]set[/red] [/]")
     assert "[red]set[/red] [/]" in shown(odd)

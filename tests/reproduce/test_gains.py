@@ -23,8 +23,10 @@ def runs(sets: dict[str, dict[str, list[float]]]) -> pd.DataFrame:
 def test_gains_are_over_the_best_ratio_of_the_other_seeds_and_over_a_blind_one() -> None:
     table = runs({"a": {"fixed 0.10": [1.0, 2.0, 3.0], "fixed 0.50": [5.0, 1.0, 1.0], "mine": [4.0, 4.0, 4.0]}})
     gains = gains_by_set(table, "score", FIXED, "fixed 0.50")
-    # The means over the other seeds are, by seed, 2.5 and 1; 2 and 3; 1.5 and 3.
-    assert gains["mine", BEST_FIXED][0].tolist() == [3.0, 3.0, 3.0]
+    # The means over the other seeds are, by seed, 2.5 and 1; 2 and 3; 1.5 and 3: each chooses a score of 1. Without
+    # the first seed the other two choose 2 and 3, without one of these they choose 1 and 1.
+    pseudo = -2 * (np.array([2.5, 1.0, 1.0]) - 1.5) + 1.0
+    assert gains["mine", BEST_FIXED][0].tolist() == (4.0 - pseudo).tolist()
     assert gains["mine", BLIND][0].tolist() == [-1.0, 3.0, 3.0]
     assert ("fixed 0.50", BLIND) not in gains
 
@@ -34,7 +36,7 @@ def test_a_set_without_a_row_or_a_seed_without_a_partner_is_left_out() -> None:
     gains = gains_by_set(table, "score", FIXED, "fixed 0.10")
     assert [gain.tolist() for gain in gains["mine", BLIND]] == [[3.0, 2.0]]
     assert not any(against == BEST_FIXED for _, against in gains), "one ratio is no choice"
-    assert best_of([pd.Series([1.0]), pd.Series([2.0])], higher=True) is None
+    assert best_of([pd.Series([1.0]), pd.Series([2.0])], pd.Series([3.0]), higher=True) is None
 
 
 def test_the_pooled_gain_is_that_of_the_model() -> None:

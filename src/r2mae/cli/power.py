@@ -110,7 +110,6 @@ def _print_metric(metric: "Metric", decisions: Sequence["Decision"], *, given: b
 def _sums(plan: "PowerPlan") -> list[str]:
     from r2mae.compare.power import SURE
     from r2mae.evaluation.power import CONFIDENCE, MOST_SEEDS, POWER
-    from r2mae.evaluation.statistics import BOOTSTRAP_FROM
     from r2mae.report.wording import seeds
 
     lines = [
@@ -121,7 +120,6 @@ def _sums(plan: "PowerPlan") -> list[str]:
         "seeds: how many decide a true difference as large as matters",
         f"sd ≤, decides ≤, seeds ≤: the upper {SURE:.0%} limit of the pilot's sd (chi-square), which few seeds leave "
         "uncertain, and what follows from it; plan with these. Not corrected for the number of comparisons",
-        f"from {BOOTSTRAP_FROM} seeds on the report bootstraps its intervals: numbers for so many are approximate",
         "–: not known, as differences of the pilot are all equal; or never, as 1 seed decides nothing, and more than "  # noqa: RUF001
         f"{MOST_SEEDS:,} are not looked at",
     ]

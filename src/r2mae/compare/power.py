@@ -16,6 +16,7 @@ from r2mae.compare.rows import plan_rows
 from r2mae.errors import UserError, unknown
 from r2mae.evaluation.metrics import Metric
 from r2mae.evaluation.power import CONFIDENCE, POWER, detectable, seeds_needed, spread, upper_limit
+from r2mae.evaluation.statistics import wider_partner
 from r2mae.report.analysis import Analysis, analyse, fixed_labels, scores_by_seed
 from r2mae.report.comparison import Comparison
 from r2mae.report.wording import BEST_FIXED, listing
@@ -259,7 +260,8 @@ def _decisions(
     """Return what can be decided about every scheme against the best fixed ratio, and against R²MAE."""
     table, fixed = scores_by_seed(comparison, metric.name), fixed_labels(comparison)
     references: dict[str, pd.Series[float]] = {}
-    if choice := analysis.best_fixed.get(metric.name):
+    choice = analysis.best_fixed.get(metric.name)
+    if choice is not None:
         references[BEST_FIXED] = pd.Series(choice.scores, index=list(choice.seeds))
     if _YARDSTICK in table:
         references[_YARDSTICK] = table[_YARDSTICK].dropna()
@@ -269,9 +271,13 @@ def _decisions(
         for label in table:
             if label in fixed or label == against:
                 continue
-            differences = (table[label] - reference).dropna()
-            if len(differences) >= _FEWEST:
-                found.append(_decision(metric.name, str(label), against, differences.to_numpy(), seeds, size))
+            both = pd.concat([table[label], reference], axis=1).dropna()
+            if len(both) < _FEWEST:
+                continue
+            mine, other = both.to_numpy(float).T
+            if against == BEST_FIXED and choice is not None and tuple(both.index) == choice.seeds:
+                other = wider_partner(mine, other, np.array(choice.pseudo))
+            found.append(_decision(metric.name, str(label), against, mine - other, seeds, size))
     return found
 
 

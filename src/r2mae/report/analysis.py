@@ -57,6 +57,8 @@ class BestFixedChoice:
         The ratio that stands for the fixed ones under each of these seeds.
     scores : tuple of float
         Its score under that seed.
+    pseudo : tuple of float
+        Its pseudo-values, see :class:`r2mae.evaluation.statistics.BestFixed`.
     held_out : bool
         Whether a seed's ratio was chosen without that seed. With one seed and several ratios this is impossible.
     """
@@ -64,6 +66,7 @@ class BestFixedChoice:
     seeds: tuple[int, ...]
     labels: tuple[str, ...]
     scores: tuple[float, ...]
+    pseudo: tuple[float, ...]
     held_out: bool
 
 
@@ -304,14 +307,15 @@ def _choose(metric: Metric, scores: pd.DataFrame, fixed: Sequence[str]) -> BestF
     held_out = len(table) > 1 or len(labels) == 1
     if len(table) > 1:
         best = best_fixed(values, higher_is_better=metric.higher_is_better)
-        columns, picked = best.chosen, best.scores
+        columns, picked, pseudo = best.chosen, best.scores, best.pseudo
     else:
         columns = (values.argmax if metric.higher_is_better else values.argmin)(axis=1)
-        picked = values[np.arange(len(values)), columns]
+        picked = pseudo = values[np.arange(len(values)), columns]
     return BestFixedChoice(
         seeds=tuple(int(seed) for seed in table.index),
         labels=tuple(labels[int(column)] for column in columns),
         scores=tuple(float(score) for score in picked),
+        pseudo=tuple(float(score) for score in pseudo),
         held_out=held_out,
     )
 
@@ -329,8 +333,9 @@ def _differences(
             continue
         table, references = scores[metric.name], []
         if choice := chosen.get(metric.name):
-            by_seed = dict(zip(choice.seeds, choice.scores, strict=True))
-            references.append(Reference(BEST_FIXED, by_seed, dict(zip(choice.seeds, choice.labels, strict=True))))
+            by_seed, pseudo = (dict(zip(choice.seeds, one, strict=True)) for one in (choice.scores, choice.pseudo))
+            labels = dict(zip(choice.seeds, choice.labels, strict=True))
+            references.append(Reference(BEST_FIXED, by_seed, labels, pseudo))
         if default is not None:
             own = table[default].dropna()
             known = dict(zip(map(int, own.index), map(float, own), strict=True))

@@ -6,9 +6,11 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from jaxtyping import Float64
 
 from r2mae.evaluation.metrics import Metric
 from r2mae.evaluation.pairing import BOTH, WHY, paired
+from r2mae.evaluation.statistics import wider_partner
 from r2mae.report.comparison import Comparison
 from r2mae.report.wording import BEST_FIXED, CONFIDENCE, listing
 
@@ -30,17 +32,28 @@ class Reference:
         By seed.
     labels : mapping of int to str
         The row that each score is of.
+    pseudo : mapping of int to float, optional
+        Pseudo-values of the scores, where the row was chosen.
     """
 
     name: str
     scores: Mapping[int, float]
     labels: Mapping[int, str]
+    pseudo: Mapping[int, float] | None = None
 
     @property
     def single(self) -> str | None:
         """The row that all scores are of, if it is one."""
         found = set(self.labels.values())
         return found.pop() if len(found) == 1 else None
+
+    def partner(self, mine: Float64[np.ndarray, " seeds"], seeds: Sequence[int]) -> Float64[np.ndarray, " seeds"]:
+        """Return what the scores of a row under these seeds are paired with; its mean is that of the scores here."""
+        scores = np.array([self.scores[seed] for seed in seeds])
+        if self.pseudo is None:
+            return scores
+        pseudo = np.array([self.pseudo[seed] for seed in seeds])
+        return wider_partner(mine, scores, pseudo + (scores.mean() - pseudo.mean()))
 
 
 def differences_of(
@@ -74,9 +87,10 @@ def differences_of(
 def _line(
     comparison: Comparison, metric: Metric, scores: pd.DataFrame, reference: Reference, label: str, seeds: list[int]
 ) -> tuple[Any, ...]:
+    mine = scores.loc[seeds, label].to_numpy(dtype=np.float64)
     found = paired(
-        scores.loc[seeds, label].to_numpy(dtype=np.float64),
-        np.array([reference.scores[seed] for seed in seeds]),
+        mine,
+        reference.partner(mine, seeds),
         [comparison.items.get((label, seed)) for seed in seeds],
         [comparison.items.get((reference.labels[seed], seed)) for seed in seeds],
         metric.name,

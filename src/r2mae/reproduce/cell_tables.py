@@ -106,11 +106,13 @@ def tables_of_sets(results: "pd.DataFrame", probes: str, reconstruction: str, se
     for name, group in results.groupby("set", sort=False):
         metrics = WING.metrics_of(_config(str(name), settings))
         scores = [metric.name for metric in metrics if metric.name not in RECONSTRUCTION]
+        lower, neither = ([one.name for one in metrics if one.higher_is_better is way] for way in (False, None))
+        judged: dict[str, Any] = {"baseline": EXPRESSION, "lower": lower, "neither": neither}
         ranks = average_ranks(group, [metric.name for metric in metrics if metric.ranked and metric.higher_is_better])
         for table, wanted in ((probes, scores), (reconstruction, list(RECONSTRUCTION))):
-            found = tables_of(group, table, wanted, REFERENCE, baseline=EXPRESSION, lower=())
+            found = tables_of(group, table, wanted, REFERENCE, **judged)
             tables[table] += [{"set": name, **row, **_rank_of(row, ranks)} for row in found[table]]
-        found = tables_of(group, probes, [*scores, *RECONSTRUCTION], REFERENCE, baseline=EXPRESSION, lower=())
+        found = tables_of(group, probes, [*scores, *RECONSTRUCTION], REFERENCE, **judged)
         tables[f"{probes}-runs"] += [{"set": name, **row} for row in found[f"{probes}-runs"]]
     return tables
 

@@ -160,7 +160,7 @@ def _shape(group: "pd.DataFrame", score: str) -> Row:
     It is inside if an inner ratio is better than both ends. An error, and a rank, counts as better if it is lower: the
     paper's claim is that the rank falls.
     """
-    values, ratios = _by_seed(group, score)
+    values, ratios, _ = _by_seed(group, score)
     higher = score.endswith(_PROBE)
     first = group.iloc[0]
     mean = values.mean(0)
@@ -168,25 +168,30 @@ def _shape(group: "pd.DataFrame", score: str) -> Row:
     row: Row = {"score": score, "hidden": int(first["hidden"]), "latent": int(first["latent"]), "seeds": len(values)}
     row["best_ratio"] = ratios[int(place)]
     for name, end, others in (("lowest", 0, values[:, 1:]), ("highest", -1, values[:, :-1])):
-        found = paired_difference(_best(others, higher=higher), values[:, end], higher_is_better=higher)
+        found = paired_difference(_best(others, values[:, end], higher=higher), values[:, end], higher_is_better=higher)
         row |= {f"vs_{name}": found.mean, f"vs_{name}_low": found.low, f"vs_{name}_high": found.high}
         row[f"vs_{name}_is"] = found.verdict
-    inner = _best(values[:, 1:-1], higher=higher) if len(ratios) > 2 else values[:, 0]
-    both = (paired_difference(inner, values[:, end], higher_is_better=higher) for end in (0, -1))
-    row["interior"] = all(one.verdict == "better" for one in both)
+    row["interior"] = len(ratios) > 2 and all(
+        paired_difference(_best(values[:, 1:-1], one, higher=higher), one, higher_is_better=higher).verdict == "better"
+        for one in (values[:, 0], values[:, -1])
+    )
     return row
 
 
-def _by_seed(group: "pd.DataFrame", score: str) -> tuple[Float[np.ndarray, "seeds ratios"], list[float]]:
-    """Return a score of each seed and ratio, and the ratios; a seed that lacks one is left out."""
+def _by_seed(
+    group: "pd.DataFrame", score: str
+) -> tuple[Float[np.ndarray, "seeds ratios"], list[float], "pd.Index[int]"]:
+    """Return a score of each seed and ratio, the ratios, and the seeds; one that lacks a ratio is left out."""
     table = group.pivot_table(index="seed", columns="ratio", values=score).dropna()
-    return table.to_numpy(float), [float(ratio) for ratio in table.columns]
+    return table.to_numpy(float), [float(ratio) for ratio in table.columns], table.index
 
 
-def _best(values: Float[np.ndarray, "seeds ratios"], *, higher: bool) -> Float[np.ndarray, " seeds"]:
-    """Return the score of the best ratio under each seed, chosen on the other seeds; of a single seed on itself."""
+def _best(
+    values: Float[np.ndarray, "seeds ratios"], other: Float[np.ndarray, " seeds"], *, higher: bool
+) -> Float[np.ndarray, " seeds"]:
+    """Return what stands for the best ratio beside another, chosen on the other seeds; of a single seed on itself."""
     if len(values) > 1:
-        return best_fixed(values, higher_is_better=higher).scores
+        return best_fixed(values, higher_is_better=higher).partner(other)
     return np.asarray(values.max(1) if higher else values.min(1))
 
 
@@ -196,16 +201,22 @@ def _apart(results: "pd.DataFrame", score: str) -> list[Row]:
     The gain is that of the best larger ratio over the smallest. That one width gains and the other does not is no
     evidence of a difference between them: this is.
     """
+    import pandas as pd
+
     rows: list[Row] = []
     for _, group in results.groupby("latent"):
-        gains = {}
+        gains: dict[int, pd.Series[float]] = {}
         for _, own in group.groupby("hidden"):
-            values, ratios = _by_seed(own, score)
-            if len(ratios) > 1:
-                gains[int(own["hidden"].iloc[0])] = _best(values[:, 1:], higher=True) - values[:, 0]
-        if len(gains) < 2 or len({len(gain) for gain in gains.values()}) > 1:
+            values, ratios, seeds = _by_seed(own, score)
+            if len(ratios) > 1 and len(seeds):
+                gains[int(own["hidden"].iloc[0])] = pd.Series(
+                    _best(values[:, 1:], values[:, 0], higher=True) - values[:, 0], index=seeds
+                )
+        both = pd.concat(list(gains.values()), axis=1).dropna() if len(gains) > 1 else pd.DataFrame()
+        if both.empty:
             continue
-        found = paired_difference(gains[max(gains)], gains[min(gains)])
+        wide, narrow = (both.iloc[:, list(gains).index(one)] for one in (max(gains), min(gains)))
+        found = paired_difference(wide, narrow)
         row: Row = {
             "score": score,
             "latent": int(group["latent"].iloc[0]),

@@ -28,22 +28,21 @@ def by_label(results: "pd.DataFrame", score: str) -> "dict[str, pd.Series[float]
     return {label: values for label, values in found.items() if len(values)}
 
 
-def best_of(fixed: "Sequence[pd.Series[float]]", *, higher: bool) -> "pd.Series[float] | None":
-    """Return the score of the best fixed ratio under each seed, chosen on the other seeds; None for a single seed."""
-    return best_ratio_of(dict(enumerate(fixed)), higher=higher)[0]
+def best_of(
+    fixed: "Sequence[pd.Series[float]]", mine: "pd.Series[float]", *, higher: bool
+) -> "pd.Series[float] | None":
+    """Return what a row is paired with: the best fixed ratio under each of its seeds, chosen on its other seeds.
 
-
-def best_ratio_of(
-    fixed: "Mapping[float, pd.Series[float]]", *, higher: bool
-) -> "tuple[pd.Series[float] | None, list[float]]":
-    """Return the same of scores by ratio, and the ratios that were chosen."""
+    None where fewer than two of the seeds have every ratio. See :class:`r2mae.evaluation.statistics.BestFixed`.
+    """
     import pandas as pd
 
-    table = pd.concat(list(fixed.values()), axis=1).dropna()
+    table = pd.concat(fixed, axis=1).dropna()
+    table = table[table.index.isin(mine.index)]
     if len(table) < 2:
-        return None, []
+        return None
     best = best_fixed(table.to_numpy(), higher_is_better=higher)
-    return pd.Series(best.scores, index=table.index), [list(fixed)[place] for place in best.chosen]
+    return pd.Series(best.partner(mine[table.index].to_numpy(float)), index=table.index)
 
 
 def gains_by_set(
@@ -66,9 +65,9 @@ def gains_by_set(
     for _, group in results.groupby("set", sort=False):
         rows = by_label(group, score)
         present = [rows[name] for name in fixed if name in rows]
-        best = best_of(present, higher=True) if len(present) > 1 else None
-        others = {BEST_FIXED: best, BLIND: rows.get(blind)}
         for label, mine in rows.items():
+            best = best_of(present, mine, higher=True) if len(present) > 1 else None
+            others = {BEST_FIXED: best, BLIND: rows.get(blind)}
             for against, other in others.items():
                 if other is None or (against == BLIND and label == blind):
                     continue

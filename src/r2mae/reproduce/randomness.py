@@ -199,7 +199,7 @@ def references(rows: "Mapping[str, pd.Series[float]]", label: str, *, higher: bo
     found = {}
     fixed = [rows[name + told] for name in FIXED if name + told in rows]
     if len(fixed) > 1:
-        best = best_of(fixed, higher=higher)
+        best = best_of(fixed, rows[label], higher=higher)
         if best is not None:
             found[BEST_FIXED] = best
     others = {"blind": BLIND, "by_sample": BY_SAMPLE, "r2mae": RANDOM}

@@ -12,10 +12,10 @@ import numpy as np
 from jaxtyping import Float
 
 from r2mae.evaluation.pooled import pooled_effect
-from r2mae.evaluation.statistics import mean_interval
+from r2mae.evaluation.statistics import best_fixed, mean_interval
 from r2mae.reproduce.artefact import Row, compared
 from r2mae.reproduce.drawing import BLACK, COLOURS, GREY, panels, plain_log
-from r2mae.reproduce.gains import best_ratio_of, by_label
+from r2mae.reproduce.gains import best_of, by_label
 from r2mae.theory.advise import advise
 from r2mae.theory.sample import from_data
 
@@ -126,17 +126,20 @@ def regrets(
     higher : bool
         Whether a higher score is better.
     """
+    import pandas as pd
+
     fixed = {float(label.split()[1]): label for label in scores if label.startswith("fixed ")}
     present = {ratio: scores[label] for ratio, label in sorted(fixed.items())}
     if len(present) < 2:
         return {}
-    best, at = best_ratio_of(present, higher=higher)
-    if best is None:
+    table = pd.concat(list(present.values()), axis=1).dropna()
+    if len(table) < 2:
         return {}
+    at = [list(present)[place] for place in best_fixed(table.to_numpy(), higher_is_better=higher).chosen]
     found = {rule: (scores[label], "") for rule, label in others.items() if label in scores}
     measured = {ratio: errors[label] for ratio, label in fixed.items() if label in errors}
     if measured:
-        swept, ratios = _swept(present, measured, best.index)
+        swept, ratios = _swept(present, measured, table.index)
         found[SWEEP] = swept, _listed(ratios)
     if np.isfinite(advised):
         nearest = min(present, key=lambda ratio: abs(ratio - advised))
@@ -145,10 +148,12 @@ def regrets(
     tried = list(present)
     beyond = " (at the edge)" if {tried[0], tried[-1]} & set(at) else ""
     sign = 1.0 if higher else -1.0
-    return {
-        rule: Regret((sign * (best - mine)).dropna(), chosen, _listed(at) + beyond)
-        for rule, (mine, chosen) in found.items()
-    }
+
+    def lost(mine: "pd.Series[float]") -> "pd.Series[float]":
+        best = best_of(list(present.values()), mine.dropna(), higher=higher)
+        return mine[:0] if best is None else (sign * (best - mine)).dropna()
+
+    return {rule: Regret(lost(mine), chosen, _listed(at) + beyond) for rule, (mine, chosen) in found.items()}
 
 
 def _listed(ratios: Sequence[float]) -> str:

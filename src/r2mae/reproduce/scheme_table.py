@@ -17,7 +17,14 @@ if TYPE_CHECKING:
 
 
 def tables_of(
-    results: "pd.DataFrame", name: str, scores: Sequence[str], reference: str, *, baseline: str, lower: Sequence[str]
+    results: "pd.DataFrame",
+    name: str,
+    scores: Sequence[str],
+    reference: str,
+    *,
+    baseline: str,
+    lower: Sequence[str],
+    neither: Sequence[str] = (),
 ) -> Tables:
     """Return means of scores over seeds with 95 % intervals, and paired differences from a row and from a baseline.
 
@@ -35,6 +42,8 @@ def tables_of(
         The baseline that all are compared with, where it has the score.
     lower : sequence of str
         Beginnings of the names of scores that are better if lower.
+    neither : sequence of str
+        Names of scores of which neither is better. Their differences have no verdict.
     """
     scores = [score for score in scores if score in results]
     by_label = {label: group.set_index("seed") for label, group in results.groupby("label", sort=False)}
@@ -49,7 +58,8 @@ def tables_of(
             row |= {"low": found.low, "high": found.high}
             higher = not score.startswith(tuple(lower))
             for other, prefix in ((reference, "vs_reference"), (baseline, f"vs_{baseline}")):
-                row |= _difference(mine, by_label.get(other), score, prefix, higher) if label != other else {}
+                gap = _difference(mine, by_label.get(other), score, prefix, higher) if label != other else {}
+                row |= {key: value for key, value in gap.items() if score not in neither or not key.endswith("_is")}
             rows.append(row)
     kept = ["label", "scheme", "seed", "seconds", *scores]
     return {name: rows, f"{name}-runs": results[kept].to_dict("records")}

@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING, Any
 from r2mae.cells.config import CellsConfig
 from r2mae.cells.sets import SET_DEFAULTS
 from r2mae.cells.wing import WING
-from r2mae.evaluation.statistics import AVERAGE_RANK, rank_table
 from r2mae.reproduce.cell_tables import EXPRESSION
 from r2mae.reproduce.claims.claim import Check, Claim, Found, typeset
 from r2mae.reproduce.claims.judging import of_difference, of_most, of_none
 from r2mae.reproduce.claims.results import MissingRowsError, Results, UnavailableError
-from r2mae.reproduce.claims.runs import Differences, between, each_in_words, over_best, over_sets
+from r2mae.reproduce.claims.runs import Differences, between, each_in_words, over_best, over_sets, ranks_of
 from r2mae.reproduce.state import state_of
 
 if TYPE_CHECKING:
@@ -223,23 +222,13 @@ def _rank(results: Results, claim: Claim) -> Found:
         scores = [score for score in one.ranked if score in one.runs and one.runs[score].notna().any()]
         if not scores:
             raise UnavailableError("the runs have none of the scores that the paper ranks")
-        return over_best(_ranks(one.runs, scores), _OURS, (*_OTHERS, EXPRESSION, "scvi"), "rank", higher=False)
+        beside = [label for label in (EXPRESSION, "scvi") if label in set(one.runs["label"])]
+        return over_best(ranks_of(one.runs, scores), _OURS, (*_OTHERS, *beside), "rank", higher=False)
 
     reason = (
         "Among all rows of each seed, by the mean over scores. The best of the others is chosen on the other seeds."
     )
     return _judge(results, claim, claim.target, difference, reason)
-
-
-def _ranks(runs: "pd.DataFrame", scores: Sequence[str]) -> "pd.DataFrame":
-    """Return the average rank of every row under every seed; a row without one of the scores is left out."""
-    import pandas as pd
-
-    found = []
-    for seed, rows in runs.dropna(subset=scores).groupby("seed"):
-        ranked = rank_table(rows.set_index("label")[list(scores)], dict.fromkeys(scores, True))
-        found += [{"label": label, "seed": seed, "rank": rank} for label, rank in ranked[AVERAGE_RANK].items()]
-    return pd.DataFrame(found)
 
 
 def _combined(results: Results, claim: Claim, other: str, alone: str) -> Found:

@@ -135,6 +135,17 @@ def of_most(found: Sequence[Found], reason: str) -> Found:
     return replace(worst, reason=reason)
 
 
+def of_each(cases: Sequence[Float[np.ndarray, " n"]], *, same: bool, comparisons: int = 1) -> list[Found]:
+    """Judge differences of cases that a sentence says something of all of.
+
+    To show it, every case must show it, each by its own interval. One is enough to refute it, and that is the worst of
+    several: its interval is corrected for their number, times the `comparisons` that the cases are one of.
+    """
+    found = [of_difference(over(values), "", same=same) for values in cases]
+    corrected = (of_difference(over(values, len(cases) * comparisons), "", same=same) for values in cases)
+    return [one if one.verdict != "not reproduced" else other for one, other in zip(found, corrected, strict=True)]
+
+
 def largest_fall(values: Float[np.ndarray, " n"], errors: Float[np.ndarray, " n"]) -> tuple[Interval, int, int]:
     """Return the largest fall from one place to a later one as a negative number, with its interval and both places.
 
@@ -148,10 +159,15 @@ def largest_fall(values: Float[np.ndarray, " n"], errors: Float[np.ndarray, " n"
 
 
 def above_lowest(values: Float[np.ndarray, " n"], errors: Float[np.ndarray, " n"]) -> Interval:
-    """Return by how much the lower end of a curve lies above its lowest inner point."""
+    """Return by how much the lower end of a curve lies above its lowest inner point.
+
+    The interval is corrected for the number of inner points, of which the lowest was chosen.
+    """
     lowest = int(values[1:-1].argmin()) + 1
     end = 0 if values[0] <= values[-1] else len(values) - 1
-    return of_errors(float(values[end] - values[lowest]), errors[end], errors[lowest])
+    return of_errors(
+        float(values[end] - values[lowest]), errors[end], errors[lowest], comparisons=max(len(values) - 2, 1)
+    )
 
 
 def near_lowest(values: Float[np.ndarray, " n"], errors: Float[np.ndarray, " n"]) -> Bool[np.ndarray, " n"]:

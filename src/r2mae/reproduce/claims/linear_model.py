@@ -109,7 +109,8 @@ def _peaks_at_gamma(results: Results, claim: Claim) -> Found:
         place = np.flatnonzero(side)[nearest]
         others = np.setdiff1d(np.flatnonzero(side), place)
         lowest = others[risk[others].argmin()]
-        sides.append(of_errors(float(risk[place] - risk[lowest]), error[place], error[lowest]))
+        gap = float(risk[place] - risk[lowest])  # the lowest was chosen
+        sides.append(of_errors(gap, error[place], error[lowest], comparisons=len(others)))
     reason = f"By how much the risk beside p = d/n = {gamma:g} is above the lowest on its side, the smaller of both."
     return of_most([of_difference(one, "", same=same) for one in sides], reason)
 

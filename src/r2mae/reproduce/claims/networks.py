@@ -11,7 +11,7 @@ from jaxtyping import Float
 from r2mae.evaluation.statistics import best_fixed
 from r2mae.reproduce.by_ratio import AS_TRAINED
 from r2mae.reproduce.claims.claim import Check, Claim, Found, Word, typeset
-from r2mae.reproduce.claims.judging import Interval, of_difference, of_level, of_most, of_none, over
+from r2mae.reproduce.claims.judging import Interval, of_difference, of_each, of_level, of_most, of_none, over
 from r2mae.reproduce.claims.results import Results, UnavailableError
 from r2mae.reproduce.claims.runs import by_ratio
 
@@ -76,7 +76,7 @@ def _listed(widths: Widths) -> str:
 
 def _gain_over_lowest(scores: Scores, comparisons: int) -> Interval:
     """Return the gain of the best larger ratio, chosen on the other seeds, over the smallest."""
-    return over(best_fixed(scores[:, 1:]).scores - scores[:, 0], comparisons)
+    return over(best_fixed(scores[:, 1:]).partner(scores[:, 0]) - scores[:, 0], comparisons)
 
 
 def _of_widths(widths: Widths, score: str, judge: Judge, reason: str) -> Found:
@@ -159,10 +159,26 @@ def _rank_of_tiny(results: Results, claim: Claim) -> Found:
     return _of_widths({_TINY: widths[_TINY]}, _ENTROPY, judge, "First layer 512, second 16.")
 
 
-def _best_of_seeds(runs: "pd.DataFrame", score: str, *, higher: bool) -> Float[np.ndarray, " seeds"]:
-    """Return the best ratio under each seed."""
-    ratios, scores = by_ratio(runs, AS_TRAINED + score)
-    return np.asarray(ratios[scores.argmax(1) if higher else scores.argmin(1)])
+def _best_of_seeds(runs: "pd.DataFrame", score: str, *, higher: bool) -> "pd.Series[float]":
+    """Return the best ratio under each seed that has a score at every ratio."""
+    import pandas as pd
+
+    ratios, scores, seeds = by_ratio(runs, AS_TRAINED + score)
+    return pd.Series(ratios[scores.argmax(1) if higher else scores.argmin(1)], index=seeds)
+
+
+def _minus(first: "pd.Series[float]", second: "pd.Series[float]") -> Float[np.ndarray, " seeds"]:
+    """Return the difference under the seeds that both have.
+
+    Raises
+    ------
+    UnavailableError
+        If there is none.
+    """
+    gaps = (first - second).dropna().to_numpy(float)
+    if not len(gaps):
+        raise UnavailableError("no seed has both scores at every ratio")
+    return np.asarray(gaps)
 
 
 def _flat(widths: Widths, score: str) -> str:
@@ -192,8 +208,10 @@ def _task_decides(widths: Widths, reason: str, second: str, *, same: bool) -> Fo
     if flat := _flat(widths, second):
         return Found("undecided", f"{reason} {flat}", elsewhere=not same)
     count = 2 * len(widths)
-    gaps = {width: _on_grid(_best_of_seeds(runs, second, higher=True) - _best_of_seeds(runs, _WHOLE, higher=False),
-                            _step(runs), count) for width, runs in widths.items()}  # fmt: skip
+    gaps = {}
+    for width, runs in widths.items():
+        both = _best_of_seeds(runs, second, higher=True), _best_of_seeds(runs, _WHOLE, higher=False)
+        gaps[width] = _on_grid(_minus(*both), _step(runs), count)
     known = {one: gap for one, gap in gaps.items() if np.isfinite(gap[1])}
     same_for_all = "; ".join(f"{one}: {gaps[one][0]:+.1f} under every seed" for one in gaps if one not in known)
     note = typeset(f" Widths without a spread have no interval ({same_for_all}).") if same_for_all else ""
@@ -231,8 +249,9 @@ def _intermediate(results: Results, claim: Claim) -> Found:
     widths, same = _unets(results)
 
     def judge(scores: Scores, comparisons: int) -> Found:
-        inner = best_fixed(scores[:, 1:-1], higher_is_better=False).scores
-        return of_most([of_difference(over(scores[:, end] - inner, comparisons), "", same=same) for end in (0, -1)], "")
+        inner = best_fixed(scores[:, 1:-1], higher_is_better=False)
+        gaps = [one - inner.partner(one) for one in (scores[:, 0], scores[:, -1])]
+        return of_most(of_each(gaps, same=same, comparisons=comparisons), "")
 
     return _of_widths(
         widths, _WHOLE, judge, f"Base channels {_listed(widths)}; the best inner ratio against both ends."
@@ -242,12 +261,10 @@ def _intermediate(results: Results, claim: Claim) -> Found:
 def _grows(results: Results, claim: Claim) -> Found:
     widths, same = _unets(results)
     best = {width: _best_of_seeds(runs, _WHOLE, higher=False) for width, runs in widths.items()}
-    small, large = best[min(best)], best[max(best)]
-    if len(small) != len(large):
-        raise UnavailableError("fig2b has widths with different seeds")
+    gaps = _minus(best[max(best)], best[min(best)])
     said = ", ".join(f"{best[width].mean():.2f} ({width})" for width in sorted(best))
     allowed = max(_step(widths[width]) for width in (min(best), max(best)))
-    return of_difference(_on_grid(large - small, allowed), f"Best ratios for whole images by base channels: {said}.",
+    return of_difference(_on_grid(gaps, allowed), f"Best ratios for whole images by base channels: {said}.",
                          paper=_CHANNELS[32] - _CHANNELS[8], same=same)  # fmt: skip
 
 
@@ -256,7 +273,7 @@ def _best_of_width(results: Results, claim: Claim, channels: int) -> Found:
     if channels not in widths:
         raise UnavailableError(f"fig2b has no U-Net of {channels} channels")
     step = _step(widths[channels])
-    found = _on_grid(_best_of_seeds(widths[channels], _WHOLE, higher=False), step / 2)
+    found = _on_grid(_best_of_seeds(widths[channels], _WHOLE, higher=False).to_numpy(float), step / 2)
     reason = f"With the batch statistics of training; each seed chooses from a grid in steps of {step:g}. The paper "
     reason += "names one best ratio for a network, after whole images and probes; here it is that for whole images."
     return of_level(found, reason, paper=_CHANNELS[channels], precise=2.5 * step, same=same)
@@ -267,18 +284,19 @@ def _jump(results: Results, claim: Claim) -> Found:
     widths, same = _unets(results)
     if flat := _flat(widths, _ATTRIBUTES):
         return Found("undecided", flat, elsewhere=not same)
-    found, places, shares = [], [], []
+    largest, places, shares = [], [], []
     for runs in widths.values():
-        ratios, scores = by_ratio(runs, AS_TRAINED + _ATTRIBUTES)
+        ratios, scores, _ = by_ratio(runs, AS_TRAINED + _ATTRIBUTES)
         steps = np.diff(scores, axis=1)
-        found.append(of_difference(over(best_fixed(steps).scores), "", same=same))
+        largest.append(best_fixed(steps).partner(np.zeros(len(steps))))
         mean = scores.mean(0)
         places.append(float(ratios[1:][steps.mean(0).argmax()]))
         shares.append(float(steps.mean(0).max() / max(mean.max() - mean[0], 1e-12)))
     said = ", ".join(f"to {place:g}, {100 * min(share, 9.99):.0f} % of the whole rise ({width})"
                      for place, share, width in zip(places, shares, widths, strict=True))  # fmt: skip
     worst = of_most(
-        found, f"Largest step of the median accuracy by base channels: {said}. Sudden is half of the rise or more."
+        of_each(largest, same=same),
+        f"Largest step of the median accuracy by base channels: {said}. Sudden is half of the rise or more.",
     )
     sudden = min(shares) >= 0.5 and len(set(places)) == len(places)
     if worst.verdict in ("reproduced", "direction only") and not sudden:

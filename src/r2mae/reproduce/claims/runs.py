@@ -9,7 +9,7 @@ from jaxtyping import Float
 from scipy import stats
 
 from r2mae.evaluation.pooled import pooled_effect
-from r2mae.evaluation.statistics import best_fixed
+from r2mae.evaluation.statistics import AVERAGE_RANK, best_fixed, rank_table
 from r2mae.reproduce.claims.claim import typeset
 from r2mae.reproduce.claims.judging import Interval, over
 from r2mae.reproduce.claims.results import MissingRowsError, UnavailableError
@@ -63,23 +63,36 @@ def over_best(
 ) -> Differences:
     """Return how much better a row is than the best of others.
 
-    The best is chosen for each seed by the mean over the other seeds.
+    The best is chosen for each seed by the mean over the other seeds, and the differences spread as this choice does:
+    see :class:`r2mae.evaluation.statistics.BestFixed`.
 
     Raises
     ------
     UnavailableError
-        If fewer than two seeds have all rows.
+        If a row has no runs, or fewer than two seeds have all rows.
     """
     table = scores_of(runs, score)
-    known = [other for other in others if other in table]
-    if label not in table or not known:
-        raise MissingRowsError(f"there are no runs of {'the rows to compare with' if label in table else label}")
-    whole = table[[label, *known]].dropna()
+    missing = [other for other in (label, *others) if other not in table]
+    if missing or not others:
+        raise MissingRowsError(f"there are no runs of {', '.join(missing) or 'rows to compare with'}")
+    whole = table[[label, *others]].dropna()
     if len(whole) < 2:
         raise UnavailableError(f"{score}: fewer than two seeds have every row")
-    best = best_fixed(whole[known].to_numpy(float), higher_is_better=higher)
-    gaps = (whole[label].to_numpy(float) - best.scores) * (1 if higher else -1)
+    best = best_fixed(whole[list(others)].to_numpy(float), higher_is_better=higher)
+    mine = whole[label].to_numpy(float)
+    gaps = (mine - best.partner(mine)) * (1 if higher else -1)
     return dict(zip((int(seed) for seed in whole.index), map(float, gaps), strict=True))
+
+
+def ranks_of(runs: "pd.DataFrame", scores: Sequence[str]) -> "pd.DataFrame":
+    """Return the average rank of every row under every seed; a row without one of the scores is left out."""
+    import pandas as pd
+
+    found = []
+    for seed, rows in runs.dropna(subset=scores).groupby("seed"):
+        ranked = rank_table(rows.set_index("label")[list(scores)], dict.fromkeys(scores, True))
+        found += [{"label": label, "seed": seed, "rank": rank} for label, rank in ranked[AVERAGE_RANK].items()]
+    return pd.DataFrame(found)
 
 
 def over_seeds(differences: Differences) -> Interval:
@@ -134,8 +147,8 @@ def each_in_words(by_set: Mapping[str, Differences]) -> str:
 
 def by_ratio(
     runs: "pd.DataFrame", score: str
-) -> tuple[Float[np.ndarray, " ratios"], Float[np.ndarray, "seeds ratios"]]:
-    """Return the fixed ratios of some runs, and a score of each seed and ratio; seeds that lack one are left out.
+) -> tuple[Float[np.ndarray, " ratios"], Float[np.ndarray, "seeds ratios"], "pd.Index[int]"]:
+    """Return the fixed ratios of some runs, a score of each seed and ratio, and the seeds, which have all of them.
 
     Raises
     ------
@@ -147,4 +160,4 @@ def by_ratio(
     table = runs.pivot_table(index="seed", columns="ratio", values=score).dropna()
     if table.shape[0] < 2 or table.shape[1] < 3:
         raise UnavailableError(f"{score}: {table.shape[0]} seeds of {table.shape[1]} ratios decide nothing")
-    return np.array(table.columns, dtype=float), table.to_numpy(float)
+    return np.array(table.columns, dtype=float), table.to_numpy(float), table.index
