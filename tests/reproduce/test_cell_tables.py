@@ -97,6 +97,17 @@ def test_every_set_has_means_differences_and_ranks_of_its_own() -> None:
     assert len(tables["table4-runs"]) == 2 * 3 * 3
 
 
+def test_a_lower_loss_is_better_and_of_ranks_neither() -> None:
+    runs = results(("csle",), {"csle": ("masked_loss",)})
+    tables = table4.table(runs)
+    found = {(row["label"], row["score"]): row for row in tables["table4"]}
+    assert found["r2mae", "masked_loss"]["vs_reference"] == pytest.approx(0.02, abs=1e-3)
+    assert found["r2mae", "masked_loss"]["vs_reference_is"] == "worse"
+    assert found["r2mae", "score"]["vs_reference_is"] == "better"
+    rank = found["r2mae", "effective_rank"]
+    assert rank["vs_reference"] == pytest.approx(0.02, abs=1e-3) and "vs_reference_is" not in rank
+
+
 def test_gains_are_pooled_over_sets() -> None:
     runs = results(("csle", "pig-airway"), COLUMNS)
     runs["scheme"] = runs["scheme"].replace(EXPRESSION, BASELINE)

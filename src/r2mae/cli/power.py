@@ -120,6 +120,8 @@ def _sums(plan: "PowerPlan") -> list[str]:
         "seeds: how many decide a true difference as large as matters",
         f"sd ≤, decides ≤, seeds ≤: the upper {SURE:.0%} limit of the pilot's sd (chi-square), which few seeds leave "
         "uncertain, and what follows from it; plan with these. Not corrected for the number of comparisons",
+        "for seeds alone: where the report takes intervals over seeds and test items, what items add to them does not "
+        "shrink with more seeds, and is not in the plan",
         "–: not known, as differences of the pilot are all equal; or never, as 1 seed decides nothing, and more than "  # noqa: RUF001
         f"{MOST_SEEDS:,} are not looked at",
     ]

@@ -13,6 +13,7 @@ from r2mae.reproduce.claims.judging import (
     largest_fall,
     near_lowest,
     of_difference,
+    of_each,
     of_errors,
     of_fit,
     of_level,
@@ -124,6 +125,21 @@ def test_more_comparisons_have_wider_intervals() -> None:
     assert many[1] < one[1] < one[2] < many[2]
     values = [0.1, 0.2, 0.25]
     assert over(values, 5)[1] < over(values)[1]
+
+
+def test_one_of_several_cases_refutes_by_a_corrected_interval_alone() -> None:
+    slightly, clearly = (np.array([-1.0, -1.2, -0.8, -1.1]) + shift for shift in (0.75, 0.0))
+    assert [one.verdict for one in of_each([slightly], same=True)] == ["not reproduced"]
+    assert [one.verdict for one in of_each([slightly] * 4, same=True)] == ["undecided"] * 4
+    assert [one.verdict for one in of_each([slightly], same=True, comparisons=4)] == ["undecided"]
+    assert [one.verdict for one in of_each([clearly, -slightly], same=True)] == ["not reproduced", "reproduced"]
+
+
+def test_a_flat_curve_has_no_lowest_point() -> None:
+    """The lowest of many inner points is chosen, and its interval corrected for that."""
+    rng = np.random.default_rng(0)
+    shown = [above_lowest(rng.normal(size=40), np.ones(40))[1] > 0 for _ in range(1000)]
+    assert np.mean(shown) < 0.05
 
 
 def test_the_lowest_point_of_a_curve() -> None:

@@ -191,6 +191,16 @@ def test_ranges_beside_the_best_ratio_are_those_of_tables_5_and_9(judge: Callabl
     assert found["misaligned"].claim.paper == pytest.approx(3 / 7)
 
 
+@pytest.mark.parametrize(("cells", "verdict"), [(1, "undecided"), (4, "undecided"), (20, "not reproduced")])
+def test_no_success_shows_no_share(judge: Callable[..., dict[str, Verdict]], cells: int, verdict: str) -> None:
+    rows = [{"model": "Beta", "seed": seed, "gain": -0.01, "r2mae": 0.5, "over_best": 0.01, "best_ratio": 0.9}
+            for seed in range(cells)]  # fmt: skip
+    for name in ("table5", "table9"):
+        found = judge(name, {name: rows[: (cells + 1) // 2]})
+    assert found["misaligned"].verdict == verdict
+    assert "which no cell of ours shows" in found["misaligned"].reason
+
+
 @pytest.mark.parametrize(("risk", "verdict"), [(0.4, "direction only"), (0.6, "not reproduced")])
 def test_ranges(judge: Callable[..., dict[str, Verdict]], risk: float, verdict: str) -> None:
     rows = [{"low": 0.3, "high": 0.6, "best_ratio": 0.5, "best_fixed": 0.5, "range": risk}] * 20
