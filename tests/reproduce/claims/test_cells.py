@@ -44,6 +44,13 @@ def test_the_papers_own_set_is_judged_alone(judge: Callable[..., dict[str, Verdi
     assert "not the paper's" in small.reason
 
 
+def test_rivals_without_runs_are_named_and_not_passed_over(judge: Callable[..., dict[str, Verdict]]) -> None:
+    rows = cells(0.73, ["onek1k"], False)
+    found = judge("table6", as_written("table6", rows[rows["label"].isin(["fixed 0.10", "r2mae"])]), "small")
+    assert words(found, "hlca-best", "hlca-schemes", "hlca-lowest") == ["not run", "not run", "direction only"]
+    assert "there are no runs of fixed 0.25, fixed 0.50" in found["hlca-best"].reason
+
+
 def test_named_sets_are_those_of_the_targets() -> None:
     for target, (own, module) in TYPES.items():
         assert {name for name, table in _TABLES.items() if table == target} == {own, *module.SIZE.small["sets"]}
