@@ -14,7 +14,7 @@ __all__ = ["COST", "DATA", "PAPER", "SIZE", "STUDY", "TITLE", "cells", "draw", "
 
 TITLE = "Where the randomness belongs, on genomes: by batch or by window"
 DATA = "61 sarbecoviruses; full: mitochondria of 26 species, too"
-COST = {"smoke": "seconds", "small": "45 runs, about 35 min on a core", "full": "not measured"}
+COST = {"smoke": "seconds", "small": "45 runs, about 1 h on a core", "full": "not measured"}
 
 _ALIGNMENTS = {"sarbecoviruses": SARBECOVIRUSES, "mitochondria": MITOCHONDRIA}
 
