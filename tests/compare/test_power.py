@@ -3,11 +3,14 @@
 import json
 import math
 import re
+import shutil
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import yaml
 
@@ -19,6 +22,7 @@ from r2mae.compare.rows import plan_rows
 from r2mae.errors import UserError
 from r2mae.evaluation.metrics import Metric
 from r2mae.evaluation.power import detectable, seeds_needed, upper_limit
+from r2mae.evaluation.statistics import best_fixed
 from r2mae.files import write_json
 from r2mae.images.config import ImagesConfig
 from r2mae.images.wing import WING
@@ -193,3 +197,32 @@ def test_options_that_would_be_ignored_are_refused(
     assert main(["compare", "digits", *more.split()]) == 2
     assert told in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
+
+
+def test_the_plan_takes_the_spread_that_the_report_will_show(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ratios that are nearly alike, and a row without one of the seeds."""
+    near = {
+        **SCORES,
+        "fixed 0.50": [0.90, 0.94, 0.91, 0.93], "fixed 0.70": [0.93, 0.91, 0.92, 0.90],
+        "fixed 0.90": [0.91, 0.92, 0.93, 0.91], "mdlm": [0.94, 0.95, 0.93, 0.94], "r2mae": [0.95, 0.95, 0.94, 0.96],
+    }  # fmt: skip
+    monkeypatch.setattr(sys.modules[__name__], "SCORES", near)
+    folder = pilot(tmp_path / "a", seeds=4)
+    shutil.rmtree(next(folder.glob("runs/mdlm/seed-3")))
+    found = plan(folder)
+    table = pd.DataFrame([
+        {"label": label, "seed": seed, "scheme": label.split()[0], "probe_accuracy": score}
+        for label, scores in near.items() for seed, score in enumerate(scores) if (label, seed) != ("mdlm", 3)
+    ])  # fmt: skip
+    fixed = table[table["scheme"] == "fixed"].pivot_table(index="seed", columns="label", values="probe_accuracy")
+    best = best_fixed(fixed.to_numpy())
+    assert not np.allclose(best.scores, best.pseudo)
+    for one in found.of("probe_accuracy")[:2]:
+        seeds = [0, 1, 2] if one.label == "mdlm" else [0, 1, 2, 3]
+        moved = best.pseudo[seeds] - best.pseudo[seeds].mean() + best.scores[seeds].mean()
+        gaps = np.array(near[one.label])[seeds] - moved
+        plain = np.array(near[one.label])[seeds] - best.scores[seeds]
+        assert one.against == "best fixed" and one.pairs == len(seeds)
+        assert one.difference == pytest.approx(plain.mean())
+        assert one.sd == pytest.approx(max(gaps.std(ddof=1), plain.std(ddof=1)))
+        assert one.sd > plain.std(ddof=1)

@@ -7,7 +7,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from r2mae.evaluation.statistics import best_fixed
 from r2mae.reproduce import fig2a
 from r2mae.reproduce.fig2a import WidthsSize
 from r2mae.reproduce.runner import Reproduced
@@ -109,3 +112,29 @@ def test_the_smoke_size_runs(smoke: Callable[[Any], Reproduced], tmp_path: Path)
     assert list(zip(rows["hidden"], rows["ratio"], strict=True)) == [(16, 0.3), (16, 0.7), (512, 0.3), (512, 0.7)]
     assert np.isfinite(rows[["probe_accuracy", "as_trained_spectral_entropy"]]).all(axis=None)
     assert all((tmp_path / f"{name}.png").stat().st_size > 0 for name in ("fig2a", "fig2d"))
+
+
+def test_two_widths_are_compared_under_the_seeds_that_both_have() -> None:
+    """The wide one lacks a seed; the gains under the others differ by 0.02 whatever ratio is chosen."""
+    lines = []
+    for hidden, gain, seeds in ((16, 0.01, range(5)), (512, 0.03, range(4))):
+        rng = np.random.default_rng(hidden)
+        for seed, jitter in zip(seeds, rng.normal(size=5) / 1000, strict=False):
+            lines += [
+                {"preset": f"mlp-{hidden}-64", "hidden": hidden, "latent": 64, "ratio": ratio, "seed": seed,
+                 "probe_accuracy": 0.9 + (gain + jitter if ratio > 0.1 else 0.0)}
+                for ratio in (0.1, 0.5, 0.9)
+            ]  # fmt: skip
+    (row,) = fig2a._apart(pd.DataFrame(lines), "probe_accuracy")
+    assert (row["wide"], row["narrow"], row["seeds"], row["is"]) == (512, 16, 4, "better")
+    assert row["gain_of_wide_minus_narrow"] == pytest.approx(0.02, abs=0.002)
+
+
+@given(seed=st.integers(0, 1000))
+def test_a_comparison_of_widths_takes_the_wider_spread(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    wide, narrow = rng.normal(size=(2, 5, 4))
+    found = np.subtract(*fig2a._gains_of_two(wide, narrow))
+    plain = best_fixed(wide[:, 1:]).scores - wide[:, 0] - (best_fixed(narrow[:, 1:]).scores - narrow[:, 0])
+    assert found.mean() == pytest.approx(plain.mean())
+    assert found.std() >= plain.std() - 1e-12

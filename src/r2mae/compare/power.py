@@ -16,10 +16,10 @@ from r2mae.compare.rows import plan_rows
 from r2mae.errors import UserError, unknown
 from r2mae.evaluation.metrics import Metric
 from r2mae.evaluation.power import CONFIDENCE, POWER, detectable, seeds_needed, spread, upper_limit
-from r2mae.evaluation.statistics import wider_partner
 from r2mae.report.analysis import Analysis, analyse, fixed_labels, scores_by_seed
 from r2mae.report.comparison import Comparison
-from r2mae.report.wording import BEST_FIXED, listing
+from r2mae.report.differences import Reference
+from r2mae.report.wording import listing
 from r2mae.sweep.cells import Cell, Row, cells_of
 from r2mae.sweep.gather import in_order, table_of
 from r2mae.sweep.processes import Processes
@@ -259,25 +259,23 @@ def _decisions(
 ) -> list[Decision]:
     """Return what can be decided about every scheme against the best fixed ratio, and against R²MAE."""
     table, fixed = scores_by_seed(comparison, metric.name), fixed_labels(comparison)
-    references: dict[str, pd.Series[float]] = {}
     choice = analysis.best_fixed.get(metric.name)
-    if choice is not None:
-        references[BEST_FIXED] = pd.Series(choice.scores, index=list(choice.seeds))
+    references = [] if choice is None else [choice.reference]
     if _YARDSTICK in table:
-        references[_YARDSTICK] = table[_YARDSTICK].dropna()
+        references.append(Reference.of_row(_YARDSTICK, table[_YARDSTICK].dropna()))
     found = []
-    for against, reference in references.items():
-        size = given.get(metric.name) or matters_by_default(metric, float(reference.mean()))
+    for reference in references:
+        size = given.get(metric.name) or matters_by_default(metric, float(np.mean(list(reference.scores.values()))))
         for label in table:
-            if label in fixed or label == against:
+            if label in fixed or label == reference.name:
                 continue
-            both = pd.concat([table[label], reference], axis=1).dropna()
-            if len(both) < _FEWEST:
+            own = table[label].dropna()
+            pairs = [int(seed) for seed in own.index if int(seed) in reference.scores]
+            if len(pairs) < _FEWEST:
                 continue
-            mine, other = both.to_numpy(float).T
-            if against == BEST_FIXED and choice is not None and tuple(both.index) == choice.seeds:
-                other = wider_partner(mine, other, np.array(choice.pseudo))
-            found.append(_decision(metric.name, str(label), against, mine - other, seeds, size))
+            mine = own[pairs].to_numpy(float)
+            gaps = mine - reference.partner(mine, pairs)
+            found.append(_decision(metric.name, str(label), reference.name, gaps, seeds, size))
     return found
 
 

@@ -69,6 +69,12 @@ class BestFixedChoice:
     pseudo: tuple[float, ...]
     held_out: bool
 
+    @property
+    def reference(self) -> Reference:
+        """As what rows are compared with."""
+        scores, pseudo = (dict(zip(self.seeds, one, strict=True)) for one in (self.scores, self.pseudo))
+        return Reference(BEST_FIXED, scores, dict(zip(self.seeds, self.labels, strict=True)), pseudo)
+
 
 @dataclass(frozen=True)
 class Analysis:
@@ -333,13 +339,9 @@ def _differences(
             continue
         table, references = scores[metric.name], []
         if choice := chosen.get(metric.name):
-            by_seed, pseudo = (dict(zip(choice.seeds, one, strict=True)) for one in (choice.scores, choice.pseudo))
-            labels = dict(zip(choice.seeds, choice.labels, strict=True))
-            references.append(Reference(BEST_FIXED, by_seed, labels, pseudo))
+            references.append(choice.reference)
         if default is not None:
-            own = table[default].dropna()
-            known = dict(zip(map(int, own.index), map(float, own), strict=True))
-            references.append(Reference(default, known, dict.fromkeys(known, default)))
+            references.append(Reference.of_row(default, table[default].dropna()))
         lines += differences_of(comparison, metric, table, references)
     return pd.DataFrame(lines, columns=list(DIFFERENCE_COLUMNS))
 

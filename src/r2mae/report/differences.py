@@ -41,6 +41,12 @@ class Reference:
     labels: Mapping[int, str]
     pseudo: Mapping[int, float] | None = None
 
+    @classmethod
+    def of_row(cls, label: str, scores: "pd.Series[float]") -> "Reference":
+        """Return a row as a reference."""
+        by_seed = {int(str(seed)): float(score) for seed, score in scores.items()}
+        return cls(label, by_seed, dict.fromkeys(by_seed, label))
+
     @property
     def single(self) -> str | None:
         """The row that all scores are of, if it is one."""
@@ -88,9 +94,10 @@ def _line(
     comparison: Comparison, metric: Metric, scores: pd.DataFrame, reference: Reference, label: str, seeds: list[int]
 ) -> tuple[Any, ...]:
     mine = scores.loc[seeds, label].to_numpy(dtype=np.float64)
+    itself = reference.name == BEST_FIXED and label == reference.single
     found = paired(
         mine,
-        reference.partner(mine, seeds),
+        mine if itself else reference.partner(mine, seeds),
         [comparison.items.get((label, seed)) for seed in seeds],
         [comparison.items.get((reference.labels[seed], seed)) for seed in seeds],
         metric.name,
@@ -98,7 +105,6 @@ def _line(
         confidence=CONFIDENCE,
     )
     one = found.difference
-    itself = reference.name == BEST_FIXED and label == reference.single
     verdict, decides = ("same", np.nan) if itself else (one.verdict, found.decides)
     numbers = (one.mean, one.low, one.high, one.n, one.method)
     return (label, metric.name, reference.name, *numbers, verdict, decides, found.over, WHY[found.reason], found.items)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from jaxtyping import Float
 
-from r2mae.evaluation.statistics import best_fixed, paired_difference
+from r2mae.evaluation.statistics import best_fixed, paired_difference, wider_partner
 from r2mae.images.config import ImagesConfig
 from r2mae.images.wing import WING
 from r2mae.reproduce.artefact import Row, Size, Tables
@@ -195,6 +195,21 @@ def _best(
     return np.asarray(values.max(1) if higher else values.min(1))
 
 
+def _gains_of_two(
+    wide: Float[np.ndarray, "seeds ratios"], narrow: Float[np.ndarray, "seeds ratios"]
+) -> tuple[Float[np.ndarray, " seeds"], Float[np.ndarray, " seeds"]]:
+    """Return what the best larger ratio gains over the smallest with each of two widths, under the same seeds.
+
+    Of held-out scores and pseudo-values those whose difference between the widths spreads more.
+    """
+    if len(wide) == 1:
+        return wide[:, 1:].max(1) - wide[:, 0], narrow[:, 1:].max(1) - narrow[:, 0]
+    first, second = best_fixed(wide[:, 1:]), best_fixed(narrow[:, 1:])
+    rest = narrow[:, 0] - wide[:, 0]
+    partner = wider_partner(-rest, first.scores - second.scores, first.pseudo - second.pseudo)
+    return partner, wide[:, 0] - narrow[:, 0]
+
+
 def _apart(results: "pd.DataFrame", score: str) -> list[Row]:
     """Return for each second layer by how much more masking gains with the wider first layer, paired over seeds.
 
@@ -205,23 +220,23 @@ def _apart(results: "pd.DataFrame", score: str) -> list[Row]:
 
     rows: list[Row] = []
     for _, group in results.groupby("latent"):
-        gains: dict[int, pd.Series[float]] = {}
+        tables = {}
         for _, own in group.groupby("hidden"):
             values, ratios, seeds = _by_seed(own, score)
             if len(ratios) > 1 and len(seeds):
-                gains[int(own["hidden"].iloc[0])] = pd.Series(
-                    _best(values[:, 1:], values[:, 0], higher=True) - values[:, 0], index=seeds
-                )
-        both = pd.concat(list(gains.values()), axis=1).dropna() if len(gains) > 1 else pd.DataFrame()
-        if both.empty:
+                tables[int(own["hidden"].iloc[0])] = pd.DataFrame(values, index=seeds)
+        if len(tables) < 2:
             continue
-        wide, narrow = (both.iloc[:, list(gains).index(one)] for one in (max(gains), min(gains)))
-        found = paired_difference(wide, narrow)
+        shared = sorted(set.intersection(*(set(table.index) for table in tables.values())))
+        if not shared:
+            continue
+        wide, narrow = (tables[one].loc[shared].to_numpy() for one in (max(tables), min(tables)))
+        found = paired_difference(*_gains_of_two(wide, narrow))
         row: Row = {
             "score": score,
             "latent": int(group["latent"].iloc[0]),
-            "wide": max(gains),
-            "narrow": min(gains),
+            "wide": max(tables),
+            "narrow": min(tables),
             "seeds": found.n,
         }
         row |= {"gain_of_wide_minus_narrow": found.mean, "low": found.low, "high": found.high, "is": found.verdict}

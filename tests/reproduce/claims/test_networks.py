@@ -10,7 +10,8 @@ from tests.reproduce.claims.judged import words
 
 from r2mae.reproduce import fig2a, fig2b
 from r2mae.reproduce.claims import Verdict, verdicts
-from r2mae.reproduce.claims.networks import _task_decides
+from r2mae.reproduce.claims.networks import _minus, _task_decides
+from r2mae.reproduce.claims.results import UnavailableError
 
 TENTHS = tuple(round(0.1 * k, 1) for k in range(1, 10))
 
@@ -51,6 +52,13 @@ def test_mlps(judge: Callable[..., dict[str, Verdict]]) -> None:
     assert "no interval (16: +0.0 under every seed" in found["task-mlp"].reason
     found = judge("fig2a", fig2a.table(mlps(0.7, TENTHS[::2])))
     assert words(found, *MLPS[:5]) == ["direction only"] * 5, "fewer ratios than the paper's"
+
+
+def test_best_ratios_are_compared_under_the_same_seeds() -> None:
+    ratios = pd.Series([0.1, 0.3, 0.5, 0.7], index=[0, 1, 2, 3])
+    assert _minus(ratios.drop(0), ratios.drop(3)).tolist() == [0.0, 0.0]
+    with pytest.raises(UnavailableError, match="no seed has both scores"):
+        _minus(ratios[:2], ratios[2:])
 
 
 def test_the_task_is_judged_with_a_correction_for_widths_and_signs() -> None:
