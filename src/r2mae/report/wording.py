@@ -134,7 +134,7 @@ def headline(
     if against_best.empty:
         return f"{first}. {lead_in} has no seed in common with the fixed ratios."
     sentences = f"{first}. {lead_in} {_against_best_fixed(against_best.iloc[0].to_dict(), places)}."
-    if len(others) > 1 and against_best.iloc[0]["n"] > 1:
+    if len(others) > 1 and against_best.iloc[0]["verdict"] == "better":
         sentences += f" It is the best of {len(others)} schemes, and the interval is not corrected for that choice."
     return sentences
 
