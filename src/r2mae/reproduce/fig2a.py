@@ -198,16 +198,15 @@ def _best(
 def _gains_of_two(
     wide: Float[np.ndarray, "seeds ratios"], narrow: Float[np.ndarray, "seeds ratios"]
 ) -> tuple[Float[np.ndarray, " seeds"], Float[np.ndarray, " seeds"]]:
-    """Return what the best larger ratio gains over the smallest with each of two widths, under the same seeds.
+    """Return two columns whose difference is how much more a best larger ratio gains over the smallest if wide.
 
     Of held-out scores and pseudo-values those whose difference between the widths spreads more.
     """
     if len(wide) == 1:
         return wide[:, 1:].max(1) - wide[:, 0], narrow[:, 1:].max(1) - narrow[:, 0]
     first, second = best_fixed(wide[:, 1:]), best_fixed(narrow[:, 1:])
-    rest = narrow[:, 0] - wide[:, 0]
-    partner = wider_partner(-rest, first.scores - second.scores, first.pseudo - second.pseudo)
-    return partner, wide[:, 0] - narrow[:, 0]
+    lowest = wide[:, 0] - narrow[:, 0]
+    return wider_partner(lowest, first.scores - second.scores, first.pseudo - second.pseudo), lowest
 
 
 def _apart(results: "pd.DataFrame", score: str) -> list[Row]:
