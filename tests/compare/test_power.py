@@ -20,6 +20,7 @@ from r2mae.compare.finished import shared_fields
 from r2mae.compare.power import FRACTION, WORTH, PowerPlan, matters_by_default, plan_power
 from r2mae.compare.rows import plan_rows
 from r2mae.errors import UserError
+from r2mae.evaluation.items import ItemScores
 from r2mae.evaluation.metrics import Metric
 from r2mae.evaluation.power import detectable, seeds_needed, upper_limit
 from r2mae.evaluation.statistics import best_fixed
@@ -27,6 +28,7 @@ from r2mae.files import write_json
 from r2mae.images.config import ImagesConfig
 from r2mae.images.wing import WING
 from r2mae.sweep.cells import cells_of
+from r2mae.training.folder import RunFolder
 from r2mae.training.numbers import ratios_of
 
 BASE = ImagesConfig(data="digits", epochs=100, steps=40, hidden=32, latent=16, device="cpu")
@@ -182,6 +184,35 @@ def test_no_two_columns_of_the_table_have_one_name_and_the_legend_explains_them(
     legend = " ".join(line.replace(" ≤", "≤") for line in told if ":" in line)
     for name in ("sd≤", "decides≤", "seeds≤", "decides:", "seeds:"):
         assert name in legend
+
+
+def test_test_items_are_counted_where_the_report_counts_them(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = pilot(tmp_path / "a")
+    alone = plan(folder)
+    hard = np.random.default_rng(0).normal(0, 0.3, 200)  # items that are hard for one scheme and not for another
+    for cell in (one for one in cells_of(plan_rows(BASE, ratios_of(WING, BASE), SCHEMES), range(3), folder)):
+        mean = SCORES[cell.row.label][cell.seed]
+        scores = mean + (hard - hard.mean()) * (cell.row.label == "mdlm")
+        kept = ItemScores("f", len(hard), {"probe_accuracy": scores.astype(np.float32)})
+        kept.write(RunFolder(cell.folder).items_file, cell.config.measured_as())
+    found = plan(folder)
+    for one, was in zip(found.of("probe_accuracy"), alone.of("probe_accuracy"), strict=True):
+        assert (one.over, one.items, was.items) == ("seeds and items", 200, 0)
+        assert one.sd == was.sd and math.isnan(was.items_sd)
+        if "mdlm" in (one.label, one.against):
+            assert one.items_sd == pytest.approx(hard.std(ddof=1) / math.sqrt(200), rel=0.01)
+            assert one.decides > 1.9 * one.items_sd and one.seeds is None and was.seeds is not None
+        else:
+            assert one.items_sd == 0 and one.decides == pytest.approx(was.decides, rel=0.01)
+    told = advised(found, capsys)[0]
+    assert "intervals: over seeds and 200 test items, as all runs have scores of the same test items" in told
+    assert "items: what the choice of test items adds" in told and "worth running" in told
+    told = advised(plan(folder, seeds=range(2)), capsys)[0]
+    assert "intervals: over seeds alone, as there are fewer than 3 seeds" in told
+    assert "over seeds alone, as some runs have no scores of single items" in advised(alone, capsys)[0]
+    json.dumps(found.to_dict())
 
 
 @pytest.mark.parametrize(

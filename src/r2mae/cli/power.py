@@ -85,10 +85,13 @@ def _print_metric(metric: "Metric", decisions: Sequence["Decision"], *, given: b
     table = Table(box=None, pad_edge=False)
     for name in ("scheme", "minus"):
         table.add_column(name, no_wrap=True)
-    for name in ("pilot", "sd", "sd ≤", "decides", "decides ≤", "matters", "seeds", "seeds ≤"):
+    counted = any(one.items for one in decisions)
+    sizes_of = ("sd", "sd ≤", *(["items"] if counted else []), "decides", "decides ≤", "matters")
+    for name in ("pilot", *sizes_of, "seeds", "seeds ≤"):
         table.add_column(name, justify="right", no_wrap=True)
     for one in decisions:
-        sizes = (one.sd, one.sd_high, one.decides, one.decides_high, one.matters)
+        items = (one.items_sd,) if counted else ()
+        sizes = (one.sd, one.sd_high, *items, one.decides, one.decides_high, one.matters)
         table.add_row(
             escape(one.label),
             escape(one.against),
@@ -104,7 +107,21 @@ def _print_metric(metric: "Metric", decisions: Sequence["Decision"], *, given: b
     with console.capture() as shown:
         console.print(table)
     print(f"{metric.label} {metric.arrow} (a difference matters: {how})")
-    print("\n".join(line.rstrip() for line in shown.get().splitlines()) + "\n")
+    print("\n".join(line.rstrip() for line in shown.get().splitlines()))
+    print(f"intervals: {_over(decisions)}\n")
+
+
+def _over(decisions: Sequence["Decision"]) -> str:
+    """Say what the intervals under the planned seeds will be over, and why."""
+    from r2mae.report.wording import listing
+
+    groups: dict[str, list[str]] = {}
+    for one in decisions:
+        what = f"over seeds and {one.items:,} test items" if one.items else "over seeds alone"
+        groups.setdefault(f"{what}, as {one.why}", []).append(f"{one.label} minus {one.against}")
+    if len(groups) == 1:
+        return next(iter(groups))
+    return "; ".join(f"{what} (for {listing(pairs)})" for what, pairs in groups.items())
 
 
 def _sums(plan: "PowerPlan") -> list[str]:
@@ -120,11 +137,15 @@ def _sums(plan: "PowerPlan") -> list[str]:
         "seeds: how many decide a true difference as large as matters",
         f"sd ≤, decides ≤, seeds ≤: the upper {SURE:.0%} limit of the pilot's sd (chi-square), which few seeds leave "
         "uncertain, and what follows from it; plan with these. Not corrected for the number of comparisons",
-        "for seeds alone: where the report takes intervals over seeds and test items, what items add to them does not "
-        "shrink with more seeds, and is not in the plan",
         "–: not known, as differences of the pilot are all equal; or never, as 1 seed decides nothing, and more than "  # noqa: RUF001
         f"{MOST_SEEDS:,} are not looked at",
     ]
+    if any(one.items for one in plan.decisions):
+        lines.insert(
+            3,
+            "items: what the choice of test items adds to the standard error of a difference; more seeds do not lower "
+            "it, and decides and seeds count it",
+        )
     if plan.differs:
         lines.append(f"the pilot's runs differ from the planned ones in {', '.join(plan.differs)}: so may their spread")
     if math.isfinite(plan.elapsed):

@@ -15,13 +15,15 @@ from r2mae.compare.finished import agree, check_folder, comparison_of, finished_
 from r2mae.compare.rows import plan_rows
 from r2mae.errors import UserError, unknown
 from r2mae.evaluation.metrics import Metric
-from r2mae.evaluation.power import CONFIDENCE, POWER, detectable, seeds_needed, spread, upper_limit
+from r2mae.evaluation.pairing import BOTH, WHY, Over
+from r2mae.evaluation.pilot import Pilot, pilot_of
+from r2mae.evaluation.power import CONFIDENCE, POWER
 from r2mae.report.analysis import Analysis, analyse, fixed_labels, scores_by_seed
 from r2mae.report.comparison import Comparison
 from r2mae.report.differences import Reference
 from r2mae.report.wording import listing
 from r2mae.sweep.cells import Cell, Row, cells_of
-from r2mae.sweep.gather import in_order, table_of
+from r2mae.sweep.gather import in_order, items_by_run, table_of
 from r2mae.sweep.processes import Processes
 from r2mae.sweep.runner import check_sweep, finished
 from r2mae.training.config import RunConfig
@@ -53,12 +55,19 @@ class Decision:
         Seeds of the pilot that have both.
     difference, sd, sd_high : float
         The pilot's mean difference, the standard deviation over its seeds, and the upper limit of that.
+    items_sd : float
+        What test items add to the standard error of the difference, whatever the number of seeds; NaN if the interval
+        will be over seeds alone.
     decides, decides_high : float
         The smallest true difference that the planned seeds decide, for the spread `sd` and for its upper limit.
     matters : float
         The difference that matters.
     seeds, seeds_high : int or None
         How many seeds decide it, for either spread; None if more than anybody would run.
+    over, why : str
+        What the interval under the planned seeds will be over, and why: as in the report.
+    items : int
+        How many test items the scores are means over; 0 if the interval will be over seeds alone.
     """
 
     metric: str
@@ -68,11 +77,15 @@ class Decision:
     difference: float
     sd: float
     sd_high: float
+    items_sd: float
     decides: float
     decides_high: float
     matters: float
     seeds: int | None
     seeds_high: int | None
+    over: Over
+    why: str
+    items: int
 
 
 @dataclass(frozen=True)
@@ -240,7 +253,8 @@ def _check_enough(
 
 def _comparison(cells: Sequence[Cell], wing: Wing, base: RunConfig) -> Comparison:
     curves = pd.DataFrame(columns=["label", "seed", "step", "loss", "validation_loss"])
-    return Comparison(Path(base.data).name, wing.metrics_of(base), table_of(in_order(cells)), curves)
+    items = items_by_run(cells)
+    return Comparison(Path(base.data).name, wing.metrics_of(base), table_of(in_order(cells)), curves, items=items)
 
 
 def _named(matters: Mapping[str, float], analysis: Analysis) -> dict[str, float]:
@@ -274,8 +288,14 @@ def _decisions(
             if len(pairs) < _FEWEST:
                 continue
             mine = own[pairs].to_numpy(float)
-            gaps = mine - reference.partner(mine, pairs)
-            found.append(_decision(metric.name, str(label), reference.name, gaps, seeds, size))
+            pilot = pilot_of(
+                mine,
+                reference.partner(mine, pairs),
+                [comparison.items.get((str(label), seed)) for seed in pairs],
+                [comparison.items.get((reference.labels[seed], seed)) for seed in pairs],
+                metric.name,
+            )
+            found.append(_decision(metric.name, str(label), reference.name, pilot, seeds, size))
     return found
 
 
@@ -285,22 +305,27 @@ def matters_by_default(metric: Metric, mean: float) -> float:
     return FRACTION * abs((perfect if math.isfinite(perfect) else 0.0) - mean)
 
 
-def _decision(metric: str, label: str, against: str, differences: "np.ndarray", seeds: int, matters: float) -> Decision:
-    sd = spread(differences)
-    high = upper_limit(sd, len(differences), confidence=SURE)
+def _decision(metric: str, label: str, against: str, pilot: Pilot, seeds: int, matters: float) -> Decision:
+    high = pilot.at_most(SURE)
+    over, reason = pilot.over(seeds)
+    items = 0 if pilot.squares is None or over != BOTH else pilot.squares.of
     return Decision(
         metric=metric,
         label=label,
         against=against,
-        pairs=len(differences),
-        difference=float(differences.mean()),
-        sd=sd,
-        sd_high=high,
-        decides=detectable(sd, seeds),
-        decides_high=detectable(high, seeds),
+        pairs=pilot.pairs,
+        difference=pilot.difference,
+        sd=pilot.sd,
+        sd_high=high.sd,
+        items_sd=pilot.items_sd if items else math.nan,
+        decides=pilot.decides(seeds),
+        decides_high=high.decides(seeds),
         matters=matters,
-        seeds=seeds_needed(sd, matters),
-        seeds_high=seeds_needed(high, matters),
+        seeds=pilot.seeds_needed(matters),
+        seeds_high=high.seeds_needed(matters),
+        over=over,
+        why=WHY[reason],
+        items=items,
     )
 
 

@@ -5,7 +5,7 @@ mean over S seeds and I items is σ_a²/S + σ_b²/I + σ_e²/(S I). Intervals o
 if the test set were all there is, and know the rest only by S − 1 degrees of freedom.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import nan, sqrt
 from typing import Any, Literal, TypeAlias
 
@@ -39,8 +39,51 @@ class Components:
     df: float
 
 
+@dataclass(frozen=True)
+class MeanSquares:
+    """The mean squares of a table of seeds × items, from which :class:`Components` follow.
+
+    Attributes
+    ----------
+    seeds, items, rest : float
+        Their expectations are σ_e² + I σ_a², σ_e² + S σ_b² and σ_e².
+    n_seeds, n_items, of : int
+        Seeds and items of the table, and how many items the means of the seeds are over.
+    """
+
+    seeds: float
+    items: float
+    rest: float
+    n_seeds: int
+    n_items: int
+    of: int
+
+    @property
+    def components(self) -> Components:
+        """Split the variance of the mean."""
+        return _components(self.seeds, self.items, self.rest, self.n_seeds, self.n_items, self.of)
+
+    @property
+    def items_sd(self) -> float:
+        """What items add to the standard error of the mean, whatever the number of seeds: σ_b / √I."""
+        return sqrt(max(self.items - self.rest, 0.0) / (self.n_seeds * self.of))
+
+    def for_seeds(self, seeds: int) -> "MeanSquares":
+        """Return what is to be expected under another number of seeds, with as many items."""
+        items = self.rest + max(self.items - self.rest, 0.0) * seeds / self.n_seeds
+        return replace(self, items=items, n_seeds=seeds)
+
+
 def components(scores: Any, *, means: Any = None, of: int | None = None) -> Components:
     """Split the variance of a mean over seeds and items.
+
+    Parameters and errors are those of :func:`mean_squares`.
+    """
+    return mean_squares(scores, means=means, of=of).components
+
+
+def mean_squares(scores: Any, *, means: Any = None, of: int | None = None) -> MeanSquares:
+    """Return the mean squares of a table of seeds × items.
 
     Parameters
     ----------
@@ -67,7 +110,7 @@ def components(scores: Any, *, means: Any = None, of: int | None = None) -> Comp
     of_items = n_seeds * float(by_item.var(ddof=1))
     df_rest = (n_seeds - 1) * (n_items - 1)
     of_rest = float(((table - by_seed[:, None] - by_item + mean) ** 2).sum()) / df_rest
-    return _components(of_seeds, of_items, of_rest, n_seeds, n_items, of)
+    return MeanSquares(of_seeds, of_items, of_rest, n_seeds, n_items, of)
 
 
 def _components(

@@ -16,7 +16,7 @@ from typing import Literal, TypeAlias
 import numpy as np
 from jaxtyping import Float64
 
-from r2mae.evaluation.crossed import components, judged, t_interval
+from r2mae.evaluation.crossed import MeanSquares, judged, mean_squares, t_interval
 from r2mae.evaluation.items import ItemScores
 from r2mae.evaluation.power import detectable, detectable_by, spread
 from r2mae.evaluation.statistics import Difference, paired_difference
@@ -90,12 +90,11 @@ def paired(
     if reason != "shared":
         alone = paired_difference(a, b, higher_is_better=higher_is_better, confidence=confidence)
         return Paired(alone, "seeds", reason, 0, detectable(spread(a - b), len(a), confidence=confidence))
-    first, second = (_table(items, metric) for items in (items_a, items_b))
-    of = next(one.of for one in items_a if one is not None)
-    parts = components(first - second, means=a - b, of=of)
+    squares = squares_of(a, b, items_a, items_b, metric)
+    parts = squares.components
     found = t_interval(float((a - b).mean()), parts, len(a), confidence=confidence)
     decides = detectable_by(sqrt(parts.variance), parts.df, confidence=confidence)
-    return Paired(judged(found, higher_is_better=higher_is_better), "seeds and items", reason, of, decides)
+    return Paired(judged(found, higher_is_better=higher_is_better), "seeds and items", reason, squares.of, decides)
 
 
 def reason_for(items_a: Sequence[ItemScores | None], items_b: Sequence[ItemScores | None], metric: str) -> Reason:
@@ -112,9 +111,22 @@ def reason_for(items_a: Sequence[ItemScores | None], items_b: Sequence[ItemScore
         return "other items"
     if len(set(first)) > 1:
         return "split"
-    if len(items_a) < LEAST_SEEDS:
-        return "few seeds"
-    return "shared" if len(known[0].scores[metric]) > 1 else "not kept"
+    if len(known[0].scores[metric]) < 2:
+        return "not kept"
+    return "shared" if len(items_a) >= LEAST_SEEDS else "few seeds"
+
+
+def squares_of(
+    a: Float64[np.ndarray, " seeds"],
+    b: Float64[np.ndarray, " seeds"],
+    items_a: Sequence[ItemScores | None],
+    items_b: Sequence[ItemScores | None],
+    metric: str,
+) -> MeanSquares:
+    """Return the mean squares of a − b over seeds and items, which both rows share; parameters as of :func:`paired`."""
+    first, second = (_table(items, metric) for items in (items_a, items_b))
+    of = next(one.of for one in items_a if one is not None)
+    return mean_squares(first - second, means=a - b, of=of)
 
 
 def _table(items: Sequence[ItemScores | None], metric: str) -> Float64[np.ndarray, "seeds kept"]:

@@ -4,6 +4,7 @@ A difference is decided if its two-sided interval excludes 0. With `n` differenc
 mean δ, their t statistic has a noncentral t distribution with n − 1 degrees of freedom and noncentrality δ √n / σ.
 """
 
+from collections.abc import Callable
 from functools import cache
 from math import inf, isfinite, nan, sqrt
 from typing import Any
@@ -62,10 +63,11 @@ def seeds_needed(
     """Return how many paired differences decide a true `difference` with probability `power`; None if above `most`."""
     if not (isfinite(sd) and sd > 0 and difference > 0):
         return None
+    return fewest(lambda n: detectable(sd, n, power=power, confidence=confidence) <= difference, most=most)
 
-    def enough(n: int) -> bool:
-        return detectable(sd, n, power=power, confidence=confidence) <= difference
 
+def fewest(enough: Callable[[int], bool], *, most: int = MOST_SEEDS) -> int | None:
+    """Return the smallest number from 2 to `most` that is enough, as all above it are; None if `most` is not."""
     if not enough(most):
         return None
     few, many = 1, most  # one is never enough
