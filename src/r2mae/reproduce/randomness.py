@@ -96,6 +96,8 @@ class RandomnessStudy:
         A score of which higher is better, where the data have it.
     bases : callable
         Takes a size and the folder of the study; returns the configuration on each set of data by its name.
+    of_features : bool
+        Whether `probe` is of frozen features. The accuracy at hidden places is not; the summary over wings lacks it.
     """
 
     name: str
@@ -103,6 +105,7 @@ class RandomnessStudy:
     title: str
     probe: str
     bases: "Callable[[Any, Path], Mapping[str, RunConfig]]"
+    of_features: bool = True
 
     def cells(self, size: RandomnessSize, out: Path) -> list[Cell]:
         """Return a run for each set, scheme, kind of input and seed, each set in a folder of its own."""

@@ -42,6 +42,6 @@ def _bases(size: GenomeSize, out: Path) -> dict[str, GenomeConfig]:
     return {name: GenomeConfig(data=str(folder), **size.settings) for name, folder in folders.items()}
 
 
-STUDY = RandomnessStudy("randomness-genome", "masked_loss", "masked loss", "accuracy", _bases)
+STUDY = RandomnessStudy("randomness-genome", "masked_loss", "masked loss", "accuracy", _bases, of_features=False)
 SIZE = GenomeSize
 cells, table, draw, scores_of_run = STUDY.cells, STUDY.table, STUDY.draw, jumps_of_run

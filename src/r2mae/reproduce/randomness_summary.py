@@ -48,7 +48,7 @@ SIZE = SummarySize
 
 
 def gather(beside: Path, scale: Scale) -> "pd.DataFrame":
-    """Return all runs of the studies in a folder, with the columns `wing`, `error` and `probe`.
+    """Return all runs of the studies in a folder, with the columns `wing`, `error` and, of frozen features, `probe`.
 
     Raises
     ------
@@ -68,7 +68,7 @@ def gather(beside: Path, scale: Scale) -> "pd.DataFrame":
         missing = {"set", "label", "told", "seed", study.objective} - set(runs.columns)
         if missing:
             raise UserError(f"{file}: has no column {sorted(missing)[0]!r}: make it again with r2mae reproduce {name}")
-        named = {study.objective: ERROR, study.probe: PROBE}
+        named = {study.objective: ERROR, **({study.probe: PROBE} if study.of_features else {})}
         found.append(runs.rename(columns=named).assign(wing=name.partition("-")[2]))
     if not found:
         raise UserError(f"{beside}: has no tables of {', '.join(absent)}: run one of them with the same --out first")
@@ -125,7 +125,7 @@ def _in_unit(row: Row) -> Row:
     if row["score"] == PROBE:
         return {**row, "unit": "difference"}
     lower = {"gain": row["gain"], "low": row["low"], "high": row["high"]}
-    return {**row, **{key: -in_percent(-value) for key, value in lower.items()}, "unit": "percent"}
+    return {**row, **{key: 0.0 - in_percent(-value) for key, value in lower.items()}, "unit": "percent"}
 
 
 def draw(tables: Tables, size: SummarySize) -> Figures:
@@ -156,6 +156,10 @@ def _forest(rows: Sequence[Row], shown: dict[str, tuple[str, str]], what: str) -
         for place, (title, pair) in enumerate(shown.items()):
             mine = [row for row in rows if row["score"] == score and (row["label"], row["against"]) == pair]
             _marks(axes, mine, lines, (place - (len(shown) - 1) / 2) * 0.22, COLOURS[place], title)
+        for name in names:
+            if not any(row["set"] == name and row["score"] == score for row in rows):
+                place = (0.75, lines.index(name))
+                axes.annotate(f"no {score}", place, xycoords=("axes fraction", "data"), va="center", fontsize=7)
         axes.axvline(float(score == ERROR), color=GREY, linestyle="--", linewidth=1, zorder=0)
         axes.set_yticks(range(len(lines)), lines if number == 0 else [""] * len(lines))
         axes.set_ylim(len(lines) - 0.5, -0.5)

@@ -41,6 +41,6 @@ def _bases(size: TextSize, out: Path) -> dict[str, TextConfig]:
     return {name: TextConfig(data=name, **{**SET_DEFAULTS.get(name, {}), **preset}) for name in size.sets}
 
 
-STUDY = RandomnessStudy("randomness-text", "loss", "masked loss", "accuracy", _bases)
+STUDY = RandomnessStudy("randomness-text", "loss", "masked loss", "accuracy", _bases, of_features=False)
 SIZE = TextSize
 cells, table, draw, scores_of_run = STUDY.cells, STUDY.table, STUDY.draw, jumps_of_run

@@ -151,7 +151,7 @@ def regrets(
 
     def lost(mine: "pd.Series[float]") -> "pd.Series[float]":
         best = best_of(list(present.values()), mine.dropna(), higher=higher)
-        return mine[:0] if best is None else (sign * (best - mine)).dropna()
+        return mine[:0] if best is None else (sign * (best - mine)).dropna() + 0.0  # no zeros with a minus sign
 
     return {rule: Regret(lost(mine), chosen, _listed(at) + beyond) for rule, (mine, chosen) in found.items()}
 
