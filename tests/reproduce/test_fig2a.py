@@ -53,7 +53,7 @@ def test_the_small_size_has_every_width(tmp_path: Path) -> None:
     cells = fig2a.cells(WidthsSize.of("small"), tmp_path)
     assert len({(cell.config.hidden, cell.config.latent) for cell in cells}) == 10
     assert {cell.config.epochs for cell in cells} == {5}
-    assert len(cells) == 10 * 5 * 4
+    assert len(cells) == 10 * 9 * 5
 
 
 def test_shapes_tell_an_interior_optimum_from_a_fall() -> None:
