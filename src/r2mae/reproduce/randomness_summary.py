@@ -158,8 +158,14 @@ def _forest(rows: Sequence[Row], shown: dict[str, tuple[str, str]], what: str) -
             _marks(axes, mine, lines, (place - (len(shown) - 1) / 2) * 0.22, COLOURS[place], title)
         for name in names:
             if not any(row["set"] == name and row["score"] == score for row in rows):
-                place = (0.75, lines.index(name))
-                axes.annotate(f"no {score}", place, xycoords=("axes fraction", "data"), va="center", fontsize=7)
+                axes.text(
+                    0.75,
+                    lines.index(name),
+                    f"no {score}",
+                    transform=axes.get_yaxis_transform(),
+                    va="center",
+                    fontsize=7,
+                )
         axes.axvline(float(score == ERROR), color=GREY, linestyle="--", linewidth=1, zorder=0)
         axes.set_yticks(range(len(lines)), lines if number == 0 else [""] * len(lines))
         axes.set_ylim(len(lines) - 0.5, -0.5)
