@@ -120,7 +120,11 @@ def few() -> np.ndarray:
 def test_a_sparse_input_gives_the_same_loss_and_gradients(
     few: np.ndarray, model: CountAutoencoder, ratio: float | np.ndarray
 ) -> None:
-    """Of the mini-batch, and of whole cells; where hidden genes are the same for all cells, and where not."""
+    """Where hidden genes are the same for all cells, and where not.
+
+    The gradient of a bias before a batch norm is zero but for rounding, which grows with the gradients after it: equal
+    is what differs by a hundred-thousandth of the largest gradient.
+    """
     found = []
     for task in (GeneTask(GENES), GeneTask(GENES, takes_sparse=True)):
         corrupted = task.corrupt(batch_of(few), ratio, KEY)
@@ -128,8 +132,9 @@ def test_a_sparse_input_gives_the_same_loss_and_gradients(
         losses = task.losses(task.forward(model, corrupted), corrupted)
         found.append((losses, *torch.autograd.grad(losses.sum(), list(model.parameters()))))
         torch.testing.assert_close(corrupted.library, torch.from_numpy(few.sum(1)).clamp(min=1))
+    largest = max(float(one.abs().max()) for one in found[0])
     for a, b in zip(*found, strict=True):
-        torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-5)
+        torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-5 * largest)
 
 
 def test_whole_cells_in_sparse_form(few: np.ndarray, model: CountAutoencoder) -> None:
