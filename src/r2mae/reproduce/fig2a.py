@@ -24,8 +24,8 @@ TITLE = "Figs. 2A and 2D: MLPs on MNIST, linear probe and effective rank by widt
 DATA = "mnist"
 COST = {
     "smoke": "seconds",
-    "small": "450 runs, about 3.5 h on a core",
-    "full": "450 runs, about 4 h on two cores (estimated)",
+    "small": "450 runs, about 1.5 h on a core",
+    "full": "450 runs, about 4 h on a core (estimated)",
 }
 PAPER = (
     "The probe's error descends for all sufficient models (first layer 512) and rises for insufficient ones (16); "

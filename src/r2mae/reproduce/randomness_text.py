@@ -15,7 +15,7 @@ __all__ = ["COST", "DATA", "PAPER", "SIZE", "STUDY", "TITLE", "cells", "draw", "
 
 TITLE = "Where the randomness belongs, on text: by batch or by sequence"
 DATA = "wiki"
-COST = {"smoke": "seconds", "small": "45 runs, about 3.5 h on a core", "full": "not measured"}
+COST = {"smoke": "seconds", "small": "45 runs, about 6 h on a core", "full": "not measured"}
 
 _PRESET = "tiny"
 _RECIPE = {name: value for name, value in SMALL.items() if name != "glue_limit"}

@@ -43,15 +43,17 @@ MLPS = ("mlp-sufficient", "mlp-insufficient", "only-overparametrised", "rank-fal
 
 
 def test_mlps(judge: Callable[..., dict[str, Verdict]]) -> None:
-    found = judge("fig2a", fig2a.table(mlps(0.7)))
+    found = judge("fig2a", fig2a.table(mlps(0.7)), "full")
     assert words(found, *MLPS) == ["reproduced"] * 6
     assert found["task-mlp"].ours == pytest.approx(0.6, abs=0.1)
-    found = judge("fig2a", fig2a.table(mlps(0.1)))
+    found = judge("fig2a", fig2a.table(mlps(0.1)), "full")
     assert words(found, *MLPS[:5]) == ["not reproduced"] * 5
     assert found["task-mlp"].verdict == "undecided", "one ratio is best for both, but most widths show no spread"
     assert "no interval (16: +0.0 under every seed" in found["task-mlp"].reason
-    found = judge("fig2a", fig2a.table(mlps(0.7, TENTHS[::2])))
+    found = judge("fig2a", fig2a.table(mlps(0.7, TENTHS[::2])), "full")
     assert words(found, *MLPS[:5]) == ["direction only"] * 5, "fewer ratios than the paper's"
+    found = judge("fig2a", fig2a.table(mlps(0.7)), "small")
+    assert words(found, *MLPS[:5]) == ["direction only"] * 5, "fewer epochs than the paper's"
 
 
 def test_best_ratios_are_compared_under_the_same_seeds() -> None:

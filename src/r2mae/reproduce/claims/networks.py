@@ -47,7 +47,8 @@ def _mlps(results: Results, hidden: int, *, alone: bool = False) -> tuple[Widths
     if not len(own):
         raise UnavailableError(f"fig2a has no model with a first layer of {hidden}")
     widths = {int(group["latent"].iloc[0]): group for _, group in own.groupby("latent")}
-    return widths, runs["ratio"].nunique() >= _RATIOS and len(widths) == 5, f"Second layers {_listed(widths)}."
+    same = results.as_the_paper("fig2a") and runs["ratio"].nunique() >= _RATIOS and len(widths) == 5
+    return widths, same, f"Second layers {_listed(widths)}."
 
 
 def _mnist(results: Results) -> tuple[Widths, bool, str] | None:

@@ -133,6 +133,10 @@ class Results:
             raise UnavailableError(f"{target} is of the scale smoke, whose models have learned nothing")
         return folder
 
+    def as_the_paper(self, target: str) -> bool:
+        """Return whether a target's results are of the paper's settings, which is the scale `full`."""
+        return state_of(self.folder(target)).scale == "full"
+
     def tables_of_comparisons(self, *columns: str) -> tuple[list[tuple[Comparison, "pd.DataFrame"]], list[str]]:
         """Return the comparisons whose results.csv has these columns, and why others that are found cannot be used."""
         usable, reasons = [], []
