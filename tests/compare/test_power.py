@@ -208,9 +208,12 @@ def test_test_items_are_counted_where_the_report_counts_them(
             assert one.items_sd == 0 and one.decides == pytest.approx(was.decides, rel=0.01)
     told = advised(found, capsys)[0]
     assert "intervals: over seeds and 200 test items, as all runs have scores of the same test items" in told
-    assert "items: what the choice of test items adds" in told and "worth running" in told
+    assert "items: what the choice of test items adds" in told and "worth running" in told and "…" not in told
     told = advised(plan(folder, seeds=range(2)), capsys)[0]
     assert "intervals: over seeds alone, as there are fewer than 3 seeds" in told
+    assert "seeds starts at 3: from there on intervals count test items, too" in told and "items: what" not in told
+    told = advised(plan(folder, seeds=range(2), matters={"": 1e3}), capsys)[0]
+    assert "2 seeds decide what matters, by the upper limits" in told, "without items, which two seeds leave out"
     assert "over seeds alone, as some runs have no scores of single items" in advised(alone, capsys)[0]
     json.dumps(found.to_dict())
 

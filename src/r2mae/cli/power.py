@@ -81,7 +81,7 @@ def _print_metric(metric: "Metric", decisions: Sequence["Decision"], *, given: b
     from r2mae.compare.power import FRACTION
     from r2mae.report.wording import number
 
-    places = _places([one.sd for one in decisions] + [one.matters for one in decisions])
+    places = _places([size for one in decisions for size in (one.sd, one.items_sd, one.matters)])
     table = Table(box=None, pad_edge=False)
     for name in ("scheme", "minus"):
         table.add_column(name, no_wrap=True)
@@ -103,7 +103,7 @@ def _print_metric(metric: "Metric", decisions: Sequence["Decision"], *, given: b
     how = "as given" if given else f"{FRACTION:.0%} of what the reference falls short of a perfect score"
     if not given and not math.isfinite(metric.bounds[1 if metric.higher_is_better else 0]):
         how = f"{FRACTION:.0%} of the reference's mean"
-    console = Terminal(width=110)
+    console = Terminal(width=160)  # the most; a table is as wide as its words, and cut numbers would mislead
     with console.capture() as shown:
         console.print(table)
     print(f"{metric.label} {metric.arrow} (a difference matters: {how})")
@@ -126,9 +126,12 @@ def _over(decisions: Sequence["Decision"]) -> str:
 
 def _sums(plan: "PowerPlan") -> list[str]:
     from r2mae.compare.power import SURE
+    from r2mae.evaluation.pairing import LEAST_SEEDS, WHY
     from r2mae.evaluation.power import CONFIDENCE, MOST_SEEDS, POWER
     from r2mae.report.wording import seeds
 
+    counted = any(one.items for one in plan.decisions)
+    few = any(one.why == WHY["few seeds"] for one in plan.decisions)
     lines = [
         f"pilot: {plan.pilot}, {seeds(len(plan.pilot_seeds))}, whose mean difference and sd over seeds are shown; "
         f"planned: {seeds(len(plan.seeds))}",
@@ -136,16 +139,19 @@ def _sums(plan: "PowerPlan") -> list[str]:
         f"probability {POWER:.0%} under the planned seeds (noncentral t)",
         "seeds: how many decide a true difference as large as matters",
         f"sd ≤, decides ≤, seeds ≤: the upper {SURE:.0%} limit of the pilot's sd (chi-square), which few seeds leave "
-        "uncertain, and what follows from it; plan with these. Not corrected for the number of comparisons",
-        "–: not known, as differences of the pilot are all equal; or never, as 1 seed decides nothing, and more than "  # noqa: RUF001
-        f"{MOST_SEEDS:,} are not looked at",
+        f"uncertain, and what follows from it{' and from that of the items' * counted}; plan with these. Not corrected "
+        "for the number of comparisons",
+        "–: not known, as differences of the pilot are all equal; or never, as 1 seed decides nothing, more than "  # noqa: RUF001
+        f"{MOST_SEEDS:,} are not looked at{', or test items hide it' * (counted or few)}",
     ]
-    if any(one.items for one in plan.decisions):
+    if counted:
         lines.insert(
             3,
             "items: what the choice of test items adds to the standard error of a difference; more seeds do not lower "
             "it, and decides and seeds count it",
         )
+    if few:
+        lines.insert(3, f"seeds starts at {LEAST_SEEDS}: from there on intervals count test items, too, and so does it")
     if plan.differs:
         lines.append(f"the pilot's runs differ from the planned ones in {', '.join(plan.differs)}: so may their spread")
     if math.isfinite(plan.elapsed):
@@ -174,22 +180,23 @@ def _advice(plan: "PowerPlan", decisions: Sequence["Decision"]) -> list[str]:
     from r2mae.compare.power import WORTH
     from r2mae.report.wording import seeds
 
-    planned, needed = len(plan.seeds), [one.seeds_high for one in decisions]
+    planned = len(plan.seeds)
+    needed = [one.seeds_high for one in decisions if not one.decides_high <= one.matters]
     within = [count for count in needed if count is not None and count <= max(WORTH, planned)]
-    enough = sum(count <= planned for count in within)
-    if enough == len(needed):
+    enough = len(decisions) - len(needed)
+    if not needed:
         return [f"{seeds(planned)} decide what matters, by the upper limits of the pilot's spread"]
     if planned == 1:
         lines = ["1 seed never decides anything: an interval takes two or more"]
     else:
-        lines = [f"{seeds(planned)} decide what matters in {enough} of {len(needed)} differences"]
-    if len(within) > enough:
+        lines = [f"{seeds(planned)} decide what matters in {enough} of {len(decisions)} differences"]
+    if within:
         hours = plan.seconds_per_seed * max(within)
         cost = f" (about {duration(hours)} of training in all)" if math.isfinite(hours) else ""
-        all_of = "all of them" if len(within) == len(needed) else f"{len(within)} of {len(needed)}"
+        all_of = "all of them" if len(within) == len(needed) else f"{enough + len(within)} of {len(decisions)}"
         lines[0] += f"; --seeds {max(within)}{cost} would decide what matters in {all_of}"
     if left := len(needed) - len(within):
-        each = "this difference" if len(needed) == 1 else f"{left} of {len(needed)} differences"
+        each = "this difference" if len(decisions) == 1 else f"{left} of {len(decisions)} differences"
         lines.append(
             f"no number of seeds that is worth running (up to {max(WORTH, planned)}) decides what matters in {each}: "
             "what matters there is too small, or the score too noisy. Raise --matters, measure with less noise "

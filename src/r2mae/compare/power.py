@@ -63,7 +63,8 @@ class Decision:
     matters : float
         The difference that matters.
     seeds, seeds_high : int or None
-        How many seeds decide it, for either spread; None if more than anybody would run.
+        How many seeds decide it, for either spread; None if more than anybody would run, if test items hide it at any
+        number, or if nothing tells the spread.
     over, why : str
         What the interval under the planned seeds will be over, and why: as in the report.
     items : int

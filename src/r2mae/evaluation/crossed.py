@@ -69,8 +69,11 @@ class MeanSquares:
         return sqrt(max(self.items - self.rest, 0.0) / (self.n_seeds * self.of))
 
     def for_seeds(self, seeds: int) -> "MeanSquares":
-        """Return what is to be expected under another number of seeds, with as many items."""
-        items = self.rest + max(self.items - self.rest, 0.0) * seeds / self.n_seeds
+        """Return what is to be expected under another number of seeds, with as many items.
+
+        Where items vary less than the rest, their mean square stays as it was found.
+        """
+        items = self.items + max(self.items - self.rest, 0.0) * (seeds / self.n_seeds - 1)
         return replace(self, items=items, n_seeds=seeds)
 
 

@@ -94,7 +94,7 @@ def paired(
     parts = squares.components
     found = t_interval(float((a - b).mean()), parts, len(a), confidence=confidence)
     decides = detectable_by(sqrt(parts.variance), parts.df, confidence=confidence)
-    return Paired(judged(found, higher_is_better=higher_is_better), "seeds and items", reason, squares.of, decides)
+    return Paired(judged(found, higher_is_better=higher_is_better), BOTH, reason, squares.of, decides)
 
 
 def reason_for(items_a: Sequence[ItemScores | None], items_b: Sequence[ItemScores | None], metric: str) -> Reason:

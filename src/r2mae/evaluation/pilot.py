@@ -61,7 +61,10 @@ class Pilot:
         return replace(self, sd=upper_limit(self.sd, self.pairs, confidence=confidence), squares=squares)
 
     def decides(self, seeds: int) -> float:
-        """Return the smallest true difference that so many seeds decide four times in five; NaN if nothing tells it."""
+        """Return the smallest true difference that so many seeds decide four times in five.
+
+        NaN if nothing tells it: also where the means of all seeds are equal, although their items differ.
+        """
         if self.squares is None or seeds < LEAST_SEEDS or not self.sd > 0:
             return detectable(self.sd, seeds)
         parts = self.squares.for_seeds(seeds).components

@@ -67,7 +67,10 @@ def seeds_needed(
 
 
 def fewest(enough: Callable[[int], bool], *, most: int = MOST_SEEDS) -> int | None:
-    """Return the smallest number from 2 to `most` that is enough, as all above it are; None if `most` is not."""
+    """Return the smallest number from 2 to `most` that is enough; None if `most` is not.
+
+    It is found by halving, so that all numbers above one that is enough should be enough, too, as here they nearly are.
+    """
     if not enough(most):
         return None
     few, many = 1, most  # one is never enough
