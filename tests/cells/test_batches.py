@@ -124,6 +124,7 @@ def test_rules_of_one_probe_are_read_with_their_columns(tmp_path: Path, make: Ma
     assert "cell_type" in load_data(config).table.obs
 
 
+@pytest.mark.usefixtures("shared_data")
 def test_another_named_set_brings_its_own_columns_and_rules() -> None:
     genes = load_data(CellsConfig(data="csle")).table.genes
     config = CellsConfig(data="x", labels=("ADNC",), auroc_labels=("ADNC",), only=("ADNC:cell_type=T",))
