@@ -64,6 +64,14 @@ class TestMeanInterval:
         interval = mean_interval(values)
         assert interval.low <= interval.mean <= interval.high
 
+    def test_what_summing_leaves_of_zero_is_zero(self):
+        values = np.array([0.1, 0.2, -0.3])
+        assert values.mean() != 0
+        interval = mean_interval(values)
+        assert interval.mean == 0
+        assert interval.low == pytest.approx(-interval.high)
+        assert mean_interval([1e-17, 2e-17]).mean == pytest.approx(1.5e-17), "small numbers are numbers"
+
     def test_t_intervals_cover_as_often_as_they_say(self):
         rng = np.random.default_rng(1)
         for n in (3, 5, 10, 20):

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from io import StringIO
@@ -15,13 +16,16 @@ from matplotlib.figure import Figure
 from rich.console import Console
 
 from r2mae.errors import UserError
+from r2mae.files import write_json
 from r2mae.images.config import ImagesConfig
 from r2mae.images.wing import WING
 from r2mae.reproduce.artefact import Part, Row, Size, Tables
 from r2mae.reproduce.drawing import Figures
 from r2mae.reproduce.runner import run_artefact
+from r2mae.reproduce.state import state_of
 from r2mae.sweep.cells import Axis, Cell, cells_of, grid
 from r2mae.sweep.gather import metrics_of
+from r2mae.training.environment import environment
 
 pytestmark = pytest.mark.slow
 
@@ -207,6 +211,106 @@ def test_an_artefact_may_read_numbers_from_the_folders_of_its_runs(tmp_path: Pat
             assert row.first_loss == pytest.approx(losses[0], rel=1e-5)
         else:
             assert np.isnan(row.first_loss)
+
+
+class Table(Measured):
+    """The same, with a table of runs that holds all that its tables need."""
+
+    TITLE = "Accuracy by width and ratio, from a table of runs"
+
+    def table(self, results: pd.DataFrame) -> Tables:
+        kept = ["label", "preset", "ratio", "seed", "probe_accuracy", "first_loss"]
+        means = results.groupby("label", sort=False)["probe_accuracy"].mean().reset_index()
+        return {"table": means.to_dict("records"), "table-runs": results[kept].to_dict("records")}
+
+    def draw(self, tables: Tables, size: Sweep) -> Figures:
+        return {}
+
+
+def test_seeds_are_added_to_a_table_whose_runs_are_gone(tmp_path: Path) -> None:
+    shown = Console(file=StringIO())
+    first, second, whole = (tmp_path / name for name in ("first", "second", "whole"))
+    run_artefact(Table(), first, scale="small", seeds=1, console=shown, command="first call")
+    shutil.rmtree(first / "runs")
+    done = run_artefact(Table(), second, scale="small", seeds=2, earlier=first, console=shown)
+    assert (done.parts, done.kept) == (8, 4)
+    assert state_of(second).in_words() == "finished (8 of 8 runs, small)"
+    assert sorted(path.name for path in second.glob("runs/*/*")) == ["seed-1"] * 4, "seed 0 is not trained"
+    run_artefact(Table(), whole, scale="small", console=shown)
+    for name in ("table.csv", "table-runs.csv"):
+        one, other = (pd.read_csv(folder / name) for folder in (second, whole))
+        pd.testing.assert_frame_equal(one, other, rtol=2e-6)
+    made = json.loads((second / "made.json").read_text())
+    assert (made["runs"], made["size"]) == (8, {"seeds": [0, 1]})
+    assert [one["runs"] for one in made["trained_on"]] == [4]
+    assert (made["earlier"]["runs"], made["earlier"]["command"]) == (4, "first call")
+    assert [one["runs"] for one in made["earlier"]["trained_on"]] == [4]
+    shutil.rmtree(second / "runs")
+    again = run_artefact(Table(), tmp_path / "again", scale="small", seeds=2, earlier=second, console=shown)
+    assert (again.parts, again.kept) == (8, 8), "no run is left: tables are made anew"
+    assert (tmp_path / "again" / "table.csv").read_bytes() == (second / "table.csv").read_bytes()
+
+
+def _earlier(folder: Path, **changes: object) -> Path:
+    made = {"title": Table.TITLE, "size": {"seeds": [0]}, "environment": environment(), "trained_on": [], **changes}
+    write_json(folder / "made.json", {key: value for key, value in made.items() if value is not None})
+    lines = ["label,preset,ratio,seed,probe_accuracy,first_loss", "mlp-16-16 0.20,mlp-16-16,0.20,0,0.9,1.0"]
+    (folder / "table-runs.csv").write_text("\n".join(lines) + "\n")
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"title": "Another"}, "tables of another target: 'Another'"),
+        ({"size": {"seeds": [0], "steps": 3}}, "made with steps = 3, not None"),
+        ({"environment": {"versions": {"r2mae": "0.0.1"}}}, r"of r2mae 0\.0\.1, not"),
+        ({"environment": None}, r"no made\.json that tells how"),
+    ],
+)
+def test_earlier_tables_of_something_else_are_refused(tmp_path: Path, changes: dict[str, object], said: str) -> None:
+    with pytest.raises(UserError, match=said):
+        run_artefact(Table(), tmp_path / "out", earlier=_earlier(tmp_path, **changes))
+    assert not (tmp_path / "out").exists()
+
+
+def test_earlier_tables_that_are_missing_or_damaged_are_refused(tmp_path: Path) -> None:
+    folder = _earlier(tmp_path)
+    (folder / "table-runs.csv").write_text("label,accuracy\nx,0.1\n")
+    with pytest.raises(UserError, match="has no column 'seed'"):
+        run_artefact(Table(), tmp_path / "out", earlier=folder)
+    (folder / "table-runs.csv").write_text("")
+    with pytest.raises(UserError, match="cannot be read as a table"):
+        run_artefact(Table(), tmp_path / "out", earlier=folder)
+    (folder / "table-runs.csv").unlink()
+    with pytest.raises(UserError, match=r"one table of runs, NAME-runs\.csv; found 0"):
+        run_artefact(Table(), tmp_path / "out", earlier=folder)
+
+
+def test_lines_of_runs_must_hold_all_that_the_table_has(tmp_path: Path) -> None:
+    folder, shown = _earlier(tmp_path), Console(file=StringIO())
+    lines = (folder / "table-runs.csv").read_text()
+    (folder / "table-runs.csv").write_text(lines.replace(",first_loss", "").replace(",1.0", ""))
+    with pytest.raises(UserError, match="no column 'first_loss'"):
+        run_artefact(Table(), tmp_path / "out", seeds=1, earlier=folder, console=shown)
+
+
+class Drawn(Table):
+    """The same, drawn from the models."""
+
+    def draw_runs(self, cells: list[Cell], size: Sweep) -> Figures:
+        raise AssertionError
+
+
+def test_seeds_and_earlier_tables_are_for_targets_that_can_use_them(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="no runs under several seeds: leave --seeds out"):
+        run_artefact(Squares(), tmp_path / "out", seeds=3)
+    with pytest.raises(UserError, match="--seeds must be 1 or more, not 0"):
+        run_artefact(Table(), tmp_path / "out", seeds=0)
+    with pytest.raises(UserError, match="trains no runs: leave --earlier out"):
+        run_artefact(Squares(), tmp_path / "out", earlier=tmp_path)
+    with pytest.raises(UserError, match="drawn from trained models"):
+        run_artefact(Drawn(), tmp_path / "out", earlier=_earlier(tmp_path))
 
 
 def test_runs_are_not_trained_again(tmp_path: Path) -> None:

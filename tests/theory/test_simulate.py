@@ -84,7 +84,7 @@ def test_the_fraction_hidden(p: float, seed: int, repetition: int) -> None:
     x, rows = np.ones((n, d)), np.arange(1, n, 2)
     masked = masked_rows(x, u.entries, np.full(n, p), rows)
     assert set(np.unique(masked)) <= {0.0, 1.0}
-    # Counts are binomial; near 0 and 1 a normal bound would be too narrow. `u` has 32 bits: a ratio below them hides none.
+    # Counts are binomial: near 0 and 1 a normal bound would be too narrow.
     assert likely(int((masked == 0).sum()), masked.size, p)
     assert likely(len(rows_kept(np.full(n, p), u)), n, p)
     # A larger ratio hides what a smaller one hides, and keeps the rows it keeps.

@@ -32,6 +32,7 @@ def run(words: Sequence[str]) -> int:
         + (f"\n\n{_listing()}" if asked else ""),
         "r2mae reproduce fig1b table5 --scale small",
         "r2mae reproduce fig1f --curve accuracies.csv",
+        "r2mae reproduce randomness-images --scale small --seeds 10 --jobs 2",
         "r2mae reproduce --list",
         "r2mae reproduce --claims results runs/reproduce",
     )
@@ -58,6 +59,21 @@ def run(words: Sequence[str]) -> int:
     add_cluster(parser)
     parser.add_argument(
         "--again", action="store_true", help="Compute again, without the saved results of earlier calls of this size."
+    )
+    parser.add_argument(
+        "--seeds",
+        metavar="N",
+        type=int,
+        help="For targets of runs: under how many seeds each row runs, in place of the scale's number. Finished runs "
+        "are kept: a larger number adds seeds.",
+    )
+    parser.add_argument(
+        "--earlier",
+        metavar="FOLDER",
+        type=str,
+        help="For one target of runs: a folder with its tables and made.json, of the same scale and version. Runs that "
+        "its NAME-runs.csv holds are taken from there and not trained, so that seeds can be added without their "
+        "folders.",
     )
     parser.add_argument(
         "--curve",
@@ -102,14 +118,9 @@ def run(words: Sequence[str]) -> int:
     cluster = read_cluster(values)
 
     with loading("scientific libraries"):
-        from r2mae.reproduce.artefact import OfRuns, OfTables, get_artefact
+        from r2mae.reproduce.artefact import get_artefact
 
-    for name in names:
-        if cluster is not None and not isinstance(get_artefact(name), OfRuns):
-            raise UserError(f"{name} is computed, and trains no runs: leave --cluster out")
-        for option in ("jobs", "again"):
-            if values[option] and isinstance(get_artefact(name), OfTables):
-                raise UserError(f"{name} only reads tables of other targets: leave --{option} out")
+    _check(names, values, cluster is not None)
     sizes = _sizes(names, values["curve"])
 
     with loading("scientific libraries"):
@@ -125,6 +136,8 @@ def run(words: Sequence[str]) -> int:
                 out / name,
                 scale=SCALES[values["scale"]],
                 size=sizes.get(name),
+                seeds=values["seeds"],
+                earlier=None if values["earlier"] is None else Path(values["earlier"]),
                 jobs=values["jobs"],
                 cluster=cluster,
                 progress=progress,
@@ -136,6 +149,24 @@ def run(words: Sequence[str]) -> int:
         for file in done.files:
             print(f"  {file}")
     return 0
+
+
+def _check(names: Sequence[str], values: Mapping[str, Any], on_cluster: bool) -> None:
+    """Refuse options that a target cannot use, before the first is computed."""
+    from r2mae.reproduce.artefact import OfRuns, OfTables, get_artefact
+
+    if values["earlier"] is not None and len(names) > 1:
+        raise UserError("--earlier has the tables of one target: name one at a time")
+    for name in names:
+        artefact = get_artefact(name)
+        if on_cluster and not isinstance(artefact, OfRuns):
+            raise UserError(f"{name} is computed, and trains no runs: leave --cluster out")
+        for option in ("seeds", "earlier"):
+            if values[option] is not None and not isinstance(artefact, OfRuns):
+                raise UserError(f"{name} trains no runs: leave --{option} out")
+        for option in ("jobs", "again"):
+            if values[option] and isinstance(artefact, OfTables):
+                raise UserError(f"{name} only reads tables of other targets: leave --{option} out")
 
 
 def _sizes(names: Sequence[str], curve: Sequence[str]) -> "dict[str, Size]":
@@ -153,7 +184,8 @@ def _command(name: str, values: Mapping[str, Any]) -> str:
     """Return what repeats a target's tables, but for folders and the number of jobs."""
     if name == "fig1f":
         return shlex.join(["r2mae", "reproduce", name, "--curve", *values["curve"]])
-    return f"r2mae reproduce {name} --scale {values['scale']}"
+    seeds = "" if values["seeds"] is None else f" --seeds {values['seeds']}"
+    return f"r2mae reproduce {name} --scale {values['scale']}{seeds}"
 
 
 def _list(words: Sequence[str], names: Sequence[str], out: Path) -> int:

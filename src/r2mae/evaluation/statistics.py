@@ -10,6 +10,7 @@ from jaxtyping import Float, Int
 from scipy import stats
 
 _TELLING = 10  # so many differences that are all equal are evidence; fewer may be so by scores in coarse steps
+_ROUNDING = 1e-14  # of the largest value: a mean as small is what summing leaves of 0
 AVERAGE_SCORE = "average score"
 AVERAGE_RANK = "average rank"
 
@@ -111,6 +112,8 @@ def mean_interval(values: Any, *, confidence: float = 0.95) -> Interval:
     """
     array = _finite(values, "values", ndim=1)
     mean, n = float(array.mean()), len(array)
+    if abs(mean) <= _ROUNDING * np.abs(array).max():
+        mean = 0.0
     if n == 1:
         return Interval(mean, float("nan"), float("nan"), 1, "none")
     if np.ptp(array) == 0.0:

@@ -74,7 +74,7 @@ def cells_of_sets(size: CellsSize, out: Path) -> list[Cell]:
     WING.check_baselines(size.baselines)
     groups = {}
     for name in size.sets:
-        base = _config(name, size.settings)
+        base = config_of(name, size.settings)
         chosen = {label: SCHEMES[label] for label in size.rows or SCHEMES}
         rows = [
             replace(row, values={"set": name, "scheme": row.config.scheme}) for row in grid(base, [Axis("row", chosen)])
@@ -104,7 +104,7 @@ def tables_of_sets(results: "pd.DataFrame", probes: str, reconstruction: str, se
     tables: dict[str, list[Row]] = {probes: [], reconstruction: [], f"{probes}-pooled": _pooled(results)}
     tables[f"{probes}-runs"] = []
     for name, group in results.groupby("set", sort=False):
-        metrics = WING.metrics_of(_config(str(name), settings))
+        metrics = WING.metrics_of(config_of(str(name), settings))
         scores = [metric.name for metric in metrics if metric.name not in RECONSTRUCTION]
         lower, neither = ([one.name for one in metrics if one.higher_is_better is way] for way in (False, None))
         judged: dict[str, Any] = {"baseline": EXPRESSION, "lower": lower, "neither": neither}
@@ -144,7 +144,7 @@ def _by_set(rows: Sequence[Row], names: Sequence[str], titles: Mapping[str, str]
     return dots(named, shown, EXPRESSION, columns=columns)
 
 
-def _config(name: str, settings: Mapping[str, Any]) -> CellsConfig:
+def config_of(name: str, settings: Mapping[str, Any]) -> CellsConfig:
     """Return what all runs on a set share; settings take the place of what is known of the set."""
     values: dict[str, Any] = {"data": name, **SET_DEFAULTS[name], **settings}
     return CellsConfig(**values)

@@ -28,6 +28,7 @@ from r2mae.reproduce.artefact import (
     Size,
     Tally,
 )
+from r2mae.reproduce.earlier import EarlierRuns, check_columns, read_earlier
 from r2mae.reproduce.state import write_made, write_plan, write_tables
 from r2mae.reproduce.targets import Scale
 from r2mae.training.environment import CONTINUED, changes_of, environment
@@ -66,6 +67,8 @@ def run_artefact(
     *,
     scale: Scale = "full",
     size: Size | None = None,
+    seeds: int | None = None,
+    earlier: Path | None = None,
     jobs: int | None = None,
     cluster: "ClusterOptions | None" = None,
     progress: Progress | None = None,
@@ -88,6 +91,11 @@ def run_artefact(
         minute.
     size : Size, optional
         A size of your own, an instance of the artefact's `SIZE`; it replaces `scale`.
+    seeds : int, optional
+        Number of seeds in place of the scale's; for artefacts of runs.
+    earlier : Path, optional
+        Folder with tables of the same artefact, scale and version; the runs of its table of runs are not trained. Only
+        for artefacts whose tables and figures are made from that table.
     jobs : int, optional
         Number of threads for computations, or of processes for runs, by default 1; the results do not depend on it.
     cluster : ClusterOptions, optional
@@ -104,13 +112,19 @@ def run_artefact(
     Raises
     ------
     UserError
-        If a run fails (the others are kept), if `again` is given for an artefact of runs, or `cluster` for another one.
+        If a run fails (the others are kept), if `again` is given for an artefact of runs, or `cluster`, `seeds` or
+        `earlier` for another one; if the earlier tables do not fit.
     """
     named, size = ("", size) if size is not None else (scale, artefact.SIZE.of(scale))
+    if seeds is not None:
+        size = _with_seeds(artefact, size, seeds)
+    known = None if earlier is None else _earlier(artefact, size, earlier)
     out, began = Path(out), environment()
     results: Any
     if isinstance(artefact, OfRuns):
-        results, parts, kept = _of_runs(artefact, size, out, jobs, cluster, named, again=again, console=console)
+        results, parts, kept, trained = _of_runs(
+            artefact, size, out, jobs, cluster, named, known, again=again, console=console
+        )
     elif cluster is not None:
         raise UserError(f"{artefact.TITLE!r} is computed, and trains no runs: leave --cluster out")
     elif isinstance(artefact, OfTables):
@@ -120,6 +134,8 @@ def run_artefact(
         assert isinstance(artefact, Computed)
         results, parts, kept = _computed(artefact, size, out, jobs or 1, named, progress, again=again)
     tables = artefact.table(results)
+    if known is not None:
+        check_columns(known, tables)
     with figure_style():
         figures = dict(artefact.draw(tables, size))
         if isinstance(artefact, DrawnFromRuns):
@@ -129,7 +145,9 @@ def run_artefact(
     write_tables(out, files)
     made = {"title": artefact.TITLE, "command": command, "scale": named, "size": jsonable(asdict(size))}
     if isinstance(artefact, OfRuns):
-        made |= {"runs": parts, "environment": began, "trained_on": _machines(artefact.cells(size, out))}
+        made |= {"runs": parts, "environment": began, "trained_on": _machines(trained)}
+        if known is not None:
+            made["earlier"] = known.record(parts - len(trained))
     else:
         made |= {"parts": parts, "environment": began}
     write_made(out, made)
@@ -170,11 +188,12 @@ def _of_runs(
     jobs: int | None,
     cluster: "ClusterOptions | None",
     scale: str,
+    earlier: EarlierRuns | None,
     *,
     again: bool,
     console: "Console | None",
-) -> "tuple[pd.DataFrame, int, int]":
-    """Return a table with a row for each run, the number of runs, and how many were finished before."""
+) -> "tuple[pd.DataFrame, int, int, list[Cell]]":
+    """Return a line for each run, the number of runs, how many were finished before, and the runs not taken over."""
     from r2mae.sweep.dask_runner import runner_of
     from r2mae.sweep.gather import in_order, table_of
     from r2mae.sweep.runner import check_data, check_folders, check_sweep, finished, run_missing
@@ -186,24 +205,62 @@ def _of_runs(
     here = cluster is None
     with FolderLock(out):
         # One thread each: the results of a run must not depend on how many others run at the same time.
-        cells = [replace(cell, config=replace(cell.config, threads=cell.config.threads or 1))
-                 for cell in artefact.cells(size, out)]  # fmt: skip
-        first = cells[0].config
-        check_sweep(first, here=here)
-        wing = get_wing(first.wing)
-        for one in dict.fromkeys(cell.config.data for cell in cells):
-            check_data([cell for cell in cells if cell.config.data == one], wing, here=here, jobs=jobs or 1)
-        check_folders(cells, wing)
-        write_plan(out, scale, "runs", [_finished_by(cell) for cell in cells])
-        kept = sum(map(finished, cells))
-        run_missing(cells, wing, runner_of(cluster, jobs or 1, first.device, out), console=console)
-        ordered = in_order(cells)
-        results = table_of(ordered)
+        planned = [replace(cell, config=replace(cell.config, threads=cell.config.threads or 1))
+                   for cell in artefact.cells(size, out)]  # fmt: skip
+        cells = in_order(planned)
+        lines = {} if earlier is None else earlier.lines_of(cells)
+        wanted = [cell for place, cell in enumerate(cells) if place not in lines]
+        check_sweep(cells[0].config, here=here)
+        wing = get_wing(cells[0].config.wing)
+        for one in dict.fromkeys(cell.config.data for cell in wanted):
+            check_data([cell for cell in wanted if cell.config.data == one], wing, here=here, jobs=jobs or 1)
+        check_folders(wanted, wing)
+        there = [[] if place in lines else _finished_by(cell) for place, cell in enumerate(cells)]
+        write_plan(out, scale, "runs", there)
+        kept = len(lines) + sum(map(finished, wanted))
+        folders = {cell.folder for cell in wanted}
+        waiting = [cell for cell in planned if cell.folder in folders]  # in the order in which the artefact runs them
+        if waiting:
+            run_missing(waiting, wing, runner_of(cluster, jobs or 1, cells[0].config.device, out), console=console)
+        results = table_of(wanted)
         if isinstance(artefact, MeasuresRuns):
-            own = [dict(artefact.scores_of_run(cell)) for cell in ordered]
+            own = [dict(artefact.scores_of_run(cell)) for cell in wanted]
             for name in dict.fromkeys(name for scores in own for name in scores):
                 results[name] = [scores.get(name, float("nan")) for scores in own]
-        return results, len(cells), kept
+        if earlier is not None:
+            results = _joined(results, earlier, lines, len(cells))
+        return results, len(cells), kept, wanted
+
+
+def _joined(trained: "pd.DataFrame", earlier: EarlierRuns, lines: Mapping[int, int], count: int) -> "pd.DataFrame":
+    """Return the lines of all runs in their order: of those that were trained now, and of earlier ones."""
+    import pandas as pd
+
+    taken = earlier.table.iloc[list(lines.values())].set_index(pd.Index(list(lines)))
+    mine = trained.set_index(pd.Index([place for place in range(count) if place not in lines]))
+    return pd.concat([part for part in (taken, mine) if len(part)]).sort_index()
+
+
+def _with_seeds(artefact: Artefact, size: Size, seeds: int) -> Size:
+    """Return the size with another number of seeds."""
+    now = getattr(size, "seeds", None)
+    if now is None or not isinstance(artefact, OfRuns):
+        raise UserError(f"{artefact.TITLE!r} has no runs under several seeds: leave --seeds out")
+    if seeds < 1:
+        raise UserError(f"--seeds must be 1 or more, not {seeds}")
+    given = {"seeds": seeds if isinstance(now, int) else tuple(range(seeds))}
+    return replace(size, **given)
+
+
+def _earlier(artefact: Artefact, size: Size, folder: Path) -> EarlierRuns:
+    """Return the earlier runs of an artefact that can be made of their table."""
+    if not isinstance(artefact, OfRuns):
+        raise UserError(f"{artefact.TITLE!r} trains no runs: leave --earlier out")
+    if isinstance(artefact, DrawnFromRuns):
+        raise UserError(
+            f"{artefact.TITLE!r} is drawn from trained models, which a table does not hold: leave --earlier out"
+        )
+    return read_earlier(folder, artefact.TITLE, size)
 
 
 def _machines(cells: "list[Cell]") -> list[dict[str, Any]]:

@@ -51,6 +51,7 @@ _MODULES = {
     "validation": "validation",
     "bias-variance": "bias_variance",
     "estimators": "estimators",
+    "cells-width": "cells_width",
     "randomness": "randomness_summary",
     **{
         f"{study}-{wing}": f"{study}_{wing}"

@@ -1,0 +1,178 @@
+"""Do the schemes of Tables 4 and 6 to 8 compare at the paper's width as at the small one? Cells, both widths."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from r2mae.cells.wing import WING
+from r2mae.evaluation.statistics import mean_interval, paired_difference
+from r2mae.reproduce import table4
+from r2mae.reproduce.artefact import Row, Size, Tables
+from r2mae.reproduce.cell_tables import FIXED, REFERENCE, SCHEMES, config_of
+from r2mae.reproduce.drawing import COLOURS, GREY, Figures, panels
+from r2mae.reproduce.gains import BEST_FIXED, BLIND, Gains, by_label, gains_by_set, pooled_rows
+from r2mae.sweep.cells import Axis, Cell, cells_of_groups, grid
+from r2mae.sweep.cells import Row as SweepRow
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+
+TITLE = "Cells at the paper's width (2000 and 1000) and at the small one: do schemes compare alike?"
+DATA = "csle, pig-airway, onek1k; full: covid-tcells, perez-tcells and combat, too"
+COST = {"smoke": "seconds", "small": "180 runs, about 2.5 h on a core", "full": "not measured"}
+PAPER = "All cells of the paper are trained with 2000 hidden and 1000 latent numbers."
+
+ROWS = (*FIXED, "dynamic", "mdlm", "r2mae")
+SCORES = {"score": "average score", "reconstruction_r": "reconstruction, Pearson's r"}
+_ROW, _WIDTH = "row", "width"
+_NAMES = {"small": "256 and 64", "paper": "2000 and 1000"}
+
+
+@dataclass(frozen=True)
+class WidthsSize(Size):
+    """How much is trained.
+
+    Attributes
+    ----------
+    sets : tuple of str
+        Sets of cells. Those of Table 4 at its small scale are measured as there, the others as in Table 6.
+    widths : tuple of str
+        Presets of the model of cells.
+    rows : tuple of str
+        Names of :data:`r2mae.reproduce.cell_tables.SCHEMES`.
+    seeds : int
+        Runs of each row, the same at each width.
+    settings : mapping
+        Fields of the configuration.
+    """
+
+    sets: tuple[str, ...] = ("csle", "covid-tcells", "pig-airway", "onek1k", "perez-tcells", "combat")
+    widths: tuple[str, ...] = ("small", "paper")
+    rows: tuple[str, ...] = ROWS
+    seeds: int = 5
+    settings: Mapping[str, Any] = field(default_factory=lambda: {"batch_size": 128, "steps": 5000})
+
+    small: ClassVar[Mapping[str, Any]] = {
+        "sets": ("csle", "pig-airway", "onek1k"),
+        "settings": {"batch_size": 128, "steps": 1000, "precision": "bf16"},
+    }
+    smoke: ClassVar[Mapping[str, Any]] = {
+        **{"sets": ("csle",), "rows": ("fixed 0.10", REFERENCE, "r2mae"), "seeds": 2},
+        "settings": {"batch_size": 64, "steps": 2},
+    }
+
+
+SIZE = WidthsSize
+
+
+def cells(size: WidthsSize, out: Path) -> list[Cell]:
+    """Return a run for each set, width, row and seed, each set in a folder of its own."""
+    schemes = Axis(_ROW, {name: SCHEMES[name] for name in size.rows})
+    groups: dict[str, list[SweepRow]] = {}
+    for name in size.sets:
+        judged = table4.CONDITION if name in table4.SIZE.small["sets"] else {}
+        widths = Axis(_WIDTH, {width: {**WING.presets[width], "preset": width} for width in size.widths})
+        base = config_of(name, {**size.settings, **judged})
+        groups[name] = [
+            replace(row, values={"set": name, **row.values, "scheme": row.config.scheme})
+            for row in grid(base, [widths, schemes])
+        ]
+    return cells_of_groups(groups, range(size.seeds), out)
+
+
+def table(results: "pd.DataFrame") -> Tables:
+    """Return means by set and width, gains by set and pooled, how much they differ between widths, and all runs.
+
+    Gains are over the best of the fixed ratios, which is chosen on the other seeds, and over one chosen blindly.
+    """
+    scores = [score for score in SCORES if score in results]
+    rows: list[Row] = []
+    pooled: list[Row] = []
+    for score in scores:
+        by_width = {
+            str(width): gains_by_set(group.assign(label=group[_ROW]), score, FIXED, REFERENCE)
+            for width, group in results.groupby(_WIDTH, sort=False)
+        }
+        for width, gains in by_width.items():
+            pooled += [{"score": score, _WIDTH: width, **row} for row in pooled_rows(gains)]
+        pooled += [{"score": score, _WIDTH: "difference", **row} for row in pooled_rows(_apart(by_width))]
+        for (name, width), group in results.groupby(["set", _WIDTH], sort=False):
+            rows += [{"set": name, _WIDTH: width, "score": score, **row} for row in _means(group, score)]
+    kept = ["set", "label", _WIDTH, _ROW, "scheme", "seed", "seconds", *scores]
+    return {"cells-width": rows, "cells-width-pooled": pooled, "cells-width-runs": results[kept].to_dict("records")}
+
+
+def draw(tables: Tables, size: WidthsSize) -> Figures:
+    """Draw the average gain of each row over the best fixed ratio at each width, and below it those of the sets."""
+    rows, pooled = tables["cells-width"], tables["cells-width-pooled"]
+    scores = list(dict.fromkeys(row["score"] for row in rows))
+    labels = [label for label in size.rows if any(row["label"] == label for row in pooled)]
+    sets = list(dict.fromkeys(row["set"] for row in rows))
+    figure, grid_of_axes = panels(len(scores), 1, width=5.2, height=1.2 + 0.26 * len(labels) * (1 + len(sets)))
+    for axes, score in zip(grid_of_axes, scores, strict=True):
+        named = [("average", [row for row in pooled if row["score"] == score and row["against"] == BEST_FIXED])]
+        named += [(name, [row for row in rows if (row["set"], row["score"]) == (name, score)]) for name in sets]
+        _panel(axes, named, labels, size.widths)
+        axes.set_xlabel(f"{SCORES[score]}: minus the best fixed ratio")
+    if scores:
+        figure.legend(
+            *grid_of_axes[0].get_legend_handles_labels(), title="hidden and latent numbers", loc="outside lower center",
+            ncols=len(size.widths), fontsize=8, title_fontsize=8,
+        )  # fmt: skip
+    return {"cells-width": figure}
+
+
+def _means(group: "pd.DataFrame", score: str) -> list[Row]:
+    """Return the mean of each row on a set at a width, and what it gains over the best and the blind fixed ratio."""
+    gains = gains_by_set(group.assign(label=group[_ROW]), score, FIXED, REFERENCE)
+    found: list[Row] = []
+    for label, values in by_label(group.assign(label=group[_ROW]), score).items():
+        mean = mean_interval(values)
+        row: Row = {"label": label, "seeds": mean.n, "mean": mean.mean, "low": mean.low, "high": mean.high}
+        for against in (BEST_FIXED, BLIND):
+            for gain in gains.get((label, against), []):
+                gap = paired_difference(gain, np.zeros(len(gain)))
+                row |= {f"vs_{against}": gap.mean, f"vs_{against}_low": gap.low, f"vs_{against}_high": gap.high}
+                row[f"vs_{against}_is"] = gap.verdict
+        found.append(row)
+    return found
+
+
+def _apart(by_width: Mapping[str, Gains]) -> Gains:
+    """Return how much more each row gains at the last width than at the first, on each set, paired over seeds."""
+    first, *_, last = by_width.values()
+    if first is last:
+        return {}
+    return {
+        key: [wide - narrow for wide, narrow in zip(last[key], first[key], strict=True) if len(wide) == len(narrow)]
+        for key in last
+        if key in first and len(first[key]) == len(last[key])
+    }
+
+
+def _panel(axes: "Axes", named: Sequence[tuple[str, list[Row]]], labels: Sequence[str], widths: Sequence[str]) -> None:
+    """Draw a block of rows for each group of gains, a colour for each width."""
+    places: list[str] = []
+    for name, rows in named:
+        for label in labels:
+            for number, width in enumerate(widths):
+                for row in rows:
+                    if (row["label"], row[_WIDTH]) == (label, width):
+                        _gain(axes, row, len(places) + 0.25 * (number - (len(widths) - 1) / 2), COLOURS[number], width)
+            places.append(f"{name}: {label}")
+        axes.axhline(len(places) - 0.5, color=GREY, linewidth=0.5)
+    axes.axvline(0, color=GREY, linestyle="--", linewidth=1, zorder=0)
+    axes.set_yticks(range(len(places)), places, fontsize=7)
+    axes.set_ylim(len(places) - 0.5, -0.5)
+
+
+def _gain(axes: "Axes", row: Row, place: float, colour: str, width: str) -> None:
+    keys = ("gain", "low", "high") if "gain" in row else (f"vs_{BEST_FIXED}{end}" for end in ("", "_low", "_high"))
+    gain, low, high = (float(row.get(key, np.nan)) for key in keys)
+    label = _NAMES.get(width, width) if place < 0.5 else None
+    ends = None if np.isnan([low, high]).any() else [[gain - low], [high - gain]]
+    axes.errorbar(gain, place, xerr=ends, fmt="o", color=colour, markersize=3.5, capsize=2, elinewidth=1, label=label)

@@ -1,0 +1,122 @@
+"""Runs of an earlier call, from its table of runs: seeds can be added, and tables made anew, without their folders."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import r2mae
+from r2mae.errors import UserError
+from r2mae.files import jsonable
+from r2mae.reproduce.artefact import Size
+from r2mae.reproduce.state import MADE
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from r2mae.sweep.cells import Cell
+
+RUNS = "-runs.csv"
+"""End of the name of the table that has a line for each run."""
+_SEEDS = "seeds"
+
+
+@dataclass(frozen=True, eq=False)
+class EarlierRuns:
+    """The table of runs of an earlier call, and how it was made.
+
+    Attributes
+    ----------
+    table : DataFrame
+        A line a run: at least its `label` and `seed`.
+    made : mapping
+        What ``made.json`` says of it.
+    """
+
+    table: "pd.DataFrame"
+    made: Mapping[str, Any]
+
+    def lines_of(self, cells: "Sequence[Cell]") -> dict[int, int]:
+        """Return the line of each of these runs that the table has, by the run's position."""
+        columns = [name for name in self.table if name in {"label", "seed", *cells[0].row.values}]
+        lines = {key: line for line, key in enumerate(self._keys(columns))}
+        if len(lines) < len(self.table):
+            raise UserError("the earlier table of runs has two lines for one run: its target keeps no single runs")
+        wanted = [tuple(str(_known(cell)[name]) for name in columns) for cell in cells]
+        return {place: lines[key] for place, key in enumerate(wanted) if key in lines}
+
+    def record(self, count: int) -> dict[str, Any]:
+        """Return what ``made.json`` says of the runs that were taken over, `count` in number."""
+        kept = {key: self.made[key] for key in ("command", "trained_on", "earlier") if key in self.made}
+        return {"runs": count, **kept, "commit": self.made["environment"].get("commit")}
+
+    def _keys(self, columns: Sequence[str]) -> list[tuple[str, ...]]:
+        return [tuple(map(str, line)) for line in self.table[list(columns)].itertuples(index=False)]
+
+
+def read_earlier(folder: Path, title: str, size: Size) -> EarlierRuns:
+    """Return the runs in the table of an earlier call of the same target, version and size, but for its seeds.
+
+    Raises
+    ------
+    UserError
+        If the folder has no such table, or nothing tells how it was made, or it was made otherwise.
+    """
+    import pandas as pd
+
+    made = _made(folder)
+    if made.get("title") != title:
+        raise UserError(f"{folder} has the tables of another target: {made.get('title')!r}, where {title!r} is wanted")
+    version = made["environment"].get("versions", {}).get("r2mae")
+    if version != r2mae.__version__:
+        raise UserError(
+            f"the tables in {folder} are of r2mae {version}, not {r2mae.__version__}: train their runs anew"
+        )
+    before, now = made["size"], jsonable(asdict(size))
+    for name in sorted({*before, *now} - {_SEEDS}):
+        if before.get(name) != now.get(name):
+            raise UserError(
+                f"the runs in {folder} were made with {name} = {before.get(name)!r}, not {now.get(name)!r}: "
+                "take the same scale and version, or leave --earlier out"
+            )
+    files = sorted(folder.glob(f"*{RUNS}"))
+    if len(files) != 1:
+        raise UserError(f"{folder} must have one table of runs, NAME{RUNS}; found {len(files)}")
+    try:
+        table = pd.read_csv(files[0])
+    except (OSError, ValueError) as error:
+        raise UserError(f"{files[0]} cannot be read as a table: {error}") from None
+    if missing := {"label", "seed"} - set(table):
+        raise UserError(f"{files[0]} has no column {sorted(missing)[0]!r}: it is no table of runs")
+    return EarlierRuns(table, made)
+
+
+def check_columns(earlier: EarlierRuns, tables: Mapping[str, Any]) -> None:
+    """Refuse an earlier table that lacks what the new one has: its lines would count as without these scores.
+
+    Raises
+    ------
+    UserError
+        If a column is missing.
+    """
+    for name, rows in tables.items():
+        if f"{name}.csv".endswith(RUNS):
+            missing = [column for row in rows for column in row if column not in earlier.table]
+            if missing:
+                raise UserError(f"the earlier table of runs has no column {missing[0]!r}: train its runs anew")
+
+
+def _known(cell: "Cell") -> dict[str, Any]:
+    return {**cell.row.values, "label": cell.row.label, "seed": cell.seed}
+
+
+def _made(folder: Path) -> dict[str, Any]:
+    """Return what says how the tables of a folder were made."""
+    try:
+        made = json.loads((folder / MADE).read_text("utf-8"))
+    except (OSError, ValueError):
+        made = None
+    if not isinstance(made, dict) or not isinstance(made.get("size"), dict) or "environment" not in made:
+        raise UserError(f"{folder} has no {MADE} that tells how its tables were made: name a folder of reproduce")
+    return made
