@@ -79,10 +79,10 @@ def test_the_figure_names_both_widths_once() -> None:
 @pytest.mark.usefixtures("shared_data")
 def test_smoke(smoke: Callable[[Any], Reproduced], tmp_path: Path) -> None:
     done = smoke(cells_width)
-    assert (done.parts, done.kept) == (12, 0)
+    assert (done.parts, done.kept) == (6, 0)
     names = [file.name for file in done.files]
     assert names[:3] == ["cells-width.csv", "cells-width-pooled.csv", "cells-width-runs.csv"]
     runs = pd.read_csv(done.files[2])
     assert set(runs["width"]) == {"small", "paper"}
     assert runs["score"].notna().all()
-    assert json.loads((tmp_path / "made.json").read_text())["runs"] == 12
+    assert json.loads((tmp_path / "made.json").read_text())["runs"] == 6

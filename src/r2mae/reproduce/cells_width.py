@@ -61,7 +61,7 @@ class WidthsSize(Size):
         "settings": {"batch_size": 128, "steps": 1000, "precision": "bf16"},
     }
     smoke: ClassVar[Mapping[str, Any]] = {
-        **{"sets": ("csle",), "rows": ("fixed 0.10", REFERENCE, "r2mae"), "seeds": 2},
+        **{"sets": ("csle",), "rows": ("fixed 0.10", REFERENCE, "r2mae"), "seeds": 1},
         "settings": {"batch_size": 64, "steps": 2},
     }
 
@@ -94,14 +94,14 @@ def table(results: "pd.DataFrame") -> Tables:
     pooled: list[Row] = []
     for score in scores:
         by_width = {
-            str(width): gains_by_set(group.assign(label=group[_ROW]), score, FIXED, REFERENCE)
-            for width, group in results.groupby(_WIDTH, sort=False)
+            str(name): gains_by_set(group.assign(label=group[_ROW]), score, FIXED, REFERENCE)
+            for name, group in results.groupby(_WIDTH, sort=False)
         }
         for width, gains in by_width.items():
             pooled += [{"score": score, _WIDTH: width, **row} for row in pooled_rows(gains)]
         pooled += [{"score": score, _WIDTH: "difference", **row} for row in pooled_rows(_apart(by_width))]
-        for (name, width), group in results.groupby(["set", _WIDTH], sort=False):
-            rows += [{"set": name, _WIDTH: width, "score": score, **row} for row in _means(group, score)]
+        for (data, width), group in results.groupby(["set", _WIDTH], sort=False):
+            rows += [{"set": data, _WIDTH: width, "score": score, **row} for row in _means(group, score)]
     kept = ["set", "label", _WIDTH, _ROW, "scheme", "seed", "seconds", *scores]
     return {"cells-width": rows, "cells-width-pooled": pooled, "cells-width-runs": results[kept].to_dict("records")}
 
@@ -110,7 +110,7 @@ def draw(tables: Tables, size: WidthsSize) -> Figures:
     """Draw the average gain of each row over the best fixed ratio at each width, and below it those of the sets."""
     rows, pooled = tables["cells-width"], tables["cells-width-pooled"]
     scores = list(dict.fromkeys(row["score"] for row in rows))
-    labels = [label for label in size.rows if any(row["label"] == label for row in pooled)]
+    labels = [label for label in size.rows if any(row["label"] == label for row in rows)]
     sets = list(dict.fromkeys(row["set"] for row in rows))
     figure, grid_of_axes = panels(len(scores), 1, width=5.2, height=1.2 + 0.26 * len(labels) * (1 + len(sets)))
     for axes, score in zip(grid_of_axes, scores, strict=True):

@@ -43,7 +43,7 @@ class EarlierRuns:
         lines = {key: line for line, key in enumerate(self._keys(columns))}
         if len(lines) < len(self.table):
             raise UserError("the earlier table of runs has two lines for one run: its target keeps no single runs")
-        wanted = [tuple(str(_known(cell)[name]) for name in columns) for cell in cells]
+        wanted = [tuple(_canonical(_known(cell)[name]) for name in columns) for cell in cells]
         return {place: lines[key] for place, key in enumerate(wanted) if key in lines}
 
     def record(self, count: int) -> dict[str, Any]:
@@ -52,7 +52,7 @@ class EarlierRuns:
         return {"runs": count, **kept, "commit": self.made["environment"].get("commit")}
 
     def _keys(self, columns: Sequence[str]) -> list[tuple[str, ...]]:
-        return [tuple(map(str, line)) for line in self.table[list(columns)].itertuples(index=False)]
+        return [tuple(map(_canonical, line)) for line in self.table[list(columns)].itertuples(index=False)]
 
 
 def read_earlier(folder: Path, title: str, size: Size) -> EarlierRuns:
@@ -105,6 +105,14 @@ def check_columns(earlier: EarlierRuns, tables: Mapping[str, Any]) -> None:
             missing = [column for row in rows for column in row if column not in earlier.table]
             if missing:
                 raise UserError(f"the earlier table of runs has no column {missing[0]!r}: train its runs anew")
+
+
+def _canonical(value: object) -> str:
+    """Return a text that is the same for a value of a row and for what a table of it reads: "0.20" and 0.2."""
+    try:
+        return repr(float(str(value)))
+    except ValueError:
+        return str(value)
 
 
 def _known(cell: "Cell") -> dict[str, Any]:
