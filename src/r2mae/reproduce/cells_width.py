@@ -100,8 +100,8 @@ def table(results: "pd.DataFrame") -> Tables:
         for width, gains in by_width.items():
             pooled += [{"score": score, _WIDTH: width, **row} for row in pooled_rows(gains)]
         pooled += [{"score": score, _WIDTH: "difference", **row} for row in pooled_rows(_apart(by_width))]
-        for (data, width), group in results.groupby(["set", _WIDTH], sort=False):
-            rows += [{"set": data, _WIDTH: width, "score": score, **row} for row in _means(group, score)]
+        for (data, preset), group in results.groupby(["set", _WIDTH], sort=False):
+            rows += [{"set": data, _WIDTH: preset, "score": score, **row} for row in _means(group, score)]
     kept = ["set", "label", _WIDTH, _ROW, "scheme", "seed", "seconds", *scores]
     return {"cells-width": rows, "cells-width-pooled": pooled, "cells-width-runs": results[kept].to_dict("records")}
 
