@@ -60,6 +60,22 @@ def test_gains_are_of_each_width_and_so_is_their_difference() -> None:
     assert len(tables["cells-width-runs"]) == len(results())
 
 
+def test_the_difference_between_widths_is_of_the_same_seeds_and_sets() -> None:
+    runs = results()
+    lost = (runs["width"] == "small") & (runs["set"] == "csle") & (runs["seed"] == 0) & (runs["row"] == "r2mae")
+    lost |= (runs["width"] == "paper") & (runs["set"] == "onek1k") & (runs["seed"] == 4) & (runs["row"] == "r2mae")
+    tables = cells_width.table(runs.assign(score=runs["score"].mask(lost)))
+    pooled = {(row["score"], row["width"], row["label"], row["against"]): row for row in tables["cells-width-pooled"]}
+    row = pooled["score", "difference", "r2mae", "blind"]
+    assert (row["sets"], row["gain"]) == (3, pytest.approx(0.02, abs=2e-4))
+
+
+def test_one_width_has_no_difference() -> None:
+    runs = results()
+    tables = cells_width.table(runs[runs["width"] == "paper"])
+    assert {row["width"] for row in tables["cells-width-pooled"]} == {"paper"}
+
+
 def test_one_seed_has_no_intervals() -> None:
     tables = cells_width.table(results(1))
     assert tables["cells-width-pooled"] == []

@@ -19,6 +19,7 @@ from r2mae.errors import UserError
 from r2mae.files import write_json
 from r2mae.images.config import ImagesConfig
 from r2mae.images.wing import WING
+from r2mae.reproduce import table3
 from r2mae.reproduce.artefact import Part, Row, Size, Tables
 from r2mae.reproduce.drawing import Figures
 from r2mae.reproduce.runner import run_artefact
@@ -243,12 +244,38 @@ def test_seeds_are_added_to_a_table_whose_runs_are_gone(tmp_path: Path) -> None:
     made = json.loads((second / "made.json").read_text())
     assert (made["runs"], made["size"]) == (8, {"seeds": [0, 1]})
     assert [one["runs"] for one in made["trained_on"]] == [4]
-    assert (made["earlier"]["runs"], made["earlier"]["command"]) == (4, "first call")
+    assert (made["earlier"]["runs"], made["earlier"]["seeds"], made["earlier"]["command"]) == (4, [0], "first call")
+    assert list(made["data"]) == ["digits"]
     assert [one["runs"] for one in made["earlier"]["trained_on"]] == [4]
     shutil.rmtree(second / "runs")
     again = run_artefact(Table(), tmp_path / "again", scale="small", seeds=2, earlier=second, console=shown)
     assert (again.parts, again.kept) == (8, 8), "no run is left: tables are made anew"
     assert (tmp_path / "again" / "table.csv").read_bytes() == (second / "table.csv").read_bytes()
+    remade = json.loads((tmp_path / "again" / "made.json").read_text())
+    assert all(remade[key] == made[key] for key in ("trained_on", "data", "earlier", "size", "runs"))
+
+
+def test_finished_folders_are_read_before_the_lines_of_a_table(tmp_path: Path) -> None:
+    shown = Console(file=StringIO())
+    run_artefact(Table(), tmp_path, scale="small", seeds=1, console=shown)
+    exact = run_artefact(Table(), tmp_path, scale="small", seeds=1, earlier=tmp_path, console=shown)
+    made = json.loads((tmp_path / "made.json").read_text())
+    assert exact.kept == 4
+    assert [one["runs"] for one in made["trained_on"]] == [4]
+    assert "earlier" not in made
+
+
+def test_earlier_runs_on_other_data_are_refused(tmp_path: Path) -> None:
+    folder = _earlier(tmp_path, data={"digits": ["another"]})
+    with pytest.raises(UserError, match="digits is not what the runs in"):
+        run_artefact(Table(), tmp_path / "out", seeds=2, earlier=folder)
+
+
+def test_a_table_that_does_not_tell_its_runs_apart_is_refused(tmp_path: Path) -> None:
+    folder = _earlier(tmp_path)
+    (folder / "table-runs.csv").write_text("ratio,seed,probe_accuracy,first_loss\n0.2,0,0.9,1.0\n")
+    with pytest.raises(UserError, match="does not tell its runs apart"):
+        run_artefact(Table(), tmp_path / "out", seeds=1, earlier=folder)
 
 
 def _earlier(folder: Path, **changes: object) -> Path:
@@ -266,6 +293,7 @@ def _earlier(folder: Path, **changes: object) -> Path:
         ({"size": {"seeds": [0], "steps": 3}}, "made with steps = 3, not None"),
         ({"environment": {"versions": {"r2mae": "0.0.1"}}}, r"of r2mae 0\.0\.1, not"),
         ({"environment": None}, r"no made\.json that tells how"),
+        ({"environment": {"versions": None}}, r"no made\.json that tells how"),
     ],
 )
 def test_earlier_tables_of_something_else_are_refused(tmp_path: Path, changes: dict[str, object], said: str) -> None:
@@ -303,8 +331,12 @@ class Drawn(Table):
 
 
 def test_seeds_and_earlier_tables_are_for_targets_that_can_use_them(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="no runs under several seeds: leave --seeds out"):
+    with pytest.raises(UserError, match="trains no runs: leave --seeds out"):
         run_artefact(Squares(), tmp_path / "out", seeds=3)
+    with pytest.raises(UserError, match="no runs under several seeds: leave --seeds out"):
+        Count().with_seeds(3)
+    with pytest.raises(UserError, match="must be 1 to 5, as each holds out another part, not 6"):
+        run_artefact(table3, tmp_path / "out", scale="small", seeds=6)
     with pytest.raises(UserError, match="--seeds must be 1 or more, not 0"):
         run_artefact(Table(), tmp_path / "out", seeds=0)
     with pytest.raises(UserError, match="trains no runs: leave --earlier out"):

@@ -154,6 +154,7 @@ def run(words: Sequence[str]) -> int:
 def _check(names: Sequence[str], values: Mapping[str, Any], on_cluster: bool) -> None:
     """Refuse options that a target cannot use, before the first is computed."""
     from r2mae.reproduce.artefact import OfRuns, OfTables, get_artefact
+    from r2mae.reproduce.runner import with_seeds
 
     if values["earlier"] is not None and len(names) > 1:
         raise UserError("--earlier has the tables of one target: name one at a time")
@@ -161,9 +162,10 @@ def _check(names: Sequence[str], values: Mapping[str, Any], on_cluster: bool) ->
         artefact = get_artefact(name)
         if on_cluster and not isinstance(artefact, OfRuns):
             raise UserError(f"{name} is computed, and trains no runs: leave --cluster out")
-        for option in ("seeds", "earlier"):
-            if values[option] is not None and not isinstance(artefact, OfRuns):
-                raise UserError(f"{name} trains no runs: leave --{option} out")
+        if values["earlier"] is not None and not isinstance(artefact, OfRuns):
+            raise UserError(f"{name} trains no runs: leave --earlier out")
+        if values["seeds"] is not None:
+            with_seeds(artefact, artefact.SIZE.of(SCALES[values["scale"]]), values["seeds"])
         for option in ("jobs", "again"):
             if values[option] and isinstance(artefact, OfTables):
                 raise UserError(f"{name} only reads tables of other targets: leave --{option} out")

@@ -3,7 +3,7 @@
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias, cast, runtime_checkable
@@ -16,6 +16,8 @@ from r2mae.reproduce.targets import ARTEFACTS, Scale, folder_of
 from r2mae.theory import DominantWarning, InterpolationWarning, LocalisedWarning
 
 if TYPE_CHECKING:
+    from typing import Self
+
     from r2mae.reproduce.drawing import Figures
     from r2mae.sweep.cells import Cell
 
@@ -57,6 +59,28 @@ class Size:
         if scale == "smoke" and not cls.smoke:
             raise UserError("--scale smoke is for artefacts of training runs: here the small scale takes seconds")
         return cls(**{"smoke": cls.smoke, "small": cls.small, "full": {}}[scale])
+
+    @property
+    def most_seeds(self) -> int | None:
+        """How many seeds there can be, if there is a limit."""
+        return None
+
+    def with_seeds(self, seeds: int) -> "Self":
+        """Return the size with another number of seeds.
+
+        Raises
+        ------
+        UserError
+            If it has no seeds, or not so many.
+        """
+        now: int | tuple[int, ...] | None = getattr(self, "seeds", None)
+        if now is None:
+            raise UserError("there are no runs under several seeds: leave --seeds out")
+        if seeds < 1 or (self.most_seeds is not None and seeds > self.most_seeds):
+            most = "or more" if self.most_seeds is None else f"to {self.most_seeds}, as each holds out another part"
+            raise UserError(f"--seeds must be 1 {most}, not {seeds}")
+        given: dict[str, Any] = {"seeds": seeds if isinstance(now, int) else tuple(range(seeds))}
+        return replace(self, **given)
 
 
 @runtime_checkable

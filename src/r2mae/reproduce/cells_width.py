@@ -13,7 +13,7 @@ from r2mae.reproduce import table4
 from r2mae.reproduce.artefact import Row, Size, Tables
 from r2mae.reproduce.cell_tables import FIXED, REFERENCE, SCHEMES, config_of
 from r2mae.reproduce.drawing import COLOURS, GREY, Figures, panels
-from r2mae.reproduce.gains import BEST_FIXED, BLIND, Gains, by_label, gains_by_set, pooled_rows
+from r2mae.reproduce.gains import BEST_FIXED, BLIND, Gains, by_label, gains_by_seed, gains_by_set, pooled_rows
 from r2mae.sweep.cells import Axis, Cell, cells_of_groups, grid
 from r2mae.sweep.cells import Row as SweepRow
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 TITLE = "Cells at the paper's width (2000 and 1000) and at the small one: do schemes compare alike?"
 DATA = "csle, pig-airway, onek1k; full: covid-tcells, perez-tcells and combat, too"
 COST = {"smoke": "seconds", "small": "180 runs, about 2.5 h on a core", "full": "not measured"}
-PAPER = "All cells of the paper are trained with 2000 hidden and 1000 latent numbers."
+PAPER = "All models of cells in the paper have 2000 hidden and 1000 latent units."
 
 ROWS = (*FIXED, "dynamic", "mdlm", "r2mae")
 SCORES = {"score": "average score", "reconstruction_r": "reconstruction, Pearson's r"}
@@ -94,11 +94,12 @@ def table(results: "pd.DataFrame") -> Tables:
     pooled: list[Row] = []
     for score in scores:
         by_width = {
-            str(name): gains_by_set(group.assign(label=group[_ROW]), score, FIXED, REFERENCE)
+            str(name): gains_by_seed(group.assign(label=group[_ROW]), score, FIXED, REFERENCE)
             for name, group in results.groupby(_WIDTH, sort=False)
         }
         for width, gains in by_width.items():
-            pooled += [{"score": score, _WIDTH: width, **row} for row in pooled_rows(gains)]
+            arrays = {pair: [gain.to_numpy(float) for gain in by_set.values()] for pair, by_set in gains.items()}
+            pooled += [{"score": score, _WIDTH: width, **row} for row in pooled_rows(arrays)]
         pooled += [{"score": score, _WIDTH: "difference", **row} for row in pooled_rows(_apart(by_width))]
         for (data, preset), group in results.groupby(["set", _WIDTH], sort=False):
             rows += [{"set": data, _WIDTH: preset, "score": score, **row} for row in _means(group, score)]
@@ -120,7 +121,7 @@ def draw(tables: Tables, size: WidthsSize) -> Figures:
         axes.set_xlabel(f"{SCORES[score]}: minus the best fixed ratio")
     if scores:
         figure.legend(
-            *grid_of_axes[0].get_legend_handles_labels(), title="hidden and latent numbers", loc="outside lower center",
+            *grid_of_axes[0].get_legend_handles_labels(), title="hidden and latent units", loc="outside lower center",
             ncols=len(size.widths), fontsize=8, title_fontsize=8,
         )  # fmt: skip
     return {"cells-width": figure}
@@ -142,15 +143,20 @@ def _means(group: "pd.DataFrame", score: str) -> list[Row]:
     return found
 
 
-def _apart(by_width: Mapping[str, Gains]) -> Gains:
+def _apart(by_width: "Mapping[str, Mapping[tuple[str, str], Mapping[str, pd.Series[float]]]]") -> Gains:
     """Return how much more each row gains at the last width than at the first, on each set, paired over seeds."""
-    first, *_, last = by_width.values()
-    if first is last:
+    widths = list(by_width.values())
+    if len(widths) < 2:
         return {}
+    first, last = widths[0], widths[-1]
     return {
-        key: [wide - narrow for wide, narrow in zip(last[key], first[key], strict=True) if len(wide) == len(narrow)]
-        for key in last
-        if key in first and len(first[key]) == len(last[key])
+        pair: [
+            (last[pair][name] - first[pair][name]).dropna().to_numpy(float)  # of seeds that both widths have
+            for name in last[pair]
+            if name in first[pair]
+        ]
+        for pair in last
+        if pair in first
     }
 
 

@@ -1,6 +1,7 @@
 """Runs of an earlier call, from its table of runs: seeds can be added, and tables made anew, without their folders."""
 
 import json
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 RUNS = "-runs.csv"
 """End of the name of the table that has a line for each run."""
 _SEEDS = "seeds"
+_log = logging.getLogger("r2mae")
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,27 +31,66 @@ class EarlierRuns:
     Attributes
     ----------
     table : DataFrame
-        A line a run: at least its `label` and `seed`.
+        A line a run, with its `seed` and the values of its row.
     made : mapping
         What ``made.json`` says of it.
+    folder : Path
+        Where it lies.
     """
 
     table: "pd.DataFrame"
     made: Mapping[str, Any]
+    folder: Path
 
     def lines_of(self, cells: "Sequence[Cell]") -> dict[int, int]:
-        """Return the line of each of these runs that the table has, by the run's position."""
-        columns = [name for name in self.table if name in {"label", "seed", *cells[0].row.values}]
+        """Return the line of each of these runs that the table has, by the run's position.
+
+        Raises
+        ------
+        UserError
+            If the table does not tell its runs apart.
+        """
+        told = {name for cell in cells for name in _known(cell)}
+        columns = [name for name in self.table if name in told]
         lines = {key: line for line, key in enumerate(self._keys(columns))}
-        if len(lines) < len(self.table):
-            raise UserError("the earlier table of runs has two lines for one run: its target keeps no single runs")
-        wanted = [tuple(_canonical(_known(cell)[name]) for name in columns) for cell in cells]
+        wanted = [tuple(_canonical(_known(cell).get(name, float("nan"))) for name in columns) for cell in cells]
+        if len(lines) < len(self.table) or len(set(wanted)) < len(wanted):
+            raise UserError(f"the table of runs in {self.folder} does not tell its runs apart: train them anew")
         return {place: lines[key] for place, key in enumerate(wanted) if key in lines}
 
-    def record(self, count: int) -> dict[str, Any]:
-        """Return what ``made.json`` says of the runs that were taken over, `count` in number."""
+    def check_data(self, now: Mapping[str, Sequence[str]]) -> None:
+        """Refuse other data than the earlier runs were trained on, by their fingerprints, where these are known.
+
+        Raises
+        ------
+        UserError
+            If a set of the same name has another content.
+        """
+        before: Mapping[str, Sequence[str]] = self.made.get("data") or {}
+        for name in sorted({*before} & {*now}):
+            if set(before[name]) != set(now[name]):
+                raise UserError(
+                    f"{name} is not what the runs in {self.folder} were trained on: use the same data, or leave "
+                    "--earlier out"
+                )
+        if unknown := sorted({*now} - {*before}):
+            _log.warning("%s does not tell which %s its runs were trained on", self.folder / MADE, ", ".join(unknown))
+
+    def record(self, cells: "Sequence[Cell]", trained: "Sequence[Cell]") -> dict[str, Any]:
+        """Return what ``made.json`` says of the runs that were taken over.
+
+        Parameters
+        ----------
+        cells, trained : sequence of Cell
+            All runs, and those that have folders.
+        """
+        if not trained:  # the same runs as in the earlier table: so is what is known of them
+            return {key: self.made[key] for key in ("trained_on", "data", "earlier") if key in self.made}
+        folders = {cell.folder for cell in trained}
+        taken = [cell.seed for cell in cells if cell.folder not in folders]
         kept = {key: self.made[key] for key in ("command", "trained_on", "earlier") if key in self.made}
-        return {"runs": count, **kept, "commit": self.made["environment"].get("commit")}
+        commit = self.made["environment"].get("commit")
+        return {"earlier": {"runs": len(taken), "seeds": sorted(set(taken)), "commit": commit, **kept}}
 
     def _keys(self, columns: Sequence[str]) -> list[tuple[str, ...]]:
         return [tuple(map(_canonical, line)) for line in self.table[list(columns)].itertuples(index=False)]
@@ -68,7 +109,7 @@ def read_earlier(folder: Path, title: str, size: Size) -> EarlierRuns:
     made = _made(folder)
     if made.get("title") != title:
         raise UserError(f"{folder} has the tables of another target: {made.get('title')!r}, where {title!r} is wanted")
-    version = made["environment"].get("versions", {}).get("r2mae")
+    version = made["environment"]["versions"].get("r2mae")
     if version != r2mae.__version__:
         raise UserError(
             f"the tables in {folder} are of r2mae {version}, not {r2mae.__version__}: train their runs anew"
@@ -87,9 +128,9 @@ def read_earlier(folder: Path, title: str, size: Size) -> EarlierRuns:
         table = pd.read_csv(files[0])
     except (OSError, ValueError) as error:
         raise UserError(f"{files[0]} cannot be read as a table: {error}") from None
-    if missing := {"label", "seed"} - set(table):
-        raise UserError(f"{files[0]} has no column {sorted(missing)[0]!r}: it is no table of runs")
-    return EarlierRuns(table, made)
+    if "seed" not in table:
+        raise UserError(f"{files[0]} has no column 'seed': it is no table of runs")
+    return EarlierRuns(table, made, folder)
 
 
 def check_columns(earlier: EarlierRuns, tables: Mapping[str, Any]) -> None:
@@ -104,7 +145,10 @@ def check_columns(earlier: EarlierRuns, tables: Mapping[str, Any]) -> None:
         if f"{name}.csv".endswith(RUNS):
             missing = [column for row in rows for column in row if column not in earlier.table]
             if missing:
-                raise UserError(f"the earlier table of runs has no column {missing[0]!r}: train its runs anew")
+                raise UserError(
+                    f"the table of runs in {earlier.folder} has no column {missing[0]!r}: leave --earlier out; what "
+                    "was trained now is kept"
+                )
 
 
 def _canonical(value: object) -> str:
@@ -125,6 +169,8 @@ def _made(folder: Path) -> dict[str, Any]:
         made = json.loads((folder / MADE).read_text("utf-8"))
     except (OSError, ValueError):
         made = None
-    if not isinstance(made, dict) or not isinstance(made.get("size"), dict) or "environment" not in made:
+    environment = made.get("environment") if isinstance(made, dict) else None
+    known = isinstance(environment, dict) and isinstance(environment.get("versions"), dict)
+    if not (isinstance(made, dict) and known and isinstance(made.get("size"), dict)):
         raise UserError(f"{folder} has no {MADE} that tells how its tables were made: name a folder of reproduce")
     return made

@@ -95,7 +95,7 @@ def table(results: "pd.DataFrame") -> Tables:
         for _, group in results.groupby(["hidden", "latent"])
         if len(group["ratio"].unique()) > 1
     ]
-    columns = ["hidden", "latent", "ratio", "seed", "seconds", *scores]
+    columns = ["preset", "hidden", "latent", "ratio", "seed", "seconds", *scores]
     return {
         "fig2a": means(results, {"hidden": int, "latent": int, "ratio": float}, scores),
         "fig2a-shapes": shapes,

@@ -99,7 +99,7 @@ def table(results: "pd.DataFrame") -> Tables:
         ratio=results["ratio"].astype(float),
     )
     scores = measured(results, list(_SCORES))
-    columns = ["channels", "ratio", "seed", *scores]
+    columns = ["preset", "channels", "ratio", "seed", *scores]
     by_ratio = means(results, {"channels": int, "ratio": float}, scores)
     best = [
         row for score in scores for _, group in results.groupby("channels") if (row := _best(group, score)) is not None

@@ -61,8 +61,18 @@ def gains_by_set(
     blind : str
         One of them.
     """
-    gains: dict[tuple[str, str], list[Float[np.ndarray, " _"]]] = {}
-    for _, group in results.groupby("set", sort=False):
+    return {
+        pair: [gain.to_numpy(float) for gain in by_set.values()]
+        for pair, by_set in gains_by_seed(results, score, fixed, blind).items()
+    }
+
+
+def gains_by_seed(
+    results: "pd.DataFrame", score: str, fixed: Sequence[str], blind: str
+) -> "dict[tuple[str, str], dict[str, pd.Series[float]]]":
+    """Return the same as :func:`gains_by_set`, by the name of the set, and with the seeds."""
+    gains: dict[tuple[str, str], dict[str, pd.Series[float]]] = {}
+    for name, group in results.groupby("set", sort=False):
         rows = by_label(group, score)
         present = [rows[name] for name in fixed if name in rows]
         for label, mine in rows.items():
@@ -72,7 +82,7 @@ def gains_by_set(
                 if other is None or (against == BLIND and label == blind):
                     continue
                 both = mine.index.intersection(other.index)
-                gains.setdefault((label, against), []).append((mine[both] - other[both]).to_numpy(float))
+                gains.setdefault((label, against), {})[str(name)] = mine[both] - other[both]
     return gains
 
 

@@ -5,7 +5,7 @@ import json
 import math
 import shutil
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -59,6 +59,21 @@ class Reproduced:
     files: list[Path]
     parts: int
     kept: int
+
+
+@dataclass(frozen=True, eq=False)
+class _Found:
+    """The runs of an artefact.
+
+    There are a line for each, all of them in order, those with folders, how many were finished before, and the
+    fingerprints of what those with folders were trained on, by name.
+    """
+
+    lines: "pd.DataFrame"
+    cells: "list[Cell]"
+    trained: "list[Cell]"
+    kept: int
+    data: Mapping[str, Sequence[str]]
 
 
 def run_artefact(
@@ -117,14 +132,13 @@ def run_artefact(
     """
     named, size = ("", size) if size is not None else (scale, artefact.SIZE.of(scale))
     if seeds is not None:
-        size = _with_seeds(artefact, size, seeds)
+        size = with_seeds(artefact, size, seeds)
     known = None if earlier is None else _earlier(artefact, size, earlier)
     out, began = Path(out), environment()
     results: Any
     if isinstance(artefact, OfRuns):
-        results, parts, kept, trained = _of_runs(
-            artefact, size, out, jobs, cluster, named, known, again=again, console=console
-        )
+        found = _of_runs(artefact, size, out, jobs, cluster, named, known, again=again, console=console)
+        results, parts, kept = found.lines, len(found.cells), found.kept
     elif cluster is not None:
         raise UserError(f"{artefact.TITLE!r} is computed, and trains no runs: leave --cluster out")
     elif isinstance(artefact, OfTables):
@@ -145,9 +159,9 @@ def run_artefact(
     write_tables(out, files)
     made = {"title": artefact.TITLE, "command": command, "scale": named, "size": jsonable(asdict(size))}
     if isinstance(artefact, OfRuns):
-        made |= {"runs": parts, "environment": began, "trained_on": _machines(trained)}
-        if known is not None:
-            made["earlier"] = known.record(parts - len(trained))
+        made |= {"runs": parts, "environment": began, "trained_on": _machines(found.trained), "data": found.data}
+        if known is not None and len(found.trained) < parts:
+            made |= known.record(found.cells, found.trained)
     else:
         made |= {"parts": parts, "environment": began}
     write_made(out, made)
@@ -192,8 +206,8 @@ def _of_runs(
     *,
     again: bool,
     console: "Console | None",
-) -> "tuple[pd.DataFrame, int, int, list[Cell]]":
-    """Return a line for each run, the number of runs, how many were finished before, and the runs not taken over."""
+) -> _Found:
+    """Train the runs that are neither finished nor in the earlier table, and return the lines of all."""
     from r2mae.sweep.dask_runner import runner_of
     from r2mae.sweep.gather import in_order, table_of
     from r2mae.sweep.runner import check_data, check_folders, check_sweep, finished, run_missing
@@ -209,12 +223,15 @@ def _of_runs(
                    for cell in artefact.cells(size, out)]  # fmt: skip
         cells = in_order(planned)
         lines = {} if earlier is None else earlier.lines_of(cells)
+        lines = {place: line for place, line in lines.items() if not finished(cells[place])}  # folders are exact
         wanted = [cell for place, cell in enumerate(cells) if place not in lines]
         check_sweep(cells[0].config, here=here)
         wing = get_wing(cells[0].config.wing)
         for one in dict.fromkeys(cell.config.data for cell in wanted):
             check_data([cell for cell in wanted if cell.config.data == one], wing, here=here, jobs=jobs or 1)
-        check_folders(wanted, wing)
+        data = check_folders(wanted, wing)
+        if earlier is not None:
+            earlier.check_data(data)
         there = [[] if place in lines else _finished_by(cell) for place, cell in enumerate(cells)]
         write_plan(out, scale, "runs", there)
         kept = len(lines) + sum(map(finished, wanted))
@@ -229,7 +246,7 @@ def _of_runs(
                 results[name] = [scores.get(name, float("nan")) for scores in own]
         if earlier is not None:
             results = _joined(results, earlier, lines, len(cells))
-        return results, len(cells), kept, wanted
+        return _Found(results, cells, wanted, kept, data)
 
 
 def _joined(trained: "pd.DataFrame", earlier: EarlierRuns, lines: Mapping[int, int], count: int) -> "pd.DataFrame":
@@ -241,15 +258,17 @@ def _joined(trained: "pd.DataFrame", earlier: EarlierRuns, lines: Mapping[int, i
     return pd.concat([part for part in (taken, mine) if len(part)]).sort_index()
 
 
-def _with_seeds(artefact: Artefact, size: Size, seeds: int) -> Size:
-    """Return the size with another number of seeds."""
-    now = getattr(size, "seeds", None)
-    if now is None or not isinstance(artefact, OfRuns):
-        raise UserError(f"{artefact.TITLE!r} has no runs under several seeds: leave --seeds out")
-    if seeds < 1:
-        raise UserError(f"--seeds must be 1 or more, not {seeds}")
-    given = {"seeds": seeds if isinstance(now, int) else tuple(range(seeds))}
-    return replace(size, **given)
+def with_seeds(artefact: Artefact, size: Size, seeds: int) -> Size:
+    """Return the size with another number of seeds.
+
+    Raises
+    ------
+    UserError
+        If the artefact has no runs under several seeds, or not under so many.
+    """
+    if not isinstance(artefact, OfRuns):
+        raise UserError(f"{artefact.TITLE!r} trains no runs: leave --seeds out")
+    return size.with_seeds(seeds)
 
 
 def _earlier(artefact: Artefact, size: Size, folder: Path) -> EarlierRuns:

@@ -78,6 +78,11 @@ class GenomeSize(Size):
     parts: int = 5
     settings: Mapping[str, Any] = field(default_factory=lambda: PAPERS)
 
+    @property
+    def most_seeds(self) -> int:
+        """As many as there are parts: each seed holds out one of its own."""
+        return self.parts
+
     small: ClassVar[Mapping[str, Any]] = {"settings": SMALL}
     smoke: ClassVar[Mapping[str, Any]] = {"rows": ("fixed 0.15", "r2mae"), "seeds": 2, "parts": 2, "settings": SMOKE}
 

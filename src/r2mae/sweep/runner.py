@@ -2,6 +2,7 @@
 
 from collections.abc import Hashable, Sequence
 from contextlib import nullcontext
+from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 from rich.console import Console
@@ -105,14 +106,19 @@ def check_baseline_sizes(cells: Sequence[Cell], wing: Wing, data: Data, jobs: in
             check_sizes(baselines[0].config, wing, [*dict.fromkeys(cell.row.label for cell in baselines)], data)
 
 
-def check_folders(cells: Sequence[Cell], wing: Wing, *, locked: bool = True) -> None:
+def check_folders(cells: Sequence[Cell], wing: Wing, *, locked: bool = True) -> dict[str, list[str]]:
     """Refuse folders of other configurations or data now, before hours are spent on other cells.
 
-    With `locked`, also those that another process works in; without, nothing is written, no lock either.
+    With `locked`, also those that another process works in; without, nothing is written, no lock either. Return the
+    fingerprints of the data by the name of their file, folder or set.
     """
     known = {read: wing.fingerprint(config) for read, config in readings(cells).items()}
     for cell in cells:
         _check(cell, known[reading_of(cell.config)], ratios_of(wing, cell.config), locked=locked)
+    found: dict[str, set[str]] = {}
+    for read, config in readings(cells).items():
+        found.setdefault(Path(config.data).name, set()).add(known[read])
+    return {name: sorted(prints) for name, prints in found.items()}
 
 
 def readings(cells: Sequence[Cell]) -> dict[Hashable, RunConfig]:
