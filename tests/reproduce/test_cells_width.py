@@ -34,7 +34,7 @@ def results(seeds: int = 5) -> pd.DataFrame:
 
 def test_every_row_has_both_widths_and_the_papers_is_the_papers(tmp_path: Path) -> None:
     cells = cells_width.cells(SIZE.of("small"), tmp_path)
-    assert len(cells) == len({cell.folder for cell in cells}) == 3 * 2 * len(ROWS) * 5
+    assert len(cells) == len({cell.folder for cell in cells}) == 3 * 2 * 4 * 5
     widths = {str(cell.row.values["width"]): (cell.config.n_hidden, cell.config.n_latent) for cell in cells}
     assert widths == {"small": (256, 64), "paper": (2000, 1000)}
     assert {cell.config.auroc_labels for cell in cells if cell.config.data == "csle"} == {("condition",)}
@@ -85,7 +85,7 @@ def test_one_seed_has_no_intervals() -> None:
 
 def test_the_figure_names_both_widths_once() -> None:
     tables = cells_width.table(results())
-    figure = cells_width.draw(tables, SIZE.of("small"))["cells-width"]
+    figure = cells_width.draw(tables, SIZE())["cells-width"]
     (legend,) = figure.legends
     assert [text.get_text() for text in legend.get_texts()] == ["256 and 64", "2000 and 1000"]
     assert len(figure.axes[0].get_yticks()) == len(ROWS) * (1 + len(SETS))
