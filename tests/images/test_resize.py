@@ -1,12 +1,17 @@
 """Images that are not square: squashed, or cropped."""
 
+from typing import Any
+
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from PIL import Image
 
 from r2mae.errors import UserError
 from r2mae.images.config import ImagesConfig
 from r2mae.images.data import load_images, load_splits
+from r2mae.images.resize import planes_to_square, to_square
 from r2mae.images.wing import WING
 
 
@@ -56,3 +61,18 @@ def test_a_run_and_its_embedding_crop_alike(tmp_path):
 def test_crop_without_a_size_is_refused():
     with pytest.raises(UserError, match="add --resize N"):
         ImagesConfig(data="x", resize_mode="crop")
+
+
+@given(
+    st.integers(1, 9), st.integers(1, 12), st.integers(1, 12), st.integers(1, 9), st.sampled_from(["squash", "crop"]),
+    st.sampled_from([np.uint8, np.float32]), st.integers(0, 9),
+)  # fmt: skip
+def test_planes_together_are_planes_by_themselves(
+    count: int, height: int, width: int, side: int, mode: Any, kind: type, seed: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    planes = (rng.random((count, height, width)) * (255 if kind is np.uint8 else 1)).astype(kind)
+    squares = planes_to_square(planes, side, mode)
+    assert squares.dtype == planes.dtype
+    for plane, square in zip(planes, squares, strict=True):
+        np.testing.assert_array_equal(square, np.asarray(to_square(Image.fromarray(plane), side, mode)))

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from PIL import Image
 
 from r2mae.catalogue import locate
 from r2mae.errors import UserError, unknown
@@ -16,7 +15,7 @@ from r2mae.images.decode import SUFFIXES, Cache, Reading
 from r2mae.images.folder import archive_instead, has_test_part, read_folder
 from r2mae.images.formats import Labelled, Parts, check_memory, read_idx, read_npy, reading
 from r2mae.images.parts import npz_has_test_part, official_part, read_npz
-from r2mae.images.resize import to_square
+from r2mae.images.resize import planes_to_square
 from r2mae.images.sets import SETS
 from r2mae.images.shards import is_shard, read_shards, shards_in
 
@@ -215,10 +214,8 @@ def _resized(path: Path, part: Labelled, side: int, how: Reading) -> Labelled:
         return part
     check_memory(path, count * side * side * channels * images.itemsize, how.max_bytes, "give a smaller --resize")
     resized = np.empty((count, side, side, channels), images.dtype)
-    for row, image in enumerate(images):
-        for channel in range(channels):  # PIL has floats of one channel only
-            plane = Image.fromarray(np.ascontiguousarray(image[..., channel]))
-            resized[row, ..., channel] = np.asarray(to_square(plane, side, how.resize_mode))
+    for channel in range(channels):  # PIL has floats of one channel only
+        resized[..., channel] = planes_to_square(images[..., channel], side, how.resize_mode)
     if images.dtype == np.float32:
         np.clip(resized, 0, 1, out=resized)
     return Labelled(resized, part.labels, part.classes)

@@ -74,7 +74,11 @@ class EarlierRuns:
                     "--earlier out"
                 )
         if unknown := sorted({*now} - {*before}):
-            _log.warning("%s does not tell which %s its runs were trained on", self.folder / MADE, ", ".join(unknown))
+            _log.warning(
+                "%s does not tell the content of what its runs were trained on: %s",
+                self.folder / MADE,
+                ", ".join(unknown),
+            )
 
     def record(self, cells: "Sequence[Cell]", trained: "Sequence[Cell]") -> dict[str, Any]:
         """Return what ``made.json`` says of the runs that were taken over.
