@@ -96,7 +96,7 @@ DEEP = Trained(
 )
 
 
-SWEPT = Swept(sets=6, failed=5, error=(0.025, 0.468), probe=(-0.001, -0.003, 0.001), source="results/randomness")
+SWEPT = Swept(sets=6, failed=6, error=(0.025, 0.463), probe=(-0.001, -0.003, 0.001), source="results/randomness")
 
 
 def holds_for_regression(advice: Advice, shape: Shape) -> bool:
