@@ -43,7 +43,7 @@ TYPES = {"table4": ("sea-ad", table4), "table6": ("hlca", table6)}
 
 def cells(ours: float, names: Sequence[str], condition: bool) -> pd.DataFrame:
     """Runs on some sets, with the scores that the wing measures on each."""
-    settings = table4._CONDITION if condition and "sea-ad" not in names else {}
+    settings = table4.CONDITION if condition and "sea-ad" not in names else {}
     rows: Rows = []
     for name in names:
         config = CellsConfig(**{"data": name, **SET_DEFAULTS[name], **settings})
