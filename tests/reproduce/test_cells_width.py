@@ -99,6 +99,6 @@ def test_smoke(smoke: Callable[[Any], Reproduced], tmp_path: Path) -> None:
     names = [file.name for file in done.files]
     assert names[:3] == ["cells-width.csv", "cells-width-pooled.csv", "cells-width-runs.csv"]
     runs = pd.read_csv(done.files[2])
-    assert set(runs["width"]) == {"small", "paper"}
+    assert set(runs["width"]) == {"small"}, "at the paper's width probes alone take half a minute"
     assert runs["score"].notna().all()
     assert json.loads((tmp_path / "made.json").read_text())["runs"] == 6

@@ -62,7 +62,7 @@ class WidthsSize(Size):
         "settings": {"batch_size": 128, "steps": 1000, "precision": "bf16"},
     }
     smoke: ClassVar[Mapping[str, Any]] = {
-        **{"sets": ("csle",), "rows": ("fixed 0.10", REFERENCE, "r2mae"), "seeds": 1},
+        **{"sets": ("csle",), "widths": ("small",), "rows": ("fixed 0.10", REFERENCE, "r2mae"), "seeds": 2},
         "settings": {"batch_size": 64, "steps": 2},
     }
 
