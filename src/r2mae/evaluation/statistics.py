@@ -10,7 +10,7 @@ from jaxtyping import Float, Int
 from scipy import stats
 
 _TELLING = 10  # so many differences that are all equal are evidence; fewer may be so by scores in coarse steps
-_ROUNDING = 1e-14  # of the largest value: a mean this small is rounding error
+_ROUNDING = 1e-12  # of the largest value: a mean this small is rounding error
 AVERAGE_SCORE = "average score"
 AVERAGE_RANK = "average rank"
 

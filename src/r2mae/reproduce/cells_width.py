@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 TITLE = "Cells at the paper's width (2000 and 1000) and at the small one: do schemes compare alike?"
 DATA = "csle, pig-airway, onek1k; full: covid-tcells, perez-tcells and combat, too"
-COST = {"smoke": "seconds", "small": "120 runs, about 2 h on a core", "full": "not measured"}
+COST = {"smoke": "seconds", "small": "120 runs, about 3 h on a core", "full": "not measured"}
 PAPER = "All models of cells in the paper have 2000 hidden and 1000 latent units."
 
 ROWS = (*FIXED, "dynamic", "mdlm", "r2mae")
