@@ -152,3 +152,22 @@ def test_the_command_of_fig1f_names_its_table(here: Path) -> None:
     assert main(["reproduce", "fig1f", "--curve", "my curve.csv"]) == 0
     made = json.loads((here / "runs" / "reproduce" / "fig1f" / "made.json").read_text())
     assert made["command"] == "r2mae reproduce fig1f --curve 'my curve.csv'"
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("fig1b --seeds 3", "trains no runs: leave --seeds out"),
+        ("fig1b --earlier there", "fig1b trains no runs: leave --earlier out"),
+        ("table4 table6 --earlier there", "name one at a time"),
+        ("table4 table3 --scale small --seeds 9", "--seeds must be 1 to 5"),
+        ("table4 fig8 --scale small --seeds 3", "no runs under several seeds"),
+        ("table4 --scale small --earlier there", "there has no made.json"),
+    ],
+)
+def test_options_that_a_target_cannot_use_are_refused_before_any_runs(
+    here: Path, line: str, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["reproduce", *line.split()]) == 2
+    assert said in capsys.readouterr().err
+    assert not list(here.iterdir())

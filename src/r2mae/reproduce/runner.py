@@ -268,7 +268,10 @@ def with_seeds(artefact: Artefact, size: Size, seeds: int) -> Size:
     """
     if not isinstance(artefact, OfRuns):
         raise UserError(f"{artefact.TITLE!r} trains no runs: leave --seeds out")
-    return size.with_seeds(seeds)
+    try:
+        return size.with_seeds(seeds)
+    except UserError as error:
+        raise UserError(f"{artefact.TITLE!r}: {error}") from None
 
 
 def _earlier(artefact: Artefact, size: Size, folder: Path) -> EarlierRuns:
