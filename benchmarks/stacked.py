@@ -1,15 +1,17 @@
 """Many small networks at once: stacked and trained together by torch.func, compared with one after the other.
 
 The question is whether a comparison could train the seeds of a row together. Both take the same steps from the same
-weights on the same batches, with masks of their own and the fused Adam; the losses agree to rounding.
+weights on the same batches, with masks of their own and the fused Adam; the losses differ by rounding, which training
+amplifies.
 """
 
 import argparse
 import copy
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.func import functional_call, grad_and_value, stack_module_state, vmap
 from torch.nn.functional import mse_loss
 
@@ -18,9 +20,8 @@ from r2mae.images.models.mlp import MLPAutoencoder
 from r2mae.masking import Key, Uniform, element_mask
 
 LR, RATIO = 1e-3, Uniform(0.5, 0.9)
-Batch = list[
-    tuple[Tensor, Tensor]
-]  # for each step the clean images and what is kept, with a dimension for the networks
+Batches = list[tuple[Tensor, Tensor]]
+"""For each step the clean images and what is kept of them, the first dimension that of the networks."""
 
 
 def networks(count: int, pixels: int, hidden: int, latent: int) -> list[MLPAutoencoder]:
@@ -32,7 +33,7 @@ def networks(count: int, pixels: int, hidden: int, latent: int) -> list[MLPAutoe
     return found
 
 
-def batches(count: int, steps: int, batch: int, pixels: int) -> Batch:
+def batches(count: int, steps: int, batch: int, pixels: int) -> Batches:
     """Draw images, and a mask for each network and step."""
     generator = torch.Generator().manual_seed(0)
     found = []
@@ -49,7 +50,7 @@ def error(prediction: Tensor, clean: Tensor, kept: Tensor) -> Tensor:
     return (mse_loss(prediction, clean, reduction="none") * ~kept).sum() / (~kept).sum()
 
 
-def one_by_one(models: list[MLPAutoencoder], data: Batch) -> list[float]:
+def one_by_one(models: list[MLPAutoencoder], data: Batches) -> list[float]:
     """Train every network by itself; return the last losses."""
     last = []
     for place, model in enumerate(copy.deepcopy(models)):
@@ -63,9 +64,10 @@ def one_by_one(models: list[MLPAutoencoder], data: Batch) -> list[float]:
     return last
 
 
-def together(models: list[MLPAutoencoder], data: Batch) -> list[float]:
+def together(models: list[MLPAutoencoder], data: Batches) -> list[float]:
     """Train all networks in one step each time; return the last losses."""
-    weights, buffers = stack_module_state(copy.deepcopy(models))  # type: ignore[arg-type]
+    copies: list[nn.Module] = [*copy.deepcopy(models)]
+    weights, buffers = stack_module_state(copies)
     skeleton = copy.deepcopy(models[0]).to("meta")
     optimiser = torch.optim.Adam(weights.values(), lr=LR, fused=True)
 
@@ -92,32 +94,33 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--threads", type=int, default=1)
     options = parser.parse_args(argv)
     torch.set_num_threads(options.threads)
-    for name, pixels, hidden, latent in (("digits, make demo", 64, 512, 256), ("MNIST", 784, 512, 256)):
-        models = networks(options.count, pixels, hidden, latent)
-        data = batches(options.count, options.steps, options.batch, pixels)
-        losses: dict[str, list[float]] = {}
-
-        def kept(way: str, train: Callable[[], list[float]], seen: dict[str, list[float]] = losses) -> None:
-            seen[way] = train()
-
-        times = alternate(
-            {
-                "one by one": lambda models=models, data=data: kept("one by one", lambda: one_by_one(models, data)),
-                "together": lambda models=models, data=data: kept("together", lambda: together(models, data)),
-            },
-            options.rounds,
-        )
-        steps = options.steps * options.count
-        gap = max(abs(a / b - 1) for a, b in zip(losses["one by one"], losses["together"], strict=True))
-        ratio, spread = ratio_of(times["one by one"], times["together"])
-        told = ", ".join(f"{way} {1e3 * one.median / steps:.2f} ms (± {1e3 * one.spread / steps:.2f})"
-                         for way, one in times.items())  # fmt: skip
-        print(
-            f"{name}: MLP {pixels}-{hidden}-{latent}, {options.count} networks, batch {options.batch}, "
-            f"{options.threads} thread(s); a step of one network: {told}; together {ratio:.2f} ± {spread:.2f} times as "
-            f"fast; last losses differ by {gap:.0e}"
-        )
+    for name, pixels in (("digits, make demo", 64), ("MNIST", 784)):
+        measure(name, (pixels, 512, 256), options)
     return 0
+
+
+def measure(name: str, widths: tuple[int, int, int], options: argparse.Namespace) -> None:
+    """Print the time of a step of one network of these widths, both ways."""
+    models = networks(options.count, *widths)
+    data = batches(options.count, options.steps, options.batch, widths[0])
+    ways: dict[str, Callable[[list[MLPAutoencoder], Batches], list[float]]] = {
+        "one by one": one_by_one,
+        "together": together,
+    }
+    losses: dict[str, list[float]] = {}
+
+    def run(way: str) -> None:
+        losses[way] = ways[way](models, data)
+
+    times = alternate({way: partial(run, way) for way in ways}, options.rounds)
+    gap = max(abs(a / b - 1) for a, b in zip(*losses.values(), strict=True))
+    print(f"{name}: MLP {'-'.join(map(str, widths))}, {options.count} networks, batch {options.batch}, "
+          f"{options.threads} thread(s)")  # fmt: skip
+    steps = options.steps * options.count
+    for way, one in times.items():
+        print(f"  {way:12} {1e3 * one.median / steps:.2f} ms a step of one network (± {1e3 * one.spread / steps:.2f})")
+    ratio, spread = ratio_of(times["one by one"], times["together"])
+    print(f"  together {ratio:.2f} ± {spread:.2f} times as fast; last losses differ by {gap:.0e}")
 
 
 if __name__ == "__main__":

@@ -1,11 +1,13 @@
 """Do the schemes of Tables 4 and 6 to 8 compare at the paper's width as at the small one? Cells, both widths."""
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
+from matplotlib.lines import Line2D
 
 from r2mae.cells.wing import WING
 from r2mae.evaluation.statistics import mean_interval, paired_difference
@@ -13,7 +15,7 @@ from r2mae.reproduce import table4
 from r2mae.reproduce.artefact import Row, Size, Tables
 from r2mae.reproduce.cell_tables import FIXED, REFERENCE, SCHEMES, config_of
 from r2mae.reproduce.drawing import COLOURS, GREY, Figures, panels
-from r2mae.reproduce.gains import BEST_FIXED, BLIND, Gains, by_label, gains_by_seed, gains_by_set, pooled_rows
+from r2mae.reproduce.gains import BEST_FIXED, BLIND, Gains, by_label, gains_by_seed, pooled_rows
 from r2mae.sweep.cells import Axis, Cell, cells_of_groups, grid
 from r2mae.sweep.cells import Row as SweepRow
 
@@ -29,7 +31,6 @@ PAPER = "All models of cells in the paper have 2000 hidden and 1000 latent units
 ROWS = (*FIXED, "dynamic", "mdlm", "r2mae")
 SCORES = {"score": "average score", "reconstruction_r": "reconstruction, Pearson's r"}
 _ROW, _WIDTH = "row", "width"
-_NAMES = {"small": "256 and 64", "paper": "2000 and 1000"}
 
 
 @dataclass(frozen=True)
@@ -91,19 +92,21 @@ def table(results: "pd.DataFrame") -> Tables:
     Gains are over the best of the fixed ratios, which is chosen on the other seeds, and over one chosen blindly.
     """
     scores = [score for score in SCORES if score in results]
+    by_row = results.assign(label=results[_ROW])
     rows: list[Row] = []
     pooled: list[Row] = []
     for score in scores:
         by_width = {
-            str(name): gains_by_seed(group.assign(label=group[_ROW]), score, FIXED, REFERENCE)
-            for name, group in results.groupby(_WIDTH, sort=False)
+            str(name): gains_by_seed(group, score, FIXED, REFERENCE)
+            for name, group in by_row.groupby(_WIDTH, sort=False)
         }
         for width, gains in by_width.items():
             arrays = {pair: [gain.to_numpy(float) for gain in by_set.values()] for pair, by_set in gains.items()}
             pooled += [{"score": score, _WIDTH: width, **row} for row in pooled_rows(arrays)]
         pooled += [{"score": score, _WIDTH: "difference", **row} for row in pooled_rows(_apart(by_width))]
-        for (data, preset), group in results.groupby(["set", _WIDTH], sort=False):
-            rows += [{"set": data, _WIDTH: preset, "score": score, **row} for row in _means(group, score)]
+        for (data, preset), group in by_row.groupby(["set", _WIDTH], sort=False):
+            gained = {pair: by_set.get(str(data)) for pair, by_set in by_width[str(preset)].items()}
+            rows += [{"set": data, _WIDTH: preset, "score": score, **row} for row in _means(group, score, gained)]
     kept = ["set", "label", _WIDTH, _ROW, "scheme", "seed", "seconds", *scores]
     return {"cells-width": rows, "cells-width-pooled": pooled, "cells-width-runs": results[kept].to_dict("records")}
 
@@ -120,23 +123,27 @@ def draw(tables: Tables, size: WidthsSize) -> Figures:
         named += [(name, [row for row in rows if (row["set"], row["score"]) == (name, score)]) for name in sets]
         _panel(axes, named, labels, size.widths)
         axes.set_xlabel(f"{SCORES[score]}: minus the best fixed ratio")
-    if scores:
-        figure.legend(
-            *grid_of_axes[0].get_legend_handles_labels(), title="hidden and latent units", loc="outside lower center",
-            ncols=len(size.widths), fontsize=8, title_fontsize=8,
-        )  # fmt: skip
+    units = [WING.presets[width] for width in size.widths]
+    handles = [
+        Line2D([], [], marker="o", markersize=3.5, color=colour, label=f"{one['n_hidden']} and {one['n_latent']}")
+        for colour, one in zip(COLOURS, units, strict=False)
+    ]
+    figure.legend(
+        handles=handles, title="hidden and latent units", loc="outside lower center", ncols=len(handles), fontsize=8,
+        title_fontsize=8,
+    )  # fmt: skip
     return {"cells-width": figure}
 
 
-def _means(group: "pd.DataFrame", score: str) -> list[Row]:
+def _means(group: "pd.DataFrame", score: str, gains: "Mapping[tuple[str, str], pd.Series[float] | None]") -> list[Row]:
     """Return the mean of each row on a set at a width, and what it gains over the best and the blind fixed ratio."""
-    gains = gains_by_set(group.assign(label=group[_ROW]), score, FIXED, REFERENCE)
     found: list[Row] = []
-    for label, values in by_label(group.assign(label=group[_ROW]), score).items():
+    for label, values in by_label(group, score).items():
         mean = mean_interval(values)
         row: Row = {"label": label, "seeds": mean.n, "mean": mean.mean, "low": mean.low, "high": mean.high}
         for against in (BEST_FIXED, BLIND):
-            for gain in gains.get((label, against), []):
+            gain = gains.get((label, against))
+            if gain is not None:
                 gap = paired_difference(gain, np.zeros(len(gain)))
                 row |= {f"vs_{against}": gap.mean, f"vs_{against}_low": gap.low, f"vs_{against}_high": gap.high}
                 row[f"vs_{against}_is"] = gap.verdict
@@ -165,21 +172,21 @@ def _panel(axes: "Axes", named: Sequence[tuple[str, list[Row]]], labels: Sequenc
     """Draw a block of rows for each group of gains, a colour for each width."""
     places: list[str] = []
     for name, rows in named:
-        for label in labels:
-            for number, width in enumerate(widths):
-                for row in rows:
-                    if (row["label"], row[_WIDTH]) == (label, width):
-                        _gain(axes, row, len(places) + 0.25 * (number - (len(widths) - 1) / 2), COLOURS[number], width)
-            places.append(f"{name}: {label}")
+        known = {(row["label"], row[_WIDTH]): row for row in rows}
+        for label, (number, width) in itertools.product(labels, enumerate(widths)):
+            if number == 0:
+                places.append(f"{name}: {label}")
+            if (label, width) in known:
+                offset = 0.25 * (number - (len(widths) - 1) / 2)
+                _gain(axes, known[label, width], len(places) - 1 + offset, COLOURS[number])
         axes.axhline(len(places) - 0.5, color=GREY, linewidth=0.5)
     axes.axvline(0, color=GREY, linestyle="--", linewidth=1, zorder=0)
     axes.set_yticks(range(len(places)), places, fontsize=7)
     axes.set_ylim(len(places) - 0.5, -0.5)
 
 
-def _gain(axes: "Axes", row: Row, place: float, colour: str, width: str) -> None:
+def _gain(axes: "Axes", row: Row, place: float, colour: str) -> None:
     keys = ("gain", "low", "high") if "gain" in row else (f"vs_{BEST_FIXED}{end}" for end in ("", "_low", "_high"))
     gain, low, high = (float(row.get(key, np.nan)) for key in keys)
-    label = _NAMES.get(width, width) if place < 0.5 else None
     ends = None if np.isnan([low, high]).any() else [[gain - low], [high - gain]]
-    axes.errorbar(gain, place, xerr=ends, fmt="o", color=colour, markersize=3.5, capsize=2, elinewidth=1, label=label)
+    axes.errorbar(gain, place, xerr=ends, fmt="o", color=colour, markersize=3.5, capsize=2, elinewidth=1)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from r2mae.sweep.cells import Cell
 
-RUNS = "-runs.csv"
+RUNS = "-runs"
 """End of the name of the table that has a line for each run."""
 _SEEDS = "seeds"
 _log = logging.getLogger("r2mae")
@@ -125,9 +125,9 @@ def read_earlier(folder: Path, title: str, size: Size) -> EarlierRuns:
                 f"the runs in {folder} were made with {name} = {before.get(name)!r}, not {now.get(name)!r}: "
                 "take the same scale and version, or leave --earlier out"
             )
-    files = sorted(folder.glob(f"*{RUNS}"))
+    files = sorted(folder.glob(f"*{RUNS}.csv"))
     if len(files) != 1:
-        raise UserError(f"{folder} must have one table of runs, NAME{RUNS}; found {len(files)}")
+        raise UserError(f"{folder} must have one table of runs, NAME{RUNS}.csv; found {len(files)}")
     try:
         table = pd.read_csv(files[0])
     except (OSError, ValueError) as error:
@@ -146,7 +146,7 @@ def check_columns(earlier: EarlierRuns, tables: Mapping[str, Any]) -> None:
         If a column is missing.
     """
     for name, rows in tables.items():
-        if f"{name}.csv".endswith(RUNS):
+        if name.endswith(RUNS):
             missing = [column for row in rows for column in row if column not in earlier.table]
             if missing:
                 raise UserError(

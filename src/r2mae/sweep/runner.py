@@ -112,11 +112,12 @@ def check_folders(cells: Sequence[Cell], wing: Wing, *, locked: bool = True) -> 
     With `locked`, also those that another process works in; without, nothing is written, no lock either. Return the
     fingerprints of the data by the name of their file, folder or set.
     """
-    known = {read: wing.fingerprint(config) for read, config in readings(cells).items()}
+    reads = readings(cells)
+    known = {read: wing.fingerprint(config) for read, config in reads.items()}
     for cell in cells:
         _check(cell, known[reading_of(cell.config)], ratios_of(wing, cell.config), locked=locked)
     found: dict[str, set[str]] = {}
-    for read, config in readings(cells).items():
+    for read, config in reads.items():
         found.setdefault(Path(config.data).name, set()).add(known[read])
     return {name: sorted(prints) for name, prints in found.items()}
 
