@@ -10,7 +10,8 @@ import pandas as pd
 import pytest
 
 from r2mae.reproduce import randomness_cells, randomness_genome, randomness_images, randomness_text
-from r2mae.reproduce.randomness import BLIND, SCHEMES, TOLD
+from r2mae.reproduce.gains import BEST_FIXED
+from r2mae.reproduce.randomness import BEST_BY_SAMPLE, BLIND, BY_SAMPLE, SCHEMES, SPREAD, TOLD
 from r2mae.reproduce.rules import SETS
 from r2mae.reproduce.runner import Reproduced
 
@@ -26,7 +27,8 @@ MODULES = pytest.mark.parametrize(
 def test_rows_differ_in_scheme_and_input_alone(module: ModuleType, tmp_path: Path, shared_data: Path) -> None:
     size = module.SIZE.of("small")
     cells = module.cells(size, tmp_path)
-    rows = len(size.told) * len(SCHEMES)
+    more = module.STUDY.more
+    rows = len(size.told) * len(SCHEMES) + len(more)
     assert len(cells) == len({cell.folder for cell in cells}) == len(size.sets) * rows * size.seeds
     assert size.seeds >= 5
     first = [cell for cell in cells if cell.seed == 0 and cell.row.values["set"] == size.sets[0]]
@@ -34,7 +36,7 @@ def test_rows_differ_in_scheme_and_input_alone(module: ModuleType, tmp_path: Pat
     assert len({str({k: v for k, v in cell.config.to_dict().items() if k not in own}) for cell in first}) == 1
     assert len({str(cell.config.to_dict()) for cell in first}) == rows
     told = {cell.row.label: getattr(cell.config, "mask_input", False) for cell in first}
-    assert told == {label + TOLD * flag: flag for flag in size.told for label in SCHEMES}
+    assert told == {label + TOLD * flag: flag for flag in size.told for label in SCHEMES} | dict.fromkeys(more, False)
 
 
 @pytest.mark.slow
@@ -91,6 +93,27 @@ def test_gains_are_found_with_their_sign(module: ModuleType, gain: float) -> Non
     spread = rules["r2mae-spread, the same range", objective, SETS]
     assert spread["regret"] == pytest.approx(-100 * gain, abs=0.05), "of untold networks: a gain is no regret"
     assert len(figures[f"{name}-by-fraction"].axes) == 3
+
+
+def test_masks_by_sample_have_a_best_ratio_of_their_own() -> None:
+    """On cells spread ratios hide other genes in each cell: they are compared with fixed ratios that do so, too."""
+    study = randomness_cells.STUDY
+    runs = synthetic(0.02, study.objective, study.probe)
+    blind = runs[runs["label"] == BY_SAMPLE]
+    lower = {"by sample 0.70": 0.9, "by sample 0.90": 0.95}
+    others = [
+        blind.assign(label=label, **{study.objective: blind[study.objective] * by}) for label, by in lower.items()
+    ]
+    tables = study.table(pd.concat([runs, *others], ignore_index=True))
+    pooled = {(row["label"], row["against"]): row for row in tables[f"{study.name}-pooled"]}
+    assert pooled[SPREAD, BEST_BY_SAMPLE]["gain_percent"] == pytest.approx(100 * (1 - 0.98 / 0.9), abs=0.1)
+    assert pooled[SPREAD, BEST_BY_SAMPLE]["is"] == "worse"
+    assert pooled[SPREAD, BEST_FIXED]["is"] == "better", "its reference is masks by mini-batch alone"
+    assert (SPREAD + TOLD, BEST_BY_SAMPLE) not in pooled, "one such row is no choice"
+    figures = study.draw(tables, randomness_cells.SIZE())
+    assert any(
+        "by sample 0.50" in axis.get_legend_handles_labels()[1] for axis in figures[f"{study.name}-by-fraction"].axes
+    )
 
 
 @pytest.mark.slow

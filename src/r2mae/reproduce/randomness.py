@@ -42,6 +42,11 @@ SCHEMES: Mapping[str, Mapping[str, Any]] = {
 }
 FIXED = tuple(name for name in SCHEMES if name.startswith("fixed"))
 BLIND, RANDOM, SPREAD, BY_SAMPLE = "fixed 0.50", "r2mae", "r2mae-spread", "by sample 0.50"
+OTHERS_BY_SAMPLE: Mapping[str, Mapping[str, Any]] = {
+    f"by sample {ratio:.2f}": {"scheme": "r2mae-spread", "low": ratio, "high": ratio} for ratio in (0.1, 0.3, 0.7, 0.9)
+}
+"""The other fixed ratios with the masks of spread ones, where masks by sample are others than masks by mini-batch."""
+_FIXED_BY_SAMPLE, BEST_BY_SAMPLE = (BY_SAMPLE, *OTHERS_BY_SAMPLE), "best_by_sample"
 RULES = {
     "one ratio, 0.50": BLIND,
     "r2mae, nearly all ratios": RANDOM,
@@ -64,7 +69,7 @@ class RandomnessSize(Size):
     sets : tuple of str
         Sets of data.
     rows : tuple of str
-        Names of :data:`SCHEMES`; by default all.
+        Names of rows of the study; by default all.
     told : tuple of bool
         Without the mask as an input, and with it.
     seeds : int
@@ -98,6 +103,8 @@ class RandomnessStudy:
         Takes a size and the folder of the study; returns the configuration on each set of data by its name.
     of_features : bool
         Whether `probe` is of frozen features. The accuracy at hidden places is not; the summary over wings lacks it.
+    more : mapping
+        Rows beside :data:`SCHEMES`, for networks that are not told.
     """
 
     name: str
@@ -106,11 +113,25 @@ class RandomnessStudy:
     probe: str
     bases: "Callable[[Any, Path], Mapping[str, RunConfig]]"
     of_features: bool = True
+    more: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     def cells(self, size: RandomnessSize, out: Path) -> list[Cell]:
         """Return a run for each set, scheme, kind of input and seed, each set in a folder of its own."""
-        groups = {name: _rows(name, base, size) for name, base in self.bases(size, out).items()}
+        groups = {name: self._rows(name, base, size) for name, base in self.bases(size, out).items()}
         return cells_of_groups(groups, range(size.seeds), out)
+
+    def _rows(self, data: str, base: "RunConfig", size: RandomnessSize) -> list[SweepRow]:
+        rows: list[SweepRow] = []
+        known = {**SCHEMES, **self.more}
+        for told in size.told:
+            given = {"mask_input": True} if told else {}
+            names = [label for label in size.rows or known if not (told and label in self.more)]
+            points = {label + TOLD * told: {**known[label], **given} for label in names}
+            rows += [
+                replace(row, values={"set": data, "scheme": row.config.scheme, "told": told})
+                for row in grid(base, [Axis("row", points)])
+            ]
+        return rows
 
     def table(self, results: "pd.DataFrame") -> Tables:
         """Return means and paired differences by set, relative gains pooled over sets, and all runs."""
@@ -132,7 +153,7 @@ class RandomnessStudy:
         if rules := tables[f"{self.name}-rules"]:
             titles = {self.objective: self.title, self.probe: self.probe.replace("_", " ")}
             figures[f"{self.name}-rules"] = draw_rules(rules, titles)
-        order = [label + told for told in ("", TOLD) for label in SCHEMES]
+        order = [label + told for told in ("", TOLD) for label in {**SCHEMES, **self.more}]
         pooled = [row for row in tables[f"{self.name}-pooled"] if row["against"] == BEST_FIXED]
         pooled.sort(key=lambda row: order.index(row["label"]))
         if pooled:
@@ -142,7 +163,8 @@ class RandomnessStudy:
         figure, grid_of_axes = panels(len(sets), width=3.4 if len(sets) > 1 else 5.6, height=3.4)
         figures[f"{self.name}-by-fraction"] = figure
         for number, (axes, data) in enumerate(zip(grid_of_axes, sets, strict=True)):
-            _by_fraction(axes, [row for row in tables[self.name] if row["set"] == data], self.objective)
+            mine = [row for row in tables[self.name] if row["set"] == data]
+            _by_fraction(axes, mine, self.objective, {BY_SAMPLE: COLOURS[2]} if self.more else {})
             axes.set_title(data)
             if number == 0:
                 axes.set_ylabel(f"{self.title},\nover that of {BLIND}")
@@ -151,18 +173,6 @@ class RandomnessStudy:
             *grid_of_axes[0].get_legend_handles_labels(), fontsize=7, handlelength=4, loc="outside right upper"
         )
         return figures
-
-
-def _rows(data: str, base: "RunConfig", size: RandomnessSize) -> list[SweepRow]:
-    rows: list[SweepRow] = []
-    for told in size.told:
-        given = {"mask_input": True} if told else {}
-        points = {label + TOLD * told: {**SCHEMES[label], **given} for label in size.rows or SCHEMES}
-        rows += [
-            replace(row, values={"set": data, "scheme": row.config.scheme, "told": told})
-            for row in grid(base, [Axis("row", points)])
-        ]
-    return rows
 
 
 def jumps_of_run(cell: Cell) -> Mapping[str, float]:
@@ -196,15 +206,15 @@ def _differences(results: "pd.DataFrame", score: str, *, higher: bool) -> list[R
 def references(rows: "Mapping[str, pd.Series[float]]", label: str, *, higher: bool) -> "dict[str, pd.Series[float]]":
     """Return what a row is compared with: the same network at fixed ratios and random ones, and the other network.
 
-    The best fixed ratio of a seed is chosen on the other seeds.
+    The best fixed ratio of a seed is chosen on the other seeds; so is the best of those with masks by sample.
     """
     told = TOLD if label.endswith(TOLD) else ""
     found = {}
-    fixed = [rows[name + told] for name in FIXED if name + told in rows]
-    if len(fixed) > 1:
-        best = best_of(fixed, rows[label], higher=higher)
+    for short, names in ((BEST_FIXED, FIXED), (BEST_BY_SAMPLE, _FIXED_BY_SAMPLE)):
+        fixed = [rows[name + told] for name in names if name + told in rows]
+        best = best_of(fixed, rows[label], higher=higher) if len(fixed) > 1 else None
         if best is not None:
-            found[BEST_FIXED] = best
+            found[short] = best
     others = {"blind": BLIND, "by_sample": BY_SAMPLE, "r2mae": RANDOM}
     for short, name in [
         *((short, name + told) for short, name in others.items()),
@@ -219,7 +229,7 @@ def _pooled(results: "pd.DataFrame", objective: str) -> list[Row]:
     """Return by how many percent each row lowers the objective, on average over sets (a random-effects model).
 
     The questions are `r2mae` and `r2mae-spread` against `best_fixed`, and for cells, where spread ratios also hide
-    other genes in each cell, `r2mae-spread` against `by_sample`. Verdicts are not corrected for the number of pairs.
+    other genes in each cell, `r2mae-spread` against `best_by_sample`. Verdicts are not corrected for their number.
     """
     logs = results.assign(**{objective: np.log(results[objective].where(results[objective] > 0))})
     gains: dict[tuple[str, str], list[Float[np.ndarray, " _"]]] = {}
@@ -259,13 +269,16 @@ def _gains(axes: "Axes", rows: Sequence[Row], title: str) -> None:
     )
 
 
-def _by_fraction(axes: "Axes", rows: Sequence[Row], objective: str) -> None:
-    """Draw each scheme's error at every missing fraction over that of the blind fixed ratio, told ones dashed."""
+def _by_fraction(axes: "Axes", rows: Sequence[Row], objective: str, more: Mapping[str, str]) -> None:
+    """Draw each scheme's error at every missing fraction over that of the blind fixed ratio, told ones dashed.
+
+    `more` has the colours of rows that only some studies show.
+    """
     names = by_ratio(row["score"] for row in rows).get(objective, {})
     means = {(row["label"], row["score"]): row["mean"] for row in rows}
     base = np.array([means.get((BLIND, score), np.nan) for score in names.values()])
-    shown = {"fixed 0.10": GREY, BLIND: BLACK, "fixed 0.90": COLOURS[5], "dynamic": COLOURS[3], "r2mae": COLOURS[1]}
-    for label, colour in {**shown, "r2mae-spread": COLOURS[0]}.items():
+    shown = {"fixed 0.10": GREY, BLIND: BLACK, "fixed 0.90": COLOURS[5], "dynamic": COLOURS[3], RANDOM: COLOURS[1]}
+    for label, colour in {**shown, **more, SPREAD: COLOURS[0]}.items():
         for told, style in (("", "-"), (TOLD, "--")):
             values = np.array([means.get((label + told, score), np.nan) for score in names.values()])
             if np.isfinite(values).any():
