@@ -15,7 +15,7 @@ from r2mae.training.config import MACHINE_FIELDS, RunConfig
 
 ROOT = Path(__file__).parents[1]
 FIGURES = (
-    "mnist/figures/score_against_ratio.png",
+    "mnist/batch-statistics/figures/score_against_ratio.png",
     "randomness/randomness/randomness.png",
     "randomness/randomness/randomness-rules.png",
     "randomness/randomness-images/randomness-images-by-fraction.png",

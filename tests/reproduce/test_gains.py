@@ -3,6 +3,7 @@
 import numpy as np
 import pandas as pd
 import pytest
+from scipy import stats
 
 from r2mae.evaluation.pooled import pooled_effect
 from r2mae.reproduce.gains import BEST_FIXED, BLIND, best_of, gains_by_set, pooled_rows
@@ -52,5 +53,7 @@ def test_the_pooled_gain_is_that_of_the_model() -> None:
     (worse,) = pooled_rows({("mine", BLIND): [-gain for gain in by_set[:2]] * 3})
     assert worse["is"] == "worse"
     (alone,) = pooled_rows({("mine", BLIND): by_set[:1]})
-    assert alone["is"] == "undecided"
-    assert alone["gain"] == pytest.approx(by_set[0].mean())
+    over_seeds = stats.ttest_1samp(by_set[0], 0.0).confidence_interval(0.95)
+    assert (alone["gain"], alone["low"], alone["high"]) == pytest.approx((by_set[0].mean(), *over_seeds))
+    assert (alone["is"], alone["sets"]) == ("better", 1)
+    assert np.isnan(alone["between_sets"])

@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Float
 
 from r2mae.evaluation.pooled import pooled_effect
-from r2mae.evaluation.statistics import best_fixed
+from r2mae.evaluation.statistics import best_fixed, mean_interval
 from r2mae.reproduce.artefact import Row
 
 if TYPE_CHECKING:
@@ -89,7 +89,8 @@ def gains_by_seed(
 def pooled_rows(gains: Gains) -> list[Row]:
     """Return the average gain over sets (a random-effects model) for each row and what it is compared with.
 
-    The verdicts are not corrected for their number. Sets with fewer than two seeds have no error, and are left out.
+    The verdicts are not corrected for their number. Sets with fewer than two seeds have no error, and are left out. The
+    interval of a single set is that over its seeds, which says nothing of other sets.
     """
     rows: list[Row] = []
     for (label, against), by_set in gains.items():
@@ -99,7 +100,8 @@ def pooled_rows(gains: Gains) -> list[Row]:
         errors = [float(gain.std(ddof=1) / np.sqrt(len(gain))) for gain in usable]
         pooled = pooled_effect([float(gain.mean()) for gain in usable], errors)
         row: Row = {"label": label, "against": against, "sets": pooled.sets, "gain": pooled.mean}
-        row |= {"low": pooled.low, "high": pooled.high, "between_sets": pooled.between}
-        row["is"] = "better" if pooled.low > 0 else "worse" if pooled.high < 0 else "undecided"
+        ends = mean_interval(usable[0]) if pooled.sets == 1 else pooled
+        row |= {"low": ends.low, "high": ends.high, "between_sets": pooled.between}
+        row["is"] = "better" if ends.low > 0 else "worse" if ends.high < 0 else "undecided"
         rows.append(row)
     return rows

@@ -264,9 +264,8 @@ def _gains(axes: "Axes", rows: Sequence[Row], title: str) -> None:
     axes.set_yticks(range(len(rows)), [row["label"] for row in rows])
     axes.set_ylim(len(rows) - 0.5, -0.5)
     count = rows[0]["sets"]
-    axes.set_xlabel(
-        f"{title}: % below the best fixed ratio\nof the same network (average over {count} set{'s' * (count != 1)})"
-    )
+    over = f"average over {count} sets" if count > 1 else "one set; intervals over seeds"
+    axes.set_xlabel(f"{title}: % below the best fixed ratio\nof the same network ({over})")
 
 
 def _by_fraction(axes: "Axes", rows: Sequence[Row], objective: str, more: Mapping[str, str]) -> None:
