@@ -57,3 +57,5 @@ def test_the_pooled_gain_is_that_of_the_model() -> None:
     assert (alone["gain"], alone["low"], alone["high"]) == pytest.approx((by_set[0].mean(), *over_seeds))
     assert (alone["is"], alone["sets"]) == ("better", 1)
     assert np.isnan(alone["between_sets"])
+    (equal,) = pooled_rows({("mine", BLIND): [np.array([0.01, 0.01])]})
+    assert equal["is"] == "undecided", "as two seeds that happen to agree are everywhere else"

@@ -11,7 +11,7 @@ import pytest
 
 from r2mae.reproduce import randomness_cells, randomness_genome, randomness_images, randomness_text
 from r2mae.reproduce.gains import BEST_FIXED
-from r2mae.reproduce.randomness import BEST_BY_SAMPLE, BLIND, BY_SAMPLE, SCHEMES, SPREAD, TOLD
+from r2mae.reproduce.randomness import BEST_BY_SAMPLE, BLIND, BY_SAMPLE, BY_SAMPLE_ROWS, SCHEMES, SPREAD, TOLD
 from r2mae.reproduce.rules import SETS
 from r2mae.reproduce.runner import Reproduced
 
@@ -27,7 +27,9 @@ MODULES = pytest.mark.parametrize(
 def test_rows_differ_in_scheme_and_input_alone(module: ModuleType, tmp_path: Path, shared_data: Path) -> None:
     size = module.SIZE.of("small")
     cells = module.cells(size, tmp_path)
-    more = module.STUDY.more
+    more = set(module.STUDY.untold_rows) - set(SCHEMES)
+    by_sample = {f"by sample {ratio:.2f}" for ratio in (0.1, 0.3, 0.7, 0.9)}
+    assert more == (by_sample if module is randomness_cells else set()), "elsewhere all masks are by sample"
     rows = len(size.told) * len(SCHEMES) + len(more)
     assert len(cells) == len({cell.folder for cell in cells}) == len(size.sets) * rows * size.seeds
     assert size.seeds >= 5
@@ -110,10 +112,23 @@ def test_masks_by_sample_have_a_best_ratio_of_their_own() -> None:
     assert pooled[SPREAD, BEST_BY_SAMPLE]["is"] == "worse"
     assert pooled[SPREAD, BEST_FIXED]["is"] == "better", "its reference is masks by mini-batch alone"
     assert (SPREAD + TOLD, BEST_BY_SAMPLE) not in pooled, "one such row is no choice"
+    rows = {(row["set"], row["label"], row["score"]): row for row in tables[study.name]}
+    assert rows["a", SPREAD, study.objective]["vs_best_by_sample_is"] == "worse"
     figures = study.draw(tables, randomness_cells.SIZE())
-    assert any(
-        "by sample 0.50" in axis.get_legend_handles_labels()[1] for axis in figures[f"{study.name}-by-fraction"].axes
-    )
+    named = {name for axes in figures[f"{study.name}-by-fraction"].axes for name in axes.get_legend_handles_labels()[1]}
+    assert {BY_SAMPLE, "by sample 0.90", SPREAD} <= named
+    assert not any(name.endswith(TOLD) for name in named)
+    order = [label.get_text() for label in figures[study.name].axes[0].get_yticklabels()]
+    assert order.index(BY_SAMPLE) < order.index("by sample 0.70") < order.index("by sample 0.90")
+
+
+@pytest.mark.slow
+def test_by_sample_is_one_ratio_with_a_mask_for_each_cell(tmp_path: Path, shared_data: Path) -> None:
+    cells = randomness_cells.cells(randomness_cells.SIZE.of("small"), tmp_path)
+    for cell in cells:
+        if cell.row.label in BY_SAMPLE_ROWS:
+            ratio = float(cell.row.label.split()[-1])
+            assert (cell.config.scheme, cell.config.low, cell.config.high) == ("r2mae-spread", ratio, ratio)
 
 
 @pytest.mark.slow
@@ -124,7 +139,7 @@ def test_the_smoke_size_runs(
     smoke: Callable[[Any], Reproduced], module: ModuleType, shared_data: Path, tmp_path: Path
 ) -> None:
     done = smoke(module)
-    assert done.parts == 8 * len(module.SIZE.of("small").told)
+    assert done.parts == 8 * len(module.SIZE.of("small").told) + 2 * (module is randomness_cells)
     runs = pd.read_csv(tmp_path / f"{module.STUDY.name}-runs.csv")
     assert np.isfinite(runs[[module.STUDY.objective, "loss_sd"]]).all(axis=None)
     assert len(pd.read_csv(tmp_path / f"{module.STUDY.name}-pooled.csv"))

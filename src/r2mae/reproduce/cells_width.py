@@ -112,14 +112,15 @@ def table(results: "pd.DataFrame") -> Tables:
 
 
 def draw(tables: Tables, size: WidthsSize) -> Figures:
-    """Draw the average gain of each row over the best fixed ratio at each width, and below it those of the sets."""
+    """Draw what each row gains over the best fixed ratio at each width: on average, and below it on each set."""
     rows, pooled = tables["cells-width"], tables["cells-width-pooled"]
     scores = list(dict.fromkeys(row["score"] for row in rows))
     labels = [label for label in size.rows if any(row["label"] == label for row in rows)]
     sets = list(dict.fromkeys(row["set"] for row in rows))
     figure, grid_of_axes = panels(len(scores), 1, width=5.2, height=1.2 + 0.26 * len(labels) * (1 + len(sets)))
     for axes, score in zip(grid_of_axes, scores, strict=True):
-        named = [("average", [row for row in pooled if row["score"] == score and row["against"] == BEST_FIXED])]
+        average = [row for row in pooled if row["score"] == score and row["against"] == BEST_FIXED and row["sets"] > 1]
+        named = [("average", average)] if average else []
         named += [(name, [row for row in rows if (row["set"], row["score"]) == (name, score)]) for name in sets]
         _panel(axes, named, labels, size.widths)
         axes.set_xlabel(f"{SCORES[score]}: minus the best fixed ratio")

@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Float
 
 from r2mae.evaluation.pooled import pooled_effect
-from r2mae.evaluation.statistics import best_fixed, mean_interval
+from r2mae.evaluation.statistics import best_fixed, paired_difference
 from r2mae.reproduce.artefact import Row
 
 if TYPE_CHECKING:
@@ -87,10 +87,11 @@ def gains_by_seed(
 
 
 def pooled_rows(gains: Gains) -> list[Row]:
-    """Return the average gain over sets (a random-effects model) for each row and what it is compared with.
+    """Return for each row and what it is compared with the average gain over sets, or that on the only set there is.
 
-    The verdicts are not corrected for their number. Sets with fewer than two seeds have no error, and are left out. The
-    interval of a single set is that over its seeds, which says nothing of other sets.
+    Over sets it is that of a random-effects model. On a single set the interval is over its seeds, which says nothing
+    of other sets, and `between_sets` is NaN. Verdicts are not corrected for their number. Sets with fewer than two
+    seeds have no error, and are left out.
     """
     rows: list[Row] = []
     for (label, against), by_set in gains.items():
@@ -100,8 +101,11 @@ def pooled_rows(gains: Gains) -> list[Row]:
         errors = [float(gain.std(ddof=1) / np.sqrt(len(gain))) for gain in usable]
         pooled = pooled_effect([float(gain.mean()) for gain in usable], errors)
         row: Row = {"label": label, "against": against, "sets": pooled.sets, "gain": pooled.mean}
-        ends = mean_interval(usable[0]) if pooled.sets == 1 else pooled
-        row |= {"low": ends.low, "high": ends.high, "between_sets": pooled.between}
-        row["is"] = "better" if ends.low > 0 else "worse" if ends.high < 0 else "undecided"
+        if pooled.sets == 1:
+            found = paired_difference(usable[0], np.zeros(len(usable[0])))
+            row |= {"low": found.low, "high": found.high, "between_sets": pooled.between, "is": found.verdict}
+        else:
+            row |= {"low": pooled.low, "high": pooled.high, "between_sets": pooled.between}
+            row["is"] = "better" if pooled.low > 0 else "worse" if pooled.high < 0 else "undecided"
         rows.append(row)
     return rows

@@ -2,7 +2,9 @@
 
 The paper draws a ratio for every mini-batch from a range that it chooses, and shows the network zeros. Here schemes
 that draw have nearly all ratios, U(0.05, 0.95), beside five fixed ones. All are judged by the mean error over the
-ratios that their wing measures: 0.1 to 0.9 for images and cells, 0.15 to 0.8 for text, 0.05 to 0.8 for genomes.
+ratios that their wing measures: 0.1 to 0.9 for images and cells, 0.15 to 0.8 for text, 0.05 to 0.8 for genomes. On
+cells spread ratios also hide other genes in each cell, so that fixed ratios with such masks are a reference of their
+own there.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -32,21 +34,28 @@ if TYPE_CHECKING:
 
 PAPER = "Not in the paper: it draws one ratio for each mini-batch, and its networks see zeros."
 _WIDE = {"low": 0.05, "high": 0.95}
+_RATIOS = (0.1, 0.3, 0.5, 0.7, 0.9)
+
+
+def _by_sample(ratio: float) -> dict[str, Any]:
+    """Return one ratio with the masks and weights of spread ratios: what these do without a random ratio."""
+    return {"scheme": "r2mae-spread", "low": ratio, "high": ratio}
+
+
 SCHEMES: Mapping[str, Mapping[str, Any]] = {
-    **{f"fixed {ratio:.2f}": {"scheme": "fixed", "ratio": ratio} for ratio in (0.1, 0.3, 0.5, 0.7, 0.9)},
+    **{f"fixed {ratio:.2f}": {"scheme": "fixed", "ratio": ratio} for ratio in _RATIOS},
     "dynamic": {"scheme": "dynamic", **_WIDE},
     "r2mae": {"scheme": "r2mae", **_WIDE},
     "r2mae-spread": {"scheme": "r2mae-spread", **_WIDE},
-    # One ratio, but masks and weights as with spread ratios: what these alone do, as the genes of each cell of its own.
-    "by sample 0.50": {"scheme": "r2mae-spread", "low": 0.5, "high": 0.5},
+    "by sample 0.50": _by_sample(0.5),
 }
+BY_SAMPLE_ROWS: Mapping[str, Mapping[str, Any]] = {f"by sample {ratio:.2f}": _by_sample(ratio) for ratio in _RATIOS}
+"""One ratio for all cells, and a mask of its own for each cell: on cells this is not what "fixed" does, whose cells of
+a mini-batch all hide the same genes."""
 FIXED = tuple(name for name in SCHEMES if name.startswith("fixed"))
 BLIND, RANDOM, SPREAD, BY_SAMPLE = "fixed 0.50", "r2mae", "r2mae-spread", "by sample 0.50"
-OTHERS_BY_SAMPLE: Mapping[str, Mapping[str, Any]] = {
-    f"by sample {ratio:.2f}": {"scheme": "r2mae-spread", "low": ratio, "high": ratio} for ratio in (0.1, 0.3, 0.7, 0.9)
-}
-"""The other fixed ratios with the masks of spread ones, where masks by sample are others than masks by mini-batch."""
-_FIXED_BY_SAMPLE, BEST_BY_SAMPLE = (BY_SAMPLE, *OTHERS_BY_SAMPLE), "best_by_sample"
+BEST_BY_SAMPLE = "best_by_sample"
+"""What rows are compared with: the best of :data:`BY_SAMPLE_ROWS`, as the best fixed ratio is chosen."""
 RULES = {
     "one ratio, 0.50": BLIND,
     "r2mae, nearly all ratios": RANDOM,
@@ -57,6 +66,7 @@ RULES = {
 TOLD = " told"
 """End of the labels of rows whose network gets the mask, too."""
 JUMPS = ("loss_sd", "loss_sd_beside_ratio")
+_FIXED_COLOURS = {"fixed 0.10": GREY, BLIND: BLACK, "fixed 0.90": COLOURS[5]}
 _LEAST_STEPS = 63  # of a run, so that fifty are left to measure jumps on
 
 
@@ -103,8 +113,9 @@ class RandomnessStudy:
         Takes a size and the folder of the study; returns the configuration on each set of data by its name.
     of_features : bool
         Whether `probe` is of frozen features. The accuracy at hidden places is not; the summary over wings lacks it.
-    more : mapping
-        Rows beside :data:`SCHEMES`, for networks that are not told.
+    untold_rows : mapping
+        By label, fields of the configuration of rows that this study has beside :data:`SCHEMES`, without the mask as
+        an input alone.
     """
 
     name: str
@@ -113,23 +124,23 @@ class RandomnessStudy:
     probe: str
     bases: "Callable[[Any, Path], Mapping[str, RunConfig]]"
     of_features: bool = True
-    more: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    untold_rows: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     def cells(self, size: RandomnessSize, out: Path) -> list[Cell]:
-        """Return a run for each set, scheme, kind of input and seed, each set in a folder of its own."""
+        """Return the runs of all rows and seeds, each set in a folder of its own."""
         groups = {name: self._rows(name, base, size) for name, base in self.bases(size, out).items()}
         return cells_of_groups(groups, range(size.seeds), out)
 
     def _rows(self, data: str, base: "RunConfig", size: RandomnessSize) -> list[SweepRow]:
         rows: list[SweepRow] = []
-        known = {**SCHEMES, **self.more}
+        known = {**SCHEMES, **self.untold_rows}
         for told in size.told:
             given = {"mask_input": True} if told else {}
-            names = [label for label in size.rows or known if not (told and label in self.more)]
+            names = [label for label in size.rows or known if label in SCHEMES or not told]
             points = {label + TOLD * told: {**known[label], **given} for label in names}
             rows += [
                 replace(row, values={"set": data, "scheme": row.config.scheme, "told": told})
-                for row in grid(base, [Axis("row", points)])
+                for row in (grid(base, [Axis("row", points)]) if points else ())
             ]
         return rows
 
@@ -153,7 +164,8 @@ class RandomnessStudy:
         if rules := tables[f"{self.name}-rules"]:
             titles = {self.objective: self.title, self.probe: self.probe.replace("_", " ")}
             figures[f"{self.name}-rules"] = draw_rules(rules, titles)
-        order = [label + told for told in ("", TOLD) for label in {**SCHEMES, **self.more}]
+        labels = [*(label for label in SCHEMES if label != BY_SAMPLE), *BY_SAMPLE_ROWS]
+        order = [label + told for told in ("", TOLD) for label in labels]
         pooled = [row for row in tables[f"{self.name}-pooled"] if row["against"] == BEST_FIXED]
         pooled.sort(key=lambda row: order.index(row["label"]))
         if pooled:
@@ -163,8 +175,7 @@ class RandomnessStudy:
         figure, grid_of_axes = panels(len(sets), width=3.4 if len(sets) > 1 else 5.6, height=3.4)
         figures[f"{self.name}-by-fraction"] = figure
         for number, (axes, data) in enumerate(zip(grid_of_axes, sets, strict=True)):
-            mine = [row for row in tables[self.name] if row["set"] == data]
-            _by_fraction(axes, mine, self.objective, {BY_SAMPLE: COLOURS[2]} if self.more else {})
+            _by_fraction(axes, [row for row in tables[self.name] if row["set"] == data], self.objective)
             axes.set_title(data)
             if number == 0:
                 axes.set_ylabel(f"{self.title},\nover that of {BLIND}")
@@ -206,11 +217,12 @@ def _differences(results: "pd.DataFrame", score: str, *, higher: bool) -> list[R
 def references(rows: "Mapping[str, pd.Series[float]]", label: str, *, higher: bool) -> "dict[str, pd.Series[float]]":
     """Return what a row is compared with: the same network at fixed ratios and random ones, and the other network.
 
-    The best fixed ratio of a seed is chosen on the other seeds; so is the best of those with masks by sample.
+    The best fixed ratio of a seed is chosen on the other seeds; so is `best_by_sample` among :data:`BY_SAMPLE_ROWS`,
+    where there are two or more of these.
     """
     told = TOLD if label.endswith(TOLD) else ""
     found = {}
-    for short, names in ((BEST_FIXED, FIXED), (BEST_BY_SAMPLE, _FIXED_BY_SAMPLE)):
+    for short, names in ((BEST_FIXED, FIXED), (BEST_BY_SAMPLE, tuple(BY_SAMPLE_ROWS))):
         fixed = [rows[name + told] for name in names if name + told in rows]
         best = best_of(fixed, rows[label], higher=higher) if len(fixed) > 1 else None
         if best is not None:
@@ -268,20 +280,30 @@ def _gains(axes: "Axes", rows: Sequence[Row], title: str) -> None:
     axes.set_xlabel(f"{title}: % below the best fixed ratio\nof the same network ({over})")
 
 
-def _by_fraction(axes: "Axes", rows: Sequence[Row], objective: str, more: Mapping[str, str]) -> None:
-    """Draw each scheme's error at every missing fraction over that of the blind fixed ratio, told ones dashed.
+def _by_fraction(axes: "Axes", rows: Sequence[Row], objective: str) -> None:
+    """Draw each scheme's error at every missing fraction over that of the blind fixed ratio.
 
-    `more` has the colours of rows that only some studies show.
+    Networks that are told are dashed. Where masks by sample have more ratios than one, these are dotted, and networks
+    that are told are left out, for room.
     """
     names = by_ratio(row["score"] for row in rows).get(objective, {})
     means = {(row["label"], row["score"]): row["mean"] for row in rows}
     base = np.array([means.get((BLIND, score), np.nan) for score in names.values()])
-    shown = {"fixed 0.10": GREY, BLIND: BLACK, "fixed 0.90": COLOURS[5], "dynamic": COLOURS[3], RANDOM: COLOURS[1]}
-    for label, colour in {**shown, **more, SPREAD: COLOURS[0]}.items():
-        for told, style in (("", "-"), (TOLD, "--")):
-            values = np.array([means.get((label + told, score), np.nan) for score in names.values()])
-            if np.isfinite(values).any():
-                axes.plot(list(names), values / base, style, marker="o", markersize=3, color=colour, label=label + told)
+
+    def line(label: str, colour: str, style: str) -> None:
+        values = np.array([means.get((label, score), np.nan) for score in names.values()])
+        if np.isfinite(values).any():
+            axes.plot(list(names), values / base, style, marker="o", markersize=3, color=colour, label=label)
+
+    by_sample = {f"by sample {label[-4:]}": colour for label, colour in _FIXED_COLOURS.items()}
+    several = sum((label, objective) in means for label in by_sample) > 1
+    for label, colour in {**_FIXED_COLOURS, "dynamic": COLOURS[3], RANDOM: COLOURS[1], SPREAD: COLOURS[0]}.items():
+        line(label, colour, "-")
+        if not several:
+            line(label + TOLD, colour, "--")
+    if several:
+        for label, colour in by_sample.items():
+            line(label, colour, ":")
     ratio_axis(axes)
     axes.set_xlabel("missing fraction")
     axes.set_yscale("log")

@@ -10,7 +10,7 @@ from r2mae.cells.baselines import log_normalized_expression
 from r2mae.cells.batches import load_data
 from r2mae.cells.config import CellsConfig
 from r2mae.cells.sets import SET_DEFAULTS
-from r2mae.reproduce.randomness import OTHERS_BY_SAMPLE, PAPER, RandomnessSize, RandomnessStudy, jumps_of_run
+from r2mae.reproduce.randomness import BY_SAMPLE_ROWS, PAPER, RandomnessSize, RandomnessStudy, jumps_of_run
 from r2mae.reproduce.rules import closed_form
 from r2mae.sweep.cells import Cell
 
@@ -18,7 +18,7 @@ __all__ = ["COST", "DATA", "PAPER", "SIZE", "STUDY", "TITLE", "cells", "draw", "
 
 TITLE = "Where the randomness belongs, on cells: by batch or by cell, and a network that is told"
 DATA = "covid-tcells, pig-airway, onek1k; full: csle and perez-tcells, too"
-COST = {"smoke": "seconds", "small": "330 runs, about 2 h on a core", "full": "not measured"}
+COST = {"smoke": "seconds", "small": "330 runs, about 2.5 h on a core", "full": "not measured"}
 
 _NETWORK = {"n_hidden": 256, "n_latent": 64, "norm": "layer", "batch_size": 128, "validation": 0.2}
 
@@ -36,7 +36,11 @@ class CellsSize(RandomnessSize):
         "settings": {**_NETWORK, "steps": 1000},
     }
     smoke: ClassVar[Mapping[str, Any]] = {
-        **{"sets": ("csle",), "rows": ("fixed 0.30", "fixed 0.50", "r2mae", "r2mae-spread"), "seeds": 2},
+        **{
+            "sets": ("csle",),
+            "rows": ("fixed 0.30", "fixed 0.50", "r2mae", "r2mae-spread", "by sample 0.90"),
+            "seeds": 2,
+        },
         "settings": {"n_hidden": 16, "n_latent": 8, "norm": "layer", "batch_size": 64, "validation": 0.2, "steps": 70},
     }
 
@@ -58,7 +62,7 @@ def scores_of_run(cell: Cell) -> dict[str, float]:
 
 
 STUDY = RandomnessStudy(
-    "randomness-cells", "masked_loss", "loss of hidden genes", "score", _bases, more=OTHERS_BY_SAMPLE
+    "randomness-cells", "masked_loss", "loss of hidden genes", "score", _bases, untold_rows=BY_SAMPLE_ROWS
 )
 SIZE = CellsSize
 cells, table, draw = STUDY.cells, STUDY.table, STUDY.draw

@@ -15,7 +15,17 @@ from r2mae.reproduce import randomness_cells, randomness_genome, randomness_imag
 from r2mae.reproduce.artefact import Row, Size, Tables
 from r2mae.reproduce.drawing import BLACK, COLOURS, GREY, Figures, panels, plain_log
 from r2mae.reproduce.gains import BEST_FIXED, by_label, pooled_rows
-from r2mae.reproduce.randomness import BLIND, BY_SAMPLE, PAPER, RANDOM, RULES, SPREAD, TOLD, references
+from r2mae.reproduce.randomness import (
+    BEST_BY_SAMPLE,
+    BLIND,
+    BY_SAMPLE,
+    PAPER,
+    RANDOM,
+    RULES,
+    SPREAD,
+    TOLD,
+    references,
+)
 from r2mae.reproduce.rules import draw_rules, in_percent, rules_table
 from r2mae.reproduce.state import State, state_of
 from r2mae.reproduce.targets import Scale
@@ -130,12 +140,20 @@ def _in_unit(row: Row) -> Row:
 
 def draw(tables: Tables, size: SummarySize) -> Figures:
     """Draw gains over the best fixed ratio; what being told gains; and what rules lose."""
-    rows = [*tables["randomness"], *({**row, "set": AVERAGE} for row in tables["randomness-pooled"])]
+    # What is of one set is no average, and what is of cells alone is none over all sets.
+    averages = [
+        {**row, "set": AVERAGE}
+        for row in tables["randomness-pooled"]
+        if row["sets"] > 1 and row["against"] != BEST_BY_SAMPLE
+    ]
+    rows = [*tables["randomness"], *averages]
     against_best = {
         "r2mae: a ratio for each batch": (RANDOM, BEST_FIXED),
         "r2mae-spread: for each sample": (SPREAD, BEST_FIXED),
         "one ratio, 0.50, masks by sample": (BY_SAMPLE, BEST_FIXED),
+        "r2mae-spread, the best with masks by sample": (SPREAD, BEST_BY_SAMPLE),
     }
+    against_best = {title: pair for title, pair in against_best.items() if _has(tables["randomness"], pair)}
     figures = {"randomness": _forest(rows, against_best, "the best fixed ratio")}
     told = {label: (label + TOLD, "untold") for label in (BLIND, RANDOM, SPREAD)}
     if any(row["against"] == "untold" for row in rows):
@@ -143,6 +161,10 @@ def draw(tables: Tables, size: SummarySize) -> Figures:
     if tables["randomness-rules"]:
         figures["randomness-rules"] = draw_rules(tables["randomness-rules"], TITLES)
     return figures
+
+
+def _has(rows: Sequence[Row], pair: tuple[str, str]) -> bool:
+    return any((row["label"], row["against"]) == pair for row in rows)
 
 
 def _forest(rows: Sequence[Row], shown: dict[str, tuple[str, str]], what: str) -> "Figure":
