@@ -19,6 +19,7 @@ FIGURES = (
     "randomness/randomness/randomness.png",
     "randomness/randomness/randomness-rules.png",
     "randomness/randomness-images/randomness-images-by-fraction.png",
+    "randomness/randomness-cells/randomness-cells-by-fraction.png",
     "randomness/randomness-text/randomness-text-by-fraction.png",
     "theory/bias-variance/bias-variance.png",
     "theory/ranges/ranges.png",

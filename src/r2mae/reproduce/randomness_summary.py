@@ -151,7 +151,7 @@ def draw(tables: Tables, size: SummarySize) -> Figures:
         "r2mae: a ratio for each batch": (RANDOM, BEST_FIXED),
         "r2mae-spread: for each sample": (SPREAD, BEST_FIXED),
         "one ratio, 0.50, masks by sample": (BY_SAMPLE, BEST_FIXED),
-        "r2mae-spread, the best with masks by sample": (SPREAD, BEST_BY_SAMPLE),
+        "r2mae-spread, over the best ratio with masks by sample": (SPREAD, BEST_BY_SAMPLE),
     }
     against_best = {title: pair for title, pair in against_best.items() if _has(tables["randomness"], pair)}
     figures = {"randomness": _forest(rows, against_best, "the best fixed ratio")}
@@ -198,7 +198,8 @@ def _forest(rows: Sequence[Row], shown: dict[str, tuple[str, str]], what: str) -
             axes.set_xlabel(f"{TITLES[score]}:\nover that of {what}\n(left: better)")
         else:
             axes.set_xlabel(f"{TITLES[score]}: minus that of\n{what}\n(right: better)")
-    figure.legend(*axes_of[0].get_legend_handles_labels(), fontsize=8, loc="outside upper center", ncols=len(shown))
+    columns = 3 if len(shown) == 3 else 2  # four names are too long for one line
+    figure.legend(*axes_of[0].get_legend_handles_labels(), fontsize=8, loc="outside upper center", ncols=columns)
     return figure
 
 
