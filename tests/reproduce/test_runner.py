@@ -4,9 +4,10 @@ import csv
 import json
 import shutil
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from io import StringIO
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 import pandas as pd
@@ -253,6 +254,37 @@ def test_seeds_are_added_to_a_table_whose_runs_are_gone(tmp_path: Path) -> None:
     assert (tmp_path / "again" / "table.csv").read_bytes() == (second / "table.csv").read_bytes()
     remade = json.loads((tmp_path / "again" / "made.json").read_text())
     assert all(remade[key] == made[key] for key in ("trained_on", "data", "earlier", "size", "runs"))
+
+
+@dataclass(frozen=True)
+class ChosenSweep(Sweep):
+    """Seeds of each row, of chosen presets."""
+
+    presets: tuple[str, ...] = PRESETS[:1]
+    chooses: ClassVar[tuple[str, ...]] = ("seeds", "presets")
+
+
+class Chosen(Table):
+    """The same, of chosen presets."""
+
+    SIZE = ChosenSweep
+
+    def cells(self, size: Sweep, out: Path) -> list[Cell]:
+        assert isinstance(size, ChosenSweep)
+        return [cell for cell in super().cells(size, out) if cell.row.values["preset"] in size.presets]
+
+
+def test_rows_are_added_to_a_table_whose_runs_are_gone(tmp_path: Path) -> None:
+    shown = Console(file=StringIO())
+    size = ChosenSweep((0,))
+    both = replace(size, presets=PRESETS)
+    run_artefact(Chosen(), tmp_path / "one", size=size, console=shown)
+    done = run_artefact(Chosen(), tmp_path / "both", size=both, earlier=tmp_path / "one", console=shown)
+    assert (done.parts, done.kept) == (4, 2)
+    assert {path.parent.name for path in (tmp_path / "both").glob("runs/*/*")} == {"mlp-16-64-0.20", "mlp-16-64-0.60"}
+    made = json.loads((tmp_path / "both" / "made.json").read_text())
+    assert made["earlier"]["size"]["presets"] == list(PRESETS[:1])
+    assert list(made["data"]) == ["digits"]
 
 
 def test_finished_folders_are_read_before_the_lines_of_a_table(tmp_path: Path) -> None:

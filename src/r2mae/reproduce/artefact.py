@@ -41,11 +41,15 @@ class Size:
         Values of the fields for a size that only shows that everything works; empty if the small one is as quick.
     digits : int
         Number of digits of the numbers in the tables.
+    chooses : tuple of str
+        Fields that say which runs there are, and nothing of how each is trained and measured: earlier runs
+        (``--earlier``) may have been made with others.
     """
 
     small: ClassVar[Mapping[str, Any]] = {}
     smoke: ClassVar[Mapping[str, Any]] = {}
     digits: ClassVar[int] = 6
+    chooses: ClassVar[tuple[str, ...]] = ("seeds",)
 
     @classmethod
     def of(cls, scale: Scale) -> "Size":

@@ -57,6 +57,7 @@ class WidthsSize(Size):
     seeds: int = 5
     settings: Mapping[str, Any] = field(default_factory=lambda: {"batch_size": 128, "steps": 5000})
 
+    chooses: ClassVar[tuple[str, ...]] = ("seeds", "sets", "widths", "rows")
     small: ClassVar[Mapping[str, Any]] = {
         "sets": ("csle", "pig-airway", "onek1k"),
         "rows": (*FIXED, "r2mae"),

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 RUNS = "-runs"
 """End of the name of the table that has a line for each run."""
-_SEEDS = "seeds"
 _log = logging.getLogger("r2mae")
 
 
@@ -80,28 +79,36 @@ class EarlierRuns:
                 ", ".join(unknown),
             )
 
-    def record(self, cells: "Sequence[Cell]", trained: "Sequence[Cell]") -> dict[str, Any]:
+    def record(
+        self, cells: "Sequence[Cell]", trained: "Sequence[Cell]", data: Mapping[str, Sequence[str]]
+    ) -> dict[str, Any]:
         """Return what ``made.json`` says of the runs that were taken over.
 
         Parameters
         ----------
         cells, trained : sequence of Cell
             All runs, and those that have folders.
+        data : mapping
+            Fingerprints of what those with folders were trained on, by name.
         """
         if not trained:  # the same runs as in the earlier table: so is what is known of them
             return {key: self.made[key] for key in ("trained_on", "data", "earlier") if key in self.made}
+        data = {**(self.made.get("data") or {}), **data}
         folders = {cell.folder for cell in trained}
         taken = [cell.seed for cell in cells if cell.folder not in folders]
-        kept = {key: self.made[key] for key in ("command", "trained_on", "earlier") if key in self.made}
+        kept = {key: self.made[key] for key in ("command", "size", "trained_on", "earlier") if key in self.made}
         commit = self.made["environment"].get("commit")
-        return {"earlier": {"runs": len(taken), "seeds": sorted(set(taken)), "commit": commit, **kept}}
+        told = {"runs": len(taken), "seeds": sorted(set(taken)), "commit": commit, **kept}
+        return {"data": data, "earlier": told}
 
     def _keys(self, columns: Sequence[str]) -> list[tuple[str, ...]]:
         return [tuple(map(_canonical, line)) for line in self.table[list(columns)].itertuples(index=False)]
 
 
 def read_earlier(folder: Path, title: str, size: Size) -> EarlierRuns:
-    """Return the runs in the table of an earlier call of the same target, version and size, but for its seeds.
+    """Return the runs in the table of an earlier call of the same target, version and size.
+
+    The size may differ in what only chooses runs (:attr:`r2mae.reproduce.artefact.Size.chooses`), such as the seeds.
 
     Raises
     ------
@@ -119,7 +126,7 @@ def read_earlier(folder: Path, title: str, size: Size) -> EarlierRuns:
             f"the tables in {folder} are of r2mae {version}, not {r2mae.__version__}: train their runs anew"
         )
     before, now = made["size"], jsonable(asdict(size))
-    for name in sorted({*before, *now} - {_SEEDS}):
+    for name in sorted({*before, *now} - {*size.chooses}):
         if before.get(name) != now.get(name):
             raise UserError(
                 f"the runs in {folder} were made with {name} = {before.get(name)!r}, not {now.get(name)!r}: "

@@ -10,7 +10,7 @@ own there.
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from jaxtyping import Float
@@ -93,6 +93,8 @@ class RandomnessSize(Size):
     told: tuple[bool, ...] = (False, True)
     seeds: int = 10
     settings: Mapping[str, Any] = field(default_factory=dict)
+
+    chooses: ClassVar[tuple[str, ...]] = ("seeds", "sets", "rows", "told")
 
 
 @dataclass(frozen=True)

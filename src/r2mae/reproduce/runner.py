@@ -161,7 +161,7 @@ def run_artefact(
     if isinstance(artefact, OfRuns):
         made |= {"runs": parts, "environment": began, "trained_on": _machines(found.trained), "data": found.data}
         if known is not None and len(found.trained) < parts:
-            made |= known.record(found.cells, found.trained)
+            made |= known.record(found.cells, found.trained, found.data)
     else:
         made |= {"parts": parts, "environment": began}
     write_made(out, made)

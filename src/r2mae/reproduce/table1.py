@@ -88,6 +88,7 @@ class ViTSize(Size):
     finetune_epochs: float = 100.0
     settings: Mapping[str, Any] = field(default_factory=lambda: _preset("vit-mae-base"))
 
+    chooses: ClassVar[tuple[str, ...]] = ("seeds", "rows")
     small: ClassVar[Mapping[str, Any]] = {"classes": 10, "finetune_epochs": 2.0, "settings": _TINY}
     smoke: ClassVar[Mapping[str, Any]] = {
         **{"classes": 2, "rows": (REFERENCE, "r2mae per sample", UNTRAINED), "seeds": 1, "finetune_epochs": 0.1},
