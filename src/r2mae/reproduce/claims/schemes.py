@@ -76,7 +76,7 @@ def _fluctuates(results: Results, claim: Claim) -> Found:
     runs, same = _runs(results, "table1")
     gaps = between(runs, _OURS, "fixed 0.75", "loss_sd")
     left = over_seeds(between(runs, _OURS, "fixed 0.75", "loss_sd_beside_ratio"))[0]
-    reason = f"About the loss's trend. Of what the ratio of the step does not explain the difference is {left:.4f}."
+    reason = f"About the loss's trend. Of what the ratio of the step does not explain the difference is {left:z.4f}."
     return of_difference(over_seeds(gaps), typeset(reason), same=same)
 
 
