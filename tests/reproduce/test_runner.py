@@ -284,6 +284,9 @@ def test_rows_are_added_to_a_table_whose_runs_are_gone(tmp_path: Path) -> None:
     assert {path.parent.name for path in (tmp_path / "both").glob("runs/*/*")} == {"mlp-16-64-0.20", "mlp-16-64-0.60"}
     made = json.loads((tmp_path / "both" / "made.json").read_text())
     assert made["earlier"]["size"]["presets"] == list(PRESETS[:1])
+    fewer = run_artefact(Chosen(), tmp_path / "fewer", size=size, earlier=tmp_path / "both", console=shown)
+    remade = json.loads((tmp_path / "fewer" / "made.json").read_text())
+    assert (fewer.parts, fewer.kept, remade["earlier"]["runs"], remade["trained_on"]) == (2, 2, 2, [])
     assert list(made["data"]) == ["digits"]
 
 

@@ -91,7 +91,7 @@ class EarlierRuns:
         data : mapping
             Fingerprints of what those with folders were trained on, by name.
         """
-        if not trained:  # the same runs as in the earlier table: so is what is known of them
+        if not trained and len(cells) == len(self.table):  # the same runs: so is what is known of them
             return {key: self.made[key] for key in ("trained_on", "data", "earlier") if key in self.made}
         data = {**(self.made.get("data") or {}), **data}
         folders = {cell.folder for cell in trained}

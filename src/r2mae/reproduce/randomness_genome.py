@@ -27,6 +27,9 @@ class GenomeSize(RandomnessSize):
     told: tuple[bool, ...] = (False,)
     settings: Mapping[str, Any] = field(default_factory=lambda: {"steps": 30_000})
 
+    # Not the sets: the stores of all alignments have one name, by which the data of earlier runs are told.
+    chooses: ClassVar[tuple[str, ...]] = ("seeds", "rows")
+
     small: ClassVar[Mapping[str, Any]] = {
         **{"sets": ("sarbecoviruses",), "seeds": 5},
         "settings": SMALL,
