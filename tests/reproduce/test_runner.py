@@ -23,6 +23,7 @@ from r2mae.images.wing import WING
 from r2mae.reproduce import table3
 from r2mae.reproduce.artefact import Part, Row, Size, Tables
 from r2mae.reproduce.drawing import Figures
+from r2mae.reproduce.earlier import EarlierRuns
 from r2mae.reproduce.runner import run_artefact
 from r2mae.reproduce.state import state_of
 from r2mae.sweep.cells import Axis, Cell, cells_of, grid
@@ -288,6 +289,13 @@ def test_rows_are_added_to_a_table_whose_runs_are_gone(tmp_path: Path) -> None:
     remade = json.loads((tmp_path / "fewer" / "made.json").read_text())
     assert (fewer.parts, fewer.kept, remade["earlier"]["runs"], remade["trained_on"]) == (2, 2, 2, [])
     assert list(made["data"]) == ["digits"]
+
+
+def test_fingerprints_are_of_the_sets_that_the_runs_read(tmp_path: Path) -> None:
+    cells = Table().cells(Sweep((0,)), tmp_path)
+    made = {"environment": {}, "data": {"digits": ["a"], "another": ["b"]}}
+    told = EarlierRuns(pd.DataFrame(), made, tmp_path).record(cells, [], {})
+    assert told["data"] == {"digits": ["a"]}
 
 
 def test_finished_folders_are_read_before_the_lines_of_a_table(tmp_path: Path) -> None:

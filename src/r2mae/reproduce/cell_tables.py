@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from r2mae.cells.config import CellsConfig
 from r2mae.cells.sets import SET_DEFAULTS
@@ -61,8 +61,6 @@ class CellsSize(Size):
     baselines: tuple[str, ...] = (EXPRESSION, "scvi")
     seeds: int = 5
     settings: Mapping[str, Any] = field(default_factory=lambda: {**WING.presets["paper"], "preset": "paper"})
-
-    chooses: ClassVar[tuple[str, ...]] = ("seeds", "sets", "rows", "baselines")
 
 
 def cells_of_sets(size: CellsSize, out: Path) -> list[Cell]:

@@ -93,7 +93,8 @@ class EarlierRuns:
         """
         if not trained and len(cells) == len(self.table):  # the same runs: so is what is known of them
             return {key: self.made[key] for key in ("trained_on", "data", "earlier") if key in self.made}
-        data = {**(self.made.get("data") or {}), **data}
+        read = {Path(cell.config.data).name for cell in cells}
+        data = {name: prints for name, prints in {**(self.made.get("data") or {}), **data}.items() if name in read}
         folders = {cell.folder for cell in trained}
         taken = [cell.seed for cell in cells if cell.folder not in folders]
         kept = {key: self.made[key] for key in ("command", "size", "trained_on", "earlier") if key in self.made}

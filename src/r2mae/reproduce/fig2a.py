@@ -63,7 +63,6 @@ class WidthsSize(Size):
     seeds: tuple[int, ...] = (0, 1, 2, 3, 4)
     settings: Mapping[str, Any] = field(default_factory=dict)
 
-    chooses: ClassVar[tuple[str, ...]] = ("seeds", "hidden", "latent", "ratios")
     small: ClassVar = {"settings": {"epochs": 5.0}}
     smoke: ClassVar = {
         **{"data": "digits", "latent": (16,), "ratios": (0.3, 0.7), "seeds": (0,), "settings": {"steps": 2}},

@@ -68,7 +68,6 @@ class FacesSize(Size):
     seeds: tuple[int, ...] = (0, 1, 2)
     settings: Mapping[str, Any] = field(default_factory=dict)
 
-    chooses: ClassVar[tuple[str, ...]] = ("seeds", "channels", "ratios")
     small: ClassVar = {
         **{"faces": 4000, "side": 64, "channels": (4, 8, 16)},
         "settings": {"batch_size": 32, "steps": 200, "precision": "bf16"},

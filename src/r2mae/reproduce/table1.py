@@ -25,7 +25,7 @@ TITLE = "Table 1 on Tiny-ImageNet: schemes of ViT-MAE, their accuracy, and the f
 DATA = "tiny-imagenet, 10 classes; full: ImageNet-1K"
 COST = {
     "smoke": "half a minute",
-    "small": "42 runs, about 2.5 h on a core",
+    "small": "42 runs, 1.7 to 2.5 h on a core",
     "full": "42 runs, three days each on an H100 (the paper: 0.3 h an epoch)",
 }
 PAPER = "Top-1, ImageNet: 81.97 (fixed 0.75), 81.20 (0.9), 81.80 (0.5), 81.02 (MDLM), 81.97 (dynamic), 82.00 (R²MAE)."
@@ -88,7 +88,6 @@ class ViTSize(Size):
     finetune_epochs: float = 100.0
     settings: Mapping[str, Any] = field(default_factory=lambda: _preset("vit-mae-base"))
 
-    chooses: ClassVar[tuple[str, ...]] = ("seeds", "rows")
     small: ClassVar[Mapping[str, Any]] = {"classes": 10, "finetune_epochs": 2.0, "settings": _TINY}
     smoke: ClassVar[Mapping[str, Any]] = {
         **{"classes": 2, "rows": (REFERENCE, "r2mae per sample", UNTRAINED), "seeds": 1, "finetune_epochs": 0.1},
