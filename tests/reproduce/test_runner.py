@@ -329,6 +329,15 @@ def _earlier(folder: Path, **changes: object) -> Path:
     return folder
 
 
+def test_data_of_new_runs_alone_is_not_compared(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    cells = Table().cells(Sweep((0,)), tmp_path)
+    earlier = EarlierRuns(pd.DataFrame(), {"environment": {}, "data": {"another": ["b"]}}, tmp_path)
+    earlier.check_data([], {"digits": ["a"], "another": ["c"]})
+    assert not caplog.records
+    earlier.check_data(cells[:1], {"digits": ["a"]})
+    assert "does not tell the content of what its runs were trained on: digits" in caplog.text
+
+
 @pytest.mark.parametrize(
     ("changes", "said"),
     [

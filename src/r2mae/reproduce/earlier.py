@@ -57,8 +57,15 @@ class EarlierRuns:
             raise UserError(f"the table of runs in {self.folder} does not tell its runs apart: train them anew")
         return {place: lines[key] for place, key in enumerate(wanted) if key in lines}
 
-    def check_data(self, now: Mapping[str, Sequence[str]]) -> None:
+    def check_data(self, taken: "Sequence[Cell]", now: Mapping[str, Sequence[str]]) -> None:
         """Refuse other data than the earlier runs were trained on, by their fingerprints, where these are known.
+
+        Parameters
+        ----------
+        taken : sequence of Cell
+            The runs that the table has.
+        now : mapping
+            Fingerprints of what the other runs are trained on, by name.
 
         Raises
         ------
@@ -66,13 +73,14 @@ class EarlierRuns:
             If a set of the same name has another content.
         """
         before: Mapping[str, Sequence[str]] = self.made.get("data") or {}
-        for name in sorted({*before} & {*now}):
+        read = _sets(taken) & {*now}
+        for name in sorted(read & {*before}):
             if set(before[name]) != set(now[name]):
                 raise UserError(
                     f"{name} is not what the runs in {self.folder} were trained on: use the same data, or leave "
                     "--earlier out"
                 )
-        if unknown := sorted({*now} - {*before}):
+        if unknown := sorted(read - {*before}):
             _log.warning(
                 "%s does not tell the content of what its runs were trained on: %s",
                 self.folder / MADE,
@@ -93,7 +101,7 @@ class EarlierRuns:
         """
         if not trained and len(cells) == len(self.table):  # the same runs: so is what is known of them
             return {key: self.made[key] for key in ("trained_on", "data", "earlier") if key in self.made}
-        read = {Path(cell.config.data).name for cell in cells}
+        read = _sets(cells)
         data = {name: prints for name, prints in {**(self.made.get("data") or {}), **data}.items() if name in read}
         folders = {cell.folder for cell in trained}
         taken = [cell.seed for cell in cells if cell.folder not in folders]
@@ -169,6 +177,11 @@ def _canonical(value: object) -> str:
         return repr(float(str(value)))
     except ValueError:
         return str(value)
+
+
+def _sets(cells: "Sequence[Cell]") -> set[str]:
+    """Return the names of the files, folders or sets that runs read."""
+    return {Path(cell.config.data).name for cell in cells}
 
 
 def _known(cell: "Cell") -> dict[str, Any]:

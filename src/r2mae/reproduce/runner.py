@@ -231,7 +231,7 @@ def _of_runs(
             check_data([cell for cell in wanted if cell.config.data == one], wing, here=here, jobs=jobs or 1)
         data = check_folders(wanted, wing)
         if earlier is not None:
-            earlier.check_data(data)
+            earlier.check_data([cells[place] for place in lines], data)
         there = [[] if place in lines else _finished_by(cell) for place, cell in enumerate(cells)]
         write_plan(out, scale, "runs", there)
         kept = len(lines) + sum(map(finished, wanted))
