@@ -1,21 +1,21 @@
 """Multinomial logistic regression along a path of regularisation strengths, for one set of training rows.
 
-L-BFGS with a diagonal model of the Hessian, as the features lie along their principal axes: ``w_k λ_j + 1/C`` with
-``λ_j`` the scatter of feature j and ``w_k`` the mean curvature of the loss in the logit of class k. (If all
-probabilities are equal, this is the Hessian itself; Böhning's bound is the same form with ``w = 1/2``.) The start for
-each strength is extrapolated from the solutions for the strengths before it. Logits are linear in the coefficients, so
-a line search needs no product with the features: a step costs one product with X and one with its transpose.
+L-BFGS with a model of the Hessian (:mod:`._hessian`): the diagonal one, until a strength needs more than some tens of
+steps, and from there on the one with a matrix for each class. The start for each strength is extrapolated from the
+solutions for the strengths before it. Logits are linear in the coefficients, so a line search needs no product with the
+features: a step costs one product with X and one with its transpose.
 """
 
 import math
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Float, Int
 
 from r2mae.evaluation._folds import TrainingRows
+from r2mae.evaluation._hessian import InverseHessian, by_axis, by_class, worth_it
 
 MEMORY = 10  # curvature pairs kept by L-BFGS
 REFRESH = 30  # steps after which the model of the Hessian is computed anew, as the curvatures have changed
@@ -107,6 +107,7 @@ class _Objective:
         self._own = (codes, np.arange(len(codes)))
         self._counts = np.bincount(codes)
         self.strength = 1.0
+        self._slow = False  # whether a strength has needed more steps than the better model costs
 
     def start(self) -> Float[np.ndarray, "classes d_plus_1"]:
         """Return coefficients of zero, and intercepts that predict the frequencies of the classes."""
@@ -149,24 +150,11 @@ class _Objective:
         """First derivative along the direction."""
         return float(np.vdot(point.residuals, change) + self._penalty(point.theta, direction))
 
-    def inverse_hessian(self, point: _Point) -> Callable[[np.ndarray], np.ndarray]:
-        """Return the model of the inverse Hessian (see the module) on directions that sum to zero over the classes."""
-        rows, n = self.rows, self.rows.n
-        # Mean over the rows of p(1−p), from residuals p − 1 for the row's own class and p elsewhere. It is scaled such
-        # that equal probabilities give 1/K, the curvature along directions that sum to zero.
-        spread = (np.abs(point.residuals) - np.square(point.residuals)).sum(axis=1)
-        weight = np.maximum(spread / n * self.classes / (self.classes - 1), 1e-9)[:, None]
-        inverse = 1.0 / (weight * rows.scatter + 1.0 / self.strength)
-
-        def apply(gradient: np.ndarray) -> np.ndarray:
-            # Intercepts at the rows' mean do not interact with the coefficients.
-            out = np.empty_like(gradient)
-            out[:, :-1] = (gradient[:, :-1] - gradient[:, -1:] * rows.mean) * inverse
-            out[:, -1] = gradient[:, -1] / (n * weight[:, 0]) - out[:, :-1] @ rows.mean
-            out -= out.mean(axis=0)
-            return out
-
-        return apply
+    def inverse_hessian(self, point: _Point, steps: int) -> InverseHessian:
+        """Return the model of the inverse Hessian, after so many steps at this strength."""
+        self._slow |= steps >= max(REFRESH, worth_it(self.rows))
+        found = by_class(self.rows, point.residuals, self.strength) if self._slow else None
+        return found or by_axis(self.rows, point.residuals, self.strength)
 
     def _penalty(self, a: np.ndarray, b: np.ndarray) -> float:
         return float(np.vdot(a[:, :-1], b[:, :-1])) / self.strength
@@ -184,7 +172,7 @@ class _Memory:
         if product > 0.0:  # always true but for rounding, as the objective is strictly convex
             self._pairs.append((step, change, product))
 
-    def direction(self, gradient: np.ndarray, inverse_hessian: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
+    def direction(self, gradient: np.ndarray, inverse_hessian: InverseHessian) -> np.ndarray:
         """Quasi-Newton direction of descent."""
         q = -gradient
         factors = []
@@ -201,7 +189,7 @@ def _minimise(objective: _Objective, point: _Point, *, tol: float, max_iter: int
     gradient = objective.gradient(point)
     for iteration in range(max_iter + 1):
         if iteration % REFRESH == 0:
-            inverse_hessian, memory = objective.inverse_hessian(point), _Memory()
+            inverse_hessian, memory = objective.inverse_hessian(point, iteration), _Memory()
         decrement = max(float(np.vdot(gradient, inverse_hessian(gradient))), 0.0)
         if math.sqrt(decrement / objective.rows.n) <= tol:
             return point, iteration, True
