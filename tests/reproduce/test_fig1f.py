@@ -54,9 +54,9 @@ def test_the_command_writes_table_and_picture(here: Path, capsys: pytest.Capture
         (b"task,ratio,accuracy\nsst2,0.1\nsst2,0.1,2,3,4,5", "a.csv: cannot be read as a table"),
         (b"task,mask,accuracy\nsst2,0.1,0.9", "a.csv: has no column 'ratio' (it has task, mask, accuracy)"),
         (b"task,ratio,accuracy\nsst2,0.15,0.9\n,0.15,0.9", "a.csv: row 2 names no task"),
-        (b"task,ratio,accuracy", "a.csv: error curves: the table has no rows"),
-        (b"task,ratio,accuracy\nsst2,0.15,93", "a.csv: error curves: row 1 has accuracy '93'"),
-        (b"task,ratio,accuracy\nsst2,0.15,", "a.csv: error curves: row 1 has accuracy ''"),
+        (b"task,ratio,accuracy", "a.csv: has no rows"),
+        (b"task,ratio,accuracy\nsst2,0.15,93", "a.csv: row 1 has accuracy '93'"),
+        (b"task,ratio,accuracy\nsst2,0.15,", "a.csv: row 1 has accuracy ''"),
         (b"task,ratio,accuracy\nsst2,0.15,0.9", "a.csv: task 'sst2' has no accuracy at ratio 0.3"),
     ],
 )

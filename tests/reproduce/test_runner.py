@@ -346,6 +346,7 @@ def test_data_of_new_runs_alone_is_not_compared(tmp_path: Path, caplog: pytest.L
         ({"environment": {"versions": {"r2mae": "0.0.1"}}}, r"of r2mae 0\.0\.1, not"),
         ({"environment": None}, r"no made\.json that tells how"),
         ({"environment": {"versions": None}}, r"no made\.json that tells how"),
+        ({"data": ["a"]}, r"no made\.json that tells how"),
     ],
 )
 def test_earlier_tables_of_something_else_are_refused(tmp_path: Path, changes: dict[str, object], said: str) -> None:
@@ -365,6 +366,17 @@ def test_earlier_tables_that_are_missing_or_damaged_are_refused(tmp_path: Path) 
     (folder / "table-runs.csv").unlink()
     with pytest.raises(UserError, match=r"one table of runs, NAME-runs\.csv; found 0"):
         run_artefact(Table(), tmp_path / "out", earlier=folder)
+
+
+def test_an_earlier_table_that_was_changed_is_refused(tmp_path: Path) -> None:
+    shown = Console(file=StringIO())
+    run_artefact(Table(), tmp_path / "a", scale="small", seeds=1, console=shown)
+    made = json.loads((tmp_path / "a" / "made.json").read_text())
+    assert sorted(made["tables"]) == ["table-runs.csv", "table.csv"]
+    file = tmp_path / "a" / "table-runs.csv"
+    file.write_text(file.read_text().replace("probe_accuracy", "foo"))
+    with pytest.raises(UserError, match=r"table-runs\.csv is not as it was written"):
+        run_artefact(Table(), tmp_path / "b", scale="small", seeds=1, earlier=tmp_path / "a", console=shown)
 
 
 def test_lines_of_runs_must_hold_all_that_the_table_has(tmp_path: Path) -> None:
@@ -398,6 +410,6 @@ def test_seeds_and_earlier_tables_are_for_targets_that_can_use_them(tmp_path: Pa
 
 
 def test_runs_are_not_trained_again(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"remove .*runs, or choose another --out"):
+    with pytest.raises(UserError, match="leave --again out, or choose another --out"):
         run_artefact(Widths(), tmp_path, again=True)
     assert not list(tmp_path.iterdir())

@@ -5,7 +5,18 @@ from pathlib import Path
 
 import pytest
 
-from r2mae.reproduce.state import MADE, PLAN, State, state_of, write_made, write_plan, write_tables
+import r2mae
+from r2mae.reproduce.state import (
+    MADE,
+    PLAN,
+    State,
+    state_of,
+    tables_in,
+    version_of,
+    write_made,
+    write_plan,
+    write_tables,
+)
 
 
 def touch(*paths: Path) -> None:
@@ -36,6 +47,8 @@ def test_runs_are_counted_as_they_finish(tmp_path: Path) -> None:
 @pytest.mark.parametrize("damaged", ["{", "[]", "{}", '{"finished": 1}', '{"finished": [["a"]], "tables": null}'])
 def test_a_damaged_plan_is_no_plan(tmp_path: Path, damaged: str) -> None:
     (tmp_path / PLAN).write_text(damaged)
+    assert state_of(tmp_path).in_words() == "not run; .plan.json is damaged"
+    write_made(tmp_path, {"scale": "small"})
     assert state_of(tmp_path).in_words() == "not run"
 
 
@@ -59,4 +72,21 @@ def test_what_made_the_tables_stays_with_them(tmp_path: Path) -> None:
     write_made(tmp_path, {"title": "T", "scale": "small"})
     assert state_of(tmp_path).in_words() == "finished, small", "also where the plan is not kept with the tables"
     (tmp_path / MADE).write_text("{")
-    assert state_of(tmp_path).in_words() == "finished"
+    assert state_of(tmp_path).in_words() == "finished; made.json is damaged"
+    assert version_of(tmp_path) == ""
+
+
+def test_the_version_stays_with_the_tables(tmp_path: Path) -> None:
+    write_made(tmp_path, {"environment": {"versions": {"r2mae": "9.9.9"}}})
+    assert version_of(tmp_path) == "9.9.9"
+    write_plan(tmp_path, "small", "runs", [])
+    assert version_of(tmp_path) == r2mae.__version__, "of the last call"
+
+
+def test_tables_are_finished_without_the_folders_of_their_runs(tmp_path: Path) -> None:
+    folders = [tmp_path / "runs" / label / "results.json" for label in "ab"]
+    write_plan(tmp_path, "small", "runs", [[folder] for folder in folders])
+    touch(folders[0], tmp_path / "t.csv")
+    write_tables(tmp_path, [tmp_path / "t.csv"])
+    assert state_of(tmp_path).in_words() == "finished (2 runs, small; the files of 1 are gone)"
+    assert tables_in(tmp_path) == ["t.csv"]

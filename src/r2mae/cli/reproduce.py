@@ -7,7 +7,7 @@ import shlex
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from r2mae.cli.cluster import add_cluster, read_cluster
 from r2mae.cli.early import loading
@@ -15,9 +15,6 @@ from r2mae.cli.parsing import Parser
 from r2mae.errors import UserError
 from r2mae.reproduce.state import state_of
 from r2mae.reproduce.targets import ARTEFACTS, SCALES, Target, all_names, folder_of, target_of
-
-if TYPE_CHECKING:
-    from r2mae.reproduce.artefact import Size
 
 _OUT = Path("runs") / "reproduce"
 _WITH_LIST = ("--list", "--out")
@@ -81,7 +78,8 @@ def run(words: Sequence[str]) -> int:
         nargs="+",
         type=str,
         default=[],
-        help="For fig1f: tables with the columns task, ratio (of pretraining) and accuracy (fractions).",
+        help="For fig1f, fig1g and fig4: tables with the columns task, ratio (of pretraining) and accuracy "
+        "(fractions), such as published ones; for fig2c also model. fig1f and fig2c need them.",
     )
     parser.add_argument(
         "--claims",
@@ -109,6 +107,8 @@ def run(words: Sequence[str]) -> int:
     if values["list"]:
         return _list(words, values["names"], out)
     if not values["names"]:
+        if words:
+            raise UserError("name a target, before the options: r2mae reproduce fig1b --scale small, or --list for all")
         parser.print_help()
         return 0
     # All names are checked first, as computing one may take minutes.
@@ -118,10 +118,9 @@ def run(words: Sequence[str]) -> int:
     cluster = read_cluster(values)
 
     with loading("scientific libraries"):
-        from r2mae.reproduce.artefact import get_artefact
+        from r2mae.reproduce.artefact import OfRuns, TakesCurves, get_artefact
 
     _check(names, values, cluster is not None)
-    sizes = _sizes(names, values["curve"])
 
     with loading("scientific libraries"):
         from r2mae.reproduce.runner import run_artefact
@@ -135,16 +134,17 @@ def run(words: Sequence[str]) -> int:
                 artefact,
                 out / name,
                 scale=SCALES[values["scale"]],
-                size=sizes.get(name),
                 seeds=values["seeds"],
                 earlier=None if values["earlier"] is None else Path(values["earlier"]),
+                curves=[Path(word) for word in values["curve"]] if isinstance(artefact, TakesCurves) else (),
                 jobs=values["jobs"],
                 cluster=cluster,
                 progress=progress,
                 again=values["again"],
-                command=_command(name, values),
+                command=_command(name, values, curves=isinstance(artefact, TakesCurves)),
             )
-        kept = f", {done.kept} of {done.parts} parts computed before" if done.kept else ""
+        before = "runs from before" if isinstance(artefact, OfRuns) else "parts computed before"
+        kept = f", {done.kept} of {done.parts} {before}" if done.kept else ""
         print(f"{artefact.TITLE} ({time.monotonic() - begun:.0f} s{kept})")
         for file in done.files:
             print(f"  {file}")
@@ -153,41 +153,46 @@ def run(words: Sequence[str]) -> int:
 
 def _check(names: Sequence[str], values: Mapping[str, Any], on_cluster: bool) -> None:
     """Refuse options that a target cannot use, before the first is computed."""
-    from r2mae.reproduce.artefact import OfRuns, OfTables, get_artefact
-    from r2mae.reproduce.runner import with_seeds
+    from r2mae.reproduce.artefact import TakesCurves, get_artefact
 
     if values["earlier"] is not None and len(names) > 1:
         raise UserError("--earlier has the tables of one target: name one at a time")
+    if values["curve"] and not any(isinstance(get_artefact(name), TakesCurves) for name in names):
+        raise UserError("--curve belongs to fig1f, fig1g, fig2c and fig4: r2mae reproduce fig1f --curve FILE.csv")
     for name in names:
-        artefact = get_artefact(name)
-        if on_cluster and not isinstance(artefact, OfRuns):
-            raise UserError(f"{name} is computed, and trains no runs: leave --cluster out")
-        if values["earlier"] is not None and not isinstance(artefact, OfRuns):
-            raise UserError(f"{name} trains no runs: leave --earlier out")
-        if values["seeds"] is not None:
-            with_seeds(artefact, artefact.SIZE.of(SCALES[values["scale"]]), values["seeds"])
-        for option in ("jobs", "again"):
-            if values[option] and isinstance(artefact, OfTables):
-                raise UserError(f"{name} only reads tables of other targets: leave --{option} out")
+        _check_target(name, values, on_cluster)
 
 
-def _sizes(names: Sequence[str], curve: Sequence[str]) -> "dict[str, Size]":
-    """Return the size of fig1f from the files of ``--curve``; the sizes of other artefacts come from ``--scale``."""
-    if "fig1f" not in names:
-        if curve:
-            raise UserError("--curve belongs to fig1f: r2mae reproduce fig1f --curve FILE.csv")
-        return {}
-    from r2mae.reproduce.fig1f import read
+def _check_target(name: str, values: Mapping[str, Any], on_cluster: bool) -> None:
+    """Refuse what one target cannot use."""
+    from r2mae.reproduce.artefact import OfRuns, OfTables, TakesCurves, get_artefact
+    from r2mae.reproduce.runner import with_seeds
 
-    return {"fig1f": read([Path(word) for word in curve])}
+    artefact = get_artefact(name)
+    try:
+        size = artefact.SIZE.of(SCALES[values["scale"]])
+    except UserError as error:
+        raise UserError(f"{name}: {error}") from None
+    if on_cluster and not isinstance(artefact, OfRuns):
+        raise UserError(f"{name} is computed, and trains no runs: leave --cluster out")
+    if values["earlier"] is not None and not isinstance(artefact, OfRuns):
+        raise UserError(f"{name} trains no runs: leave --earlier out")
+    if values["seeds"] is not None:
+        with_seeds(artefact, size, values["seeds"])
+    if values["again"] and isinstance(artefact, OfRuns):
+        raise UserError(f"{name}: finished runs are not trained again: leave --again out, or choose another --out")
+    for option in ("jobs", "again"):
+        if values[option] and isinstance(artefact, OfTables):
+            raise UserError(f"{name} only reads tables of other targets: leave --{option} out")
+    if isinstance(artefact, TakesCurves):
+        artefact.with_curves(size, [Path(word) for word in values["curve"]])
 
 
-def _command(name: str, values: Mapping[str, Any]) -> str:
+def _command(name: str, values: Mapping[str, Any], *, curves: bool) -> str:
     """Return what repeats a target's tables, but for folders and the number of jobs."""
-    if name == "fig1f":
-        return shlex.join(["r2mae", "reproduce", name, "--curve", *values["curve"]])
     seeds = "" if values["seeds"] is None else f" --seeds {values['seeds']}"
-    return f"r2mae reproduce {name} --scale {values['scale']}{seeds}"
+    files = f" --curve {shlex.join(values['curve'])}" if curves and values["curve"] else ""
+    return f"r2mae reproduce {name} --scale {values['scale']}{seeds}{files}"
 
 
 def _list(words: Sequence[str], names: Sequence[str], out: Path) -> int:
@@ -196,7 +201,7 @@ def _list(words: Sequence[str], names: Sequence[str], out: Path) -> int:
         if word.startswith("--") and word.partition("=")[0] not in _WITH_LIST:
             raise UserError(f"--list computes nothing: leave {word.partition('=')[0]} out")
     targets = [target_of(name) for name in names or all_names()]
-    states = [state_of(out / one.folder).in_words() if one.folder else "no target" for one in targets]
+    states = [state_of(out / one.folder).in_words() for one in targets]
     wide, wider = max(len(one.name) for one in targets), max(map(len, states))
     for one, state in zip(targets, states, strict=True):
         print(f"{one.name:<{wide}}  {state:<{wider}}  {one.title}; data: {one.data}; {_cost(one)}")
@@ -204,8 +209,8 @@ def _list(words: Sequence[str], names: Sequence[str], out: Path) -> int:
 
 
 def _cost(target: Target) -> str:
-    """Return what a target takes by scale, or why there is none."""
-    return target.reason or "; ".join(f"{scale}: {cost}" for scale, cost in target.cost.items())
+    """Return what a target takes by scale."""
+    return "; ".join(f"{scale}: {cost}" for scale, cost in target.cost.items())
 
 
 def _listing() -> str:

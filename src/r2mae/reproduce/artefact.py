@@ -1,7 +1,7 @@
 """The protocol of a reproduced figure or table, and helpers that the modules share; they are listed in targets.py."""
 
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from importlib import import_module
@@ -41,6 +41,8 @@ class Size:
         Values of the fields for a size that only shows that everything works; empty if the small one is as quick.
     digits : int
         Number of digits of the numbers in the tables.
+    drawn : tuple of str
+        Fields that nothing is computed from: what is drawn beside the results.
     chooses : tuple of str
         Fields that say which runs there are, and nothing of how each is trained and measured: earlier runs
         (``--earlier``) may have been made with others.
@@ -49,6 +51,7 @@ class Size:
     small: ClassVar[Mapping[str, Any]] = {}
     smoke: ClassVar[Mapping[str, Any]] = {}
     digits: ClassVar[int] = 6
+    drawn: ClassVar[tuple[str, ...]] = ()
     chooses: ClassVar[tuple[str, ...]] = ("seeds",)
 
     @classmethod
@@ -61,7 +64,7 @@ class Size:
             If there is no smoke size.
         """
         if scale == "smoke" and not cls.smoke:
-            raise UserError("--scale smoke is for artefacts of training runs: here the small scale takes seconds")
+            raise UserError("--scale smoke is for targets of training runs: here the small scale takes seconds")
         return cls(**{"smoke": cls.smoke, "small": cls.small, "full": {}}[scale])
 
     @property
@@ -145,6 +148,20 @@ class OfTables(Artefact, Protocol):
 
     def gather(self, beside: Path, scale: Scale) -> Any:
         """Return what :meth:`table` gets, of the others' folders in the folder `beside`; they must be of this scale."""
+
+
+@runtime_checkable
+class TakesCurves(Artefact, Protocol):
+    """An artefact that draws published curves of the user's, beside its own or alone."""
+
+    def with_curves(self, size: Any, files: Sequence[Path]) -> Any:
+        """Return the size with the rows of these tables.
+
+        Raises
+        ------
+        UserError
+            If a table does not fit, or there is none where one is needed.
+        """
 
 
 @runtime_checkable

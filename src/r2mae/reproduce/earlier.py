@@ -11,6 +11,7 @@ import r2mae
 from r2mae.errors import UserError
 from r2mae.files import jsonable
 from r2mae.reproduce.artefact import Size
+from r2mae.reproduce.run_tables import RUNS, digest_of, read_runs
 from r2mae.reproduce.state import MADE
 
 if TYPE_CHECKING:
@@ -18,8 +19,6 @@ if TYPE_CHECKING:
 
     from r2mae.sweep.cells import Cell
 
-RUNS = "-runs"
-"""End of the name of the table that has a line for each run."""
 _log = logging.getLogger("r2mae")
 
 
@@ -124,8 +123,6 @@ def read_earlier(folder: Path, title: str, size: Size) -> EarlierRuns:
     UserError
         If the folder has no such table, or nothing tells how it was made, or it was made otherwise.
     """
-    import pandas as pd
-
     made = _made(folder)
     if made.get("title") != title:
         raise UserError(f"{folder} has the tables of another target: {made.get('title')!r}, where {title!r} is wanted")
@@ -144,13 +141,11 @@ def read_earlier(folder: Path, title: str, size: Size) -> EarlierRuns:
     files = sorted(folder.glob(f"*{RUNS}.csv"))
     if len(files) != 1:
         raise UserError(f"{folder} must have one table of runs, NAME{RUNS}.csv; found {len(files)}")
-    try:
-        table = pd.read_csv(files[0])
-    except (OSError, ValueError) as error:
-        raise UserError(f"{files[0]} cannot be read as a table: {error}") from None
-    if "seed" not in table:
-        raise UserError(f"{files[0]} has no column 'seed': it is no table of runs")
-    return EarlierRuns(table, made, folder)
+    (file,) = files
+    told = made["tables"].get(file.name) if isinstance(made.get("tables"), dict) else None
+    if told is not None and told != digest_of(file):
+        raise UserError(f"{file} is not as it was written: take a copy of it, or leave --earlier out")
+    return EarlierRuns(read_runs(file), made, folder)
 
 
 def check_columns(earlier: EarlierRuns, tables: Mapping[str, Any]) -> None:
@@ -196,6 +191,7 @@ def _made(folder: Path) -> dict[str, Any]:
         made = None
     environment = made.get("environment") if isinstance(made, dict) else None
     known = isinstance(environment, dict) and isinstance(environment.get("versions"), dict)
+    known = known and isinstance(made.get("data") or {}, dict)
     if not (isinstance(made, dict) and known and isinstance(made.get("size"), dict)):
         raise UserError(f"{folder} has no {MADE} that tells how its tables were made: name a folder of reproduce")
     return made

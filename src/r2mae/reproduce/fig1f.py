@@ -9,6 +9,7 @@ from matplotlib.figure import Figure
 
 from r2mae.errors import UserError
 from r2mae.reproduce.artefact import Part, Row, Size, Tables, joined
+from r2mae.reproduce.curves import Accuracies, expected, read_curves
 from r2mae.reproduce.drawing import COLOURS, Figures, panels, ratio_axis
 
 TITLE = "Fig. 1F: error of fine-tuned language models on one scale, of your table (--curve FILE.csv)"
@@ -17,7 +18,6 @@ COST = {"small": "seconds", "full": "seconds"}
 PAPER = "Tasks differ in how their error depends on the mask ratio of pretraining; the curves form one family."
 _COLUMNS = ("task", "ratio", "accuracy")
 _LINES = ("-", "--", ":", "-.")
-_EXPECTED = "expected a CSV file with the columns task, ratio and accuracy (fractions), such as sst2,0.15,0.93"
 
 
 @dataclass(frozen=True)
@@ -26,22 +26,24 @@ class AccuraciesSize(Size):
 
     Attributes
     ----------
-    rows : tuple of (str, str, str)
+    rows : tuple of (str, float, float)
         Task, ratio and accuracy of each row of the tables.
     """
 
-    rows: tuple[tuple[str, ...], ...] = ()
+    rows: Accuracies = ()
 
 
 SIZE = AccuraciesSize
 
 
-def read(curve: Sequence[Path]) -> AccuraciesSize:
-    """Read tables of accuracies, and check that they can be brought to a common scale.
+def with_curves(size: AccuraciesSize, files: Sequence[Path]) -> AccuraciesSize:
+    """Return the size with tables of accuracies, checked whether they can be brought to a common scale.
 
     Parameters
     ----------
-    curve : sequence of path
+    size : AccuraciesSize
+        It has nothing else.
+    files : sequence of path
         CSV files with the columns task, ratio and accuracy, see :func:`r2mae.text.error_curve.error_curves`; their rows
         are combined. The paper uses accuracies of Wettig et al. (2022), which are in their repository.
 
@@ -50,26 +52,18 @@ def read(curve: Sequence[Path]) -> AccuraciesSize:
     UserError
         If there is no file, or one cannot be read; and whenever `error_curves` raises.
     """
-    if not curve:
-        raise _needs_table()
-    size = AccuraciesSize(tuple(row for path in curve for row in _read(Path(path))))
+    if not files:
+        raise UserError(f"fig1f needs a table of accuracies: --curve FILE.csv ({expected(_COLUMNS[:1])})")
+    size = AccuraciesSize(read_curves(files))
     try:
         _scaled(size)
     except UserError as error:
-        raise UserError(f"{', '.join(map(str, curve))}: {error}") from None
+        raise UserError(f"{', '.join(map(str, files))}: {error}") from None
     return size
 
 
 def parts(size: AccuraciesSize) -> list[Part]:
-    """Return one part.
-
-    Raises
-    ------
-    UserError
-        If there are no accuracies.
-    """
-    if not size.rows:
-        raise _needs_table()
+    """Return one part."""
     return [Part("curves", 0, lambda jobs, tally: _scaled(size))]
 
 
@@ -83,10 +77,6 @@ def draw(tables: Tables, size: AccuraciesSize) -> Figures:
     return {"fig1f": _draw(tables["fig1f"])}
 
 
-def _needs_table() -> UserError:
-    return UserError(f"fig1f needs a table of accuracies: --curve FILE.csv ({_EXPECTED})")
-
-
 def _scaled(size: AccuraciesSize) -> list[Row]:
     """Bring all tasks to a common scale."""
     import pandas as pd
@@ -95,25 +85,6 @@ def _scaled(size: AccuraciesSize) -> list[Row]:
 
     curves = error_curves(pd.DataFrame(size.rows, columns=list(_COLUMNS), dtype=object))
     return [{str(name): value for name, value in row.items()} for row in curves.to_dict("records")]
-
-
-def _read(path: Path) -> list[tuple[str, ...]]:
-    import pandas as pd
-
-    try:
-        table = pd.read_csv(path, dtype=str, keep_default_na=False, skipinitialspace=True, encoding="utf-8-sig")
-    except FileNotFoundError:
-        raise UserError(f"{path} does not exist: {_EXPECTED}") from None
-    except (OSError, ValueError) as error:  # errors of pandas and of decoding are ValueErrors
-        reason = " ".join(str(error).split())[:160]
-        raise UserError(f"{path}: cannot be read as a table ({reason}): {_EXPECTED}") from None
-    for column in _COLUMNS:
-        if column not in table.columns:
-            columns = ", ".join(map(str, table.columns))[:160]
-            raise UserError(f"{path}: has no column {column!r} (it has {columns}): {_EXPECTED}")
-    if nameless := [number for number, task in enumerate(table["task"], 1) if not str(task).strip()]:
-        raise UserError(f"{path}: row {nameless[0]} names no task: {_EXPECTED}")
-    return [tuple(row) for row in table[list(_COLUMNS)].to_numpy().tolist()]
 
 
 def _draw(rows: list[Row]) -> Figure:

@@ -6,11 +6,25 @@ import numpy as np
 
 from r2mae.report.style import SKY
 from r2mae.reproduce.artefact import Part, Row, Tables, joined
+from r2mae.reproduce.curves import draw_over, likeness
 from r2mae.reproduce.drawing import BLACK, COLOURS, Figures, panels, predicted
-from r2mae.reproduce.plateau import NOISES, READINGS, PlateauSize, describe, finish, noisy, samples
+from r2mae.reproduce.plateau import (
+    NOISES,
+    PUBLISHED,
+    READINGS,
+    PlateauSize,
+    describe,
+    finish,
+    noisy,
+    published,
+    samples,
+    with_curves,
+)
 
-TITLE = "Fig. 1G: latent space model (d = 5000, q = 50, n = 100) and its plateaus"
-DATA = "simulated"
+__all__ = ["COST", "DATA", "PAPER", "SIZE", "TITLE", "draw", "parts", "table", "with_curves"]
+
+TITLE = "Fig. 1G: latent space model and its plateaus"
+DATA = "simulated; beside it a table of accuracies, if you have one (--curve FILE.csv)"
 COST = {"small": "seconds", "full": "minutes on a core, not measured"}
 PAPER = "Two plateaus: the risk is stable before it improves, and near-optimal over a range of ratios."
 SIZE = PlateauSize
@@ -19,18 +33,23 @@ _NOISE = "noise"
 
 
 def parts(size: PlateauSize) -> list[Part]:
-    """Return a part for each sample, and one for the formula with more noise."""
-    return [*samples(size), Part(_NOISE, 0, lambda jobs, tally: noisy(size))]
+    """Return a part for each sample, one for the formula with more noise, and one for published accuracies."""
+    return [*samples(size), *published(size), Part(_NOISE, 0, lambda jobs, tally: noisy(size))]
 
 
 def table(results: Mapping[str, list[Row]]) -> Tables:
-    """Return the samples, their plateaus, and the formula with more noise."""
-    rows = joined({name: part for name, part in results.items() if name != _NOISE})
-    return {"fig1g": rows, "fig1g-plateaus": describe(rows), "fig1g-noise": results[_NOISE]}
+    """Return the samples, their plateaus, and the formula with more noise; how alike published curves are, if any."""
+    others = [row for name, part in results.items() if name.startswith(PUBLISHED) for row in part]
+    rows = joined({name: part for name, part in results.items() if name != _NOISE and not name.startswith(PUBLISHED)})
+    tables = {"fig1g": rows, "fig1g-plateaus": describe(rows), "fig1g-noise": results[_NOISE]}
+    if not others:
+        return tables
+    formulas = {f"formula, {READINGS[reading]}": _curve(_first(rows, reading)) for reading in READINGS}
+    return {**tables, "fig1g-published": others, "fig1g-likeness": likeness(others, formulas)}
 
 
 def draw(tables: Tables, size: PlateauSize) -> Figures:
-    """Draw a panel for each reading of the model, and one for the noise."""
+    """Draw a panel for each reading of the model, with published error rates over it, and one for the noise."""
     rows, noise = tables["fig1g"], tables["fig1g-noise"]
     figure, axes = panels(3, width=3.7, height=4.0)
     for panel, (reading, title) in zip(axes, READINGS.items(), strict=False):
@@ -44,9 +63,9 @@ def draw(tables: Tables, size: PlateauSize) -> Figures:
                 linewidth=0.9,
                 label="simulation: samples, each of one design" if sample == 0 else None,
             )
-        first = [row for row in own if row["sample"] == 0]
-        predicted(panel, *_curve(first), BLACK, "formula (mean over designs)")
+        predicted(panel, *_curve(_first(rows, reading)), BLACK, "formula (mean over designs)")
         finish(panel, title)
+        draw_over(panel, tables.get("fig1g-published", []))
     for colour, share in zip(COLOURS, NOISES, strict=False):
         own = [row for row in noise if row["reading"] == "D" and abs(row["noise_over_null"] - share) < 0.01]
         predicted(
@@ -54,6 +73,11 @@ def draw(tables: Tables, size: PlateauSize) -> Figures:
         )
     finish(axes[2], "Formula with more noise (D = 100)")
     return {"fig1g": figure}
+
+
+def _first(rows: list[Row], reading: str) -> list[Row]:
+    """Return the rows of the first sample."""
+    return [row for row in rows if (row["reading"], row["sample"]) == (reading, 0)]
 
 
 def _curve(rows: list[Row]) -> tuple[np.ndarray, np.ndarray]:

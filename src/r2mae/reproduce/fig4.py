@@ -6,33 +6,52 @@ import numpy as np
 
 from r2mae.report.style import BLUE, VERMILION
 from r2mae.reproduce.artefact import Part, Row, Tables, joined
+from r2mae.reproduce.curves import draw_over, likeness
 from r2mae.reproduce.drawing import BLACK, Figures, panels, predicted, simulated
-from r2mae.reproduce.plateau import READINGS, PlateauSize, describe, finish, samples
+from r2mae.reproduce.plateau import (
+    PUBLISHED,
+    READINGS,
+    PlateauSize,
+    describe,
+    finish,
+    published,
+    samples,
+    with_curves,
+)
+
+__all__ = ["COST", "DATA", "PAPER", "SIZE", "TITLE", "draw", "parts", "table", "with_curves"]
 
 TITLE = "Fig. 4: two samples of the latent space model that differ most"
-DATA = "simulated"
+DATA = "simulated; beside it a table of accuracies, if you have one (--curve FILE.csv)"
 COST = {"small": "seconds", "full": "minutes on a core, not measured"}
 PAPER = "Another sample of Fig. 1G's model gives a different curve, like MAE's linear probing accuracy."
 SIZE = PlateauSize
 
 
 def parts(size: PlateauSize) -> list[Part]:
-    """Return a part for each sample."""
-    return samples(size)
+    """Return a part for each sample, and one for published accuracies."""
+    return [*samples(size), *published(size)]
 
 
 def table(results: Mapping[str, list[Row]]) -> Tables:
-    """Return the two samples that differ most, and the plateaus of all."""
-    rows = joined(results)
+    """Return the two samples that differ most, the plateaus of all, and how alike published curves are, if any."""
+    others = [row for name, part in results.items() if name.startswith(PUBLISHED) for row in part]
+    rows = joined({name: part for name, part in results.items() if not name.startswith(PUBLISHED)})
     plateaus = describe(rows)
-    return {
-        "fig4": [row for row in rows if row["sample"] in _extremes(plateaus, row["reading"])],
-        "fig4-plateaus": plateaus,
-    }
+    chosen = [row for row in rows if row["sample"] in _extremes(plateaus, row["reading"])]
+    tables = {"fig4": chosen, "fig4-plateaus": plateaus}
+    if not others:
+        return tables
+    curves = {}
+    for reading, sample in dict.fromkeys((row["reading"], row["sample"]) for row in chosen):
+        own = [row for row in chosen if (row["reading"], row["sample"]) == (reading, sample)]
+        at, risks = (np.array([row[key] for row in own]) for key in ("ratio", "normalised_risk"))
+        curves[f"sample {sample}, {READINGS[reading]}"] = (at, risks)
+    return {**tables, "fig4-published": others, "fig4-likeness": likeness(others, curves)}
 
 
 def draw(tables: Tables, size: PlateauSize) -> Figures:
-    """Draw a panel for each reading of the model."""
+    """Draw a panel for each reading of the model, with published error rates over it."""
     rows, plateaus = tables["fig4"], tables["fig4-plateaus"]
     figure, axes = panels(2, width=4.0, height=4.0)
     for panel, (reading, title) in zip(axes, READINGS.items(), strict=True):
@@ -44,6 +63,7 @@ def draw(tables: Tables, size: PlateauSize) -> Figures:
             simulated(panel, ratio, mean, deviation, colour, f"sample {sample} ± sd over masks")
         predicted(panel, ratio, np.array([row["formula"] for row in own]), BLACK, "formula (mean over designs)")
         finish(panel, title)
+        draw_over(panel, tables.get("fig4-published", []))
     return {"fig4": figure}
 
 

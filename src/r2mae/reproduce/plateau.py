@@ -1,17 +1,21 @@
 """Figs. 1G and 4: the latent space model with q equal strong dimensions, and its plateaus.
 
 The "eigenvalue 100" of the paper's text is either that of D (then that of WWᵀ is 10,000) or that of WWᵀ; both are
-computed. The paper draws its curves beside ImageNet accuracies of He et al., which are not reproduced here.
+computed. The paper draws its curves beside ImageNet accuracies of He et al. (2022), which a table of yours can hold.
 """
 
-from dataclasses import dataclass
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
 from jaxtyping import Float
 
 from r2mae.reproduce.artefact import NOISE, Part, Row, Size, Tally, compared, paper_ratios
+from r2mae.reproduce.curves import Accuracies, read_curves
 from r2mae.reproduce.drawing import null_line, ratio_axis
 from r2mae.theory import plateau, risk
 from r2mae.theory.simulate import simulate
@@ -23,6 +27,8 @@ Reading = Literal["D", "WW"]
 READINGS: dict[Reading, str] = {"D": "D's entries are 100", "WW": "WWᵀ's eigenvalues are 100"}
 # Noise variance over the null risk. The paper's variance of 0.04 is 0.002 of the null risk.
 NOISES = (0.0, 0.5, 1.0, 1.5)
+PUBLISHED = "published"
+"""First word of the name of the part with published accuracies."""
 
 
 @dataclass(frozen=True)
@@ -37,6 +43,8 @@ class PlateauSize(Size):
         Samples of the model, each with one design.
     repetitions : int
         Number of masks of each design.
+    published : tuple of (str, float, float)
+        Task, ratio and accuracy of each row of the user's tables.
     """
 
     n: int = 100
@@ -44,7 +52,9 @@ class PlateauSize(Size):
     q: int = 50
     seeds: int = 20
     repetitions: int = 50
+    published: Accuracies = ()
 
+    drawn: ClassVar[tuple[str, ...]] = ("published",)
     small: ClassVar = {"n": 40, "d": 400, "q": 20, "seeds": 4, "repetitions": 20}
 
 
@@ -55,6 +65,26 @@ def samples(size: PlateauSize) -> list[Part]:
         for reading in READINGS
         for seed in range(size.seeds)
     ]
+
+
+def with_curves(size: PlateauSize, files: Sequence[Path]) -> PlateauSize:
+    """Return the size with published accuracies, with the columns `task`, `ratio` and `accuracy`.
+
+    Raises
+    ------
+    UserError
+        As :func:`r2mae.reproduce.curves.read_curves`.
+    """
+    return replace(size, published=read_curves(files))
+
+
+def published(size: PlateauSize) -> list[Part]:
+    """Return a part that holds the published accuracies, if there are any."""
+    if not size.published:
+        return []
+    rows = [{"task": task, "ratio": ratio, "accuracy": accuracy} for task, ratio, accuracy in size.published]
+    name = hashlib.blake2b(repr(rows).encode(), digest_size=6).hexdigest()  # other tables are another part
+    return [Part(f"{PUBLISHED}-{name}", 0, lambda jobs, tally: rows)]
 
 
 def _measure(size: PlateauSize, reading: Reading, seed: int, jobs: int, tally: Tally) -> list[Row]:

@@ -27,6 +27,7 @@ from r2mae.reproduce.randomness import (
     references,
 )
 from r2mae.reproduce.rules import draw_rules, in_percent, rules_table
+from r2mae.reproduce.run_tables import read_runs
 from r2mae.reproduce.state import State, state_of
 from r2mae.reproduce.targets import Scale
 
@@ -39,7 +40,7 @@ __all__ = ["COST", "DATA", "PAPER", "SIZE", "TITLE", "draw", "gather", "table"]
 
 TITLE = "Where the randomness belongs, over all sets: what random ratios gain, and rules for a ratio"
 DATA = "the tables of randomness-images, -cells, -text and -genome in the same --out"
-COST = {"small": "seconds", "full": "seconds"}
+COST = {"smoke": "seconds", "small": "seconds", "full": "seconds"}
 
 STUDIES = {module.STUDY.name: module.STUDY for module in (
     randomness_images, randomness_cells, randomness_text, randomness_genome
@@ -51,7 +52,12 @@ AVERAGE = "average"
 
 @dataclass(frozen=True)
 class SummarySize(Size):
-    """It has none: what it is made of is in the tables."""
+    """It has none: what it is made of is in the tables, of whichever scale."""
+
+    @classmethod
+    def of(cls, scale: Scale) -> "SummarySize":
+        """Return the size, which is the same at each scale."""
+        return cls()
 
 
 SIZE = SummarySize
@@ -74,10 +80,7 @@ def gather(beside: Path, scale: Scale) -> "pd.DataFrame":
             absent.append(name)
             continue
         _check(name, state_of(file.parent), scale)
-        runs = pd.read_csv(file)
-        missing = {"set", "label", "told", "seed", study.objective} - set(runs.columns)
-        if missing:
-            raise UserError(f"{file}: has no column {sorted(missing)[0]!r}: make it again with r2mae reproduce {name}")
+        runs = read_runs(file, ("set", "label", "told", "seed", study.objective))
         named = {study.objective: ERROR, **({study.probe: PROBE} if study.of_features else {})}
         found.append(runs.rename(columns=named).assign(wing=name.partition("-")[2]))
     if not found:
@@ -88,7 +91,7 @@ def gather(beside: Path, scale: Scale) -> "pd.DataFrame":
 
 
 def _check(name: str, state: State, scale: Scale) -> None:
-    if state.planned and not (state.written and state.done == state.planned):
+    if state.planned and not state.written:
         raise UserError(f"{name} is not finished ({state.in_words()}): run it to its end, or move its folder away")
     if state.scale not in ("", scale):
         raise UserError(f"{name} is of the scale {state.scale}, not {scale}: give --scale {state.scale} for all")

@@ -26,10 +26,12 @@ from r2mae.reproduce.artefact import (
     Progress,
     Row,
     Size,
+    TakesCurves,
     Tally,
 )
 from r2mae.reproduce.earlier import EarlierRuns, check_columns, read_earlier
-from r2mae.reproduce.state import write_made, write_plan, write_tables
+from r2mae.reproduce.run_tables import digest_of
+from r2mae.reproduce.state import tables_in, write_made, write_plan, write_tables
 from r2mae.reproduce.targets import Scale
 from r2mae.training.environment import CONTINUED, changes_of, environment
 
@@ -84,6 +86,7 @@ def run_artefact(
     size: Size | None = None,
     seeds: int | None = None,
     earlier: Path | None = None,
+    curves: Sequence[Path] = (),
     jobs: int | None = None,
     cluster: "ClusterOptions | None" = None,
     progress: Progress | None = None,
@@ -111,6 +114,8 @@ def run_artefact(
     earlier : Path, optional
         Folder with tables of the same artefact, scale and version; the runs of its table of runs are not trained. Only
         for artefacts whose tables and figures are made from that table.
+    curves : sequence of Path
+        Tables of published accuracies; for artefacts that draw them (:class:`TakesCurves`).
     jobs : int, optional
         Number of threads for computations, or of processes for runs, by default 1; the results do not depend on it.
     cluster : ClusterOptions, optional
@@ -133,8 +138,10 @@ def run_artefact(
     named, size = ("", size) if size is not None else (scale, artefact.SIZE.of(scale))
     if seeds is not None:
         size = with_seeds(artefact, size, seeds)
+    size = _with_curves(artefact, size, curves)
     known = None if earlier is None else _earlier(artefact, size, earlier)
     out, began = Path(out), environment()
+    former = tables_in(out)
     results: Any
     if isinstance(artefact, OfRuns):
         found = _of_runs(artefact, size, out, jobs, cluster, named, known, again=again, console=console)
@@ -145,8 +152,11 @@ def run_artefact(
         results, parts, kept = artefact.gather(out.parent, scale), 1, 0
         write_plan(out, named, "parts", [[]])
     else:
+        from r2mae.training.folder import FolderLock
+
         assert isinstance(artefact, Computed)
-        results, parts, kept = _computed(artefact, size, out, jobs or 1, named, progress, again=again)
+        with FolderLock(out):
+            results, parts, kept = _computed(artefact, size, out, jobs or 1, named, progress, again=again)
     tables = artefact.table(results)
     if known is not None:
         check_columns(known, tables)
@@ -156,7 +166,7 @@ def run_artefact(
             figures |= artefact.draw_runs(artefact.cells(size, out), size)
     files = [_write(out, name, content, size.digits) for name, content in tables.items()]
     files += [path for name, figure in figures.items() for path in save_figure(figure, out, name)]
-    write_tables(out, files)
+    write_tables(out, files, former)
     made = {"title": artefact.TITLE, "command": command, "scale": named, "size": jsonable(asdict(size))}
     if isinstance(artefact, OfRuns):
         made |= {"runs": parts, "environment": began, "trained_on": _machines(found.trained), "data": found.data}
@@ -164,6 +174,7 @@ def run_artefact(
             made |= known.record(found.cells, found.trained, found.data)
     else:
         made |= {"parts": parts, "environment": began}
+    made["tables"] = {path.name: digest_of(path) for path in files[: len(tables)]}
     write_made(out, made)
     return Reproduced(files, parts, kept)
 
@@ -215,7 +226,7 @@ def _of_runs(
     from r2mae.wings.lookup import get_wing
 
     if again:
-        raise UserError(f"finished runs are not trained again: remove {out / 'runs'}, or choose another --out")
+        raise UserError("finished runs are not trained again: leave --again out, or choose another --out")
     here = cluster is None
     with FolderLock(out):
         # One thread each: the results of a run must not depend on how many others run at the same time.
@@ -274,6 +285,16 @@ def with_seeds(artefact: Artefact, size: Size, seeds: int) -> Size:
         raise UserError(f"{artefact.TITLE!r}: {error}") from None
 
 
+def _with_curves(artefact: Artefact, size: Size, curves: Sequence[Path]) -> Size:
+    """Return the size with the rows of published tables, where the artefact draws them."""
+    if isinstance(artefact, TakesCurves):
+        given: Size = artefact.with_curves(size, curves)
+        return given
+    if curves:
+        raise UserError(f"{artefact.TITLE!r} draws no published curves: leave --curve out")
+    return size
+
+
 def _earlier(artefact: Artefact, size: Size, folder: Path) -> EarlierRuns:
     """Return the earlier runs of an artefact that can be made of their table."""
     if not isinstance(artefact, OfRuns):
@@ -311,7 +332,8 @@ def _finished_by(cell: "Cell") -> list[Path]:
 
 def _asked(artefact: Artefact, size: Size) -> str:
     """Return a short name for the combination of artefact, version of r2mae and size, for which parts are valid."""
-    asked = [artefact.TITLE, r2mae.__version__, type(size).__name__, asdict(size)]
+    computed = {name: value for name, value in asdict(size).items() if name not in size.drawn}
+    asked = [artefact.TITLE, r2mae.__version__, type(size).__name__, computed]
     return hashlib.blake2b(json.dumps(asked, default=_plain).encode(), digest_size=6).hexdigest()
 
 

@@ -17,7 +17,7 @@ MADE = "made.json"
 """File with how the tables were made, for readers, and to be kept with them: `title`, `command`, `scale`, `size`, the
 number of `parts` or `runs`, the `environment` of the call that wrote the tables as it began, and under `trained_on` the
 machines, instructions, libraries and commits of the runs, each with its number of runs; `continued` where runs went on
-elsewhere."""
+elsewhere. `tables` has what tells the content of each, by its name."""
 
 
 @dataclass(frozen=True)
@@ -34,6 +34,8 @@ class State:
         Whether tables and figures are there.
     unit : str
         "runs" or "parts".
+    damaged : str
+        The file that would tell the scale and cannot be read; empty if it can, or there is none.
     """
 
     scale: str = ""
@@ -41,16 +43,21 @@ class State:
     planned: int = 0
     written: bool = False
     unit: str = "runs"
+    damaged: str = ""
 
     def in_words(self) -> str:
         """Return the state as a few words."""
         scale = f", {self.scale}" if self.scale else ""
+        damaged = f"; {self.damaged} is damaged" if self.damaged else ""
         if self.planned:
             count = f"{self.done} of {self.planned} {self.unit}{scale}"
-            return f"finished ({count})" if self.written and self.done == self.planned else count
+            gone = self.planned - self.done
+            if self.written and gone:  # the tables were made of all
+                return f"finished ({self.planned} {self.unit}{scale}; the files of {gone} are gone)"
+            return f"finished ({count})" if self.written else count
         if self.written:
-            return f"finished{scale}"
-        return f"{self.done} {self.unit} finished" if self.done else "not run"
+            return f"finished{scale}{damaged}"
+        return f"{self.done} {self.unit} finished{damaged}" if self.done else f"not run{damaged}"
 
 
 def write_plan(out: Path, scale: str, unit: str, finished: Sequence[Sequence[Path]]) -> None:
@@ -70,10 +77,21 @@ def write_plan(out: Path, scale: str, unit: str, finished: Sequence[Sequence[Pat
     write_json(out / PLAN, plan)
 
 
-def write_tables(out: Path, files: Sequence[Path]) -> None:
-    """Add to the plan which tables and figures were made of it."""
-    plan = _in(out / PLAN)
+def write_tables(out: Path, files: Sequence[Path], former: Sequence[str] = ()) -> None:
+    """Add to the plan which tables and figures were made of it.
+
+    Those of a former call that were not made again are removed: they belong to other numbers.
+    """
+    for name in {*former} - {path.name for path in files}:
+        (out / Path(name).name).unlink(missing_ok=True)
+    plan = _in(out / PLAN) or {}
     write_json(out / PLAN, {**plan, "tables": [path.name for path in files]})
+
+
+def tables_in(out: Path) -> list[str]:
+    """Return the names of the tables and figures that the last call made."""
+    said = (_in(out / PLAN) or {}).get("tables")
+    return [str(name) for name in said] if isinstance(said, list) else []
 
 
 def write_made(out: Path, made: Mapping[str, Any]) -> None:
@@ -83,26 +101,36 @@ def write_made(out: Path, made: Mapping[str, Any]) -> None:
 
 def state_of(out: Path) -> State:
     """Return how far the target in a folder is; of folders without a plan what their files tell."""
-    plan = _in(out / PLAN)
+    plan = _in(out / PLAN) or {}
     try:
         each = [all((out / path).is_file() for path in paths) for paths in plan["finished"]]
         tables = [(out / name).is_file() for name in plan["tables"]]
         scale, unit = str(plan["scale"]), str(plan["unit"])
         return State(scale, sum(each), len(each), bool(tables) and all(tables), unit)
-    except (KeyError, TypeError):
-        done = sum(1 for _ in out.glob("runs/*/seed-*/results.json"))
-        return State(str(_in(out / MADE).get("scale", "")), done, written=any(out.glob("*.csv")))
+    except (KeyError, TypeError):  # there is none, or it is damaged: what is kept with the tables may tell
+        pass
+    made = _in(out / MADE)
+    done = sum(1 for _ in out.glob("runs/*/seed-*/results.json"))
+    damaged = MADE if made is None else PLAN if (out / PLAN).exists() and not made else ""
+    return State(str((made or {}).get("scale", "")), done, written=any(out.glob("*.csv")), damaged=damaged)
 
 
 def version_of(out: Path) -> str:
     """Return the version of r2mae that computed the target in a folder last; empty if nothing tells."""
-    return str(_in(out / PLAN).get("version", ""))
+    plan, made = (_in(out / name) or {} for name in (PLAN, MADE))
+    if "version" in plan:
+        return str(plan["version"])
+    environment = made.get("environment")
+    versions = environment.get("versions") if isinstance(environment, dict) else None
+    return str(versions.get("r2mae", "")) if isinstance(versions, dict) else ""
 
 
-def _in(file: Path) -> dict[str, Any]:
-    """Return what a file says, or nothing if there is none or it is damaged."""
+def _in(file: Path) -> dict[str, Any] | None:
+    """Return what a file says, nothing if there is none, and None if it is damaged."""
     try:
         said = json.loads(file.read_text("utf-8"))
-    except (OSError, ValueError):
+    except FileNotFoundError:
         return {}
-    return said if isinstance(said, dict) else {}
+    except (OSError, ValueError):
+        return None
+    return said if isinstance(said, dict) else None

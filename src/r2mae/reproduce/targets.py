@@ -5,13 +5,13 @@ Nothing is imported to list them: a module's title, data and cost are read from 
 
 import ast
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal, TypeAlias
 
-from r2mae.errors import UserError, unknown
+from r2mae.errors import unknown
 
 Scale: TypeAlias = Literal["smoke", "small", "full"]
 SCALES: Mapping[str, Scale] = MappingProxyType({"smoke": "smoke", "small": "small", "full": "full", "paper": "full"})
@@ -27,6 +27,7 @@ _MODULES = {
     "fig1g": "fig1g",
     "fig2a": "fig2a",
     "fig2b": "fig2b",
+    "fig2c": "fig2c",
     "fig2d": "fig2a",
     "fig3": "fig3",
     "fig4": "fig4",
@@ -63,32 +64,6 @@ _PACKAGE = "r2mae.reproduce"
 ARTEFACTS = {name: f"{_PACKAGE}.{module}" for name, module in _MODULES.items()}
 """Modules by name. Several names have one module where the same runs give several figures or tables."""
 
-
-@dataclass(frozen=True)
-class Absent:
-    """A figure or table of the paper that no command makes.
-
-    Attributes
-    ----------
-    title, data : str
-        What the paper shows, and of which data.
-    reason : str
-        Why there is none, and what stands in for it.
-    """
-
-    title: str
-    data: str
-    reason: str
-
-
-ABSENT = {
-    "fig2c": Absent(
-        "Fig. 2C: fine-tuned RoBERTa of three sizes by mask ratio",
-        "accuracies of Wettig et al. (2022)",
-        "the paper adapts curves that others published: r2mae reproduce fig1f --curve FILE.csv draws such a table",
-    ),
-}
-
 PAPER = (
     *(f"fig1{letter}" for letter in "abcdefg"),
     *(f"fig2{letter}" for letter in "abcd"),
@@ -111,16 +86,13 @@ class Target:
         Name of the folder of its files: that of the first name of its module.
     cost : mapping
         Time by scale.
-    reason : str
-        Why nothing makes it; empty if something does.
     """
 
     name: str
     title: str
     data: str
-    folder: str = ""
-    cost: Mapping[str, str] = field(default_factory=dict)
-    reason: str = ""
+    folder: str
+    cost: Mapping[str, str]
 
 
 def all_names() -> list[str]:
@@ -136,11 +108,8 @@ def target_of(name: str) -> Target:
     UserError
         If there is none of this name.
     """
-    if name in ABSENT:
-        absent = ABSENT[name]
-        return Target(name, absent.title, absent.data, reason=absent.reason)
     if name not in ARTEFACTS:
-        raise unknown("artefact", name, all_names())
+        raise unknown("target", name, all_names())
     said = _declared(_MODULES[name])
     return Target(name, said["TITLE"], said["DATA"], folder_of(name), said["COST"])
 
@@ -151,12 +120,10 @@ def folder_of(name: str) -> str:
     Raises
     ------
     UserError
-        If nothing makes the target; the message says what stands in for it.
+        If there is none of this name.
     """
-    if name in ABSENT:
-        raise UserError(f"there is no target {name} here: {ABSENT[name].reason}")
     if name not in ARTEFACTS:
-        raise unknown("artefact", name, all_names())
+        raise unknown("target", name, all_names())
     return next(other for other, module in ARTEFACTS.items() if module == ARTEFACTS[name])
 
 

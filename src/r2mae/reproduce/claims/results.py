@@ -129,6 +129,8 @@ class Results:
             raise UnavailableError(
                 f"{target} has tables of an earlier call; a later one did not finish ({state.in_words()})"
             )
+        if state.damaged:
+            raise UnavailableError(f"{target}: {state.damaged}, which tells its scale, is damaged")
         if state.scale == "smoke":
             raise UnavailableError(f"{target} is of the scale smoke, whose models have learned nothing")
         return folder

@@ -1,0 +1,124 @@
+"""Fig. 2C: fine-tuning accuracy of language models of several sizes against the mask ratio of pretraining."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from r2mae.errors import UserError
+from r2mae.reproduce.artefact import Part, Row, Size, Tables, joined
+from r2mae.reproduce.curves import Accuracies, expected, read_curves
+from r2mae.reproduce.drawing import COLOURS, Figures, panels, ratio_axis
+
+TITLE = "Fig. 2C: fine-tuned language models of several sizes by mask ratio, of your table (--curve FILE.csv)"
+DATA = "a table of accuracies (--curve FILE.csv)"
+COST = {"small": "seconds", "full": "seconds"}
+PAPER = "Larger RoBERTas have a higher best ratio, which depends on the task (curves of Wettig et al., 2022)."
+_NAMES = ("model", "task")
+
+
+@dataclass(frozen=True)
+class ModelsSize(Size):
+    """The accuracies that are drawn; this artefact trains nothing.
+
+    Attributes
+    ----------
+    rows : tuple of (str, str, float, float)
+        Model, task, ratio and accuracy of each row of the tables.
+    """
+
+    rows: Accuracies = ()
+
+
+SIZE = ModelsSize
+
+
+def with_curves(size: ModelsSize, files: Sequence[Path]) -> ModelsSize:
+    """Return the size with tables of accuracies that have the columns model, task, ratio and accuracy (fractions).
+
+    Models are drawn in the order in which the tables name them: begin with the smallest.
+
+    Raises
+    ------
+    UserError
+        If there is no file; and as :func:`r2mae.reproduce.curves.read_curves`.
+    """
+    if not files:
+        raise UserError(f"fig2c needs a table of accuracies: --curve FILE.csv ({expected(_NAMES)})")
+    return ModelsSize(read_curves(files, _NAMES))
+
+
+def parts(size: ModelsSize) -> list[Part]:
+    """Return one part."""
+    return [Part("curves", 0, lambda jobs, tally: _means(size.rows))]
+
+
+def table(results: Mapping[str, list[Row]]) -> Tables:
+    """Return the mean accuracy of each model, task and ratio, and the best ratio of each model on each task.
+
+    Ratios whose accuracy is within 0.002 of the best one's are told, too: published tables have three digits.
+    """
+    rows = joined(results)
+    best = []
+    for model, task in dict.fromkeys((row["model"], row["task"]) for row in rows):
+        own = [row for row in rows if (row["model"], row["task"]) == (model, task)]
+        top = max(own, key=lambda row: row["accuracy"])
+        near = [row["ratio"] for row in own if row["accuracy"] >= top["accuracy"] - 0.002]
+        best.append(
+            {
+                "model": model,
+                "task": task,
+                "ratios": len(own),
+                "best_ratio": top["ratio"],
+                "best_accuracy": top["accuracy"],
+                "near_best_from": min(near),
+                "near_best_until": max(near),
+            }
+        )
+    return {"fig2c": rows, "fig2c-best": best}
+
+
+def draw(tables: Tables, size: ModelsSize) -> Figures:
+    """Draw a panel for each task with a curve for each model; a ring marks the best ratio of each."""
+    rows, best = tables["fig2c"], tables["fig2c-best"]
+    tasks = list(dict.fromkeys(row["task"] for row in rows))
+    columns = min(len(tasks), 3)
+    figure, axes = panels(columns, -(-len(tasks) // columns), width=3.6, height=3.2)
+    for panel in axes[len(tasks) :]:
+        panel.set_axis_off()
+    for panel, task in zip(axes, tasks, strict=False):
+        for number, model in enumerate(dict.fromkeys(row["model"] for row in rows)):
+            own = [row for row in rows if (row["model"], row["task"]) == (model, task)]
+            colour = COLOURS[number % len(COLOURS)]
+            panel.plot(
+                [row["ratio"] for row in own],
+                [row["accuracy"] for row in own],
+                color=colour,
+                marker="o",
+                markersize=3.5,
+                linewidth=1.4,
+                label=model,
+            )
+            for row in best:
+                if (row["model"], row["task"]) == (model, task):
+                    panel.plot(
+                        row["best_ratio"], row["best_accuracy"], "o", color=colour, markersize=9, fillstyle="none"
+                    )
+        ratio_axis(panel)
+        panel.set_title(task)
+        panel.set_ylabel("accuracy")
+        panel.legend(fontsize=8, title="ring: the best ratio", title_fontsize=8)
+    return {"fig2c": figure}
+
+
+def _means(rows: Accuracies) -> list[Row]:
+    """Return the mean over rows (seeds) of one model, task and ratio, ratios in ascending order."""
+    found: dict[tuple[object, ...], list[float]] = {}
+    order = list(dict.fromkeys((model, task) for model, task, *_ in rows))
+    for model, task, ratio, accuracy in sorted(rows, key=lambda row: (order.index((row[0], row[1])), row[2])):
+        found.setdefault((model, task, ratio), []).append(float(accuracy))
+    return [
+        {"model": model, "task": task, "ratio": ratio, "accuracy": float(np.mean(values))}
+        for (model, task, ratio), values in found.items()
+    ]

@@ -1,0 +1,73 @@
+"""Reads the tables of runs that targets write: a line for each run, numbers but for names."""
+
+import csv
+import hashlib
+from collections.abc import Collection, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from r2mae.errors import UserError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+RUNS = "-runs"
+"""End of the name of the table that has a line for each run."""
+
+
+def digest_of(file: Path) -> str:
+    """Return what tells a file's content from any other."""
+    return hashlib.blake2b(file.read_bytes(), digest_size=16).hexdigest()
+
+
+def read_runs(file: Path, columns: Collection[str] = ("seed",)) -> "pd.DataFrame":
+    """Return a table of runs.
+
+    Parameters
+    ----------
+    file : Path
+        A CSV file.
+    columns : collection of str
+        Those that it must have.
+
+    Raises
+    ------
+    UserError
+        If the file is no such table or a part of one: it cannot be read, has no lines, ends within a line, has lines of
+        another length than its head, a word among numbers, or not the columns.
+    """
+    import pandas as pd
+
+    try:
+        text = file.read_text("utf-8")
+        head, *lines = csv.reader(text.splitlines())
+        wrong = next((number for number, line in enumerate(lines, 2) if len(line) != len(head)), 0)
+        if wrong or not text.endswith("\n"):
+            raise UserError(
+                f"{file}: line {wrong or len(lines) + 1} is not whole: the file is damaged; take a copy of it, or make "
+                "it again"
+            )
+        table = pd.read_csv(file, encoding="utf-8")
+    except (OSError, ValueError, csv.Error) as error:  # errors of pandas and of decoding are ValueErrors
+        raise UserError(f"{file} cannot be read as a table ({' '.join(str(error).split())[:120]})") from None
+    if not len(table):
+        raise UserError(f"{file} has no lines: make it again")
+    for column in columns:
+        if column not in table:
+            raise UserError(f"{file} has no column {column!r}: it is no table of these runs")
+    for column, word in _words(table):
+        raise UserError(f"{file}: the column {column!r} has {word!r} among its numbers: the file is damaged")
+    return table
+
+
+def _words(table: "pd.DataFrame") -> "Iterator[tuple[str, str]]":
+    """Yield the first word of each column in which others are numbers."""
+    import pandas as pd
+
+    for name in table:
+        if pd.api.types.is_numeric_dtype(table[name]):
+            continue
+        values = table[name].dropna()
+        numbers = pd.to_numeric(values, errors="coerce")
+        if numbers.notna().any() and numbers.isna().any():
+            yield str(name), str(values[numbers.isna()].iloc[0])
