@@ -83,6 +83,11 @@ def test_cautions_know_gaussian_rows_from_rare_pixels(digits: Matrix) -> None:
     assert "estimate from 1.5 rows a feature" in " ".join(cautions(make_report(gaussian(60, 40))))
 
 
+def test_more_rows_than_there_are_is_said() -> None:
+    told = cautions(make_report(gaussian(2000, 40), n=3000))
+    assert "The data have 2,000 rows. The risks are those of training on 3,000 rows like them" in " ".join(told)
+
+
 def test_the_shape_by_its_definitions(digits: Matrix) -> None:
     for standardised in (True, False):
         cov = from_data(digits.values, "plain", scale=standardised)

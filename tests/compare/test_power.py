@@ -93,6 +93,7 @@ def test_another_comparison_may_be_the_pilot_and_says_how_it_differs(tmp_path: P
     longer = replace(BASE, steps=400)
     found = plan(tmp_path / "new", pilot=folder, base=longer)
     assert found.differs == ("steps",) and found.left == 25
+    assert np.isnan([found.seconds, found.seconds_per_seed, found.elapsed]).all(), "longer runs take longer"
     otherwise = plan(tmp_path / "new", pilot=folder, base=replace(BASE, recalibrate="no"))
     assert "recalibrate" in otherwise.differs, "how runs were measured is a difference, too"
     with pytest.raises(UserError, match="steps is 40 there and 400 here"):

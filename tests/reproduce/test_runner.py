@@ -249,6 +249,8 @@ def test_seeds_are_added_to_a_table_whose_runs_are_gone(tmp_path: Path) -> None:
     assert (made["earlier"]["runs"], made["earlier"]["seeds"], made["earlier"]["command"]) == (4, [0], "first call")
     assert list(made["data"]) == ["digits"]
     assert [one["runs"] for one in made["earlier"]["trained_on"]] == [4]
+    with pytest.raises(UserError, match="have 4 runs of an earlier call, without folders: give --earlier"):
+        run_artefact(Table(), second, scale="small", seeds=1, console=shown)
     shutil.rmtree(second / "runs")
     again = run_artefact(Table(), tmp_path / "again", scale="small", seeds=2, earlier=second, console=shown)
     assert (again.parts, again.kept) == (8, 8), "no run is left: tables are made anew"

@@ -108,6 +108,12 @@ def paragraph(report: Report) -> str:
 def cautions(report: Report) -> list[str]:
     """Return the reasons why the formula may be wrong for these data, one sentence each."""
     shape, advice, lines = report.shape, report.advice, []
+    there = len(report.data.values)
+    if advice.n > there:
+        lines.append(
+            f"The data have {there:,} rows. The risks are those of training on {advice.n:,} rows like them, whose "
+            f"covariance is estimated from the {there:,} that are there."
+        )
     if advice.peak is not None and shape.rare:
         lines.append(
             f"{shape.rare:,} of {advice.d:,} features hardly ever vary (they differ from their usual value in fewer "

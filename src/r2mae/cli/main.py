@@ -28,7 +28,7 @@ COMMANDS = {
     "completion": "print completion for a shell",
 }
 
-_GO_ON = ("compare", "pretrain")
+_GO_ON = dict.fromkeys(("compare", "pretrain"), " from the last checkpoint") | {"reproduce": ""}
 
 _HELP = """usage: r2mae COMMAND ...
 
@@ -70,7 +70,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
     except KeyboardInterrupt as stop:
         if not stop.args:  # otherwise training has printed the message
-            goes_on = "; the same command goes on from the last checkpoint" if words[0] in _GO_ON else ""
+            goes_on = f"; the same command goes on{_GO_ON[words[0]]}" if words[0] in _GO_ON else ""
             print(f"r2mae: stopped{goes_on}", file=sys.stderr)
         return 130
 

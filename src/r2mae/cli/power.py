@@ -153,7 +153,10 @@ def _sums(plan: "PowerPlan") -> list[str]:
     if few:
         lines.insert(3, f"seeds starts at {LEAST_SEEDS}: from there on intervals count test items, too, and so does it")
     if plan.differs:
-        lines.append(f"the pilot's runs differ from the planned ones in {', '.join(plan.differs)}: so may their spread")
+        lines.append(
+            f"the pilot's runs differ from the planned ones in {', '.join(plan.differs)}: so may their spread, and "
+            "their times tell nothing"
+        )
     if math.isfinite(plan.elapsed):
         lines.append(
             f"training: about {duration(plan.seconds)} for the {plan.left} of {plan.runs} runs that are left, "

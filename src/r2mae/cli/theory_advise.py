@@ -25,7 +25,7 @@ def run(words: Sequence[str]) -> int:
         "r2mae theory advise digits --samples 200",
     )
     parser.add_argument("data", metavar="DATA", type=str, help="A named set or a path.")
-    parser.add_argument("--samples", type=int, help="Rows to train on; by default all.")
+    parser.add_argument("--samples", type=int, help="Rows to train on, also more than there are; by default all.")
     parser.add_argument("--directions", type=int, default=20, help="Number of leading directions.")
     parser.add_argument(
         "--tolerance", type=float, default=0.05, help="Excess normalised risk that is regarded as zero."

@@ -111,7 +111,7 @@ class PowerPlan:
         Planned runs, and those that are not finished.
     seconds_per_seed, seconds, elapsed : float
         Training time by the pilot's runs: of all rows under one seed, of the runs left, and until the last of them ends
-        with `jobs` at a time. NaN where the pilot does not tell.
+        with `jobs` at a time. NaN where the pilot does not tell, or its runs differ.
     jobs : int
         Runs at the same time.
     """
@@ -182,7 +182,9 @@ def plan_power(
     given = _named(matters or {}, analysis)
     planned = cells_of(rows, seeds, out)
     waiting = [cell for cell in planned if not finished(cell)]
-    seconds = comparison.table.groupby("label")["seconds"].mean().to_dict()
+    differs = _differing(cells, rows, wing)
+    # Of runs of another length or size nothing is known of the planned ones' time.
+    seconds = {} if differs else comparison.table.groupby("label")["seconds"].mean().to_dict()
     each = [float(seconds.get(cell.row.label, math.nan)) for cell in waiting]
     at_once = processes.at_once(max(1, len(waiting)))
     return PowerPlan(
@@ -194,7 +196,7 @@ def plan_power(
             one for m in analysis.judging for one in _decisions(comparison, analysis, m, len(seeds), given)
         ),
         given=given,
-        differs=_differing(cells, rows, wing),
+        differs=differs,
         runs=len(planned),
         left=len(waiting),
         seconds_per_seed=sum(float(seconds.get(row.label, math.nan)) for row in rows),

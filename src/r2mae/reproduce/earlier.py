@@ -148,6 +148,24 @@ def read_earlier(folder: Path, title: str, size: Size) -> EarlierRuns:
     return EarlierRuns(read_runs(file), made, folder)
 
 
+def check_kept(out: Path) -> None:
+    """Refuse to write over tables with runs that were taken from others, and of which no folder is left.
+
+    Raises
+    ------
+    UserError
+        If the tables in a folder have such runs.
+    """
+    try:
+        taken = json.loads((out / MADE).read_text("utf-8"))["earlier"]["runs"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return
+    raise UserError(
+        f"the tables in {out} have {taken} runs of an earlier call, without folders: give --earlier {out} to keep "
+        "them, or choose another --out"
+    )
+
+
 def check_columns(earlier: EarlierRuns, tables: Mapping[str, Any]) -> None:
     """Refuse an earlier table that lacks what the new one has: its lines would count as without these scores.
 

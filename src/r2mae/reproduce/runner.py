@@ -29,7 +29,7 @@ from r2mae.reproduce.artefact import (
     TakesCurves,
     Tally,
 )
-from r2mae.reproduce.earlier import EarlierRuns, check_columns, read_earlier
+from r2mae.reproduce.earlier import EarlierRuns, check_columns, check_kept, read_earlier
 from r2mae.reproduce.run_tables import digest_of
 from r2mae.reproduce.state import tables_in, write_made, write_plan, write_tables
 from r2mae.reproduce.targets import Scale
@@ -225,6 +225,8 @@ def _of_runs(
     from r2mae.training.folder import FolderLock
     from r2mae.wings.lookup import get_wing
 
+    if earlier is None:
+        check_kept(out)
     if again:
         raise UserError("finished runs are not trained again: leave --again out, or choose another --out")
     here = cluster is None

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from types import TracebackType
 
 from rich.console import Console
@@ -141,7 +142,7 @@ class Board:
         score = scores.get(self.metric.name)
         told = "" if score is None else f": {self.metric.label} {score:.4f}"
         self.console.print(
-            f"[{self._done}/{len(self.cells)}] {cell.row.label}, seed {cell.seed}{told} ({seconds:.0f} s)",
+            f"[{self._done}/{len(self.cells)}] {self._named(cell)}{told} ({seconds:.0f} s)",
             soft_wrap=True,
             markup=False,
             highlight=False,
@@ -152,9 +153,12 @@ class Board:
         index = self._index[cell.folder]
         self._ended.add(index)
         self._failed.add(index)
-        self.console.print(
-            f"failed: {cell.row.label}, seed {cell.seed}: {error}", soft_wrap=True, markup=False, highlight=False
-        )
+        self.console.print(f"failed: {self._named(cell)}: {error}", soft_wrap=True, markup=False, highlight=False)
+
+    def _named(self, cell: Cell) -> str:
+        """Return what tells a run from others: its data, too, if there are several sets."""
+        several = len({one.config.data for one in self.cells}) > 1
+        return f"{Path(cell.config.data).name + ', ' if several else ''}{cell.row.label}, seed {cell.seed}"
 
     def _note(self) -> str:
         return f"{self._done} of {len(self.cells)} finished"
