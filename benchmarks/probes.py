@@ -46,6 +46,15 @@ def embeddings(rows: int = 2000, width: int = 200, classes: int = 10) -> Data:
     return 3 * np.maximum(X + 0.2, 0), y
 
 
+def unequal(rows: int = 2000, width: int = 300, classes: int = 7) -> Data:
+    """Features of unequal scale, and classes of unequal size that overlap: a weak penalty needs many steps."""
+    rng = np.random.default_rng(0)
+    y = np.minimum(rng.geometric(0.4, rows), classes) - 1
+    X = rng.standard_normal((rows, width)) * np.geomspace(1, 0.03, width)
+    X[:, : width // 8] += 0.5 * rng.standard_normal((classes, width // 8))[y]
+    return X, y
+
+
 def embedded_digits() -> Data:
     """1,400 of scikit-learn's digits behind a random ReLU layer of 64 units."""
     X, y = load_digits(return_X_y=True)
@@ -70,6 +79,7 @@ PATHS: dict[str, tuple[Callable[[], Data], int]] = {
     "1,400 x 64, 10 classes": (embedded_digits, 20),
     "5,000 x 64, 10 classes": (lambda: embeddings(5000, 64), 20),
     "2,700 x 64, 3 classes": (lambda: embeddings(2700, 64, 3), 8),
+    "2,000 x 300, 7 classes of unequal size": (unequal, 20),
 }
 
 
