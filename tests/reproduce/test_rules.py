@@ -125,7 +125,9 @@ def test_dots_of_a_single_set_stand_on_their_rows() -> None:
     table = rules_table(runs(0.3, 0.7), "error", "probe", OTHERS)
     single = [row for row in table if row["set"] == "set 0"]
     for rows, above in ((single, 0.0), (table, 0.22)):
-        dots = [line for line in draw_rules(rows, {"error": "error"}).axes[0].get_lines() if line.get_label() == "set 0"]
+        dots = [
+            line for line in draw_rules(rows, {"error": "error"}).axes[0].get_lines() if line.get_label() == "set 0"
+        ]
         assert sorted(float(np.ravel(line.get_ydata())[0]) for line in dots) == pytest.approx(
             [place - above for place in range(4)]
         )

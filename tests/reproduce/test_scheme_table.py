@@ -1,5 +1,7 @@
 """The figure of tables of schemes: which rows each line of panels names, and how many ticks an axis has."""
 
+from itertools import pairwise
+
 import pytest
 
 from r2mae.reproduce.artefact import Row
@@ -30,4 +32,4 @@ def test_labels_of_a_narrow_range_have_room(width: float) -> None:
         ticks = zip(axes.get_xticks(), axes.get_xticklabels(), strict=True)
         boxes = [label.get_window_extent() for at, label in ticks if low <= at <= high]
         assert 2 <= len(boxes) <= 5
-        assert all(left.x1 + left.height / 2 < right.x0 for left, right in zip(boxes, boxes[1:], strict=False))
+        assert all(left.x1 + left.height / 2 < right.x0 for left, right in pairwise(boxes))

@@ -8,7 +8,16 @@ from r2mae.reproduce import fig1b, fig1c, fig1d, fig3
 from r2mae.reproduce.artefact import Tally
 from r2mae.reproduce.drawing import panels
 from r2mae.reproduce.runner import run_artefact
-from r2mae.reproduce.spiked import SpikedSize, add_corollary, column, draw_ratio, draw_risks, magnitude_ratios, measure, select
+from r2mae.reproduce.spiked import (
+    SpikedSize,
+    add_corollary,
+    column,
+    draw_ratio,
+    draw_risks,
+    magnitude_ratios,
+    measure,
+    select,
+)
 
 pytestmark = pytest.mark.slow
 

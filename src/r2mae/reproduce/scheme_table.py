@@ -130,5 +130,6 @@ def _panel(axes: "Axes", rows: Sequence[Row], labels: Sequence[str], title: str,
         axes.axvline(found[baseline]["mean"], color=GREY, linestyle="--", linewidth=1, zorder=0)
     axes.set_yticks(range(len(labels)), list(labels) if named else [""] * len(labels))
     axes.set_ylim(len(labels) - 0.5, -0.5)
-    axes.locator_params(axis="x", nbins=3)  # more labels of a narrow range, such as 0.60025, would touch
+    axes.locator_params(axis="x", nbins=4)
+    axes.tick_params(axis="x", labelsize=7)  # larger ones of a narrow range, such as 0.60025, would touch
     axes.set_title(title, fontsize=9)
