@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Float
 
 from r2mae.compare.finished import shared_fields
-from r2mae.masking.ratios import Ratio, is_per_sample
+from r2mae.masking.ratios import Uniform
 from r2mae.report.comparison import Comparison, Reconstructions
 from r2mae.report.pictures import beside_each_other
 from r2mae.sweep.cells import Cell
@@ -23,7 +23,7 @@ from r2mae.training.numbers import ratios_of
 from r2mae.training.scheme_options import chosen_options, effective_options, kind_of, scheme_of
 from r2mae.wings.contract import Wing
 
-_SAMPLES = 2000  # numbers that stand for the ratios of all samples
+_SAMPLES = 20_000  # numbers that stand for the ratios of all samples
 
 
 def gather(
@@ -41,7 +41,7 @@ def gather(
         table=table_of(ordered),
         curves=curves_of(trained),
         ratios={cell.row.label: _drawn(cell, wing) for cell in shown},
-        by_sample=tuple(cell.row.label for cell in shown if is_per_sample(_ratio(cell, wing))),
+        by_sample=tuple(cell.row.label for cell in shown if _of_samples(cell, wing) is not None),
         reconstructions=_examples(shown, wing) if examples else None,
         config={
             **_shared(base),
@@ -68,14 +68,16 @@ def _first_seed(trained: Sequence[Cell]) -> int:
     return min(counts, key=lambda seed: (-counts[seed], seed))
 
 
-def _ratio(cell: Cell, wing: Wing) -> Ratio:
-    return scheme_of(cell.row.config, ratios_of(wing, cell.row.config)).ratio
+def _of_samples(cell: Cell, wing: Wing) -> Uniform | None:
+    """Return what the ratios of a run are drawn from where every sample of a step has its own; else None."""
+    ratio = scheme_of(cell.row.config, ratios_of(wing, cell.row.config)).ratio
+    return ratio if isinstance(ratio, Uniform) and ratio.per == "sample" else None
 
 
 def _drawn(cell: Cell, wing: Wing) -> Float[np.ndarray, " ratios"]:
     """Return the ratios of a run's steps; where every sample has its own, of which none is kept, their distribution."""
-    ratio = _ratio(cell, wing)
-    if is_per_sample(ratio):
+    ratio = _of_samples(cell, wing)
+    if ratio is not None:
         return ratio.quantile((np.arange(_SAMPLES) + 0.5) / _SAMPLES)
     return np.asarray(metrics_of(cell)["ratio"].to_numpy(), dtype=np.float64)
 

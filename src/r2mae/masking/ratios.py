@@ -7,7 +7,7 @@ of one optimiser step, and ``nodes()`` is a quadrature of its distribution over 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal, Protocol, TypeGuard, runtime_checkable
+from typing import ClassVar, Literal, Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Float
@@ -402,7 +402,7 @@ def draw(ratio: Ratio, step: int, key: Key, rows: int) -> float | Float[np.ndarr
     ValueError
         For rows that are not in the global batch; without :meth:`Uniform.with_rows` it has those that are drawn.
     """
-    if not is_per_sample(ratio):
+    if not isinstance(ratio, Uniform) or ratio.per != "sample":
         return ratio(step, key)
     u = uniforms(key.fold(step), rows)
     if ratio.spread:
@@ -412,11 +412,6 @@ def draw(ratio: Ratio, step: int, key: Key, rows: int) -> float | Float[np.ndarr
         order = permutation(key.fold("strata", step), whole)
         u = (order[key.row : last] + u) / whole
     return ratio.quantile(u)
-
-
-def is_per_sample(ratio: Ratio) -> TypeGuard[Uniform]:
-    """Return whether every sample of a step has a ratio of its own."""
-    return isinstance(ratio, Uniform) and ratio.per == "sample"
 
 
 def is_spread(ratio: Ratio) -> bool:
