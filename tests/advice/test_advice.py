@@ -151,6 +151,14 @@ def test_the_figure_shows_the_curves_and_breaks_at_the_peak(digits: Matrix, n: i
     assert ("range for linear regression" in labels) == (advice.suggested is not None)
 
 
+def test_the_bar_of_ranks_lies_beside_the_curves(digits: Matrix) -> None:
+    figure = draw(make_report(digits, n=40).advice, "digits")
+    figure.canvas.draw()
+    top = figure.axes[0]
+    (bar,) = top.child_axes
+    assert bar.get_window_extent().x0 >= top.get_window_extent().x1
+
+
 def test_nothing_is_suggested_where_advice_has_not_held(digits: Matrix, tmp_path: Path) -> None:
     """Pixels that hardly ever vary: with n > d, and with n < d."""
     for n in (183, 20):

@@ -9,6 +9,7 @@ import pytest
 from r2mae.cells.config import CellsConfig
 from r2mae.cells.wing import WING as CELLS
 from r2mae.cli.main import main
+from r2mae.compare.again import gather_again
 from r2mae.compare.finished import finished_cells, shared_fields
 from r2mae.errors import UserError
 from r2mae.images.config import ImagesConfig
@@ -68,6 +69,21 @@ def test_the_report_is_made_again(made: Path, tmp_path: Path, capsys: pytest.Cap
     assert findings(out)["config"] == findings(made)["config"]
     assert (out / "results.csv").read_text() == (made / "results.csv").read_text()
     assert (out / "figures" / "reconstructions.png").exists()
+
+
+def test_damaged_results_of_a_run_are_told_with_the_remedy(
+    made: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "damaged"
+    shutil.copytree(made, out)
+    (file,) = out.glob("runs/dynamic/seed-*/results.json")
+    file.write_text(file.read_text()[:40])
+    assert main(["report", str(out)]) == 0
+    said = "results.json cannot be read: repeat the command of the comparison"
+    assert said in " ".join(capsys.readouterr().out.split())
+    assert any(said in note for note in findings(out)["notes"])
+    assert main(["report", str(out), "--out", str(tmp_path / "page")]) == 0
+    assert f"not read: {file} cannot be read" in capsys.readouterr().out
 
 
 def test_a_folder_that_is_no_comparison_is_told_in_a_line(
@@ -199,3 +215,15 @@ def test_a_damaged_report_is_no_hindrance_to_making_it_again(made: Path, tmp_pat
     shutil.copytree(made, out)
     (out / "results.json").write_text('{"config": {"schemes": 5}}')
     assert main(["report", str(out)]) == 0
+
+
+def test_ratios_of_single_samples_are_shown_as_their_range(tmp_path: Path) -> None:
+    """The steps of such a run have the means over their samples, which hardly differ."""
+    out = tmp_path / "c"
+    words = ["--schemes", "fixed", "r2mae-spread", "--ratios", "0.5", "--low", "0.2", "--high", "0.8", "--seeds", "1"]
+    assert main(["compare", "digits", *SIZE[:-2], *words, "--baselines", "none", "--out", str(out)]) == 0
+    comparison = gather_again(out)
+    assert comparison.by_sample == ("r2mae-spread",)
+    drawn = comparison.ratios["r2mae-spread"]
+    assert (drawn.min(), drawn.max()) == pytest.approx((0.2, 0.8), abs=0.01)
+    assert set(comparison.ratios["fixed 0.50"]) == {0.5}

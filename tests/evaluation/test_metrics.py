@@ -1,4 +1,4 @@
-from r2mae.evaluation.metrics import by_ratio
+from r2mae.evaluation.metrics import Metric, by_ratio, label_of
 
 
 def test_scores_by_ratio_are_found_whatever_their_order() -> None:
@@ -7,3 +7,11 @@ def test_scores_by_ratio_are_found_whatever_their_order() -> None:
         "loss": {0.15: "loss_0.15", 0.8: "loss_0.8"},
         "hits": {0.0: "hits_0", 0.5: "hits_.5", 1.0: "hits_1"},
     }
+
+
+def test_scores_are_called_by_the_labels_of_their_metrics() -> None:
+    metrics = (Metric("knn_accuracy", "k-NN accuracy"), Metric("masked_mse", "masked reconstruction error"))
+    names = ("knn_accuracy", "masked_mse_0.1", "spectral_entropy", "other_0.1")
+    assert [label_of(name, metrics) for name in names] == [
+        "k-NN accuracy", "masked reconstruction error at 0.1", "spectral entropy", "other 0.1",
+    ]  # fmt: skip

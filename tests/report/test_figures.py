@@ -201,6 +201,24 @@ def test_drawn_ratios_are_lines_and_histograms(comparison: Comparison) -> None:
     assert len({axes.get_xlim() for axes in by_label.values()}) == 1
 
 
+def test_ratios_of_single_samples_are_said_to_be_their_distribution(comparison: Comparison) -> None:
+    plain, told = (
+        next(one for one in comparison_figures(each, analyse(each)) if one.name == "drawn_ratios").caption
+        for each in (comparison, replace(comparison, by_sample=("r2mae",)))
+    )
+    assert "sample" not in plain
+    assert "r2mae gives every sample a ratio of its own: shown is the distribution" in told
+
+
+def test_captions_keep_capitals(comparison: Comparison) -> None:
+    first = replace(comparison.metrics[0], label="k-NN accuracy")
+    second = replace(comparison.metrics[1], label="error by AUROC")
+    one = replace(comparison, metrics=(first, second, *comparison.metrics[2:]))
+    captions = [named.caption for named in comparison_figures(one, analyse(one)) if "against" in named.name]
+    assert captions[0].startswith("k-NN accuracy of fixed ratios")
+    assert captions[1].startswith("Error by AUROC of fixed ratios")
+
+
 def test_figures_are_skipped_without_data(comparison: Comparison) -> None:
     names = [named.name for named in comparison_figures(comparison, analyse(comparison))]
     assert names[0] == "score_by_scheme"

@@ -189,6 +189,26 @@ def test_small_comparisons_have_a_report_too(make_comparison: Make, how: dict[st
     assert "Best fixed ratio by seed" not in page.text or len(how.get("ratios", (1, 2))) > 1
 
 
+def test_pairs_are_those_of_the_differences_beside_them(comparison: Comparison) -> None:
+    table = comparison.table.copy()
+    cl, first = table["label"] == "cl", table["seed"] == 0
+    table.loc[cl, "probe_accuracy"] = np.nan
+    table.loc[cl & first, "clean_mse"] = np.nan
+    table.loc[(table["label"] == "mdlm"), "probe_accuracy"] = np.nan
+    missing = replace(comparison, table=table)
+    html = render_report(missing, analyse(missing))
+    differences = html[html.index('id="differences"') :]
+    cells = {
+        label: differences[differences.index(f"</span>{label}</th>") :].split("</td>")[:5]
+        for label in ("r2mae", "mdlm", "cl")
+    }
+    pairs = {label: re.sub(r"<[^>]*>", "", found[0]).split("\n")[-1] for label, found in cells.items()}
+    assert pairs == {"r2mae": "3", "mdlm": "3", "cl": "2 to 3"}
+    assert "3 pairs" in cells["cl"][2]
+    assert "2 pairs" in cells["cl"][3]
+    assert "pairs" not in "".join(cells["mdlm"])
+
+
 def test_missing_values_leave_empty_cells(comparison: Comparison) -> None:
     table = comparison.table.copy()
     table.loc[table["label"] == "cl", "effective_rank"] = np.nan

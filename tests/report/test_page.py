@@ -5,6 +5,7 @@ import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from shutil import copytree
 
 import pandas as pd
 import pytest
@@ -12,7 +13,7 @@ import yaml
 from PIL import Image
 from tests.report.test_html import parse
 
-from r2mae.cli.gathering import sections_of
+from r2mae.cli.gathering import claims_of, section_of, sections_of
 from r2mae.cli.main import main
 from r2mae.compare.finished import shared_fields
 from r2mae.errors import UserError
@@ -134,6 +135,11 @@ def test_a_page_shows_the_intervals_and_ranks_of_the_comparisons_own_report(
 def test_a_run_shows_scores_and_options(tmp_path: Path) -> None:
     section = section_of_run(run_folder(tmp_path / "run"))
     assert section.tables[0].rows == (("probe accuracy", "0.875"), ("masked mse 0.1", "–"))  # noqa: RUF001
+    named = section_of(Results(tmp_path / "run", "run"))
+    assert named.tables[0].rows == (
+        ("linear probe accuracy", "0.875"),
+        ("masked reconstruction error at 0.1", "–"),  # noqa: RUF001
+    )
     assert "scheme: r2mae" in section.texts["Options"]
     unmeasured = section_of_run(run_folder(tmp_path / "other", measured=False))
     assert not unmeasured.tables and "not been measured" in unmeasured.lines[1]
@@ -144,8 +150,66 @@ def test_long_tables_are_cut_and_say_so(tmp_path: Path) -> None:
     table = read_table(folder / "fig1b.csv")
     assert len(table.rows) < 500 and "of 500 rows" in table.note and "fig1b.csv" in table.note
     assert not table.open and read_table(reproduction(tmp_path / "x") / "x.csv").open
+    (folder / "AUROC.csv").write_bytes((folder / "fig1b.csv").read_bytes())
+    assert read_table(folder / "AUROC.csv").note == "The first 60 of 500 rows; AUROC.csv has all"
+
+
+def test_damaged_tables_are_named_and_not_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = reproduction(tmp_path / "fig1b")
     (folder / "empty.csv").write_text("")
-    assert read_table(folder / "empty.csv").rows == ()
+    (folder / "cut.csv").write_text("a,b\n1,2\n3\n")
+    (folder / "binary.csv").write_bytes(b"a,b\n\0\xff\n")
+    section = section_of_files(folder, "Fig. 1B", "Reproductions")
+    assert [table.caption for table in section.tables] == ["fig1b.csv"]
+    for name, reason in (("empty", "is empty"), ("cut", "1 cells in row 2, and 2 headings"), ("binary", "is not text")):
+        assert any(f"{name}.csv" in line and reason in line and "make it again" in line for line in section.lines)
+    assert main(["report", str(folder), "--out", str(tmp_path / "page")]) == 0
+    told = capsys.readouterr().out
+    assert told.count("not read: ") == 3
+    assert "cut.csv is cut off" in (tmp_path / "page" / "report.html").read_text("utf-8")
+
+
+def test_json_files_show_their_characters(tmp_path: Path) -> None:
+    folder = reproduction(tmp_path / "fig1b")
+    (folder / "made.json").write_text('{"title": "spiked (\\u03b4 = 10)"}')
+    (folder / "bad.json").write_text("{")
+    texts = section_of_files(folder, "Fig. 1B", "Reproductions").texts
+    assert "spiked (δ = 10)" in texts["made.json"]
+    assert texts["bad.json"] == "{"
+
+
+def test_runs_of_a_reproduction_are_no_results_of_their_own(tmp_path: Path) -> None:
+    target = reproduction(tmp_path / "fig1b")
+    for below in ("runs/a", "wikitext2/runs/b", "tiny/c"):
+        run_folder(target / below)
+    run_folder(tmp_path / "mine")
+    found = {str(one.folder.relative_to(tmp_path)) for one in find_results([tmp_path], TARGETS)}
+    assert found == {"fig1b", "mine"}
+
+
+def test_equal_titles_are_told_apart_in_the_contents(tmp_path: Path) -> None:
+    sections = [Section(title, "Runs", folder) for title, folder in (("seed", "a"), ("seed", "b"), ("other", "c"))]
+    page = render_page("all", sections)
+    for entry in ("seed (a)", "seed (b)", "other"):
+        assert f">{entry}</a></li>" in page
+
+
+def test_a_target_that_is_there_twice_is_told_and_others_are_judged(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    published_results = Path(__file__).parents[2] / "results" / "theory"
+    for name in ("fig1d", "fig1c"):
+        copytree(published_results / name, tmp_path / "a" / name)
+    copytree(published_results / "fig1c", tmp_path / "b" / "fig1c")
+    folders = [tmp_path / "a", tmp_path / "b"]
+    claims = claims_of(folders, find_results(folders, {"fig1c", "fig1d"}))
+    assert claims is not None
+    assert claims.tables
+    assert any("fig1c: give one of them" in line for line in claims.lines)
+    assert main(["report", *map(str, folders), "--out", str(tmp_path / "page")]) == 0
+    told = capsys.readouterr().out
+    assert "not judged: " in told
+    assert "give one of them" in told
 
 
 def test_the_shape_of_pictures_is_read(tmp_path: Path) -> None:

@@ -99,6 +99,8 @@ def test_figures_show_both_kinds_of_batch_statistics() -> None:
     assert [len(figure.axes) for figure in figures.values()] == [4, 2]
     for axes in (*figures["fig2a"].axes, *figures["fig2d"].axes):
         assert len(axes.containers) == 2
+    for figure in figures.values():
+        assert "standard deviation" in figure.axes[-1].get_legend().get_title().get_text(), "what the bars are"
     entropies = [axes.containers[0].lines[0].get_ydata() for axes in figures["fig2d"].axes]
     assert entropies[0] == pytest.approx([5 - 2 * ratio for ratio in RATIOS]), "those of training come first"
     assert entropies[1] == pytest.approx([5 - ratio for ratio in RATIOS], abs=1e-3)

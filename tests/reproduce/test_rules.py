@@ -109,3 +109,25 @@ def test_the_closed_form_is_that_of_the_advice() -> None:
     found = closed_form(np.column_stack([values, np.ones(300)]))
     assert found[ADVISED["directions"]] == advice.directions.ratio_of_lowest(advice.directions.mean)
     assert found[ADVISED["features"]] == advice.features.ratio_of_lowest(advice.features.weighted)
+
+
+def test_ticks_fit_the_range() -> None:
+    """Quotients of some per cent have more ticks than 1 alone, and those of a wide range have few."""
+    for best, most in ((0.3, 6), (0.05, 6)):
+        table = rules_table(runs(best, 0.7), "error", "probe", OTHERS)
+        axes = draw_rules(table, {"error": "error"}).axes[0]
+        low, high = axes.get_xlim()
+        inside = [tick for tick in axes.get_xticks() if low <= tick <= high]
+        assert 2 <= len(inside) <= most
+
+
+def test_dots_of_a_single_set_stand_on_their_rows() -> None:
+    table = rules_table(runs(0.3, 0.7), "error", "probe", OTHERS)
+    single = [row for row in table if row["set"] == "set 0"]
+    for rows, above in ((single, 0.0), (table, 0.22)):
+        dots = [
+            line for line in draw_rules(rows, {"error": "error"}).axes[0].get_lines() if line.get_label() == "set 0"
+        ]
+        assert sorted(float(np.ravel(line.get_ydata())[0]) for line in dots) == pytest.approx(
+            [place - above for place in range(4)]
+        )

@@ -6,8 +6,18 @@ import pytest
 
 from r2mae.reproduce import fig1b, fig1c, fig1d, fig3
 from r2mae.reproduce.artefact import Tally
+from r2mae.reproduce.drawing import panels
 from r2mae.reproduce.runner import run_artefact
-from r2mae.reproduce.spiked import SpikedSize, add_corollary, column, magnitude_ratios, measure, select
+from r2mae.reproduce.spiked import (
+    SpikedSize,
+    add_corollary,
+    column,
+    draw_ratio,
+    draw_risks,
+    magnitude_ratios,
+    measure,
+    select,
+)
 
 pytestmark = pytest.mark.slow
 
@@ -22,6 +32,17 @@ def test_each_figure_writes_what_it_draws(module, tmp_path: Path) -> None:
     assert {f"{name}.csv", f"{name}.png", f"{name}.svg"} <= {file.name for file in files}
     assert all(file.stat().st_size for file in files)
     assert counted[-1][0] == counted[-1][1] == (1 if module is fig1b else 2) * 7
+
+
+def test_the_legend_says_what_dots_and_lines_are() -> None:
+    rows = measure(TINY, "uniform", (1.0, 10.0), (0.0, 1.0), 1, Tally(None, 1))
+    _, axes = panels(2)
+    draw_risks(axes[0], rows, 1.0)
+    draw_ratio(axes[1], magnitude_ratios(rows))
+    for one in axes:
+        legend = one.get_legend()
+        assert legend is not None
+        assert {"formula", "simulation, one design"} <= {text.get_text() for text in legend.get_texts()}
 
 
 def test_formula_corollary_and_simulation_agree() -> None:

@@ -48,9 +48,9 @@ def draw(advice: Advice, title: str, *, holds: bool = True) -> Figure:
                     lead.best_ratio[index], lead.lowest[index], "o", ms=4, color=colour, mec="white", mew=0.6, zorder=3
                 )
         if count > 1:
-            inset = top.inset_axes((0.74, 0.14, 0.22, 0.04))
-            figure.colorbar(ScalarMappable(rank, _RANKS), cax=inset, orientation="horizontal", ticks=[1, count])
-            inset.set_xticks([1, count], ["rank 1", f"{count}"], fontsize=8)
+            beside = top.inset_axes((1.015, 0.0, 0.02, 1.0))  # curves may be anywhere inside of the axes
+            figure.colorbar(ScalarMappable(rank, _RANKS), cax=beside, ticks=[1, count])
+            beside.set_yticks([1, count], ["rank 1", f"{count}"], fontsize=8)
         _risk_axis(top, advice, lead.ratio_of_lowest(lead.mean) if holds else None, lead.normalised)
         dots = " (dots: each one's best ratio)" if holds else ""
         top.set_title(f"risk along the leading directions{dots}", fontsize=10)

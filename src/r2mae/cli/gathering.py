@@ -6,6 +6,7 @@ from pathlib import Path
 
 from r2mae.compare.again import gather_again
 from r2mae.errors import UserError
+from r2mae.evaluation.metrics import Metric
 from r2mae.report.analysis import measured_metrics
 from r2mae.report.folders import Kind, Results
 from r2mae.report.sections import (
@@ -15,9 +16,12 @@ from r2mae.report.sections import (
     section_of_published,
     section_of_run,
 )
-from r2mae.reproduce.claims import MEANING, Verdict, verdicts
+from r2mae.reproduce.claims import MEANING, Verdict, judge
+from r2mae.reproduce.claims import Results as Evidence
 from r2mae.reproduce.state import state_of
 from r2mae.reproduce.targets import ARTEFACTS, target_of
+from r2mae.training.folder import RunFolder
+from r2mae.wings.lookup import wing_of_run
 
 ORDER = ("Comparisons", "Reproductions", "Runs", "Tables")
 _KINDS: Mapping[Kind, str] = {
@@ -28,6 +32,7 @@ _KINDS: Mapping[Kind, str] = {
     "tables": "Tables",
 }
 _CLASSES = {"reproduced": "better", "not reproduced": "worse", "undecided": "undecided", "direction only": "undecided"}
+_CLAIMS = "Claims of the paper"
 _UNJUDGED = ("not testable here", "not run")
 _HEADINGS = ("place", "verdict", "the paper says", "measure", "paper", "ours (95 % interval)", "on what, and why")
 
@@ -61,18 +66,29 @@ def section_of(results: Results) -> Section:
     if results.kind == "comparison":
         comparison = gather_again(folder)
         measured_metrics(comparison)
-        return Section(comparison.title, "Comparisons", str(folder), comparison=comparison)
+        title, left_out = comparison.title, comparison.unread
+        return Section(title, "Comparisons", str(folder), comparison=comparison, left_out=left_out)
     if results.kind == "published":
         section = section_of_published(folder)
         if section.comparison is not None:
             measured_metrics(section.comparison)
         return section
     if results.kind == "run":
-        return section_of_run(folder)
+        return section_of_run(folder, _metrics_of(folder))
     if results.kind == "tables":
         return section_of_files(folder, folder.name, "Tables")
     title = target_of(folder.name).title if folder.name in ARTEFACTS else folder.name
     return section_of_files(folder, title, "Reproductions", [f"State: {state_of(folder).in_words()}."])
+
+
+def _metrics_of(folder: Path) -> tuple[Metric, ...]:
+    """Return the metrics of the wing of a run; none where the wing is not installed or the configuration is strange."""
+    written = RunFolder(folder).read_config()
+    try:
+        wing = wing_of_run(written, folder)
+        return wing.metrics_of(wing.config.from_dict(written, source=str(folder)))
+    except UserError:
+        return ()
 
 
 def in_order(sections: Sequence[Section]) -> list[Section]:
@@ -85,19 +101,23 @@ def claims_of(folders: Sequence[Path], results: Sequence[Results]) -> Section | 
     if not any(one.kind in ("reproduction", "published", "comparison") for one in results):
         return None
     try:
-        found = verdicts(folders)
+        evidence = Evidence(folders, pass_over=True)
+        found = judge(evidence)
     except UserError as error:
-        return Section("Claims of the paper", "Claims", "", (f"They could not be judged: {error}.",))
+        return Section(_CLAIMS, "Claims", "", (f"They could not be judged: {error}.",), left_out=(str(error),))
+    twice = tuple(f"{said}, for the paper's claims" for said in evidence.twice.values())
+    lines = tuple(f"Not judged: {said}." for said in evidence.twice.values())
     judged = [one for one in found if one.verdict not in _UNJUDGED]
     if not judged:
-        return None
+        return Section(_CLAIMS, "Claims", "", lines, left_out=twice) if twice else None
     counts = [f"{sum(one.verdict == word for one in found)} {word}" for word in MEANING]
     tables = [_table(judged, f"{len(judged)} claims that these results decide or leave undecided")]
     groups = {word: [one for one in found if one.verdict == word] for word in _UNJUDGED}
     tables += [_table(rest, f"{len(rest)} claims: {word}", folded=True) for word, rest in groups.items() if rest]
     meaning = "\n".join(f"{word}: {said}" for word, said in MEANING.items())
     said = f"{len(found)} claims: {', '.join(counts)}."
-    return Section("Claims of the paper", "Claims", "", (said,), tuple(tables), (), {"What the verdicts mean": meaning})
+    texts = {"What the verdicts mean": meaning}
+    return Section(_CLAIMS, "Claims", "", (said, *lines), tuple(tables), (), texts, left_out=twice)
 
 
 def _table(found: Sequence[Verdict], caption: str, *, folded: bool = False) -> Table:

@@ -23,7 +23,10 @@ def run(words: Sequence[str]) -> int:
         "folders", metavar="DIR", nargs="+", type=str, help="Folders that compare, pretrain or reproduce made."
     )
     parser.add_argument(
-        "--out", type=str, help=f"A new folder for one page ({_PAGE}) of all DIR, which may then hold any results."
+        "--out",
+        type=str,
+        help=f"Folder for one page ({_PAGE}) of all DIR, which may then hold any results; a page that is there is "
+        "replaced, and a folder with other files is refused.",
     )
     values = parser.read(words)
     folders = [Path(word) for word in values["folders"]]
@@ -56,7 +59,7 @@ def _again(folders: Sequence[Path]) -> int:
 def _page(folders: Sequence[Path], out: Path) -> int:
     """Gather any results in one page."""
     if out.exists() and (not out.is_dir() or any(entry.name != _PAGE for entry in out.iterdir())):
-        raise UserError(f"{out} holds other files: choose a new folder as --out")
+        raise UserError(f"{out} holds other files than a page ({_PAGE}): choose a new folder as --out")
 
     from r2mae.report.folders import find_results
     from r2mae.reproduce.targets import ARTEFACTS, folder_of
@@ -68,10 +71,13 @@ def _page(folders: Sequence[Path], out: Path) -> int:
 
     sections = sections_of(results)
     title = f"Results in {', '.join(map(str, folders))}" if len(folders) <= 3 else f"Results in {len(folders)} folders"
-    write_page(out / _PAGE, title, in_order(sections), claims_of(folders, results))
+    claims = claims_of(folders, results)
+    write_page(out / _PAGE, title, in_order(sections), claims)
     unread = [section for section in sections if section.unread]
-    for section in unread:
-        print(f"not read: {section.lines[0]}")
+    for reason in [reason for one in sections for reason in (one.lines[:1] if one.unread else one.left_out)]:
+        print(f"not read: {reason}")
+    for reason in claims.left_out if claims else ():
+        print(f"not judged: {reason}")
     words = "result is" if len(sections) - len(unread) == 1 else "results are"
     print(f"{len(sections) - len(unread)} {words} in {out / _PAGE}")
     return 0

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from r2mae.evaluation.metrics import Metric, by_ratio
+from r2mae.evaluation.metrics import Metric, by_ratio, label_of
 from r2mae.files import jsonable
 
 _END = re.compile(r"_[a-z]+_(low|high)")
@@ -40,17 +40,17 @@ def scores_table(columns: Mapping[str, Mapping[str, float]], metrics: Sequence[M
     such as donors); ``name_sd`` is shown after ±. Scores at several mask ratios, such as ``name_0.15``, have a table of
     their own.
     """
-    labels = {metric.name: metric.label for metric in metrics}
+    labels = [metric.name for metric in metrics]
     every = dict.fromkeys(name for scores in columns.values() for name in scores)
     ratios = by_ratio(name for name in every if name not in labels)
     apart = {name for names in ratios.values() for name in names.values()}
     shown = [name for name in every if name not in apart and not _belongs(name, every)]
     table = _table("", columns if len(columns) > 1 else [""] * len(columns), justify="left")
     for name in [*(n for n in labels if n in shown), *(n for n in shown if n not in labels)]:
-        table.add_row(escape(labels.get(name, name)), *_estimates(columns.values(), name))
+        table.add_row(escape(label_of(name, metrics)), *_estimates(columns.values(), name))
     tables = [table] if shown else []
     if ratios:
-        tables.append(_ratio_table(columns, ratios))
+        tables.append(_ratio_table(columns, ratios, metrics))
     for index, one in enumerate(tables):
         _print(one, gap=index > 0)
 
@@ -63,11 +63,15 @@ def _table(first: str, headings: Iterable[str], *, justify: Literal["left", "rig
     return table
 
 
-def _ratio_table(columns: Mapping[str, Mapping[str, float]], ratios: Mapping[str, Mapping[float, str]]) -> Table:
+def _ratio_table(
+    columns: Mapping[str, Mapping[str, float]], ratios: Mapping[str, Mapping[float, str]], metrics: Sequence[Metric]
+) -> Table:
     """Return a table with a row for each ratio, and a column with equal decimals for each metric of each model."""
     pairs = [(metric, model) for metric in ratios for model in columns]
     several = len(columns) > 1
-    table = _table("mask ratio", [f"{m}, {model}" if several else m for m, model in pairs], justify="right")
+    table = _table(
+        "mask ratio", [label_of(m, metrics) + (f", {model}" if several else "") for m, model in pairs], justify="right"
+    )
     written = {
         (metric, model): _alike([columns[model].get(name) for name in ratios[metric].values()])
         for metric, model in pairs

@@ -1,10 +1,11 @@
 """Make the report of a comparison again, from what its folder holds."""
 
 import logging
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from r2mae.compare.finished import comparison_of, finished_cells
+from r2mae.compare.finished import comparison_of, damaged_results, finished_cells
 from r2mae.compare.gather import gather
 from r2mae.compare.rows import default_label
 from r2mae.errors import UserError
@@ -30,18 +31,20 @@ def gather_again(out: Path) -> Comparison:
     before = _before(out)
     schemes = before.get("schemes")
     labels = [str(label) for label in schemes] if isinstance(schemes, list) else []
-    cells = finished_cells(out, wing, base, labels)
+    cells, unread = finished_cells(out, wing, base, labels), damaged_results(out)
     if not any(not cell.row.baseline for cell in cells):
+        if unread:
+            raise UserError(unread[0])
         raise UserError(f"nothing in {out} is finished: repeat the command of the comparison, and it goes on")
     usual = {"default_fixed_label": before.get("default_fixed_label") or default_label(base, ratios_of(wing, base))}
     try:
-        return gather(cells, wing, base, extra=usual)
+        comparison = gather(cells, wing, base, extra=usual)
     except UserError as error:
         if not wing.has_examples:
             raise
         comparison = gather(cells, wing, base, extra=usual, examples=False)
         logging.getLogger("r2mae").warning("%s: the report has no examples (%s)", out, error)
-        return comparison
+    return replace(comparison, unread=tuple(unread))
 
 
 def _before(out: Path) -> dict[str, Any]:

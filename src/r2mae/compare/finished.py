@@ -71,6 +71,17 @@ def finished_cells(
     return sorted(cells, key=order)
 
 
+def damaged_results(out: Path) -> list[str]:
+    """Say of each run of a comparison whose ``results.json`` cannot be read what to do; its scores are missing."""
+    runs = [RunFolder(folder) for folder in sorted((out / "runs").glob("*/seed-*"))]
+    return [
+        f"{run.results_file} cannot be read: repeat the command of the comparison, `r2mae compare`, which measures the "
+        "run again"
+        for run in runs
+        if run.results_file.is_file() and run.results is None
+    ]
+
+
 def agree(cells: Sequence[Cell], wing: Wing) -> None:
     """Refuse runs of one row whose schemes took different options: a mean over them would mean nothing."""
     known: dict[str, Cell] = {}

@@ -5,7 +5,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from jaxtyping import Float
+
 from r2mae.compare.finished import shared_fields
+from r2mae.masking.ratios import Uniform
 from r2mae.report.comparison import Comparison, Reconstructions
 from r2mae.report.pictures import beside_each_other
 from r2mae.sweep.cells import Cell
@@ -16,8 +20,10 @@ from r2mae.training.environment import environment
 from r2mae.training.folder import RunFolder, read_json
 from r2mae.training.initial import INIT, recorded
 from r2mae.training.numbers import ratios_of
-from r2mae.training.scheme_options import chosen_options, effective_options, kind_of
+from r2mae.training.scheme_options import chosen_options, effective_options, kind_of, scheme_of
 from r2mae.wings.contract import Wing
+
+_SAMPLES = 20_000  # numbers that stand for the ratios of all samples
 
 
 def gather(
@@ -34,7 +40,8 @@ def gather(
         metrics=wing.metrics_of(base),
         table=table_of(ordered),
         curves=curves_of(trained),
-        ratios={cell.row.label: metrics_of(cell)["ratio"].to_numpy() for cell in shown},
+        ratios={cell.row.label: _drawn(cell, wing) for cell in shown},
+        by_sample=tuple(cell.row.label for cell in shown if _of_samples(cell, wing) is not None),
         reconstructions=_examples(shown, wing) if examples else None,
         config={
             **_shared(base),
@@ -59,6 +66,20 @@ def _first_seed(trained: Sequence[Cell]) -> int:
     """Return the seed under which most rows have run, the lowest of several: examples are compared within one seed."""
     counts = Counter(cell.seed for cell in trained)
     return min(counts, key=lambda seed: (-counts[seed], seed))
+
+
+def _of_samples(cell: Cell, wing: Wing) -> Uniform | None:
+    """Return what the ratios of a run are drawn from where every sample of a step has its own; else None."""
+    ratio = scheme_of(cell.row.config, ratios_of(wing, cell.row.config)).ratio
+    return ratio if isinstance(ratio, Uniform) and ratio.per == "sample" else None
+
+
+def _drawn(cell: Cell, wing: Wing) -> Float[np.ndarray, " ratios"]:
+    """Return the ratios of a run's steps; where every sample has its own, of which none is kept, their distribution."""
+    ratio = _of_samples(cell, wing)
+    if ratio is not None:
+        return ratio.quantile((np.arange(_SAMPLES) + 0.5) / _SAMPLES)
+    return np.asarray(metrics_of(cell)["ratio"].to_numpy(), dtype=np.float64)
 
 
 def _shared(base: RunConfig) -> dict[str, Any]:

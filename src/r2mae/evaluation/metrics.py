@@ -66,3 +66,22 @@ def by_ratio(names: Iterable[str]) -> dict[str, dict[float, str]]:
         for metric, ratios in names_by_ratio.items()
         if len(ratios) > 1 and any(0 < ratio < 1 for ratio in ratios)
     }
+
+
+def label_of(name: str, metrics: Iterable[Metric]) -> str:
+    """Return what a score is called in tables: the label of its metric, or its name in plain words.
+
+    A score at one mask ratio, ``<metric>_<ratio>``, has the label of its metric, too.
+
+    Parameters
+    ----------
+    name : str
+        Its key in results files.
+    metrics : iterable of Metric
+        Those of the wing.
+    """
+    labels = {metric.name: metric.label for metric in metrics}
+    match = _RATIO.fullmatch(name)
+    if name not in labels and match and match["metric"] in labels:
+        return f"{labels[match['metric']]} at {match['ratio']}"
+    return labels.get(name, name.replace("_", " "))

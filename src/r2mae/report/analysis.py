@@ -377,6 +377,7 @@ def _notes(
     chosen: Mapping[str, BestFixedChoice],
 ) -> list[str]:
     notes = [comparison.measured] if comparison.measured else []
+    notes += [f"{sentence}." for sentence in comparison.unread]
     primary = metrics[0]
     notes += _given(comparison.config.get("rows") or {})
     if comparison.config.get("mask_input"):

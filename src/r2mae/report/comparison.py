@@ -55,7 +55,7 @@ class Comparison:
     curves : DataFrame
         Training curves, thinned to means over windows: label, seed, step, loss, validation_loss.
     ratios : mapping of label to ndarray
-        The ratios drawn in the first seed's run, one a step.
+        The ratios drawn in the first seed's run, one a step; for rows `by_sample` numbers that are even over a range.
     reconstructions : Reconstructions, optional
         Where the wing offers them.
     config, environment : mapping
@@ -66,6 +66,10 @@ class Comparison:
         Scores of single test items, of the runs that kept some.
     recorded : DataFrame, optional
         Of a comparison that was read without its runs: the differences that were said of it, in place of new ones.
+    by_sample : tuple of str
+        The rows that draw a ratio for every sample, of which the runs keep only the means of steps.
+    unread : tuple of str
+        Sentences about files of runs that could not be read, without the period.
     """
 
     title: str
@@ -79,6 +83,8 @@ class Comparison:
     measured: str = ""
     items: Mapping[tuple[str, int], ItemScores] = field(default_factory=dict)
     recorded: "pd.DataFrame | None" = None
+    by_sample: tuple[str, ...] = ()
+    unread: tuple[str, ...] = ()
 
     @property
     def labels(self) -> list[str]:

@@ -20,7 +20,7 @@ from r2mae.report.drawing import (
 )
 from r2mae.report.panels import Panel, loss_panels, ratio_panels
 from r2mae.report.style import save_figure, svg
-from r2mae.report.wording import CONFIDENCE
+from r2mae.report.wording import CONFIDENCE, listing, sentence_case
 
 
 @dataclass(frozen=True)
@@ -61,6 +61,12 @@ def comparison_figures(comparison: Comparison, analysis: Analysis) -> list[Named
         figures.append(NamedFigure("reconstructions", "Reconstructions", caption, partial(reconstructions, comparison)))
     if any(len(ratios) for ratios in comparison.ratios.values()):
         caption = "Share of the first seed's optimiser steps by mask ratio; a single line is a single ratio."
+        if comparison.by_sample:
+            verb = "gives" if len(comparison.by_sample) == 1 else "give"
+            caption += (
+                f" {listing(comparison.by_sample)} {verb} every sample a ratio of its own: shown is the distribution "
+                "that these are drawn from, over samples."
+            )
         figures.append(NamedFigure("drawn_ratios", "Mask ratios drawn", caption, partial(drawn_ratios, comparison)))
     return figures
 
@@ -79,7 +85,7 @@ def _score_figures(comparison: Comparison, analysis: Analysis) -> Iterator[Named
         yield NamedFigure(name, f"Score by scheme: {metric.label}", f"{caption}.", draw)
     for metric in analysis.metrics:
         caption = (
-            f"{metric.label.capitalize()} of fixed ratios (grey, each over its ratio) and of the other schemes: bars "
+            f"{sentence_case(metric.label)} of fixed ratios (grey, each over its ratio) and of the other schemes: bars "
             f"run over the range of their ratios, at their mean. Diamonds are means{intervals}; those of schemes "
             "stand beside the axis, since they have no single ratio."
         )

@@ -63,15 +63,17 @@ def find_results(folders: Sequence[Path], targets: Collection[str]) -> list[Resu
     return list(found.values())
 
 
-def _below(folder: Path, targets: Collection[str], depth: int) -> Iterator[Results]:
+def _below(folder: Path, targets: Collection[str], depth: int, *, reproduced: bool = False) -> Iterator[Results]:
+    """Yield results in a folder; `reproduced`: it lies in a reproduction, whose runs are no results of their own."""
     kind = kind_of(folder, targets)
-    if kind is not None:
+    reproduced = reproduced or kind == "reproduction"
+    if kind is not None and not (reproduced and kind == "run"):
         yield Results(folder, kind)
     if depth and kind not in ("comparison", "run"):
         for entry in sorted(folder.iterdir()):
-            inside = kind is not None and entry.name in _INSIDE
+            inside = (kind is not None or reproduced) and entry.name in _INSIDE
             if entry.is_dir() and not entry.is_symlink() and not entry.name.startswith(".") and not inside:
-                yield from _below(entry, targets, depth - 1)
+                yield from _below(entry, targets, depth - 1, reproduced=reproduced)
 
 
 def kind_of(folder: Path, targets: Collection[str]) -> Kind | None:

@@ -92,7 +92,7 @@ class _Value:
     """A number with its interval, as shown; `sort` is the plain number.
 
     `decides` is the smallest difference that the seeds could decide, where they did not; `over` is what the interval is
-    over, "seeds" or "seeds and items".
+    over, "seeds" or "seeds and items". `pairs` is how many seeds a difference is of.
     """
 
     text: str
@@ -102,6 +102,7 @@ class _Value:
     verdict: str = ""
     decides: str = ""
     over: str = ""
+    pairs: int = 0
 
     @property
     def words(self) -> str:
@@ -119,6 +120,11 @@ class _Row:
     @property
     def label(self) -> str:
         return self.ink.label
+
+    @property
+    def pairs(self) -> list[int]:
+        """The different numbers of pairs of the differences, rising: one number where all metrics have as many."""
+        return sorted({value.pairs for value in self.values if value})
 
 
 @dataclass(frozen=True)
@@ -166,9 +172,8 @@ def _comparisons(comparison: Comparison, analysis: Analysis) -> list[_Difference
         rows = []
         for label in comparison.labels:
             values = [_difference(analysis, label, metric, str(against)) for metric in analysis.judging]
-            line = analysis.difference(label, analysis.primary.name, str(against))
             if any(values):
-                rows.append(_Row(inks[label], line["n"] if line else 0, values))
+                rows.append(_Row(inks[label], max(value.pairs for value in values if value), values))
         if rows:
             comparisons.append(_Differences(str(against), rows))
     return comparisons
@@ -179,7 +184,7 @@ def _difference(analysis: Analysis, label: str, metric: Metric, against: str) ->
     if line is None:
         return None
     if line["verdict"] == "same":
-        return _Value("", "", 0.0, verdict="same")
+        return _Value("", "", 0.0, verdict="same", pairs=line["n"])
     places = difference_places(line["mean"], line["low"], line["high"], analysis.decimals[metric.name])
     ends = interval(line["low"], line["high"], places, signed=True)
     missed = line["verdict"] == "undecided" and math.isfinite(line["decides"])
@@ -191,6 +196,7 @@ def _difference(analysis: Analysis, label: str, metric: Metric, against: str) ->
         verdict=line["verdict"],
         decides=decides,
         over=line["over"] if ends else "",
+        pairs=line["n"],
     )
 
 

@@ -18,9 +18,10 @@ from r2mae.report.wording import CONFIDENCE
 
 @dataclass(frozen=True)
 class _Place:
-    """A section with its id in the page, and what templates show of its comparison."""
+    """A section with its id and its entry in the contents of the page, and what templates show of its comparison."""
 
     name: str
+    entry: str
     section: Section
     context: dict[str, Any] | None
 
@@ -46,7 +47,7 @@ def write_page(path: str | Path, title: str, sections: Sequence[Section], claims
 def render_page(title: str, sections: Sequence[Section], claims: Section | None = None) -> str:
     """Return the page; everything that comes from outside is escaped."""
     places = {
-        kind: [_place(f"{kind.lower()}-{number}", section) for number, section in enumerate(group, 1)]
+        kind: [_place(f"{kind.lower()}-{number}", section, group) for number, section in enumerate(group, 1)]
         for kind, group in kinds(sections).items()
     }
     shown = [place.context for group in places.values() for place in group if place.context]
@@ -61,10 +62,12 @@ def render_page(title: str, sections: Sequence[Section], claims: Section | None 
     )
 
 
-def _place(name: str, section: Section) -> _Place:
+def _place(name: str, section: Section, group: Sequence[Section]) -> _Place:
+    alone = sum(other.title == section.title for other in group) == 1
+    entry = section.title if alone else f"{section.title} ({section.folder})"
     comparison = section.comparison
     found = None if comparison is None else context(comparison, analyse(comparison), f"{name}-")
-    return _Place(name, section, found)
+    return _Place(name, entry, section, found)
 
 
 def _is_number(text: str) -> bool:

@@ -1,11 +1,13 @@
 """Sections of a page about any results: plain texts, tables and figures, read from the files of a folder."""
 
 import csv
+import json
 import math
 import re
 from base64 import b64encode
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -13,18 +15,19 @@ import pandas as pd
 import yaml
 
 from r2mae.errors import UserError
-from r2mae.evaluation.metrics import Metric, by_ratio
+from r2mae.evaluation.metrics import Metric, by_ratio, label_of
 from r2mae.evaluation.statistics import mean_interval
 from r2mae.report.comparison import CELL_COLUMNS, SAID_COLUMNS, Comparison
 from r2mae.report.differences import recorded_differences
 from r2mae.report.folders import PICTURES
-from r2mae.report.wording import CONFIDENCE, decimals, interval, number
+from r2mae.report.wording import CONFIDENCE, decimals, interval, number, sentence_case
 from r2mae.training.folder import RunFolder, read_json
 from r2mae.training.records import read_yaml
 
 _ROWS, _COLUMNS = 60, 24  # of a table that are shown
 _SHORT = 20  # so many rows are shown unfolded
 _LARGEST = 300_000  # bytes of an SVG; a larger one is shown as PNG
+_REMEDY = "make it again, or remove it"
 _MIME = {".svg": "image/svg+xml", ".png": "image/png"}
 
 
@@ -85,6 +88,8 @@ class Section:
         In place of tables and pictures: shown as in the comparison's own report.
     unread : bool
         Whether its files could not be read: `lines` say why, and there is nothing else to show.
+    left_out : tuple of str
+        Single files that could not be read, and why; `lines` say so, too.
     """
 
     title: str
@@ -96,6 +101,7 @@ class Section:
     texts: Mapping[str, str] = field(default_factory=dict)
     comparison: Comparison | None = None
     unread: bool = False
+    left_out: tuple[str, ...] = ()
 
 
 def section_of_files(folder: Path, title: str, kind: str, lines: Sequence[str] = ()) -> Section:
@@ -108,18 +114,25 @@ def section_of_files(folder: Path, title: str, kind: str, lines: Sequence[str] =
     title, kind, lines
         As of :class:`Section`.
     """
-    tables = tuple(read_table(path) for path in sorted(folder.glob("*.csv")))
-    texts = {path.name: path.read_text("utf-8", errors="replace") for path in sorted(folder.glob("[!.]*.json"))}
-    return Section(title, kind, str(folder), tuple(lines), tables, tuple(pictures_in(folder)), texts)
+    tables, left_out = [], []
+    for path in sorted(folder.glob("*.csv")):
+        try:
+            tables.append(read_table(path))
+        except UserError as error:
+            left_out.append(str(error))
+    texts = {path.name: _json_text(path) for path in sorted(folder.glob("[!.]*.json"))}
+    told = (*lines, *(f"Not read: {reason}." for reason in left_out))
+    pictures = tuple(pictures_in(folder))
+    return Section(title, kind, str(folder), told, tuple(tables), pictures, texts, left_out=tuple(left_out))
 
 
-def section_of_run(folder: Path) -> Section:
-    """Return a section with the scores of a run and its options."""
+def section_of_run(folder: Path, metrics: Sequence[Metric] = ()) -> Section:
+    """Return a section with the scores of a run and its options; scores are called as by these metrics of its wing."""
     run = RunFolder(folder)
     config = read_yaml(run.config_file)
     results = run.results
     scores = (results or {}).get("scores") or {}
-    rows = tuple((str(name).replace("_", " "), _score(value)) for name, value in scores.items())
+    rows = tuple((label_of(str(name), metrics), _score(value)) for name, value in scores.items())
     lines = [f"Pretrained on {config.get('data')} with the scheme {config.get('scheme')}, seed {config.get('seed')}."]
     if not run.trained:
         lines.append("It is not finished: the command that began it goes on.")
@@ -199,17 +212,52 @@ def pictures_in(folder: Path) -> list[Picture]:
 
 
 def read_table(path: Path) -> Table:
-    """Return the beginning of a CSV file, with a note where rows or columns are left out."""
-    with path.open(encoding="utf-8", errors="replace", newline="") as file:
-        columns, *rows = list(csv.reader(file)) or [[]]
+    """Return the beginning of a CSV file, with a note where rows or columns are left out.
+
+    Raises
+    ------
+    UserError
+        If it is no whole table: empty, cut off, or not text.
+    """
+    columns, rows = _cells_of(path)
     note = []
     if len(rows) > _ROWS:
         note.append(f"the first {_ROWS} of {len(rows):,} rows")
     if len(columns) > _COLUMNS:
         note.append(f"the first {_COLUMNS} of {len(columns)} columns")
-    shown = tuple(tuple([*row, *[""] * len(columns)][: min(len(columns), _COLUMNS)]) for row in rows[:_ROWS])
-    said = f"{' and '.join(note)}; {path.name} has all".capitalize() if note else ""
+    shown = tuple(tuple(row[:_COLUMNS]) for row in rows[:_ROWS])
+    said = f"{sentence_case(' and '.join(note))}; {path.name} has all" if note else ""
     return Table(path.name, tuple(columns[:_COLUMNS]), shown, said, open=len(rows) <= _SHORT and not note)
+
+
+def _cells_of(path: Path) -> tuple[list[str], list[list[str]]]:
+    """Return the headings and rows of a CSV file, which must be whole."""
+    try:
+        text = path.read_text("utf-8")
+        if "\0" in text:
+            raise UserError(f"{path} is not text: {_REMEDY}")
+        lines = [line for line in csv.reader(StringIO(text, newline="")) if line]
+    except UnicodeDecodeError:
+        raise UserError(f"{path} is not text: {_REMEDY}") from None
+    except (OSError, csv.Error) as error:
+        raise UserError(f"{path} cannot be read ({error}): {_REMEDY}") from None
+    if not lines:
+        raise UserError(f"{path} is empty: {_REMEDY}")
+    columns, *rows = lines
+    for number_of_row, row in enumerate(rows, 1):
+        if len(row) != len(columns):
+            cells = f"{len(row)} cells in row {number_of_row}, and {len(columns)} headings"
+            raise UserError(f"{path} is cut off or damaged ({cells}): {_REMEDY}")
+    return columns, rows
+
+
+def _json_text(path: Path) -> str:
+    """Return a JSON file as text with its characters in place of their escapes; a damaged one as it is."""
+    text = path.read_text("utf-8", errors="replace")
+    try:
+        return json.dumps(json.loads(text), indent=2, ensure_ascii=False)
+    except (ValueError, RecursionError):
+        return text
 
 
 def _means(table: pd.DataFrame) -> Table:

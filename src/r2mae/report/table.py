@@ -1,5 +1,6 @@
 """The comparison as a table on the console."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from textwrap import wrap
@@ -17,6 +18,7 @@ from r2mae.report.comparison import Comparison
 from r2mae.report.wording import BEST_FIXED, CONFIDENCE, difference_places, interval, number, seeds
 
 _ANY_WIDTH = 10_000
+_LEFT_OUT = "Other scores do not fit: widen the terminal, or open report.html."
 _SYMMETRIC = ("t", "crossed t")
 _STYLES = {"better": "bold green", "worse": "red", "undecided": "yellow"}
 
@@ -79,14 +81,28 @@ def print_comparison(console: Console, comparison: Comparison, analysis: Analysi
     """
     console.print(Text(analysis.headline, style="bold"))
     console.print()
-    table = comparison_table(comparison, analysis)
-    if Measurement.get(console, console.options.update(max_width=_ANY_WIDTH), table).maximum > console.width:
+    table, notes = comparison_table(comparison, analysis), list(analysis.notes)
+    whole = Measurement.get(console, console.options.update(max_width=_ANY_WIDTH), table).maximum
+    if whole > console.width and len(analysis.metrics) > 1:
         table = comparison_table(comparison, analysis, short=True)
+        told = [_of_shown(note, analysis) if note == comparison.measured else note for note in notes]
+        notes = [_LEFT_OUT, *filter(None, told)]
     console.print(table)
-    if analysis.notes:
+    if notes:
         console.print()
-    for note in analysis.notes:
+    for note in notes:
         console.print(Text(note, style="dim"))
+
+
+def _of_shown(measured: str, analysis: Analysis) -> str:
+    """Return how scores were measured without what explains names of scores that a short table lacks.
+
+    Such a name is quoted, and ends the labels of its scores: “as trained”, as of "linear probe accuracy, as trained".
+    """
+    ends = {metric.label.rpartition(", ")[2] for metric in analysis.metrics[1:]}
+    for end in ends - {analysis.primary.label.rpartition(", ")[2]}:
+        measured = re.sub(rf"; “{re.escape(end)}”: [^.;]*", "", measured)
+    return measured
 
 
 @dataclass(frozen=True)

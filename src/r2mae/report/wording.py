@@ -67,6 +67,12 @@ def listing(words: Sequence[str]) -> str:
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
 
 
+def sentence_case(text: str) -> str:
+    """Raise the first letter, and leave all others: a first word with capitals of its own, such as k-NN, stays."""
+    first = text.split(" ", 1)[0]
+    return text if first != first.lower() else text[:1].upper() + text[1:]
+
+
 def seeds(count: int) -> str:
     """Say "1 seed" or "3 seeds"."""
     return f"{count} seed" if count == 1 else f"{count} seeds"

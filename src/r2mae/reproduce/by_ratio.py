@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 AS_TRAINED = "as_trained_"
 """Beginning of the names of scores that were taken with the batch statistics of training."""
 
+BARS = "bars: ± 1 standard deviation\nover seeds"
+"""What the bars of :func:`curve` are, for axes and legends."""
+
 
 def measured(results: "pd.DataFrame", scores: Sequence[str]) -> list[str]:
     """Return the scores that there are, each as measured, and with the statistics of training."""

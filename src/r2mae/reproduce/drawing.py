@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 from jaxtyping import Float
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
 from r2mae.report.style import BLUE, GREEN, ORANGE, PURPLE, SKY, VERMILION
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 BLACK, GREY = "#000000", "#808080"
 COLOURS = (BLUE, VERMILION, GREEN, ORANGE, PURPLE, SKY, BLACK)
 RATIO = "mask ratio p"
+_NARROW, _WIDE = 2.0, 6.0  # quotients of the ends of an axis: below and above, the ticks are others
 
 Curve = Float[np.ndarray, " p"]
 Figures: TypeAlias = Mapping[str, Figure]
@@ -61,3 +62,11 @@ def plain_log(axes: "Axes", which: str = "y", subs: tuple[float, ...] = (1.0, 2.
     axis.set_major_locator(LogLocator(subs=subs))
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axis.set_minor_locator(NullLocator())
+
+
+def quotient_axis(axes: "Axes") -> None:
+    """Make the x axis of quotients logarithmic, with ticks that fit what is drawn: call it after drawing."""
+    low, high = axes.get_xlim()
+    plain_log(axes, "x", (1.0, 2.0, 5.0) if high / low > _WIDE else (1.0, 1.5, 2.0, 3.0, 5.0, 7.0))
+    if high / low < _NARROW:  # some per cent about 1 have no other round number of a logarithmic axis
+        axes.xaxis.set_major_locator(MaxNLocator(nbins=4, steps=[1, 2, 2.5, 5, 10]))

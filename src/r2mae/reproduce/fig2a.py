@@ -12,7 +12,7 @@ from r2mae.evaluation.statistics import best_fixed, paired_difference, wider_par
 from r2mae.images.config import ImagesConfig
 from r2mae.images.wing import WING
 from r2mae.reproduce.artefact import Row, Size, Tables
-from r2mae.reproduce.by_ratio import AS_TRAINED, curve, means, measured
+from r2mae.reproduce.by_ratio import AS_TRAINED, BARS, curve, means, measured
 from r2mae.reproduce.drawing import COLOURS, Figures, panels, ratio_axis
 from r2mae.sweep.cells import Axis, Cell, cells_of, grid
 
@@ -138,13 +138,13 @@ def _widths(axes: "Axes", rows: Sequence[Row], score: str) -> None:
 
 
 def _legend_beside(last: Sequence["Axes"]) -> None:
-    """Name the widths to the right of the last panel of each row, from the top in the order of most curves."""
+    """Name bars and widths to the right of the last panel of each row, from the top in the order of most curves."""
     for axes in last:
         handles, labels = axes.get_legend_handles_labels()
         axes.legend(
             handles[::-1],
             labels[::-1],
-            title="second layer",
+            title=f"{BARS}\n\nsecond layer",
             fontsize=8,
             title_fontsize=8,
             frameon=False,

@@ -13,7 +13,7 @@ from r2mae.catalogue import data_root
 from r2mae.images.config import ImagesConfig
 from r2mae.images.wing import WING
 from r2mae.reproduce.artefact import Row, Size, Tables
-from r2mae.reproduce.by_ratio import AS_TRAINED, curve, means, measured
+from r2mae.reproduce.by_ratio import AS_TRAINED, BARS, curve, means, measured
 from r2mae.reproduce.drawing import COLOURS, Figures, panels, ratio_axis
 from r2mae.reproduce.subsets import first_faces
 from r2mae.sweep.cells import Axis, Cell, cells_of, grid
@@ -120,7 +120,7 @@ def draw(tables: Tables, size: FacesSize) -> Figures:
     ratio_axis(axes)
     axes.set_ylabel(_SCORES[_ERROR])
     axes.set_title("Unmasked reconstruction\n(dashed: batch statistics of training)")
-    axes.legend()
+    axes.legend(title=BARS, title_fontsize=8)
     figures = {"fig2b": figure}
     if any(_SCALED in row for row in rows):
         figures["fig5-7"] = _attributes(rows)
@@ -138,7 +138,7 @@ def _attributes(rows: Sequence[Row]) -> "Figure":
         ratio_axis(panel)
         panel.set_ylabel(_SCORES[score])
         panel.set_title(f"{channels} channels")
-    grid_of_axes[0].legend()
+    grid_of_axes[0].legend(title=BARS, title_fontsize=8)
     return figure
 
 

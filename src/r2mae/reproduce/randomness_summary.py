@@ -13,7 +13,7 @@ from r2mae.errors import UserError
 from r2mae.evaluation.statistics import mean_interval
 from r2mae.reproduce import randomness_cells, randomness_genome, randomness_images, randomness_text
 from r2mae.reproduce.artefact import Row, Size, Tables
-from r2mae.reproduce.drawing import BLACK, COLOURS, GREY, Figures, panels, plain_log
+from r2mae.reproduce.drawing import BLACK, COLOURS, GREY, Figures, panels, quotient_axis
 from r2mae.reproduce.gains import BEST_FIXED, by_label, pooled_rows
 from r2mae.reproduce.randomness import (
     BEST_BY_SAMPLE,
@@ -197,7 +197,7 @@ def _forest(rows: Sequence[Row], shown: dict[str, tuple[str, str]], what: str) -
         if AVERAGE in lines:
             axes.axhline(len(lines) - 1.5, color=BLACK, linewidth=0.6)
         if score == ERROR:
-            plain_log(axes, "x", (1.0, 1.5, 2.0, 3.0, 5.0, 7.0))
+            quotient_axis(axes)
             axes.set_xlabel(f"{TITLES[score]}:\nover that of {what}\n(left: better)")
         else:
             axes.set_xlabel(f"{TITLES[score]}: minus that of\n{what}\n(right: better)")

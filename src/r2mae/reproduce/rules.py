@@ -14,7 +14,7 @@ from jaxtyping import Float
 from r2mae.evaluation.pooled import pooled_effect
 from r2mae.evaluation.statistics import best_fixed, mean_interval
 from r2mae.reproduce.artefact import Row, compared
-from r2mae.reproduce.drawing import BLACK, COLOURS, GREY, panels, plain_log
+from r2mae.reproduce.drawing import BLACK, COLOURS, GREY, panels, quotient_axis
 from r2mae.reproduce.gains import best_of, by_label
 from r2mae.theory.advise import advise
 from r2mae.theory.sample import from_data
@@ -230,6 +230,7 @@ def draw_rules(rows: Sequence[Row], titles: Mapping[str, str]) -> "Figure":
 
 def _panel(axes: "Axes", rows: Sequence[Row], rules: Sequence[str], sets: Sequence[str], relative: bool) -> None:
     """Draw regrets; those in percent of an error as quotients of errors, whose axis is logarithmic."""
+    above = 0.22 if any(row["set"] == SETS for row in rows) else 0.0  # room for the average
     for row in rows:
         place = rules.index(row["rule"])
         low, middle, high = (1 + row[key] / 100 if relative else row[key] for key in ("low", "regret", "high"))
@@ -243,10 +244,10 @@ def _panel(axes: "Axes", rows: Sequence[Row], rules: Sequence[str], sets: Sequen
         else:
             number = sets.index(row["set"])
             colour, mark = COLOURS[number % len(COLOURS)], "os^v"[number // len(COLOURS) % 4]
-            axes.plot(middle, place - 0.22, mark, color=colour, markersize=3.5, label=row["set"])
+            axes.plot(middle, place - above, mark, color=colour, markersize=3.5, label=row["set"])
     axes.axvline(float(relative), color=GREY, linestyle="--", linewidth=1, zorder=0)
     axes.set_ylim(len(rules) - 0.5, -0.5)
     if relative:
-        plain_log(axes, "x", (1.0, 1.5, 2.0, 3.0, 5.0, 7.0))
+        quotient_axis(axes)
     else:
-        axes.locator_params(axis="x", nbins=5)
+        axes.locator_params(axis="x", nbins=4)

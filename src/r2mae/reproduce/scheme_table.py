@@ -96,20 +96,21 @@ def dots(
 ) -> Figure:
     """Draw a panel for each score: rows with their means and intervals, and a baseline as a dashed line.
 
-    Rows named in `without` are left out.
+    Rows named in `without` are left out, and so are those without a value in the panels beside each other.
     """
     named = [title for title in titles if any(row["score"] == title for row in rows)]
     labels = [label for label in dict.fromkeys(row["label"] for row in rows) if label not in without]
     columns = max(min(len(named), columns), 1)
-    figure, grid_of_axes = panels(
-        columns, max(-(-len(named) // columns), 1), width=3.1, height=0.8 + 0.24 * len(labels)
-    )
+    lines = [named[start : start + columns] for start in range(0, len(named), columns)] or [[]]
+    valued = [{row["label"] for row in rows if row["score"] in line} for line in lines]
+    shown = [[label for label in labels if label in there] for there in valued]
+    heights = [0.8 + 0.24 * len(one) for one in shown]
+    figure, grid_of_axes = panels(columns, len(lines), width=3.1, height=sum(heights) / len(lines), heights=heights)
     for axes in grid_of_axes[len(named) :]:
         axes.set_visible(False)
     for place, (axes, score) in enumerate(zip(grid_of_axes, named, strict=False)):
-        _panel(
-            axes, [row for row in rows if row["score"] == score], labels, titles[score], baseline, place % columns == 0
-        )
+        mine, line = [row for row in rows if row["score"] == score], place // columns
+        _panel(axes, mine, shown[line], titles[score], baseline, place % columns == 0)
     return figure
 
 
@@ -129,4 +130,6 @@ def _panel(axes: "Axes", rows: Sequence[Row], labels: Sequence[str], title: str,
         axes.axvline(found[baseline]["mean"], color=GREY, linestyle="--", linewidth=1, zorder=0)
     axes.set_yticks(range(len(labels)), list(labels) if named else [""] * len(labels))
     axes.set_ylim(len(labels) - 0.5, -0.5)
+    axes.locator_params(axis="x", nbins=4)
+    axes.tick_params(axis="x", labelsize=7)  # larger ones of a narrow range, such as 0.60025, would touch
     axes.set_title(title, fontsize=9)

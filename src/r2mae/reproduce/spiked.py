@@ -179,6 +179,12 @@ def draw_angles(size: SpikedSize, rows: list[Row]) -> "Figure":
     return figure
 
 
+def name_marks(panel: "Axes") -> None:
+    """Say in the legend what dots and lines are, whatever their colour."""
+    panel.plot([], [], "o", color=GREY, markersize=3.5, label="simulation, one design")
+    panel.plot([], [], color=GREY, linewidth=1.4, label="formula")
+
+
 def draw_risks(panel: "Axes", rows: list[Row], cosine: float) -> None:
     """Draw mean risks for every δ (points, one design) with the formula (lines)."""
     for colour, delta in zip(COLOURS, dict.fromkeys(row["delta"] for row in rows), strict=False):
@@ -191,6 +197,7 @@ def draw_risks(panel: "Axes", rows: list[Row], cosine: float) -> None:
         null_line(panel, 1.0)
     else:
         panel.plot([], [], color=GREY, linewidth=1, linestyle=(0, (4, 3)), label="null risk 1 + δ")
+    name_marks(panel)
     plain_log(panel)
     ratio_axis(panel)
     panel.set_ylabel("mean test risk / r²")
@@ -205,9 +212,11 @@ def draw_ratio(panel: "Axes", ratios: list[Row]) -> None:
         simulated(panel, column(own, "ratio"), column(own, "magnitude_ratio"), None, colour, f"δ = {delta:g}")
         predicted(panel, column(own, "ratio"), column(own, "formula_magnitude_ratio"), colour, None)
         null_line(panel, own[0]["truth"], None, colour)
+    name_marks(panel)
     panel.plot([], [], color=GREY, linewidth=1, linestyle=(0, (4, 3)), label="of the truth, 1/(1 + δ)")
     plain_log(panel)
     ratio_axis(panel)
     panel.set_ylabel("E‖Xb̂₀‖² / E‖Xb̂₁‖²")
     panel.set_title("magnitude: cos = 0 over cos = 1")
-    panel.legend(fontsize=8, loc="lower right", bbox_to_anchor=(1.0, 0.13), borderpad=0.1)
+    # Between the curves: there is no room beneath one another.
+    panel.legend(fontsize=7, ncols=2, columnspacing=1, loc="lower right", bbox_to_anchor=(1.0, 0.17), borderpad=0.1)

@@ -68,15 +68,19 @@ class Results:
     ----------
     folders : sequence of Path
         Folders of targets or comparisons, or folders that hold them.
+    pass_over : bool
+        Pass over targets that two of the folders hold, which :attr:`twice` then names: none of their tables is used.
 
     Raises
     ------
     UserError
-        If a folder does not exist, or two of them hold the same target.
+        If a folder does not exist, or, unless they are passed over, two of them hold the same target.
     """
 
-    def __init__(self, folders: Sequence[Path]) -> None:
+    def __init__(self, folders: Sequence[Path], *, pass_over: bool = False) -> None:
         self.targets: dict[str, Path] = {}
+        self.twice: dict[str, str] = {}
+        self._pass_over = pass_over
         self.comparisons: list[Path] = []
         self._unfinished: dict[str, Path] = {}
         self._read: dict[Path, pd.DataFrame] = {}
@@ -92,11 +96,13 @@ class Results:
     def _add(self, folder: Path) -> None:
         for target in dict.fromkeys(map(folder_of, ARTEFACTS)):
             if (folder / f"{_FIRST_TABLE.get(target, target)}.csv").is_file():
-                if target in self.targets:
-                    raise UserError(
-                        f"{self.targets[target]} and {folder} both have results of {target}: give one of them"
-                    )
-                self.targets[target] = folder
+                if target not in self.targets:
+                    self.targets[target] = folder
+                    continue
+                said = f"{self.targets[target]} and {folder} both have results of {target}: give one of them"
+                if not self._pass_over:
+                    raise UserError(said)
+                self.twice.setdefault(target, said)
             elif folder.name == target and (folder / PLAN).is_file():
                 self._unfinished[target] = folder
         if _is_comparison(folder / "results.csv"):
@@ -116,6 +122,8 @@ class Results:
             If there are none, or they are of a few steps (the scale `smoke`) or of another version of r2mae, or a later
             call began and did not finish, so that nothing says of which scale the tables are.
         """
+        if target in self.twice:
+            raise UnavailableError(self.twice[target])
         if target not in self.targets:
             if target in self._unfinished:
                 raise UnavailableError(f"{target}: {state_of(self._unfinished[target]).in_words()}")
