@@ -1,7 +1,10 @@
 """The models of the Hessian against the Hessian itself, and what they change in the probe."""
 
+import warnings
+
 import numpy as np
 import pytest
+from sklearn.exceptions import ConvergenceWarning
 
 from r2mae.evaluation import _hessian, _logistic
 from r2mae.evaluation._folds import Folds, TrainingRows
@@ -22,13 +25,13 @@ def problem(classes: int, n: int = 80, d: int = 6) -> tuple[TrainingRows, np.nda
     return rows, residuals
 
 
-def hessian(rows: TrainingRows, residuals: np.ndarray) -> np.ndarray:
+def hessian(rows: TrainingRows, residuals: np.ndarray, strength: float = STRENGTH) -> np.ndarray:
     """Return the second derivatives in coefficients and intercepts of all classes."""
     X = np.column_stack([np.concatenate(rows.parts), np.ones(rows.n)])
     p = np.where(residuals < 0, 1 + residuals, residuals)
     coupling = np.einsum("kn,kl->kln", p, np.eye(len(p))) - p[:, None] * p[None]
     full = np.einsum("kln,ni,nj->kilj", coupling, X, X)
-    penalty = np.append(np.full(X.shape[1] - 1, 1 / STRENGTH), 0.0)
+    penalty = np.append(np.full(X.shape[1] - 1, 1 / strength), 0.0)
     full += np.einsum("kl,ij->kilj", np.eye(len(p)), np.diag(penalty))
     size = len(p) * X.shape[1]
     return np.asarray(full.reshape(size, size))
@@ -105,12 +108,50 @@ def slow_problem() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 def test_a_weak_penalty_needs_few_steps_and_has_the_same_optimum(monkeypatch: pytest.MonkeyPatch) -> None:
     X, y, donor = slow_problem()
     grid = [1.0, 10.0, 100.0, 1000.0]
-    found = LinearProbe(grid, tol=1e-6).fit(X, y, donor)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", ConvergenceWarning)
+        found = LinearProbe(grid, tol=1e-6).fit(X, y, donor)
     monkeypatch.setattr(_logistic, "by_class", lambda *_: None)
     plain = LinearProbe(grid, tol=1e-6, max_iter=100_000).fit(X, y, donor)
     np.testing.assert_allclose(found.cv_scores_, plain.cv_scores_, atol=0.01)
     assert found.C_ == plain.C_
     np.testing.assert_allclose(found.decision_function(X), plain.decision_function(X), atol=1e-3)
+
+
+def test_the_exact_decrement_is_small_where_a_fit_has_converged() -> None:
+    X, y, _ = slow_problem()
+    _, codes = np.unique(y, return_inverse=True)
+    rows = Folds(X, np.zeros(len(X), dtype=np.int64), standardize=False).train(None)
+    objective = _logistic._Objective(rows, codes)
+    for solution in _logistic.solve_path(rows, codes, [0.1, STRENGTH, 50.0], tol=1e-5, max_iter=10_000):
+        assert solution.converged
+    objective.strength = 50.0
+    point = objective.at(solution.theta, objective.margins(solution.theta))
+    gradient = objective.gradient(point).ravel()
+    exact = hessian(rows, point.residuals, 50.0)
+    decrement = gradient @ np.linalg.lstsq(exact, gradient, rcond=None)[0]
+    assert np.sqrt(decrement / rows.n) < 1e-4
+
+
+def test_a_model_that_cannot_be_had_is_not_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows, _ = problem(3)
+    tried: list[float] = []
+    monkeypatch.setattr(_logistic, "by_class", lambda rows, residuals, strength: tried.append(strength))
+    objective = _logistic._Objective(rows, np.arange(rows.n) % 3)
+    point = objective.at(objective.start(), objective.margins(objective.start()))
+    for _ in range(3):
+        assert np.isfinite(objective.inverse_hessian(point, 1000)(objective.gradient(point))).all()
+    assert len(tried) == 1
+
+
+def test_rows_are_summed_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows, residuals = problem(3)
+    gradient = of_zero_sum(np.random.default_rng(5), (3, len(rows.mean) + 1))
+    whole = by_class(rows, residuals, STRENGTH)
+    monkeypatch.setattr(_hessian, "_BLOCK", 7)
+    pieces = by_class(rows, residuals, STRENGTH)
+    assert whole is not None and pieces is not None
+    np.testing.assert_allclose(pieces(gradient), whole(gradient), rtol=1e-3, atol=1e-6)
 
 
 def test_steps_at_a_weak_penalty() -> None:

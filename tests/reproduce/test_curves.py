@@ -42,6 +42,19 @@ def test_tables_are_read_one_after_the_other(here: Path) -> None:
         read_curves([here / "a.csv", here / "b.csv"])
 
 
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("sst2,0.15,0.9,0.1", "rows have more cells than the first line has columns"),
+        (None, "has rows of several models"),
+    ],
+)
+def test_tables_that_would_be_misread_are_refused(here: Path, line: str | None, told: str) -> None:
+    (here / "b.csv").write_text(f"task,ratio,accuracy\n{line}\n" if line else "\n".join(MODELS))
+    with pytest.raises(UserError, match=told):
+        read_curves([here / "b.csv"])
+
+
 def test_likeness_is_over_the_ratios_of_both() -> None:
     ratios = np.linspace(0.1, 0.7, 13)
     published = [{"task": "a", "ratio": ratio, "accuracy": 1 - ratio**2} for ratio in (0.1, 0.3, 0.3, 0.5, 0.9)]

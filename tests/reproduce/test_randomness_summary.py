@@ -97,5 +97,5 @@ def test_tables_that_are_missing_or_of_another_kind_are_named(tmp_path: Path) ->
         run_artefact(summary, tmp_path / "randomness", scale="small")
     (tmp_path / "randomness-cells").mkdir()
     (tmp_path / "randomness-cells" / "randomness-cells-runs.csv").write_text("set,label,told,seed\na,b,False,0\n")
-    with pytest.raises(UserError, match="has no column 'masked_loss': it is no table of these runs"):
+    with pytest.raises(UserError, match="has no column 'masked_loss', so it is no table of these runs"):
         run_artefact(summary, tmp_path / "randomness", scale="small")

@@ -3,6 +3,7 @@
 import numpy as np
 import pandas as pd
 import pytest
+from matplotlib.ticker import LogLocator
 
 from r2mae.reproduce.rules import ADVISED, CLOSED_FORM, GRID, SETS, SWEEP, closed_form, draw_rules, rules_table
 from r2mae.theory.advise import advise
@@ -113,12 +114,14 @@ def test_the_closed_form_is_that_of_the_advice() -> None:
 
 def test_ticks_fit_the_range() -> None:
     """Quotients of some per cent have more ticks than 1 alone, and those of a wide range have few."""
-    for best, most in ((0.3, 6), (0.05, 6)):
+    for best, most in ((0.3, 6), (0.05, 6), (0.01, 6)):
         table = rules_table(runs(best, 0.7), "error", "probe", OTHERS)
         axes = draw_rules(table, {"error": "error"}).axes[0]
         low, high = axes.get_xlim()
         inside = [tick for tick in axes.get_xticks() if low <= tick <= high]
         assert 2 <= len(inside) <= most
+        if high / low > 20:
+            assert isinstance(axes.xaxis.get_major_locator(), LogLocator), "ticks on the whole of a wide axis"
 
 
 def test_dots_of_a_single_set_stand_on_their_rows() -> None:

@@ -21,7 +21,7 @@ def test_a_whole_table(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        (b"", "cannot be read as a table"),
+        (b"", "t-runs.csv is empty"),
         (b"\xff\xfe\x00", "cannot be read as a table"),
         (b"label,seed,score\n", "has no lines"),
         (WHOLE[:-4].encode(), "line 3 is not whole"),

@@ -20,8 +20,8 @@ from r2mae.errors import UserError
 from r2mae.files import write_json
 from r2mae.images.config import ImagesConfig
 from r2mae.images.wing import WING
-from r2mae.reproduce import table3
-from r2mae.reproduce.artefact import Part, Row, Size, Tables
+from r2mae.reproduce import fig1f, table3
+from r2mae.reproduce.artefact import Part, Row, Size, Tables, get_artefact
 from r2mae.reproduce.drawing import Figures
 from r2mae.reproduce.earlier import EarlierRuns
 from r2mae.reproduce.runner import run_artefact
@@ -76,6 +76,12 @@ def test_it_writes_tables_and_figures(tmp_path: Path) -> None:
         assert list(csv.reader(file)) == [
             ["number", "square", "none"], ["0", "0.0", ""], ["1", "0.333333", ""], ["2", "1.33333", ""]
         ]  # fmt: skip
+
+
+def test_a_size_of_your_own_keeps_its_published_rows(tmp_path: Path) -> None:
+    size = fig1f.AccuraciesSize(tuple(("a", ratio, 1 - ratio / 2) for ratio in (0.15, 0.3, 0.4, 0.8)))
+    run_artefact(get_artefact("fig1f"), tmp_path, size=size)
+    assert len((tmp_path / "fig1f.csv").read_text().splitlines()) == 5
 
 
 def test_what_is_computed_is_kept_and_what_is_made_of_it_is_not(tmp_path: Path) -> None:
@@ -249,12 +255,16 @@ def test_seeds_are_added_to_a_table_whose_runs_are_gone(tmp_path: Path) -> None:
     assert (made["earlier"]["runs"], made["earlier"]["seeds"], made["earlier"]["command"]) == (4, [0], "first call")
     assert list(made["data"]) == ["digits"]
     assert [one["runs"] for one in made["earlier"]["trained_on"]] == [4]
-    with pytest.raises(UserError, match="have 4 runs of an earlier call, without folders: give --earlier"):
-        run_artefact(Table(), second, scale="small", seeds=1, console=shown)
+    with pytest.raises(UserError, match="has 4 runs without folders that the new table would not have: give --earlier"):
+        run_artefact(Table(), second, scale="small", seeds=2, console=shown)
+    repeated = run_artefact(Table(), second, scale="small", seeds=2, earlier=first, console=shown)
+    assert (repeated.parts, repeated.kept) == (8, 8), "the same command may be given again"
     shutil.rmtree(second / "runs")
     again = run_artefact(Table(), tmp_path / "again", scale="small", seeds=2, earlier=second, console=shown)
     assert (again.parts, again.kept) == (8, 8), "no run is left: tables are made anew"
     assert (tmp_path / "again" / "table.csv").read_bytes() == (second / "table.csv").read_bytes()
+    with pytest.raises(UserError, match="has 4 runs without folders"):  # those of the second seed
+        run_artefact(Table(), tmp_path / "again", scale="small", seeds=1, earlier=tmp_path / "again", console=shown)
     remade = json.loads((tmp_path / "again" / "made.json").read_text())
     assert all(remade[key] == made[key] for key in ("trained_on", "data", "earlier", "size", "runs"))
 
@@ -363,7 +373,7 @@ def test_earlier_tables_that_are_missing_or_damaged_are_refused(tmp_path: Path) 
     with pytest.raises(UserError, match="has no column 'seed'"):
         run_artefact(Table(), tmp_path / "out", earlier=folder)
     (folder / "table-runs.csv").write_text("")
-    with pytest.raises(UserError, match="cannot be read as a table"):
+    with pytest.raises(UserError, match="is empty"):
         run_artefact(Table(), tmp_path / "out", earlier=folder)
     (folder / "table-runs.csv").unlink()
     with pytest.raises(UserError, match=r"one table of runs, NAME-runs\.csv; found 0"):

@@ -11,7 +11,6 @@ from r2mae.reproduce.state import (
     PLAN,
     State,
     state_of,
-    tables_in,
     version_of,
     write_made,
     write_plan,
@@ -89,4 +88,15 @@ def test_tables_are_finished_without_the_folders_of_their_runs(tmp_path: Path) -
     touch(folders[0], tmp_path / "t.csv")
     write_tables(tmp_path, [tmp_path / "t.csv"])
     assert state_of(tmp_path).in_words() == "finished (2 runs, small; the files of 1 are gone)"
-    assert tables_in(tmp_path) == ["t.csv"]
+
+
+def test_tables_of_former_calls_do_not_stay(tmp_path: Path) -> None:
+    for name in ("old.csv", "kept.csv", "mine.csv"):
+        touch(tmp_path / name)
+    write_plan(tmp_path, "small", "runs", [])
+    write_tables(tmp_path, [tmp_path / "old.csv", tmp_path / "kept.csv"])
+    write_plan(tmp_path, "small", "runs", [])  # a call that is stopped before it makes tables
+    write_plan(tmp_path, "small", "runs", [])
+    write_tables(tmp_path, [tmp_path / "kept.csv"])
+    assert sorted(path.name for path in tmp_path.glob("*.csv")) == ["kept.csv", "mine.csv"]
+    assert "former" not in json.loads((tmp_path / PLAN).read_text())

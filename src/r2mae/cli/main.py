@@ -70,7 +70,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
     except KeyboardInterrupt as stop:
         if not stop.args:  # otherwise training has printed the message
-            goes_on = f"; the same command goes on{_GO_ON[words[0]]}" if words[0] in _GO_ON else ""
+            goes_on = (
+                f"; the same command goes on{_GO_ON[words[0]]}" if words[0] in _GO_ON and "--again" not in words else ""
+            )
             print(f"r2mae: stopped{goes_on}", file=sys.stderr)
         return 130
 

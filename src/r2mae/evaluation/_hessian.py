@@ -21,7 +21,8 @@ from r2mae.evaluation._folds import TrainingRows
 InverseHessian = Callable[[Float[np.ndarray, "classes d_plus_1"]], Float[np.ndarray, "classes d_plus_1"]]
 """Applies the inverse to a gradient that sums to zero over the classes; so does what it returns."""
 
-LARGEST = 2**26  # numbers in the inverses of all classes: 256 MiB
+LARGEST = 2**26  # numbers in the inverses of all classes: 256 MiB, and several times that of one while it is made
+_BLOCK = 2048  # rows scaled at a time, so that no second copy of all rows is needed
 _FLATTEST = 1e-9  # least weight of a class: one whose rows are all certain has none
 _JITTERS = (1e-6, 1e-4)  # on a diagonal of ones, against rounding in 32 bits
 
@@ -72,10 +73,8 @@ def by_class(rows: TrainingRows, residuals: Float[np.ndarray, "classes n"], stre
         weight = max(float(weights.mean()), _FLATTEST)
         units[k, :-1] = np.sqrt(weight * rows.scatter + 1.0 / strength)
         units[k, -1] = np.sqrt(weight * rows.n)
-        inverse = _inverse(rows, np.sqrt(weights), units[k], 1.0 / strength)
-        if inverse is None:
+        if not _invert(inverses[k], rows, np.sqrt(weights), units[k], 1.0 / strength):
             return None
-        inverses[k] = inverse
 
     def apply(gradient: np.ndarray) -> np.ndarray:
         scaled = (gradient / units).astype(np.float32)
@@ -95,29 +94,50 @@ def worth_it(rows: TrainingRows) -> int:
     return len(rows.mean) // 16
 
 
-def _inverse(
-    rows: TrainingRows, roots: Float[np.ndarray, " n"], units: Float[np.ndarray, " d_plus_1"], penalty: float
-) -> Float[np.ndarray, "d_plus_1 d_plus_1"] | None:
-    """Invert ``Xᵀ diag(roots²) X + penalty`` in units in which its diagonal is about one; intercepts come last."""
-    scaled = np.empty((rows.n, len(units)), np.float32)
-    for part, place in _places(rows):
-        scaled[place, :-1] = part / units[:-1] * roots[place, None]
-    scaled[:, -1] = roots / units[-1]
-    scatter = blas.ssyrk(1.0, scaled.T).astype(np.float64)  # the upper triangle
+def _invert(
+    out: Float[np.ndarray, "d_plus_1 d_plus_1"],
+    rows: TrainingRows,
+    roots: Float[np.ndarray, " n"],
+    units: Float[np.ndarray, " d_plus_1"],
+    penalty: float,
+) -> bool:
+    """Write the inverse of ``Xᵀ diag(roots²) X + penalty``, intercepts last, and return whether there is one.
+
+    It is in units in which the diagonal is about one.
+    """
+    scatter = _scatter(rows, roots, units)
     diagonal = np.diag_indices(len(units))
     scatter[diagonal] += np.append(penalty / np.square(units[:-1]), 0.0)
     for jitter in _JITTERS:
         scatter[diagonal] += jitter
-        factor, failed = lapack.dpotrf(scatter)
+        factor, failed = lapack.dpotrf(scatter, clean=0)
         if not failed:
-            upper, _ = lapack.dpotri(factor)
-            return np.asarray(np.triu(upper) + np.triu(upper, 1).T)
-    return None
+            upper, _ = lapack.dpotri(factor, overwrite_c=1)
+            for column in range(len(units)):  # in place: there is room for one such matrix, and not for five
+                out[: column + 1, column] = out[column, : column + 1] = upper[: column + 1, column]
+            return True
+    return False
 
 
-def _places(rows: TrainingRows) -> Iterator[tuple[np.ndarray, slice]]:
-    """Yield the parts of the rows, and where each lies among all."""
+def _scatter(
+    rows: TrainingRows, roots: Float[np.ndarray, " n"], units: Float[np.ndarray, " d_plus_1"]
+) -> Float[np.ndarray, "d_plus_1 d_plus_1"]:
+    """Return the upper triangle of the scaled rows' scatter, summed over blocks of rows in 32 bits."""
+    scatter = np.zeros((len(units), len(units)), order="F")
+    for part, place in _blocks(rows):
+        scaled = np.empty((len(part), len(units)), np.float32)
+        np.divide(part, units[:-1], out=scaled[:, :-1], casting="same_kind")
+        scaled[:, -1] = 1.0 / units[-1]
+        scaled *= roots[place, None].astype(np.float32)
+        scatter += blas.ssyrk(1.0, scaled.T)
+    return scatter
+
+
+def _blocks(rows: TrainingRows) -> Iterator[tuple[np.ndarray, slice]]:
+    """Yield pieces of the rows, and where each lies among all."""
     start = 0
     for part in rows.parts:
-        yield part, slice(start, start + len(part))
-        start += len(part)
+        for first in range(0, len(part), _BLOCK):
+            piece = part[first : first + _BLOCK]
+            yield piece, slice(start, start + len(piece))
+            start += len(piece)

@@ -56,8 +56,8 @@ def solve_path(
         C, ascending.
     tol : float
         Stop when the Newton decrement per row, ``sqrt(gᵀ H⁻¹ g / n)`` with the above model of the Hessian, is below
-        this. It estimates the remaining error of the logits (root mean square, weighted by their curvature), and
-        depends neither on the units of the features nor on C.
+        this. It estimates the remaining error of the logits (root mean square, weighted by their curvature), about ten
+        times too low at the weakest penalties, and depends neither on the units of the features nor on C.
     max_iter : int
         At most this many steps for each strength.
 
@@ -108,6 +108,7 @@ class _Objective:
         self._counts = np.bincount(codes)
         self.strength = 1.0
         self._slow = False  # whether a strength has needed more steps than the better model costs
+        self._by_class = True  # whether that model can be had
 
     def start(self) -> Float[np.ndarray, "classes d_plus_1"]:
         """Return coefficients of zero, and intercepts that predict the frequencies of the classes."""
@@ -153,8 +154,12 @@ class _Objective:
     def inverse_hessian(self, point: _Point, steps: int) -> InverseHessian:
         """Return the model of the inverse Hessian, after so many steps at this strength."""
         self._slow |= steps >= max(REFRESH, worth_it(self.rows))
-        found = by_class(self.rows, point.residuals, self.strength) if self._slow else None
-        return found or by_axis(self.rows, point.residuals, self.strength)
+        if self._slow and self._by_class:
+            found = by_class(self.rows, point.residuals, self.strength)
+            if found is not None:
+                return found
+            self._by_class = False  # what failed once is not tried at every strength
+        return by_axis(self.rows, point.residuals, self.strength)
 
     def _penalty(self, a: np.ndarray, b: np.ndarray) -> float:
         return float(np.vdot(a[:, :-1], b[:, :-1])) / self.strength

@@ -62,6 +62,10 @@ def _rows(file: Path, names: Sequence[str]) -> Accuracies:
         if column not in table.columns:
             columns = ", ".join(map(str, table.columns))[:160]
             raise UserError(f"{file}: has no column {column!r} (it has {columns}): {expected(names)}")
+    if not isinstance(table.index, pd.RangeIndex):  # pandas takes further cells at the front for names of rows
+        raise UserError(f"{file}: rows have more cells than the first line has columns: {expected(names)}")
+    if "model" in table and "model" not in names and table["model"].nunique() > 1:
+        raise UserError(f"{file}: has rows of several models, which are no seeds of one: give those of one model")
     if not len(table):
         raise UserError(f"{file}: has no rows: {expected(names)}")
     words = [table[name].map(str).tolist() for name in names]

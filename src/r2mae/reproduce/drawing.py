@@ -66,6 +66,7 @@ def plain_log(axes: "Axes", which: str = "y", subs: tuple[float, ...] = (1.0, 2.
 
 def quotient_axis(axes: "Axes") -> None:
     """Make the x axis of quotients logarithmic, with ticks that fit what is drawn: call it after drawing."""
+    axes.set_xscale("log")  # first, as limits of a linear axis may be below zero
     low, high = axes.get_xlim()
     plain_log(axes, "x", (1.0, 2.0, 5.0) if high / low > _WIDE else (1.0, 1.5, 2.0, 3.0, 5.0, 7.0))
     if high / low < _NARROW:  # some per cent about 1 have no other round number of a logarithmic axis

@@ -143,27 +143,43 @@ def read_earlier(folder: Path, title: str, size: Size) -> EarlierRuns:
         raise UserError(f"{folder} must have one table of runs, NAME{RUNS}.csv; found {len(files)}")
     (file,) = files
     told = made["tables"].get(file.name) if isinstance(made.get("tables"), dict) else None
+    table = read_runs(file)
     if told is not None and told != digest_of(file):
         raise UserError(f"{file} is not as it was written: take a copy of it, or leave --earlier out")
-    return EarlierRuns(read_runs(file), made, folder)
+    return EarlierRuns(table, made, folder)
 
 
-def check_kept(out: Path) -> None:
-    """Refuse to write over tables with runs that were taken from others, and of which no folder is left.
+def check_kept(out: Path, cells: "Sequence[Cell]", there: "Sequence[int]", finished: "Sequence[int]") -> None:
+    """Refuse to write over a table with runs that have no folders, and that the new table would not have as they are.
+
+    Parameters
+    ----------
+    out : Path
+        The folder to write to.
+    cells : sequence of Cell
+        All runs of the new table.
+    there, finished : sequence of int
+        Positions of those that are taken from an earlier table or have finished folders; and of the latter.
 
     Raises
     ------
     UserError
-        If the tables in a folder have such runs.
+        If the folder has such a table.
     """
-    try:
-        taken = json.loads((out / MADE).read_text("utf-8"))["earlier"]["runs"]
-    except (OSError, ValueError, KeyError, TypeError):
+    files = sorted(out.glob(f"*{RUNS}.csv"))
+    if len(files) != 1 or not (out / MADE).exists():
         return
-    raise UserError(
-        f"the tables in {out} have {taken} runs of an earlier call, without folders: give --earlier {out} to keep "
-        "them, or choose another --out"
-    )
+    table = read_runs(files[0])
+    try:
+        stays = EarlierRuns(table, {}, out).lines_of(cells).keys() & {*there}
+    except UserError:  # its lines are not known one by one
+        return
+    folders = {file.parent for file in out.rglob("results.json")} - {cells[place].folder for place in finished}
+    if (lost := len(table) - len(stays) - len(folders)) > 0:  # these are of runs that the new table leaves out
+        raise UserError(
+            f"{files[0]} has {lost} runs without folders that the new table would not have: give --earlier {out}, and "
+            "as many seeds, to keep them, or choose another --out"
+        )
 
 
 def check_columns(earlier: EarlierRuns, tables: Mapping[str, Any]) -> None:

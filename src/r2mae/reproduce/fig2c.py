@@ -16,6 +16,7 @@ DATA = "a table of accuracies (--curve FILE.csv)"
 COST = {"small": "seconds", "full": "seconds"}
 PAPER = "Larger RoBERTas have a higher best ratio, which depends on the task (curves of Wettig et al., 2022)."
 _NAMES = ("model", "task")
+_LINES = ("-", "--", ":", "-.")
 
 
 @dataclass(frozen=True)
@@ -90,11 +91,14 @@ def draw(tables: Tables, size: ModelsSize) -> Figures:
     for panel, task in zip(axes, tasks, strict=False):
         for number, model in enumerate(dict.fromkeys(row["model"] for row in rows)):
             own = [row for row in rows if (row["model"], row["task"]) == (model, task)]
-            colour = COLOURS[number % len(COLOURS)]
+            if not own:
+                continue
+            colour, style = COLOURS[number % len(COLOURS)], _LINES[number // len(COLOURS) % len(_LINES)]
             panel.plot(
                 [row["ratio"] for row in own],
                 [row["accuracy"] for row in own],
                 color=colour,
+                linestyle=style,
                 marker="o",
                 markersize=3.5,
                 linewidth=1.4,

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 RUNS = "-runs"
 """End of the name of the table that has a line for each run."""
 
+_REMEDY = "take a copy of the table, or make it again with r2mae reproduce"
+
 
 def digest_of(file: Path) -> str:
     """Return what tells a file's content from any other."""
@@ -40,23 +42,22 @@ def read_runs(file: Path, columns: Collection[str] = ("seed",)) -> "pd.DataFrame
 
     try:
         text = file.read_text("utf-8")
+        if not text.strip():
+            raise UserError(f"{file} is empty: {_REMEDY}")
         head, *lines = csv.reader(text.splitlines())
         wrong = next((number for number, line in enumerate(lines, 2) if len(line) != len(head)), 0)
         if wrong or not text.endswith("\n"):
-            raise UserError(
-                f"{file}: line {wrong or len(lines) + 1} is not whole: the file is damaged; take a copy of it, or make "
-                "it again"
-            )
+            raise UserError(f"{file}: line {wrong or len(lines) + 1} is not whole: {_REMEDY}")
         table = pd.read_csv(file, encoding="utf-8")
     except (OSError, ValueError, csv.Error) as error:  # errors of pandas and of decoding are ValueErrors
-        raise UserError(f"{file} cannot be read as a table ({' '.join(str(error).split())[:120]})") from None
+        raise UserError(f"{file} cannot be read as a table ({' '.join(str(error).split())[:120]}): {_REMEDY}") from None
     if not len(table):
-        raise UserError(f"{file} has no lines: make it again")
+        raise UserError(f"{file} has no lines: {_REMEDY}")
     for column in columns:
         if column not in table:
-            raise UserError(f"{file} has no column {column!r}: it is no table of these runs")
+            raise UserError(f"{file} has no column {column!r}, so it is no table of these runs: {_REMEDY}")
     for column, word in _words(table):
-        raise UserError(f"{file}: the column {column!r} has {word!r} among its numbers: the file is damaged")
+        raise UserError(f"{file}: the column {column!r} has {word!r} among its numbers: {_REMEDY}")
     return table
 
 

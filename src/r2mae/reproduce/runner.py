@@ -31,9 +31,10 @@ from r2mae.reproduce.artefact import (
 )
 from r2mae.reproduce.earlier import EarlierRuns, check_columns, check_kept, read_earlier
 from r2mae.reproduce.run_tables import digest_of
-from r2mae.reproduce.state import tables_in, write_made, write_plan, write_tables
+from r2mae.reproduce.state import write_made, write_plan, write_tables
 from r2mae.reproduce.targets import Scale
 from r2mae.training.environment import CONTINUED, changes_of, environment
+from r2mae.training.folder import FolderLock
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -135,48 +136,55 @@ def run_artefact(
         If a run fails (the others are kept), if `again` is given for an artefact of runs, or `cluster`, `seeds` or
         `earlier` for another one; if the earlier tables do not fit.
     """
+    own = size is not None
     named, size = ("", size) if size is not None else (scale, artefact.SIZE.of(scale))
     if seeds is not None:
         size = with_seeds(artefact, size, seeds)
-    size = _with_curves(artefact, size, curves)
+    if curves or not own:
+        size = _with_curves(artefact, size, curves)
+    if again and isinstance(artefact, OfRuns):
+        raise UserError("finished runs are not trained again: leave --again out, or choose another --out")
+    if cluster is not None and not isinstance(artefact, OfRuns):
+        raise UserError(f"{artefact.TITLE!r} is computed, and trains no runs: leave --cluster out")
     known = None if earlier is None else _earlier(artefact, size, earlier)
     out, began = Path(out), environment()
-    former = tables_in(out)
-    results: Any
-    if isinstance(artefact, OfRuns):
-        found = _of_runs(artefact, size, out, jobs, cluster, named, known, again=again, console=console)
-        results, parts, kept = found.lines, len(found.cells), found.kept
-    elif cluster is not None:
-        raise UserError(f"{artefact.TITLE!r} is computed, and trains no runs: leave --cluster out")
-    elif isinstance(artefact, OfTables):
-        results, parts, kept = artefact.gather(out.parent, scale), 1, 0
-        write_plan(out, named, "parts", [[]])
-    else:
-        from r2mae.training.folder import FolderLock
-
-        assert isinstance(artefact, Computed)
-        with FolderLock(out):
+    with FolderLock(out):  # two calls must not mix their tables either
+        results: Any
+        if isinstance(artefact, OfRuns):
+            found = _of_runs(artefact, size, out, jobs, cluster, named, known, console=console)
+            results, parts, kept = found.lines, len(found.cells), found.kept
+        elif isinstance(artefact, OfTables):
+            results, parts, kept = artefact.gather(out.parent, scale), 1, 0
+            write_plan(out, named, "parts", [[]])
+        else:
+            assert isinstance(artefact, Computed)
             results, parts, kept = _computed(artefact, size, out, jobs or 1, named, progress, again=again)
-    tables = artefact.table(results)
-    if known is not None:
-        check_columns(known, tables)
+        tables = artefact.table(results)
+        if known is not None:
+            check_columns(known, tables)
+        files = _write_all(artefact, tables, size, out)
+        made = {"title": artefact.TITLE, "command": command, "scale": named, "size": jsonable(asdict(size))}
+        if isinstance(artefact, OfRuns):
+            made |= {"runs": parts, "environment": began, "trained_on": _machines(found.trained), "data": found.data}
+            if known is not None and len(found.trained) < parts:
+                made |= known.record(found.cells, found.trained, found.data)
+        else:
+            made |= {"parts": parts, "environment": began}
+        made["tables"] = {path.name: digest_of(path) for path in files[: len(tables)]}
+        write_made(out, made)
+    return Reproduced(files, parts, kept)
+
+
+def _write_all(artefact: Artefact, tables: Mapping[str, Any], size: Size, out: Path) -> list[Path]:
+    """Write the tables, then the figures, and return their files in this order."""
     with figure_style():
         figures = dict(artefact.draw(tables, size))
         if isinstance(artefact, DrawnFromRuns):
             figures |= artefact.draw_runs(artefact.cells(size, out), size)
     files = [_write(out, name, content, size.digits) for name, content in tables.items()]
     files += [path for name, figure in figures.items() for path in save_figure(figure, out, name)]
-    write_tables(out, files, former)
-    made = {"title": artefact.TITLE, "command": command, "scale": named, "size": jsonable(asdict(size))}
-    if isinstance(artefact, OfRuns):
-        made |= {"runs": parts, "environment": began, "trained_on": _machines(found.trained), "data": found.data}
-        if known is not None and len(found.trained) < parts:
-            made |= known.record(found.cells, found.trained, found.data)
-    else:
-        made |= {"parts": parts, "environment": began}
-    made["tables"] = {path.name: digest_of(path) for path in files[: len(tables)]}
-    write_made(out, made)
-    return Reproduced(files, parts, kept)
+    write_tables(out, files)
+    return files
 
 
 def _computed(
@@ -215,51 +223,46 @@ def _of_runs(
     scale: str,
     earlier: EarlierRuns | None,
     *,
-    again: bool,
     console: "Console | None",
 ) -> _Found:
     """Train the runs that are neither finished nor in the earlier table, and return the lines of all."""
     from r2mae.sweep.dask_runner import runner_of
     from r2mae.sweep.gather import in_order, table_of
     from r2mae.sweep.runner import check_data, check_folders, check_sweep, finished, run_missing
-    from r2mae.training.folder import FolderLock
     from r2mae.wings.lookup import get_wing
 
-    if earlier is None:
-        check_kept(out)
-    if again:
-        raise UserError("finished runs are not trained again: leave --again out, or choose another --out")
     here = cluster is None
-    with FolderLock(out):
-        # One thread each: the results of a run must not depend on how many others run at the same time.
-        planned = [replace(cell, config=replace(cell.config, threads=cell.config.threads or 1))
-                   for cell in artefact.cells(size, out)]  # fmt: skip
-        cells = in_order(planned)
-        lines = {} if earlier is None else earlier.lines_of(cells)
-        lines = {place: line for place, line in lines.items() if not finished(cells[place])}  # folders are exact
-        wanted = [cell for place, cell in enumerate(cells) if place not in lines]
-        check_sweep(cells[0].config, here=here)
-        wing = get_wing(cells[0].config.wing)
-        for one in dict.fromkeys(cell.config.data for cell in wanted):
-            check_data([cell for cell in wanted if cell.config.data == one], wing, here=here, jobs=jobs or 1)
-        data = check_folders(wanted, wing)
-        if earlier is not None:
-            earlier.check_data([cells[place] for place in lines], data)
-        there = [[] if place in lines else _finished_by(cell) for place, cell in enumerate(cells)]
-        write_plan(out, scale, "runs", there)
-        kept = len(lines) + sum(map(finished, wanted))
-        folders = {cell.folder for cell in wanted}
-        waiting = [cell for cell in planned if cell.folder in folders]  # in the order in which the artefact runs them
-        if waiting:
-            run_missing(waiting, wing, runner_of(cluster, jobs or 1, cells[0].config.device, out), console=console)
-        results = table_of(wanted)
-        if isinstance(artefact, MeasuresRuns):
-            own = [dict(artefact.scores_of_run(cell)) for cell in wanted]
-            for name in dict.fromkeys(name for scores in own for name in scores):
-                results[name] = [scores.get(name, float("nan")) for scores in own]
-        if earlier is not None:
-            results = _joined(results, earlier, lines, len(cells))
-        return _Found(results, cells, wanted, kept, data)
+    # One thread each: the results of a run must not depend on how many others run at the same time.
+    planned = [replace(cell, config=replace(cell.config, threads=cell.config.threads or 1))
+               for cell in artefact.cells(size, out)]  # fmt: skip
+    cells = in_order(planned)
+    lines = {} if earlier is None else earlier.lines_of(cells)
+    ready = [place for place, cell in enumerate(cells) if finished(cell)]
+    check_kept(out, cells, [*lines, *ready], ready)
+    lines = {place: line for place, line in lines.items() if place not in ready}  # folders are exact
+    wanted = [cell for place, cell in enumerate(cells) if place not in lines]
+    check_sweep(cells[0].config, here=here)
+    wing = get_wing(cells[0].config.wing)
+    for one in dict.fromkeys(cell.config.data for cell in wanted):
+        check_data([cell for cell in wanted if cell.config.data == one], wing, here=here, jobs=jobs or 1)
+    data = check_folders(wanted, wing)
+    if earlier is not None:
+        earlier.check_data([cells[place] for place in lines], data)
+    there = [[] if place in lines else _finished_by(cell) for place, cell in enumerate(cells)]
+    write_plan(out, scale, "runs", there)
+    kept = len(lines) + sum(map(finished, wanted))
+    folders = {cell.folder for cell in wanted}
+    waiting = [cell for cell in planned if cell.folder in folders]  # in the order in which the artefact runs them
+    if waiting:
+        run_missing(waiting, wing, runner_of(cluster, jobs or 1, cells[0].config.device, out), console=console)
+    results = table_of(wanted)
+    if isinstance(artefact, MeasuresRuns):
+        own = [dict(artefact.scores_of_run(cell)) for cell in wanted]
+        for name in dict.fromkeys(name for scores in own for name in scores):
+            results[name] = [scores.get(name, float("nan")) for scores in own]
+    if earlier is not None:
+        results = _joined(results, earlier, lines, len(cells))
+    return _Found(results, cells, wanted, kept, data)
 
 
 def _joined(trained: "pd.DataFrame", earlier: EarlierRuns, lines: Mapping[int, int], count: int) -> "pd.DataFrame":

@@ -11,7 +11,7 @@ from r2mae.files import write_json
 
 PLAN = ".plan.json"
 """File with what the last call was to compute: `scale`, `version` of r2mae, `unit`, the files of `finished` parts or
-runs, and `tables`."""
+runs, and `tables`; until these are made, `former` has those of calls before."""
 
 MADE = "made.json"
 """File with how the tables were made, for readers, and to be kept with them: `title`, `command`, `scale`, `size`, the
@@ -74,24 +74,19 @@ def write_plan(out: Path, scale: str, unit: str, finished: Sequence[Sequence[Pat
     """
     files = [[str(path.relative_to(out)) for path in paths] for paths in finished]
     plan = {"scale": scale, "version": r2mae.__version__, "unit": unit, "finished": files, "tables": []}
-    write_json(out / PLAN, plan)
+    write_json(out / PLAN, {**plan, "former": _made_before(out)})
 
 
-def write_tables(out: Path, files: Sequence[Path], former: Sequence[str] = ()) -> None:
+def write_tables(out: Path, files: Sequence[Path]) -> None:
     """Add to the plan which tables and figures were made of it.
 
-    Those of a former call that were not made again are removed: they belong to other numbers.
+    Those of former calls that were not made again are removed: they belong to other numbers.
     """
-    for name in {*former} - {path.name for path in files}:
+    for name in {*_made_before(out)} - {path.name for path in files}:
         (out / Path(name).name).unlink(missing_ok=True)
     plan = _in(out / PLAN) or {}
+    plan.pop("former", None)
     write_json(out / PLAN, {**plan, "tables": [path.name for path in files]})
-
-
-def tables_in(out: Path) -> list[str]:
-    """Return the names of the tables and figures that the last call made."""
-    said = (_in(out / PLAN) or {}).get("tables")
-    return [str(name) for name in said] if isinstance(said, list) else []
 
 
 def write_made(out: Path, made: Mapping[str, Any]) -> None:
@@ -123,6 +118,13 @@ def version_of(out: Path) -> str:
     environment = made.get("environment")
     versions = environment.get("versions") if isinstance(environment, dict) else None
     return str(versions.get("r2mae", "")) if isinstance(versions, dict) else ""
+
+
+def _made_before(out: Path) -> list[str]:
+    """Return the names of tables and figures of former calls: of the last one, and of those before it that stopped."""
+    plan = _in(out / PLAN) or {}
+    said = [plan.get(name) for name in ("tables", "former")]
+    return sorted({str(name) for names in said if isinstance(names, list) for name in names})
 
 
 def _in(file: Path) -> dict[str, Any] | None:

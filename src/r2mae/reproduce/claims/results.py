@@ -102,7 +102,8 @@ class Results:
                 said = f"{self.targets[target]} and {folder} both have results of {target}: give one of them"
                 if not self._pass_over:
                     raise UserError(said)
-                self.twice.setdefault(target, said)
+                told = self.twice.get(target)
+                self.twice[target] = said if told is None else f"{folder}, {told.replace(' both have ', ' have ')}"
             elif folder.name == target and (folder / PLAN).is_file():
                 self._unfinished[target] = folder
         if _is_comparison(folder / "results.csv"):
