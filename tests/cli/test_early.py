@@ -28,7 +28,7 @@ LINES = {
     "runs none": "there is no folder none",
     "runs .": "1 new in .",
     "theory advise none.npy": "none.npy: no such file or folder",
-    "reproduce fig10": "unknown artefact 'fig10'",
+    "reproduce fig10": "unknown target 'fig10'",
     "reproduce --list": "not run",
 }
 _PROBE = """

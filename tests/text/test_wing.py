@@ -93,7 +93,7 @@ def test_pretrain_evaluate_embed_and_export(
     capsys.readouterr()
     assert main(["evaluate", "run", "glue", "--task", "sst2", "--folder", "glue", "--limit", "32"]) == 0
     shown = capsys.readouterr().out
-    assert "sst2_accuracy" in shown
+    assert "sst2 accuracy" in shown
     assert "loss" not in shown
     assert main(["evaluate", "run", "glue-probe", "--task", "SST-2", "--folder", "glue", "--limit", "32"]) == 0
     shown = capsys.readouterr().out

@@ -11,7 +11,7 @@ from r2mae.reproduce.artefact import Part, Row, Size, Tables, joined
 from r2mae.reproduce.curves import Accuracies, expected, read_curves
 from r2mae.reproduce.drawing import COLOURS, Figures, panels, ratio_axis
 
-TITLE = "Fig. 2C: fine-tuned language models of several sizes by mask ratio, of your table (--curve FILE.csv)"
+TITLE = "Fig. 2C: fine-tuned language models of several sizes, of your table (--curve FILE.csv)"
 DATA = "a table of accuracies (--curve FILE.csv)"
 COST = {"small": "seconds", "full": "seconds"}
 PAPER = "Larger RoBERTas have a higher best ratio, which depends on the task (curves of Wettig et al., 2022)."
