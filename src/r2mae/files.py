@@ -1,4 +1,7 @@
-"""Writing files atomically: a reader finds the old file or the complete new one, never a part of it."""
+"""Writing files atomically: a reader finds the old file or the complete new one, never a part of it.
+
+:func:`read_rows` reads tables, and refuses those that lost a part elsewhere.
+"""
 
 import csv
 import json
@@ -7,6 +10,7 @@ import os
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from io import StringIO
 from pathlib import Path
 from typing import IO, Any
 
@@ -94,6 +98,33 @@ def write_rows(path: str | Path, rows: Sequence[Mapping[str, Any]], columns: Seq
         writer = csv.DictWriter(file, columns, lineterminator="\n", restval="")
         writer.writeheader()
         writer.writerows(rows)
+
+
+def read_rows(path: Path, remedy: str) -> tuple[list[str], list[list[str]]]:
+    """Return the headings and rows of a CSV file, which must be whole.
+
+    Raises
+    ------
+    UserError
+        If it is empty, no text, or has rows of another length than its head; `remedy` says what to do.
+    """
+    try:
+        text = path.read_text("utf-8")
+        if "\0" in text:
+            raise UserError(f"{path} is not text: {remedy}")
+        lines = [line for line in csv.reader(StringIO(text, newline="")) if line]
+    except UnicodeDecodeError:
+        raise UserError(f"{path} is not text: {remedy}") from None
+    except (OSError, csv.Error) as error:
+        raise UserError(f"{path} cannot be read ({error}): {remedy}") from None
+    if not lines:
+        raise UserError(f"{path} is empty: {remedy}")
+    columns, *rows = lines
+    for number, row in enumerate(rows, 1):
+        if len(row) != len(columns):
+            cells = f"{len(row)} cells in row {number}, and {len(columns)} headings"
+            raise UserError(f"{path} is cut off or damaged ({cells}): {remedy}")
+    return columns, rows
 
 
 def write_arrays(path: str | Path, arrays: Mapping[str, Any]) -> None:

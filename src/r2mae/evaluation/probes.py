@@ -38,8 +38,8 @@ class LinearProbe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     rows of 64 features, it takes 3 to 15 times as long to come as close to the optimum (``tol=1e-6``), and 1.7 to 4
     times as long with its default ``tol=1e-4``, with mean scores that are off by 0.0006 to 0.002 and once another
     choice. `LinearProbe` needs half the memory there (2 to 4 MiB instead of 2 to 7). At 300 features and seven classes
-    of unequal size the peer takes 3 and 1.5 times as long, in a third of the memory: the matrices that speed up weak
-    penalties take 21 MiB here. ``python -m benchmarks probes`` measures this.
+    of unequal size the peer takes 3 and 1.5 times as long, in half the memory (7 MiB instead of 12: matrices speed up
+    weak penalties here). ``python -m benchmarks probes`` measures this.
 
     Parameters
     ----------

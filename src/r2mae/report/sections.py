@@ -1,13 +1,11 @@
 """Sections of a page about any results: plain texts, tables and figures, read from the files of a folder."""
 
-import csv
 import json
 import math
 import re
 from base64 import b64encode
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +15,7 @@ import yaml
 from r2mae.errors import UserError
 from r2mae.evaluation.metrics import Metric, by_ratio, label_of
 from r2mae.evaluation.statistics import mean_interval
+from r2mae.files import read_rows
 from r2mae.report.comparison import CELL_COLUMNS, SAID_COLUMNS, Comparison
 from r2mae.report.differences import recorded_differences
 from r2mae.report.folders import PICTURES
@@ -219,7 +218,7 @@ def read_table(path: Path) -> Table:
     UserError
         If it is no whole table: empty, cut off, or not text.
     """
-    columns, rows = _cells_of(path)
+    columns, rows = read_rows(path, _REMEDY)
     note = []
     if len(rows) > _ROWS:
         note.append(f"the first {_ROWS} of {len(rows):,} rows")
@@ -228,27 +227,6 @@ def read_table(path: Path) -> Table:
     shown = tuple(tuple(row[:_COLUMNS]) for row in rows[:_ROWS])
     said = f"{sentence_case(' and '.join(note))}; {path.name} has all" if note else ""
     return Table(path.name, tuple(columns[:_COLUMNS]), shown, said, open=len(rows) <= _SHORT and not note)
-
-
-def _cells_of(path: Path) -> tuple[list[str], list[list[str]]]:
-    """Return the headings and rows of a CSV file, which must be whole."""
-    try:
-        text = path.read_text("utf-8")
-        if "\0" in text:
-            raise UserError(f"{path} is not text: {_REMEDY}")
-        lines = [line for line in csv.reader(StringIO(text, newline="")) if line]
-    except UnicodeDecodeError:
-        raise UserError(f"{path} is not text: {_REMEDY}") from None
-    except (OSError, csv.Error) as error:
-        raise UserError(f"{path} cannot be read ({error}): {_REMEDY}") from None
-    if not lines:
-        raise UserError(f"{path} is empty: {_REMEDY}")
-    columns, *rows = lines
-    for number_of_row, row in enumerate(rows, 1):
-        if len(row) != len(columns):
-            cells = f"{len(row)} cells in row {number_of_row}, and {len(columns)} headings"
-            raise UserError(f"{path} is cut off or damaged ({cells}): {_REMEDY}")
-    return columns, rows
 
 
 def _json_text(path: Path) -> str:

@@ -5,14 +5,14 @@ from collections.abc import Mapping
 import numpy as np
 
 from r2mae.report.style import SKY
-from r2mae.reproduce.artefact import Part, Row, Tables, joined
+from r2mae.reproduce.artefact import Part, Row, Tables
 from r2mae.reproduce.curves import draw_over, likeness
 from r2mae.reproduce.drawing import BLACK, COLOURS, Figures, panels, predicted
 from r2mae.reproduce.plateau import (
     NOISES,
-    PUBLISHED,
     READINGS,
     PlateauSize,
+    apart,
     describe,
     finish,
     noisy,
@@ -39,8 +39,7 @@ def parts(size: PlateauSize) -> list[Part]:
 
 def table(results: Mapping[str, list[Row]]) -> Tables:
     """Return the samples, their plateaus, and the formula with more noise; how alike published curves are, if any."""
-    others = [row for name, part in results.items() if name.startswith(PUBLISHED) for row in part]
-    rows = joined({name: part for name, part in results.items() if name != _NOISE and not name.startswith(PUBLISHED)})
+    rows, others = apart({name: part for name, part in results.items() if name != _NOISE})
     tables = {"fig1g": rows, "fig1g-plateaus": describe(rows), "fig1g-noise": results[_NOISE]}
     if not others:
         return tables

@@ -138,7 +138,9 @@ def _attributes(rows: Sequence[Row]) -> "Figure":
         ratio_axis(panel)
         panel.set_ylabel(_SCORES[score])
         panel.set_title(f"{channels} channels")
-    grid_of_axes[0].legend(title=BARS, title_fontsize=8)
+    handles, labels = grid_of_axes[0].get_legend_handles_labels()
+    said = BARS.replace("\n", " ")
+    figure.legend(handles, labels, title=said, loc="outside lower center", ncols=2, fontsize=8, title_fontsize=8)
     return figure
 
 

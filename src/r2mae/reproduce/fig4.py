@@ -5,13 +5,13 @@ from collections.abc import Mapping
 import numpy as np
 
 from r2mae.report.style import BLUE, VERMILION
-from r2mae.reproduce.artefact import Part, Row, Tables, joined
+from r2mae.reproduce.artefact import Part, Row, Tables
 from r2mae.reproduce.curves import draw_over, likeness
 from r2mae.reproduce.drawing import BLACK, Figures, panels, predicted, simulated
 from r2mae.reproduce.plateau import (
-    PUBLISHED,
     READINGS,
     PlateauSize,
+    apart,
     describe,
     finish,
     published,
@@ -35,8 +35,7 @@ def parts(size: PlateauSize) -> list[Part]:
 
 def table(results: Mapping[str, list[Row]]) -> Tables:
     """Return the two samples that differ most, the plateaus of all, and how alike published curves are, if any."""
-    others = [row for name, part in results.items() if name.startswith(PUBLISHED) for row in part]
-    rows = joined({name: part for name, part in results.items() if not name.startswith(PUBLISHED)})
+    rows, others = apart(results)
     plateaus = describe(rows)
     chosen = [row for row in rows if row["sample"] in _extremes(plateaus, row["reading"])]
     tables = {"fig4": chosen, "fig4-plateaus": plateaus}

@@ -5,7 +5,7 @@ computed. The paper draws its curves beside ImageNet accuracies of He et al. (20
 """
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -27,8 +27,7 @@ Reading = Literal["D", "WW"]
 READINGS: dict[Reading, str] = {"D": "D's entries are 100", "WW": "WWᵀ's eigenvalues are 100"}
 # Noise variance over the null risk. The paper's variance of 0.04 is 0.002 of the null risk.
 NOISES = (0.0, 0.5, 1.0, 1.5)
-PUBLISHED = "published"
-"""First word of the name of the part with published accuracies."""
+PUBLISHED = "published"  # first word of the name of the part with published accuracies
 
 
 @dataclass(frozen=True)
@@ -85,6 +84,14 @@ def published(size: PlateauSize) -> list[Part]:
     rows = [{"task": task, "ratio": ratio, "accuracy": accuracy} for task, ratio, accuracy in size.published]
     name = hashlib.blake2b(repr(rows).encode(), digest_size=6).hexdigest()  # other tables are another part
     return [Part(f"{PUBLISHED}-{name}", 0, lambda jobs, tally: rows)]
+
+
+def apart(results: Mapping[str, list[Row]]) -> tuple[list[Row], list[Row]]:
+    """Return the rows of the samples, and the published ones."""
+    groups: tuple[list[Row], list[Row]] = ([], [])
+    for name, rows in results.items():
+        groups[name.startswith(PUBLISHED)].extend(rows)
+    return groups
 
 
 def _measure(size: PlateauSize, reading: Reading, seed: int, jobs: int, tally: Tally) -> list[Row]:

@@ -1,12 +1,12 @@
 """Reads the tables of runs that targets write: a line for each run, numbers but for names."""
 
-import csv
 import hashlib
 from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from r2mae.errors import UserError
+from r2mae.files import read_rows
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -40,17 +40,10 @@ def read_runs(file: Path, columns: Collection[str] = ("seed",)) -> "pd.DataFrame
     """
     import pandas as pd
 
-    try:
-        text = file.read_text("utf-8")
-        if not text.strip():
-            raise UserError(f"{file} is empty: {_REMEDY}")
-        head, *lines = csv.reader(text.splitlines())
-        wrong = next((number for number, line in enumerate(lines, 2) if len(line) != len(head)), 0)
-        if wrong or not text.endswith("\n"):
-            raise UserError(f"{file}: line {wrong or len(lines) + 1} is not whole: {_REMEDY}")
-        table = pd.read_csv(file, encoding="utf-8")
-    except (OSError, ValueError, csv.Error) as error:  # errors of pandas and of decoding are ValueErrors
-        raise UserError(f"{file} cannot be read as a table ({' '.join(str(error).split())[:120]}): {_REMEDY}") from None
+    read_rows(file, _REMEDY)
+    if not file.read_bytes().endswith(b"\n"):
+        raise UserError(f"{file} ends within a line: {_REMEDY}")
+    table = pd.read_csv(file, encoding="utf-8")
     if not len(table):
         raise UserError(f"{file} has no lines: {_REMEDY}")
     for column in columns:
