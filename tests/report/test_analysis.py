@@ -1,6 +1,5 @@
 """Analysis: intervals, leave-one-seed-out differences, ranks and the headline, against numbers by hand."""
 
-import json
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -13,8 +12,7 @@ from scipy import stats
 
 from r2mae.errors import UserError
 from r2mae.evaluation.metrics import Metric
-from r2mae.files import write_json
-from r2mae.report.analysis import _choose, analyse, scores_by_seed, to_json
+from r2mae.report.analysis import _choose, analyse, scores_by_seed
 from r2mae.report.comparison import Comparison
 from r2mae.report.wording import beyond_the_edge, decimals, difference_places, interval, listing, number
 
@@ -173,27 +171,6 @@ def test_scores_by_seed_keeps_the_order_of_display(comparison: Comparison) -> No
     assert list(scores.columns) == comparison.labels
     cell = comparison.table.query("label == 'cl' and seed == 2")
     assert scores.loc[2, "cl"] == cell["masked_mse"].item()
-
-
-def test_json_is_plain_and_complete(comparison: Comparison, tmp_path) -> None:
-    odd = {**comparison.config, "path": tmp_path, "ratios": (0.5, np.float32(0.7)), "steps": np.int64(5)}
-    comparison = replace(comparison, config=odd)
-    found = analyse(comparison)
-    write_json(tmp_path / "results.json", to_json(comparison, found))
-    read = json.loads((tmp_path / "results.json").read_text())
-    assert read["schema_version"] == 1
-    assert read["headline"] == found.headline
-    assert len(read["cells"]) == 8 * 3
-    assert read["cells"][0]["probe_accuracy"] == comparison.table["probe_accuracy"][0]
-    assert [cell["ratio"] for cell in read["cells"] if cell["label"] == "mdlm"] == [None] * 3
-    assert len(read["summary"]) == 8 * 4
-    # Three metrics judge; the default is not compared with itself.
-    assert len(read["differences"]) == 3 * (8 + 7)
-    assert [line["seed"] for line in read["best_fixed"]["probe_accuracy"]["seeds"]] == [0, 1, 2]
-    assert {row["label"] for row in read["ranks"]} == set(comparison.labels)
-    assert read["ranks"][0]["average score"] is None  # errors and accuracies have no mean
-    assert read["config"]["path"] == str(tmp_path)
-    assert read["config"]["steps"] == 5
 
 
 @given(st.lists(st.lists(st.floats(-5, 5), min_size=3, max_size=3), min_size=2, max_size=6))

@@ -14,10 +14,11 @@ from rich.console import Console
 from r2mae.evaluation import crossed_difference
 from r2mae.evaluation.items import ItemScores
 from r2mae.files import write_json
-from r2mae.report.analysis import analyse, to_json
+from r2mae.report.analysis import analyse
 from r2mae.report.comparison import Comparison
 from r2mae.report.html import render_report
 from r2mae.report.publish import write_table
+from r2mae.report.results_json import to_json
 from r2mae.report.sections import published, section_of_published
 from r2mae.report.table import print_comparison
 

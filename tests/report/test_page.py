@@ -20,11 +20,12 @@ from r2mae.errors import UserError
 from r2mae.evaluation.metrics import Metric
 from r2mae.files import write_json
 from r2mae.images.config import ImagesConfig
-from r2mae.report.analysis import analyse, to_json
+from r2mae.report.analysis import analyse
 from r2mae.report.comparison import Comparison
 from r2mae.report.folders import Results, find_results
 from r2mae.report.page import render_page
 from r2mae.report.publish import write_table
+from r2mae.report.results_json import to_json
 from r2mae.report.sections import (
     Section,
     Table,

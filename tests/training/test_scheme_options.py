@@ -39,6 +39,21 @@ def test_schemes_from_a_configuration() -> None:
         scheme_of(ImagesConfig(data="x", scheme="dynamc"), WING.ratios)
 
 
+@pytest.mark.parametrize(
+    ("scheme", "option", "value"),
+    [("r2mae-spread", "per", "batch"), ("fixed", "sampling", "independent"), ("mdlm", "low", 0.0)],
+)
+def test_a_typed_option_that_a_scheme_does_not_take_is_refused_even_if_it_is_the_default(
+    scheme: str, option: str, value: object
+) -> None:
+    config = ImagesConfig(data="x", scheme=scheme)
+    with pytest.raises(UserError, match=f"the scheme '{scheme}' does not take '{option}'"):
+        config.check_given({"scheme": scheme, option: value})
+    config.check_given({option: value})  # a comparison has rows for which it may be meant
+    config.check_given({"scheme": scheme, option: None})
+    config.check_given({"scheme": "no such scheme", option: value})  # refused where it is made
+
+
 def test_own_schedules_reach_the_scheme() -> None:
     dynamic = scheme_of(ImagesConfig(data="x", scheme="dynamic", decay=0.01), WING.ratios)
     assert dynamic.ratio == LinearDecay(0.9, 0.5, decay=0.01)

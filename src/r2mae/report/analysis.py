@@ -4,10 +4,8 @@ Seeds are paired: runs of one seed share data split, order and masks. "Best fixe
 over the other seeds. Chosen on the same seed, the best of many ratios would look better than it is.
 """
 
-import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from math import isfinite
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -41,7 +39,6 @@ from r2mae.report.wording import (
     standings,
 )
 
-SCHEMA_VERSION = 1
 SUMMARY_COLUMNS = ("label", "metric", "mean", "low", "high", "n", "method")
 
 
@@ -235,56 +232,6 @@ def analyse(comparison: Comparison) -> Analysis:
     )
 
 
-def to_json(comparison: Comparison, analysis: Analysis) -> dict[str, Any]:
-    """Return ``results.json``: the comparison's cells and all findings as plain types, None for what is missing.
-
-    The bounds of a metric are None where it has none.
-    """
-    return {
-        "schema_version": SCHEMA_VERSION,
-        "title": comparison.title,
-        "headline": analysis.headline,
-        "notes": list(analysis.notes),
-        "confidence": CONFIDENCE,
-        "primary_metric": analysis.primary.name,
-        "measured": comparison.measured,
-        "metrics": [
-            {**asdict(metric), "bounds": [end if isfinite(end) else None for end in metric.bounds]}
-            for metric in comparison.metrics
-        ],
-        "summary": _records(analysis.summary),
-        "differences": _records(analysis.differences),
-        "best_fixed": {
-            metric: {
-                "held_out": choice.held_out,
-                "seeds": [
-                    {"seed": seed, "label": label, "score": score}
-                    for seed, label, score in zip(choice.seeds, choice.labels, choice.scores, strict=True)
-                ],
-            }
-            for metric, choice in analysis.best_fixed.items()
-        },
-        "items": _items(comparison),
-        "default_fixed": analysis.default_fixed,
-        "ranks": _records(analysis.ranks.rename_axis("label").reset_index()),
-        "cells": _records(comparison.table),
-        "config": _plain(comparison.config),
-        "environment": _plain(comparison.environment),
-    }
-
-
-def _items(comparison: Comparison) -> list[dict[str, Any]]:
-    """Say of which test items runs have scores: their fingerprint, how many there are and are kept, and which runs."""
-    runs: dict[str, list[tuple[str, int]]] = {}
-    for run, one in comparison.items.items():
-        runs.setdefault(one.fingerprint, []).append(run)
-    first = {name: comparison.items[found[0]] for name, found in runs.items()}
-    return [
-        {"fingerprint": name, "of": first[name].of, "kept": first[name].kept, "runs": [list(run) for run in found]}
-        for name, found in runs.items()
-    ]
-
-
 def _metric(metrics: Sequence[Metric], name: str) -> Metric:
     return next(metric for metric in metrics if metric.name == name)
 
@@ -422,16 +369,3 @@ def _line(table: pd.DataFrame, **where: str) -> dict[str, Any] | None:
     mask = np.logical_and.reduce([(table[column] == value).to_numpy() for column, value in where.items()])
     records = table[mask].to_dict("records")
     return {str(key): value for key, value in records[0].items()} if records else None
-
-
-def _records(table: pd.DataFrame) -> list[dict[str, Any]]:
-    return [
-        {str(key): None if pd.isna(value) else value for key, value in record.items()}
-        for record in table.to_dict("records")
-    ]
-
-
-def _plain(value: Mapping[str, Any]) -> Any:
-    return json.loads(
-        json.dumps(value, default=lambda other: other.tolist() if hasattr(other, "tolist") else str(other))
-    )

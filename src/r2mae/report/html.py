@@ -12,10 +12,11 @@ from markupsafe import Markup
 
 from r2mae.evaluation.metrics import Metric
 from r2mae.files import atomic_write
-from r2mae.report.analysis import Analysis, fixed_labels, to_json
+from r2mae.report.analysis import Analysis, fixed_labels
 from r2mae.report.charts import Chart, Ink, chart, inks_of, themed
 from r2mae.report.comparison import Comparison
 from r2mae.report.figures import NamedFigure, comparison_figures, inline_svg
+from r2mae.report.results_json import to_json
 from r2mae.report.style import png
 from r2mae.report.wording import BEST_FIXED, CONFIDENCE, difference_places, interval, number
 

@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 
 from r2mae.files import atomic_write, write_json
-from r2mae.report.analysis import Analysis, analyse, to_json
+from r2mae.report.analysis import Analysis, analyse
 from r2mae.report.comparison import Comparison
 from r2mae.report.figures import save_figures
 from r2mae.report.html import write_report
+from r2mae.report.results_json import to_json
 from r2mae.report.table import print_comparison
 from r2mae.report.wording import BEST_FIXED
 

@@ -1,10 +1,12 @@
-"""What sweeps over models and fixed ratios share: scores in both kinds of batch statistics, means, curves."""
+"""What sweeps over models and fixed ratios share: both kinds of batch statistics, means, best ratios, and curves."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
+from jaxtyping import Float
 
+from r2mae.evaluation.statistics import best_fixed, paired_difference
 from r2mae.reproduce.artefact import Row
 
 if TYPE_CHECKING:
@@ -44,6 +46,51 @@ def means(results: "pd.DataFrame", keys: Mapping[str, Callable[..., int | float]
             row[f"{name}_sd"] = float(group[name].std(ddof=1)) if len(group) > 1 else float("nan")
         rows.append(row)
     return rows
+
+
+def by_seed(runs: "pd.DataFrame", score: str) -> tuple[Float[np.ndarray, "seeds ratios"], list[float], "pd.Index[int]"]:
+    """Return a score of each seed and ratio, the ratios, and the seeds; one that lacks a ratio is left out."""
+    table = runs.pivot_table(index="seed", columns="ratio", values=score).dropna()
+    return table.to_numpy(float), [float(ratio) for ratio in table.columns], table.index
+
+
+def shape(runs: "pd.DataFrame", score: str, *, higher: bool) -> Row:
+    """Return the best ratio of one model for a score, and what the best other ratio gains over either end.
+
+    The best ratio of a seed is chosen by the mean over the other seeds, as the best of many is otherwise partly luck.
+    It is inside if an inner ratio is better than both ends.
+
+    Parameters
+    ----------
+    runs : DataFrame
+        A line a run, with the columns `seed` and `ratio`, of two ratios or more.
+    score : str
+        A column.
+    higher : bool
+        Whether higher is better.
+    """
+    values, ratios, _ = by_seed(runs, score)
+    mean = values.mean(0)
+    place = mean.argmax() if higher else mean.argmin()
+    row: Row = {"seeds": len(values), "best_ratio": ratios[int(place)]}
+    for name, end, others in (("lowest", 0, values[:, 1:]), ("highest", -1, values[:, :-1])):
+        found = paired_difference(_best(others, values[:, end], higher=higher), values[:, end], higher_is_better=higher)
+        row |= {f"vs_{name}": found.mean, f"vs_{name}_low": found.low, f"vs_{name}_high": found.high}
+        row[f"vs_{name}_is"] = found.verdict
+    row["interior"] = len(ratios) > 2 and all(
+        paired_difference(_best(values[:, 1:-1], one, higher=higher), one, higher_is_better=higher).verdict == "better"
+        for one in (values[:, 0], values[:, -1])
+    )
+    return row
+
+
+def _best(
+    values: Float[np.ndarray, "seeds ratios"], other: Float[np.ndarray, " seeds"], *, higher: bool
+) -> Float[np.ndarray, " seeds"]:
+    """Return what stands for the best ratio beside another, chosen on the other seeds; of a single seed on itself."""
+    if len(values) > 1:
+        return best_fixed(values, higher_is_better=higher).partner(other)
+    return np.asarray(values.max(1) if higher else values.min(1))
 
 
 def curve(axes: "Axes", rows: Sequence[Row], score: str, colour: str, label: str | None, style: str = "-") -> None:

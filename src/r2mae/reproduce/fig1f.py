@@ -53,7 +53,9 @@ def with_curves(size: AccuraciesSize, files: Sequence[Path]) -> AccuraciesSize:
         If there is no file, or one cannot be read; and whenever `error_curves` raises.
     """
     if not files:
-        raise UserError(f"fig1f needs a table of accuracies: --curve FILE.csv ({expected(_COLUMNS[:1])})")
+        raise UserError(
+            f"fig1f needs a table of accuracies: --curve FILE.csv ({expected(_COLUMNS[:1])}); our own: text-ratios"
+        )
     size = AccuraciesSize(read_curves(files))
     try:
         _scaled(size)

@@ -12,7 +12,7 @@ from r2mae.evaluation.statistics import best_fixed, paired_difference, wider_par
 from r2mae.images.config import ImagesConfig
 from r2mae.images.wing import WING
 from r2mae.reproduce.artefact import Row, Size, Tables
-from r2mae.reproduce.by_ratio import AS_TRAINED, BARS, curve, means, measured
+from r2mae.reproduce.by_ratio import AS_TRAINED, BARS, by_seed, curve, means, measured, shape
 from r2mae.reproduce.drawing import COLOURS, Figures, panels, ratio_axis
 from r2mae.sweep.cells import Axis, Cell, cells_of, grid
 
@@ -90,9 +90,10 @@ def table(results: "pd.DataFrame") -> Tables:
     )
     scores = measured(results, _SCORES)
     shapes = [
-        _shape(group, score)
+        # A rank, too, counts as better if it is lower: the paper's claim is that it falls.
+        {"score": score, "hidden": hidden, "latent": latent, **shape(group, score, higher=score.endswith(_PROBE))}
         for score in scores
-        for _, group in results.groupby(["hidden", "latent"])
+        for (hidden, latent), group in results.groupby(["hidden", "latent"])
         if len(group["ratio"].unique()) > 1
     ]
     columns = ["preset", "hidden", "latent", "ratio", "seed", "seconds", *scores]
@@ -153,48 +154,6 @@ def _legend_beside(last: Sequence["Axes"]) -> None:
         )
 
 
-def _shape(group: "pd.DataFrame", score: str) -> Row:
-    """Return the best ratio of a width for one score, and what the best other ratio gains over either end.
-
-    The best ratio of a seed is chosen by the mean over the other seeds, as the best of many is otherwise partly luck.
-    It is inside if an inner ratio is better than both ends. An error, and a rank, counts as better if it is lower: the
-    paper's claim is that the rank falls.
-    """
-    values, ratios, _ = _by_seed(group, score)
-    higher = score.endswith(_PROBE)
-    first = group.iloc[0]
-    mean = values.mean(0)
-    place = mean.argmax() if higher else mean.argmin()
-    row: Row = {"score": score, "hidden": int(first["hidden"]), "latent": int(first["latent"]), "seeds": len(values)}
-    row["best_ratio"] = ratios[int(place)]
-    for name, end, others in (("lowest", 0, values[:, 1:]), ("highest", -1, values[:, :-1])):
-        found = paired_difference(_best(others, values[:, end], higher=higher), values[:, end], higher_is_better=higher)
-        row |= {f"vs_{name}": found.mean, f"vs_{name}_low": found.low, f"vs_{name}_high": found.high}
-        row[f"vs_{name}_is"] = found.verdict
-    row["interior"] = len(ratios) > 2 and all(
-        paired_difference(_best(values[:, 1:-1], one, higher=higher), one, higher_is_better=higher).verdict == "better"
-        for one in (values[:, 0], values[:, -1])
-    )
-    return row
-
-
-def _by_seed(
-    group: "pd.DataFrame", score: str
-) -> tuple[Float[np.ndarray, "seeds ratios"], list[float], "pd.Index[int]"]:
-    """Return a score of each seed and ratio, the ratios, and the seeds; one that lacks a ratio is left out."""
-    table = group.pivot_table(index="seed", columns="ratio", values=score).dropna()
-    return table.to_numpy(float), [float(ratio) for ratio in table.columns], table.index
-
-
-def _best(
-    values: Float[np.ndarray, "seeds ratios"], other: Float[np.ndarray, " seeds"], *, higher: bool
-) -> Float[np.ndarray, " seeds"]:
-    """Return what stands for the best ratio beside another, chosen on the other seeds; of a single seed on itself."""
-    if len(values) > 1:
-        return best_fixed(values, higher_is_better=higher).partner(other)
-    return np.asarray(values.max(1) if higher else values.min(1))
-
-
 def _gains_of_two(
     wide: Float[np.ndarray, "seeds ratios"], narrow: Float[np.ndarray, "seeds ratios"]
 ) -> tuple[Float[np.ndarray, " seeds"], Float[np.ndarray, " seeds"]]:
@@ -221,7 +180,7 @@ def _apart(results: "pd.DataFrame", score: str) -> list[Row]:
     for _, group in results.groupby("latent"):
         tables = {}
         for _, own in group.groupby("hidden"):
-            values, ratios, seeds = _by_seed(own, score)
+            values, ratios, seeds = by_seed(own, score)
             if len(ratios) > 1 and len(seeds):
                 tables[int(own["hidden"].iloc[0])] = pd.DataFrame(values, index=seeds)
         if len(tables) < 2:

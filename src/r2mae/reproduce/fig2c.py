@@ -46,7 +46,9 @@ def with_curves(size: ModelsSize, files: Sequence[Path]) -> ModelsSize:
         If there is no file; and as :func:`r2mae.reproduce.curves.read_curves`.
     """
     if not files:
-        raise UserError(f"fig2c needs a table of accuracies: --curve FILE.csv ({expected(_NAMES)})")
+        raise UserError(
+            f"fig2c needs a table of accuracies: --curve FILE.csv ({expected(_NAMES)}); our own: text-ratios"
+        )
     return ModelsSize(read_curves(files, _NAMES))
 
 

@@ -53,6 +53,7 @@ _MODULES = {
     "bias-variance": "bias_variance",
     "estimators": "estimators",
     "cells-width": "cells_width",
+    "text-ratios": "text_ratios",
     "randomness": "randomness_summary",
     **{
         f"{study}-{wing}": f"{study}_{wing}"

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 from tests.reproduce.claims.judged import words
 
-from r2mae.reproduce import fig2a, fig2b
+from r2mae.reproduce import fig2a, fig2b, text_ratios
 from r2mae.reproduce.claims import Verdict, verdicts
 from r2mae.reproduce.claims.networks import _minus, _task_decides
 from r2mae.reproduce.claims.results import UnavailableError
@@ -136,3 +136,33 @@ def test_unets(judge: Callable[..., dict[str, Verdict]]) -> None:
     assert words(found, *UNETS) == [
         "direction only", "direction only", "undecided", "undecided", "not run", "direction only", "direction only",
     ]  # fmt: skip
+
+
+def texts(best: Mapping[str, float], tasks: Sequence[str] = ("accuracy_0.15", "sst2_probe_accuracy")) -> pd.DataFrame:
+    """Models whose best ratio is given, by one step higher under the first seed."""
+    rng = np.random.default_rng(0)
+    rows = []
+    for model, own in best.items():
+        for ratio in TENTHS:
+            for seed in range(4):
+                row = {"model": model, "label": f"{model} {ratio:.2f}", "ratio": f"{ratio:.2f}", "seed": seed}
+                row |= {"seconds": 1.0, "loss": 5.0}
+                for task in tasks:
+                    row[task] = 0.5 - (ratio - own - 0.1 * (seed == 0 and model == "2x64")) ** 2 + 1e-5 * rng.normal()
+                rows.append(row)
+    return pd.DataFrame(rows)
+
+
+def test_texts(judge: Callable[..., dict[str, Verdict]]) -> None:
+    found = judge("text-ratios", text_ratios.table(texts({"2x64": 0.3, "2x128": 0.4, "2x256": 0.7})))["roberta-size"]
+    assert found.verdict == "direction only", "our models are not those of the figure"
+    assert found.ours == pytest.approx(0.375, abs=0.01)
+    assert "masked tokens, 15 % hidden: 0.33 and 0.70" in found.reason
+    found = judge("text-ratios", text_ratios.table(texts({"2x64": 0.7, "2x256": 0.3})))["roberta-size"]
+    assert found.verdict == "not reproduced"
+    found = judge("text-ratios", text_ratios.table(texts({"2x64": 0.4, "2x256": 0.4})))["roberta-size"]
+    assert found.verdict == "undecided"
+    both = texts({"2x64": 0.3, "2x256": 0.7})
+    both["qnli_probe_accuracy"] = texts({"2x64": 0.4, "2x256": 0.4})["accuracy_0.15"]
+    found = judge("text-ratios", text_ratios.table(both))["roberta-size"]
+    assert found.verdict == "undecided", "of one task the sizes have the same best ratio"

@@ -1,4 +1,4 @@
-"""What the paper says of networks at fixed ratios: MLPs on MNIST (Figs. 2A, 2D), U-Nets on faces (Figs. 2B, 5 to 7)."""
+"""What the paper says of networks at fixed ratios: MLPs (Figs. 2A, 2D), U-Nets (Figs. 2B, 5 to 7), RoBERTas (2C)."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -14,6 +14,7 @@ from r2mae.reproduce.claims.claim import Check, Claim, Found, Word, typeset
 from r2mae.reproduce.claims.judging import Interval, of_difference, of_each, of_level, of_most, of_none, over
 from r2mae.reproduce.claims.results import Results, UnavailableError
 from r2mae.reproduce.claims.runs import by_ratio
+from r2mae.reproduce.text_ratios import TASKS
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -161,11 +162,16 @@ def _rank_of_tiny(results: Results, claim: Claim) -> Found:
 
 
 def _best_of_seeds(runs: "pd.DataFrame", score: str, *, higher: bool) -> "pd.Series[float]":
-    """Return the best ratio under each seed that has a score at every ratio."""
+    """Return the best ratio under each seed that has a score at every ratio, by its column."""
     import pandas as pd
 
-    ratios, scores, seeds = by_ratio(runs, AS_TRAINED + score)
+    ratios, scores, seeds = by_ratio(runs, score)
     return pd.Series(ratios[scores.argmax(1) if higher else scores.argmin(1)], index=seeds)
+
+
+def _best_as_trained(runs: "pd.DataFrame", score: str, *, higher: bool) -> "pd.Series[float]":
+    """Return the best ratio under each seed with the batch statistics of training."""
+    return _best_of_seeds(runs, AS_TRAINED + score, higher=higher)
 
 
 def _minus(first: "pd.Series[float]", second: "pd.Series[float]") -> Float[np.ndarray, " seeds"]:
@@ -211,7 +217,7 @@ def _task_decides(widths: Widths, reason: str, second: str, *, same: bool) -> Fo
     count = 2 * len(widths)
     gaps = {}
     for width, runs in widths.items():
-        both = _best_of_seeds(runs, second, higher=True), _best_of_seeds(runs, _WHOLE, higher=False)
+        both = _best_as_trained(runs, second, higher=True), _best_as_trained(runs, _WHOLE, higher=False)
         gaps[width] = _on_grid(_minus(*both), _step(runs), count)
     known = {one: gap for one, gap in gaps.items() if np.isfinite(gap[1])}
     same_for_all = "; ".join(f"{one}: {gaps[one][0]:+.1f} under every seed" for one in gaps if one not in known)
@@ -261,7 +267,7 @@ def _intermediate(results: Results, claim: Claim) -> Found:
 
 def _grows(results: Results, claim: Claim) -> Found:
     widths, same = _unets(results)
-    best = {width: _best_of_seeds(runs, _WHOLE, higher=False) for width, runs in widths.items()}
+    best = {width: _best_as_trained(runs, _WHOLE, higher=False) for width, runs in widths.items()}
     gaps = _minus(best[max(best)], best[min(best)])
     said = ", ".join(f"{best[width].mean():.2f} ({width})" for width in sorted(best))
     allowed = max(_step(widths[width]) for width in (min(best), max(best)))
@@ -274,7 +280,7 @@ def _best_of_width(results: Results, claim: Claim, channels: int) -> Found:
     if channels not in widths:
         raise UnavailableError(f"fig2b has no U-Net of {channels} channels")
     step = _step(widths[channels])
-    found = _on_grid(_best_of_seeds(widths[channels], _WHOLE, higher=False).to_numpy(float), step / 2)
+    found = _on_grid(_best_as_trained(widths[channels], _WHOLE, higher=False).to_numpy(float), step / 2)
     reason = f"With the batch statistics of training; each seed chooses from a grid in steps of {step:g}. The paper "
     reason += "names one best ratio for a network, after whole images and probes; here it is that for whole images."
     return of_level(found, reason, paper=_CHANNELS[channels], precise=2.5 * step, same=same)
@@ -306,6 +312,26 @@ def _jump(results: Results, claim: Claim) -> Found:
     return worst
 
 
+def _size_of_text(results: Results, claim: Claim) -> Found:
+    """Judge that the largest of our RoBERTas has a higher best ratio than the smallest, for every task."""
+    runs = results.table("text-ratios", "model", "ratio", "seed", name="text-ratios-runs")
+    models = {str(name): group for name, group in runs.groupby("model", sort=False)}
+    tasks = {score: title for score, title in TASKS.items() if score in runs}
+    small, large = next(iter(models.values())), list(models.values())[-1]
+    found, said = [], []
+    for score, title in tasks.items():
+        best = [_best_of_seeds(group, score, higher=True) for group in (small, large)]
+        gaps = [_on_grid(_minus(best[1], best[0]), _step(large), count) for count in (1, len(tasks))]
+        one, corrected = (of_difference(gap, "", same=False) for gap in gaps)
+        found.append(one if one.verdict != "not reproduced" else corrected)
+        said.append(f"{title}: {best[0].mean():.2f} and {best[1].mean():.2f}")
+    names = list(models)
+    reason = (
+        f"Our own models ({', '.join(names)}), not those of the figure. Best ratios of {names[0]} and {names[-1]}: "
+    )
+    return of_most(found, f"{reason}{'; '.join(said)}.")
+
+
 CHECKS: dict[str, Check] = {
     "mlp-sufficient": _descent,
     "mlp-insufficient": _rises_at_last,
@@ -314,6 +340,7 @@ CHECKS: dict[str, Check] = {
     "unet-grows": _grows,
     **{f"unet-{channels}": partial(_best_of_width, channels=channels) for channels in _CHANNELS},
     "unet-jump": _jump,
+    "roberta-size": _size_of_text,
     "task-mlp": _task_of_mlps,
     "task-unet": _task_of_unets,
     "rank-falls": _rank_falls,

@@ -1,0 +1,78 @@
+"""``results.json``: a comparison's runs and findings as plain types, for other programs."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict
+from math import isfinite
+from typing import Any
+
+import pandas as pd
+
+from r2mae.report.analysis import Analysis
+from r2mae.report.comparison import Comparison
+from r2mae.report.wording import CONFIDENCE
+
+SCHEMA_VERSION = 1
+
+
+def to_json(comparison: Comparison, analysis: Analysis) -> dict[str, Any]:
+    """Return ``results.json``: the comparison's cells and all findings as plain types, None for what is missing.
+
+    The bounds of a metric are None where it has none.
+    """
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "title": comparison.title,
+        "headline": analysis.headline,
+        "notes": list(analysis.notes),
+        "confidence": CONFIDENCE,
+        "primary_metric": analysis.primary.name,
+        "measured": comparison.measured,
+        "metrics": [
+            {**asdict(metric), "bounds": [end if isfinite(end) else None for end in metric.bounds]}
+            for metric in comparison.metrics
+        ],
+        "summary": _records(analysis.summary),
+        "differences": _records(analysis.differences),
+        "best_fixed": {
+            metric: {
+                "held_out": choice.held_out,
+                "seeds": [
+                    {"seed": seed, "label": label, "score": score}
+                    for seed, label, score in zip(choice.seeds, choice.labels, choice.scores, strict=True)
+                ],
+            }
+            for metric, choice in analysis.best_fixed.items()
+        },
+        "items": _items(comparison),
+        "default_fixed": analysis.default_fixed,
+        "ranks": _records(analysis.ranks.rename_axis("label").reset_index()),
+        "cells": _records(comparison.table),
+        "config": _plain(comparison.config),
+        "environment": _plain(comparison.environment),
+    }
+
+
+def _items(comparison: Comparison) -> list[dict[str, Any]]:
+    """Say of which test items runs have scores: their fingerprint, how many there are and are kept, and which runs."""
+    runs: dict[str, list[tuple[str, int]]] = {}
+    for run, one in comparison.items.items():
+        runs.setdefault(one.fingerprint, []).append(run)
+    first = {name: comparison.items[found[0]] for name, found in runs.items()}
+    return [
+        {"fingerprint": name, "of": first[name].of, "kept": first[name].kept, "runs": [list(run) for run in found]}
+        for name, found in runs.items()
+    ]
+
+
+def _records(table: pd.DataFrame) -> list[dict[str, Any]]:
+    return [
+        {str(key): None if pd.isna(value) else value for key, value in record.items()}
+        for record in table.to_dict("records")
+    ]
+
+
+def _plain(value: Mapping[str, Any]) -> Any:
+    return json.loads(
+        json.dumps(value, default=lambda other: other.tolist() if hasattr(other, "tolist") else str(other))
+    )
