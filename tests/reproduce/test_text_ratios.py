@@ -117,7 +117,7 @@ def test_smoke_gives_a_table_that_others_draw(
     smoke: Callable[[Any], Reproduced], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     done = smoke(text_ratios)
-    assert (done.parts, done.kept) == (16, 0)
+    assert (done.parts, done.kept) == (8, 0)
     assert [file.name for file in done.files[:3]] == [
         "text-ratios.csv",
         "text-ratios-best.csv",
