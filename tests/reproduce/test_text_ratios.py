@@ -1,4 +1,4 @@
-"""Text models by size and ratio: the runs, what is made of them, tables that fig1f and fig2c take, and all in small."""
+"""Text models by size and ratio: the runs, what is made of them, a table that fig2c takes, and all in small."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from r2mae.cli.main import main
+from r2mae.errors import UserError
 from r2mae.reproduce import text_ratios
 from r2mae.reproduce.runner import Reproduced
 from r2mae.reproduce.text_ratios import SIZE, TASKS
@@ -59,7 +60,7 @@ def test_curves_have_intervals_and_best_ratios() -> None:
         assert [best[model, title]["best_ratio"] for title in titles] == [ratio, 0.8, ratio]
         assert [best[model, title]["interior"] for title in titles] == [True, False, True]
     row = best["2x128", titles[0]]
-    assert (row["best_ratio_lowest"], row["best_ratio_highest"]) == (0.3, 0.3)
+    assert (row["best_ratio_from"], row["best_ratio_until"]) == (0.3, 0.3)
     assert row["vs_lowest"] == pytest.approx(0.0225, abs=1e-3)
     assert row["vs_highest"] == pytest.approx(0.25, abs=1e-3)
     first = tables["text-ratios"][0]
@@ -95,11 +96,41 @@ def test_the_order_of_the_runs_changes_no_number(order: list[int]) -> None:
             pd.testing.assert_frame_equal(mine, other)
 
 
-def test_one_seed_has_no_interval() -> None:
+def test_one_seed_has_no_interval_and_no_common_scale() -> None:
     tables = text_ratios.table(results(1))
     assert all(np.isnan(row["low"]) for row in tables["text-ratios"])
     assert not any(row["interior"] for row in tables["text-ratios-best"])
+    assert list(text_ratios.draw(tables, SIZE())) == ["text-ratios"]
+
+
+def test_a_rise_that_may_be_chance_is_not_stretched() -> None:
+    runs = results()
+    rng = np.random.default_rng(3)
+    for seed in range(20):
+        runs["qnli_probe_accuracy"] = 0.6 + 0.002 * rng.normal(size=len(runs))
+        scaled = pd.DataFrame(text_ratios.table(runs)["text-ratios-scaled"])
+        assert scaled["scaled"].abs().max() < 1 or TASKS["qnli_probe_accuracy"] not in set(scaled["task"]), seed
+
+
+def test_missing_scores_are_left_out() -> None:
+    runs = results()
+    runs.loc[runs["model"] == "2x128", "accuracy_0.8"] = np.nan
+    runs.loc[(runs["model"] == "2x256") & (runs["ratio"] == "0.80"), "accuracy_0.15"] = np.nan
+    for seed, ratio in enumerate(("0.15", "0.30", "0.40")):
+        lost = (runs["model"] == "2x256") & (runs["seed"] == seed) & (runs["ratio"] == ratio)
+        runs.loc[lost, "sst2_probe_accuracy"] = np.nan
+    tables = text_ratios.table(runs)
+    counts = pd.DataFrame(tables["text-ratios"]).groupby(["model", "task"]).size()
+    assert counts["2x256", TASKS["accuracy_0.15"]] == 5
+    assert ("2x128", TASKS["accuracy_0.8"]) not in counts
+    best = {(row["model"], row["task"]): row for row in tables["text-ratios-best"]}
+    assert best["2x256", TASKS["sst2_probe_accuracy"]]["seeds"] == 0, "no seed has every ratio"
     assert set(text_ratios.draw(tables, SIZE())) == {"text-ratios", "text-ratios-scaled"}
+
+
+def test_an_unknown_model_is_told(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="unknown model '2x12': did you mean '2x128'"):
+        text_ratios.cells(SIZE(models=("2x12",)), tmp_path)
 
 
 def test_rings_are_at_the_best_ratios() -> None:

@@ -14,6 +14,7 @@ import jsonargparse
 import yaml
 
 from r2mae.cli.examples import cannot_tell, of_each_wing, several, usage
+from r2mae.cli.lists import words_of
 from r2mae.cli.model_options import add_settings, as_typed, fields_of_models, written_as
 from r2mae.errors import UserError, nearest
 from r2mae.masking.schemes import effective, scheme_names
@@ -21,7 +22,7 @@ from r2mae.registry import WINGS
 from r2mae.training.config import RunConfig, in_words, read_config
 from r2mae.training.folder import RunFolder
 from r2mae.training.numbers import ratios_of
-from r2mae.training.scheme_options import OPTION_FIELDS, chosen_options, field_of
+from r2mae.training.scheme_options import OPTION_FIELDS, check_typed, chosen_options, field_of
 from r2mae.wings.lookup import (
     check_preset,
     defaults_of,
@@ -404,7 +405,10 @@ def make_config(subject: Subject, values: dict[str, Any]) -> RunConfig:
     config = kind(data=data, **{name: value for name, value in values.items() if name in fields - {"data"}})
     # A single run has its scheme, typed or not; a comparison has one in every row, and none among the values.
     typed = fields & (_said_fields(subject.words) | {"scheme"})
-    config.check_given({name: value for name, value in values.items() if name in typed})
+    given = {name: value for name, value in values.items() if name in typed}
+    config.check_given(given)
+    schemes = [values["scheme"]] if "scheme" in values else words_of(values.get("schemes") or [])
+    check_typed([name for name, value in given.items() if value is not None], schemes)
     return config
 
 

@@ -54,11 +54,18 @@ def by_seed(runs: "pd.DataFrame", score: str) -> tuple[Float[np.ndarray, "seeds 
     return table.to_numpy(float), [float(ratio) for ratio in table.columns], table.index
 
 
+def best_ratios(
+    values: Float[np.ndarray, "seeds ratios"], ratios: Sequence[float], *, higher: bool
+) -> Float[np.ndarray, " seeds"]:
+    """Return the ratio with the best score under each seed."""
+    chosen: Float[np.ndarray, " seeds"] = np.asarray(ratios, dtype=float)[
+        values.argmax(1) if higher else values.argmin(1)
+    ]
+    return chosen
+
+
 def shape(runs: "pd.DataFrame", score: str, *, higher: bool) -> Row:
     """Return the best ratio of one model for a score, and what the best other ratio gains over either end.
-
-    The best ratio of a seed is chosen by the mean over the other seeds, as the best of many is otherwise partly luck.
-    It is inside if an inner ratio is better than both ends.
 
     Parameters
     ----------
@@ -68,11 +75,21 @@ def shape(runs: "pd.DataFrame", score: str, *, higher: bool) -> Row:
         A column.
     higher : bool
         Whether higher is better.
+
+    Returns
+    -------
+    dict
+        `seeds` that have the score at every ratio; without one, nothing else. `best_ratio`, by the mean over seeds.
+        `vs_lowest` and `vs_highest`: what the best other ratio gains over the lowest and the highest one, with a 95 %
+        interval (`_low`, `_high`) and a verdict (`_is`), each by itself; the best ratio of a seed is chosen by the mean
+        over the other seeds, as the best of many is otherwise partly luck. `interior`: whether the best inner ratio,
+        chosen likewise, is better than both ends.
     """
     values, ratios, _ = by_seed(runs, score)
-    mean = values.mean(0)
-    place = mean.argmax() if higher else mean.argmin()
-    row: Row = {"seeds": len(values), "best_ratio": ratios[int(place)]}
+    row: Row = {"seeds": len(values)}
+    if not len(values):
+        return row
+    row["best_ratio"] = float(best_ratios(values.mean(0, keepdims=True), ratios, higher=higher)[0])
     for name, end, others in (("lowest", 0, values[:, 1:]), ("highest", -1, values[:, :-1])):
         found = paired_difference(_best(others, values[:, end], higher=higher), values[:, end], higher_is_better=higher)
         row |= {f"vs_{name}": found.mean, f"vs_{name}_low": found.low, f"vs_{name}_high": found.high}

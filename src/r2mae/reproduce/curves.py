@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 Accuracies: TypeAlias = tuple[tuple[str | float, ...], ...]
 """Rows of names, then ratio and accuracy."""
 
+LINES = ("-", "--", ":", "-.")
+"""Styles of lines, where there are more curves than colours."""
+
 _NUMBERS = ("ratio", "accuracy")
 _EXAMPLES = {"model": "large", "task": "sst2", "ratio": "0.15", "accuracy": "0.93"}
 
@@ -133,6 +136,35 @@ def likeness(
                 row |= {"pearson": float("nan"), "spearman": float("nan")}
             rows.append(row)
     return rows
+
+
+def draw_models(axes: "Axes", rows: Sequence[Row], best: Sequence[Row], models: Sequence[str]) -> None:
+    """Draw accuracies by ratio on one task, a curve for each model; a ring marks the best ratio of each.
+
+    Parameters
+    ----------
+    axes : Axes
+    rows : sequence of rows
+        Of this task: `model`, `ratio` and `accuracy`; with `low` and `high` there are bars.
+    best : sequence of rows
+        Of this task: `model` and `best_ratio`.
+    models : sequence of str
+        All models, which take colours and styles in this order.
+    """
+    tops = {row["model"]: row["best_ratio"] for row in best}
+    for number, model in enumerate(models):
+        own = [row for row in rows if row["model"] == model]
+        if not own:
+            continue
+        means = np.array([row["accuracy"] for row in own])
+        ends = np.array([[row.get(end, np.nan) for row in own] for end in ("low", "high")])
+        ratios, reach = [row["ratio"] for row in own], np.nan_to_num(np.abs(ends - means))
+        colour, style = COLOURS[number % len(COLOURS)], LINES[number // len(COLOURS) % len(LINES)]
+        axes.errorbar(ratios, means, reach if reach.any() else None, fmt=f"o{style}", color=colour, markersize=3.5,
+                      linewidth=1.4, elinewidth=0.8, capsize=2, label=model)  # fmt: skip
+        if tops.get(model) in ratios:
+            top = means[ratios.index(tops[model])]
+            axes.plot(tops[model], top, "o", color=colour, markersize=9, fillstyle="none")
 
 
 def draw_over(axes: "Axes", published: Sequence[Row]) -> None:

@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 
 from r2mae.errors import UserError
 from r2mae.reproduce.artefact import Part, Row, Size, Tables, joined
-from r2mae.reproduce.curves import Accuracies, expected, read_curves
+from r2mae.reproduce.curves import LINES, Accuracies, expected, read_curves
 from r2mae.reproduce.drawing import COLOURS, Figures, panels, ratio_axis
 
 TITLE = "Fig. 1F: error of fine-tuned language models on one scale, of your table (--curve FILE.csv)"
@@ -17,7 +17,6 @@ DATA = "a table of accuracies (--curve FILE.csv)"
 COST = {"small": "seconds", "full": "seconds"}
 PAPER = "Tasks differ in how their error depends on the mask ratio of pretraining; the curves form one family."
 _COLUMNS = ("task", "ratio", "accuracy")
-_LINES = ("-", "--", ":", "-.")
 
 
 @dataclass(frozen=True)
@@ -94,7 +93,7 @@ def _draw(rows: list[Row]) -> Figure:
     for number, task in enumerate(dict.fromkeys(row["task"] for row in rows)):
         look: dict[str, Any] = {
             "color": COLOURS[number % len(COLOURS)],
-            "linestyle": _LINES[number // len(COLOURS) % len(_LINES)],
+            "linestyle": LINES[number // len(COLOURS) % len(LINES)],
             "marker": "o",
             "markersize": 3.5,
             "linewidth": 1.4,

@@ -7,13 +7,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-from jaxtyping import Float
 
 from r2mae.catalogue import data_root
 from r2mae.images.config import ImagesConfig
 from r2mae.images.wing import WING
 from r2mae.reproduce.artefact import Row, Size, Tables
-from r2mae.reproduce.by_ratio import AS_TRAINED, BARS, curve, means, measured
+from r2mae.reproduce.by_ratio import AS_TRAINED, BARS, best_ratios, by_seed, curve, means, measured
 from r2mae.reproduce.drawing import COLOURS, Figures, panels, ratio_axis
 from r2mae.reproduce.subsets import first_faces
 from r2mae.sweep.cells import Axis, Cell, cells_of, grid
@@ -146,12 +145,11 @@ def _attributes(rows: Sequence[Row]) -> "Figure":
 
 def _best(group: "pd.DataFrame", score: str) -> Row | None:
     """Return the best ratio of each seed for a score and width, if there is one, and where the mean rises most."""
-    table = group.pivot_table(index="seed", columns="ratio", values=score).dropna()
-    if not len(table) or not np.ptp(table.to_numpy(), axis=1).all():
+    values, ratios, _ = by_seed(group, score)
+    if not len(values) or not np.ptp(values, axis=1).all():
         return None  # one value at all ratios: none of them is the best
     lower = score.endswith(_ERROR)
-    ratios: Float[np.ndarray, " ratios"] = np.array(table.columns, dtype=float)
-    chosen = ratios[(table.to_numpy().argmin(1) if lower else table.to_numpy().argmax(1))]
+    chosen = best_ratios(values, ratios, higher=not lower)
     channels = int(group["channels"].iloc[0])
     row: Row = {
         "score": score,
@@ -162,8 +160,8 @@ def _best(group: "pd.DataFrame", score: str) -> Row | None:
         "paper_best_ratio": _PAPER_BEST.get(channels, float("nan")) if lower else float("nan"),
     }
     if not lower and len(ratios) > 1:
-        steps = np.diff(table.to_numpy().mean(0))
-        row |= {"largest_rise": float(steps.max()), "largest_rise_after": float(ratios[:-1][steps.argmax()])}
+        steps = np.diff(values.mean(0))
+        row |= {"largest_rise": float(steps.max()), "largest_rise_after": ratios[int(steps.argmax())]}
     return row
 
 

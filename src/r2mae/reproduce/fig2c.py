@@ -8,15 +8,14 @@ import numpy as np
 
 from r2mae.errors import UserError
 from r2mae.reproduce.artefact import Part, Row, Size, Tables, joined
-from r2mae.reproduce.curves import Accuracies, expected, read_curves
-from r2mae.reproduce.drawing import COLOURS, Figures, panels, ratio_axis
+from r2mae.reproduce.curves import Accuracies, draw_models, expected, read_curves
+from r2mae.reproduce.drawing import Figures, panels, ratio_axis
 
 TITLE = "Fig. 2C: fine-tuned language models of several sizes, of your table (--curve FILE.csv)"
 DATA = "a table of accuracies (--curve FILE.csv)"
 COST = {"small": "seconds", "full": "seconds"}
 PAPER = "Larger RoBERTas have a higher best ratio, which depends on the task (curves of Wettig et al., 2022)."
 _NAMES = ("model", "task")
-_LINES = ("-", "--", ":", "-.")
 
 
 @dataclass(frozen=True)
@@ -91,26 +90,8 @@ def draw(tables: Tables, size: ModelsSize) -> Figures:
     for panel in axes[len(tasks) :]:
         panel.set_axis_off()
     for panel, task in zip(axes, tasks, strict=False):
-        for number, model in enumerate(dict.fromkeys(row["model"] for row in rows)):
-            own = [row for row in rows if (row["model"], row["task"]) == (model, task)]
-            if not own:
-                continue
-            colour, style = COLOURS[number % len(COLOURS)], _LINES[number // len(COLOURS) % len(_LINES)]
-            panel.plot(
-                [row["ratio"] for row in own],
-                [row["accuracy"] for row in own],
-                color=colour,
-                linestyle=style,
-                marker="o",
-                markersize=3.5,
-                linewidth=1.4,
-                label=model,
-            )
-            for row in best:
-                if (row["model"], row["task"]) == (model, task):
-                    panel.plot(
-                        row["best_ratio"], row["best_accuracy"], "o", color=colour, markersize=9, fillstyle="none"
-                    )
+        own, tops = ([row for row in table if row["task"] == task] for table in (rows, best))
+        draw_models(panel, own, tops, list(dict.fromkeys(row["model"] for row in rows)))
         ratio_axis(panel)
         panel.set_title(task)
         panel.set_ylabel("accuracy")

@@ -34,12 +34,18 @@ ROWS = {**SCHEMES, UNTRAINED: {"scheme": "fixed", "ratio": 0.15, "steps": 1, "lr
 """The paper's rows, and the weights as they were drawn: what probes find in random features of words."""
 REFERENCE = "fixed 0.15"
 _GLUE = {"mnli": "MNLI", "qqp": "QQP", "sst2": "SST-2", "qnli": "QNLI"}
-TITLES = {
+GLUE_ACCURACIES = {
     **{f"{name}_accuracy": f"{title}, accuracy" for name, title in _GLUE.items()},
     **{f"{name}_probe_accuracy": f"{title}, accuracy of a probe" for name, title in _GLUE.items()},
+}
+"""Titles of accuracies on the paper's tasks, fine-tuned or probed."""
+LOSS_RATIOS = (0.15, 0.4, 0.8)
+"""Shares of hidden tokens at which the masked loss is told."""
+TITLES = {
+    **GLUE_ACCURACIES,
     "glue_probe": "probes, mean accuracy",
     "loss": "masked loss, mean",
-    **{f"loss_{ratio:g}": f"masked loss at {ratio:g}" for ratio in (0.15, 0.4, 0.8)},
+    **{f"loss_{ratio:g}": f"masked loss at {ratio:g}" for ratio in LOSS_RATIOS},
     "accuracy": "masked accuracy, mean",
 }
 _LOWER = ("loss",)

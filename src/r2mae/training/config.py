@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal, TypeVar
 
 from r2mae.errors import UserError, nearest
 from r2mae.masking.keys import Key
-from r2mae.masking.schemes import SCHEME_OPTIONS, not_taken, scheme_names, scheme_takes
+from r2mae.masking.schemes import SCHEME_OPTIONS
 from r2mae.training.fields import above_zero, at_least, exact_values, in_words, short
 from r2mae.training.records import read_yaml as read_config
 
@@ -383,17 +383,7 @@ class RunConfig:
 
         `given` holds those that were typed, by field, and the scheme of a single run. What a set, a preset or a file
         brings is not among them: there it may be meant for other runs.
-
-        Raises
-        ------
-        UserError
-            For an option that the scheme of a single run does not take, also where its value is the usual one.
         """
-        scheme = given.get("scheme")
-        if scheme in scheme_names():  # an unknown one is refused where it is made
-            for option in SCHEME_OPTIONS:
-                if given.get(option) is not None and option not in scheme_takes(scheme):
-                    raise UserError(not_taken(option, [scheme]))
 
     def measuring(self: _Own, **options: Any) -> _Own:
         """Return the configuration with other values of fields of :attr:`measured_with`."""

@@ -1,5 +1,6 @@
 """Make the scheme of a configuration: the options that are given, and the values of those left open."""
 
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import fields, replace
 from typing import Any
@@ -7,7 +8,16 @@ from typing import Any
 from r2mae.errors import UserError
 from r2mae.masking.defaults import RatioDefaults
 from r2mae.masking.ratios import is_spread
-from r2mae.masking.schemes import SCHEME_OPTIONS, Scheme, SchemeKind, effective, make_scheme, scheme_kind
+from r2mae.masking.schemes import (
+    SCHEME_OPTIONS,
+    Scheme,
+    SchemeKind,
+    effective,
+    make_scheme,
+    not_taken,
+    scheme_kind,
+    scheme_names,
+)
 from r2mae.training.config import RunConfig
 
 OWN_OPTIONS = "scheme_options"  # the field with the options that only one scheme has
@@ -42,6 +52,23 @@ def given_options(config: RunConfig) -> dict[str, Any]:
     values = {name: getattr(config, name) for name in SCHEME_OPTIONS}
     common = {name: value for name, value in values.items() if value != OPTION_DEFAULTS[name]}
     return {**common, **config.own_options}
+
+
+def check_typed(options: Collection[str], schemes: Sequence[str]) -> None:
+    """Refuse options of a command line that none of the schemes takes, also where their value is the usual one.
+
+    Unknown schemes are passed over here, and refused where they are made.
+
+    Raises
+    ------
+    UserError
+        It names the schemes that take the option.
+    """
+    known = [name for name in schemes if name in scheme_names()]
+    taken = {option for name in known for option in scheme_kind(name).takes}
+    for option in SCHEME_OPTIONS if known else ():
+        if option in options and option not in taken:
+            raise UserError(not_taken(option, schemes))
 
 
 def scheme_of(config: RunConfig, defaults: RatioDefaults) -> Scheme:

@@ -8,10 +8,11 @@ import pandas as pd
 import pytest
 from tests.reproduce.claims.judged import words
 
-from r2mae.reproduce import fig2a, fig2b, text_ratios
+from r2mae.reproduce import fig2a, fig2b
 from r2mae.reproduce.claims import Verdict, verdicts
-from r2mae.reproduce.claims.networks import _minus, _task_decides
+from r2mae.reproduce.claims.networks import _task_decides
 from r2mae.reproduce.claims.results import UnavailableError
+from r2mae.reproduce.claims.runs import minus
 
 TENTHS = tuple(round(0.1 * k, 1) for k in range(1, 10))
 
@@ -49,7 +50,7 @@ def test_mlps(judge: Callable[..., dict[str, Verdict]]) -> None:
     found = judge("fig2a", fig2a.table(mlps(0.1)), "full")
     assert words(found, *MLPS[:5]) == ["not reproduced"] * 5
     assert found["task-mlp"].verdict == "undecided", "one ratio is best for both, but most widths show no spread"
-    assert "no interval (16: +0.0 under every seed" in found["task-mlp"].reason
+    assert "no interval (width 16: +0.0 under every seed" in found["task-mlp"].reason
     found = judge("fig2a", fig2a.table(mlps(0.7, TENTHS[::2])), "full")
     assert words(found, *MLPS[:5]) == ["direction only"] * 5, "fewer ratios than the paper's"
     found = judge("fig2a", fig2a.table(mlps(0.7)), "small")
@@ -58,9 +59,9 @@ def test_mlps(judge: Callable[..., dict[str, Verdict]]) -> None:
 
 def test_best_ratios_are_compared_under_the_same_seeds() -> None:
     ratios = pd.Series([0.1, 0.3, 0.5, 0.7], index=[0, 1, 2, 3])
-    assert _minus(ratios.drop(0), ratios.drop(3)).tolist() == [0.0, 0.0]
+    assert minus(ratios.drop(0), ratios.drop(3)).tolist() == [0.0, 0.0]
     with pytest.raises(UnavailableError, match="no seed has both scores"):
-        _minus(ratios[:2], ratios[2:])
+        minus(ratios[:2], ratios[2:])
 
 
 def test_the_task_is_judged_with_a_correction_for_widths_and_signs() -> None:
@@ -136,33 +137,3 @@ def test_unets(judge: Callable[..., dict[str, Verdict]]) -> None:
     assert words(found, *UNETS) == [
         "direction only", "direction only", "undecided", "undecided", "not run", "direction only", "direction only",
     ]  # fmt: skip
-
-
-def texts(best: Mapping[str, float], tasks: Sequence[str] = ("accuracy_0.15", "sst2_probe_accuracy")) -> pd.DataFrame:
-    """Models whose best ratio is given, by one step higher under the first seed."""
-    rng = np.random.default_rng(0)
-    rows = []
-    for model, own in best.items():
-        for ratio in TENTHS:
-            for seed in range(4):
-                row = {"model": model, "label": f"{model} {ratio:.2f}", "ratio": f"{ratio:.2f}", "seed": seed}
-                row |= {"seconds": 1.0, "loss": 5.0}
-                for task in tasks:
-                    row[task] = 0.5 - (ratio - own - 0.1 * (seed == 0 and model == "2x64")) ** 2 + 1e-5 * rng.normal()
-                rows.append(row)
-    return pd.DataFrame(rows)
-
-
-def test_texts(judge: Callable[..., dict[str, Verdict]]) -> None:
-    found = judge("text-ratios", text_ratios.table(texts({"2x64": 0.3, "2x128": 0.4, "2x256": 0.7})))["roberta-size"]
-    assert found.verdict == "direction only", "our models are not those of the figure"
-    assert found.ours == pytest.approx(0.375, abs=0.01)
-    assert "masked tokens, 15 % hidden: 0.33 and 0.70" in found.reason
-    found = judge("text-ratios", text_ratios.table(texts({"2x64": 0.7, "2x256": 0.3})))["roberta-size"]
-    assert found.verdict == "not reproduced"
-    found = judge("text-ratios", text_ratios.table(texts({"2x64": 0.4, "2x256": 0.4})))["roberta-size"]
-    assert found.verdict == "undecided"
-    both = texts({"2x64": 0.3, "2x256": 0.7})
-    both["qnli_probe_accuracy"] = texts({"2x64": 0.4, "2x256": 0.4})["accuracy_0.15"]
-    found = judge("text-ratios", text_ratios.table(both))["roberta-size"]
-    assert found.verdict == "undecided", "of one task the sizes have the same best ratio"

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
 
-from r2mae.reproduce.claims import cells, estimation, linear_model, networks, schemes, spectra
+from r2mae.reproduce.claims import cells, estimation, linear_model, networks, schemes, spectra, texts
 from r2mae.reproduce.claims.claim import MEANING, Check, Claim, Found, Verdict, Word, summed
 from r2mae.reproduce.claims.results import Results, UnavailableError
 
@@ -38,6 +38,7 @@ CHECKS: dict[str, Check] = {
     **spectra.CHECKS,
     **estimation.CHECKS,
     **networks.CHECKS,
+    **texts.CHECKS,
     **schemes.CHECKS,
     **cells.CHECKS,
 }

@@ -1,7 +1,7 @@
 """From numbers to verdicts: the few rules that all checks share."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TypeAlias
 
@@ -10,7 +10,7 @@ from jaxtyping import Bool, Float
 from scipy import stats
 
 from r2mae.evaluation.statistics import mean_interval
-from r2mae.reproduce.claims.claim import Found, Word
+from r2mae.reproduce.claims.claim import Found, Word, typeset
 
 Interval: TypeAlias = tuple[float, float, float]
 """Mean, low and high; the ends are NaN where there is no interval."""
@@ -130,9 +130,48 @@ def of_fit(
 
 def of_most(found: Sequence[Found], reason: str) -> Found:
     """Judge a sentence about several cases: it is as good as its weakest case, whose number is shown."""
+    return replace(weakest(found), reason=reason)
+
+
+def weakest(found: Sequence[Found]) -> Found:
+    """Return the case that shows a sentence least."""
     order = ("not reproduced", "undecided", "direction only", "reproduced")
-    worst = min(found, key=lambda one: (order.index(one.verdict), one.low if math.isfinite(one.low) else -math.inf))
-    return replace(worst, reason=reason)
+    return min(found, key=lambda one: (order.index(one.verdict), one.low if math.isfinite(one.low) else -math.inf))
+
+
+def of_clearest(
+    gaps: Mapping[str, Interval], reason: str, *, within: float, corrected: str, same: bool = True
+) -> Found:
+    """Judge that ratios differ, whatever the sign, in one case of several at least; the clearest one is shown.
+
+    It is refuted where the interval of every case lies within a margin.
+
+    Parameters
+    ----------
+    gaps : mapping
+        Differences with intervals that are corrected for the number of cases and both signs, by the name of the case.
+    reason : str
+        What was measured, and on what.
+    within : float
+        The margin.
+    corrected : str
+        What the intervals are corrected for, in words.
+    same : bool
+        Whether data and scale are the paper's.
+    """
+    known = {one: gap for one, gap in gaps.items() if np.isfinite(gap[1])}
+    equal = "; ".join(f"{one}: {gaps[one][0]:+.1f} under every seed" for one in gaps if one not in known)
+    note = typeset(f" Cases without a spread have no interval ({equal}).") if equal else ""
+    if not known:
+        return Found("undecided", f"{reason}{note}", elsewhere=not same)
+    case = max(known, key=lambda one: max(known[one][1], -known[one][2]))
+    mean, low, high = gaps[case]
+    said = f"{reason} Shown is {case}, the clearest; corrected for {corrected}.{note}"
+    if low > 0 or high < 0:
+        return Found("reproduced" if same else "direction only", said, mean, low, high, elsewhere=not same)
+    none = len(known) == len(gaps) and all(one >= -within and other <= within for _, one, other in gaps.values())
+    word: Word = "not reproduced" if none else "undecided"
+    return Found(word, f"{said} Within {within:g} counts as none.", mean, low, high, elsewhere=not same)
 
 
 def of_each(cases: Sequence[Float[np.ndarray, " n"]], *, same: bool, comparisons: int = 1) -> list[Found]:

@@ -1,4 +1,4 @@
-"""What the paper says of networks at fixed ratios: MLPs (Figs. 2A, 2D), U-Nets (Figs. 2B, 5 to 7), RoBERTas (2C)."""
+"""What the paper says of networks at fixed ratios: MLPs (Figs. 2A, 2D), U-Nets on faces (2B, 5 to 7)."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -10,11 +10,19 @@ from jaxtyping import Float
 
 from r2mae.evaluation.statistics import best_fixed
 from r2mae.reproduce.by_ratio import AS_TRAINED
-from r2mae.reproduce.claims.claim import Check, Claim, Found, Word, typeset
-from r2mae.reproduce.claims.judging import Interval, of_difference, of_each, of_level, of_most, of_none, over
+from r2mae.reproduce.claims.claim import Check, Claim, Found
+from r2mae.reproduce.claims.judging import (
+    Interval,
+    of_clearest,
+    of_difference,
+    of_each,
+    of_level,
+    of_most,
+    of_none,
+    over,
+)
 from r2mae.reproduce.claims.results import Results, UnavailableError
-from r2mae.reproduce.claims.runs import by_ratio
-from r2mae.reproduce.text_ratios import TASKS
+from r2mae.reproduce.claims.runs import best_of_seeds, by_ratio, grid_step, minus, on_grid
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -161,31 +169,9 @@ def _rank_of_tiny(results: Results, claim: Claim) -> Found:
     return _of_widths({_TINY: widths[_TINY]}, _ENTROPY, judge, "First layer 512, second 16.")
 
 
-def _best_of_seeds(runs: "pd.DataFrame", score: str, *, higher: bool) -> "pd.Series[float]":
-    """Return the best ratio under each seed that has a score at every ratio, by its column."""
-    import pandas as pd
-
-    ratios, scores, seeds = by_ratio(runs, score)
-    return pd.Series(ratios[scores.argmax(1) if higher else scores.argmin(1)], index=seeds)
-
-
 def _best_as_trained(runs: "pd.DataFrame", score: str, *, higher: bool) -> "pd.Series[float]":
     """Return the best ratio under each seed with the batch statistics of training."""
-    return _best_of_seeds(runs, AS_TRAINED + score, higher=higher)
-
-
-def _minus(first: "pd.Series[float]", second: "pd.Series[float]") -> Float[np.ndarray, " seeds"]:
-    """Return the difference under the seeds that both have.
-
-    Raises
-    ------
-    UnavailableError
-        If there is none.
-    """
-    gaps = (first - second).dropna().to_numpy(float)
-    if not len(gaps):
-        raise UnavailableError("no seed has both scores at every ratio")
-    return np.asarray(gaps)
+    return best_of_seeds(runs, AS_TRAINED + score, higher=higher)
 
 
 def _flat(widths: Widths, score: str) -> str:
@@ -193,17 +179,6 @@ def _flat(widths: Widths, score: str) -> str:
     scores = {width: by_ratio(runs, AS_TRAINED + score)[1] for width, runs in widths.items()}
     found = {width: runs for width, runs in widths.items() if not np.ptp(scores[width], axis=1).all()}
     return f"The probe has the same value at all ratios under a seed or more (width {_listed(found)})." if found else ""
-
-
-def _step(runs: "pd.DataFrame") -> float:
-    """Return how far apart the ratios lie that a best one was chosen from."""
-    return float(np.diff(sorted(runs["ratio"].unique())).max())
-
-
-def _on_grid(values: Float[np.ndarray, " seeds"], allowed: float, comparisons: int = 1) -> Interval:
-    """Return the mean of ratios that were chosen from a grid; the interval is wider by what the grid leaves open."""
-    mean, low, high = over(values, comparisons)
-    return mean, low - allowed, high + allowed
 
 
 def _task_decides(widths: Widths, reason: str, second: str, *, same: bool) -> Found:
@@ -218,20 +193,8 @@ def _task_decides(widths: Widths, reason: str, second: str, *, same: bool) -> Fo
     gaps = {}
     for width, runs in widths.items():
         both = _best_as_trained(runs, second, higher=True), _best_as_trained(runs, _WHOLE, higher=False)
-        gaps[width] = _on_grid(_minus(*both), _step(runs), count)
-    known = {one: gap for one, gap in gaps.items() if np.isfinite(gap[1])}
-    same_for_all = "; ".join(f"{one}: {gaps[one][0]:+.1f} under every seed" for one in gaps if one not in known)
-    note = typeset(f" Widths without a spread have no interval ({same_for_all}).") if same_for_all else ""
-    if not known:
-        return Found("undecided", f"{reason}{note}", elsewhere=not same)
-    width = max(known, key=lambda one: max(known[one][1], -known[one][2]))
-    mean, low, high = gaps[width]
-    said = f"{reason} Shown is width {width}, the clearest; corrected for widths and both signs.{note}"
-    if low > 0 or high < 0:
-        return Found("reproduced" if same else "direction only", said, mean, low, high, elsewhere=not same)
-    none = len(known) == len(gaps) and all(one >= -_STEP and other <= _STEP for _, one, other in gaps.values())
-    word: Word = "not reproduced" if none else "undecided"
-    return Found(word, f"{said} Within {_STEP:g} counts as none.", mean, low, high, elsewhere=not same)
+        gaps[f"width {width}"] = on_grid(minus(*both), grid_step(runs), count)
+    return of_clearest(gaps, reason, within=_STEP, corrected="widths and both signs", same=same)
 
 
 def _task_of_mlps(results: Results, claim: Claim) -> Found:
@@ -268,10 +231,10 @@ def _intermediate(results: Results, claim: Claim) -> Found:
 def _grows(results: Results, claim: Claim) -> Found:
     widths, same = _unets(results)
     best = {width: _best_as_trained(runs, _WHOLE, higher=False) for width, runs in widths.items()}
-    gaps = _minus(best[max(best)], best[min(best)])
+    gaps = minus(best[max(best)], best[min(best)])
     said = ", ".join(f"{best[width].mean():.2f} ({width})" for width in sorted(best))
-    allowed = max(_step(widths[width]) for width in (min(best), max(best)))
-    return of_difference(_on_grid(gaps, allowed), f"Best ratios for whole images by base channels: {said}.",
+    allowed = max(grid_step(widths[width]) for width in (min(best), max(best)))
+    return of_difference(on_grid(gaps, allowed), f"Best ratios for whole images by base channels: {said}.",
                          paper=_CHANNELS[32] - _CHANNELS[8], same=same)  # fmt: skip
 
 
@@ -279,8 +242,8 @@ def _best_of_width(results: Results, claim: Claim, channels: int) -> Found:
     widths, same = _unets(results)
     if channels not in widths:
         raise UnavailableError(f"fig2b has no U-Net of {channels} channels")
-    step = _step(widths[channels])
-    found = _on_grid(_best_as_trained(widths[channels], _WHOLE, higher=False).to_numpy(float), step / 2)
+    step = grid_step(widths[channels])
+    found = on_grid(_best_as_trained(widths[channels], _WHOLE, higher=False).to_numpy(float), step / 2)
     reason = f"With the batch statistics of training; each seed chooses from a grid in steps of {step:g}. The paper "
     reason += "names one best ratio for a network, after whole images and probes; here it is that for whole images."
     return of_level(found, reason, paper=_CHANNELS[channels], precise=2.5 * step, same=same)
@@ -312,26 +275,6 @@ def _jump(results: Results, claim: Claim) -> Found:
     return worst
 
 
-def _size_of_text(results: Results, claim: Claim) -> Found:
-    """Judge that the largest of our RoBERTas has a higher best ratio than the smallest, for every task."""
-    runs = results.table("text-ratios", "model", "ratio", "seed", name="text-ratios-runs")
-    models = {str(name): group for name, group in runs.groupby("model", sort=False)}
-    tasks = {score: title for score, title in TASKS.items() if score in runs}
-    small, large = next(iter(models.values())), list(models.values())[-1]
-    found, said = [], []
-    for score, title in tasks.items():
-        best = [_best_of_seeds(group, score, higher=True) for group in (small, large)]
-        gaps = [_on_grid(_minus(best[1], best[0]), _step(large), count) for count in (1, len(tasks))]
-        one, corrected = (of_difference(gap, "", same=False) for gap in gaps)
-        found.append(one if one.verdict != "not reproduced" else corrected)
-        said.append(f"{title}: {best[0].mean():.2f} and {best[1].mean():.2f}")
-    names = list(models)
-    reason = (
-        f"Our own models ({', '.join(names)}), not those of the figure. Best ratios of {names[0]} and {names[-1]}: "
-    )
-    return of_most(found, f"{reason}{'; '.join(said)}.")
-
-
 CHECKS: dict[str, Check] = {
     "mlp-sufficient": _descent,
     "mlp-insufficient": _rises_at_last,
@@ -340,7 +283,6 @@ CHECKS: dict[str, Check] = {
     "unet-grows": _grows,
     **{f"unet-{channels}": partial(_best_of_width, channels=channels) for channels in _CHANNELS},
     "unet-jump": _jump,
-    "roberta-size": _size_of_text,
     "task-mlp": _task_of_mlps,
     "task-unet": _task_of_unets,
     "rank-falls": _rank_falls,

@@ -10,6 +10,7 @@ from scipy import stats
 
 from r2mae.evaluation.pooled import pooled_effect
 from r2mae.evaluation.statistics import AVERAGE_RANK, best_fixed, rank_table
+from r2mae.reproduce.by_ratio import best_ratios, by_seed
 from r2mae.reproduce.claims.claim import typeset
 from r2mae.reproduce.claims.judging import Interval, over
 from r2mae.reproduce.claims.results import MissingRowsError, UnavailableError
@@ -157,7 +158,46 @@ def by_ratio(
     """
     if score not in runs or runs[score].dtype.kind not in "fi":
         raise UnavailableError(f"the runs have no {score}")
-    table = runs.pivot_table(index="seed", columns="ratio", values=score).dropna()
-    if table.shape[0] < 2 or table.shape[1] < 3:
-        raise UnavailableError(f"{score}: {table.shape[0]} seeds of {table.shape[1]} ratios decide nothing")
-    return np.array(table.columns, dtype=float), table.to_numpy(float), table.index
+    values, ratios, seeds = by_seed(runs, score)
+    if len(seeds) < 2 or len(ratios) < 3:
+        raise UnavailableError(f"{score}: {len(seeds)} seeds of {len(ratios)} ratios decide nothing")
+    return np.array(ratios), values, seeds
+
+
+def best_of_seeds(runs: "pd.DataFrame", score: str, *, higher: bool) -> "pd.Series[float]":
+    """Return the best ratio under each seed that has a score at every ratio.
+
+    Raises
+    ------
+    UnavailableError
+        As :func:`by_ratio`.
+    """
+    import pandas as pd
+
+    ratios, scores, seeds = by_ratio(runs, score)
+    return pd.Series(best_ratios(scores, list(ratios), higher=higher), index=seeds)
+
+
+def minus(first: "pd.Series[float]", second: "pd.Series[float]") -> Float[np.ndarray, " seeds"]:
+    """Return the difference under the seeds that both have.
+
+    Raises
+    ------
+    UnavailableError
+        If there is none.
+    """
+    gaps = (first - second).dropna().to_numpy(float)
+    if not len(gaps):
+        raise UnavailableError("no seed has both scores at every ratio")
+    return np.asarray(gaps)
+
+
+def grid_step(runs: "pd.DataFrame") -> float:
+    """Return how far apart the ratios lie that a best one was chosen from."""
+    return float(np.diff(sorted(runs["ratio"].unique())).max())
+
+
+def on_grid(values: Float[np.ndarray, " seeds"], allowed: float, comparisons: int = 1) -> Interval:
+    """Return the mean of ratios that were chosen from a grid; the interval is wider by what the grid leaves open."""
+    mean, low, high = over(values, comparisons)
+    return mean, low - allowed, high + allowed
