@@ -41,7 +41,7 @@ def test_every_model_has_every_ratio(tmp_path: Path) -> None:
     assert len(cells) == len({cell.folder for cell in cells}) == 2 * 6 * size.seeds
     assert {cell.config.ratio for cell in cells} == set(RATIOS)
     assert {(cell.config.layers, cell.config.hidden_size, cell.config.lr) for cell in cells} == {
-        (2, 128, 2e-3), (2, 256, 1e-3),
+        (2, 64, 2e-3), (2, 128, 2e-3),
     }  # fmt: skip
     assert {(cell.config.scheme, cell.config.data) for cell in cells} == {("fixed", "wiki")}
     full = text_ratios.cells(SIZE.of("full"), tmp_path)
@@ -157,5 +157,5 @@ def test_smoke_gives_a_table_that_others_draw(
     monkeypatch.chdir(tmp_path)
     assert main(["reproduce", "fig2c", "--curve", str(done.files[0]), "--out", "drawn"]) == 0
     drawn = pd.read_csv(tmp_path / "drawn" / "fig2c" / "fig2c.csv")
-    assert set(drawn["model"]) == {"2x128", "2x256"}
+    assert set(drawn["model"]) == {"2x64", "2x128"}
     np.testing.assert_allclose(drawn["accuracy"], pd.read_csv(done.files[0])["accuracy"])
