@@ -40,7 +40,7 @@ def test_larger_models_with_higher_best_ratios_show_it_and_the_order_of_the_tabl
     size, _ = judged(judge, {name: best[name] for name in ("2x256", "2x128")})
     assert size.verdict == "direction only", "our models are not those of the figure"
     assert size.ours == pytest.approx(0.32, abs=0.01)
-    assert "2x128 and 2x256, each at a learning rate of its own" in size.reason
+    assert "2x128 and 2x256, not those of the figure" in size.reason
     assert "SST-2, accuracy of a probe 0.20 and 0.52" in size.reason
     size, _ = judged(judge, best)
     assert "2x128 and mini" in size.reason, "the smallest and the largest, by their weights"

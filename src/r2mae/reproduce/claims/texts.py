@@ -45,7 +45,7 @@ def _size_decides(results: Results, claim: Claim) -> Found:
         means.append(f"{title} {best[0].mean():.2f} and {best[1].mean():.2f}")
         equal += [title] if not np.ptp(gaps) else []
     worst = next(title for title, one in found.items() if one is weakest(list(found.values())))
-    reason = f"Our own models, {small} and {large}, each at a learning rate of its own. Their best ratios, means over seeds: "
+    reason = f"Our own models, {small} and {large}, not those of the figure. Their best ratios, means over seeds: "
     reason += f"{'; '.join(means)}. Shown is the task that shows it least, {worst}; the interval is wider by a step of "
     reason += f"the grid, {step:g}."
     if equal:
