@@ -9,10 +9,11 @@ from jaxtyping import Float
 
 from r2mae.errors import UserError
 from r2mae.reproduce.artefact import Row
-from r2mae.reproduce.drawing import COLOURS
+from r2mae.reproduce.drawing import COLOURS, panels, ratio_axis
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 Accuracies: TypeAlias = tuple[tuple[str | float, ...], ...]
 """Rows of names, then ratio and accuracy."""
@@ -138,20 +139,43 @@ def likeness(
     return rows
 
 
-def draw_models(axes: "Axes", rows: Sequence[Row], best: Sequence[Row], models: Sequence[str]) -> None:
-    """Draw accuracies by ratio on one task, a curve for each model; a ring marks the best ratio of each.
+def models_by_task(
+    rows: Sequence[Row], best: Sequence[Row], *, columns: int, width: float = 3.6, height: float = 3.2
+) -> tuple["Figure", list["Axes"]]:
+    """Draw accuracies by ratio in a panel for each task, a curve for each model; a ring marks the best ratio of each.
 
     Parameters
     ----------
-    axes : Axes
     rows : sequence of rows
-        Of this task: `model`, `ratio` and `accuracy`; with `low` and `high` there are bars.
+        `model`, `task`, `ratio` and `accuracy`; with `low` and `high` there are bars.
     best : sequence of rows
-        Of this task: `model` and `best_ratio`.
-    models : sequence of str
-        All models, which take colours and styles in this order.
+        `model`, `task` and `best_ratio`.
+    columns : int
+        Most panels side by side.
+    width, height : float
+        Of a panel, in inches.
+
+    Returns
+    -------
+    figure : Figure
+    axes : list of Axes
+        Those with a task. Models have the same colours in all of them.
     """
-    tops = {row["model"]: row["best_ratio"] for row in best}
+    tasks, models = (list(dict.fromkeys(row[name] for row in rows)) for name in ("task", "model"))
+    columns = min(len(tasks), columns)
+    figure, axes = panels(columns, -(-len(tasks) // columns), width=width, height=height)
+    for panel in axes[len(tasks) :]:
+        panel.set_axis_off()
+    for panel, task in zip(axes, tasks, strict=False):
+        own, tops = ([row for row in table if row["task"] == task] for table in (rows, best))
+        _draw_models(panel, own, {row["model"]: row["best_ratio"] for row in tops if "best_ratio" in row}, models)
+        ratio_axis(panel)
+        panel.set_title(task)
+        panel.set_ylabel("accuracy")
+    return figure, axes[: len(tasks)]
+
+
+def _draw_models(axes: "Axes", rows: Sequence[Row], tops: Mapping[str, float], models: Sequence[str]) -> None:
     for number, model in enumerate(models):
         own = [row for row in rows if row["model"] == model]
         if not own:

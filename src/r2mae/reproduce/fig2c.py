@@ -8,8 +8,8 @@ import numpy as np
 
 from r2mae.errors import UserError
 from r2mae.reproduce.artefact import Part, Row, Size, Tables, joined
-from r2mae.reproduce.curves import Accuracies, draw_models, expected, read_curves
-from r2mae.reproduce.drawing import Figures, panels, ratio_axis
+from r2mae.reproduce.curves import Accuracies, expected, models_by_task, read_curves
+from r2mae.reproduce.drawing import Figures
 
 TITLE = "Fig. 2C: fine-tuned language models of several sizes, of your table (--curve FILE.csv)"
 DATA = "a table of accuracies (--curve FILE.csv)"
@@ -83,18 +83,8 @@ def table(results: Mapping[str, list[Row]]) -> Tables:
 
 def draw(tables: Tables, size: ModelsSize) -> Figures:
     """Draw a panel for each task with a curve for each model; a ring marks the best ratio of each."""
-    rows, best = tables["fig2c"], tables["fig2c-best"]
-    tasks = list(dict.fromkeys(row["task"] for row in rows))
-    columns = min(len(tasks), 3)
-    figure, axes = panels(columns, -(-len(tasks) // columns), width=3.6, height=3.2)
-    for panel in axes[len(tasks) :]:
-        panel.set_axis_off()
-    for panel, task in zip(axes, tasks, strict=False):
-        own, tops = ([row for row in table if row["task"] == task] for table in (rows, best))
-        draw_models(panel, own, tops, list(dict.fromkeys(row["model"] for row in rows)))
-        ratio_axis(panel)
-        panel.set_title(task)
-        panel.set_ylabel("accuracy")
+    figure, axes = models_by_task(tables["fig2c"], tables["fig2c-best"], columns=3)
+    for panel in axes:
         panel.legend(fontsize=8, title="ring: the best ratio", title_fontsize=8)
     return {"fig2c": figure}
 

@@ -10,7 +10,7 @@ from r2mae.evaluation.statistics import mean_interval, paired_difference
 from r2mae.reproduce import table2
 from r2mae.reproduce.artefact import Row, Size, Tables
 from r2mae.reproduce.by_ratio import best_ratios, by_seed, shape
-from r2mae.reproduce.curves import LINES, draw_models
+from r2mae.reproduce.curves import LINES, models_by_task
 from r2mae.reproduce.drawing import COLOURS, GREY, Figures, panels, ratio_axis
 from r2mae.sweep.cells import Axis, Cell, cells_of, grid
 from r2mae.text.config import TextConfig
@@ -193,18 +193,9 @@ def _scaled(model: str, curves: Sequence[Row]) -> list[Row]:
 
 
 def _by_task(rows: Sequence[Row], best: Sequence[Row]) -> "Figure":
-    tasks = list(dict.fromkeys(row["task"] for row in rows))
-    models = list(dict.fromkeys(row["model"] for row in rows))
-    columns = min(len(tasks), 4)
-    figure, axes = panels(columns, -(-len(tasks) // columns), width=3.3, height=3.0)
-    for panel in axes[len(tasks) :]:
-        panel.set_axis_off()
-    for panel, task in zip(axes, tasks, strict=False):
-        own, tops = ([row for row in table if row["task"] == task] for table in (rows, best))
-        draw_models(panel, own, [row for row in tops if "best_ratio" in row], models)
-        ratio_axis(panel)
-        panel.set_title(task, fontsize=9)
-        panel.set_ylabel("accuracy")
+    figure, axes = models_by_task(rows, best, columns=4, width=3.3, height=3.0)
+    for panel in axes:
+        panel.title.set_fontsize(9)
     handles, labels = axes[0].get_legend_handles_labels()
     figure.legend(
         handles, labels, title="model (bars: 95 % interval over seeds; ring: the best ratio)",
