@@ -53,7 +53,8 @@ def with_curves(size: AccuraciesSize, files: Sequence[Path]) -> AccuraciesSize:
     """
     if not files:
         raise UserError(
-            f"fig1f needs a table of accuracies: --curve FILE.csv ({expected(_COLUMNS[:1])}); our own: text-ratios"
+            f"fig1f needs a table of accuracies: --curve FILE.csv ({expected(_COLUMNS[:1])}); "
+            "for curves of our own: r2mae reproduce text-ratios"
         )
     size = AccuraciesSize(read_curves(files))
     try:

@@ -46,7 +46,8 @@ def with_curves(size: ModelsSize, files: Sequence[Path]) -> ModelsSize:
     """
     if not files:
         raise UserError(
-            f"fig2c needs a table of accuracies: --curve FILE.csv ({expected(_NAMES)}); our own: text-ratios"
+            f"fig2c needs a table of accuracies: --curve FILE.csv ({expected(_NAMES)}); "
+            "for curves of our own: r2mae reproduce text-ratios"
         )
     return ModelsSize(read_curves(files, _NAMES))
 
