@@ -55,8 +55,7 @@ def write(path: Path, cells: int, genes: int, density: float, compression: str |
         {"donor": pd.Categorical.from_codes(rng.integers(0, 40, cells), [f"d{i}" for i in range(40)])}, names
     )
     frame = anndata.AnnData(obs=obs, var=pd.DataFrame(index=pd.Index([f"g{i}" for i in range(genes)], dtype=object)))
-    with anndata.settings.override(allow_write_nullable_strings=True):
-        frame.write_h5ad(path)
+    frame.write_h5ad(path)
     with h5py.File(path, "r+") as file:
         if "X" in file:
             del file["X"]

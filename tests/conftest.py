@@ -9,7 +9,6 @@ from pathlib import Path
 
 import hypothesis
 import jaxtyping
-import pandas
 import pytest
 from jaxtyping import install_import_hook
 
@@ -19,9 +18,6 @@ from no_training import GUARD
 install_import_hook("r2mae", "typecheck.check")
 
 os.environ.setdefault("MPLBACKEND", "Agg")
-
-# The last anndata that works with pandas 3 cannot write the strings that pandas makes where pyarrow is installed.
-pandas.set_option("mode.string_storage", "python")
 
 # No test is timed, the machine may be busy; in CI the same cases are tried every time.
 hypothesis.settings.register_profile("r2mae", deadline=None, derandomize=bool(os.environ.get("CI")))

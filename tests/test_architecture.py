@@ -15,7 +15,8 @@ import r2mae
 
 ROOT = Path(r2mae.__file__).parent
 LAYERS = {
-    "errors": -2, "lazy": -2, "registry": -2, "cores": -2, "files": -1, "cache": 0, "catalogue": 0,  # the ground
+    "errors": -2, "lazy": -2, "registry": -2, "cores": -2,  # the ground
+    "files": -1, "zarr_folder": -1, "cache": 0, "catalogue": 0,
     "masking": 1, "theory": 1,
     "training": 2, "evaluation": 2,
     "wings": 3,

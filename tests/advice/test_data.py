@@ -142,8 +142,7 @@ def write_cells(tmp_path: Path) -> Callable[..., Path]:
     def write(x: object, name: str = "a.h5ad") -> Path:
         rows, columns = x.shape  # type: ignore[attr-defined]
         names = [pd.Index([f"{kind}{i}" for i in range(n)], dtype=object) for kind, n in (("c", rows), ("g", columns))]
-        with anndata.settings.override(allow_write_nullable_strings=True):
-            anndata.AnnData(x, pd.DataFrame(index=names[0]), pd.DataFrame(index=names[1])).write_h5ad(tmp_path / name)
+        anndata.AnnData(x, pd.DataFrame(index=names[0]), pd.DataFrame(index=names[1])).write_h5ad(tmp_path / name)
         return tmp_path / name
 
     return write

@@ -128,8 +128,7 @@ def test_save_and_load(adata: anndata.AnnData, model: MaskedAutoencoder, tmp_pat
 
 def test_load_in_another_process(adata: anndata.AnnData, model: MaskedAutoencoder, tmp_path: Path) -> None:
     model.save(tmp_path / "m")
-    with anndata.settings.override(allow_write_nullable_strings=True):
-        adata.write_h5ad(tmp_path / "a.h5ad")
+    adata.write_h5ad(tmp_path / "a.h5ad")
     code = (
         "import sys, anndata, numpy as np; from r2mae.cells import MaskedAutoencoder; "
         "m = MaskedAutoencoder.load(sys.argv[1], anndata.read_h5ad(sys.argv[2])); "

@@ -12,6 +12,8 @@ import pytest
 from scipy.sparse import csr_matrix
 
 from r2mae.cells import MaskedAutoencoder
+from r2mae.cells.baselines import stored_obsm
+from r2mae.cells.sources import read_adata
 from r2mae.cells.table import load_cells
 from r2mae.cli.main import main
 from r2mae.errors import UserError
@@ -276,3 +278,29 @@ def test_read_only_folders(make: Make, write: Write, run: Run) -> None:
     model.train(1, batch_size=10, progress=False, threads=1)
     with pytest.raises(PermissionError, match="closed"):
         model.save("closed/model")
+
+
+@pytest.mark.parametrize("part", ["X/data", "X/indices", "X/indptr", "layers/dense", "obsm/X_pca", "obs/age"])
+@pytest.mark.parametrize("how", ["virtual", "external"])
+def test_parts_in_other_files(make: Make, write: Write, tmp_path: Path, part: str, how: str) -> None:
+    """HDF5 reads them as zeros where the other file is missing."""
+    adata = make()
+    adata.layers["dense"] = adata.X.toarray()
+    adata.obs["age"] = np.arange(30.0)
+    adata.obsm["X_pca"] = np.ones((30, 2), np.float32)
+    path = write(adata, tmp_path / "a.h5ad")
+    with h5py.File(path, "r+") as file:
+        values, attributes = file[part][:], dict(file[part].attrs)
+        del file[part]
+        if how == "virtual":
+            layout = h5py.VirtualLayout(values.shape, values.dtype)
+            layout[...] = h5py.VirtualSource("gone.h5", "x", values.shape, values.dtype)
+            made = file.create_virtual_dataset(part, layout, fillvalue=1)
+        else:
+            made = file.create_dataset(part, values.shape, values.dtype, external=[("gone.bin", 0, values.nbytes)])
+        made.attrs.update(attributes)
+    layer = {"layers/dense": "dense"}.get(part)
+    with pytest.raises(UserError, match=f"/{part} is kept in other files"):
+        stored_obsm(str(path)) if part == "obsm/X_pca" else load_cells(path, layer=layer)
+    with pytest.raises(UserError, match=f"/{part} is kept in other files"):
+        read_adata(path)

@@ -32,10 +32,12 @@ ARRAYS = {"embedding": EMBEDDING, "cells": np.array([f"c{i}" for i in range(30)]
 def test_the_source_comes_along(make: Make, write: Write, tmp_path: Path, kind: str) -> None:
     adata = make()
     adata.obs["age"] = np.arange(30)
+    adata.obs["words"] = pd.array([None, *map(str, range(29))], dtype="string")
     adata.uns["note"] = "kept"
     adata.obsm["X_other"] = EMBEDDING * 2
     options = {"compression": "gzip"} if kind == "gzip" else {}
-    path = write(adata, tmp_path / ("a.zarr" if kind == "zarr" else "a.h5ad"), **options)
+    with anndata.settings.override(allow_write_nullable_strings=True):
+        path = write(adata, tmp_path / ("a.zarr" if kind == "zarr" else "a.h5ad"), **options)
     for output in (tmp_path / "new" / "out.h5ad", *((path,) if kind != "zarr" else ())):  # also in its own place
         write_embedding(output, ARRAYS, str(path))
         found = anndata.read_h5ad(output)
@@ -44,6 +46,7 @@ def test_the_source_comes_along(make: Make, write: Write, tmp_path: Path, kind: 
         np.testing.assert_array_equal(found.X.toarray(), adata.X.toarray())
         np.testing.assert_array_equal(found.layers["raw"].toarray(), adata.X.toarray())
         assert found.obs["age"].tolist() == list(range(30))
+        assert found.obs["words"].equals(adata.obs["words"])
         assert found.uns["note"] == "kept"
     if kind == "gzip":
         with h5py.File(tmp_path / "new" / "out.h5ad") as file:

@@ -40,7 +40,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path, make: Make) -> Store:
         elif kind == "csc":
             adata.X = csc_matrix(adata.X)
         path = tmp_path / f"{kind}.zarr"
-        with anndata.settings.override(allow_write_nullable_strings=True, zarr_write_format=request.param):
+        with anndata.settings.override(zarr_write_format=request.param):
             adata.write_zarr(path, **options)
         return path
 
@@ -77,8 +77,7 @@ def test_indices_that_are_all_zero_are_not_stored(store: Store, make: Make, tmp_
     adata = make(3, 12)
     adata.X = adata.X.toarray() * (np.arange(12) == 0) + np.ones((3, 1)) * (np.arange(12) == 0)
     adata = anndata.AnnData(csc_matrix(adata.X).tocsr(), obs=adata.obs, var=adata.var)
-    with anndata.settings.override(allow_write_nullable_strings=True):
-        adata.write_zarr(tmp_path / "few.zarr")
+    adata.write_zarr(tmp_path / "few.zarr")
     with opened(tmp_path / "few.zarr") as group:
         assert missing_pieces(group["X/indices"]) == [(0,)]
     assert (load_cells(tmp_path / "few.zarr", genes=("g0", "g1")).counts.rows(np.arange(3)).toarray()[:, 0] > 0).all()
@@ -136,8 +135,7 @@ def test_a_part_of_a_column_is_named(make: Make, tmp_path: Path) -> None:
 
     adata = make(100, 12)
     adata.strings_to_categoricals()
-    with anndata.settings.override(allow_write_nullable_strings=True):
-        adata.write_zarr(tmp_path / "a.zarr")
+    adata.write_zarr(tmp_path / "a.zarr")
     group = zarr.open_group(tmp_path / "a.zarr", mode="a")
     codes = np.asarray(group["obs/donor/codes"][:])
     group["obs/donor"].create_array("codes", data=codes, chunks=(40,), overwrite=True)

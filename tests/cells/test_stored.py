@@ -1,6 +1,5 @@
 """Counts on disk: the same as in memory, in every layout, in every process; and damaged files."""
 
-import json
 import multiprocessing
 import pickle
 import shutil
@@ -198,10 +197,3 @@ def test_stores_that_cannot_be_opened(tmp_path: Path, make: Callable[..., object
     (tmp_path / "folder").mkdir()
     with pytest.raises(UserError, match="folder is not a readable"):
         open_store(tmp_path / "folder")
-
-
-def test_pickles_are_refused(tmp_path: Path) -> None:
-    (tmp_path / "x.zarr" / "obs").mkdir(parents=True)
-    (tmp_path / "x.zarr" / "obs" / ".zarray").write_text(json.dumps({"filters": [{"id": "pickle", "protocol": 5}]}))
-    with pytest.raises(UserError, match="holds pickled objects"):
-        open_store(tmp_path / "x.zarr")

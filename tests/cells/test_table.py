@@ -161,6 +161,18 @@ def test_copies_are_made_once(stored: Path, own_data_folder: Path) -> None:
     assert len(list((own_data_folder / "unpacked").iterdir())) == 2
 
 
+def test_a_copy_of_linked_data_is_made_anew_when_they_change(
+    make: Make, write: Write, tmp_path: Path, own_data_folder: Path
+) -> None:
+    zarr = pytest.importorskip("zarr")
+    path = write(make(), tmp_path / "cells.zarr")
+    (path / "X").rename(tmp_path / "X")
+    (path / "X").symlink_to(tmp_path / "X")
+    first = dense(load_cells(path, backed=True, min_genes=1))
+    zarr.open_group(path, mode="r+")["X/data"][:] += 1
+    assert (dense(load_cells(path, backed=True, min_genes=1)) == first + (first > 0)).all()
+
+
 def test_counts_go_to_memory_if_they_fit(
     make: Make, write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own_data_folder: Path
 ) -> None:

@@ -53,8 +53,7 @@ def structured(cells: int = 150, genes: int = 40) -> anndata.AnnData:
 @pytest.fixture(scope="module")
 def cells(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("cells") / "cells.h5ad"
-    with anndata.settings.override(allow_write_nullable_strings=True):
-        structured().write_h5ad(path)
+    structured().write_h5ad(path)
     return path
 
 
@@ -156,8 +155,7 @@ def test_counts_that_are_mostly_zero_train_alike(
     """In sparse form: the same bytes after a cut, and the numbers of the dense form up to rounding."""
     counts = structured()
     counts.X = counts.X.multiply(np.random.default_rng(1).random(counts.shape) < 0.15).tocsr()
-    with anndata.settings.override(allow_write_nullable_strings=True):
-        counts.write_h5ad(tmp_path / "few.h5ad")
+    counts.write_h5ad(tmp_path / "few.h5ad")
     products, options = [], {**options, "norm": "layer", "min_genes": 1, "steps": 12, "save_every": 5}
     times = SparseRows.times
     monkeypatch.setattr(SparseRows, "times", lambda rows, weight: products.append(rows) or times(rows, weight))

@@ -35,8 +35,7 @@ def cells(path: Path, genes: list[str], seed: int, **columns: object) -> None:
     obs = {"donor": [f"d{i % 4}" for i in range(count)], "kind": [f"kind {i % 2}" for i in range(count)], **columns}
     table = pd.DataFrame(obs, index=[f"c{i}" for i in range(count)])
     adata = anndata.AnnData(csr_matrix(counts), obs=table, var=pd.DataFrame(index=genes))
-    with anndata.settings.override(allow_write_nullable_strings=True):
-        adata.write_h5ad(path)
+    adata.write_h5ad(path)
 
 
 def text(path: Path, seed: int) -> None:

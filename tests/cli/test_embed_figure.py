@@ -42,8 +42,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         index=[f"c{i}" for i in range(cells)],
     )
     adata = anndata.AnnData(csr_matrix(counts), obs=obs, var=pd.DataFrame(index=[f"g{i}" for i in range(12)]))
-    with anndata.settings.override(allow_write_nullable_strings=True):
-        adata.write_h5ad(folder / "data.h5ad")
+    adata.write_h5ad(folder / "data.h5ad")
     config = CellsConfig(
         data=str(folder / "data.h5ad"), donor_key="donor", labels=("cell_type",), regress=("age",), n_hidden=8,
         n_latent=4, epochs=1, batch_size=20, threads=1,
@@ -134,21 +133,20 @@ def test_help_needs_no_library(words: list[str]) -> None:
 def test_the_layer_and_the_batch_of_another_file(run: Run, folder: Path) -> None:
     adata = anndata.read_h5ad(folder / "data.h5ad")
     adata.obs["plate"] = np.where(np.arange(40) % 2, "p", "q")
-    with anndata.settings.override(allow_write_nullable_strings=True):
-        adata.write_h5ad(folder / "plates.h5ad")
-        config = CellsConfig(
-            data=str(folder / "plates.h5ad"),
-            batch_key="plate",
-            n_hidden=8,
-            n_latent=4,
-            steps=1,
-            batch_size=20,
-            threads=1,
-        )
-        fit(config, CELLS, folder / "plates")
-        adata.layers["counts"], adata.X = adata.X, adata.X / 2
-        del adata.obs["plate"]
-        adata.write_h5ad(folder / "other.h5ad")
+    adata.write_h5ad(folder / "plates.h5ad")
+    config = CellsConfig(
+        data=str(folder / "plates.h5ad"),
+        batch_key="plate",
+        n_hidden=8,
+        n_latent=4,
+        steps=1,
+        batch_size=20,
+        threads=1,
+    )
+    fit(config, CELLS, folder / "plates")
+    adata.layers["counts"], adata.X = adata.X, adata.X / 2
+    del adata.obs["plate"]
+    adata.write_h5ad(folder / "other.h5ad")
     code, _, err = run("embed plates other.h5ad -o o.npz --device cpu")
     assert code == 2
     assert err == (

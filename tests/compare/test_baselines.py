@@ -44,8 +44,7 @@ def file(tmp_path: Path) -> Path:
     adata.obs["donor"] = [f"d{i % DONORS}" for i in range(CELLS)]
     adata.obsm["X_truth"] = np.eye(TYPES, dtype=np.float32)[kind]
     path = tmp_path / "cells.h5ad"
-    with anndata.settings.override(allow_write_nullable_strings=True):
-        adata.write_h5ad(path)
+    adata.write_h5ad(path)
     return path
 
 
@@ -87,8 +86,7 @@ def test_a_measured_baseline_is_not_measured_again(base: CellsConfig, file: Path
     assert place.stat().st_mtime_ns == before
     adata = anndata.read_h5ad(file)
     adata.X[0, 0] += 1
-    with anndata.settings.override(allow_write_nullable_strings=True):
-        adata.write_h5ad(file)
+    adata.write_h5ad(file)
     with pytest.raises(UserError, match=r"pca.seed-0 was measured on other data"):
         compare(base, WING, schemes=["fixed"], seeds=[0], out=out, baselines=["pca"], jobs=1)
 

@@ -102,8 +102,7 @@ def write_cells(folder: Path) -> str:
         pd.DataFrame(obs, index=[f"c{cell}" for cell in cells]),
         pd.DataFrame(index=[f"g{gene}" for gene in range(30)]),
     )
-    with anndata.settings.override(allow_write_nullable_strings=True):
-        made.write_h5ad(folder / "cells.h5ad")
+    made.write_h5ad(folder / "cells.h5ad")
     return str(folder / "cells.h5ad")
 
 

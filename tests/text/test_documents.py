@@ -168,6 +168,16 @@ def test_parquet(tmp_path: Path) -> None:
     assert list(read_documents(path)) == DOCUMENTS
 
 
+def test_parquet_with_text_that_is_not_utf8(tmp_path: Path) -> None:
+    """As a flipped bit leaves it; pyarrow checks no bytes, and Python finds them when it makes a string."""
+    path = tmp_path / "a.parquet"
+    pyarrow.parquet.write_table(pyarrow.table({"text": DOCUMENTS}), path, compression="none")
+    whole = path.read_bytes()
+    path.write_bytes(whole.replace("数".encode(), b"\xff\xff\xff"))
+    assert path.read_bytes() != whole
+    refused(path, "a.parquet: is damaged after row 2 (", "can't decode byte 0xff", "write it anew")
+
+
 def test_folders_patterns_and_lists_are_read_in_order(tmp_path: Path) -> None:
     inner = tmp_path / "in"
     inner.mkdir()

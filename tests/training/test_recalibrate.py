@@ -148,6 +148,42 @@ def test_damaged_statistics_are_named(run: RunFolder, tmp_path: Path) -> None:
         load_model(broken.path, WING, whole=True)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "line"),
+    [
+        ("statistics", "embed broken digits -o out.npz"),
+        ("model", "embed broken digits -o out.npz"),
+        ("model", "evaluate broken"),
+        ("model", "pictures broken -o out.svg"),
+    ],
+)
+def test_a_model_that_is_not_finite_is_used_for_nothing(
+    run: RunFolder,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    name: str,
+    line: str,
+) -> None:
+    import shutil
+
+    from safetensors.torch import load_file, save_file
+
+    from r2mae.cli.main import main
+
+    monkeypatch.chdir(tmp_path)
+    file = shutil.copytree(run.path, tmp_path / "broken") / f"{name}.safetensors"
+    tensors = load_file(file)
+    next(tensor for tensor in tensors.values() if tensor.is_floating_point()).view(-1)[0] = float("nan")
+    save_file(tensors, file)
+    assert main(line.split()) == 2
+    *_, told = capsys.readouterr().err.splitlines()
+    assert told.startswith(f"r2mae: broken/{name}.safetensors: ")
+    assert "is not finite (NaN or infinite): delete broken" in told
+    assert not list(tmp_path.glob("out*"))
+
+
 def test_statistics_of_another_model_are_refused() -> None:
     _, model = small_model()
     with pytest.raises(KeyError):

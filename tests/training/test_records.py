@@ -10,7 +10,6 @@ import pytest
 from r2mae.errors import UserError
 from r2mae.sweep.run_states import find_runs
 from r2mae.training import records
-from r2mae.training.fingerprint import fingerprint
 from r2mae.training.folder import RunFolder
 from r2mae.training.metrics import MetricsFile, read_metrics
 from r2mae.training.records import (
@@ -184,13 +183,6 @@ def test_metrics_of_text_cannot_be_read_as_numbers(tmp_path: Path) -> None:
     path.write_text("step,ratio,loss,lr,validation_loss\n²,0.5,1,0.1,\n")
     with pytest.raises(UserError, match=r"metrics\.csv is not readable"):
         read_metrics(path)
-
-
-def test_names_that_are_not_utf8_have_a_fingerprint(tmp_path: Path) -> None:
-    before = fingerprint(tmp_path)
-    (tmp_path / os.fsdecode(b"a\xff.png")).write_bytes(b"x")
-    assert fingerprint(tmp_path) != before
-    assert fingerprint(os.fsdecode(b"no path \xff"))
 
 
 @pytest.mark.parametrize("name", ["model.json", "model.safetensors", "statistics.safetensors"])

@@ -9,11 +9,11 @@ from jaxtyping import Float32, Int64
 
 from r2mae.cells.batches import split_data
 from r2mae.cells.config import CellsConfig
-from r2mae.cells.declared import memory_limit
+from r2mae.cells.declared import check_part, memory_limit
 from r2mae.cells.donors import MAX_CELLS, probe_cells
 from r2mae.cells.evaluate import TARGET_SUM, evaluate_embedding, reconstruction_scores, wanted_rows
 from r2mae.cells.scvi_baseline import train_scvi
-from r2mae.cells.sources import path_of
+from r2mae.cells.sources import path_of, read_obs
 from r2mae.cells.stored import opened
 from r2mae.errors import UserError, nearest, unknown
 from r2mae.masking.keys import Key, permutation
@@ -100,10 +100,14 @@ def stored_obsm(source: str, keys: Sequence[str] | None = None) -> "AnnData":
     from anndata import AnnData
     from anndata.io import read_elem
 
-    with opened(path_of(source)) as store:
-        obs, there = read_elem(store["obs"]), store.get("obsm", {})
-        obsm = {str(key): read_elem(there[key]) for key in there if keys is None or key in keys}
-    return AnnData(obs=obs[[]], obsm=obsm)
+    path = path_of(source)
+    with opened(path) as store:
+        there = store.get("obsm", {})
+        chosen = [key for key in there if keys is None or key in keys]
+        for key in chosen:
+            check_part(path, there[key], f"obsm/{key}")
+        obsm = {str(key): read_elem(there[key]) for key in chosen}
+    return AnnData(obs=read_obs(source)[[]], obsm=obsm)
 
 
 def baselines_of(source: str) -> tuple[str, ...]:

@@ -126,7 +126,15 @@ def _stored(array: Any) -> int:
 
 
 def _check_pieces(path: Path, array: Any) -> None:
-    """Refuse packed chunks larger than their declared unpacked size, as libraries would unpack all of them."""
+    """Refuse packed chunks larger than their declared unpacked size, as libraries would unpack all of them.
+
+    An array that is kept in other files is refused, too: HDF5 fills it with a number where one of them is missing.
+    """
+    if getattr(array, "is_virtual", False) or getattr(array, "external", None):
+        raise UserError(
+            f"{path}: {array.name} is kept in other files (HDF5 calls it virtual or external): write all into one "
+            "file, such as with adata.write_h5ad"
+        )
     if not array.chunks:
         return
     piece = _piece(array)

@@ -195,10 +195,8 @@ def _write_h5ad(output: Path, arrays: Mapping[str, np.ndarray], source: str) -> 
     path = path_of(source)
     with opened(path) as store:
         copied = not path.is_dir() and not hasattr(store.get("obsm", {}), "dtype")  # in old files obsm is one array
-    with pd.option_context("mode.string_storage", "python"):  # anndata does not write strings of pyarrow
-        adata = None if copied else read_adata(source)
-    # pandas 3 keeps names as its own string type, which anndata writes only with this setting.
-    with (
+    adata = None if copied else read_adata(source)
+    with (  # columns of pandas' own string type, which a source may have, are written only with this setting
         anndata.settings.override(allow_write_nullable_strings=True),
         atomic_hdf5(output, path if copied else None) as file,
     ):

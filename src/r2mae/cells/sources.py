@@ -112,18 +112,15 @@ def read_adata(source: str | Path) -> "AnnData":
     """Read a whole .h5ad file or zarr folder."""
     path = path_of(source)
     with opened(path) as store:  # raises a UserError if the file is damaged
+        import anndata
+
         try:
             check_part(path, store, "the file", whole=True)
+            return anndata.read_zarr(store) if path.is_dir() else anndata.read_h5ad(path)
         except UserError:
             raise
         except Exception as error:
             raise _no_anndata(path, error) from None
-    import anndata
-
-    try:
-        return anndata.read_zarr(path) if path.is_dir() else anndata.read_h5ad(path)
-    except Exception as error:
-        raise _no_anndata(path, error) from None
 
 
 def from_file(source: str | Path, layer: str | None, *, backed: bool | None) -> Source:

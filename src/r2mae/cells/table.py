@@ -20,6 +20,7 @@ from r2mae.cells.genes import highly_variable_genes
 from r2mae.cells.sources import ENTRY, Source, column_notes, from_file, from_object, read_adata
 from r2mae.cells.stored import StoredCounts, read_copy, write_copy
 from r2mae.errors import UserError, nearest
+from r2mae.training.fingerprint import files_below
 
 if TYPE_CHECKING:
     from anndata import AnnData
@@ -319,9 +320,7 @@ def _gather(name: str, wanted: Counts, chosen: _Chosen) -> _Settled:
 def _copy_path(source: Source, chosen: _Chosen) -> Path:
     """Return the path of the copy for these genes and this state of the file."""
     assert source.path is not None
-    files = (
-        [source.path] if source.path.is_file() else sorted(path for path in source.path.rglob("*") if path.is_file())
-    )
+    files = [source.path] if source.path.is_file() else sorted(path for _, path, _ in files_below(source.path))
     digest = hashlib.blake2b(digest_size=16)
     for path in files:
         digest.update(f"{path.absolute()}\0{path.stat().st_size}\0{path.stat().st_mtime_ns}\0".encode())

@@ -152,7 +152,7 @@ class ImagesWing(BaseWing):
         return found
 
     def fingerprint(self, config: ImagesConfig) -> str:
-        """Return a hash of the file, or of the folder's names and sizes; a named set is its name."""
+        """Return a hash of the file or folder; a named set is its name."""
         from r2mae.training.fingerprint import fingerprint
 
         return config.data if config.data in SETS else fingerprint(config.data)

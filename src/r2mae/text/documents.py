@@ -277,7 +277,7 @@ class HubRows:
 
     def fingerprint(self) -> str:
         """Return a hash of the name; a data set that changes on the Hub under the same name is not noticed."""
-        path = fingerprint(self.path, contents=True) if Path(self.path).is_dir() else self.path
+        path = fingerprint(self.path) if Path(self.path).is_dir() else self.path
         return _hash("hub", path, self.revision or "", self.config or "", self.split, self.column)
 
     def documents(self, position: Position | None = None) -> Iterator[str]:

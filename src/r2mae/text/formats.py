@@ -228,7 +228,7 @@ def read_parquet(path: Path, column: str, position: Position, span: tuple[float,
                 position.fraction = span[0] + span[1] * number / total
     except MemoryError:  # pyarrow's own is both this and an ArrowException
         raise UserError(f"{path}: needs more memory than there is after row {number}: {_TOO_LONG}") from None
-    except (ArrowException, *_DAMAGED) as error:
+    except (ArrowException, ValueError, *_DAMAGED) as error:  # ValueError: text that is not UTF-8
         raise UserError(f"{path}: is damaged after row {number} ({reason(error)}): write it anew") from None
 
 

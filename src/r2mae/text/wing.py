@@ -146,7 +146,7 @@ class TextWing(BaseWing):
 
         own = config.data in SETS and config.data not in HUB
         corpus = config.data if own else source_fingerprint(config.data, column=config.text_column)
-        return corpus if config.tokenizer is None else f"{corpus}-{fingerprint(config.tokenizer, contents=True)}"
+        return corpus if config.tokenizer is None else f"{corpus}-{fingerprint(config.tokenizer)}"
 
     def check_source(self, config: TextConfig) -> None:
         """Refuse a corpus that is not there, without torch."""

@@ -115,10 +115,19 @@ def build_described(
 def load_weights(path: Path, model: nn.Module) -> None:
     """Read weights into a model, or say what is wrong with the file."""
     try:
-        model.load_state_dict(load_bytes(path.read_bytes()))
+        model.load_state_dict(_finite(path))
     except (SafetensorError, RuntimeError, OSError, ValueError) as error:
         reason = " ".join(str(error).split())[:120]
         raise UserError(f"{path} is damaged or belongs to another model ({reason}): {remedy_for(path)}") from None
+
+
+def _finite(path: Path) -> dict[str, Tensor]:
+    """Read tensors, and refuse those that would make every result NaN without a word."""
+    found = load_bytes(path.read_bytes())
+    for name, values in found.items():
+        if not values.isfinite().all():
+            raise UserError(f"{path}: {name} is not finite (NaN or infinite): {remedy_for(path)}")
+    return found
 
 
 @dataclass(frozen=True)
@@ -204,7 +213,7 @@ def _load_statistics(folder: RunFolder, model: nn.Module) -> None:
         )
         return
     try:
-        set_statistics(model, load_bytes(folder.statistics.read_bytes()))
+        set_statistics(model, _finite(folder.statistics))
     except (SafetensorError, KeyError, RuntimeError, OSError, ValueError) as error:
         reason = " ".join(str(error).split())[:120]
         raise UserError(

@@ -3,6 +3,7 @@
 import json
 import pickle
 from pathlib import Path
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -10,7 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from r2mae.errors import UserError
-from r2mae.genome import AlignmentStore, reverse_complement
+from r2mae.genome import AlignmentStore, export_zarr, reverse_complement
+from r2mae.genome.store import alignment
 from r2mae.genome.store.tokens import UNKNOWN
 
 
@@ -25,11 +27,12 @@ def expected(store: AlignmentStore, contig: int, start: int, length: int) -> np.
 @given(
     places=st.lists(st.tuples(st.integers(0, 1), st.integers(-40, 130)), max_size=12),
     length=st.integers(1, 150),
-    verify=st.sampled_from(["sizes", "chunks"]),
+    small=st.sampled_from([0, 1 << 30]),
 )
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_windows_anywhere(store: AlignmentStore, places: list[tuple[int, int]], length: int, verify: str) -> None:
-    opened = AlignmentStore(store.folder, verify=verify)  # type: ignore[arg-type]
+def test_windows_anywhere(store: AlignmentStore, places: list[tuple[int, int]], length: int, small: int) -> None:
+    with patch.object(alignment, "_SMALL", small):
+        opened = AlignmentStore(store.folder)
     contigs, starts = (np.array([place[n] for place in places], np.int64) for n in (0, 1))
     tokens, soft = opened.soft_windows(contigs, starts, length)
     assert tokens.shape == (len(places), length, len(store.species))
@@ -72,19 +75,16 @@ def test_a_file_that_becomes_shorter(store: AlignmentStore) -> None:
 
 
 def test_a_store_travels_as_a_path(store: AlignmentStore) -> None:
-    lazily = AlignmentStore(store.folder, verify="chunks")
-    for one in (store, lazily):
-        data = pickle.dumps(one)
-        assert len(data) < 500
-        other = pickle.loads(data)
-        assert other.fingerprint == store.fingerprint
-        assert other._lazily == one._lazily
-        assert (other.tokens == store.tokens).all()
+    data = pickle.dumps(store)
+    assert len(data) < 500
+    other = pickle.loads(data)
+    assert other.fingerprint == store.fingerprint
+    assert (other.tokens == store.tokens).all()
 
 
-def flip(path: Path, place: int) -> None:
+def flip(path: Path, place: int, bit: int = 1) -> None:
     data = bytearray(path.read_bytes())
-    data[place] ^= 1
+    data[place] ^= bit
     path.write_bytes(data)
 
 
@@ -92,12 +92,33 @@ def flip(path: Path, place: int) -> None:
 def test_a_flipped_byte_is_found(store: AlignmentStore, name: str) -> None:
     flip(store.folder / name, 40)
     opened = AlignmentStore(store.folder)  # sizes are right
-    with pytest.raises(UserError, match=f"{name} has changed between .*:1 to "):
+    with pytest.raises(UserError, match=f"is damaged \\({name} has changed between .*:1 to "):
         opened.verify()
-    with pytest.raises(UserError, match=f"is damaged \\({name} has changed"):
-        AlignmentStore(store.folder, verify="all")
+    first, start = np.array([0]), np.array([0])
+    for read in (opened.windows, opened.soft_windows, opened.reference_windows):
+        with pytest.raises(UserError, match=f"{name} has changed"):
+            read(first, start, 5)
     with pytest.raises(UserError, match=f"{name} has changed"):
-        AlignmentStore(store.folder, verify="chunks").window(store.contigs[0], 0, 5)
+        export_zarr(opened, store.folder.with_name("out.zarr"))
+
+
+@pytest.mark.parametrize("bit", [8, 64])
+def test_no_window_has_a_value_that_is_no_letter(
+    store: AlignmentStore, monkeypatch: pytest.MonkeyPatch, bit: int
+) -> None:
+    """Of a store too large to compare all of it with its checksums."""
+    monkeypatch.setattr(alignment, "_SMALL", 0)
+    flip(store.folder / "alignment.bin", 0, bit)
+    flip(store.folder / "reference.bin", 0, bit)
+    opened = AlignmentStore(store.folder)
+    first, start = np.array([0]), np.array([0])
+    told = "alignment.bin holds values that are no letters"
+    for read in (opened.windows, opened.soft_windows):
+        with pytest.raises(UserError, match=told):
+            read(first, start, 5)
+    with pytest.raises(UserError, match=told.replace("alignment", "reference")):
+        opened.reference_windows(first, start, 5)
+    assert opened.windows(first, start + 1, 5).max() <= UNKNOWN
 
 
 def test_lazily_only_what_is_read_is_verified(tmp_path: Path, small_chunks: None) -> None:
@@ -106,7 +127,7 @@ def test_lazily_only_what_is_read_is_verified(tmp_path: Path, small_chunks: None
     (tmp_path / "a.fa").write_text(">ref\n" + "ACGT" * 20 + "\n>x\n" + "A-CG" * 20 + "\n")
     store = build_store(tmp_path / "a.fa", tmp_path / "s")
     flip(store.folder / "alignment.bin", 2 * 40)
-    opened = AlignmentStore(store.folder, verify="chunks")
+    opened = AlignmentStore(store.folder)
     opened.window("ref", 0, 32)
     opened.window("ref", 48, 40)
     with pytest.raises(UserError, match="between ref:33 to ref:48"):
@@ -149,5 +170,3 @@ def test_other_damage(store: AlignmentStore) -> None:
 def test_words_that_mean_nothing(store: AlignmentStore) -> None:
     with pytest.raises(UserError, match="unknown strand"):
         store.window(store.contigs[0], 0, 5, strand="*")  # type: ignore[arg-type]
-    with pytest.raises(UserError, match="unknown verify"):
-        AlignmentStore(store.folder, verify="some")  # type: ignore[arg-type]

@@ -25,6 +25,7 @@ from r2mae.genome.store.tokens import SOFT, UNKNOWN, reverse_complement
 from r2mae.genome.store.tracks import Track, read_track
 
 _TOKEN = np.uint8(SOFT - 1)
+_SMALL = 1 << 30  # bytes of an alignment whose chunks are compared with their checksums while they are read
 
 
 class Windows(NamedTuple):
@@ -47,13 +48,14 @@ class AlignmentStore:
 
     Memory holds the windows that are read, and nothing else. It can be pickled, as a path.
 
+    Sizes of files are compared when it is opened. Of an alignment of up to 1 GiB each chunk is compared with its
+    checksum when it is first read; of a larger one that would read most of the file for a few windows, and
+    :meth:`verify` does it. No window ever has a value outside the alphabet.
+
     Parameters
     ----------
     folder : path
         With meta.json, alignment.bin, reference.bin and checksums.bin.
-    verify : {"sizes", "chunks", "all"}
-        The sizes of files are compared always; "chunks" compares the checksum of each chunk when it is first read,
-        "all" those of all chunks now.
 
     Raises
     ------
@@ -61,17 +63,13 @@ class AlignmentStore:
         No store, one of another version, or a damaged one.
     """
 
-    def __init__(self, folder: str | Path, *, verify: Literal["sizes", "chunks", "all"] = "sizes") -> None:
-        if verify not in ("sizes", "chunks", "all"):
-            raise unknown("verify", verify, ("sizes", "chunks", "all"))
+    def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder).expanduser().absolute()
         self.meta = read_meta(self.folder)
         self.layout: Layout = self.meta.layout
-        self._lazily = verify == "chunks"
+        self._lazily = self.layout.positions * len(self.species) <= _SMALL
         self._check_sizes()
         self._open()
-        if verify == "all":
-            self.verify()
 
     def __repr__(self) -> str:
         return (
@@ -80,10 +78,10 @@ class AlignmentStore:
         )
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"folder": self.folder, "lazily": self._lazily}
+        return {"folder": self.folder}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__init__(state["folder"], verify="chunks" if state["lazily"] else "sizes")  # type: ignore[misc]
+        self.__init__(state["folder"])  # type: ignore[misc]
 
     @property
     def species(self) -> tuple[str, ...]:
@@ -141,9 +139,7 @@ class AlignmentStore:
         length : int
             Positions of each window.
         """
-        found = self._gather(contigs, starts, length)
-        found[:, :, 0] &= _TOKEN
-        return found
+        return self.soft_windows(contigs, starts, length).tokens
 
     def soft_windows(
         self, contigs: Int64[np.ndarray, " batch"], starts: Int64[np.ndarray, " batch"], length: int
@@ -152,7 +148,7 @@ class AlignmentStore:
         found = self._gather(contigs, starts, length)
         soft = found[:, :, 0] >= SOFT
         found[:, :, 0] &= _TOKEN
-        return Windows(found, soft)
+        return Windows(self._known(found, ALIGNMENT), soft)
 
     def window(
         self, contig: str, start: int, length: int, *, strand: Literal["+", "-"] = "+"
@@ -169,7 +165,17 @@ class AlignmentStore:
     ) -> UInt8[np.ndarray, "batch length"]:
         """Return windows of the reference alone, without the soft-mask bit, padded likewise."""
         places = self._places(contigs, starts, length)
-        return np.where(places < 0, np.uint8(UNKNOWN), self._reference[np.maximum(places, 0)] & _TOKEN)
+        if self._lazily:
+            first, sizes = self._bounds(contigs, length)
+            self._verify_windows(first + np.maximum(starts, 0), first + np.minimum(starts + length, sizes))
+        found = np.where(places < 0, np.uint8(UNKNOWN), self._reference[np.maximum(places, 0)] & _TOKEN)
+        return self._known(found, REFERENCE)
+
+    def _known(self, tokens: UInt8[np.ndarray, "..."], file: str) -> UInt8[np.ndarray, "..."]:
+        """Return tokens, all of which are of the alphabet."""
+        if tokens.max(initial=0) > UNKNOWN:
+            raise damaged(self.folder, f"{file} holds values that are no letters")
+        return tokens
 
     @property
     def tracks(self) -> tuple[str, ...]:
@@ -188,7 +194,10 @@ class AlignmentStore:
             if not self.tracks:
                 raise UserError(f"{self.folder} has no tracks: add one with r2mae data alignment track")
             raise unknown("track", name, self.tracks)
-        return read_track(self.folder, name, self.layout)
+        found = read_track(self.folder, name, self.layout)
+        if self._lazily:
+            found.verify()
+        return found
 
     def track_windows(
         self,

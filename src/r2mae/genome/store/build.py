@@ -41,7 +41,7 @@ class _Wanted:
             "species": self.species,
             "reference": given[0].name if given else None,
             "contig": self.contig,
-            "fingerprint": fingerprint(*self.files, *given, contents=self.kind != "zarr"),
+            "fingerprint": fingerprint(*self.files, *given),
         }
 
 

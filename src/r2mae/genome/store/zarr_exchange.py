@@ -32,10 +32,14 @@ def _zarr() -> Any:
 
 
 def _arrays(path: Path) -> tuple[Any, dict[str, Any]]:
-    zarr = _zarr()
+    _zarr()
+    from r2mae.zarr_folder import open_zarr
+
     try:
-        group = zarr.open_group(str(path), mode="r")
+        group = open_zarr(path)
         arrays = dict(group.arrays())
+    except UserError:
+        raise
     except Exception as error:  # the library raises many kinds
         raise UserError(f"{path}: is no zarr group that can be read ({' '.join(str(error).split())[:120]})") from None
     if not arrays:
@@ -145,7 +149,7 @@ def export_zarr(store: "AlignmentStore", out: Path, progress: Progress | None = 
     Raises
     ------
     UserError
-        If the place is taken, or a contig's name cannot be that of an array.
+        If the place is taken, a contig's name cannot be that of an array, or the store has changed since it was made.
     """
     import shutil
 
@@ -156,6 +160,7 @@ def export_zarr(store: "AlignmentStore", out: Path, progress: Progress | None = 
             raise UserError(f"{store.folder}: a contig called {name!r} cannot be an array of a zarr group")
     if out.exists():
         raise UserError(f"{out}: exists: delete it, or name another folder")
+    store.verify()
     unfinished = out.with_name(f".{out.name}.unfinished")
     shutil.rmtree(unfinished, ignore_errors=True)
     try:
