@@ -130,8 +130,8 @@ def train(path: Path, batch_size: int, workers: int, batches: int | None) -> Pas
     """Train a small network for one pass through `fit`."""
     from r2mae.cells.batches import split_data
     from r2mae.cells.config import CellsConfig
+    from r2mae.cells.domain import DOMAIN
     from r2mae.cells.table import load_cells
-    from r2mae.cells.wing import WING
     from r2mae.training.loop import fit
 
     class Watch:
@@ -166,7 +166,7 @@ def train(path: Path, batch_size: int, workers: int, batches: int | None) -> Pas
     data, opening, watch = split_data(table, config), time.perf_counter() - began, Watch()
     with tempfile.TemporaryDirectory() as folder:
         began = time.perf_counter()
-        fitted = fit(config, WING, Path(folder) / "run", data=data, reporter=watch)
+        fitted = fit(config, DOMAIN, Path(folder) / "run", data=data, reporter=watch)
         rate = fitted.steps * batch_size / (time.perf_counter() - began)
     return Pass("training, 64-16", peak(), tuple(watch.peaks.values()), opening, rate, fitted.steps)
 

@@ -22,7 +22,7 @@ from scipy import sparse
 
 from benchmarks.timing import alternate, ratio_of
 from r2mae.cells.config import CellsConfig
-from r2mae.cells.wing import WING, CellsWing
+from r2mae.cells.domain import DOMAIN, CellsDomain
 from r2mae.masking import Key
 from r2mae.masking.masks import hidden_count
 from r2mae.masking.schemes import make_scheme
@@ -66,8 +66,8 @@ class Data:
         self.architecture: dict[str, Any] = {"model": "mlp", "genes": genes, "batches": ["all"]}
 
 
-class Wing(CellsWing):
-    """The wing `cells` with counts from memory instead of a file."""
+class Domain(CellsDomain):
+    """The domain `cells` with counts from memory instead of a file."""
 
     def __init__(self, data: Data) -> None:
         self.data = data
@@ -99,7 +99,7 @@ def ours(config: CellsConfig, counts: sparse.csr_matrix) -> float:
     data = Data(counts)
     data.architecture |= {"n_hidden": config.n_hidden, "n_latent": config.n_latent}
     with tempfile.TemporaryDirectory() as folder:
-        fit(config, Wing(data), Path(folder) / "run")
+        fit(config, Domain(data), Path(folder) / "run")
     return data.train.seconds_a_step
 
 
@@ -178,7 +178,7 @@ def matrix_rate() -> float:
 
 def bound(config: CellsConfig, genes: int) -> float:
     """Measure the rate, and return the seconds for the products of a step at this rate, as a mean over the ratios."""
-    ratio = make_scheme(config.scheme, WING.ratios).bind(config.steps or 1).ratio
+    ratio = make_scheme(config.scheme, DOMAIN.ratios).bind(config.steps or 1).ratio
     key = Key.root(config.seed).fold("ratio")
     work = [
         sum(m * k * n for m, k, n in products(config, genes, ratio(step, key))) for step in range(config.steps or 1)

@@ -1,6 +1,6 @@
 """Images per second of ViT-MAE: ours against stock transformers, in turns; and against a bound.
 
-Ours is the task and model of the wing in a bare loop, as is the stock ``ViTMAEForPreTraining``, whose ratio is set
+Ours is the task and model of the domain in a bare loop, as is the stock ``ViTMAEForPreTraining``, whose ratio is set
 for every step to the same draw; both have the same weights and AdamW, the stock one once as torch has it by default and
 once fused. All read the same bytes and standardise them. The bound is the time that the matrix products of a step alone
 would take, at the rate that this machine has in the largest of them. With one thread the processor's time is counted,

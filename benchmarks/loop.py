@@ -13,8 +13,8 @@ import torch
 from benchmarks.timing import alternate, ratio_of
 from r2mae.images.batches import ImageData, load_data
 from r2mae.images.config import ImagesConfig
+from r2mae.images.domain import DOMAIN
 from r2mae.images.models.mlp import MLPAutoencoder
-from r2mae.images.wing import WING
 from r2mae.masking import Key, Uniform, element_mask
 from r2mae.training.loop import fit
 from r2mae.training.order import BatchOrder
@@ -49,7 +49,7 @@ def framework(config: ImagesConfig, data: ImageData, losses: list[np.ndarray]) -
     watch = Stopwatch()
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "run"
-        fit(config, WING, out, data=data, reporter=watch)
+        fit(config, DOMAIN, out, data=data, reporter=watch)
         losses.append(pd.read_csv(out / "metrics.csv")["loss"].to_numpy())
     return watch.seconds
 

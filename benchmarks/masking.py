@@ -1,4 +1,4 @@
-"""The cost of masking: compared with the usual double argsort for each unit, and as a fraction of a training step."""
+"""The cost of masking: compared with the default double argsort for each unit, and as a fraction of a training step."""
 
 import argparse
 import statistics

@@ -1,4 +1,4 @@
-"""Sweeps on Dask: how soon 10,000 simulated cells start, what one costs beside Dask alone, and the board's pauses."""
+"""Sweeps on Dask: how soon 10,000 simulated cells start, what one costs beside Dask alone, and the display's pauses."""
 
 import argparse
 import statistics
@@ -14,12 +14,12 @@ from rich.console import Console
 
 from benchmarks.timing import alternate, ratio_of
 from r2mae.images.config import ImagesConfig
-from r2mae.images.wing import WING
-from r2mae.sweep.cells import Cell, Row, cells_of
+from r2mae.images.domain import DOMAIN
 from r2mae.sweep.cluster_options import ClusterOptions
 from r2mae.sweep.dask_runner import DaskRunner
-from r2mae.sweep.progress_board import Board
+from r2mae.sweep.progress_display import ProgressDisplay
 from r2mae.sweep.runner import check_folders, run_missing
+from r2mae.sweep.runs import SweepRun, Variant, runs_of
 
 MINUTE = 60.0  # the length of the cell of which the overhead is a part
 
@@ -33,8 +33,8 @@ class EnoughError(Exception):
     """So many cells have ended as are asked for."""
 
 
-class Timed(Board):
-    """A board that notes when it was updated, and the times, of the clock and the processor, at which cells ended.
+class Timed(ProgressDisplay):
+    """A display that notes when it was updated, and the times, of the clock and the processor, at which cells ended.
 
     It breaks the sweep off when `enough` have.
     """
@@ -49,7 +49,7 @@ class Timed(Board):
         self.at.append(time.perf_counter())
         super().update(steps)
 
-    def finished(self, cell: Cell, seconds: float, scores: dict[str, float]) -> None:
+    def finished(self, cell: SweepRun, seconds: float, scores: dict[str, float]) -> None:
         self.ends.append((time.perf_counter(), time.process_time()))
         super().finished(cell, seconds, scores)
         if len(self.ends) >= self.enough:
@@ -69,33 +69,35 @@ def main(argv: Sequence[str] | None = None) -> int:
     from distributed import Client, LocalCluster
 
     config = ImagesConfig(data="digits", device="cpu", steps=10)
-    rows = [Row(f"row {number}", config) for number in range(-(-options.cells // 10))]
+    rows = [Variant(f"row {number}", config) for number in range(-(-options.cells // 10))]
     with (
         tempfile.TemporaryDirectory() as name,
         LocalCluster(n_workers=1, threads_per_worker=2, processes=False, dashboard_address="127.0.0.1:0") as local,
         Client(local, set_as_default=False) as client,
     ):
         began, used = time.perf_counter(), time.process_time()
-        cells = cells_of(rows, range(10), Path(name))[: options.cells]
-        check_folders(cells, WING)
+        cells = runs_of(rows, range(10), Path(name))[: options.cells]
+        check_folders(cells, DOMAIN)
         runner = DaskRunner(ClusterOptions(local.scheduler_address), Path(name), simulated, lambda cell: True)
-        board = Timed(cells, cells, _terminal(), WING.metrics_of(config)[0], enough=min(options.ended, len(cells)))
+        display = Timed(cells, cells, _terminal(), DOMAIN.metrics_of(config)[0], enough=min(options.ended, len(cells)))
         few = cells[: options.ended]
 
         def sweep() -> None:
-            run_missing(few, WING, runner, console=_terminal())
+            run_missing(few, DOMAIN, runner, console=_terminal())
 
         def alone() -> None:
             client.gather([client.submit(simulated, {"index": index}, pure=False) for index in range(len(few))])
 
-        with board, suppress(EnoughError):
-            runner.run(cells, WING, board)
-        pauses = [later - before for before, later in zip(board.at, board.at[1:], strict=False)] or [0.0]
-        first, last = board.ends[0], board.ends[-1]
-        each, work = ((late - early) / max(1, len(board.ends) - 1) for early, late in zip(first, last, strict=True))
+        with display, suppress(EnoughError):
+            runner.run(cells, DOMAIN, display)
+        pauses = [later - before for before, later in zip(display.at, display.at[1:], strict=False)] or [0.0]
+        first, last = display.ends[0], display.ends[-1]
+        each, work = ((late - early) / max(1, len(display.ends) - 1) for early, late in zip(first, last, strict=True))
         soon, work_before = first[0] - began, first[1] - used
         print(f"{f'{len(cells):,} cells: the first has ended':34} {soon:8.2f} s, {work_before:.2f} s of a core")
-        print(f"{'the board, between two updates':34} {statistics.median(pauses):8.2f} s, at most {max(pauses):.2f} s")
+        print(
+            f"{'the display, between two updates':34} {statistics.median(pauses):8.2f} s, at most {max(pauses):.2f} s"
+        )
         part = f"{work / MINUTE:.3%} of a minute"
         print(f"{'each cell':34} {1000 * each:8.2f} ms, {1000 * work:.2f} ms of a core: {part}")
         times = alternate({"sweep": sweep, "Dask alone": alone}, options.rounds)

@@ -84,8 +84,8 @@ class Data:
         self.architecture = architecture(options)
 
 
-class Wing:
-    """The wing `text` with random tokens instead of a corpus, and without a tokenizer."""
+class Domain:
+    """The domain `text` with random tokens instead of a corpus, and without a tokenizer."""
 
     name, config, ratios = "text", TextConfig, RatioDefaults(fixed=LOW, low=LOW, high=HIGH)
 
@@ -137,7 +137,7 @@ def ours(options: argparse.Namespace, *, bf16: bool = False) -> float:
         lr=1e-4,
     )
     with tempfile.TemporaryDirectory() as folder:
-        fit(config, Wing(data), Path(folder) / "run")
+        fit(config, Domain(data), Path(folder) / "run")
     return data.train.seconds_a_step
 
 

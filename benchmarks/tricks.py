@@ -1,4 +1,4 @@
-"""The gain from each shortcut of the text wing on a CPU: the time of a step without it, over that with all shortcuts.
+"""The gain from each shortcut of the text domain on a CPU: the time of a step without it, over that with all shortcuts.
 
 The forward and backward pass of one micro-batch is timed. The variant and the version with all shortcuts take turns,
 each first as often as second. With one thread, processor time is measured, which other processes affect least.

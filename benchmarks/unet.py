@@ -16,8 +16,8 @@ from torch.nn.functional import max_pool2d
 from benchmarks.timing import alternate, ratio_of
 from r2mae.images.batches import ImageBatches, ImageData, load_data
 from r2mae.images.config import ImagesConfig
+from r2mae.images.domain import DOMAIN
 from r2mae.images.models.unet import UNet
-from r2mae.images.wing import WING
 from r2mae.masking import Key, Uniform, element_mask
 from r2mae.training.loop import fit
 from r2mae.training.order import BatchOrder
@@ -47,7 +47,7 @@ def framework(config: ImagesConfig, data: ImageData, losses: list[np.ndarray]) -
     """Train through `fit`."""
     data = replace(data, train=Clocked(data.splits.train.images))
     with tempfile.TemporaryDirectory() as folder:
-        fit(config, WING, Path(folder) / "run", data=data)
+        fit(config, DOMAIN, Path(folder) / "run", data=data)
         losses.append(pd.read_csv(Path(folder) / "run" / "metrics.csv")["loss"].to_numpy())
     assert isinstance(data.train, Clocked)
     return data.train.seconds
@@ -57,14 +57,14 @@ def plain(config: ImagesConfig, data: ImageData, losses: list[np.ndarray], *, la
     """Train with a loop as anyone would write it; the masks are those of this package."""
     key, images = Key.root(config.seed), Clocked(data.splits.train.images)
     torch.manual_seed(key.fold("init").seed())
-    model = WING.build(data.architecture)[1].train()
+    model = DOMAIN.build(data.architecture)[1].train()
     assert isinstance(model, UNet)
     layout = torch.channels_last if last else torch.contiguous_format
     model.to(memory_format=layout)  # type: ignore[call-overload]
     optimiser = torch.optim.Adam(model.parameters(), lr=config.lr, fused=fused)
     steps = config.steps or 0
     order = BatchOrder(len(images), config.batch_size, steps, key)
-    ratio, kept = Uniform(WING.ratios.low, WING.ratios.high).bind(steps), []
+    ratio, kept = Uniform(DOMAIN.ratios.low, DOMAIN.ratios.high).bind(steps), []
     for step in range(steps):
         batch = images.batch(order.indices(step), key)
         clean = (batch.float() / 255).permute(0, 3, 1, 2).contiguous(memory_format=layout)

@@ -44,7 +44,7 @@ def on_page_markdown(markdown: str, **context: Any) -> str:
 
 
 def options_table(kind: type[RunConfig]) -> str:
-    """List every option of a wing with its default, from the configuration's fields and docstrings."""
+    """List every option of a domain with its default, from the configuration's fields and docstrings."""
     texts: dict[str, str] = {}
     for base in reversed(kind.__mro__):
         texts |= _parameters(inspect.getdoc(base) or "")

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 STEPS = 200  # in one test: optimisers are tested by a few steps of a few weights
-REMEDY = "mark the test slow (`@pytest.mark.slow`), so that `make test-fast` leaves it out"
+HINT = "mark the test slow (`@pytest.mark.slow`), so that `make test-fast` leaves it out"
 
 
 class Trains(AssertionError):
@@ -35,7 +35,7 @@ class Guard:
         def step(*_: Any) -> None:
             self._steps += 1
             if not self._slow and self._steps > STEPS:
-                raise Trains(f"more than {STEPS} optimiser steps: {REMEDY}")
+                raise Trains(f"more than {STEPS} optimiser steps: {HINT}")
 
         optimizers.register_optimizer_step_pre_hook(step)
 
@@ -44,7 +44,7 @@ class Guard:
 
         def refused(trainer: Any, *args: Any, **options: Any) -> Any:
             if not self._slow:
-                raise Trains(f"Trainer.fit: {REMEDY}")
+                raise Trains(f"Trainer.fit: {HINT}")
             return fit(trainer, *args, **options)
 
         lightning.Trainer.fit = refused

@@ -19,7 +19,7 @@ LAYERS = {
     "files": -1, "zarr_folder": -1, "cache": 0, "catalogue": 0,
     "masking": 1, "theory": 1,
     "training": 2, "evaluation": 2,
-    "wings": 3,
+    "domains": 3,
     "images": 4, "text": 4, "genome": 4, "cells": 4,
     "report": 5, "sweep": 5,
     "compare": 6, "reproduce": 6, "advice": 6,
@@ -32,7 +32,7 @@ LIBRARIES = {
 }
 
 # What a package names so that an old spelling goes on working, though it lives above.
-ALIASES = {"training": ("r2mae.wings.lookup",)}  # r2mae.training.load
+ALIASES = {"training": ("r2mae.domains.lookup",)}  # r2mae.training.load
 
 
 def imports(path: Path) -> Iterator[str]:
@@ -120,15 +120,15 @@ def test_importing_the_package_brings_no_library() -> None:
     "statement",
     [
         "import r2mae.masking",
-        "import r2mae.images; r2mae.images.WING",
+        "import r2mae.images; r2mae.images.DOMAIN",
         "import r2mae.genome; r2mae.genome.build_store",
         "import r2mae.cli.main; r2mae.cli.main.main(['--help'])",
         "import r2mae.cli.pretrain",
-        "import r2mae.compare.rows",
+        "import r2mae.compare.variants",
         "import r2mae.cli.main; r2mae.cli.main.main(['compare', 'digits', '--print-config'])",
         "import r2mae.theory",
         "import r2mae.cli.main; r2mae.cli.main.main(['theory', '--help'])",
-        "from r2mae.wings.lookup import public_sets; public_sets()",
+        "from r2mae.domains.lookup import public_sets; public_sets()",
     ],
 )
 def test_torch_waits_until_it_is_needed(statement: str) -> None:
@@ -156,7 +156,8 @@ def test_every_lazy_name_exists() -> None:
 
 RATIO = 0.4375
 """A mask ratio that no other number of a run equals."""
-# What a wing gives to the loop, which calls it without importing it: methods of wing and task, and a class of settings.
+# What a domain gives to the loop, which calls it without importing it: methods of domain and task, and a class of
+# settings.
 HANDED_DOWN = {"ratios_of", "load", "fingerprint", "begin", "corrupt", "__post_init__", "ignores"}
 
 
@@ -205,9 +206,9 @@ def _whose(file: str) -> str:
 
 @pytest.mark.slow
 def test_the_ratio_walks_down_from_the_command_line_to_the_loss(tmp_path: Path) -> None:
-    """Through five packages; upwards only where the loop calls what the wing gave to it."""
+    """Through five packages; upwards only where the loop calls what the domain gave to it."""
     import r2mae.images.batches
-    import r2mae.sweep.run_cell  # noqa: F401
+    import r2mae.sweep.train_run  # noqa: F401
     from r2mae.cli.main import main
 
     line = f"pretrain images digits --scheme fixed --ratio {RATIO} --steps 2 --threads 1 --device cpu"

@@ -14,9 +14,10 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from r2mae.domains.lookup import domain_of_run
 from r2mae.errors import UserError
 from r2mae.images.config import ImagesConfig
-from r2mae.images.wing import WING
+from r2mae.images.domain import DOMAIN
 from r2mae.sweep.run_states import find_runs
 from r2mae.training.checkpoint import read_checkpoint
 from r2mae.training.config import read_config
@@ -25,7 +26,6 @@ from r2mae.training.loop import fit
 from r2mae.training.metrics import MetricsFile
 from r2mae.training.saving import load_model
 from r2mae.training.scheme_options import scheme_of
-from r2mae.wings.lookup import wing_of_run
 
 pytestmark = pytest.mark.slow
 
@@ -36,7 +36,7 @@ CASES = settings(max_examples=1000, suppress_health_check=list(HealthCheck))
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished run, whose files the tests damage in copies."""
     path = tmp_path_factory.mktemp("fuzz") / "run"
-    fit(ImagesConfig(data="digits", steps=6, save_every=3, hidden=8, latent=4, threads=1), WING, path)
+    fit(ImagesConfig(data="digits", steps=6, save_every=3, hidden=8, latent=4, threads=1), DOMAIN, path)
     return path
 
 
@@ -129,7 +129,7 @@ def test_configurations_as_bytes(run: Path, tmp_path_factory: pytest.TempPathFac
     path = tmp_path_factory.getbasetemp() / "fuzzed.yaml"
     path.write_bytes(change((run / "config.yaml").read_bytes()))
     with in_a_line():
-        scheme_of(ImagesConfig.from_dict(read_config(path)), WING.ratios)
+        scheme_of(ImagesConfig.from_dict(read_config(path)), DOMAIN.ratios)
 
 
 FILES = ["config.yaml", "model.json", "model.safetensors", "results.json", "metrics.csv"]
@@ -144,7 +144,7 @@ def test_configurations_as_values(changes: dict[str, Any]) -> None:
     text = yaml.safe_dump({**ImagesConfig(data="digits").to_dict(), **changes}, allow_unicode=True)
     try:
         config = ImagesConfig.from_dict(yaml.safe_load(text))
-        scheme_of(config, WING.ratios).bind(10)
+        scheme_of(config, DOMAIN.ratios).bind(10)
         config.total_steps(1000)
     except UserError:
         pass
@@ -163,7 +163,7 @@ def test_run_folders(run: Path, name: str, change: Any) -> None:
         results = RunFolder(run).results
         assert results is None or isinstance(results["scores"], dict)
         for read in (
-            lambda: load_model(run, wing_of_run(RunFolder(run).read_config(), run)),
+            lambda: load_model(run, domain_of_run(RunFolder(run).read_config(), run)),
             lambda: MetricsFile(run / "metrics.csv", keep=6).__exit__(None, None, None),
         ):
             with in_a_line():
@@ -171,7 +171,7 @@ def test_run_folders(run: Path, name: str, change: Any) -> None:
 
 
 RECORDS = {
-    "model.json": ["format", "wing", "steps", "seconds", "architecture", "r2mae"],
+    "model.json": ["format", "domain", "steps", "seconds", "architecture", "r2mae"],
     "results.json": ["scores", "steps", "seconds", "samples_per_second"],
     "data.json": ["fingerprint", "data"],
 }
@@ -199,7 +199,7 @@ def test_values_in_files_of_run_folders(run: Path, name: str, changes: dict[int,
             value is None or isinstance(value, int | float) for value in folder.results["scores"].values()
         )
         for read in (
-            lambda: load_model(run, WING),
+            lambda: load_model(run, DOMAIN),
             lambda: folder.description,
             lambda: folder.check_data("digits", "x"),
         ):

@@ -1,13 +1,16 @@
 """What the README tells people to type works."""
 
+import csv
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from r2mae.cli.main import main
+from r2mae.evaluation import best_fixed, paired_difference
 from r2mae.masking.schemes import scheme_names
-from r2mae.registry import WINGS
+from r2mae.registry import DOMAINS
 
 pytestmark = pytest.mark.slow
 
@@ -36,12 +39,64 @@ def test_every_scheme_is_in_the_table() -> None:
 def test_links_lead_somewhere() -> None:
     links = [link for link in re.findall(r"\]\(([^)]+)\)", TEXT) if not link.startswith("http")]
     assert links
-    assert all((README.parent / link).exists() for link in links)
+    for path, _, anchor in (link.partition("#") for link in links):
+        page = README.parent / path if path else README
+        assert page.exists()
+        if anchor:
+            headings = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), flags=re.MULTILINE)
+            assert anchor in [re.sub(r"[^\w -]", "", heading).lower().replace(" ", "-") for heading in headings], anchor
+
+
+def test_it_is_short() -> None:
+    assert len(TEXT.splitlines()) <= 150
+
+
+def _table(path: str) -> list[dict[str, str]]:
+    with (README.parent / "results" / path).open(encoding="utf-8", newline="") as lines:
+        return list(csv.DictReader(lines))
+
+
+@pytest.mark.parametrize(
+    ("path", "measure", "chosen"),
+    [
+        ("images/table1/table1-runs.csv", "probe_accuracy", {}),
+        ("cells/table6/table6-runs.csv", "score", {"set": "perez-tcells"}),
+        ("mnist/batch-statistics/results.csv", "probe_accuracy", {}),
+    ],
+)
+def test_probes_are_those_of_the_results(path: str, measure: str, chosen: dict[str, str]) -> None:
+    """The table of differences from the best fixed ratio, anew from the runs."""
+    (line,) = (line for line in TEXT.splitlines() if path in line)
+    rows = [row for row in _table(path) if row[measure] and chosen.items() <= row.items()]
+    by_label: dict[str, list[float]] = {}
+    for row in sorted(rows, key=lambda row: int(row["seed"])):
+        by_label.setdefault(row["label"], []).append(float(row[measure]))
+    best = best_fixed(np.array([scores for label, scores in by_label.items() if label.startswith("fixed")]).T)
+    for label, cell in zip(("r2mae", "dynamic"), line.split(" | ")[1:], strict=True):
+        found = paired_difference(np.array(by_label[label]), best.partner(np.array(by_label[label])))
+        numbers = [float(text) for text in re.findall(r"[+-]\d\.\d+", cell.replace("\N{MINUS SIGN}", "-"))]
+        assert numbers == pytest.approx([found.mean, found.low, found.high], abs=0.00006)
+
+
+def test_errors_are_those_of_the_results() -> None:
+    """The table of errors at hidden pixels, but for the row that says it has none."""
+    means = {
+        (row["set"], row["label"]): float(row["mean"])
+        for row in _table("randomness/randomness-images/randomness-images.csv")
+        if row["score"] == "masked_mse"
+    }
+    for start, labels in {
+        "| the best of five fixed ratios | ": [f"fixed {ratio:.2f}" for ratio in (0.1, 0.3, 0.5, 0.7, 0.9)],
+        "| `r2mae-per-sample`, 0.05 to 0.95 | ": ["r2mae-per-sample"],
+    }.items():
+        (line,) = (line for line in TEXT.splitlines() if line.startswith(start))
+        best = [min(means[name, label] for label in labels) for name in ("digits", "mnist", "tiny-imagenet")]
+        assert [float(text) for text in re.findall(r"\d\.\d{4}", line)] == pytest.approx(best, abs=0.00006)
 
 
 @pytest.mark.parametrize("line", re.findall(r"^    r2mae (pretrain|compare)(.*)$", TEXT, flags=re.MULTILINE))
 def test_commands_parse(line: tuple[str, str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main([line[0], *line[1].split("#")[0].split(), "--print_config"]) == 0
-    wing = line[1].split()[0]
-    wing = wing if wing in WINGS else "images"
-    assert f"wing: {wing}" in capsys.readouterr().out
+    domain = line[1].split()[0]
+    domain = domain if domain in DOMAINS else "images"
+    assert f"domain: {domain}" in capsys.readouterr().out

@@ -75,7 +75,7 @@ def test_its_commands_parse(notebook: Path, capsys: pytest.CaptureFixture[str]) 
     assert found
     for line in found:
         assert main([*line.split(), "--print_config"]) == 0
-        assert f"wing: {line.split()[1]}" in capsys.readouterr().out
+        assert f"domain: {line.split()[1]}" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)

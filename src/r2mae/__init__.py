@@ -1,12 +1,12 @@
 """Masked pretraining with randomly random mask ratios (R²MAE).
 
 Importing this package is instant: packages are imported by name (``r2mae.masking``, ``r2mae.images``, …) and
-bring torch and the libraries of their domain only then. ``r2mae.load(run)`` gives a finished run of any wing.
+bring torch and the libraries of their domain only then. ``r2mae.load(run)`` gives a finished run of any domain.
 """
 
 TYPE_CHECKING = False  # as in `typing`, whose import would take longer than all the rest
 if TYPE_CHECKING:
-    from r2mae.wings.lookup import load
+    from r2mae.domains.lookup import load
 
 __version__ = "0.1.0"
 __all__ = ["__version__", "load"]
@@ -15,7 +15,7 @@ __all__ = ["__version__", "load"]
 def __getattr__(name: str) -> object:
     if name != "load":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from r2mae.wings.lookup import load
+    from r2mae.domains.lookup import load
 
     return load
 

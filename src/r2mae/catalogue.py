@@ -49,8 +49,8 @@ class PublicSet:
 
     Parameters
     ----------
-    name, wing, title : str
-        Name on the command line, wing that reads it ("images", …) and a description of one line.
+    name, domain, title : str
+        Name on the command line, domain that reads it ("images", …) and a description of one line.
     origin : str
         Home page.
     licence : str
@@ -62,7 +62,7 @@ class PublicSet:
     """
 
     name: str
-    wing: str
+    domain: str
     title: str
     origin: str
     licence: str
@@ -101,11 +101,11 @@ def locate(public: PublicSet) -> dict[str, Path]:
     for file in public.files:
         path = paths[file.path]
         if not path.is_file():
-            remedy = f"run `r2mae data fetch {public.name}`" if file.url else f"place it there ({public.origin})"
-            raise UserError(f"{path} is missing: {remedy}, or point R2MAE_DATA at the folder that holds {file.path}")
+            hint = f"run `r2mae data fetch {public.name}`" if file.url else f"place it there ({public.origin})"
+            raise UserError(f"{path} is missing: {hint}, or point R2MAE_DATA at the folder that holds {file.path}")
         if file.size is not None and (size := path.stat().st_size) != file.size:
-            remedy = f"run `r2mae data fetch {public.name}` to replace it" if file.url else "place another copy there"
-            raise UserError(f"{path} is corrupted ({size:,} bytes, expected {file.size:,}): {remedy}")
+            hint = f"run `r2mae data fetch {public.name}` to replace it" if file.url else "place another copy there"
+            raise UserError(f"{path} is corrupted ({size:,} bytes, expected {file.size:,}): {hint}")
     return paths
 
 

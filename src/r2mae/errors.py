@@ -1,4 +1,4 @@
-"""Errors for users: one line that says what is wrong and how to remedy it.
+"""Errors for users: one line that says what is wrong and how to hint it.
 
 Every package may raise :class:`UserError`. Only the command line catches it (one line on stderr, exit code 2).
 """
@@ -13,7 +13,7 @@ _BEGINNING = 3  # at least this many letters are needed to suggest names that be
 
 
 class UserError(Exception):
-    """A user's mistake or a broken input; the message is one line and names the remedy."""
+    """A user's mistake or a broken input; the message is one line and names the hint."""
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

@@ -100,30 +100,30 @@ def write_rows(path: str | Path, rows: Sequence[Mapping[str, Any]], columns: Seq
         writer.writerows(rows)
 
 
-def read_rows(path: Path, remedy: str) -> tuple[list[str], list[list[str]]]:
+def read_rows(path: Path, hint: str) -> tuple[list[str], list[list[str]]]:
     """Return the headings and rows of a CSV file, which must be whole.
 
     Raises
     ------
     UserError
-        If it is empty, no text, or has rows of another length than its head; `remedy` says what to do.
+        If it is empty, no text, or has rows of another length than its head; `hint` says what to do.
     """
     try:
         text = path.read_text("utf-8")
         if "\0" in text:
-            raise UserError(f"{path} is not text: {remedy}")
+            raise UserError(f"{path} is not text: {hint}")
         lines = [line for line in csv.reader(StringIO(text, newline="")) if line]
     except UnicodeDecodeError:
-        raise UserError(f"{path} is not text: {remedy}") from None
+        raise UserError(f"{path} is not text: {hint}") from None
     except (OSError, csv.Error) as error:
-        raise UserError(f"{path} cannot be read ({error}): {remedy}") from None
+        raise UserError(f"{path} cannot be read ({error}): {hint}") from None
     if not lines:
-        raise UserError(f"{path} is empty: {remedy}")
+        raise UserError(f"{path} is empty: {hint}")
     columns, *rows = lines
     for number, row in enumerate(rows, 1):
         if len(row) != len(columns):
             cells = f"{len(row)} cells in row {number}, and {len(columns)} headings"
-            raise UserError(f"{path} is cut off or damaged ({cells}): {remedy}")
+            raise UserError(f"{path} is cut off or damaged ({cells}): {hint}")
     return columns, rows
 
 

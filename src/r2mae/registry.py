@@ -1,4 +1,4 @@
-"""Where each wing is defined, and the schemes of other packages. No wing is imported here."""
+"""Where each domain is defined, and the schemes of other packages. No domain is imported here."""
 
 import sys
 from collections.abc import Iterator, Mapping
@@ -8,8 +8,8 @@ from functools import lru_cache
 JOBS = "R2MAE_JOBS"
 """Environment variable that tells the processes of a comparison how many of them run at once."""
 
-GROUP = "r2mae.wings"
-"""Entry points by which other packages register wings: ``waves = "my_package.wing:WING"``."""
+GROUP = "r2mae.domains"
+"""Entry points by which other packages register domains: ``waves = "my_package.domain:DOMAIN"``."""
 
 SCHEMES = "r2mae.schemes"
 """Entry points by which other packages register schemes: ``r2mae-wide = "my_package.schemes"``, which registers it."""
@@ -17,9 +17,9 @@ SCHEMES = "r2mae.schemes"
 
 @dataclass(frozen=True)
 class BuiltIn:
-    """A wing of this package: the module with the object WING, and its own commands.
+    """A domain of this package: the module with the object DOMAIN, and its own commands.
 
-    The commands are by name, each with what it does in a few words, so that the list of commands imports no wing.
+    The commands are by name, each with what it does in a few words, so that the list of commands imports no domain.
     """
 
     module: str
@@ -28,27 +28,27 @@ class BuiltIn:
 
 BUILT_IN = {
     "images": BuiltIn(
-        "r2mae.images.wing",
+        "r2mae.images.domain",
         {"finetune": "fine-tune a pretrained model of images on labels, or probe its frozen features"},
     ),
-    "cells": BuiltIn("r2mae.cells.wing"),
-    "text": BuiltIn("r2mae.text.wing"),
+    "cells": BuiltIn("r2mae.cells.domain"),
+    "text": BuiltIn("r2mae.text.domain"),
     "genome": BuiltIn(
-        "r2mae.genome.wing",
+        "r2mae.genome.domain",
         {
             "score-variants": "score variants of a genome with a pretrained model",
             "logits": "write what a pretrained model expects at each position of a region",
         },
     ),
 }
-"""The package's own wings, one line each."""
+"""The package's own domains, one line each."""
 
-FOLLOW_UPS = {"images-finetune": "r2mae.images.finetune.wing"}
-"""Opens runs that start from another run. They are no domain: a command of their wing makes them."""
+FOLLOW_UPS = {"images-finetune": "r2mae.images.finetune.domain"}
+"""Opens runs that start from another run. They are no domain: a command of their domain makes them."""
 
 
-class Wings(Mapping[str, str]):
-    """The location of each wing, as ``module`` or ``module:object``: built-in wings, then those of other packages.
+class Domains(Mapping[str, str]):
+    """The location of each domain, as ``module`` or ``module:object``: built-in domains, then those of other packages.
 
     Entry points are read when a name that is not built in is looked up, or when all are listed. A built-in name wins.
     """
@@ -64,11 +64,11 @@ class Wings(Mapping[str, str]):
         return sum(1 for _ in self)
 
 
-WINGS = Wings()
+DOMAINS = Domains()
 
 
 def package_of(name: str) -> str | None:
-    """Return the distribution that registers a wing, or None for a built-in one."""
+    """Return the distribution that registers a domain, or None for a built-in one."""
     return None if name in BUILT_IN or name in FOLLOW_UPS else _elsewhere(tuple(sys.path))[GROUP][name][1]
 
 
@@ -80,7 +80,7 @@ def schemes_elsewhere() -> Mapping[str, tuple[str, str]]:
 @lru_cache(maxsize=4)
 def _elsewhere(path: tuple[str, ...]) -> dict[str, dict[str, tuple[str, str]]]:
     """Return location and distribution of all that other packages on the path register, by group and name."""
-    from importlib.metadata import entry_points  # takes milliseconds, and most commands use a built-in wing
+    from importlib.metadata import entry_points  # takes milliseconds, and most commands use a built-in domain
 
     every = entry_points()
     return {

@@ -177,11 +177,11 @@ def test_nothing_is_suggested_where_advice_has_not_held(digits: Matrix, tmp_path
 
 
 def test_the_answer_comes_in_one_line(report: Report) -> None:
-    line, caveat, remedy = opening(report)
+    line, caveat, hint = opening(report)
     found = report.advice.suggested
     assert found is not None
     assert "\n" not in line and line.startswith("Answer: no ratio for pretraining.")
     assert line.endswith(f"for linear regression {found.low:.2f} to {found.high:.2f}.")
-    assert "masked once" in caveat and "r2mae compare DATA" in remedy
+    assert "masked once" in caveat and "r2mae compare DATA" in hint
     nothing = make_report(gaussian(400, 300), n=4)
     assert opening(nothing)[0].endswith("no direction can be learned: no ratio for linear regression either.")

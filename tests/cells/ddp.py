@@ -12,13 +12,13 @@ from typing import Any
 from torch import nn
 
 from r2mae.cells.config import CellsConfig
+from r2mae.cells.domain import CellsDomain
 from r2mae.cells.task import GeneTask
-from r2mae.cells.wing import CellsWing
 from r2mae.training.loop import fit
 
 
-class WithoutNormalisation(CellsWing):
-    """The wing with a model that has no batch statistics, so that processes and one process can be compared."""
+class WithoutNormalisation(CellsDomain):
+    """The domain with a model that has no batch statistics, so that processes and one process can be compared."""
 
     def build(self, architecture: Mapping[str, Any]) -> tuple[GeneTask, nn.Module]:
         task, model = super().build(architecture)

@@ -1,4 +1,4 @@
-"""Bad input on the command line and through the facade: one line that names file, field and remedy; nothing lost."""
+"""Bad input on the command line and through the facade: one line that names file, field and hint; nothing lost."""
 
 import json
 import os
@@ -81,10 +81,8 @@ def test_normalised_data_with_a_layer_of_counts(make: Make, write: Write, run: R
     adata.layers["counts"], adata.X = adata.X.copy(), adata.X / 2
     del adata.layers["raw"]
     write(adata, Path("a.h5ad"))
-    remedy = (
-        "a fraction: the data are normalised: pass the layer that holds raw counts, layer='counts' or --layer counts"
-    )
-    refused(run, pretrain("a.h5ad"), "a.h5ad: X of cell 'c0'", remedy, "(layers: counts)")
+    hint = "a fraction: the data are normalised: pass the layer that holds raw counts, layer='counts' or --layer counts"
+    refused(run, pretrain("a.h5ad"), "a.h5ad: X of cell 'c0'", hint, "(layers: counts)")
     refused(run, pretrain("a.h5ad", "--layer cuonts"), "a.h5ad: has no layer 'cuonts': did you mean 'counts'?")
     MaskedAutoencoder.setup_anndata(adata)
     with pytest.raises(UserError, match="layer='counts'"):

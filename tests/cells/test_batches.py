@@ -12,8 +12,8 @@ from scipy.sparse import csr_matrix
 
 from r2mae.cells.batches import CellBatches, DeviceBatches, architecture_of, load_data, split_data
 from r2mae.cells.config import CellsConfig
+from r2mae.cells.domain import DOMAIN
 from r2mae.cells.table import from_anndata
-from r2mae.cells.wing import WING
 from r2mae.errors import UserError
 from r2mae.masking.keys import Key
 from r2mae.training.task import Batches, Data, MovableBatches, rows_of
@@ -83,7 +83,7 @@ def test_validation_is_a_function_of_the_seed(make: Make) -> None:
 def test_a_model_is_made_of_its_description() -> None:
     config = CellsConfig(data="x", n_hidden=6, n_latent=3)
     description = json.loads(json.dumps(architecture_of(("g0", "g1"), ("a", "b", "c"), config)))
-    task, model = WING.build(description)
+    task, model = DOMAIN.build(description)
     assert (task.genes, task.n_hidden) == (2, 6)
     assert (model.gene_names, model.batch_names) == (("g0", "g1"), ("a", "b", "c"))
     assert (model.genes, model.batches, model.n_hidden, model.n_latent) == (2, 3, 6, 3)
@@ -128,6 +128,6 @@ def test_rules_of_one_probe_are_read_with_their_columns(tmp_path: Path, make: Ma
 def test_another_named_set_brings_its_own_columns_and_rules() -> None:
     genes = load_data(CellsConfig(data="csle")).table.genes
     config = CellsConfig(data="x", labels=("ADNC",), auroc_labels=("ADNC",), only=("ADNC:cell_type=T",))
-    found, data = WING.elsewhere(config, "csle", {"genes": genes, "batches": ("",)})
+    found, data = DOMAIN.elsewhere(config, "csle", {"genes": genes, "batches": ("",)})
     assert (found.labels, found.auroc_labels, found.only) == (("cell_type", "condition"), (), ())
     assert len(data.table) == 1000

@@ -9,14 +9,14 @@ from anndata import AnnData
 
 from r2mae.cells.api import MaskedAutoencoder
 from r2mae.cells.config import TIMINGS, CellsConfig
-from r2mae.cells.wing import WING
+from r2mae.cells.domain import DOMAIN
 from r2mae.cli.main import main
 from r2mae.errors import UserError
 from r2mae.masking.schemes import scheme_names
 from r2mae.training import fit
 from r2mae.training.folder import RunFolder
-from r2mae.training.numbers import ratios_of
 from r2mae.training.saving import load_model
+from r2mae.training.scheme_defaults import ratios_of
 from r2mae.training.scheme_options import scheme_of
 
 SIZE = {"n_top_genes": 10, "n_hidden": 8, "n_latent": 4, "steps": 4, "batch_size": 10, "threads": 1}
@@ -27,7 +27,7 @@ WORDS = [word for name, value in SIZE.items() for word in (f"--{name.replace('_'
 @pytest.mark.parametrize("scheme", scheme_names())
 def test_timing_is_idle_where_the_scheme_has_no_schedule(scheme: str, timing: str) -> None:
     config = CellsConfig.from_dict({"data": "x", "scheme": scheme, "timing": timing})
-    idle = scheme in ("fixed", "mdlm", "r2mae", "r2mae-spread")
+    idle = scheme in ("fixed", "mdlm", "r2mae", "r2mae-per-sample")
     assert config.idle_fields == (frozenset({"timing"}) if idle else frozenset())
 
 
@@ -45,7 +45,7 @@ def scheme(request: pytest.FixtureRequest) -> str:
 def old(scheme: str, tmp_path: Path, make: Callable[..., AnnData], write: Callable[..., Path]) -> Path:
     """A run with the preset `sea-ad`, made before there was `timing`."""
     config = CellsConfig(data=str(write(make(), tmp_path / "cells.h5ad")), preset="sea-ad", scheme=scheme, **SIZE)
-    path = fit(config, WING, tmp_path / "run").folder.config_file
+    path = fit(config, DOMAIN, tmp_path / "run").folder.config_file
     written = yaml.safe_load(path.read_text(encoding="utf-8"))
     assert written.pop("timing") == "hlca"
     path.write_text(yaml.safe_dump(written, sort_keys=False), encoding="utf-8")
@@ -60,7 +60,7 @@ def command(old: Path, scheme: str, *more: str) -> int:
 
 @pytest.mark.slow
 def test_an_old_folder_opens_with_the_schedule_that_it_ran_with(old: Path, make: Callable[..., AnnData]) -> None:
-    assert load_model(old, WING)[0].to_dict()["timing"] == "hlca"
+    assert load_model(old, DOMAIN)[0].to_dict()["timing"] == "hlca"
     assert main(["evaluate", str(old)]) == 0
     assert main(["embed", str(old), str(old.parent / "cells.h5ad"), "-o", str(old.parent / "e.npz")]) == 0
     assert MaskedAutoencoder.load(old, make()).get_latent_representation().shape == (30, 4)
@@ -101,14 +101,14 @@ def test_a_new_folder_keeps_its_own_timing(tmp_path: Path) -> None:
     mine = CellsConfig(data="x", preset="sea-ad", scheme="dynamic", timing="sea-ad")
     other = CellsConfig(data="x", preset="sea-ad", scheme="dynamic")
     (tmp_path / "run").mkdir()
-    folder.claim(mine, "print", ratios_of(WING, mine))
-    folder.check(mine, ratios_of(WING, mine))
+    folder.claim(mine, "print", ratios_of(DOMAIN, mine))
+    folder.check(mine, ratios_of(DOMAIN, mine))
     with pytest.raises(UserError, match="timing is 'sea-ad' there and 'hlca' here"):
-        folder.check(other, ratios_of(WING, other))
+        folder.check(other, ratios_of(DOMAIN, other))
 
 
 def test_every_cell_may_have_a_ratio_of_its_own() -> None:
-    for options in ({"scheme": "r2mae-spread"}, {"per": "sample", "sampling": "stratified"}, {"per": "sample"}):
+    for options in ({"scheme": "r2mae-per-sample"}, {"per": "sample", "sampling": "stratified"}, {"per": "sample"}):
         config = CellsConfig(data="x", **options)  # type: ignore[arg-type]
         ratio = scheme_of(config, TIMINGS["hlca"]).ratio
         assert (ratio.low, ratio.high, ratio.per) == (0.1, 0.5, "sample")  # type: ignore[attr-defined]

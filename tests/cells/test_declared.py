@@ -21,7 +21,7 @@ PACKED = {"chunks": (1 << 18,), "compression": "gzip"}
 
 
 def write(path: Path, cells: int = 40, genes: int = 30) -> Path:
-    """Write counts by rows; with other than the usual numbers, zeros that take no room, each cell full."""
+    """Write counts by rows; with other than the defaults, zeros that take no room, each cell full."""
     with h5py.File(path, "w") as file:
         file.attrs["encoding-type"], file.attrs["encoding-version"] = "anndata", "0.1.0"
         for name, length in (("obs", cells), ("var", genes)):

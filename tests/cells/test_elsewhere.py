@@ -32,13 +32,13 @@ def annotated(make: Make, **columns: object) -> anndata.AnnData:
     """Cells of six donors with columns to probe; None drops one of them."""
     adata = make(60)
     donors = np.arange(60) % 6
-    usual = {
+    default = {
         "donor": [f"d{donor}" for donor in donors],
         "kind": np.array(["a", "b", "c"])[np.arange(60) // 6 % 3],
         "condition": np.where(donors < 3, "ill", "well"),
         "age": donors * 10.0,
     }
-    adata.obs = adata.obs.assign(**{**usual, **columns}).dropna(axis=1)
+    adata.obs = adata.obs.assign(**{**default, **columns}).dropna(axis=1)
     return adata
 
 

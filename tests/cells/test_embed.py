@@ -143,16 +143,16 @@ def test_batches_of_cells_for_the_encoder() -> None:
     for key in ("plat", None):
         assert align_batches("x", obs, key, known, "b").tolist() == [1, 1, 1, 1]
     assert align_batches("x", obs, None, ("all",)).tolist() == [0, 0, 0, 0]
-    remedy = r"name a training batch to take for them, such as transform_batch='a' \(--transform-batch\)"
+    hint = r"name a training batch to take for them, such as transform_batch='a' \(--transform-batch\)"
     for key, told in {
         "plate": "x: the model has never seen the batch new: ",
         "number": "x: the model has never seen the batches 1, 2, 3: ",
         "plat": "x: batch_key: obs has no column 'plat', and the model tells batches apart: ",
         None: "x: batch_key: the run names no column of batches, and the model tells batches apart: ",
     }.items():
-        with pytest.raises(UserError, match=f"^{told}{remedy}$"):
+        with pytest.raises(UserError, match=f"^{told}{hint}$"):
             align_batches("x", obs, key, known)
-    with pytest.raises(UserError, match=f"^x: cells have no value in column 'plate' .*{remedy}$"):
+    with pytest.raises(UserError, match=f"^x: cells have no value in column 'plate' .*{hint}$"):
         align_batches("x", obs.iloc[[0, 2]], "plate", known)
     with pytest.raises(UserError, match="unknown batch 'c'"):
         align_batches("x", obs, "plate", known, "c")

@@ -15,6 +15,7 @@ from sklearn.model_selection import GridSearchCV, GroupKFold
 from r2mae.cells.batches import CellBatches, CellData, split_data
 from r2mae.cells.config import CellsConfig
 from r2mae.cells.counts import MemoryCounts
+from r2mae.cells.domain import DOMAIN
 from r2mae.cells.donors import ProbeCells, probe_cells
 from r2mae.cells.evaluate import (
     GENE_SETS,
@@ -33,12 +34,11 @@ from r2mae.cells.evaluate import (
 from r2mae.cells.predictions import ClassPredictions, NumberPredictions
 from r2mae.cells.table import CellTable
 from r2mae.cells.task import CSR, GeneTask, MaskedGenes
-from r2mae.cells.wing import WING
 from r2mae.errors import UserError
 from r2mae.evaluation.probes import LinearProbe
 from r2mae.masking.keys import Key
 from r2mae.masking.masks import RatioLike, column_mask
-from r2mae.training.recalibrate import recalibrated
+from r2mae.training.bn_statistics import re_estimated_statistics
 
 pytestmark = pytest.mark.slow
 
@@ -78,7 +78,7 @@ def data(table: CellTable) -> CellData:
 @pytest.fixture
 def built(data: CellData) -> tuple[GeneTask, torch.nn.Module]:
     torch.manual_seed(0)
-    return WING.build(data.architecture)
+    return DOMAIN.build(data.architecture)
 
 
 def informative(table: CellTable, noise: float = 0.1) -> np.ndarray:
@@ -93,7 +93,7 @@ def test_scores_of_a_model(data: CellData, built: tuple[GeneTask, torch.nn.Modul
     scores = evaluate(CONFIG, task, model, data)
     assert model.training
     assert scores == evaluate(CONFIG, task, model, data)
-    assert {metric.name for metric in WING.metrics_of(CONFIG) if not metric.optional} <= scores.keys()
+    assert {metric.name for metric in DOMAIN.metrics_of(CONFIG) if not metric.optional} <= scores.keys()
     averaged = ("cell_type_bacc", "cell_type_f1", "disease_bacc", "disease_f1", "age_spearman_cell")
     averaged = (*averaged, "age_spearman_donor")
     assert scores["score"] == pytest.approx(np.mean([scores[name] for name in averaged]))
@@ -101,10 +101,10 @@ def test_scores_of_a_model(data: CellData, built: tuple[GeneTask, torch.nn.Modul
     assert scores["reconstruction_r"] == pytest.approx(np.mean(named))
     losses = masked_gene_losses(task, model, data.validation)
     assert [scores[f"masked_loss_{ratio:g}"] for ratio in LOSS_RATIOS] != pytest.approx(losses)  # re-estimated
-    plain = evaluate(CONFIG, task, model, data, recalibrate="no")
+    plain = evaluate(CONFIG, task, model, data, bn_statistics="no")
     assert [plain[f"masked_loss_{ratio:g}"] for ratio in LOSS_RATIOS] == pytest.approx(losses)
     assert plain["masked_loss"] == pytest.approx(np.mean(losses))
-    with recalibrated(task, model, data.train, 0.9):
+    with re_estimated_statistics(task, model, data.train, 0.9):
         assert scores["masked_loss_0.9"] == pytest.approx(masked_gene_losses(task, model, data.validation)[-1])
     assert 1 <= scores["effective_rank"] <= 8
     # A layer of random weights tells the cell types apart.
@@ -334,16 +334,16 @@ def test_expression_is_normalised_as_by_scanpy(table: CellTable) -> None:
 def test_a_label_can_enter_the_average_by_auroc(table: CellTable) -> None:
     """As ADNC in the paper's Table 4, where the others keep balanced accuracy and F1."""
     noisy = informative(table, 3.0)
-    usual = evaluate_embedding(table, noisy, CONFIG, intervals=False)
+    default = evaluate_embedding(table, noisy, CONFIG, intervals=False)
     config = replace(CONFIG, auroc_labels=("disease",))
     scores = evaluate_embedding(table, noisy, config)
     six = ["cell_type_bacc", "cell_type_f1", "disease_auroc", "disease_auroc_donor"]
     six += ["age_spearman_cell", "age_spearman_donor"]
-    assert scores["score"] == pytest.approx(np.mean([usual[name] for name in six]))
-    assert scores["score"] != pytest.approx(usual["score"])
-    assert {name: value for name, value in usual.items() if name != "score"}.items() <= scores.items()
+    assert scores["score"] == pytest.approx(np.mean([default[name] for name in six]))
+    assert scores["score"] != pytest.approx(default["score"])
+    assert {name: value for name, value in default.items() if name != "score"}.items() <= scores.items()
     assert scores["score_donors_low"] < scores["score_donors_high"]
-    ranked = [metric for metric in WING.metrics_of(config) if metric.ranked and metric.higher_is_better is not None]
+    ranked = [metric for metric in DOMAIN.metrics_of(config) if metric.ranked and metric.higher_is_better is not None]
     assert [metric.name for metric in ranked] == six
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from r2mae.cells import MaskedAutoencoder
 from r2mae.cells.config import CellsConfig
-from r2mae.cells.wing import WING
+from r2mae.cells.domain import DOMAIN
 from r2mae.cli.main import main
 from r2mae.training.checkpoint import read_checkpoint
 from r2mae.training.loop import fit
@@ -79,7 +79,7 @@ def test_weights_and_their_description_change_together(
 def test_a_checkpoint(make: Make, write: Write, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = write(make(), tmp_path / "a.h5ad")
     config = CellsConfig(data=str(path), steps=30, save_every=10, **SMALL)
-    fit(config, WING, tmp_path / "whole")
+    fit(config, DOMAIN, tmp_path / "whole")
     checkpoint = tmp_path / "cut" / "checkpoints" / "last.ckpt"
     line = [f"--{name.replace('_', '-')}={value}" for name, value in {**SMALL, "steps": 30, "save_every": 10}.items()]
     line = ["pretrain", "cells", str(path), *line, "--json", "--out", str(tmp_path / "cut")]
@@ -110,13 +110,13 @@ def test_an_earlier_checkpoint_survives(make: Make, write: Write, tmp_path: Path
 
     path = write(make(), tmp_path / "a.h5ad")
     config = CellsConfig(data=str(path), steps=30, save_every=10, **SMALL)
-    fit(config, WING, tmp_path / "whole")
+    fit(config, DOMAIN, tmp_path / "whole")
     with pytest.raises(OSError, match="File too large"), file_size(1 << 30):
-        fit(config, WING, tmp_path / "cut", reporter=FillAt())
+        fit(config, DOMAIN, tmp_path / "cut", reporter=FillAt())
     checkpoint = tmp_path / "cut" / "checkpoints" / "last.ckpt"
     assert read_checkpoint(checkpoint)["r2mae_step"] == 10
     assert not list(tmp_path.rglob("*.tmp"))
-    assert fit(config, WING, tmp_path / "cut").resumed_from == 10
+    assert fit(config, DOMAIN, tmp_path / "cut").resumed_from == 10
     for name in ("model.safetensors", "metrics.csv"):
         assert (tmp_path / "cut" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
 
@@ -126,7 +126,7 @@ def test_embedding(make: Make, write: Write, tmp_path: Path, suffix: str) -> Non
     """In a process of its own: the HDF5 library used to end it when it could not close a file."""
     path = write(make(300, 40), tmp_path / "a.h5ad")
     config = CellsConfig(data=str(path), steps=2, **SMALL)
-    fit(config, WING, tmp_path / "run")
+    fit(config, DOMAIN, tmp_path / "run")
     output = tmp_path / f"out.{suffix}"
     output.write_bytes(b"before")
     before = contents(tmp_path)

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 from scipy.sparse import csc_matrix, csr_array, csr_matrix
 
-from r2mae.cells import WING, CellsConfig, MaskedAutoencoder
+from r2mae.cells import DOMAIN, CellsConfig, MaskedAutoencoder
 from r2mae.errors import UserError
-from r2mae.images import WING as IMAGES
+from r2mae.images import DOMAIN as IMAGES
 from r2mae.images.config import ImagesConfig
 from r2mae.training.loop import fit
 from r2mae.training.saving import load_model
@@ -169,8 +169,8 @@ def test_a_run_of_the_command_line_has_the_verbs(make: Make, write: Write, tmp_p
     )
     adata.obs["kind"] = ["x", "y"] * 45
     write(adata, path)
-    fit(config, WING, tmp_path / "run")
-    expected = WING.embed(*load_model(tmp_path / "run", WING, whole=True), str(path))["embedding"]  # type: ignore[arg-type]
+    fit(config, DOMAIN, tmp_path / "run")
+    expected = DOMAIN.embed(*load_model(tmp_path / "run", DOMAIN, whole=True), str(path))["embedding"]  # type: ignore[arg-type]
     adata.X = adata.X / 2  # the counts are those of the layer, as in the run
     model = MaskedAutoencoder.load(tmp_path / "run", adata)
     np.testing.assert_array_equal(model.get_latent_representation(), expected)
@@ -191,10 +191,10 @@ def test_what_is_no_model_of_cells_is_told_and_never_deleted(
     saved: Path, adata: anndata.AnnData, make: Make, write: Write, tmp_path: Path
 ) -> None:
     fit(ImagesConfig(data="digits", hidden=8, latent=8, steps=1, threads=1), IMAGES, tmp_path / "digits")
-    with pytest.raises(UserError, match="is a run of the wing 'images', not 'cells': name a run on cells"):
+    with pytest.raises(UserError, match="is a run of the domain 'images', not 'cells': name a run on cells"):
         MaskedAutoencoder.load(tmp_path / "digits", adata)
     path = write(make(90, 20), tmp_path / "a.h5ad")
-    fit(CellsConfig(data=str(path), steps=1, **SMALL, **TRAINING), WING, tmp_path / "run")
+    fit(CellsConfig(data=str(path), steps=1, **SMALL, **TRAINING), DOMAIN, tmp_path / "run")
     (tmp_path / "run" / "config.yaml").unlink()
     with pytest.raises(UserError, match=r"of which config\.yaml is missing: name the whole run folder"):
         MaskedAutoencoder.load(tmp_path / "run", adata)

@@ -12,13 +12,13 @@ from anndata import AnnData
 from r2mae.catalogue import fetch, verify
 from r2mae.cells.batches import load_data
 from r2mae.cells.config import CellsConfig
+from r2mae.cells.domain import DOMAIN
 from r2mae.cells.sets import SET_DEFAULTS, SETS
-from r2mae.cells.wing import WING
 from r2mae.errors import UserError
 from r2mae.masking.keys import Key
 from r2mae.masking.ratios import LinearDecay
 from r2mae.training import fit
-from r2mae.training.numbers import ratios_of
+from r2mae.training.scheme_defaults import ratios_of
 from r2mae.training.scheme_options import scheme_of
 
 SHARED = ("csle", "covid-tcells", "onek1k", "perez-tcells", "combat", "pig-airway")
@@ -36,10 +36,10 @@ def test_all_sets_have_defaults() -> None:
     assert set(SETS) == set(SET_DEFAULTS) == {*SHARED, "hlca", "sea-ad"}
     for name, defaults in SET_DEFAULTS.items():
         CellsConfig(data=name, **defaults)
-        assert SETS[name].wing == "cells"
+        assert SETS[name].domain == "cells"
 
 
-@pytest.mark.parametrize("options", [{"preset": "sea-ad", **WING.presets["sea-ad"]}, SET_DEFAULTS["sea-ad"]])
+@pytest.mark.parametrize("options", [{"preset": "sea-ad", **DOMAIN.presets["sea-ad"]}, SET_DEFAULTS["sea-ad"]])
 @pytest.mark.parametrize("scheme", ["dynamic", "r2mae-dynamic"])
 def test_schedule_of_sea_ad_is_the_papers(options: dict[str, Any], scheme: str) -> None:
     """λ = 1/150,000: the floor is reached at step 120,000 of 155,049, and a run of another length has the shape."""
@@ -48,7 +48,7 @@ def test_schedule_of_sea_ad_is_the_papers(options: dict[str, Any], scheme: str) 
     assert steps == 155_049
 
     def floor(total: int) -> LinearDecay:
-        ratio = scheme_of(config, ratios_of(WING, config)).bind(total).ratio
+        ratio = scheme_of(config, ratios_of(DOMAIN, config)).bind(total).ratio
         return ratio if isinstance(ratio, LinearDecay) else ratio.floor  # type: ignore[attr-defined, no-any-return]
 
     key = Key.root(0)
@@ -60,11 +60,11 @@ def test_schedule_of_sea_ad_is_the_papers(options: dict[str, Any], scheme: str) 
     assert short(774, key) == pytest.approx(0.1)
 
 
-@pytest.mark.parametrize("options", [WING.presets["sea-ad"], SET_DEFAULTS["sea-ad"]])
+@pytest.mark.parametrize("options", [DOMAIN.presets["sea-ad"], SET_DEFAULTS["sea-ad"]])
 def test_curricula_of_sea_ad_keep_the_papers_steps(options: dict[str, Any]) -> None:
     """Frozen for 5,000 steps; the multiplier falls from step 30,000 to 120,000 of 155,049."""
     config = CellsConfig(data="x", scheme="cl", **options)
-    curriculum = scheme_of(config, ratios_of(WING, config)).bind(155_049).curriculum
+    curriculum = scheme_of(config, ratios_of(DOMAIN, config)).bind(155_049).curriculum
     assert curriculum is not None
     assert (curriculum.frozen(4_999), curriculum.frozen(5_001)) == (True, False)
     moments = [curriculum.multiplier_at(step) for step in (30_000, 75_000, 120_000)]
@@ -72,22 +72,22 @@ def test_curricula_of_sea_ad_keep_the_papers_steps(options: dict[str, Any]) -> N
 
 
 def test_schedule_of_other_runs_falls_to_the_last_step() -> None:
-    for options in ({}, {"preset": "hlca", **WING.presets["hlca"]}, SET_DEFAULTS["hlca"], SET_DEFAULTS["csle"]):
+    for options in ({}, {"preset": "hlca", **DOMAIN.presets["hlca"]}, SET_DEFAULTS["hlca"], SET_DEFAULTS["csle"]):
         config = CellsConfig(data="x", scheme="dynamic", **options)
-        assert ratios_of(WING, config) == WING.ratios
-        assert scheme_of(config, ratios_of(WING, config)).ratio == LinearDecay(0.5, 0.1)
+        assert ratios_of(DOMAIN, config) == DOMAIN.ratios
+        assert scheme_of(config, ratios_of(DOMAIN, config)).ratio == LinearDecay(0.5, 0.1)
 
 
 @pytest.mark.slow
 def test_a_finished_run_used_the_timing_that_its_folder_names(
     tmp_path: Path, make: Callable[..., AnnData], write: Callable[..., Path]
 ) -> None:
-    """The loop asks for the numbers of the configuration, not of the wing."""
+    """The loop asks for the numbers of the configuration, not of the domain."""
     file = write(make(), tmp_path / "cells.h5ad")
     config = CellsConfig(
         data=str(file), scheme="dynamic", timing="sea-ad", n_hidden=8, n_latent=4, steps=101, batch_size=10, threads=1
     )
-    ratios = pd.read_csv(fit(config, WING, tmp_path / "run").folder.metrics_file)["ratio"]
+    ratios = pd.read_csv(fit(config, DOMAIN, tmp_path / "run").folder.metrics_file)["ratio"]
     assert ratios.iloc[76] > 0.1
     np.testing.assert_allclose(ratios.iloc[78:], 0.1)
     assert "timing: sea-ad" in (tmp_path / "run" / "config.yaml").read_text(encoding="utf-8")

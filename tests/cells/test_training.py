@@ -22,9 +22,9 @@ from scipy.sparse import csr_matrix
 from cells.ddp import run as run_in_one_process
 from r2mae.cells import table, task
 from r2mae.cells.config import CellsConfig
+from r2mae.cells.domain import DOMAIN
 from r2mae.cells.sparse_rows import SparseRows
 from r2mae.cells.stored import StoredCounts
-from r2mae.cells.wing import WING
 from r2mae.masking.schemes import scheme_names
 from r2mae.training.checkpoint import read_checkpoint
 from r2mae.training.folder import RunFolder
@@ -88,7 +88,7 @@ class InterruptAt:
 
 def train(data: Path, out: Path, *, cut: int | None = None, **options: Any) -> Fitted:
     config = CellsConfig(data=str(data), **{**SMALL, **options})
-    return fit(config, WING, out, reporter=None if cut is None else InterruptAt(cut))
+    return fit(config, DOMAIN, out, reporter=None if cut is None else InterruptAt(cut))
 
 
 def assert_same_run(one: Path, other: Path) -> None:
@@ -145,7 +145,7 @@ def test_a_run_cut_off_anywhere_ends_with_the_same_bytes(cells: Path, tmp_path: 
     "options",
     [
         {"scheme": "r2mae-cl", "cl_warmup": 3, "cl_start": 6, "cl_end": 15},
-        {"scheme": "r2mae-spread", "mask_input": True},
+        {"scheme": "r2mae-per-sample", "mask_input": True},
     ],
     ids=lambda o: o["scheme"],
 )
@@ -200,7 +200,7 @@ def test_counts_on_disk_train_to_the_bytes_of_memory(
         options |= {"n_top_genes": 12, "min_genes": 3}
     train(path, tmp_path / "memory", **options)
     monkeypatch.setattr(table, "memory_limit", lambda: 100)
-    loaded = WING.load(CellsConfig(data=str(path), **{**SMALL, **options}))
+    loaded = DOMAIN.load(CellsConfig(data=str(path), **{**SMALL, **options}))
     assert isinstance(loaded.table.counts, StoredCounts)
     train(path, tmp_path / "disk", **options)
     train(path, tmp_path / "workers", workers=2, **options)
@@ -229,10 +229,10 @@ def test_the_finished_run_embeds_alike_wherever_its_cells_lie(
     from r2mae.training.saving import load_model
 
     train(cells, tmp_path / "run", steps=4, batch_key="batch")
-    loaded = load_model(tmp_path / "run", WING)
-    memory = WING.embed(*loaded, str(cells))  # type: ignore[arg-type]
+    loaded = load_model(tmp_path / "run", DOMAIN)
+    memory = DOMAIN.embed(*loaded, str(cells))  # type: ignore[arg-type]
     monkeypatch.setattr(table, "memory_limit", lambda: 100)
-    disk = WING.embed(*loaded, str(cells))  # type: ignore[arg-type]
+    disk = DOMAIN.embed(*loaded, str(cells))  # type: ignore[arg-type]
     np.testing.assert_array_equal(memory["embedding"], disk["embedding"])
     assert list(disk["cells"]) == [f"c{i}" for i in range(150)]
 

@@ -8,19 +8,19 @@ import pytest
 from r2mae.cli.main import COMMANDS, main
 from r2mae.cli.theory import SUBCOMMANDS
 from r2mae.cli.theory_model import MODELS
+from r2mae.domains.lookup import public_sets
 from r2mae.images.models import MODELS as IMAGE_MODELS
 from r2mae.images.sets import SETS
 from r2mae.masking.schemes import scheme_names
-from r2mae.registry import WINGS
+from r2mae.registry import DOMAINS
 from r2mae.reproduce.targets import ARTEFACTS
-from r2mae.wings.lookup import public_sets
 
 LINES: dict[str, set[str]] = {
     "": {*COMMANDS, "finetune", "logits", "score-variants"},
     "pre": {"pretrain"},
     "-": {"--help", "--version"},
     "pretrain dig": {"digits"},
-    "pretrain ": {*WINGS, *public_sets(), "here.npz"},
+    "pretrain ": {*DOMAINS, *public_sets(), "here.npz"},
     "pretrain images ": {*SETS, "here.npz"},
     "pretrain digits --scheme r2mae-c": {"r2mae-cl", "r2mae-cl-k0"},
     "pretrain digits --scheme = r2mae-c": {"r2mae-cl", "r2mae-cl-k0"},

@@ -1,4 +1,4 @@
-"""From what wings declare to options, help and errors."""
+"""From what domains declare to options, help and errors."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -17,9 +17,9 @@ from r2mae.cli.declared import (
     parameters_of,
 )
 from r2mae.cli.parsing import Parser
+from r2mae.domains.contract import Domain
+from r2mae.domains.options import NPZ, CommandLine, Evaluation, Exporter, Option
 from r2mae.errors import UserError
-from r2mae.wings.contract import Wing
-from r2mae.wings.options import NPZ, CommandLine, Evaluation, Exporter, Option
 
 RUN = Path("runs/a")
 SIZE = Option("size_mode", "how large.", choices=("small", "large"))
@@ -27,18 +27,18 @@ USUAL = Evaluation()
 NAMES = Option("names", "which.", tuple[str, ...], parameter="chosen", needed="the names: --names a b")
 
 
-def wing(name: str, usual: Evaluation = USUAL, *others: Evaluation, **more: Any) -> Wing:
-    declared = CommandLine(evaluation=usual, evaluations=others, **more)
-    return cast(Wing, SimpleNamespace(name=name, command_line=declared, exporters=(NPZ,), default_baselines=()))
+def domain(name: str, default: Evaluation = USUAL, *others: Evaluation, **more: Any) -> Domain:
+    declared = CommandLine(evaluation=default, evaluations=others, **more)
+    return cast(Domain, SimpleNamespace(name=name, command_line=declared, exporters=(NPZ,), default_baselines=()))
 
 
 def parser() -> Parser:
     return Parser("r2mae test", "Test.", "r2mae test")
 
 
-def test_an_option_of_two_wings_is_one_option() -> None:
+def test_an_option_of_two_domains_is_one_option() -> None:
     made = parser()
-    one, two, three = wing("one"), wing("two"), wing("three")
+    one, two, three = domain("one"), domain("two"), domain("three")
     add_options(made, [(one, SIZE), (two, SIZE), (three, replace(SIZE, help="how wide."))], "with --data, ")
     told = " ".join(made.format_help().split())
     assert "With --data, for one and two: how large. With --data, for three: how wide." in told
@@ -46,38 +46,40 @@ def test_an_option_of_two_wings_is_one_option() -> None:
     assert given_options(made.read([]), [(one, SIZE)]) == {}
 
 
-def test_it_may_say_more_than_its_wing() -> None:
+def test_it_may_say_more_than_its_domain() -> None:
     made = parser()
-    add_options(made, [(wing("one"), replace(SIZE, whose="large models"))])
+    add_options(made, [(domain("one"), replace(SIZE, whose="large models"))])
     assert "For large models: how large." in " ".join(made.format_help().split())
 
 
 @pytest.mark.parametrize("other", [replace(SIZE, choices=("small",)), replace(SIZE, choices=(), kind=int)])
-def test_wings_that_differ_about_an_option(other: Option) -> None:
-    with pytest.raises(UserError, match=r"the wing two declares --size-mode, which the wing one has with another"):
-        add_options(parser(), [(wing("one"), SIZE), (wing("two"), other)])
+def test_domains_that_differ_about_an_option(other: Option) -> None:
+    with pytest.raises(UserError, match=r"the domain two declares --size-mode, which the domain one has with another"):
+        add_options(parser(), [(domain("one"), SIZE), (domain("two"), other)])
 
 
 def test_an_option_that_the_command_has() -> None:
     made = parser()
     made.add_argument("--size_mode", type=int)
-    with pytest.raises(UserError, match=r"the wing one declares --size-mode, which 'r2mae test' has with another"):
-        add_options(made, [(wing("one"), SIZE)])
+    with pytest.raises(UserError, match=r"the domain one declares --size-mode, which 'r2mae test' has with another"):
+        add_options(made, [(domain("one"), SIZE)])
 
 
 def test_an_option_sets_its_parameter() -> None:
-    assert parameters_of(RUN, wing("one"), (SIZE, NAMES), {"names": ("a",)}) == {"chosen": ("a",)}
+    assert parameters_of(RUN, domain("one"), (SIZE, NAMES), {"names": ("a",)}) == {"chosen": ("a",)}
     switch = replace(SIZE, meaning={"small": 1, "large": 9})
-    assert parameters_of(RUN, wing("one"), (switch,), {"size_mode": "large"}) == {"size_mode": 9}
-    with pytest.raises(UserError, match=r"^runs/a is a run of the wing one, which has no --size-mode: leave it out$"):
-        parameters_of(RUN, wing("one"), (NAMES,), {"size_mode": "small"})
+    assert parameters_of(RUN, domain("one"), (switch,), {"size_mode": "large"}) == {"size_mode": 9}
+    with pytest.raises(UserError, match=r"^runs/a is a run of the domain one, which has no --size-mode: leave it out$"):
+        parameters_of(RUN, domain("one"), (NAMES,), {"size_mode": "small"})
 
 
 def test_evaluations_by_name() -> None:
     tests = Evaluation("tests", options=(NAMES,), name="tests")
-    one = wing("one", Evaluation("usual", options=(SIZE,)), tests)
+    one = domain("one", Evaluation("default", options=(SIZE,)), tests)
     assert (
-        evaluation_of(one, RUN, None, {}).help == evaluation_of(one, RUN, "one", {"size_mode": "small"}).help == "usual"
+        evaluation_of(one, RUN, None, {}).help
+        == evaluation_of(one, RUN, "one", {"size_mode": "small"}).help
+        == "default"
     )
     assert evaluation_of(one, RUN, "tests", {"names": ("a",)}) is tests
     mistakes: list[tuple[str | None, dict[str, Any], str]] = [
@@ -85,7 +87,7 @@ def test_evaluations_by_name() -> None:
         ("tests", {}, "evaluate RUN tests needs the names: --names a b"),
         (None, {"names": ("a", "b")}, "--names belongs to tests: r2mae evaluate runs/a tests --names a b"),
         ("tests", {"names": ("a",), "size_mode": "small"}, "tests has no --size-mode: leave it out"),
-        (None, {"pitch": 1}, "runs/a is a run of the wing one, which has no --pitch: leave it out"),
+        (None, {"pitch": 1}, "runs/a is a run of the domain one, which has no --pitch: leave it out"),
     ]
     for what, given, told in mistakes:
         with pytest.raises(UserError) as error:
@@ -93,15 +95,15 @@ def test_evaluations_by_name() -> None:
         assert told in str(error.value)
 
 
-def test_an_evaluation_of_another_wing_is_unknown() -> None:
+def test_an_evaluation_of_another_domain_is_unknown() -> None:
     """Its options are not said to be of an evaluation that such a run does not have."""
     with pytest.raises(UserError, match="which has no --names"):
-        evaluation_of(wing("two"), RUN, None, {"names": ("a",)})
+        evaluation_of(domain("two"), RUN, None, {"names": ("a",)})
 
 
 def test_help_in_words() -> None:
-    one = wing("one", baselines="mean")
-    two = cast(Wing, SimpleNamespace(**{**vars(one), "name": "two", "exporters": (Exporter(".x", NPZ.write), NPZ)}))
-    assert files_in_words([one, two, wing("three")]) == "of one and three .npz; of two .x or .npz"
-    assert baselines_in_words([one, wing("three")], usual=True) == "of one mean (by default none)"
+    one = domain("one", baselines="mean")
+    two = cast(Domain, SimpleNamespace(**{**vars(one), "name": "two", "exporters": (Exporter(".x", NPZ.write), NPZ)}))
+    assert files_in_words([one, two, domain("three")]) == "of one and three .npz; of two .x or .npz"
+    assert baselines_in_words([one, domain("three")], default=True) == "of one mean (by default none)"
     assert listed([("one", "words " * 40), ("none", "")]).splitlines()[1].startswith(" " * 10 + "words")

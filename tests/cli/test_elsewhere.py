@@ -14,13 +14,13 @@ from scipy.sparse import csr_matrix
 from sklearn.datasets import load_digits
 
 from r2mae.cells.config import CellsConfig
-from r2mae.cells.wing import WING as CELLS
+from r2mae.cells.domain import DOMAIN as CELLS
 from r2mae.cli.main import main
 from r2mae.images.config import ImagesConfig
-from r2mae.images.wing import WING as IMAGES
-from r2mae.sweep.run_cell import pretrain
+from r2mae.images.domain import DOMAIN as IMAGES
+from r2mae.sweep.train_run import pretrain
 from r2mae.text.config import TextConfig
-from r2mae.text.wing import WING as TEXT
+from r2mae.text.domain import DOMAIN as TEXT
 from r2mae.training.folder import RunFolder
 
 pytestmark = pytest.mark.slow
@@ -46,7 +46,7 @@ def text(path: Path, seed: int) -> None:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A finished run of every wing, and other data."""
+    """A finished run of every domain, and other data."""
     folder = tmp_path_factory.mktemp("elsewhere")
     digits = load_digits()
     pixels = np.rint(digits.images * 15).astype(np.uint8)
@@ -95,22 +95,22 @@ def run(folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize(
-    ("wing", "other", "score"),
+    ("domain", "other", "score"),
     [("images", "b.npz", "probe_accuracy"), ("cells", "b.h5ad", "score"), ("text", "b.txt", "loss")],
 )
-def test_a_run_is_measured_on_other_data(run: Run, folder: Path, wing: str, other: str, score: str) -> None:
-    before = {file: file.read_bytes() for file in (folder / wing).rglob("*") if file.is_file()}
-    own = json.loads(run(f"evaluate {wing} --json")[1])
-    code, out, _ = run(f"evaluate {wing} --data {other} --json")
+def test_a_run_is_measured_on_other_data(run: Run, folder: Path, domain: str, other: str, score: str) -> None:
+    before = {file: file.read_bytes() for file in (folder / domain).rglob("*") if file.is_file()}
+    own = json.loads(run(f"evaluate {domain} --json")[1])
+    code, out, _ = run(f"evaluate {domain} --data {other} --json")
     answer = json.loads(out)
     assert code == 0
     assert (Path(own["data"]).stem, answer["data"]) == ("a", other)
     assert answer["scores"].keys() == own["scores"].keys()
     assert np.isfinite(answer["scores"][score])
     assert answer["scores"] != own["scores"]
-    assert own["scores"] == json.loads(before[folder / wing / "results.json"])["scores"]
+    assert own["scores"] == json.loads(before[folder / domain / "results.json"])["scores"]
     assert {file: file.read_bytes() for file in before} == before
-    assert f"measured on {other} in" in run(f"evaluate {wing} --data {other}")[1]
+    assert f"measured on {other} in" in run(f"evaluate {domain} --data {other}")[1]
 
 
 def test_the_probe_is_fitted_on_the_other_data(run: Run, folder: Path) -> None:
@@ -186,7 +186,7 @@ def test_cells_are_mapped_by_gene_and_all_of_them_reconstructed(folder: Path) ->
 
 
 @pytest.mark.parametrize(
-    ("wing", "other", "told"),
+    ("domain", "other", "told"),
     [
         (IMAGES, "b.npz", "ImageSet('b': 240 images of 8 x 8 x 1, uint8, 10 classes)"),
         (CELLS, "b.h5ad", "40 cells of 12 genes, 1 batch)"),
@@ -194,12 +194,12 @@ def test_cells_are_mapped_by_gene_and_all_of_them_reconstructed(folder: Path) ->
     ],
 )
 def test_printed_data_are_one_short_line(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, wing: Any, other: str, told: str
+    folder: Path, monkeypatch: pytest.MonkeyPatch, domain: Any, other: str, told: str
 ) -> None:
     monkeypatch.setenv("R2MAE_CACHE", str(folder / "cache"))
-    config = wing.config.from_dict(RunFolder(folder / wing.name).read_config())
-    architecture = RunFolder(folder / wing.name).description.architecture
-    printed = repr(wing.elsewhere(config, str(folder / other), architecture)[1])
+    config = domain.config.from_dict(RunFolder(folder / domain.name).read_config())
+    architecture = RunFolder(folder / domain.name).description.architecture
+    printed = repr(domain.elsewhere(config, str(folder / other), architecture)[1])
     assert told in printed
     assert "\n" not in printed and "0x" not in printed
     assert len(printed) < 600 + 2 * len(str(folder))

@@ -12,13 +12,13 @@ import pandas as pd
 import pytest
 from scipy.sparse import csr_matrix
 
-from r2mae.cells import WING as CELLS
+from r2mae.cells import DOMAIN as CELLS
 from r2mae.cells import CellsConfig
 from r2mae.cli.main import main
-from r2mae.images import WING as IMAGES
+from r2mae.domains.abilities import HasAnnotations
+from r2mae.images import DOMAIN as IMAGES
 from r2mae.images.config import ImagesConfig
 from r2mae.training.loop import fit
-from r2mae.wings.abilities import HasAnnotations
 
 pytestmark = pytest.mark.slow
 
@@ -162,7 +162,7 @@ def test_the_layer_and_the_batch_of_another_file(run: Run, folder: Path) -> None
         np.testing.assert_array_equal(other["embedding"], same["embedding"])
     code, _, err = run("embed digits digits -o x.npz --layer counts")
     assert code == 2
-    assert "a run of the wing images, which has no --layer: leave it out" in err
+    assert "a run of the domain images, which has no --layer: leave it out" in err
 
 
 def test_columns_are_checked_without_the_counts(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -174,7 +174,7 @@ def test_columns_are_checked_without_the_counts(run: Run, monkeypatch: pytest.Mo
     assert "has no column 'cel_type' (--color): did you mean 'cell_type'?" in err
 
 
-def test_wings_with_annotations(folder: Path) -> None:
+def test_domains_with_annotations(folder: Path) -> None:
     assert isinstance(CELLS, HasAnnotations)
     assert not isinstance(IMAGES, HasAnnotations)
     assert list(CELLS.annotations(str(folder / "data.h5ad")).columns) == ["donor", "cell_type", "age", "phase"]
@@ -182,15 +182,15 @@ def test_wings_with_annotations(folder: Path) -> None:
 
 @pytest.mark.parametrize(("which", "of_training"), [("yes", False), ("no", True)])
 def test_batch_statistics_of_choice(run: Run, folder: Path, which: str, of_training: bool) -> None:
-    assert run(f"embed digits digits -o {which}.npz --recalibrate {which}")[0] == 0
-    assert run("embed digits digits -o usual.npz")[0] == 0  # as in the run: re-estimated
-    with np.load(folder / f"{which}.npz") as chosen, np.load(folder / "usual.npz") as usual:
-        assert np.array_equal(chosen["embedding"], usual["embedding"]) is not of_training
+    assert run(f"embed digits digits -o {which}.npz --bn-statistics {which}")[0] == 0
+    assert run("embed digits digits -o default.npz")[0] == 0  # as in the run: re-estimated
+    with np.load(folder / f"{which}.npz") as chosen, np.load(folder / "default.npz") as default:
+        assert np.array_equal(chosen["embedding"], default["embedding"]) is not of_training
 
 
-def test_wings_declare_whether_there_is_such_a_choice(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_domains_declare_whether_there_is_such_a_choice(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     embedding = replace(IMAGES.command_line.embedding, loading=())
     monkeypatch.setattr(type(IMAGES), "command_line", replace(IMAGES.command_line, embedding=embedding))
-    code, _, err = run("embed digits digits -o x.npz --recalibrate no")
+    code, _, err = run("embed digits digits -o x.npz --bn-statistics no")
     assert code == 2
-    assert "a run of the wing images, which has no --recalibrate: leave it out" in err
+    assert "a run of the domain images, which has no --bn-statistics: leave it out" in err

@@ -8,7 +8,7 @@ import pytest
 
 from r2mae.cli.main import main
 from r2mae.text.config import TextConfig
-from r2mae.text.wing import WING
+from r2mae.text.domain import DOMAIN
 from r2mae.training.loop import fit
 
 pytestmark = pytest.mark.slow
@@ -27,7 +27,7 @@ def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
             data=str(folder / "notes.txt"), vocab_size=300, sequence_length=16, hidden_size=8, layers=1, heads=1,
             intermediate_size=16, batch_size=8, steps=2, threads=1, validation=0.1,
         )  # fmt: skip
-        fit(config, WING, folder / "run")
+        fit(config, DOMAIN, folder / "run")
     (folder / "glue" / "SST-2").mkdir(parents=True)
     for name in ("train", "dev"):
         rows = "".join(f"{' '.join(draw.choices(words, k=5))}\t{label}\n" for label in (0, 1) * 6)
@@ -84,6 +84,6 @@ def test_fine_tuning_needs_no_corpus(
     assert not (tmp_path / "cache").exists()
 
 
-def test_what_a_wing_has_not_is_refused_even_if_it_is_zero(text: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_a_domain_has_not_is_refused_even_if_it_is_zero(text: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, _, err = evaluate(text, "--probe head", capsys)
-    assert (code, "the wing text, which has no --probe" in err) == (2, True)
+    assert (code, "the domain text, which has no --probe" in err) == (2, True)

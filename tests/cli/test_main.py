@@ -14,8 +14,8 @@ import pytest
 import yaml
 
 from r2mae.cli.main import COMMANDS, main
-from r2mae.images.wing import WING
-from r2mae.registry import WINGS
+from r2mae.images.domain import DOMAIN
+from r2mae.registry import DOMAINS
 from r2mae.sweep.run_states import find_runs
 from r2mae.training.checkpoint import read_checkpoint
 
@@ -68,19 +68,19 @@ def test_the_examples_of_the_help_parse(run: Run) -> None:
             assert (code, "no run folder runs/" in err) == (2, True)
 
 
-def test_help_without_a_wing_tells_of_all(run: Run) -> None:
+def test_help_without_a_domain_tells_of_all(run: Run) -> None:
     for command in ("pretrain", "compare"):
         told, usage = run(f"{command} --help")[1], run(command)[2]
-        for wing in WINGS:
-            assert re.search(rf"\n  r2mae {command} {wing} --help +for example: r2mae {command} {wing} \w+", told)
-            assert f"r2mae {command} {wing} " in usage
-        assert "Each wing has its own" not in run(f"{command} images --help")[1]
+        for domain in DOMAINS:
+            assert re.search(rf"\n  r2mae {command} {domain} --help +for example: r2mae {command} {domain} \w+", told)
+            assert f"r2mae {command} {domain} " in usage
+        assert "Each domain has its own" not in run(f"{command} images --help")[1]
 
 
-def test_help_serves_every_wing(run: Run) -> None:
+def test_help_serves_every_domain(run: Run) -> None:
     for command in ("evaluate", "embed"):
         out = run(f"{command} --help")[1]
-        assert all(f"\n  {wing} " in out for wing in WINGS)
+        assert all(f"\n  {domain} " in out for domain in DOMAINS)
         assert all(f" runs/{name}" in out for name in ("digits", "cells", "text"))
     told = " ".join(run("evaluate --help")[1].split())
     assert "5 epochs each, mean of three seeds" in told
@@ -95,7 +95,7 @@ def test_no_help_speaks_of_null_as_a_default(run: Run, command: str) -> None:
 
 def test_the_help_of_presets_names_the_default(run: Run) -> None:
     told = " ".join(run("pretrain text --help")[1].split())
-    assert "By default the wing's own settings. (type: str | null) --scheme" in told
+    assert "By default the domain's own settings. (type: str | null) --scheme" in told
     told = " ".join(run("pretrain text --preset mini --help")[1].split())
     assert "settings. (type: str | null, default: mini) --scheme" in told
 
@@ -119,8 +119,8 @@ MISTAKES = {
     "pretrain text in/a.txt in/b.txt": "or a pattern in quotes, for example: r2mae pretrain text 'in/*.txt'",
     "pretrain text in/a.txt b.txt": "for example: r2mae pretrain text 'folder/*.txt'",
     "compare text a.gz b.gz c.gz d.gz e.gz": "not 5 (a.gz b.gz … e.gz): give a folder",
-    "pretrain txt in/a.txt": "unknown wing 'txt': did you mean 'text'?",
-    "compare image a.npy b.npy": "unknown wing 'image': did you mean 'images'?",
+    "pretrain txt in/a.txt": "unknown domain 'txt': did you mean 'text'?",
+    "compare image a.npy b.npy": "unknown domain 'image': did you mean 'images'?",
     "pretrain a.txt b.txt": "not 2 (a.txt b.txt); for example",
     "pretrain digits --ration 0.3": "did you mean '--ratio'?",
     "pretrain digits --scheme fixed --ratio 1.5": "ratio must be a number between 0 and 1, not 1.5",
@@ -177,7 +177,7 @@ MISTAKES = {
     "pretrain digits --model unet --preset vit-mae-tiny": "the model 'unet' has no preset 'vit-mae-tiny': choose from:",
     "pretrain mnist --test-fraction 0.3": "test_fraction is for sets without an official test part",
     "data path minst": "did you mean 'mnist'?",
-    "pretrain faces": "unknown wing or data set 'faces': choose from: images",
+    "pretrain faces": "unknown domain or data set 'faces': choose from: images",
     "pretrain digits --logger wandb": "needs the package wandb, which is not installed: pip install wandb, or leave",
     "compare digits --logger wandb": "needs the package wandb",
     "pretrain --config bad.yaml": "bad.yaml: batch_size must be 1 or more, not 0",
@@ -199,9 +199,9 @@ def test_a_mistake_is_one_line_with_exit_code_2_and_leaves_nothing(run: Run, lin
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.tex").write_text("important")
     (tmp_path / "cut.gz").write_bytes(b"\x1f\x8b\x08\x00")
-    (tmp_path / "typo.yaml").write_text("wing: images\ndata: digits\nepoch: 3\n")
-    (tmp_path / "bad.yaml").write_text("wing: images\ndata: digits\nbatch_size: 0\n")
-    (tmp_path / "odd.yaml").write_text("wing: images\ndata: digits\nepochs: many\n")
+    (tmp_path / "typo.yaml").write_text("domain: images\ndata: digits\nepoch: 3\n")
+    (tmp_path / "bad.yaml").write_text("domain: images\ndata: digits\nbatch_size: 0\n")
+    (tmp_path / "odd.yaml").write_text("domain: images\ndata: digits\nepochs: many\n")
     images = np.zeros((5, 4, 4), dtype=np.float32)
     images[3, 1, 1] = np.nan
     np.save(tmp_path / "nan.npy", images)
@@ -215,9 +215,9 @@ def test_a_mistake_is_one_line_with_exit_code_2_and_leaves_nothing(run: Run, lin
     assert not left or line in LEAVES_A_LOCK, left
 
 
-def test_a_named_set_implies_its_wing_and_its_defaults(run: Run) -> None:
+def test_a_named_set_implies_its_domain_and_its_defaults(run: Run) -> None:
     values = yaml.safe_load(run("pretrain digits --print_config")[1])
-    assert (values["wing"], values["data"], values["epochs"]) == ("images", "digits", 100.0)
+    assert (values["domain"], values["data"], values["epochs"]) == ("images", "digits", 100.0)
     assert yaml.safe_load(run("pretrain images mnist --print-config")[1])["epochs"] == 15
 
 
@@ -225,7 +225,7 @@ def test_options_win_over_presets_and_presets_over_sets(run: Run) -> None:
     values = yaml.safe_load(run("pretrain digits --preset mlp-16-64 --latent 32 --exact --print_config")[1])
     assert (values["hidden"], values["latent"], values["exact"]) == (16, 32, True)
     assert values["preset"] == "mlp-16-64"
-    for preset, fields in WING.presets.items():
+    for preset, fields in DOMAIN.presets.items():
         values = yaml.safe_load(run(f"pretrain digits --preset {preset} --print_config")[1])
         assert {name: values[name] for name in fields} == {
             name: list(value) if isinstance(value, tuple) else value for name, value in fields.items()
@@ -297,9 +297,9 @@ def test_runs_and_json(run: Run, tmp_path: Path) -> None:
     (tmp_path / "runs" / "b" / "config.yaml").write_text("[")
     (tmp_path / "runs" / "c").mkdir()
     shutil.copy(tmp_path / "runs" / "a" / "config.yaml", tmp_path / "runs" / "c")
-    for name, wing in (("[d]", "[images]"), ("e", "{}")):
+    for name, domain in (("[d]", "[images]"), ("e", "{}")):
         (tmp_path / "runs" / name).mkdir()
-        (tmp_path / "runs" / name / "config.yaml").write_text(f"wing: {wing}\ndata: '[/x]'\nscheme: '[red]'\n")
+        (tmp_path / "runs" / name / "config.yaml").write_text(f"domain: {domain}\ndata: '[/x]'\nscheme: '[red]'\n")
     states = {entry["path"]: entry for entry in json.loads(run("runs --json")[1])}
     found = {path.removeprefix("runs/"): entry["state"] for path, entry in states.items()}
     assert found == {"a": "finished", "b": "damaged", "c": "new", "[d]": "new", "e": "new"}

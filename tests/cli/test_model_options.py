@@ -8,8 +8,8 @@ import pytest
 import yaml
 
 from r2mae.cli.main import main
+from r2mae.images.domain import DOMAIN
 from r2mae.images.models import MODELS
-from r2mae.images.wing import WING
 
 Print = Callable[[str], dict[str, Any]]
 
@@ -18,7 +18,7 @@ Print = Callable[[str], dict[str, Any]]
 def toy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setitem(MODELS, "toy", "toy_image_model")
     tiny = {"model": "toy", "model.latent": 2, "lr": 0.5}
-    monkeypatch.setattr(type(WING), "presets", {**WING.presets, "toy-tiny": tiny})
+    monkeypatch.setattr(type(DOMAIN), "presets", {**DOMAIN.presets, "toy-tiny": tiny})
     monkeypatch.chdir(tmp_path)
 
 
@@ -37,9 +37,9 @@ def settings(config: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_options_of_the_usual_model_have_two_names(printed: Print) -> None:
-    usual = printed("--hidden 16")
-    assert usual["hidden"] == 16
-    assert printed("--model mlp --model.hidden 16") == printed("--model.hidden=16") == usual
+    default = printed("--hidden 16")
+    assert default["hidden"] == 16
+    assert printed("--model mlp --model.hidden 16") == printed("--model.hidden=16") == default
 
 
 def test_options_of_another_model(printed: Print) -> None:

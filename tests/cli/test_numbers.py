@@ -7,8 +7,8 @@ import pytest
 import yaml
 
 from r2mae.cli.main import main
-from r2mae.registry import WINGS
-from r2mae.wings.lookup import get_wing
+from r2mae.domains.lookup import get_domain
+from r2mae.registry import DOMAINS
 
 pytestmark = pytest.mark.slow
 
@@ -32,10 +32,10 @@ def run(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.
 
 
 @pytest.mark.parametrize("command", ["pretrain", "compare"])
-@pytest.mark.parametrize("wing", WINGS)
-def test_the_help_has_the_wings_numbers(run: Run, command: str, wing: str) -> None:
-    told = " ".join(run(f"{command} {wing} --help").split())
-    numbers = get_wing(wing).ratios
+@pytest.mark.parametrize("domain", DOMAINS)
+def test_the_help_has_the_domains_numbers(run: Run, command: str, domain: str) -> None:
+    told = " ".join(run(f"{command} {domain} --help").split())
+    numbers = get_domain(domain).ratios
     whose = "ours: the paper gives none" if numbers.ours else "the paper's"
     assert f"`cl` and `cl-k0`. By default {numbers.fixed:g} ({whose})." in told
     assert f"Lower end of the range of ratios. By default {numbers.low:g}" in told
@@ -43,7 +43,7 @@ def test_the_help_has_the_wings_numbers(run: Run, command: str, wing: str) -> No
 
 
 def test_a_number_of_the_file_is_the_default_that_the_help_names(run: Run, tmp_path: Path) -> None:
-    (tmp_path / "own.yaml").write_text("wing: images\ndata: digits\nlow: 0.4\n")
+    (tmp_path / "own.yaml").write_text("domain: images\ndata: digits\nlow: 0.4\n")
     told = " ".join(run("pretrain --config own.yaml --help").split())
     assert "Lower end of the range of ratios. (type: float | null, default: 0.4)" in told
 
@@ -76,7 +76,7 @@ def test_the_file_of_a_run_folder_means_what_the_run_was(run: Run, tmp_path: Pat
     printed = yaml.safe_load(run("pretrain --config run/config.yaml --print-config"))
     assert (printed["epochs"], printed["hidden"]) == (100, 16)  # a file of the user's own
     (tmp_path / "run" / "environment.json").write_text("{}")
-    written = get_wing("images").config.from_dict(kept)
+    written = get_domain("images").config.from_dict(kept)
     printed = yaml.safe_load(run("pretrain --config run/config.yaml --print-config"))
     assert (printed["epochs"], printed["hidden"]) == (written.epochs, written.to_dict()["hidden"]) == (15, 512)
     assert yaml.safe_load(run("pretrain --config run/config.yaml --preset mlp-16-64 --print-config"))["hidden"] == 16

@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from r2mae.cli.main import main
-from r2mae.images import WING, ImagesConfig
+from r2mae.images import DOMAIN, ImagesConfig
 from r2mae.training.loop import fit
 
 pytestmark = pytest.mark.slow
@@ -24,22 +24,22 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Runs on digits: two schemes, another seed; one on other images; one that has not begun."""
     folder = tmp_path_factory.mktemp("pictures")
     np.savez(folder / "other.npz", images=np.random.default_rng(0).integers(0, 256, (40, 8, 8), dtype=np.uint8))
-    data = WING.load(BASE)
+    data = DOMAIN.load(BASE)
     for name, config in {
         "a": BASE,
         "low": replace(BASE, scheme="fixed", ratio=0.3),
         "seed": replace(BASE, seed=1),
         "other": replace(BASE, data=str(folder / "other.npz")),
     }.items():
-        fit(config, WING, folder / name, data=data if config.data == "digits" and not config.seed else None)
+        fit(config, DOMAIN, folder / name, data=data if config.data == "digits" and not config.seed else None)
     (folder / "new").mkdir()
     (folder / "new" / "config.yaml").write_text((folder / "a" / "config.yaml").read_text())
     (folder / "pets").mkdir()
     for row, image in enumerate(np.load(folder / "other.npz")["images"]):
         Image.fromarray(image).save(folder / "pets" / f"{row}.png")
-    fit(replace(BASE, data=str(folder / "pets")), WING, folder / "files")
+    fit(replace(BASE, data=str(folder / "pets")), DOMAIN, folder / "files")
     (folder / "text").mkdir()
-    (folder / "text" / "config.yaml").write_text("wing: text\ndata: notes.txt\n")
+    (folder / "text" / "config.yaml").write_text("domain: text\ndata: notes.txt\n")
     return folder
 
 
@@ -65,7 +65,7 @@ def test_runs_stand_side_by_side(run: Run, folder: Path) -> None:
 def test_one_run_is_drawn_into_its_folder(run: Run, folder: Path) -> None:
     code, out, _ = run("pictures a")
     assert code == 0
-    assert "70% hidden, as 1 model completes them" in out  # the wing's usual ratio
+    assert "70% hidden, as 1 model completes them" in out  # the domain's default ratio
     first = matplotlib.image.imread(folder / "a" / "pictures.png")
     assert run("pictures a -o again.png")[0] == 0
     assert np.array_equal(first, matplotlib.image.imread(folder / "again.png"))
@@ -74,7 +74,7 @@ def test_one_run_is_drawn_into_its_folder(run: Run, folder: Path) -> None:
 MISTAKES = {
     "pictures none": "there is no run folder none",
     "pictures new": "not finished",
-    "pictures text": "is a run of the wing text, which has no pictures; these have some: images",
+    "pictures text": "is a run of the domain text, which has no pictures; these have some: images",
     "pictures a a": "a is named twice",
     "pictures a seed": "have other test images",
     "pictures a other": "have other test images",

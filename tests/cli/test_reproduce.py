@@ -78,7 +78,7 @@ def test_the_list_says_what_of_a_folder_is_finished(here: Path, capsys: pytest.C
     assert lines["fig1b"].startswith("finished (1 of 1 parts, small) ")
     assert lines["fig1c"].startswith("not run ")
     assert main(["reproduce", "--list", "fig1b"]) == 0
-    assert listed(capsys.readouterr().out)["fig1b"].startswith("not run "), "of the usual folder"
+    assert listed(capsys.readouterr().out)["fig1b"].startswith("not run "), "of the default folder"
 
 
 def test_the_full_scale_has_two_names(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:

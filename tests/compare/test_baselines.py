@@ -15,18 +15,18 @@ from rich.console import Console
 from scipy.sparse import csr_matrix
 
 from r2mae.cells.config import CellsConfig
-from r2mae.cells.wing import WING
+from r2mae.cells.domain import DOMAIN
 from r2mae.cli.main import main
 from r2mae.compare.compare import compare
 from r2mae.compare.estimate import estimate
+from r2mae.domains.lookup import get_domain
 from r2mae.errors import UserError
 from r2mae.images.config import ImagesConfig
-from r2mae.images.wing import WING as IMAGES
+from r2mae.images.domain import DOMAIN as IMAGES
 from r2mae.report.analysis import analyse
 from r2mae.report.publish import publish
 from r2mae.sweep.measure import check_baselines, evaluate
 from r2mae.text.config import TextConfig
-from r2mae.wings.lookup import get_wing
 
 pytestmark = pytest.mark.slow
 
@@ -58,7 +58,9 @@ def base(file: Path) -> CellsConfig:
 def test_baselines_are_rows_of_a_comparison(base: CellsConfig, tmp_path: Path) -> None:
     out = tmp_path / "c"
     rows, seeds = ["pca", "X_truth"], [0, 1]
-    found = compare(base, WING, schemes=["fixed", "r2mae"], ratios=[0.25], seeds=seeds, out=out, baselines=rows, jobs=1)
+    found = compare(
+        base, DOMAIN, schemes=["fixed", "r2mae"], ratios=[0.25], seeds=seeds, out=out, baselines=rows, jobs=1
+    )
     assert found.labels == ["fixed 0.25", "r2mae", *rows]
     assert found.baselines == rows
     assert set(found.curves["label"]) == set(found.ratios) == {"fixed 0.25", "r2mae"}
@@ -79,24 +81,24 @@ def test_baselines_are_rows_of_a_comparison(base: CellsConfig, tmp_path: Path) -
 
 def test_a_measured_baseline_is_not_measured_again(base: CellsConfig, file: Path, tmp_path: Path) -> None:
     out = tmp_path / "c"
-    compare(base, WING, schemes=["r2mae"], seeds=[0], out=out, baselines=["pca"], jobs=1)
+    compare(base, DOMAIN, schemes=["r2mae"], seeds=[0], out=out, baselines=["pca"], jobs=1)
     place = out / "runs" / "pca" / "seed-0" / "results.json"
     before = place.stat().st_mtime_ns
-    compare(base, WING, schemes=["r2mae"], seeds=[0], out=out, baselines=["pca", "X_truth"], jobs=1)
+    compare(base, DOMAIN, schemes=["r2mae"], seeds=[0], out=out, baselines=["pca", "X_truth"], jobs=1)
     assert place.stat().st_mtime_ns == before
     adata = anndata.read_h5ad(file)
     adata.X[0, 0] += 1
     adata.write_h5ad(file)
     with pytest.raises(UserError, match=r"pca.seed-0 was measured on other data"):
-        compare(base, WING, schemes=["fixed"], seeds=[0], out=out, baselines=["pca"], jobs=1)
+        compare(base, DOMAIN, schemes=["fixed"], seeds=[0], out=out, baselines=["pca"], jobs=1)
 
 
 def test_unknown_baselines_are_refused_before_anything_runs(base: CellsConfig, tmp_path: Path) -> None:
     for names, message in ((["X_truht"], "X_truth"), (["pca", "pca"], "name each baseline once")):
         with pytest.raises(UserError, match=message):
-            compare(base, WING, schemes=["r2mae"], seeds=[0], out=tmp_path / "c", baselines=names)
+            compare(base, DOMAIN, schemes=["r2mae"], seeds=[0], out=tmp_path / "c", baselines=names)
     with pytest.raises(UserError, match="text has no baselines"):
-        check_baselines(TextConfig(data="notes.txt"), get_wing("text"), ["pca"])
+        check_baselines(TextConfig(data="notes.txt"), get_domain("text"), ["pca"])
     with pytest.raises(UserError, match="unknown baseline 'piexls': did you mean 'pixels'"):
         check_baselines(ImagesConfig(data="digits"), IMAGES, ["piexls"])
     assert not (tmp_path / "c" / "runs").exists()
@@ -114,15 +116,15 @@ def test_a_baseline_beyond_the_memory_is_refused_before_anything_runs(
 
     monkeypatch.setattr("r2mae.cells.baselines.memory_limit", limit)
     plan: dict[str, Any] = {"schemes": ["r2mae"], "seeds": [0, 1], "out": tmp_path / "c"}
-    told = rf"expression makes {CELLS} cells of {GENES} genes dense, .* or leave the baseline out"
+    told = rf"expression makes {CELLS} runs of {GENES} genes dense, .* or leave the baseline out"
     for function in (compare, estimate):
         with pytest.raises(UserError, match=told):
-            function(base, WING, baselines=["pca", "expression"], jobs=5, **plan)
+            function(base, DOMAIN, baselines=["pca", "expression"], jobs=5, **plan)
     assert limits == ["5", "5"]
     assert not (tmp_path / "c" / "runs").exists()
-    compare(base, WING, baselines=["pca"], jobs=1, **plan)
+    compare(base, DOMAIN, baselines=["pca"], jobs=1, **plan)
     with pytest.raises(UserError, match=told):
-        compare(base, WING, baselines=["pca", "expression"], jobs=5, **plan)
+        compare(base, DOMAIN, baselines=["pca", "expression"], jobs=5, **plan)
     assert limits[2:] == ["2"]
     monkeypatch.setattr("r2mae.cells.evaluate.embed_rows", None)  # the run itself is not measured
     with pytest.raises(UserError, match=told):
@@ -151,7 +153,7 @@ def test_images_are_compared_with_pixels_components_and_the_mean_image(
 def test_a_run_is_evaluated_beside_baselines(
     base: CellsConfig, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    compare(base, WING, schemes=["r2mae"], seeds=[0], out=tmp_path / "c", jobs=1)
+    compare(base, DOMAIN, schemes=["r2mae"], seeds=[0], out=tmp_path / "c", jobs=1)
     run = tmp_path / "c" / "runs" / "r2mae" / "seed-0"
     found = evaluate(run, baselines=["X_truth"])
     assert found.baselines["X_truth"]["kind_bacc"] == 1
@@ -177,6 +179,6 @@ def test_a_run_is_evaluated_beside_baselines(
 
 
 def test_seeds_of_a_baseline_differ_by_the_split(base: CellsConfig) -> None:
-    data = WING.load(base)
-    scores = [WING.score_baseline(replace(base, seed=seed), "pca", data)["kind_bacc"] for seed in (0, 0, 1)]
+    data = DOMAIN.load(base)
+    scores = [DOMAIN.score_baseline(replace(base, seed=seed), "pca", data)["kind_bacc"] for seed in (0, 0, 1)]
     assert scores[0] == scores[1] != scores[2]

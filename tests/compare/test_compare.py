@@ -10,7 +10,7 @@ from rich.console import Console
 from r2mae.compare.compare import compare
 from r2mae.errors import UserError
 from r2mae.images.config import ImagesConfig
-from r2mae.images.wing import WING
+from r2mae.images.domain import DOMAIN
 from r2mae.report.publish import publish
 
 pytestmark = pytest.mark.slow
@@ -20,12 +20,12 @@ BASE = ImagesConfig(data="digits", epochs=2.0, hidden=32, latent=16)
 
 def test_a_comparison_runs_once_grows_and_is_published(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "c"
-    first = compare(BASE, WING, schemes=["fixed", "r2mae"], seeds=[0], out=out, ratios=[0.5], jobs=2)
+    first = compare(BASE, DOMAIN, schemes=["fixed", "r2mae"], seeds=[0], out=out, ratios=[0.5], jobs=2)
     assert first.labels == ["fixed 0.50", "r2mae"]
     stamps = {path: path.stat().st_mtime_ns for path in out.rglob("model.safetensors")}
     assert len(stamps) == 2
 
-    grown = compare(BASE, WING, schemes=["fixed", "r2mae", "r2mae-cl"], seeds=[0, 1], out=out, ratios=[0.5], jobs=2)
+    grown = compare(BASE, DOMAIN, schemes=["fixed", "r2mae", "r2mae-cl"], seeds=[0, 1], out=out, ratios=[0.5], jobs=2)
     assert "2 of 6 runs are finished already" in capsys.readouterr().err
     assert {path: path.stat().st_mtime_ns for path in stamps} == stamps
     table = grown.table
@@ -53,36 +53,36 @@ def test_a_comparison_runs_once_grows_and_is_published(tmp_path: Path, capsys: p
     assert json.loads((out / "results.json").read_text())["title"] == "digits"
 
     with pytest.raises(UserError, match=r"epochs is 2\.0 there and 3\.0 here"):
-        compare(replace(BASE, epochs=3.0), WING, schemes=["r2mae"], seeds=[0], out=out)
+        compare(replace(BASE, epochs=3.0), DOMAIN, schemes=["r2mae"], seeds=[0], out=out)
 
 
 def test_a_failed_cell_is_named_and_the_others_are_kept(tmp_path: Path) -> None:
-    compare(BASE, WING, schemes=["r2mae"], seeds=[0], out=tmp_path, jobs=1)
+    compare(BASE, DOMAIN, schemes=["r2mae"], seeds=[0], out=tmp_path, jobs=1)
     checkpoint = tmp_path / "runs" / "r2mae" / "seed-0" / "checkpoints" / "last.ckpt"
     (checkpoint.parents[1] / "model.json").unlink()
     checkpoint.write_bytes(checkpoint.read_bytes()[:1000])
     with pytest.raises(UserError, match=r"r2mae, seed 0: .*last\.ckpt cannot be read.*the other runs are kept"):
-        compare(BASE, WING, schemes=["r2mae", "mdlm"], seeds=[0], out=tmp_path, jobs=1)
+        compare(BASE, DOMAIN, schemes=["r2mae", "mdlm"], seeds=[0], out=tmp_path, jobs=1)
     assert (tmp_path / "runs" / "mdlm" / "seed-0" / "results.json").exists()
 
 
 def test_damage_is_named_or_mended(tmp_path: Path) -> None:
     options: dict[str, Any] = {"schemes": ["r2mae"], "seeds": [0], "out": tmp_path, "jobs": 1}
-    scores = compare(BASE, WING, **options).table
+    scores = compare(BASE, DOMAIN, **options).table
     run = tmp_path / "runs" / "r2mae" / "seed-0"
     (run / "results.json").write_text("{")
-    again = compare(BASE, WING, **options).table
+    again = compare(BASE, DOMAIN, **options).table
     pd.testing.assert_frame_equal(scores.drop(columns="seconds"), again.drop(columns="seconds"))
     for content in ("", "junk\n1\n", "step,ratio,loss,lr,validation_loss\n1,a,b,c,\n"):
         (run / "metrics.csv").write_text(content)
         with pytest.raises(UserError, match=r"metrics\.csv is not readable .*: delete .* and run the same command"):
-            compare(BASE, WING, **options)
+            compare(BASE, DOMAIN, **options)
     (tmp_path / "compare.json").write_text("[")
     with pytest.raises(UserError, match=r"compare\.json is not readable"):
-        compare(BASE, WING, **options)
+        compare(BASE, DOMAIN, **options)
 
 
 def test_a_foreign_folder_is_refused(tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").write_text("important")
     with pytest.raises(UserError, match=r"holds other files \(thesis.tex\)"):
-        compare(BASE, WING, schemes=["r2mae"], seeds=[0], out=tmp_path)
+        compare(BASE, DOMAIN, schemes=["r2mae"], seeds=[0], out=tmp_path)

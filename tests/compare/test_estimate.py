@@ -16,10 +16,10 @@ from r2mae.compare.compare import compare
 from r2mae.compare.estimate import elapsed, estimate
 from r2mae.errors import UserError
 from r2mae.images.config import ImagesConfig
-from r2mae.images.wing import WING
+from r2mae.images.domain import DOMAIN
 from r2mae.masking.schemes import scheme_names
-from r2mae.sweep.cells import Row, cells_of
-from r2mae.sweep.run_cell import pretrain
+from r2mae.sweep.runs import Variant, runs_of
+from r2mae.sweep.train_run import pretrain
 from r2mae.training.run import Run
 from r2mae.training.timing import STEPS, time_steps
 
@@ -58,7 +58,7 @@ def test_sizes() -> None:
 )
 def test_a_timing(options: dict[str, Any]) -> None:
     config = replace(BASE, **options)
-    timing = time_steps(Run.of(config, WING), WING.load(config), seconds=2)
+    timing = time_steps(Run.of(config, DOMAIN), DOMAIN.load(config), seconds=2)
     assert 0 < timing.timed <= STEPS
     assert timing.seconds_per_step > 0
     assert (timing.seconds_per_validation > 0) == (config.validation > 0)
@@ -72,7 +72,7 @@ def test_a_timing(options: dict[str, Any]) -> None:
 @pytest.mark.slow
 def test_activations_grow_with_the_batch() -> None:
     found = [
-        time_steps(Run.of(replace(BASE, batch_size=size), WING), WING.load(BASE), seconds=0.2).activations
+        time_steps(Run.of(replace(BASE, batch_size=size), DOMAIN), DOMAIN.load(BASE), seconds=0.2).activations
         for size in (64, 256)
     ]
     assert 3 < found[1] / found[0] < 4.5
@@ -80,31 +80,31 @@ def test_activations_grow_with_the_batch() -> None:
 
 @pytest.mark.slow
 def test_every_scheme_can_be_timed_long_before_its_curriculum_ends() -> None:
-    data = WING.load(BASE)
+    data = DOMAIN.load(BASE)
     for scheme in scheme_names():
         config = replace(BASE, scheme=scheme, steps=100_000)
-        assert time_steps(Run.of(config, WING), data, seconds=0.1).timed > 0
+        assert time_steps(Run.of(config, DOMAIN), data, seconds=0.1).timed > 0
 
 
 @pytest.mark.slow
 def test_the_counts_and_the_disk_are_those_of_the_comparison(tmp_path: Path) -> None:
     plan: dict[str, Any] = {"schemes": ["r2mae", "cl"], "seeds": [0, 1], "out": tmp_path / "c"}
-    found = estimate(BASE, WING, baselines=["pixels"], jobs=2, seconds=0.2, **plan)
+    found = estimate(BASE, DOMAIN, baselines=["pixels"], jobs=2, seconds=0.2, **plan)
     assert not list(tmp_path.iterdir())
     assert (found.runs, found.finished, found.baselines, found.jobs) == (4, 0, 2, 2)
     assert [(row.label, row.steps, row.steps_left) for row in found.rows] == [("r2mae", 40, 80), ("cl", 40, 80)]
     assert found.elapsed <= found.seconds <= 2 * found.elapsed + 1e-9
 
-    compare(BASE, WING, jobs=1, **{**plan, "seeds": [0], "schemes": ["r2mae"]})
+    compare(BASE, DOMAIN, jobs=1, **{**plan, "seeds": [0], "schemes": ["r2mae"]})
     files = [file for file in (tmp_path / "c" / "runs").rglob("*") if file.is_file()]
     assert found.rows[0].disk == pytest.approx(sum(file.stat().st_size for file in files), rel=0.25)
     before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
-    again = estimate(BASE, WING, jobs=2, seconds=0.2, **plan)
+    again = estimate(BASE, DOMAIN, jobs=2, seconds=0.2, **plan)
     assert (again.finished, [row.finished for row in again.rows]) == (1, [1, 0])
     assert again.rows[0].steps_left == 40
     assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")} == before
     with pytest.raises(UserError, match="lr is"):
-        estimate(replace(BASE, lr=0.5), WING, seconds=0.2, **plan)
+        estimate(replace(BASE, lr=0.5), DOMAIN, seconds=0.2, **plan)
 
 
 @pytest.mark.slow
@@ -114,15 +114,15 @@ def test_data_that_have_changed_are_refused_as_by_the_comparison(tmp_path: Path)
     plan: dict[str, Any] = {"schemes": ["r2mae"], "seeds": [0], "out": tmp_path / "c"}
     config = replace(BASE, data=str(data), steps=2)
     np.save(data, rng.integers(0, 255, (60, 8, 8), dtype=np.uint8))
-    compare(config, WING, jobs=1, baselines=["mean"], **plan)
-    assert estimate(config, WING, seconds=0.1, baselines=["mean"], **plan).finished == 1
+    compare(config, DOMAIN, jobs=1, baselines=["mean"], **plan)
+    assert estimate(config, DOMAIN, seconds=0.1, baselines=["mean"], **plan).finished == 1
     np.save(data, rng.integers(0, 255, (60, 8, 8), dtype=np.uint8))
     for schemes, baselines, says in (
         (["r2mae"], [], "has changed since"),
         (["mdlm"], ["mean"], "measured on other data"),
     ):
         with pytest.raises(UserError, match=says):
-            estimate(config, WING, seconds=0.1, baselines=baselines, **{**plan, "schemes": schemes})
+            estimate(config, DOMAIN, seconds=0.1, baselines=baselines, **{**plan, "schemes": schemes})
 
 
 class _Cut(Exception):
@@ -143,10 +143,10 @@ def test_a_half_finished_run_has_fewer_steps_left(tmp_path: Path) -> None:
             return
 
     config = replace(BASE, steps=60)
-    (cell,) = cells_of([Row("r2mae", replace(config, scheme="r2mae"))], [0], tmp_path)
+    (run,) = runs_of([Variant("r2mae", replace(config, scheme="r2mae"))], [0], tmp_path)
     with pytest.raises(_Cut):
-        pretrain(cell.config, WING, cell.folder, reporter=CutOff())
-    found = estimate(config, WING, schemes=["r2mae"], seeds=[0], out=tmp_path, seconds=0.2)
+        pretrain(run.config, DOMAIN, run.folder, reporter=CutOff())
+    found = estimate(config, DOMAIN, schemes=["r2mae"], seeds=[0], out=tmp_path, seconds=0.2)
     assert found.rows[0].steps == 60
     assert 20 <= found.rows[0].steps_left <= 40
 

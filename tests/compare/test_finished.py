@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 from r2mae.cells.config import CellsConfig
-from r2mae.cells.wing import WING as CELLS
+from r2mae.cells.domain import DOMAIN as CELLS
 from r2mae.cli.main import main
 from r2mae.compare.again import gather_again
-from r2mae.compare.finished import finished_cells, shared_fields
+from r2mae.compare.finished import finished_runs, shared_fields
 from r2mae.errors import UserError
 from r2mae.images.config import ImagesConfig
-from r2mae.images.wing import WING
+from r2mae.images.domain import DOMAIN
 from r2mae.training.folder import RunFolder
 
 pytestmark = pytest.mark.slow
@@ -37,7 +37,7 @@ def findings(out: Path) -> dict[str, dict[str, object]]:
 
 def test_the_report_is_of_everything_that_is_finished(made: Path) -> None:
     found = findings(made)
-    assert found["config"]["schemes"] == ["dynamic", "r2mae", "mean"]  # in the usual order, baselines last
+    assert found["config"]["schemes"] == ["dynamic", "r2mae", "mean"]  # in the default order, baselines last
     report = (made / "report.html").read_text()
     assert all(label in report for label in ("dynamic", "r2mae", "mean"))
 
@@ -148,8 +148,8 @@ def test_what_is_unfinished_or_foreign_is_left_out(made: Path, tmp_path: Path) -
     (out / "runs" / "dynamic" / "seed-0" / "model.json").unlink()
     (out / "runs" / "notes" / "seed-x").mkdir(parents=True)
     base = ImagesConfig(data="digits", epochs=100.0, steps=2, hidden=4, latent=2)
-    assert [cell.row.label for cell in finished_cells(out, WING, base)] == ["r2mae", "mean"]
-    assert [cell.row.label for cell in finished_cells(out, WING, base, ["mean", "r2mae", "cl"])] == ["mean", "r2mae"]
+    assert [run.variant.label for run in finished_runs(out, DOMAIN, base)] == ["r2mae", "mean"]
+    assert [run.variant.label for run in finished_runs(out, DOMAIN, base, ["mean", "r2mae", "cl"])] == ["mean", "r2mae"]
 
 
 def test_seeds_are_added_to_finished_runs_whose_folders_hold_the_numbers_used(made: Path, tmp_path: Path) -> None:
@@ -157,7 +157,7 @@ def test_seeds_are_added_to_finished_runs_whose_folders_hold_the_numbers_used(ma
     shutil.copytree(made, out)
     words = ["r2mae", "--sampling", "stratified", "--seeds", "2"]
     assert main(["compare", "digits", *SIZE, "--out", str(out), "--schemes", *words]) == 0
-    assert {cell["seed"] for cell in findings(out)["cells"] if cell["label"] == "r2mae"} == {0, 1}
+    assert {run["seed"] for run in findings(out)["cells"] if run["label"] == "r2mae"} == {0, 1}
 
 
 @pytest.mark.parametrize(("scheme", "found"), [("r2mae", 1), ("dynamic", 0)])
@@ -172,10 +172,10 @@ def test_a_field_that_a_row_does_not_use_may_differ(tmp_path: Path, scheme: str,
     for file in (folder.model_file, folder.weights):
         file.write_text("{}")
     if found:
-        assert [cell.row.label for cell in finished_cells(tmp_path, CELLS, base)] == [scheme]
+        assert [run.variant.label for run in finished_runs(tmp_path, CELLS, base)] == [scheme]
     else:
         with pytest.raises(UserError, match=r"no run of this comparison \(timing is 'hlca' there and 'sea-ad'"):
-            finished_cells(tmp_path, CELLS, base)
+            finished_runs(tmp_path, CELLS, base)
 
 
 def test_another_way_of_measuring_trains_nothing_and_measures_anew(
@@ -185,13 +185,13 @@ def test_another_way_of_measuring_trains_nothing_and_measures_anew(
     shutil.copytree(made, out)
     run = out / "runs" / "r2mae" / "seed-0"
     weights, before = (run / "model.safetensors").stat().st_mtime_ns, json.loads((run / "results.json").read_text())
-    words = ["r2mae", "--sampling", "stratified", "--seeds", "1", "--recalibrate", "no"]
+    words = ["r2mae", "--sampling", "stratified", "--seeds", "1", "--bn-statistics", "no"]
     assert main(["compare", "digits", *SIZE, "--out", str(out), "--schemes", *words]) == 0
     after = json.loads((run / "results.json").read_text())
     assert (run / "model.safetensors").stat().st_mtime_ns == weights
-    assert (before["measured"]["recalibrate"], after["measured"]["recalibrate"]) == ("yes", "no")
+    assert (before["measured"]["bn_statistics"], after["measured"]["bn_statistics"]) == ("yes", "no")
     assert before["scores"]["masked_mse"] != after["scores"]["masked_mse"]
-    assert "recalibrate: 'no'" in (run / "config.yaml").read_text()  # it is used as it was measured
+    assert "bn_statistics: 'no'" in (run / "config.yaml").read_text()  # it is used as it was measured
     assert "dynamic" not in findings(out)["config"]["schemes"]  # it is still measured as before, and a line says so
     assert "measured in another way" in caplog.text
     assert "Batch statistics: those of training, as in the paper." in findings(out)["notes"]
@@ -205,7 +205,7 @@ def test_scores_of_an_older_version_are_reported_as_those_of_training(made: Path
         results.pop("measured", None)
         file.write_text(json.dumps(results))
     shared = json.loads((out / "compare.json").read_text())
-    (out / "compare.json").write_text(json.dumps({k: v for k, v in shared.items() if k != "recalibrate"}))
+    (out / "compare.json").write_text(json.dumps({k: v for k, v in shared.items() if k != "bn_statistics"}))
     assert main(["report", str(out)]) == 0
     assert "Batch statistics: those of training, as in the paper." in findings(out)["notes"]
     assert set(findings(out)["config"]["schemes"]) == {"dynamic", "r2mae", "mean"}
@@ -221,10 +221,22 @@ def test_a_damaged_report_is_no_hindrance_to_making_it_again(made: Path, tmp_pat
 def test_ratios_of_single_samples_are_shown_as_their_range(tmp_path: Path) -> None:
     """The steps of such a run have the means over their samples, which hardly differ."""
     out = tmp_path / "c"
-    words = ["--schemes", "fixed", "r2mae-spread", "--ratios", "0.5", "--low", "0.2", "--high", "0.8", "--seeds", "1"]
+    words = [
+        "--schemes",
+        "fixed",
+        "r2mae-per-sample",
+        "--ratios",
+        "0.5",
+        "--low",
+        "0.2",
+        "--high",
+        "0.8",
+        "--seeds",
+        "1",
+    ]
     assert main(["compare", "digits", *SIZE[:-2], *words, "--baselines", "none", "--out", str(out)]) == 0
     comparison = gather_again(out)
-    assert comparison.by_sample == ("r2mae-spread",)
-    drawn = comparison.ratios["r2mae-spread"]
+    assert comparison.by_sample == ("r2mae-per-sample",)
+    drawn = comparison.ratios["r2mae-per-sample"]
     assert (drawn.min(), drawn.max()) == pytest.approx((0.2, 0.8), abs=0.01)
     assert set(comparison.ratios["fixed 0.50"]) == {0.5}

@@ -11,7 +11,7 @@ from r2mae.compare.again import gather_again
 from r2mae.compare.compare import compare
 from r2mae.evaluation.items import ItemScores
 from r2mae.images.config import ImagesConfig
-from r2mae.images.wing import WING
+from r2mae.images.domain import DOMAIN
 from r2mae.report.analysis import analyse
 from r2mae.report.comparison import Comparison
 from r2mae.sweep.measure import items_of
@@ -39,7 +39,7 @@ def over(comparison: Comparison) -> dict[str, tuple[str, str]]:
 def test_runs_keep_item_scores_and_the_report_uses_them(tmp_path: Path) -> None:
     base = ImagesConfig(data=str(written(tmp_path / "set.npz")), steps=2, hidden=8, latent=4, batch_size=16)
     out, plan = tmp_path / "c", {"schemes": ["fixed", "r2mae"], "seeds": [0, 1, 2], "ratios": [0.5]}
-    first = compare(base, WING, **plan, baselines=["mean"], out=out, jobs=2)  # type: ignore[arg-type]
+    first = compare(base, DOMAIN, **plan, baselines=["mean"], out=out, jobs=2)  # type: ignore[arg-type]
     shared = ("seeds and items", "all runs have scores of the same test items")
     assert over(first) == dict.fromkeys(("probe_accuracy", "masked_mse", "clean_mse", "knn_accuracy"), shared)
     assert len(first.items) == 9 and len({one.fingerprint for one in first.items.values()}) == 1
@@ -57,15 +57,20 @@ def test_runs_keep_item_scores_and_the_report_uses_them(tmp_path: Path) -> None:
     run.items_file.write_bytes(b"\x80\x04\x95damaged")
     assert over(gather_again(out)) == older
     run.results_file.unlink()  # cut off before it was measured
-    assert over(compare(base, WING, **plan, out=out, jobs=1)) == dict.fromkeys(older, shared)  # type: ignore[arg-type]
+    assert over(compare(base, DOMAIN, **plan, out=out, jobs=1)) == dict.fromkeys(older, shared)  # type: ignore[arg-type]
     assert run.items_file.read_bytes() == before
 
 
 def test_items_of_another_measurement_do_not_count(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path)
-    ItemScores("x", 2, {"error": np.ones(2, np.float32)}).write(folder.items_file, {"recalibrate": "yes"})
+    ItemScores("x", 2, {"error": np.ones(2, np.float32)}).write(folder.items_file, {"bn_statistics": "yes"})
     assert items_of(folder) is None  # nothing vouches for it
-    for measured, known in (({"recalibrate": "yes"}, True), ({"recalibrate": "no"}, False), ({}, False), ([], False)):
+    for measured, known in (
+        ({"bn_statistics": "yes"}, True),
+        ({"bn_statistics": "no"}, False),
+        ({}, False),
+        ([], False),
+    ):
         folder.results_file.write_text(json.dumps({"scores": {"error": 1.0}, "measured": measured}))
         assert (items_of(folder) is not None) == known
 
@@ -77,6 +82,6 @@ def test_baselines_of_a_model_of_patches_have_its_items(tmp_path: Path) -> None:
     base = with_values(ImagesConfig(data=str(written(tmp_path / "set.npz"))), {"model": "vit-mae", **own})
     base = replace(base, steps=2, batch_size=16)
     plan = {"schemes": ["r2mae"], "seeds": [0], "baselines": ["pixels", "pca"]}
-    made = compare(base, WING, **plan, out=tmp_path / "c", jobs=1)  # type: ignore[arg-type]
+    made = compare(base, DOMAIN, **plan, out=tmp_path / "c", jobs=1)  # type: ignore[arg-type]
     assert {label for label, _ in made.items} == {"r2mae", "pixels", "pca"}
     assert len({one.fingerprint for one in made.items.values()}) == 1

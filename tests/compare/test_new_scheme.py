@@ -10,14 +10,14 @@ import pytest
 
 from r2mae.cli.main import main
 from r2mae.compare.gather import gather
-from r2mae.compare.rows import plan_rows, row_of
+from r2mae.compare.variants import plan_variants, variant_of
 from r2mae.errors import UserError
 from r2mae.images.config import ImagesConfig
-from r2mae.images.wing import WING
+from r2mae.images.domain import DOMAIN
 from r2mae.masking import Key, RatioDefaults, Scheme, register, schemes
 from r2mae.report.drawing import scheme_colours
-from r2mae.sweep.cells import cells_of
-from r2mae.sweep.run_cell import pretrain
+from r2mae.sweep.runs import runs_of
+from r2mae.sweep.train_run import pretrain
 from r2mae.training.config import read_config
 from r2mae.training.scheme_options import as_used, effective_options, scheme_of
 
@@ -61,14 +61,14 @@ def bent(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 def test_its_row_holds_its_options_and_no_other_does() -> None:
     base = ImagesConfig(data="digits", low=0.4, scheme_options=("power=3",))
-    rows = {row.label: row for row in plan_rows(base, WING.ratios, ["fixed", "r2mae", "bent"])}
+    rows = {row.label: row for row in plan_variants(base, DOMAIN.ratios, ["fixed", "r2mae", "bent"])}
     assert rows["bent"].values["low"] == 0.4 and rows["bent"].values["high"] == 0.9
     assert [rows[label].config.scheme_options for label in ("bent", "r2mae", "fixed 0.40")] == [("power=3.0",), (), ()]
-    assert row_of(rows["bent"].config, WING.ratios) == rows["bent"]
+    assert variant_of(rows["bent"].config, DOMAIN.ratios) == rows["bent"]
     with pytest.raises(UserError, match=r"none of fixed, r2mae takes 'power': .*\(bent\)"):
-        plan_rows(base, WING.ratios, ["fixed", "r2mae"])
+        plan_variants(base, DOMAIN.ratios, ["fixed", "r2mae"])
     with pytest.raises(UserError, match=r"the scheme 'bent' does not take 'ratio': .*\(fixed, cl, cl-k0\)"):
-        plan_rows(replace(base, ratio=0.3), WING.ratios, ["bent"])
+        plan_variants(replace(base, ratio=0.3), DOMAIN.ratios, ["bent"])
 
 
 def test_its_options_are_told_and_compared_as_numbers() -> None:
@@ -76,11 +76,11 @@ def test_its_options_are_told_and_compared_as_numbers() -> None:
         ImagesConfig(data="digits", scheme="bent", scheme_options=words)
         for words in ((), ("power=2",), ("power=2.50",))
     )
-    assert effective_options(plain, WING.ratios) == {"low": 0.5, "high": 0.9, "power": 2.0}
-    assert effective_options(other, WING.ratios)["power"] == 2.5
-    assert as_used(plain, WING.ratios) == as_used(same, WING.ratios)
-    assert as_used(plain, WING.ratios).differences(as_used(other, WING.ratios)) == ["scheme_options"]
-    assert scheme_of(other, WING.ratios).ratio == Bent(0.5, 0.9, 2.5)
+    assert effective_options(plain, DOMAIN.ratios) == {"low": 0.5, "high": 0.9, "power": 2.0}
+    assert effective_options(other, DOMAIN.ratios)["power"] == 2.5
+    assert as_used(plain, DOMAIN.ratios) == as_used(same, DOMAIN.ratios)
+    assert as_used(plain, DOMAIN.ratios).differences(as_used(other, DOMAIN.ratios)) == ["scheme_options"]
+    assert scheme_of(other, DOMAIN.ratios).ratio == Bent(0.5, 0.9, 2.5)
 
 
 def test_a_scheme_may_stand_for_every_fixed_ratio() -> None:
@@ -89,9 +89,9 @@ def test_a_scheme_may_stand_for_every_fixed_ratio() -> None:
         """One ratio."""
         return Scheme("held", Bent(numbers.fixed, numbers.fixed, 1 + extra))
 
-    rows = plan_rows(ImagesConfig(data="digits"), WING.ratios, ["held", "r2mae"])
+    rows = plan_variants(ImagesConfig(data="digits"), DOMAIN.ratios, ["held", "r2mae"])
     assert [row.label for row in rows] == ["held 0.50", "held 0.70", "held 0.90", "r2mae"]
-    own = plan_rows(ImagesConfig(data="digits", scheme_options=("extra=1",)), WING.ratios, ["held"], [0.3])
+    own = plan_variants(ImagesConfig(data="digits", scheme_options=("extra=1",)), DOMAIN.ratios, ["held"], [0.3])
     assert [(row.label, row.config.scheme_options) for row in own] == [("held 0.30", ("extra=1.0",))]
 
 
@@ -114,10 +114,10 @@ def test_the_command_line_takes_its_options(capsys: pytest.CaptureFixture[str]) 
 @pytest.mark.filterwarnings("ignore:.*`isinstance.treespec, LeafSpec.` is deprecated.*")
 def test_it_trains_and_its_row_tells_its_options(tmp_path: Path) -> None:
     base = ImagesConfig(data="digits", scheme_options=("power=3",), **SMALL)  # type: ignore[arg-type]
-    cells = cells_of(plan_rows(base, WING.ratios, ["bent"]), [0], tmp_path)
-    for cell in cells:
-        pretrain(cell.config, WING, cell.folder)
-    assert read_config(cells[0].folder / "config.yaml")["scheme_options"] == ["power=3.0"]
-    assert 0.5 <= pd.read_csv(cells[0].folder / "metrics.csv")["ratio"][0] <= 0.9
-    found = gather(cells, WING, base, {}, examples=False)
+    runs = runs_of(plan_variants(base, DOMAIN.ratios, ["bent"]), [0], tmp_path)
+    for run in runs:
+        pretrain(run.config, DOMAIN, run.folder)
+    assert read_config(runs[0].folder / "config.yaml")["scheme_options"] == ["power=3.0"]
+    assert 0.5 <= pd.read_csv(runs[0].folder / "metrics.csv")["ratio"][0] <= 0.9
+    found = gather(runs, DOMAIN, base, {}, examples=False)
     assert found.config["rows"]["bent"] == {"scheme": "bent", "low": 0.5, "high": 0.9, "power": 3.0, "given": ["power"]}

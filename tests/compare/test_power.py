@@ -18,7 +18,7 @@ from r2mae.cli.main import main
 from r2mae.cli.power import parse_matters, print_power
 from r2mae.compare.finished import shared_fields
 from r2mae.compare.power import FRACTION, WORTH, PowerPlan, matters_by_default, plan_power
-from r2mae.compare.rows import plan_rows
+from r2mae.compare.variants import plan_variants
 from r2mae.errors import UserError
 from r2mae.evaluation.items import ItemScores
 from r2mae.evaluation.metrics import Metric
@@ -26,10 +26,10 @@ from r2mae.evaluation.power import detectable, seeds_needed, upper_limit
 from r2mae.evaluation.statistics import best_fixed
 from r2mae.files import write_json
 from r2mae.images.config import ImagesConfig
-from r2mae.images.wing import WING
-from r2mae.sweep.cells import cells_of
+from r2mae.images.domain import DOMAIN
+from r2mae.sweep.runs import runs_of
 from r2mae.training.folder import RunFolder
-from r2mae.training.numbers import ratios_of
+from r2mae.training.scheme_defaults import ratios_of
 
 BASE = ImagesConfig(data="digits", epochs=100, steps=40, hidden=32, latent=16, device="cpu")
 SCHEMES = ["fixed", "mdlm", "r2mae"]
@@ -41,21 +41,21 @@ SCORES = {
 
 def pilot(out: Path, seeds: int = 3, base: ImagesConfig = BASE, schemes: list[str] = SCHEMES) -> Path:
     """Write the folder of a comparison as far as its scores are read."""
-    rows = plan_rows(base, ratios_of(WING, base), schemes)
+    rows = plan_variants(base, ratios_of(DOMAIN, base), schemes)
     write_json(out / "compare.json", shared_fields(base))
-    for cell in cells_of(rows, range(seeds), out):
-        cell.folder.mkdir(parents=True)
-        (cell.folder / "config.yaml").write_text(yaml.safe_dump(cell.config.to_dict()))
-        (cell.folder / "model.json").write_text("{}")
-        (cell.folder / "model.safetensors").write_bytes(b"\2\0\0\0\0\0\0\0{}")
-        scores = {"probe_accuracy": SCORES[cell.row.label][cell.seed], "masked_mse": 0.02 + 0.001 * cell.seed}
-        write_json(cell.folder / "results.json", {"scores": scores, "seconds": 10.0, "measured": base.measured_as()})
+    for run in runs_of(rows, range(seeds), out):
+        run.folder.mkdir(parents=True)
+        (run.folder / "config.yaml").write_text(yaml.safe_dump(run.config.to_dict()))
+        (run.folder / "model.json").write_text("{}")
+        (run.folder / "model.safetensors").write_bytes(b"\2\0\0\0\0\0\0\0{}")
+        scores = {"probe_accuracy": SCORES[run.variant.label][run.seed], "masked_mse": 0.02 + 0.001 * run.seed}
+        write_json(run.folder / "results.json", {"scores": scores, "seconds": 10.0, "measured": base.measured_as()})
     return out
 
 
 def plan(out: Path, **options: Any) -> Any:
     asked = {"schemes": SCHEMES, "seeds": range(5), "out": out, "jobs": 1} | options
-    return plan_power(asked.pop("base", BASE), WING, **{**asked, "seeds": list(asked["seeds"])})
+    return plan_power(asked.pop("base", BASE), DOMAIN, **{**asked, "seeds": list(asked["seeds"])})
 
 
 def test_the_plan_follows_from_the_pilots_differences(tmp_path: Path) -> None:
@@ -94,12 +94,12 @@ def test_another_comparison_may_be_the_pilot_and_says_how_it_differs(tmp_path: P
     found = plan(tmp_path / "new", pilot=folder, base=longer)
     assert found.differs == ("steps",) and found.left == 25
     assert np.isnan([found.seconds, found.seconds_per_seed, found.elapsed]).all(), "longer runs take longer"
-    otherwise = plan(tmp_path / "new", pilot=folder, base=replace(BASE, recalibrate="no"))
-    assert "recalibrate" in otherwise.differs, "how runs were measured is a difference, too"
+    otherwise = plan(tmp_path / "new", pilot=folder, base=replace(BASE, bn_statistics="no"))
+    assert "bn_statistics" in otherwise.differs, "how runs were measured is a difference, too"
     with pytest.raises(UserError, match="steps is 40 there and 400 here"):
         plan(folder, base=longer)
-    (folder / "compare.json").write_text('{"wing": "text"}')
-    with pytest.raises(UserError, match="of the wing text"):
+    (folder / "compare.json").write_text('{"domain": "text"}')
+    with pytest.raises(UserError, match="of the domain text"):
         plan(tmp_path / "new", pilot=folder)
     assert not (tmp_path / "new").exists()
 
@@ -193,11 +193,11 @@ def test_test_items_are_counted_where_the_report_counts_them(
     folder = pilot(tmp_path / "a")
     alone = plan(folder)
     hard = np.random.default_rng(0).normal(0, 0.3, 200)  # items that are hard for one scheme and not for another
-    for cell in (one for one in cells_of(plan_rows(BASE, ratios_of(WING, BASE), SCHEMES), range(3), folder)):
-        mean = SCORES[cell.row.label][cell.seed]
-        scores = mean + (hard - hard.mean()) * (cell.row.label == "mdlm")
+    for run in (one for one in runs_of(plan_variants(BASE, ratios_of(DOMAIN, BASE), SCHEMES), range(3), folder)):
+        mean = SCORES[run.variant.label][run.seed]
+        scores = mean + (hard - hard.mean()) * (run.variant.label == "mdlm")
         kept = ItemScores("f", len(hard), {"probe_accuracy": scores.astype(np.float32)})
-        kept.write(RunFolder(cell.folder).items_file, cell.config.measured_as())
+        kept.write(RunFolder(run.folder).items_file, run.config.measured_as())
     found = plan(folder)
     for one, was in zip(found.of("probe_accuracy"), alone.of("probe_accuracy"), strict=True):
         assert (one.over, one.items, was.items) == ("seeds and items", 200, 0)

@@ -1,4 +1,4 @@
-"""One entry per wing: data and sizes with which its contract is tested in seconds. All else is read from registries."""
+"""One entry per domain: data and sizes with which its contract is tested in seconds; registries say the rest."""
 
 import json
 import os
@@ -19,12 +19,12 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from r2mae.registry import BUILT_IN, WINGS, BuiltIn
+from r2mae.domains.contract import Domain
+from r2mae.domains.lookup import get_domain
+from r2mae.registry import BUILT_IN, DOMAINS, BuiltIn
 from r2mae.training.config import RunConfig
 from r2mae.training.loop import fit
 from r2mae.training.saving import load_model
-from r2mae.wings.contract import Wing
-from r2mae.wings.lookup import get_wing
 
 PAGE = Path(__file__).parents[2] / "docs" / "add-a-domain.md"
 
@@ -48,7 +48,7 @@ def other_pixels(batch: Tensor, hidden: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Entry:
-    """What the contract cannot know of a wing by itself.
+    """What the contract cannot know of a domain by itself.
 
     Parameters
     ----------
@@ -65,7 +65,7 @@ class Entry:
     hiding : mapping
         Values of the architecture with which the model sees nothing of what is hidden, where there are others.
     module : callable, optional
-        For a wing that is not registered: makes it, and returns where it lives.
+        For a domain that is not registered: makes it, and returns where it lives.
     """
 
     write: Callable[[Path], str]
@@ -147,10 +147,10 @@ def other_bases(batch: Mapping[str, Tensor], hidden: Tensor) -> dict[str, Tensor
     return {**batch, "target": torch.where(hidden.view(target.shape), (target + 1) % 4, target)}
 
 
-def wing_of_the_page() -> str:
+def domain_of_the_page() -> str:
     """Make a module of the code on the page, up to the section that uses it."""
     text = PAGE.read_text(encoding="utf-8").split("\n## Use it")[0]
-    module = ModuleType("wing_of_the_page")
+    module = ModuleType("domain_of_the_page")
     if module.__name__ not in sys.modules:
         sys.modules[module.__name__] = module
         exec("\n".join(re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL)), module.__dict__)
@@ -201,22 +201,22 @@ ENTRIES = {
         changed=other_bases,
         hiding={"corruption": "mask"},  # as for text
     ),
-    "waves": Entry(lambda folder: "sines", samples=200, fields={"batch_size": 32}, module=wing_of_the_page),
+    "waves": Entry(lambda folder: "sines", samples=200, fields={"batch_size": 32}, module=domain_of_the_page),
 }
 
 
 def entry_of(name: str) -> Entry:
-    """Return the entry of a wing."""
+    """Return the entry of a domain."""
     if name not in ENTRIES:
-        pytest.fail(f"the wing {name!r} has no entry in tests/contract/conftest.py: add one, with its data and sizes")
+        pytest.fail(f"the domain {name!r} has no entry in tests/contract/conftest.py: add one, with its data and sizes")
     return ENTRIES[name]
 
 
 @contextmanager
 def known(name: str) -> Iterator[None]:
-    """Register the wing for a while, where its entry brings it along."""
+    """Register the domain for a while, where its entry brings it along."""
     entry = ENTRIES.get(name)
-    if entry is None or entry.module is None or name in WINGS:
+    if entry is None or entry.module is None or name in DOMAINS:
         yield
         return
     BUILT_IN[name] = BuiltIn(entry.module())
@@ -227,23 +227,23 @@ def known(name: str) -> Iterator[None]:
 
 
 def cases() -> list[tuple[str, str]]:
-    """Return every wing with each of its models; one that has no registry of models with an empty name."""
+    """Return every domain with each of its models; one that has no registry of models with an empty name."""
     found = []
-    for name in dict.fromkeys([*WINGS, *ENTRIES]):
+    for name in dict.fromkeys([*DOMAINS, *ENTRIES]):
         with known(name):
-            found += [(name, model) for model in getattr(get_wing(name).config, "models", {"": ""})]
+            found += [(name, model) for model in getattr(get_domain(name).config, "models", {"": ""})]
     return found
 
 
 @dataclass(frozen=True)
 class Case:
-    """A wing with one of its models, and data that are read once.
+    """A domain with one of its models, and data that are read once.
 
     Parameters
     ----------
-    wing : Wing
+    domain : Domain
     model : str
-        Its name; empty where the wing has no registry of models.
+        Its name; empty where the domain has no registry of models.
     entry : Entry
     source : str
         The data.
@@ -251,7 +251,7 @@ class Case:
         For what all tests of the case share.
     """
 
-    wing: Wing
+    domain: Domain
     model: str
     entry: Entry
     source: str
@@ -262,41 +262,41 @@ class Case:
         values = {"data": self.source, "threads": 1, "device": "cpu", **self.entry.fields, **fields}
         if self.model:
             values |= {"model": self.model, "model_settings": dict(self.entry.sizes.get(self.model, {}))}
-        return self.wing.config(**values)
+        return self.domain.config(**values)
 
     @cached_property
     def data(self) -> Any:
-        """What the wing loads."""
-        return self.wing.load(self.config())
+        """What the domain loads."""
+        return self.domain.load(self.config())
 
     @cached_property
     def unmoved(self) -> dict[str, Tensor]:
         """The parameters after a step that is too small to move them: as they are at first."""
-        fit(self.config(steps=1, lr=1e-30), self.wing, self.folder / "unmoved", data=self.data)
-        return dict(load_model(self.folder / "unmoved", self.wing)[2].named_parameters())
+        fit(self.config(steps=1, lr=1e-30), self.domain, self.folder / "unmoved", data=self.data)
+        return dict(load_model(self.folder / "unmoved", self.domain)[2].named_parameters())
 
     @cached_property
     def finished(self) -> tuple[RunConfig, Any, nn.Module]:
         """Configuration, task and model of a finished run."""
-        fit(self.config(steps=2), self.wing, self.folder / "finished", data=self.data)
-        return load_model(self.folder / "finished", self.wing, whole=True)
+        fit(self.config(steps=2), self.domain, self.folder / "finished", data=self.data)
+        return load_model(self.folder / "finished", self.domain, whole=True)
 
 
 @contextmanager
 def made(name: str, model: str, folder: Path) -> Iterator[Case]:
-    """Make a case; caches of its wing lie in the folder."""
+    """Make a case; caches of its domain lie in the folder."""
     entry = entry_of(name)
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     with known(name), pytest.MonkeyPatch.context() as patch:
         patch.setenv("R2MAE_CACHE", str(folder / "cache"))
-        yield Case(get_wing(name), model, entry, entry.write(folder), folder)
+        yield Case(get_domain(name), model, entry, entry.write(folder), folder)
     torch.set_num_threads(threads)
 
 
 @pytest.fixture(scope="module", params=cases(), ids=lambda pair: " ".join(pair).strip())
 def case(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Case]:
-    """Every wing with every model."""
+    """Every domain with every model."""
     with made(*request.param, tmp_path_factory.mktemp(request.param[0])) as one:
         yield one
 

@@ -1,4 +1,4 @@
-"""What every wing, model and scheme must do, whoever registered it. Data and sizes of a wing: conftest.py."""
+"""What every domain, model and scheme must do, whoever registered it. Data and sizes of a domain: conftest.py."""
 
 import json
 import subprocess
@@ -12,22 +12,22 @@ from torch import nn
 
 from contract.conftest import Case, by_two_processes, cases, entry_of, made
 from r2mae.cli.main import main
+from r2mae.domains.abilities import HasItems
+from r2mae.domains.contract import Domain
 from r2mae.evaluation.items import ItemRecorder
 from r2mae.images.models import MODELS
 from r2mae.masking.defaults import RatioDefaults
 from r2mae.masking.keys import Key
-from r2mae.masking.ratios import Uniform, draw, is_spread
+from r2mae.masking.ratios import Uniform, draw, is_stratified_per_sample
 from r2mae.masking.schemes import make_scheme, scheme_names, scheme_takes
-from r2mae.registry import WINGS
+from r2mae.registry import DOMAINS
 from r2mae.training.folder import RunFolder
 from r2mae.training.loop import fit
-from r2mae.training.numbers import ratios_of
 from r2mae.training.saving import load_model
+from r2mae.training.scheme_defaults import ratios_of
 from r2mae.training.scheme_options import as_used, scheme_of
-from r2mae.training.task import Data, HidesExactly, Task
+from r2mae.training.task import Data, HidesFixedCounts, Task
 from r2mae.training.weighting import sum_of_samples
-from r2mae.wings.abilities import HasItems
-from r2mae.wings.contract import Wing
 from training.conftest import InterruptAt, Interrupted, equal_bytes
 
 pytestmark = [
@@ -39,40 +39,44 @@ pytestmark = [
 SCHEMES = scheme_names()
 LEARNED = [one for one in SCHEMES if make_scheme(one, RatioDefaults(fixed=0.5, low=0.2, high=0.8)).curriculum]
 PLAIN = [one for one in SCHEMES if one not in LEARNED]
-SPREAD = [one for one in PLAIN if is_spread(make_scheme(one, RatioDefaults(fixed=0.5, low=0.2, high=0.8)).ratio)]
+PER_SAMPLE = [
+    one
+    for one in PLAIN
+    if is_stratified_per_sample(make_scheme(one, RatioDefaults(fixed=0.5, low=0.2, high=0.8)).ratio)
+]
 # For what costs most: a scheme whose samples have ratios of their own, and one with learned weights.
-TWO = [SPREAD[-1], LEARNED[-1]]
+TWO = [PER_SAMPLE[-1], LEARNED[-1]]
 # One whose ratio changes from step to step, for all samples alike.
-SCHEDULED = [one for one in PLAIN if one not in SPREAD][-1]
+SCHEDULED = [one for one in PLAIN if one not in PER_SAMPLE][-1]
 
 
 def test_everything_is_there_and_a_model_is_built_from_plain_values(case: Case) -> None:
-    assert isinstance(case.wing, Wing)
+    assert isinstance(case.domain, Domain)
     assert isinstance(case.data, Data)
     made_of = case.data.architecture
-    task, model = case.wing.build(made_of)
+    task, model = case.domain.build(made_of)
     assert isinstance(task, Task)
     assert isinstance(model, nn.Module)
-    _, again = case.wing.build(json.loads(json.dumps(made_of)))
+    _, again = case.domain.build(json.loads(json.dumps(made_of)))
     shapes = [{name: value.shape for name, value in one.state_dict().items()} for one in (model, again)]
     assert shapes[0] == shapes[1]
     config = case.config()
     assert type(config).from_dict(config.to_dict()) == config
-    assert case.wing.fingerprint(config) == case.wing.fingerprint(config)
+    assert case.domain.fingerprint(config) == case.domain.fingerprint(config)
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_a_step_moves_the_model(case: Case, scheme: str, tmp_path: Path) -> None:
     at_once = {"cl_warmup": 0} if "cl_warmup" in scheme_takes(scheme) else {}
     config = case.config(scheme=scheme, steps=2, **at_once)
-    assert fit(config, case.wing, tmp_path, data=case.data).steps == 2
+    assert fit(config, case.domain, tmp_path, data=case.data).steps == 2
     metrics = pd.read_csv(tmp_path / "metrics.csv")
     assert metrics["step"].tolist() == [1, 2]
     assert np.isfinite(metrics["loss"]).all()
-    numbers = ratios_of(case.wing, config)
+    numbers = ratios_of(case.domain, config)
     low, high = scheme_of(config, numbers).ends
     assert metrics["ratio"].between(low - 1e-9, high + 1e-9).all()
-    there, _, model = load_model(tmp_path, case.wing)
+    there, _, model = load_model(tmp_path, case.domain)
     assert there.differences(as_used(config, numbers)) == []
     moved = [float((value - case.unmoved[name]).detach().abs().max()) for name, value in model.named_parameters()]
     assert all(np.isfinite(moved))
@@ -82,8 +86,8 @@ def test_a_step_moves_the_model(case: Case, scheme: str, tmp_path: Path) -> None
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_the_model_does_not_see_hidden_values(case: Case, scheme: str) -> None:
     config = case.config(scheme=scheme, steps=20)
-    ratio_of = scheme_of(config, ratios_of(case.wing, config)).bind(20).ratio
-    task, model = case.wing.build({**case.data.architecture, **case.entry.hiding})
+    ratio_of = scheme_of(config, ratios_of(case.domain, config)).bind(20).ratio
+    task, model = case.domain.build({**case.data.architecture, **case.entry.hiding})
     rows, key = min(8, len(case.data.train)), Key.root(0)
     batch = case.data.train.batch(range(rows), key.fold("batch"))
     for step in (0, 19):
@@ -103,12 +107,12 @@ def test_the_model_does_not_see_hidden_values(case: Case, scheme: str) -> None:
 
 
 def test_samples_of_different_ratios_count_alike(case: Case) -> None:
-    """Every wing says which sample a loss is of, and whose entries are hidden: ones in their places sum to a sample."""
-    task, model = case.wing.build(case.data.architecture)
+    """Every domain says which sample a loss is of, and whose entries are hidden: ones there sum to a sample."""
+    task, model = case.domain.build(case.data.architecture)
     rows, key = min(8, len(case.data.train)), Key.root(0)
     ratio = draw(Uniform(0.2, 0.8, "stratified", "sample"), 0, key, rows)
     batch = case.data.train.batch(range(rows), key)
-    for hiding in (task.exactly, task) if isinstance(task, HidesExactly) else (task,):
+    for hiding in (task.with_fixed_counts, task) if isinstance(task, HidesFixedCounts) else (task,):
         corrupted = hiding.corrupt(batch, ratio, key)
         losses = hiding.losses(hiding.forward(model, corrupted), corrupted)
         ones = (losses != 0).float() * (1 if corrupted.weights is None else corrupted.weights)
@@ -117,7 +121,7 @@ def test_samples_of_different_ratios_count_alike(case: Case) -> None:
         if corrupted.weights is None:
             assert float(total) == pytest.approx(rows)
         counts = corrupted.hidden.reshape(rows, -1).sum(1).numpy()
-        if isinstance(task, HidesExactly) and hiding is not task:
+        if isinstance(task, HidesFixedCounts) and hiding is not task:
             assert (counts[np.argsort(ratio)][1:] >= counts[np.argsort(ratio)][:-1]).all()
         assert len(set(counts.tolist())) > 1
 
@@ -127,16 +131,16 @@ def test_a_run_that_was_cut_off_ends_with_the_same_bytes(case: Case, scheme: str
     at_once = {"cl_warmup": 1} if "cl_warmup" in scheme_takes(scheme) else {}
     config = case.config(scheme=scheme, steps=6, save_every=2, **at_once)
     whole, cut = tmp_path / "whole", tmp_path / "cut"
-    fit(config, case.wing, whole, data=case.data)
+    fit(config, case.domain, whole, data=case.data)
     with pytest.raises(Interrupted):
-        fit(config, case.wing, cut, data=case.data, reporter=InterruptAt(4))
+        fit(config, case.domain, cut, data=case.data, reporter=InterruptAt(4))
     assert not RunFolder(cut).trained
-    assert 0 < fit(config, case.wing, cut, data=case.data).resumed_from < 6
+    assert 0 < fit(config, case.domain, cut, data=case.data).resumed_from < 6
     assert equal_bytes(whole, cut)
 
 
 def test_embeddings_are_deterministic_with_a_row_for_each_sample(case: Case) -> None:
-    first, second = (case.wing.embed(*case.finished, case.source) for _ in range(2))
+    first, second = (case.domain.embed(*case.finished, case.source) for _ in range(2))
     assert first["embedding"].ndim == 2
     assert len(first["embedding"]) == case.entry.samples
     assert np.isfinite(first["embedding"]).all()
@@ -147,9 +151,9 @@ def test_embeddings_are_deterministic_with_a_row_for_each_sample(case: Case) -> 
 
 def test_every_metric_is_measured_within_its_bounds(case: Case) -> None:
     config, task, model = case.finished
-    scores = case.wing.evaluate(config, task, model, case.data)
-    assert case.wing.metrics_of(config)
-    for metric in case.wing.metrics_of(config):
+    scores = case.domain.evaluate(config, task, model, case.data)
+    assert case.domain.metrics_of(config)
+    for metric in case.domain.metrics_of(config):
         if metric.name in scores or not metric.optional:
             low, high = metric.bounds
             assert low - 1e-6 <= scores[metric.name] <= high + 1e-6, metric.name
@@ -158,27 +162,27 @@ def test_every_metric_is_measured_within_its_bounds(case: Case) -> None:
 def test_scores_of_single_items_are_those_of_the_run(case: Case) -> None:
     """Their mean is the run's score, taking them down changes no score, and the same items have one fingerprint."""
     config, task, model = case.finished
-    if not isinstance(case.wing, HasItems):
+    if not isinstance(case.domain, HasItems):
         return
-    plain = case.wing.evaluate(config, task, model, case.data)
+    plain = case.domain.evaluate(config, task, model, case.data)
     taken = []
     for _ in range(2):
         items = ItemRecorder()
-        scores = case.wing.evaluate(config, task, model, case.data, items=items)
+        scores = case.domain.evaluate(config, task, model, case.data, items=items)
         assert scores == plain
         taken.append(items.taken())
     first, second = taken
     assert first is not None and second is not None and first.fingerprint == second.fingerprint
-    assert set(first.scores) == {name for name in case.wing.item_metrics(config) if name in scores}
+    assert set(first.scores) == {name for name in case.domain.item_metrics(config) if name in scores}
     for name, values in first.scores.items():
         assert values.shape == (first.of,)
         assert float(values.astype(float).mean()) == pytest.approx(scores[name], rel=1e-6), name
 
 
 def test_every_exporter_writes_a_file(case: Case, tmp_path: Path) -> None:
-    arrays = case.wing.embed(*case.finished, case.source)
-    assert case.wing.exporters
-    for exporter in case.wing.exporters:
+    arrays = case.domain.embed(*case.finished, case.source)
+    assert case.domain.exporters
+    for exporter in case.domain.exporters:
         path = tmp_path / f"embedding{exporter.suffix}"
         exporter.write(path, arrays, case.source)
         assert path.stat().st_size > 0
@@ -192,7 +196,7 @@ def test_every_model_format_is_written_whole_or_refused(
 ) -> None:
     """A model that another library does not have costs one line, and nothing is written."""
     assert case.finished
-    for place, layout in enumerate(case.wing.command_line.model_formats):
+    for place, layout in enumerate(case.domain.command_line.model_formats):
         output = tmp_path / str(place) / "out.pth"
         code = main(["export", str(case.folder / "finished"), "--to", layout.name, "-o", str(output)])
         told = capsys.readouterr()
@@ -209,11 +213,11 @@ def test_a_mistake_costs_one_line(
     case: Case, mistake: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert main(["pretrain", case.wing.name, case.source, *mistake.split(), "--out", "run"]) == 2
+    assert main(["pretrain", case.domain.name, case.source, *mistake.split(), "--out", "run"]) == 2
     told = capsys.readouterr().err
     assert told.startswith("r2mae: ")
     assert told.count("\n") == 1
-    assert "no-such" in told or not case.model  # a wing without a choice of models has no --model
+    assert "no-such" in told or not case.model  # a domain without a choice of models has no --model
     assert not Path("run").exists()
 
 
@@ -226,7 +230,7 @@ def pairs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, "subprocess.C
         here.mkdir()
         with made(name, model, here) as one:
             config = {**one.config(scheme=TWO[0], steps=3).to_dict(), "devices": 2}
-        runs.append({"wing": name, "cache": str(here / "cache"), "out": str(here / "two"), "config": config})
+        runs.append({"domain": name, "cache": str(here / "cache"), "out": str(here / "two"), "config": config})
     return folder, by_two_processes(folder, runs, timeout=300)
 
 
@@ -238,9 +242,9 @@ def test_two_processes_take_the_steps_of_one(
     case: Case, pairs: tuple[Path, "subprocess.CompletedProcess[str]"], tmp_path: Path
 ) -> None:
     """Ratios and steps are equal; the loss but for batch statistics and dropout, which each process has of its own."""
-    fit(case.config(scheme=TWO[0], steps=3), case.wing, tmp_path / "one", data=case.data)
+    fit(case.config(scheme=TWO[0], steps=3), case.domain, tmp_path / "one", data=case.data)
     folder, done = pairs
-    pair = folder / f"{case.wing.name} {case.model}" / "two"
+    pair = folder / f"{case.domain.name} {case.model}" / "two"
     assert RunFolder(pair).trained, done.stderr
     one, two = (pd.read_csv(path / "metrics.csv") for path in (tmp_path / "one", pair))
     for column in ("step", "ratio"):
@@ -248,11 +252,11 @@ def test_two_processes_take_the_steps_of_one(
     assert two["loss"].to_numpy() == pytest.approx(one["loss"].to_numpy(), rel=0.3)
 
 
-def test_all_wings_are_tested() -> None:
-    wings = [name for name, _ in cases()]
-    assert set(WINGS) <= set(wings)
-    assert "waves" in wings  # that of docs/add-a-domain.md
-    with pytest.raises(pytest.fail.Exception, match=r"the wing 'sounds' has no entry in .*: add one"):
+def test_all_domains_are_tested() -> None:
+    domains = [name for name, _ in cases()]
+    assert set(DOMAINS) <= set(domains)
+    assert "waves" in domains  # that of docs/add-a-domain.md
+    with pytest.raises(pytest.fail.Exception, match=r"the domain 'sounds' has no entry in .*: add one"):
         entry_of("sounds")
 
 

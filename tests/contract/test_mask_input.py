@@ -1,4 +1,4 @@
-"""What `mask_input` must do for every model of every wing: those that take the mask get it, all others refuse it."""
+"""What `mask_input` must do for every model of every domain: those that take the mask get it, all others refuse it."""
 
 import json
 from collections.abc import Iterator
@@ -13,21 +13,21 @@ from torch import Tensor, nn
 from contract import test_contract as contract
 from contract.conftest import Case, cases, known, made
 from r2mae.cli.main import main
+from r2mae.domains.lookup import get_domain
 from r2mae.masking.keys import Key
+from r2mae.training.bn_statistics import estimate_statistics
 from r2mae.training.folder import RunFolder
 from r2mae.training.models import ModelConfig, settings_of
-from r2mae.training.recalibrate import estimate_statistics
-from r2mae.wings.lookup import get_wing
 
 pytestmark = contract.pytestmark
 
 
 def takers(*, take: bool) -> list[tuple[str, str]]:
-    """Return the models that take the mask, or those that do not, of the wings that have a choice of models."""
+    """Return the models that take the mask, or those that do not, of the domains that have a choice of models."""
     found = []
     for name, model in cases():
         with known(name):
-            kind = get_wing(name).config
+            kind = get_domain(name).config
         if issubclass(kind, ModelConfig) and getattr(settings_of(kind, model), "takes_mask", False) == take:
             found.append((name, model))
     return found
@@ -42,7 +42,7 @@ def told(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 def built(case: Case, *, told: bool) -> tuple[Any, nn.Module]:
     torch.manual_seed(0)
     architecture = {key: value for key, value in case.data.architecture.items() if told or key != "mask_input"}
-    task, model = case.wing.build(architecture)
+    task, model = case.domain.build(architecture)
     return task, model
 
 
@@ -62,13 +62,13 @@ def test_every_model_of_images_and_cells_but_the_transformer_takes_it() -> None:
     assert {("images", "vit-mae"), ("text", "roberta"), ("genome", "gpn-msa")} <= set(takers(take=False))
 
 
-@pytest.mark.parametrize(("wing", "model"), takers(take=False), ids=str)
+@pytest.mark.parametrize(("domain", "model"), takers(take=False), ids=str)
 def test_other_models_refuse_it_in_one_line(
-    wing: str, model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    domain: str, model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with made(wing, model, tmp_path) as case:
+    with made(domain, model, tmp_path) as case:
         for command in ("pretrain", "compare"):
-            line = [command, wing, case.source, "--model", model, "--mask-input", "--out", str(tmp_path / "run")]
+            line = [command, domain, case.source, "--model", model, "--mask-input", "--out", str(tmp_path / "run")]
             assert main(line) == 2
             told = capsys.readouterr().err
             assert told.count("\n") == 1

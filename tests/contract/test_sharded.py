@@ -11,8 +11,8 @@ from safetensors.torch import load_file
 from contract.conftest import Case, by_two_processes, cases, made
 from r2mae.errors import UserError
 from r2mae.masking.schemes import scheme_takes
+from r2mae.training.bn_statistics import batch_norms
 from r2mae.training.loop import fit
-from r2mae.training.recalibrate import batch_norms
 from r2mae.training.units import units_of
 from training.conftest import equal_bytes
 
@@ -24,12 +24,12 @@ pytestmark = [
 ]
 SCHEME = {"scheme": "r2mae-cl", "cl_warmup": 0}
 assert "cl_warmup" in scheme_takes("r2mae-cl")
-HALF = "text"  # the wing whose runs are made with products in bf16, too
+HALF = "text"  # the domain whose runs are made with products in bf16, too
 
 
 def anew(case: Case) -> bool:
     """Whether the layers of a model may be computed anew."""
-    model = case.wing.build(case.data.architecture)[1]
+    model = case.domain.build(case.data.architecture)[1]
     return bool(units_of(model)) and not any(batch_norms(unit) for unit in units_of(model))
 
 
@@ -42,7 +42,7 @@ def pairs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, "subprocess.C
         here.mkdir()
         with made(name, model, here) as one:
             # If possible without Adam, which enlarges rounding where a gradient is zero, as that of the bias of keys.
-            plain = "sgd" in get_args(get_type_hints(one.wing.config)["optimizer"])
+            plain = "sgd" in get_args(get_type_hints(one.domain.config)["optimizer"])
             optimizer = {"optimizer": "sgd", "lr": 0.1} if plain else {}
             told = {"mask_input": True} if getattr(getattr(one.config(), "settings", None), "takes_mask", False) else {}
             config = {**one.config(**SCHEME, **optimizer, **told, steps=10, clip=1.0).to_dict(), "devices": 2}
@@ -51,7 +51,12 @@ def pairs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, "subprocess.C
         if name == HALF:
             ways |= {f"{way} bf16": {**options, "precision": "bf16"} for way, options in ways.items()}
         for way, options in ways.items():
-            run = {"wing": name, "cache": str(here / "cache"), "out": str(here / way), "config": {**config, **options}}
+            run = {
+                "domain": name,
+                "cache": str(here / "cache"),
+                "out": str(here / way),
+                "config": {**config, **options},
+            }
             runs.append(run)
     return folder, by_two_processes(folder, runs, timeout=400)
 
@@ -60,7 +65,7 @@ def test_shards_make_the_weights_of_the_whole_model(
     case: Case, pairs: tuple[Path, "subprocess.CompletedProcess[str]"]
 ) -> None:
     folder, done = pairs
-    here = folder / f"{case.wing.name} {case.model}"
+    here = folder / f"{case.domain.name} {case.model}"
     assert (here / "fsdp" / "model.json").exists(), done.stderr[-3000:]
     ddp, fsdp = (load_file(here / way / "model.safetensors") for way in ("ddp", "fsdp"))
     assert ddp.keys() == fsdp.keys()
@@ -84,10 +89,10 @@ def test_shards_round_products_as_the_whole_model_does(
 def test_layers_that_are_computed_anew_change_no_byte(case: Case, tmp_path: Path) -> None:
     if not anew(case):
         with pytest.raises(UserError, match="leave --activation-checkpointing out"):
-            fit(case.config(steps=2, activation_checkpointing=True), case.wing, tmp_path / "a", data=case.data)
+            fit(case.config(steps=2, activation_checkpointing=True), case.domain, tmp_path / "a", data=case.data)
         assert not (tmp_path / "a").exists()
         return
     for name, option in (("a", False), ("b", True)):
         config = case.config(**SCHEME, steps=3, ema=0.9, activation_checkpointing=option)
-        fit(config, case.wing, tmp_path / name, data=case.data)
+        fit(config, case.domain, tmp_path / name, data=case.data)
     assert equal_bytes(tmp_path / "a", tmp_path / "b")

@@ -107,11 +107,11 @@ def test_of_many_items_some_are_kept_spread_over_all() -> None:
 
 def test_the_file_gives_them_back_for_the_same_measurement_alone(tmp_path: Path) -> None:
     path, found = tmp_path / "items.safetensors", taken(np.zeros((10, 2), np.float32))
-    found.write(path, {"recalibrate": "yes", "labels": ("a",)})
-    again = ItemScores.read(path, {"labels": ["a"], "recalibrate": "yes"})
+    found.write(path, {"bn_statistics": "yes", "labels": ("a",)})
+    again = ItemScores.read(path, {"labels": ["a"], "bn_statistics": "yes"})
     assert again is not None and (again.fingerprint, again.of, again.kept) == (found.fingerprint, 10, 10)
     np.testing.assert_array_equal(again.scores["error"], found.scores["error"])
-    assert ItemScores.read(path, {"recalibrate": "no"}) is None
+    assert ItemScores.read(path, {"bn_statistics": "no"}) is None
     assert ItemScores.read(tmp_path / "none.safetensors", {}) is None
     assert not list(tmp_path.glob(".*"))
 

@@ -80,5 +80,5 @@ def test_effects_that_differ_by_rounding_alone_have_a_result(steps: list[int], s
 
 def test_a_set_whose_differences_are_all_the_same_has_no_infinite_weight() -> None:
     found = pooled_effect([0.0, 1.0, 2.0], [0.0, 0.5, 0.7])
-    usual = pooled_effect([0.0, 1.0, 2.0], [0.6, 0.5, 0.7])
-    assert (found.mean, found.low, found.high) == pytest.approx((usual.mean, usual.low, usual.high))
+    default = pooled_effect([0.0, 1.0, 2.0], [0.6, 0.5, 0.7])
+    assert (found.mean, found.low, found.high) == pytest.approx((default.mean, default.low, default.high))

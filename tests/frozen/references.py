@@ -21,10 +21,10 @@ import numpy as np
 import pandas as pd
 
 from contract.conftest import Case, by_two_processes, cases, made
+from r2mae.domains.contract import Domain
 from r2mae.masking.schemes import scheme_names, scheme_takes
 from r2mae.training.loop import fit
 from r2mae.training.saving import load_model
-from r2mae.wings.contract import Wing as Domain
 
 FILE = Path(__file__).with_name("references.json")
 STEPS = 20
@@ -69,21 +69,21 @@ def measure(folder: Path) -> dict[str, Any]:
             name = " ".join((domain, model)).strip()
             (folder / name).mkdir()
             with made(domain, model, folder / name) as case:
-                models[name] = case, variants(case.wing, model)
+                models[name] = case, variants(case.domain, model)
         pool = stack.enter_context(ThreadPoolExecutor(1))
         by_two = pool.submit(train_by_two, folder, models)
         for name, (frozen, fields_of) in models.items():
-            with made(frozen.wing.name, frozen.model, folder / name) as case:
+            with made(frozen.domain.name, frozen.model, folder / name) as case:
                 for variant, fields in fields_of.items():
                     out = folder / name / variant
-                    fit(case.config(**fields), case.wing, out, data=None if "validation" in fields else case.data)
-                    found[f"{name} | {variant}"] = of_run(out, case.wing)
-                config, task, trained = load_model(folder / name / "r2mae", case.wing, whole=True)
-                scores = case.wing.evaluate(config, task, trained, case.data)
+                    fit(case.config(**fields), case.domain, out, data=None if "validation" in fields else case.data)
+                    found[f"{name} | {variant}"] = of_run(out, case.domain)
+                config, task, trained = load_model(folder / name / "r2mae", case.domain, whole=True)
+                scores = case.domain.evaluate(config, task, trained, case.data)
                 found[f"{name} | scores"] = {key: value for key, value in scores.items() if is_number(value)}
         for name, variant in by_two.result():
             out = folder / name / f"{variant}-2"
-            found[f"{name} | {variant} | two processes"] = of_run(out, models[name][0].wing)
+            found[f"{name} | {variant} | two processes"] = of_run(out, models[name][0].domain)
     return found
 
 
@@ -97,7 +97,12 @@ def train_by_two(folder: Path, models: Mapping[str, tuple[Case, Mapping[str, Any
             config = {**case.config(**fields_of[variant]).to_dict(), "devices": 2}
             here = folder / name
             runs.append(
-                {"wing": case.wing.name, "cache": str(here / "cache-2"), "out": f"{here / variant}-2", "config": config}
+                {
+                    "domain": case.domain.name,
+                    "cache": str(here / "cache-2"),
+                    "out": f"{here / variant}-2",
+                    "config": config,
+                }
             )
             trained.append((name, variant))
     done = by_two_processes(folder, runs, timeout=900)

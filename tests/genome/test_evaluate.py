@@ -14,9 +14,9 @@ from r2mae.errors import UserError
 from r2mae.genome import AlignmentStore
 from r2mae.genome.baselines import alignment_logs, baseline_scores, composition
 from r2mae.genome.data import load_data
+from r2mae.genome.domain import DOMAIN
 from r2mae.genome.evaluate import RATIOS, curve_scores, evaluate
 from r2mae.genome.task import HiddenBases
-from r2mae.genome.wing import WING
 from r2mae.masking.keys import Key
 
 
@@ -67,9 +67,9 @@ def test_a_model_is_measured_with_the_mask_token_and_without_weights(
     scores = []
     for fields in ({"corruption": "mask", "repeat_weight": 1.0}, {"corruption": "80-10-10", "repeat_weight": 0.0}):
         data = load_data(config(small, width=16, layers=1, heads=2, **fields))
-        own, _ = WING.build(data.architecture)
+        own, _ = DOMAIN.build(data.architecture)
         torch.manual_seed(0)
-        _, model = WING.build(data.architecture)
+        _, model = DOMAIN.build(data.architecture)
         scores.append(evaluate(own, model, data))
     assert scores[0] == scores[1]
     assert evaluate(own, model, load_data(config(small, validation=0.0))) == {}
@@ -103,7 +103,7 @@ def test_baselines(small: AlignmentStore, monkeypatch: pytest.MonkeyPatch) -> No
     # Without aligned species in the model the baseline has all that the store has.
     assert baseline_scores("alignment", load_data(config(small, species=("none",)))) == scores
     assert baseline_scores("alignment", load_data(config(small, species=("s1",)))) != scores
-    assert WING.score_baseline(config(small), "alignment", data) == scores
+    assert DOMAIN.score_baseline(config(small), "alignment", data) == scores
     assert baseline_scores("alignment", load_data(config(small, validation=0.0))) == {}
 
 
@@ -111,17 +111,17 @@ def test_held_out_windows_are_as_many_as_the_run_or_its_measurement_says(
     small: AlignmentStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("r2mae.genome.evaluate._MOST_TIMES", 2)
-    usual = config(small, width=16, layers=1, heads=2)
-    data = load_data(usual)
-    task, model = WING.build(data.architecture)
+    default = config(small, width=16, layers=1, heads=2)
+    data = load_data(default)
+    task, model = DOMAIN.build(data.architecture)
     few = evaluate(task, model, data, windows=2)
     assert few != evaluate(task, model, data)
     said = config(small, width=16, layers=1, heads=2, eval_windows=2)
-    assert WING.evaluate(said, task, model, data) == few
-    assert WING.evaluate(usual, task, model, data, eval_windows=2) == few
-    assert WING.score_baseline(said, "alignment", data) == baseline_scores("alignment", data, windows=2)
+    assert DOMAIN.evaluate(said, task, model, data) == few
+    assert DOMAIN.evaluate(default, task, model, data, eval_windows=2) == few
+    assert DOMAIN.score_baseline(said, "alignment", data) == baseline_scores("alignment", data, windows=2)
     assert "2 windows" in said.measured_in_words()
-    assert usual.measured_in_words() == ""
+    assert default.measured_in_words() == ""
     assert said.measuring(variants="other.tsv", label="score").eval_windows == 2
     with pytest.raises(UserError, match="eval_windows must be 1 or more"):
         config(small, eval_windows=0)

@@ -1,4 +1,4 @@
-"""The commands of the wing: files scored by a run, resumed, and regions drawn."""
+"""The commands of the domain: files scored by a run, resumed, and regions drawn."""
 
 import json
 from collections.abc import Iterator
@@ -10,14 +10,14 @@ import pandas as pd
 import pytest
 
 from genome.test_data import aligned, config
-from genome.test_wing import SMALL
+from genome.test_domain import SMALL
 from r2mae.cli.main import main
 from r2mae.errors import UserError
 from r2mae.genome import AlignmentStore, score
+from r2mae.genome.domain import DOMAIN
 from r2mae.genome.heatmap import check_figure
 from r2mae.genome.store.tokens import letters
 from r2mae.genome.variants.blocks import KeptBlocks
-from r2mae.genome.wing import WING
 from r2mae.training.loop import fit
 
 pytestmark = [
@@ -31,7 +31,7 @@ pytestmark = [
 def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A run of two steps on 1,500 positions of chr1."""
     folder = tmp_path_factory.mktemp("run")
-    fit(config(aligned(folder), **SMALL, steps=2, lr=0.1), WING, folder / "run")
+    fit(config(aligned(folder), **SMALL, steps=2, lr=0.1), DOMAIN, folder / "run")
     yield folder / "run"
 
 
@@ -108,11 +108,11 @@ def test_a_run_that_was_cut_off_writes_the_same_bytes(run: Path, table: Path, mo
     assert len(list(kept.glob("*/*.npz"))) == 4
     next(iter(sorted(kept.glob("*/*.npz")))).write_bytes(b"damaged")
     scored: list[int] = []
-    usual = score._scored
+    default = score._scored
 
     def counted(block: Any, *others: Any) -> Any:
         scored.append(block.number)
-        return usual(block, *others)
+        return default(block, *others)
 
     monkeypatch.setattr(score, "_scored", counted)
     score.score_variants(run, str(table), cut, device="cpu")

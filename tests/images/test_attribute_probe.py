@@ -11,10 +11,10 @@ from r2mae.images.baselines import baseline_scores
 from r2mae.images.batches import ImageBatches, ImageData, architecture
 from r2mae.images.config import ImagesConfig
 from r2mae.images.data import ImageSet, Splits
+from r2mae.images.domain import DOMAIN
 from r2mae.images.evaluate import evaluate, masked_scores
 from r2mae.images.models.unet import UNet
 from r2mae.images.task import ImageTask, PixelTask
-from r2mae.images.wing import WING
 from r2mae.masking.keys import Key
 
 NAMES = ("attribute_accuracy", "attribute_accuracy_raw", "attribute_auroc")
@@ -42,7 +42,7 @@ def config() -> ImagesConfig:
 
 def made(data: ImageData) -> tuple[ImageTask, nn.Module]:
     torch.manual_seed(0)
-    return WING.build(data.architecture)
+    return DOMAIN.build(data.architecture)
 
 
 @pytest.mark.slow
@@ -60,7 +60,7 @@ def test_attributes_are_probed_where_there_are_some(config: ImagesConfig) -> Non
 
 
 def test_tables_know_them(config: ImagesConfig) -> None:
-    known = {metric.name: metric for metric in WING.metrics_of(replace(config, recalibrate="both"))}
+    known = {metric.name: metric for metric in DOMAIN.metrics_of(replace(config, bn_statistics="both"))}
     for name in NAMES:
         assert known[name].optional
         assert known[f"as_trained_{name}"].optional

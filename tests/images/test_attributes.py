@@ -15,7 +15,7 @@ from r2mae.images.batches import load_data
 from r2mae.images.config import ImagesConfig
 from r2mae.images.data import ImageSet, Splits, load_images, load_splits
 from r2mae.images.decode import Cache
-from r2mae.images.wing import WING
+from r2mae.images.domain import DOMAIN
 
 NAMES = ["Bald", "Smiling", "Young"]
 VALUES = np.random.default_rng(0).integers(0, 2, (10, 3)).astype(np.uint8)
@@ -128,7 +128,7 @@ def test_the_official_validation_part_is_taken_where_validation_is_asked_for(cel
     assert data.validation is not None
     assert (len(data.train), len(data.validation)) == (6, 2)  # and not 0.4 of the training images
     assert load_data(ImagesConfig(data=str(celeba))).validation is None
-    assert WING.check_source(config) is None
+    assert DOMAIN.check_source(config) is None
 
 
 def test_a_validation_part_without_a_test_part_is_embedded_under_its_own_number(celeba: Path) -> None:
@@ -136,8 +136,8 @@ def test_a_validation_part_without_a_test_part_is_embedded_under_its_own_number(
     (celeba / "list_eval_partition.txt").write_text("".join(rows))
     settings = ImagesConfig(data="digits", hidden=4, latent=2)
     shape = {"shape": [8, 6, 3]}
-    task, model = WING.build({**load_data(settings).architecture, **shape})
-    assert WING.embed(settings, task, model, str(celeba))["split"].tolist() == [0] * 7 + [2] * 3
+    task, model = DOMAIN.build({**load_data(settings).architecture, **shape})
+    assert DOMAIN.embed(settings, task, model, str(celeba))["split"].tolist() == [0] * 7 + [2] * 3
 
 
 @pytest.mark.parametrize(

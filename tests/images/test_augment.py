@@ -21,12 +21,12 @@ from r2mae.images.augment import (
 )
 from r2mae.images.batches import ImageBatches, load_data
 from r2mae.images.config import ImagesConfig
+from r2mae.images.domain import DOMAIN
 from r2mae.images.evaluate import evaluate
-from r2mae.images.wing import WING
 from r2mae.masking.keys import Key
+from r2mae.training.bn_statistics import estimate_statistics
 from r2mae.training.loader import make_loader
 from r2mae.training.order import BatchOrder
-from r2mae.training.recalibrate import estimate_statistics
 
 KEY = Key.root(3)
 PIXELS = np.random.default_rng(0).integers(0, 256, (24, 20, 15, 3), np.uint8)
@@ -185,7 +185,7 @@ def test_only_training_batches_are_augmented(tmp_path: Path) -> None:
     assert whole.validation is not None
     assert torch.equal(data.validation.batch(rows, KEY), whole.validation.batch(rows, KEY))
     assert torch.equal(data.train.whole.batch(rows, KEY), whole.train.batch(rows, KEY))
-    task, model = WING.build(data.architecture)
+    task, model = DOMAIN.build(data.architecture)
     mine, theirs = (estimate_statistics(task, model, part.train) for part in (data, whole))
     assert all(torch.equal(mine[name], theirs[name]) for name in theirs)
     assert evaluate(config, task, model, data) == evaluate(config, task, model, whole)

@@ -14,8 +14,8 @@ from r2mae.images.baselines import baseline_scores, fit_components
 from r2mae.images.batches import ImageBatches, ImageData, load_data
 from r2mae.images.config import ImagesConfig
 from r2mae.images.data import ImageSet, Splits
+from r2mae.images.domain import DOMAIN
 from r2mae.images.evaluate import RATIOS, evaluate
-from r2mae.images.wing import WING
 from r2mae.masking.keys import Key
 from r2mae.masking.masks import element_mask
 
@@ -40,9 +40,9 @@ def flat(images: ImageSet) -> np.ndarray:
 @pytest.mark.slow
 def test_names_are_those_of_a_model(config: ImagesConfig, data: ImageData) -> None:
     torch.manual_seed(0)
-    task, model = WING.build(data.architecture)
+    task, model = DOMAIN.build(data.architecture)
     known = set(evaluate(config, task, model, data))
-    found = {name: set(WING.score_baseline(config, name, data)) for name in WING.baselines_of(config)}
+    found = {name: set(DOMAIN.score_baseline(config, name, data)) for name in DOMAIN.baselines_of(config)}
     assert found == {
         "pixels": {"probe_accuracy", "knn_accuracy", *SPECTRUM},
         "pca": known,
@@ -111,7 +111,7 @@ def test_images_without_labels_or_contents(config: ImagesConfig, tmp_path: Path)
     rng = np.random.default_rng(0)
     np.save(tmp_path / "a.npy", rng.random((40, 4, 4), np.float32))
     plain = replace(config, data=str(tmp_path / "a.npy"))
-    found = {name: baseline_scores(plain, name, load_data(plain)) for name in WING.default_baselines}
+    found = {name: baseline_scores(plain, name, load_data(plain)) for name in DOMAIN.default_baselines}
     assert set(found["pixels"]) == SPECTRUM
     assert set(found["pca"]) == {"clean_mse", *MASKED, *SPECTRUM}
     black = ImageSet("black", np.zeros((8, 4, 4, 1), np.uint8))
@@ -125,7 +125,7 @@ def test_mapped_images_are_read_a_batch_at_a_time(config: ImagesConfig, tmp_path
     np.save(tmp_path / "a.npy", np.random.default_rng(0).random((40, 4, 4, 1), np.float32))
     mapped = ImageSet("mapped", np.load(tmp_path / "a.npy", mmap_mode="r"))
     data = ImageData(Splits(mapped, mapped), ImageBatches(mapped.images), None, {})
-    for name in WING.default_baselines:
+    for name in DOMAIN.default_baselines:
         assert baseline_scores(config, name, data)
 
 

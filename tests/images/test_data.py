@@ -89,7 +89,7 @@ def test_mnist_that_is_not_there_names_the_remedy(monkeypatch, tmp_path):
 
 def test_every_known_set_has_its_facts():
     for name, public in SETS.items():
-        assert (public.name, public.wing) == (name, "images")
+        assert (public.name, public.domain) == (name, "images")
         assert public.title
         assert public.licence
         assert public.origin.startswith("http")

@@ -8,8 +8,8 @@ from torch import nn
 from r2mae.errors import UserError
 from r2mae.images.batches import ImageBatches, ImageData, load_data
 from r2mae.images.config import ImagesConfig
+from r2mae.images.domain import DOMAIN
 from r2mae.images.evaluate import RATIOS, clean_mse, complete, embed_set, evaluate
-from r2mae.images.wing import WING
 from r2mae.masking.keys import Key
 
 
@@ -25,7 +25,7 @@ def data(config: ImagesConfig) -> ImageData:
 
 def build(data: ImageData) -> tuple[object, nn.Module]:
     torch.manual_seed(0)
-    return WING.build(data.architecture)
+    return DOMAIN.build(data.architecture)
 
 
 def test_batches_are_rows_of_one_array() -> None:
@@ -69,7 +69,7 @@ def test_scores(config: ImagesConfig, data: ImageData) -> None:
     task, model = build(data)
     scores = evaluate(config, task, model, data)
     assert scores == evaluate(config, task, model, data)
-    assert {metric.name for metric in WING.metrics if not metric.optional} <= scores.keys()
+    assert {metric.name for metric in DOMAIN.metrics if not metric.optional} <= scores.keys()
     assert 0.5 < scores["probe_accuracy"] <= 1  # even a random layer separates digits
     assert scores["masked_mse"] == pytest.approx(np.mean([scores[f"masked_mse_{ratio:g}"] for ratio in RATIOS]))
     assert 1 <= scores["effective_rank"] <= 16

@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 
 from r2mae.images.config import ImagesConfig
-from r2mae.images.wing import WING
+from r2mae.images.domain import DOMAIN
 from r2mae.training.loop import fit
 
 pytestmark = pytest.mark.slow
@@ -27,7 +27,7 @@ FROZEN = {
 
 def losses(out: Path, scheme: str) -> list[float]:
     config = ImagesConfig(data="digits", steps=12, scheme=scheme, threads=1, device="cpu", precision="32")
-    fit(config, WING, out)
+    fit(config, DOMAIN, out)
     column = pd.read_csv(out / "metrics.csv")["loss"]
     return [float(column[step]) for step in (0, 1, 11)]
 

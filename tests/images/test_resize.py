@@ -11,8 +11,8 @@ from PIL import Image
 from r2mae.errors import UserError
 from r2mae.images.config import ImagesConfig
 from r2mae.images.data import load_images, load_splits
+from r2mae.images.domain import DOMAIN
 from r2mae.images.resize import planes_to_square, to_square
-from r2mae.images.wing import WING
 
 
 def stripes(width, height):
@@ -45,15 +45,15 @@ def test_a_run_and_its_embedding_crop_alike(tmp_path):
     rng = np.random.default_rng(0)
     np.save(tmp_path / "a.npy", rng.integers(0, 255, (20, 6, 9), np.uint8))
     config = ImagesConfig(data=str(tmp_path / "a.npy"), resize=4, resize_mode="crop", hidden=8, latent=4)
-    data = WING.load(config)
+    data = DOMAIN.load(config)
     assert data.splits.train.shape == (4, 4, 1)
     wanted = load_splits(config.data, resize=4, resize_mode="crop").train.images
     np.testing.assert_array_equal(data.splits.train.images, wanted)
     assert not np.array_equal(wanted, load_splits(config.data, resize=4).train.images)
-    task, model = WING.build(data.architecture)
+    task, model = DOMAIN.build(data.architecture)
     model.eval()
-    as_run = WING.embed(config, task, model, config.data)["embedding"]
-    squashed = WING.embed(config, task, model, config.data, resize_mode="squash")["embedding"]
+    as_run = DOMAIN.embed(config, task, model, config.data)["embedding"]
+    squashed = DOMAIN.embed(config, task, model, config.data, resize_mode="squash")["embedding"]
     assert as_run.shape == squashed.shape
     assert not np.array_equal(as_run, squashed)
 

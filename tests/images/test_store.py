@@ -23,11 +23,11 @@ from r2mae.images.batches import load_data, mean_colour
 from r2mae.images.config import ImagesConfig
 from r2mae.images.data import load_images, load_splits
 from r2mae.images.decode import Cache, DecodedImages, Reading
+from r2mae.images.domain import DOMAIN
 from r2mae.images.evaluate import complete, embed_set, evaluate
 from r2mae.images.finetune.config import FinetuneConfig
-from r2mae.images.finetune.wing import WING as FINETUNED
+from r2mae.images.finetune.domain import DOMAIN as FINETUNED
 from r2mae.images.folder import read_folder
-from r2mae.images.wing import WING
 from r2mae.training.loop import fit
 
 CACHES: tuple[Cache, ...] = ("memory", "mmap", "none")
@@ -177,7 +177,7 @@ def test_a_run_is_the_same_wherever_images_are_kept(folder: Path, tmp_path: Path
     files = []
     for kept, workers in (("memory", 0), (cache, 0), (cache, 2)):
         out = tmp_path / f"{kept}-{workers}"
-        fit(config(folder, kept, steps=6, augment=augment, workers=workers, fill="mean", save_every=3), WING, out)
+        fit(config(folder, kept, steps=6, augment=augment, workers=workers, fill="mean", save_every=3), DOMAIN, out)
         files.append((out / "model.safetensors").read_bytes() + (out / "metrics.csv").read_bytes())
     assert files[0] == files[1] == files[2]
 
@@ -189,11 +189,11 @@ def test_scores_are_the_same_wherever_images_are_kept(folder: Path, cache: Cache
         settings = config(folder, kept)
         data = load_data(settings)
         torch.manual_seed(0)
-        task, model = WING.build(data.architecture)
+        task, model = DOMAIN.build(data.architecture)
         complete(task, model, data, 0.5)
         found = {"embedded": float(embed_set(task, model, data.splits.train).sum())}
         found |= evaluate(settings, task, model, data)
-        for name in WING.default_baselines:
+        for name in DOMAIN.default_baselines:
             found |= {f"{name} {key}": value for key, value in baseline_scores(settings, name, data).items()}
         return found | baseline_scores(settings, "pixels", data, probe="logistic")
 
@@ -220,7 +220,7 @@ def test_damage_that_a_run_meets_is_told_in_one_line(folder: Path, tmp_path: Pat
     Image.fromarray(noise).save(folder / "a" / "003.png")
     (folder / "a" / "003.png").write_bytes((folder / "a" / "003.png").read_bytes()[:2000])
     with pytest.raises(UserError, match=r"^[^\n]*003\.png: not a valid image[^\n]*remove or replace it$"):
-        fit(config(folder, "none", steps=4, workers=workers), WING, tmp_path / "run")
+        fit(config(folder, "none", steps=4, workers=workers), DOMAIN, tmp_path / "run")
 
 
 def test_a_run_may_go_on_with_images_kept_elsewhere(folder: Path) -> None:
@@ -230,8 +230,8 @@ def test_a_run_may_go_on_with_images_kept_elsewhere(folder: Path) -> None:
 
 def test_embedding_of_a_run_and_of_other_images(folder: Path) -> None:
     settings = config(folder, "none")
-    task, model = WING.build(load_data(settings).architecture)
-    found = WING.embed(settings, task, model, str(folder))
+    task, model = DOMAIN.build(load_data(settings).architecture)
+    found = DOMAIN.embed(settings, task, model, str(folder))
     assert found["embedding"].shape == (60, 8)
     assert found["split"].tolist() == [0] * 48 + [1] * 12
 
@@ -242,9 +242,9 @@ def test_options_for_files_are_refused_for_arrays(tmp_path: Path, option: dict[s
     for source in ("digits", str(tmp_path / "x.npy")):
         settings = ImagesConfig.from_dict({"data": source, "resize": 6, **option})
         with pytest.raises(UserError, match=r"is for files of images, and .* is an array: leave it out"):
-            WING.check(settings)
-        WING.check(ImagesConfig(data=source))
-        WING.check_source(settings)  # which may be those of another run
+            DOMAIN.check(settings)
+        DOMAIN.check(ImagesConfig(data=source))
+        DOMAIN.check_source(settings)  # which may be those of another run
 
 
 def test_a_mapped_array_keeps_its_file(folder: Path) -> None:
@@ -280,62 +280,62 @@ def test_options_for_files_are_refused_for_arrays_by_the_library(option: dict[st
 
 def test_an_array_is_embedded_and_measured_after_files_that_were_read_otherwise(folder: Path, tmp_path: Path) -> None:
     settings = config(folder, "mmap", skip_broken=True, draft=True)
-    task, model = WING.build(load_data(settings).architecture)
+    task, model = DOMAIN.build(load_data(settings).architecture)
     np.savez(tmp_path / "x.npz", images=np.zeros((5, 6, 6, 3), np.uint8))
-    assert len(WING.embed(settings, task, model, str(tmp_path / "x.npz"))["embedding"]) == 5
-    other, _ = WING.elsewhere(settings, str(tmp_path / "x.npz"), {"shape": [6, 6, 3]})
+    assert len(DOMAIN.embed(settings, task, model, str(tmp_path / "x.npz"))["embedding"]) == 5
+    other, _ = DOMAIN.elsewhere(settings, str(tmp_path / "x.npz"), {"shape": [6, 6, 3]})
     assert (other.cache, other.skip_broken, other.draft) == ("auto", False, False)
 
 
 def test_an_official_validation_part_is_embedded(folder: Path, tmp_path: Path) -> None:
     settings = config(folder, "none")
-    task, model = WING.build(load_data(settings).architecture)
+    task, model = DOMAIN.build(load_data(settings).architecture)
     parts = {"images": 5, "val_images": 2, "test_images": 3}
     np.savez(tmp_path / "x.npz", **{name: np.zeros((count, 6, 6, 3), np.uint8) for name, count in parts.items()})
     expected = [0] * 5 + [1] * 3 + [2] * 2
-    assert WING.embed(settings, task, model, str(tmp_path / "x.npz"))["split"].tolist() == expected
+    assert DOMAIN.embed(settings, task, model, str(tmp_path / "x.npz"))["split"].tolist() == expected
     own = replace(settings, data=str(tmp_path / "x.npz"), cache="auto")
-    assert WING.embed(own, task, model, str(tmp_path / "x.npz"))["split"].tolist() == expected
+    assert DOMAIN.embed(own, task, model, str(tmp_path / "x.npz"))["split"].tolist() == expected
 
 
 @pytest.mark.parametrize("reading", [{"cache": "mmap"}, {"cache": "none"}, {"skip_broken": True}, {"draft": True}])
 def test_before_an_array_is_embedded_only_its_file_is_looked_for(tmp_path: Path, reading: dict[str, object]) -> None:
     settings = ImagesConfig.from_dict({"data": str(tmp_path / "gone"), "resize": 6, **reading})
-    check_source(WING, settings, "digits")
+    check_source(DOMAIN, settings, "digits")
     finetuned = FinetuneConfig(data="gone", run="gone", resize=6, **reading)  # type: ignore[arg-type]
     check_source(FINETUNED, finetuned, "digits")
-    for wing, there in ((WING, settings), (FINETUNED, finetuned)):
+    for domain, there in ((DOMAIN, settings), (FINETUNED, finetuned)):
         with pytest.raises(UserError, match=r"none\.npz: no such file"):
-            check_source(wing, there, "none.npz")
+            check_source(domain, there, "none.npz")
 
 
 def test_broken_files_of_other_images_are_left_out_when_that_is_asked_for(folder: Path, tmp_path: Path) -> None:
     settings = config(folder, "memory")
-    task, model = WING.build(load_data(settings).architecture)
+    task, model = DOMAIN.build(load_data(settings).architecture)
     other = tmp_path / "other"
     shutil.copytree(folder, other)
     (other / "a" / "000.png").write_bytes(b"")
     with pytest.raises(UserError, match="with --skip-broken"):
-        WING.embed(settings, task, model, str(other))
-    assert len(WING.embed(settings, task, model, str(other), skip_broken=True)["embedding"]) == 59
-    made, data = WING.elsewhere(settings, str(other), {"shape": [6, 6, 3]}, skip_broken=True)
+        DOMAIN.embed(settings, task, model, str(other))
+    assert len(DOMAIN.embed(settings, task, model, str(other), skip_broken=True)["embedding"]) == 59
+    made, data = DOMAIN.elsewhere(settings, str(other), {"shape": [6, 6, 3]}, skip_broken=True)
     assert made.skip_broken
     assert len(data.splits.train) + len(data.splits.test) == 59
     np.savez(tmp_path / "x.npz", images=np.zeros((5, 6, 6, 3), np.uint8))
     with pytest.raises(UserError, match=r"skip_broken is for files of images, and .* is an array"):
-        WING.embed(settings, task, model, str(tmp_path / "x.npz"), skip_broken=True)
+        DOMAIN.embed(settings, task, model, str(tmp_path / "x.npz"), skip_broken=True)
     assert [option.name for option in FINETUNED.command_line.reading if option.kind is bool] == ["skip_broken"]
 
 
 def test_unlabelled_images_are_measured_without_fine_tuning(folder: Path, tmp_path: Path) -> None:
     settings = config(folder, "memory", finetune_epochs=2.0)
-    task, model = WING.build(load_data(settings).architecture)
+    task, model = DOMAIN.build(load_data(settings).architecture)
     np.save(tmp_path / "x.npy", np.random.default_rng(0).integers(0, 256, (40, 6, 6, 3), np.uint8))
-    there, data = WING.elsewhere(settings, str(tmp_path / "x.npy"), {"shape": [6, 6, 3]})
+    there, data = DOMAIN.elsewhere(settings, str(tmp_path / "x.npy"), {"shape": [6, 6, 3]})
     assert there.finetune_epochs == 2.0
     with pytest.raises(UserError, match="no labels to fine-tune on: set finetune_epochs to 0"):
-        WING.evaluate(there, task, model, data)
-    assert WING.evaluate(there, task, model, data, finetune_epochs=0.0)["masked_mse"] > 0
+        DOMAIN.evaluate(there, task, model, data)
+    assert DOMAIN.evaluate(there, task, model, data, finetune_epochs=0.0)["masked_mse"] > 0
 
 
 def test_what_a_command_has_no_option_for_is_not_advised(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,13 +9,13 @@ from torch import nn
 
 from r2mae.errors import UserError
 from r2mae.images.config import ImagesConfig
+from r2mae.images.domain import DOMAIN
 from r2mae.images.models.mlp import MLPAutoencoder
 from r2mae.images.task import PixelTask, scaled
-from r2mae.images.wing import WING
 from r2mae.masking.keys import Key
-from r2mae.sweep.run_cell import pretrain
+from r2mae.sweep.train_run import pretrain
+from r2mae.training.bn_statistics import batch_norms
 from r2mae.training.loop import fit
-from r2mae.training.recalibrate import batch_norms
 from r2mae.training.saving import load_model
 
 KEY = Key.root(0).fold("mask", 0)
@@ -87,19 +87,19 @@ def test_the_model_is_that_of_the_paper() -> None:
     assert 0 <= float(prediction.min()) <= float(prediction.max()) <= 1
 
 
-def test_the_wing_builds_from_plain_values() -> None:
-    task, model = WING.build({"model": "mlp", "shape": [4, 4, 1], "hidden": 8, "latent": 4, "exact": True})
+def test_the_domain_builds_from_plain_values() -> None:
+    task, model = DOMAIN.build({"model": "mlp", "shape": [4, 4, 1], "hidden": 8, "latent": 4, "exact": True})
     assert (task.pixels, task.exact) == (16, True)
     assert isinstance(model, MLPAutoencoder)
     with pytest.raises(ValueError, match="unknown model"):
-        WING.build({"model": "vit", "shape": [4, 4, 1], "hidden": 8, "latent": 4, "exact": True})
+        DOMAIN.build({"model": "vit", "shape": [4, 4, 1], "hidden": 8, "latent": 4, "exact": True})
 
 
 def test_learned_weights_are_one_per_pixel_and_ratio() -> None:
     from r2mae.masking.schemes import make_scheme
 
     task, model = PixelTask(16), MLPAutoencoder(16, 8, 4)
-    curriculum = make_scheme("r2mae-cl", WING.ratios).curriculum
+    curriculum = make_scheme("r2mae-cl", DOMAIN.ratios).curriculum
     assert curriculum is not None
     corrupted = task.corrupt(batch(), 0.5, KEY)
     weights = task.learned_weights(task.weight_network(curriculum), corrupted, task.forward(model, corrupted))
@@ -126,10 +126,10 @@ def test_hidden_pixels_become_the_mean_colour() -> None:
 
 def test_the_fill_is_part_of_the_model() -> None:
     config = ImagesConfig(data="digits", fill="mean")
-    data = WING.load(config)
-    task, _ = WING.build(data.architecture)
+    data = DOMAIN.load(config)
+    task, _ = DOMAIN.build(data.architecture)
     assert task.fill == pytest.approx([float((data.splits.train.images / 255).mean())])
-    plain, _ = WING.build({name: value for name, value in data.architecture.items() if name != "fill"})
+    plain, _ = DOMAIN.build({name: value for name, value in data.architecture.items() if name != "fill"})
     assert plain.fill == ()  # models of older versions
 
 
@@ -154,11 +154,11 @@ def test_the_mask_is_as_many_inputs_again(fill: tuple[float, ...]) -> None:
 def test_layer_normalisation_knows_each_image_alone() -> None:
     torch.manual_seed(0)
     made = {"model": "mlp", "shape": (4, 4, 1), "hidden": 8, "latent": 4, "exact": False}
-    _, model = WING.build({**made, "norm": "layer"})
-    assert not batch_norms(model) and not ImagesConfig(data="digits", norm="layer").recalibrates
+    _, model = DOMAIN.build({**made, "norm": "layer"})
+    assert not batch_norms(model) and not ImagesConfig(data="digits", norm="layer").re_estimates_statistics
     images = torch.rand(5, 16)
     torch.testing.assert_close(model.train()(images)[0][:1], model(images[:1])[0])
-    assert len(batch_norms(WING.build(made)[1])) == 2  # of older folders
+    assert len(batch_norms(DOMAIN.build(made)[1])) == 2  # of older folders
 
 
 @pytest.mark.slow
@@ -166,13 +166,13 @@ def test_layer_normalisation_knows_each_image_alone() -> None:
 @pytest.mark.filterwarnings("ignore:.*`isinstance.treespec, LeafSpec.` is deprecated.*")
 def test_training_with_the_mask_works_on_digits(tmp_path: Path) -> None:
     config = ImagesConfig(data="digits", steps=60, threads=1, device="cpu", mask_input=True)
-    _, results = pretrain(config, WING, tmp_path)
+    _, results = pretrain(config, DOMAIN, tmp_path)
     scores = results["scores"]
-    mean = WING.score_baseline(config, "mean", WING.load(config))
+    mean = DOMAIN.score_baseline(config, "mean", DOMAIN.load(config))
     assert scores["masked_mse"] < 0.9 * mean["masked_mse"]
     assert scores["probe_accuracy"] > 0.8
-    again, task, model = load_model(tmp_path, WING)
-    examples = WING.examples(again, task, model, WING.load(again))
+    again, task, model = load_model(tmp_path, DOMAIN)
+    examples = DOMAIN.examples(again, task, model, DOMAIN.load(again))
     assert examples is not None
     assert examples.masked.shape == examples.original.shape  # pictures are of the image alone
 
@@ -183,9 +183,9 @@ def test_training_with_the_mask_works_on_digits(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("fields", "told"),
     [
-        ({"scheme": "r2mae-spread"}, True),
-        ({"scheme": "r2mae-spread", "recalibrate": "both"}, False),
-        ({"scheme": "r2mae-spread", "norm": "layer"}, False),
+        ({"scheme": "r2mae-per-sample"}, True),
+        ({"scheme": "r2mae-per-sample", "bn_statistics": "both"}, False),
+        ({"scheme": "r2mae-per-sample", "norm": "layer"}, False),
         ({"scheme": "r2mae"}, False),
     ],
 )
@@ -193,8 +193,8 @@ def test_a_line_says_that_statistics_of_one_ratio_do_not_fit_mixed_ones(
     fields: dict[str, Any], told: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     config = ImagesConfig(data="digits", hidden=8, latent=4, steps=1, threads=1, device="cpu", **fields)
-    fit(config, WING, tmp_path)
-    assert ("--recalibrate both" in caplog.text) == told
+    fit(config, DOMAIN, tmp_path)
+    assert ("--bn-statistics both" in caplog.text) == told
     if config.norm == "layer":
-        with pytest.raises(UserError, match="no batch statistics: leave --recalibrate out"):
-            load_model(tmp_path, WING, whole=True, recalibrate=False)
+        with pytest.raises(UserError, match="no batch statistics: leave --bn-statistics out"):
+            load_model(tmp_path, DOMAIN, whole=True, bn_statistics=False)

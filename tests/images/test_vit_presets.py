@@ -7,18 +7,18 @@ import pytest
 import yaml
 
 from r2mae.cli.main import main
-from r2mae.compare.rows import plan_rows
+from r2mae.compare.variants import plan_variants
 from r2mae.images.config import ImagesConfig
-from r2mae.images.wing import WING
+from r2mae.images.domain import DOMAIN
 from r2mae.masking.ratios import LinearDecay
 from r2mae.training.folder import read_json
-from r2mae.training.numbers import ratios_of
+from r2mae.training.scheme_defaults import ratios_of
 from r2mae.training.scheme_options import scheme_of
 
 
-@pytest.mark.parametrize("preset", [name for name in WING.presets if name.startswith("vit-mae")])
+@pytest.mark.parametrize("preset", [name for name in DOMAIN.presets if name.startswith("vit-mae")])
 def test_presets_have_the_recipe(preset: str) -> None:
-    config = ImagesConfig.from_dict({"data": "x", "preset": preset, **WING.presets[preset]})
+    config = ImagesConfig.from_dict({"data": "x", "preset": preset, **DOMAIN.presets[preset]})
     assert config.peak_lr == pytest.approx(1.5e-4 * config.batch_size / 256)
     assert (config.optimizer, config.betas, config.weight_decay) == ("adamw", (0.9, 0.95), 0.05)
     assert (config.schedule, config.epochs, config.warmup) == ("cosine", 150, pytest.approx(10 / 150))
@@ -28,10 +28,10 @@ def test_presets_have_the_recipe(preset: str) -> None:
 
 
 def test_ratios_are_those_of_the_paper() -> None:
-    config = ImagesConfig.from_dict({"data": "x", **WING.presets["vit-mae-base"]})
-    numbers = ratios_of(WING, config)
+    config = ImagesConfig.from_dict({"data": "x", **DOMAIN.presets["vit-mae-base"]})
+    numbers = ratios_of(DOMAIN, config)
     assert not numbers.ours
-    rows = plan_rows(config, numbers, ["fixed", "r2mae", "mdlm", "dynamic"])
+    rows = plan_variants(config, numbers, ["fixed", "r2mae", "mdlm", "dynamic"])
     assert [row.label for row in rows] == ["fixed 0.50", "fixed 0.75", "fixed 0.90", "r2mae", "mdlm", "dynamic"]
     ends = {row.label: (row.values["low"], row.values["high"]) for row in rows}
     assert ends["r2mae"] == ends["dynamic"] == (0.6, 0.9)
@@ -40,9 +40,13 @@ def test_ratios_are_those_of_the_paper() -> None:
     assert isinstance(dynamic, LinearDecay)
     assert dynamic.unit == "epochs"
     others = ImagesConfig(data="x")
-    assert ratios_of(WING, others) == WING.ratios
-    narrow = ImagesConfig.from_dict({"data": "x", **WING.presets["vit-mae-base"], "low": 0.7})
-    assert [row.label for row in plan_rows(narrow, numbers, ["fixed"])] == ["fixed 0.70", "fixed 0.75", "fixed 0.90"]
+    assert ratios_of(DOMAIN, others) == DOMAIN.ratios
+    narrow = ImagesConfig.from_dict({"data": "x", **DOMAIN.presets["vit-mae-base"], "low": 0.7})
+    assert [row.label for row in plan_variants(narrow, numbers, ["fixed"])] == [
+        "fixed 0.70",
+        "fixed 0.75",
+        "fixed 0.90",
+    ]
 
 
 def printed(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, object]:

@@ -106,14 +106,14 @@ def test_frozen_means_frozen() -> None:
 
 
 def test_moments_in_a_wrong_order_are_refused() -> None:
-    usual = make_scheme("cl", RatioDefaults(fixed=0.5, low=0.2, high=0.8)).curriculum
-    assert usual is not None
+    default = make_scheme("cl", RatioDefaults(fixed=0.5, low=0.2, high=0.8)).curriculum
+    assert default is not None
     for steps in (1, 7, 1000):
-        usual.bind(steps).check_order()
+        default.bind(steps).check_order()
     with pytest.raises(
         ValueError, match=r"cl_start \(600\) is after cl_end \(494, by default in a run of 1000 steps\)"
     ):
-        replace(usual, start_step=600).bind(1000).check_order()
+        replace(default, start_step=600).bind(1000).check_order()
     with pytest.raises(ValueError, match=r"cl_start \(\d+, by default in a run of 1000 steps\) is after cl_end \(5\)"):
-        replace(usual, end_step=5).bind(1000).check_order()
-    replace(usual, start_step=600, multiplier="constant").bind(1000).check_order()
+        replace(default, end_step=5).bind(1000).check_order()
+    replace(default, start_step=600, multiplier="constant").bind(1000).check_order()

@@ -20,7 +20,7 @@ from r2mae.masking.ratios import (
     draw,
     ends_of,
     is_scheduled,
-    is_spread,
+    is_stratified_per_sample,
 )
 from r2mae.masking.schemes import make_scheme, scheme_names
 
@@ -178,7 +178,7 @@ def test_per_sample_draws_one_ratio_a_row_keyed_by_the_global_row() -> None:
     assert isinstance(draw(Uniform(0.2, 0.8), 3, KEY, 64), float)
 
 
-SPREAD = Uniform(0.2, 0.6, "stratified", "sample")
+PER_SAMPLE = Uniform(0.2, 0.6, "stratified", "sample")
 
 
 @given(inner, inner, st.integers(1, 300), st.integers(0, 10**6), st.integers(0, 2**40))
@@ -197,7 +197,7 @@ def test_spread_ratios_have_one_row_in_each_part_of_the_range(
 @given(st.integers(1, 8), st.integers(1, 8), st.integers(0, 10**6))
 def test_spread_ratios_are_the_same_in_every_part_of_a_batch(size: int, parts: int, step: int) -> None:
     """Micro-batches and processes."""
-    ratio, rows = SPREAD.with_rows(size * parts), size * parts
+    ratio, rows = PER_SAMPLE.with_rows(size * parts), size * parts
     whole = draw(ratio, step, KEY, rows)
     pieces = [draw(ratio, step, KEY.rows(first), size) for first in range(0, rows, size)]
     np.testing.assert_array_equal(np.concatenate(pieces), whole)
@@ -206,7 +206,7 @@ def test_spread_ratios_are_the_same_in_every_part_of_a_batch(size: int, parts: i
 @pytest.mark.parametrize("rows", [1, 3, 20])
 def test_every_row_of_spread_ratios_is_uniform(rows: int) -> None:
     """Also in a batch of few rows, such as the last of a loader."""
-    draws = np.array([draw(SPREAD, step, KEY, rows) for step in range(2000)])
+    draws = np.array([draw(PER_SAMPLE, step, KEY, rows) for step in range(2000)])
     for row in {0, rows - 1}:
         assert stats.kstest((draws[:, row] - 0.2) / 0.4, "uniform").pvalue > 1e-3
     if rows == 3:  # every order of the three parts comes, about as often
@@ -216,26 +216,26 @@ def test_every_row_of_spread_ratios_is_uniform(rows: int) -> None:
 
 
 def test_the_mean_of_spread_ratios_hardly_moves() -> None:
-    means = [float(np.mean(draw(SPREAD, step, KEY, 64))) for step in range(200)]
+    means = [float(np.mean(draw(PER_SAMPLE, step, KEY, 64))) for step in range(200)]
     plain = [float(np.mean(draw(Uniform(0.2, 0.6, per="sample"), step, KEY, 64))) for step in range(200)]
     assert np.std(means) < np.std(plain) / 30  # √B·√3 times less: 1/(√12·B^1.5) of the range
 
 
 def test_spread_ratios_know_their_batch() -> None:
-    bound = SPREAD.with_rows(8)
-    assert bound.bind(100) == bound != SPREAD
+    bound = PER_SAMPLE.with_rows(8)
+    assert bound.bind(100) == bound != PER_SAMPLE
     assert Uniform(0.2, 0.6).with_rows(8) == Uniform(0.2, 0.6)
-    assert is_spread(bound)
-    assert is_spread(SPREAD)
+    assert is_stratified_per_sample(bound)
+    assert is_stratified_per_sample(PER_SAMPLE)
     for other in (Uniform(0.2, 0.6, "stratified"), Uniform(0.2, 0.6, per="sample"), Fixed(0.3)):
-        assert not is_spread(other)
-    for ratio, first in ((bound, 4), (SPREAD, 1)):
+        assert not is_stratified_per_sample(other)
+    for ratio, first in ((bound, 4), (PER_SAMPLE, 1)):
         with pytest.raises(ValueError, match=r"are not in a batch of"):
             draw(ratio, 0, KEY.rows(first), 6)
-    for mine, theirs in zip(SPREAD.nodes(), Uniform(0.2, 0.6).nodes(), strict=True):
+    for mine, theirs in zip(PER_SAMPLE.nodes(), Uniform(0.2, 0.6).nodes(), strict=True):
         np.testing.assert_array_equal(mine, theirs)
-    assert not is_scheduled(SPREAD)
-    assert 0.2 <= SPREAD(3, KEY) <= 0.6
+    assert not is_scheduled(PER_SAMPLE)
+    assert 0.2 <= PER_SAMPLE(3, KEY) <= 0.6
 
 
 @pytest.mark.usefixtures("unchecked")

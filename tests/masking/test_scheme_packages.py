@@ -12,7 +12,7 @@ from r2mae.cli.main import main
 from r2mae.errors import UserError, warn_once
 from r2mae.masking import RatioDefaults, make_scheme, register, scheme_names, schemes
 from r2mae.sweep import processes
-from r2mae.sweep.run_cell import check_scheme
+from r2mae.sweep.train_run import check_scheme
 
 NUMBERS = RatioDefaults(fixed=0.7, low=0.5, high=0.9)
 WIDE = """
@@ -114,6 +114,6 @@ def test_a_process_says_what_it_knows(install: Install, monkeypatch: pytest.Monk
     """As in a notebook, whose schemes new processes do not know."""
     monkeypatch.setattr(processes, "_shared", [0] * 3)
     with pytest.raises(UserError, match=r"unknown scheme 'noted': .* \(in a process of the comparison, which knows"):
-        processes._run_cell(0, "images", {"data": "digits", "scheme": "noted"}, str(tmp_path), None)
+        processes._train_run(0, "images", {"data": "digits", "scheme": "noted"}, str(tmp_path), None)
     register("noted")(lambda numbers: make_scheme("r2mae", numbers))
     check_scheme("noted")

@@ -75,7 +75,7 @@ def test_effective_numbers_are_those_of_the_scheme() -> None:
         return used["low"], used["high"]
 
     assert ends("r2mae") == (0.05, 0.3)
-    assert ends("dynamic") == (0.15, 0.3)  # the wing has others for it
+    assert ends("dynamic") == (0.15, 0.3)  # the domain has others for it
     assert ends("r2mae-dynamic") == (0.0, 0.3)
     assert ends("dynamic", low=0.2) == (0.2, 0.3)
     third = replace(CELLS, low=1 / 3)
@@ -125,11 +125,11 @@ def test_every_built_in_scheme_has_a_colour_of_its_own() -> None:
 
 
 def test_spread_is_r2mae_with_stratified_ratios_of_single_samples() -> None:
-    spread = make_scheme("r2mae-spread", CELLS, low=0.2)
+    spread = make_scheme("r2mae-per-sample", CELLS, low=0.2)
     assert spread.ratio == make_scheme("r2mae", CELLS, low=0.2, per="sample", sampling="stratified").ratio
     assert spread.bind(10, 2.5, 32).ratio == Uniform(0.2, 0.5, "stratified", "sample", rows=32)
     assert make_scheme("r2mae", CELLS).bind(10, 2.5, 32).ratio == Uniform(0.1, 0.5)
-    assert effective("r2mae-spread", CELLS, {}, 100) == {"low": 0.1, "high": 0.5}
+    assert effective("r2mae-per-sample", CELLS, {}, 100) == {"low": 0.1, "high": 0.5}
     with pytest.raises(ValueError, match="leave strata out"):
         make_scheme("r2mae", CELLS, per="sample", sampling="stratified", strata=8)
     with pytest.raises(ValueError, match="add --sampling stratified, or leave strata out"):

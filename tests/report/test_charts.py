@@ -32,7 +32,7 @@ def test_holes_are_passed_over(comparison: Comparison) -> None:
     curves.loc[curves["label"] == "cl", "loss"] *= 1e-12
     curves.loc[(curves["label"] == "mdlm") & (curves["step"] > 100), "loss"] = np.inf
     (area, _) = chart("", "", "", loss_panels(replace(comparison, curves=curves)), inks_of(comparison)).areas
-    by_label = {series.ink.label: series for series in area.series}
+    by_label = {series.line_style.label: series for series in area.series}
     assert by_label["mdlm"].line.count("L") == 24
     assert not re.search("nan|inf", by_label["mdlm"].line + by_label["mdlm"].band)
     places = re.findall(r" ([-\d.]+)", by_label["cl"].line)

@@ -148,7 +148,7 @@ def test_files(blobs: np.ndarray, tmp_path: Path) -> None:
     assert "sex &amp; age" in (tmp_path / "0.svg").read_text(encoding="utf-8")
 
 
-def test_columns_of_a_wing() -> None:
+def test_columns_of_a_domain() -> None:
     arrays = {
         "embedding": np.zeros((3, 2), np.float32),
         "cells": np.array(["x", "y", "z"]),

@@ -73,7 +73,7 @@ def embedded(html: str) -> list[dict[str, Any]]:
 
 @pytest.fixture(scope="module")
 def html(comparison: Comparison) -> str:
-    """The report of the usual comparison."""
+    """The report of the default comparison."""
     return render_report(comparison, analyse(comparison))
 
 

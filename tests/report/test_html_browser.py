@@ -69,7 +69,7 @@ def visit(browser: Browser) -> Iterator[Visit]:
 
 
 def by_ratio(comparison: Comparison) -> Comparison:
-    """Add scores at every ratio, as the wings give them."""
+    """Add scores at every ratio, as the domains give them."""
     table, rng = comparison.table.copy(), np.random.default_rng(0)
     for ratio in np.arange(1, 10) / 10:
         distance = ratio - (table["low"] + table["high"]) / 2
@@ -78,21 +78,21 @@ def by_ratio(comparison: Comparison) -> Comparison:
 
 
 @pytest.fixture(scope="module")
-def usual(comparison: Comparison) -> Comparison:
+def default(comparison: Comparison) -> Comparison:
     """Eight labels, three seeds, scores at nine ratios."""
     return by_ratio(comparison)
 
 
 @pytest.fixture(scope="module")
-def found(usual: Comparison) -> Analysis:
-    return analyse(usual)
+def found(default: Comparison) -> Analysis:
+    return analyse(default)
 
 
 @pytest.fixture(scope="module")
-def path(usual: Comparison, found: Analysis, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The usual report."""
+def path(default: Comparison, found: Analysis, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The default report."""
     file = tmp_path_factory.mktemp("page") / "report.html"
-    file.write_text(render_report(usual, found), encoding="utf-8")
+    file.write_text(render_report(default, found), encoding="utf-8")
     return file
 
 
@@ -121,31 +121,31 @@ def point(page: Page, area: Locator, across: float, down: float) -> None:
 
 
 def test_table_is_sorted_by_click_and_shows_the_numbers_of_the_analysis(
-    visit: Visit, path: Path, usual: Comparison, found: Analysis
+    visit: Visit, path: Path, default: Comparison, found: Analysis
 ) -> None:
     page = visit(path)
-    assert labels_of(page) == usual.labels
+    assert labels_of(page) == default.labels
     heading(page, 2).get_by_role("button").click()
     assert heading(page, 2).get_attribute("aria-sort") == "descending"  # higher is better: the best first
-    assert labels_of(page) == in_order(found, usual.labels, "probe_accuracy", rising=False)
+    assert labels_of(page) == in_order(found, default.labels, "probe_accuracy", rising=False)
     cell = page.locator("#scores-table tbody tr").first.locator("td").nth(1)
     mean = found.interval(labels_of(page)[0], "probe_accuracy")["mean"]
     assert cell.locator(".best").inner_text() == f"{mean:.{found.decimals['probe_accuracy']}f}"
     assert float(cell.get_attribute("data-sort") or "nan") == mean
     heading(page, 2).get_by_role("button").click()
     assert heading(page, 2).get_attribute("aria-sort") == "ascending"
-    assert labels_of(page) == in_order(found, usual.labels, "probe_accuracy", rising=True)
+    assert labels_of(page) == in_order(found, default.labels, "probe_accuracy", rising=True)
     heading(page, 3).get_by_role("button").click()  # lower is better
     assert [heading(page, column).get_attribute("aria-sort") for column in (2, 3)] == [None, "ascending"]
-    assert labels_of(page) == in_order(found, usual.labels, "masked_mse", rising=True)
+    assert labels_of(page) == in_order(found, default.labels, "masked_mse", rising=True)
 
 
 def test_table_is_sorted_by_keyboard_and_keeps_equal_rows_in_order(
-    visit: Visit, path: Path, usual: Comparison, found: Analysis
+    visit: Visit, path: Path, default: Comparison, found: Analysis
 ) -> None:
     page = visit(path)
     heading(page, 2).get_by_role("button").press("Enter")
-    by_accuracy = in_order(found, usual.labels, "probe_accuracy", rising=False)
+    by_accuracy = in_order(found, default.labels, "probe_accuracy", rising=False)
     assert labels_of(page) == by_accuracy
     for _ in range(2):  # all have three seeds: either way nothing moves
         heading(page, 1).get_by_role("button").press("Space")
@@ -156,10 +156,10 @@ def test_table_is_sorted_by_keyboard_and_keeps_equal_rows_in_order(
     assert focused.evaluate("button => getComputedStyle(button).outlineStyle") == "solid"
 
 
-def test_missing_values_stay_last(visit: Visit, usual: Comparison, tmp_path: Path) -> None:
-    table = usual.table.copy()
+def test_missing_values_stay_last(visit: Visit, default: Comparison, tmp_path: Path) -> None:
+    table = default.table.copy()
     table.loc[table["label"] == "cl", ["probe_accuracy"]] = np.nan
-    gapped = replace(usual, table=table, metrics=usual.metrics[:1], reconstructions=None, ratios={})
+    gapped = replace(default, table=table, metrics=default.metrics[:1], reconstructions=None, ratios={})
     (tmp_path / "report.html").write_text(render_report(gapped, analyse(gapped)), encoding="utf-8")
     page = visit(tmp_path / "report.html")
     for _ in range(2):
@@ -167,7 +167,7 @@ def test_missing_values_stay_last(visit: Visit, usual: Comparison, tmp_path: Pat
         assert labels_of(page)[-1] == "cl"
 
 
-def test_hovering_shows_the_value_under_the_pointer(visit: Visit, path: Path, usual: Comparison) -> None:
+def test_hovering_shows_the_value_under_the_pointer(visit: Visit, path: Path, default: Comparison) -> None:
     page = visit(path)
     area = page.locator("#panel-loss_curves-0")
     tip = area.locator(".tip")
@@ -175,10 +175,10 @@ def test_hovering_shows_the_value_under_the_pointer(visit: Visit, path: Path, us
     point(page, area, 0.5, 0.9)
     first, *said = lines_of(tip)
     step = int(first.removeprefix("optimiser step "))
-    means = usual.curves[usual.curves["step"] == step].groupby("label")["loss"].mean()
+    means = default.curves[default.curves["step"] == step].groupby("label")["loss"].mean()
     assert abs(step - 402) < 20
     shown = dict(line.split(": ") for line in said if ": " in line)
-    assert set(shown) == set(usual.labels)
+    assert set(shown) == set(default.labels)
     for label, value in shown.items():
         assert float(value) == pytest.approx(means[label], rel=2e-4)
     assert len([line for line in said if " to " in line]) == 1  # the nearest line says its band, too
@@ -186,7 +186,7 @@ def test_hovering_shows_the_value_under_the_pointer(visit: Visit, path: Path, us
     assert tip.is_hidden()
 
 
-def test_keys_read_the_scores_by_ratio(visit: Visit, path: Path, usual: Comparison) -> None:
+def test_keys_read_the_scores_by_ratio(visit: Visit, path: Path, default: Comparison) -> None:
     page = visit(path)
     area = page.locator("#panel-scores_by_ratio-0")
     for key in ("ArrowRight", "ArrowRight", "ArrowRight", "ArrowDown"):
@@ -194,7 +194,7 @@ def test_keys_read_the_scores_by_ratio(visit: Visit, path: Path, usual: Comparis
     tip = area.get_by_role("status")  # what a screen reader says
     first, _, *said = lines_of(tip)
     assert first == "mask ratio 0.3"
-    means = usual.table.groupby("label")["masked_mse_0.3"].mean()
+    means = default.table.groupby("label")["masked_mse_0.3"].mean()
     label, value = next(line for line in said if ": " in line).split(": ")
     assert float(value) == pytest.approx(means[label], rel=2e-3)
     area.press("Escape")
@@ -212,14 +212,14 @@ def test_a_tap_shows_values_until_the_next_elsewhere(visit: Visit, path: Path) -
     assert tip.is_hidden()
 
 
-def test_legend_hides_lines(visit: Visit, path: Path, usual: Comparison) -> None:
+def test_legend_hides_lines(visit: Visit, path: Path, default: Comparison) -> None:
     page = visit(path)
     figure = page.locator("#figure-loss_curves")
     figure.locator(".legend").get_by_role("button", name="cl", exact=True).click()
     assert figure.locator(".series[hidden]").count() == 2  # in both panels
     area = page.locator("#panel-loss_curves-0")
     point(page, area, 0.3, 0.3)
-    assert area.locator(".tip .ink").count() == len(usual.labels) - 1
+    assert area.locator(".tip .ink").count() == len(default.labels) - 1
 
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
@@ -235,11 +235,11 @@ def test_page_fits_the_screen(visit: Visit, path: Path, tmp_path: Path, width: i
     assert len(colours or []) > 200
 
 
-def test_page_reads_without_scripts(visit: Visit, path: Path, usual: Comparison) -> None:
+def test_page_reads_without_scripts(visit: Visit, path: Path, default: Comparison) -> None:
     page = visit(path, scripts=False)
-    assert page.locator("#scores-table tbody tr").count() == len(usual.labels)
+    assert page.locator("#scores-table tbody tr").count() == len(default.labels)
     assert page.locator("#scores-table button, .legend button").count() == 0  # nothing that would not answer
-    assert page.locator("#figure-loss_curves .line").count() == 2 * len(usual.labels)
+    assert page.locator("#figure-loss_curves .line").count() == 2 * len(default.labels)
 
 
 @pytest.mark.parametrize("width", [320, 390, 1280])
@@ -276,11 +276,11 @@ def test_print_has_everything_unfolded(visit: Visit, path: Path) -> None:
     assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
 
 
-def test_hostile_names_do_nothing(visit: Visit, usual: Comparison, tmp_path: Path) -> None:
+def test_hostile_names_do_nothing(visit: Visit, default: Comparison, tmp_path: Path) -> None:
     evil = "</script><script>document.title = 1</script>"
-    table = usual.table.replace({"label": {"cl": evil}})
-    curves = usual.curves.replace({"label": {"cl": evil}})
-    few = replace(usual, metrics=usual.metrics[:1], reconstructions=None, ratios={})
+    table = default.table.replace({"label": {"cl": evil}})
+    curves = default.curves.replace({"label": {"cl": evil}})
+    few = replace(default, metrics=default.metrics[:1], reconstructions=None, ratios={})
     hostile = replace(few, title=evil, table=table, curves=curves, config={evil: evil})
     (tmp_path / "report.html").write_text(render_report(hostile, analyse(hostile)), encoding="utf-8")
     page = visit(tmp_path / "report.html")

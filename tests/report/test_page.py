@@ -53,7 +53,7 @@ def reproduction(folder: Path, rows: int = 3) -> Path:
 def run_folder(folder: Path, *, measured: bool = True) -> Path:
     folder.mkdir(parents=True)
     (folder / "config.yaml").write_text(
-        yaml.safe_dump({"wing": "images", "data": "digits", "scheme": "r2mae", "seed": 3})
+        yaml.safe_dump({"domain": "images", "data": "digits", "scheme": "r2mae", "seed": 3})
     )
     (folder / "model.json").write_text("{}")
     (folder / "model.safetensors").write_bytes(b"\2\0\0\0\0\0\0\0{}")

@@ -9,7 +9,7 @@ import numpy as np
 from rich.console import Console
 from scipy import stats
 
-from r2mae.evaluation.recalibration import measured_in_words, with_as_trained
+from r2mae.evaluation.bn_statistics import measured_in_words, with_as_trained
 from r2mae.report.analysis import analyse
 from r2mae.report.comparison import Comparison
 from r2mae.report.table import comparison_table, print_comparison

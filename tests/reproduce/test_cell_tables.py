@@ -9,8 +9,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from r2mae.cells.domain import DOMAIN
 from r2mae.cells.sets import SETS
-from r2mae.cells.wing import WING
 from r2mae.errors import UserError
 from r2mae.report.comparison import BASELINE
 from r2mae.reproduce import table4, table6
@@ -45,7 +45,7 @@ COLUMNS = {
 
 @MODULES
 def test_the_full_size_is_the_papers(module: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(WING, "check_baselines", lambda names: None)
+    monkeypatch.setattr(DOMAIN, "check_baselines", lambda names: None)
     cells = module.cells(module.SIZE.of("full"), tmp_path)
     assert len(cells) == len({cell.folder for cell in cells}) == 5 * (len(SCHEMES) + 2)
     assert {cell.config.data for cell in cells} == {"sea-ad" if module is table4 else "hlca"}
@@ -61,7 +61,7 @@ def test_the_full_size_is_the_papers(module: ModuleType, tmp_path: Path, monkeyp
 def test_scvi_is_asked_for_before_anything_runs(
     module: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("r2mae.cells.wing.find_spec", lambda name: None)
+    monkeypatch.setattr("r2mae.cells.domain.find_spec", lambda name: None)
     with pytest.raises(UserError, match="scvi-tools"):
         module.cells(module.SIZE.of("full"), tmp_path)
 
@@ -71,12 +71,12 @@ def test_together_the_small_sizes_have_every_shared_set(tmp_path: Path) -> None:
     assert {cell.config.data for cell in cells} == SETS.keys() - {"hlca", "sea-ad"}
     assert len(cells) == len({cell.folder for cell in cells}) == 3 * (5 + 5) * (len(SCHEMES) + 2)
     for cell in cells:
-        assert cell.row.values["set"] == cell.config.data
-        assert cell.row.baseline == (cell.row.label in (EXPRESSION, "pca"))
+        assert cell.variant.values["set"] == cell.config.data
+        assert cell.variant.baseline == (cell.variant.label in (EXPRESSION, "pca"))
         assert cell.config.donor_key == "donor"
         assert (cell.config.n_hidden, cell.config.steps) == (256, 1000)
-        if not cell.row.baseline:
-            assert cell.config.scheme == SCHEMES[cell.row.label]["scheme"]
+        if not cell.variant.baseline:
+            assert cell.config.scheme == SCHEMES[cell.variant.label]["scheme"]
 
 
 def test_every_set_has_means_differences_and_ranks_of_its_own() -> None:

@@ -35,7 +35,7 @@ def results(seeds: int = 5) -> pd.DataFrame:
 def test_every_row_has_both_widths_and_the_papers_is_the_papers(tmp_path: Path) -> None:
     cells = cells_width.cells(SIZE.of("small"), tmp_path)
     assert len(cells) == len({cell.folder for cell in cells}) == 6 * 2 * 6 * 5
-    widths = {str(cell.row.values["width"]): (cell.config.n_hidden, cell.config.n_latent) for cell in cells}
+    widths = {str(cell.variant.values["width"]): (cell.config.n_hidden, cell.config.n_latent) for cell in cells}
     assert widths == {"small": (256, 64), "paper": (2000, 1000)}
     assert {cell.config.auroc_labels for cell in cells if cell.config.data == "csle"} == {("condition",)}
     assert {cell.config.auroc_labels for cell in cells if cell.config.data == "onek1k"} == {()}

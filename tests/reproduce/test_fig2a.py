@@ -45,7 +45,7 @@ def test_the_full_size_is_the_papers(tmp_path: Path) -> None:
     assert {cell.config.ratio for cell in cells} == set(RATIOS)
     for cell in cells:
         config = cell.config
-        assert (config.data, config.scheme, config.recalibrate) == ("mnist", "fixed", "both")
+        assert (config.data, config.scheme, config.bn_statistics) == ("mnist", "fixed", "both")
         assert (config.lr, config.batch_size, config.epochs, config.steps) == (3e-3, 128, 15, None)
 
 

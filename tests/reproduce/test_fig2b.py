@@ -13,7 +13,7 @@ from rich.console import Console
 from r2mae.reproduce import fig2b
 from r2mae.reproduce.fig2b import FacesSize
 from r2mae.reproduce.runner import run_artefact
-from r2mae.sweep.cells import Cell
+from r2mae.sweep.runs import SweepRun
 
 RATIOS = tuple(round(0.1 * k, 1) for k in range(1, 10))
 
@@ -52,7 +52,7 @@ def test_the_small_size_takes_some_of_the_shared_faces(tmp_path: Path, shared_da
     assert rows.shape == (4000, 41)
 
 
-def assert_whole(cells: Sequence[Cell], *, side: int, widths: set[int]) -> None:
+def assert_whole(cells: Sequence[SweepRun], *, side: int, widths: set[int]) -> None:
     """Assert that there is a run for each width, ratio and seed."""
     assert len(cells) == len({cell.folder for cell in cells}) == 3 * 9 * 3
     assert {cell.config.settings.channels for cell in cells} == widths
@@ -60,7 +60,7 @@ def assert_whole(cells: Sequence[Cell], *, side: int, widths: set[int]) -> None:
     for cell in cells:
         config = cell.config
         assert (config.model, config.scheme, config.resize, config.resize_mode) == ("unet", "fixed", side, "crop")
-        assert config.recalibrate == "both"
+        assert config.bn_statistics == "both"
 
 
 def test_tables_have_means_over_seeds_and_the_best_ratio_of_each_width() -> None:

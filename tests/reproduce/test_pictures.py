@@ -38,7 +38,7 @@ def test_faces_are_those_of_fig2b(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     mine = {cell.folder: cell.config for cell in fig9.cells(FacePicturesSize(), tmp_path)}
     others = {cell.folder: cell.config for cell in fig2b.cells(FacesSize(), tmp_path)}
     for folder, config in mine.items():
-        assert replace(others[folder], recalibrate="yes") == config
+        assert replace(others[folder], bn_statistics="yes") == config
 
 
 def test_tables_have_the_errors_of_every_model() -> None:

@@ -28,8 +28,8 @@ def test_runs_differ_in_the_format_alone(module: ModuleType, tmp_path: Path, sha
     assert len(cells) == len({cell.folder for cell in cells}) == 2 * size.seeds * len(size.settings)
     assert size.seeds == 5
     for model in size.settings:
-        first = [cell for cell in cells if cell.seed == 0 and cell.row.values["model"] == model]
-        assert [(cell.row.label, cell.config.precision) for cell in first] == [(EXACT, "32"), (QUICK, "bf16")]
+        first = [cell for cell in cells if cell.seed == 0 and cell.variant.values["model"] == model]
+        assert [(cell.variant.label, cell.config.precision) for cell in first] == [(EXACT, "32"), (QUICK, "bf16")]
         assert len({str({**cell.config.to_dict(), "precision": ""}) for cell in first}) == 1
 
 

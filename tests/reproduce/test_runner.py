@@ -19,15 +19,15 @@ from rich.console import Console
 from r2mae.errors import UserError
 from r2mae.files import write_json
 from r2mae.images.config import ImagesConfig
-from r2mae.images.wing import WING
+from r2mae.images.domain import DOMAIN
 from r2mae.reproduce import fig1f, table3
-from r2mae.reproduce.artefact import Part, Row, Size, Tables, get_artefact
+from r2mae.reproduce.artefact import Part, Size, Tables, Variant, get_artefact
 from r2mae.reproduce.drawing import Figures
 from r2mae.reproduce.earlier import EarlierRuns
 from r2mae.reproduce.runner import run_artefact
 from r2mae.reproduce.state import state_of
-from r2mae.sweep.cells import Axis, Cell, cells_of, grid
 from r2mae.sweep.gather import metrics_of
+from r2mae.sweep.runs import SweepParameter, SweepRun, grid, runs_of
 from r2mae.training.environment import environment
 
 pytestmark = pytest.mark.slow
@@ -53,13 +53,13 @@ class Squares:
     def parts(self, size: Count) -> list[Part]:
         return [Part(f"{number}", 2, lambda *_, number=number: self.compute(number)) for number in range(size.count)]
 
-    def compute(self, number: int) -> list[Row]:
+    def compute(self, number: int) -> list[Variant]:
         if number == self.broken:
             raise KeyboardInterrupt
         self.computed.append(number)
         return [{"number": np.int64(number), "square": np.float64(number) ** 2 / 3, "none": np.nan}]
 
-    def table(self, results: Mapping[str, list[Row]]) -> Tables:
+    def table(self, results: Mapping[str, list[Variant]]) -> Tables:
         rows = [{**row, "square": self.factor * row["square"]} for part in results.values() for row in part]
         return {"squares": rows, "told": {"count": len(rows)}}
 
@@ -148,10 +148,10 @@ class Widths:
 
     TITLE, PAPER, SIZE = "Accuracy by width and ratio", "Nothing.", Sweep
 
-    def cells(self, size: Sweep, out: Path) -> list[Cell]:
+    def cells(self, size: Sweep, out: Path) -> list[SweepRun]:
         base = ImagesConfig(data="digits", scheme="fixed", steps=2, batch_size=64)
-        presets = Axis("preset", {name: {**WING.presets[name], "preset": name} for name in PRESETS})
-        return cells_of(grid(base, [presets, Axis.over("ratio", [0.2, 0.6])]), size.seeds, out)
+        presets = SweepParameter("preset", {name: {**DOMAIN.presets[name], "preset": name} for name in PRESETS})
+        return runs_of(grid(base, [presets, SweepParameter.over("ratio", [0.2, 0.6])]), size.seeds, out)
 
     def table(self, results: pd.DataFrame) -> Tables:
         means = results.groupby(["preset", "ratio"], sort=False)["probe_accuracy"].mean().reset_index()
@@ -194,7 +194,7 @@ def test_a_sweep_of_presets_and_ratios_is_an_artefact(tmp_path: Path) -> None:
 class Measured(Widths):
     """The same, with numbers that are read from some of the runs' folders."""
 
-    def scores_of_run(self, cell: Cell) -> Mapping[str, float]:
+    def scores_of_run(self, cell: SweepRun) -> Mapping[str, float]:
         return {"first_loss": float(metrics_of(cell)["loss"].iloc[0])} if cell.config.ratio == 0.2 else {}
 
 
@@ -282,9 +282,9 @@ class Chosen(Table):
 
     SIZE = ChosenSweep
 
-    def cells(self, size: Sweep, out: Path) -> list[Cell]:
+    def cells(self, size: Sweep, out: Path) -> list[SweepRun]:
         assert isinstance(size, ChosenSweep)
-        return [cell for cell in super().cells(size, out) if cell.row.values["preset"] in size.presets]
+        return [cell for cell in super().cells(size, out) if cell.variant.values["preset"] in size.presets]
 
 
 def test_rows_are_added_to_a_table_whose_runs_are_gone(tmp_path: Path) -> None:
@@ -402,7 +402,7 @@ def test_lines_of_runs_must_hold_all_that_the_table_has(tmp_path: Path) -> None:
 class Drawn(Table):
     """The same, drawn from the models."""
 
-    def draw_runs(self, cells: list[Cell], size: Sweep) -> Figures:
+    def draw_runs(self, cells: list[SweepRun], size: Sweep) -> Figures:
         raise AssertionError
 
 

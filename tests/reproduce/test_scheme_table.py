@@ -4,11 +4,11 @@ from itertools import pairwise
 
 import pytest
 
-from r2mae.reproduce.artefact import Row
+from r2mae.reproduce.artefact import Variant
 from r2mae.reproduce.scheme_table import dots
 
 
-def row(label: str, score: str, mean: float, half: float) -> Row:
+def row(label: str, score: str, mean: float, half: float) -> Variant:
     return {"label": label, "score": score, "mean": mean, "low": mean - half, "high": mean + half}
 
 

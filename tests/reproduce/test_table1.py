@@ -29,7 +29,7 @@ def test_the_full_size_is_the_papers(tmp_path: Path, monkeypatch: pytest.MonkeyP
     cells = table1.cells(ViTSize.of("full"), tmp_path)
     assert len(cells) == len({cell.folder for cell in cells}) == 3 * (len(ROWS) + 2)
     assert {cell.config.data for cell in cells} == {"/somewhere/imagenet"}
-    config = next(cell.config for cell in cells if cell.row.label == "r2mae")
+    config = next(cell.config for cell in cells if cell.variant.label == "r2mae")
     assert (config.settings.width, config.epochs, config.finetune_epochs, config.batch_size) == (768, 150, 100, 4096)
     assert (config.low, config.high) == (None, None), "those of ViT-MAE"
     assert (config.sampling, config.per) == ("independent", "batch")
@@ -37,7 +37,7 @@ def test_the_full_size_is_the_papers(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 @pytest.mark.slow
 def test_the_other_ways_of_drawing_differ_in_nothing_else(tmp_path: Path, shared_data: Path) -> None:
-    found = {cell.row.label: cell.config for cell in table1.cells(ViTSize.of("small"), tmp_path) if cell.seed == 0}
+    found = {cell.variant.label: cell.config for cell in table1.cells(ViTSize.of("small"), tmp_path) if cell.seed == 0}
     plain = found["r2mae"].to_dict()
     for label, field, value in (("r2mae stratified", "sampling", "stratified"), ("r2mae per sample", "per", "sample")):
         assert found[label].to_dict() == {**plain, field: value}

@@ -21,7 +21,7 @@ def test_the_full_size_is_the_papers(tmp_path: Path) -> None:
     rates = {"roberta-medium": (512, 8, 7e-4), "roberta-base": (768, 12, 3e-4)}
     for cell in cells:
         config = cell.config
-        assert (config.hidden_size, config.layers, config.lr) == rates[cell.row.values["model"]]
+        assert (config.hidden_size, config.layers, config.lr) == rates[cell.variant.values["model"]]
         assert (config.data, config.vocab_size, config.glue) == ("fineweb", 50_265, TASKS)
         assert (config.batch_size, config.sequence_length, config.warmup, config.weight_decay) == (
             2048,
@@ -29,14 +29,17 @@ def test_the_full_size_is_the_papers(tmp_path: Path) -> None:
             0.03,
             0.01,
         )
-        assert (config.epochs, config.steps, config.scheme) == (1, None, SCHEMES[cell.row.label]["scheme"])
+        assert (config.epochs, config.steps, config.scheme) == (1, None, SCHEMES[cell.variant.label]["scheme"])
 
 
 def test_the_small_size_has_no_fine_tuning(tmp_path: Path) -> None:
     cells = table2.cells(TextSize.of("small"), tmp_path)
     assert len(cells) == 30
     assert {(cell.config.data, cell.config.glue) for cell in cells} == {("wiki", ())}
-    assert {(cell.row.values["scheme"] == "none", cell.config.steps) for cell in cells} == {(False, 4000), (True, 1)}
+    assert {(cell.variant.values["scheme"] == "none", cell.config.steps) for cell in cells} == {
+        (False, 4000),
+        (True, 1),
+    }
     assert {(frozenset(cell.config.glue_probes), cell.config.glue_limit) for cell in cells} == {
         (frozenset(TASKS), 9000)
     }

@@ -46,9 +46,9 @@ def test_every_scheme_runs_on_every_fifth_and_the_fifths_make_up_the_genome(out:
     assert all(later[0] == earlier[1] + 1 for earlier, later in pairwise(ends))
     for cell in cells:
         assert cell.config.test_regions == (parts[cell.seed],)
-        assert cell.row.baseline == (cell.row.label in ("alignment", "composition"))
-        if not cell.row.baseline:
-            assert cell.config.scheme == SCHEMES[cell.row.label]["scheme"]
+        assert cell.variant.baseline == (cell.variant.label in ("alignment", "composition"))
+        if not cell.variant.baseline:
+            assert cell.config.scheme == SCHEMES[cell.variant.label]["scheme"]
     assert len({cell.folder for cell in cells}) == len(cells)
 
 

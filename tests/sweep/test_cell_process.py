@@ -1,4 +1,4 @@
-"""What a worker looks at before its first cell, and what it says of a cell that fails."""
+"""What a worker looks at before its first run, and what it says of a run that fails."""
 
 import errno
 from collections.abc import Iterator, Mapping
@@ -9,9 +9,9 @@ import pytest
 
 from r2mae.errors import UserError
 from r2mae.images.config import ImagesConfig
-from r2mae.images.wing import WING
-from r2mae.sweep import cell_process, run_cell
-from r2mae.sweep.cell_process import CELL_LOCK, MEETING, TOKEN, answer, whole_cell
+from r2mae.images.domain import DOMAIN
+from r2mae.sweep import run_process, train_run
+from r2mae.sweep.run_process import CELL_LOCK, MEETING, TOKEN, answer, whole_cell
 from r2mae.training.folder import FolderLock, InUseError
 from sweep.dask_cluster import held, limited
 
@@ -26,8 +26,8 @@ def limit() -> Iterator[None]:
 
 @pytest.fixture
 def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    monkeypatch.setattr(cell_process, "_SEEN", 0.01)
-    monkeypatch.setattr(cell_process, "_RETRY", 0.01)
+    monkeypatch.setattr(run_process, "_SEEN", 0.01)
+    monkeypatch.setattr(run_process, "_RETRY", 0.01)
     monkeypatch.chdir(tmp_path)
     meeting = tmp_path / MEETING
     meeting.mkdir()
@@ -37,9 +37,9 @@ def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
         "cwd": str(tmp_path),
         "folder": str(tmp_path),
         "token": "token",
-        "wing": "images",
+        "domain": "images",
         "fields": CONFIG.to_dict(),
-        "reads": [{"fields": CONFIG.to_dict(), "fingerprint": WING.fingerprint(CONFIG)}],
+        "reads": [{"fields": CONFIG.to_dict(), "fingerprint": DOMAIN.fingerprint(CONFIG)}],
     }
 
 
@@ -80,30 +80,30 @@ def test_a_full_disk(asked: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> 
     def full(*words: Any, **more: Any) -> None:
         raise OSError(errno.ENOSPC, "No space left on device", "metrics.csv")
 
-    monkeypatch.setattr(cell_process.os, "fsync", full)
+    monkeypatch.setattr(run_process.os, "fsync", full)
     assert "No space left on device" in refused(asked)
-    monkeypatch.setattr(run_cell, "run_cell", full)
-    cell = {**asked, "do": "run", "run": asked["folder"], "baseline": None}
-    told = refused(cell, "full")
+    monkeypatch.setattr(train_run, "train_run", full)
+    run = {**asked, "do": "run", "run": asked["folder"], "baseline": None}
+    told = refused(run, "full")
     assert told == "metrics.csv: No space left on device; free some space, and the same command goes on"
 
 
 def test_a_cell_is_heard_of_before_it_loads(asked: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     heard: list[Mapping[str, Any]] = []
-    monkeypatch.setattr(run_cell, "run_cell", lambda *words: 1 // 0)
+    monkeypatch.setattr(train_run, "train_run", lambda *words: 1 // 0)
     answer({**asked, "do": "run", "run": asked["folder"], "baseline": None}, heard.append)
     assert heard == [{"steps": [0, 0]}]
 
 
 def test_an_error_of_the_program_comes_with_its_place(asked: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run_cell, "run_cell", lambda *words: 1 // 0)
+    monkeypatch.setattr(train_run, "train_run", lambda *words: 1 // 0)
     outcome = answer({**asked, "do": "run", "run": asked["folder"], "baseline": None}, nothing)
     assert outcome["state"] == "broken"
     assert "ZeroDivisionError" in outcome["told"]
 
 
 def test_a_cell_waits_for_the_process_of_a_lost_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cell_process, "_RETRY", 0.01)
+    monkeypatch.setattr(run_process, "_RETRY", 0.01)
     heard: list[Mapping[str, Any]] = []
     with held(tmp_path, CELL_LOCK) as other:
 
@@ -119,7 +119,7 @@ def test_a_cell_waits_for_the_process_of_a_lost_worker(tmp_path: Path, monkeypat
 
 
 def test_a_cell_does_not_wait_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cell_process, "_RETRY", 0.01)
+    monkeypatch.setattr(run_process, "_RETRY", 0.01)
     with (
         held(tmp_path, CELL_LOCK),
         pytest.raises(UserError, match="in use by process 7 on host-b, which the cluster has lost"),

@@ -1,4 +1,4 @@
-"""What a sweep makes of what its workers return. The cells are simulated, on a cluster within this process."""
+"""What a sweep makes of what its workers return. The runs are simulated, on a cluster within this process."""
 
 import itertools
 import threading
@@ -12,14 +12,14 @@ from rich.console import Console
 
 from r2mae.errors import UserError
 from r2mae.images.config import ImagesConfig
-from r2mae.images.wing import WING
+from r2mae.images.domain import DOMAIN
 from r2mae.sweep import dask_runner, dask_workers
-from r2mae.sweep.cell_process import MEETING
-from r2mae.sweep.cells import Cell, Row, cells_of
 from r2mae.sweep.cluster_options import ENGINES, ClusterOptions, Engine
 from r2mae.sweep.dask_runner import DaskRunner, runner_of
 from r2mae.sweep.processes import Processes
+from r2mae.sweep.run_process import MEETING
 from r2mae.sweep.runner import run_missing
+from r2mae.sweep.runs import SweepRun, Variant, runs_of
 from r2mae.training.folder import RunFolder
 from sweep.dask_cluster import limited
 
@@ -45,7 +45,7 @@ def scheduler() -> Iterator[str]:
 
 
 class Simulated:
-    """Runs cells on a cluster; `answer` says what a request returns, given how often the same was asked."""
+    """Runs runs on a cluster; `answer` says what a request returns, given how often the same was asked."""
 
     asked: list[Mapping[str, Any]]
     answer: Answer
@@ -65,18 +65,18 @@ def work(request: Mapping[str, Any]) -> dict[str, Any]:
     return _SIMULATED.work(request)
 
 
-def run(options: ClusterOptions, folder: Path, answer: Answer, count: int = 3) -> tuple[list[Cell], str]:
-    """Run cells; return them, and what was printed."""
+def run(options: ClusterOptions, folder: Path, answer: Answer, count: int = 3) -> tuple[list[SweepRun], str]:
+    """Run runs; return them, and what was printed."""
     _SIMULATED.asked, _SIMULATED.answer = [], answer
-    cells = cells_of([Row("r2mae", CONFIG)], range(count), folder)
+    runs = runs_of([Variant("r2mae", CONFIG)], range(count), folder)
     console = Console(file=StringIO(), width=300)
     try:
-        run_missing(cells, WING, DaskRunner(options, folder, work, lambda cell: True), console=console)
+        run_missing(runs, DOMAIN, DaskRunner(options, folder, work, lambda run: True), console=console)
     finally:
         assert isinstance(console.file, StringIO)
         printed.append(console.file.getvalue())
         assert not (folder / MEETING).exists()
-    return cells, printed[-1]
+    return runs, printed[-1]
 
 
 printed: list[str] = []
@@ -209,27 +209,27 @@ def test_a_worker_that_is_left_out_and_dies_gives_back_its_other_cells(tmp_path:
 
 
 def test_every_set_of_data_is_checked_once(scheduler: str, tmp_path: Path) -> None:
-    rows = [Row(f"row {name}", ImagesConfig(data="digits", validation=part, device="cpu", steps=2, resize=size))
+    rows = [Variant(f"row {name}", ImagesConfig(data="digits", validation=part, device="cpu", steps=2, resize=size))
             for name, part, size in [("a", 0.1, None), ("b", 0.2, None), ("c", 0.1, 16)]]  # fmt: skip
     _SIMULATED.asked, _SIMULATED.answer = [], lambda request, before: FINISHED
-    runner = DaskRunner(ClusterOptions(scheduler), tmp_path, work, lambda cell: True)
-    run_missing(cells_of(rows, [0, 1], tmp_path), WING, runner, console=Console(file=StringIO()))
+    runner = DaskRunner(ClusterOptions(scheduler), tmp_path, work, lambda run: True)
+    run_missing(runs_of(rows, [0, 1], tmp_path), DOMAIN, runner, console=Console(file=StringIO()))
     checks = [request for request in _SIMULATED.asked if request["do"] == "check"]
     assert [[read["fields"]["resize"] for read in check["reads"]] for check in checks] == [[None, 16]]
 
 
 def test_runs_that_have_weights_need_none_to_begin_with(scheduler: str, tmp_path: Path) -> None:
     config = ImagesConfig(data="digits", device="cpu", steps=2, model="vit-mae", init=str(tmp_path / "gone"))
-    cells = cells_of([Row("r2mae", config)], [0, 1], tmp_path)
+    runs = runs_of([Variant("r2mae", config)], [0, 1], tmp_path)
     wanted = []
-    for cell in [None, *cells]:
-        if cell is not None:
-            checkpoint = RunFolder(cell.folder).checkpoint
+    for run in [None, *runs]:
+        if run is not None:
+            checkpoint = RunFolder(run.folder).checkpoint
             checkpoint.parent.mkdir(parents=True)
             checkpoint.touch()
         _SIMULATED.asked, _SIMULATED.answer = [], lambda request, before: FINISHED
-        runner = DaskRunner(ClusterOptions(scheduler), tmp_path, work, lambda cell: True)
-        run_missing(cells, WING, runner, console=Console(file=StringIO()))
+        runner = DaskRunner(ClusterOptions(scheduler), tmp_path, work, lambda run: True)
+        run_missing(runs, DOMAIN, runner, console=Console(file=StringIO()))
         wanted += [read["fields"]["init"] for one in _SIMULATED.asked if one["do"] == "check" for read in one["reads"]]
         assert all(one["fields"]["init"] for one in _SIMULATED.asked if one["do"] == "run")
     assert wanted == [config.init, config.init, None]
@@ -265,8 +265,8 @@ def test_without_a_cluster_cells_run_here(tmp_path: Path) -> None:
 def test_results_that_a_shared_disk_shows_late(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dask_runner, "_POLL", 0.001)
     seen = itertools.count()
-    cells = cells_of([Row("r2mae", CONFIG)], [0], tmp_path)
-    dask_runner._await_results(cells, lambda cell: next(seen) > 3)
+    runs = runs_of([Variant("r2mae", CONFIG)], [0], tmp_path)
+    dask_runner._await_results(runs, lambda run: next(seen) > 3)
     monkeypatch.setattr(dask_runner, "_SEEN", 0.01)
     with pytest.raises(UserError, match="is finished, and not seen here"):
-        dask_runner._await_results(cells, lambda cell: False)
+        dask_runner._await_results(runs, lambda run: False)

@@ -19,7 +19,7 @@ from r2mae.cli.main import main
 from r2mae.compare.compare import compare
 from r2mae.errors import UserError
 from r2mae.images.config import ImagesConfig
-from r2mae.images.wing import WING
+from r2mae.images.domain import DOMAIN
 from r2mae.report.publish import write_table
 from r2mae.sweep.cluster_options import ClusterOptions
 from sweep.dask_cluster import LocalCluster, held, limited, soon
@@ -67,9 +67,9 @@ def when(condition: Callable[[], object], then: Callable[[], object]) -> threadi
 
 
 def process_of(run: Path) -> int:
-    """The process that runs a cell, 0 before there is one."""
+    """The process that runs a run, 0 before there is one."""
     try:
-        words = (run / ".cell").read_text(encoding="utf-8").split()
+        words = (run / ".run.lock").read_text(encoding="utf-8").split()
     except OSError:
         return 0
     return int(words[1]) if len(words) > 1 and Path(f"/proc/{words[1]}").exists() else 0
@@ -90,7 +90,7 @@ def test_no_cell_goes_to_a_worker_of_another_version(tmp_path: Path, heard: Cons
     with LocalCluster(tmp_path) as cluster:
         cluster.worker("old", PYTHONPATH=str(other.parent))
         with pytest.raises(UserError, match=r"no worker of the cluster is fit .* it has r2mae 0\.0\.1, and this"):
-            compare(BASE, WING, **ONE, out=tmp_path / "c", cluster=ClusterOptions(cluster.address), console=heard)
+            compare(BASE, DOMAIN, **ONE, out=tmp_path / "c", cluster=ClusterOptions(cluster.address), console=heard)
     assert "is left out: it has r2mae 0.0.1" in text_of(heard)
     assert "dashboard at http://127.0.0.1:" in text_of(heard)
     assert not (tmp_path / "c" / "runs").exists()
@@ -101,7 +101,7 @@ def test_twelve_cells_and_a_worker_that_is_killed_make_the_local_table(
     cluster: LocalCluster, tmp_path: Path, heard: Console
 ) -> None:
     here, there = tmp_path / "here", tmp_path / "there"
-    write_table(compare(BASE, WING, **PLAN, out=here, jobs=1, console=Console(file=StringIO())), here / "results.csv")
+    write_table(compare(BASE, DOMAIN, **PLAN, out=here, jobs=1, console=Console(file=StringIO())), here / "results.csv")
 
     first, _ = cluster.some(2)
 
@@ -122,7 +122,7 @@ def test_twelve_cells_and_a_worker_that_is_killed_make_the_local_table(
 
     killed, ended = threading.Event(), threading.Event()
     killing = when(lambda: ended.is_set() or kill_within_a_run(), lambda: ended.is_set() or killed.set())
-    done = compare(BASE, WING, **PLAN, out=there, cluster=ClusterOptions(cluster.address), console=heard)
+    done = compare(BASE, DOMAIN, **PLAN, out=there, cluster=ClusterOptions(cluster.address), console=heard)
     ended.set()
     killing.join()
     assert killed.is_set()
@@ -146,7 +146,7 @@ def test_ctrl_c_saves_the_step_and_leaves_the_workers_free(
     run = tmp_path / "runs" / "r2mae" / "seed-0"
     when((run / "checkpoints" / "last.ckpt").exists, _thread.interrupt_main)
     with pytest.raises(KeyboardInterrupt):
-        compare(LONG, WING, **ONE, out=tmp_path, cluster=ClusterOptions(cluster.address), console=heard)
+        compare(LONG, DOMAIN, **ONE, out=tmp_path, cluster=ClusterOptions(cluster.address), console=heard)
     assert process_of(run) == 0
     assert not (run / "model.json").exists()
     from distributed import Client
@@ -165,7 +165,7 @@ def test_a_scheduler_that_goes_away(tmp_path: Path, heard: Console, capsys: pyte
         cluster.some(1)
         when((run / "checkpoints" / "last.ckpt").exists, cluster.scheduler.kill)
         with pytest.raises(UserError, match=r"the scheduler of the cluster has gone.*the same command goes on"):
-            compare(LONG, WING, **ONE, out=out, cluster=ClusterOptions(cluster.address), console=heard)
+            compare(LONG, DOMAIN, **ONE, out=out, cluster=ClusterOptions(cluster.address), console=heard)
         soon(lambda: process_of(run) == 0)  # its worker ends, and the run with it
     words = ["compare", "images", "digits", "--schemes", "r2mae", "--seeds", "1", "--steps", "2", "--device", "cpu"]
     assert main([*words, "--out", str(tmp_path / "d"), "--cluster", "tcp://127.0.0.1:9"]) == 2
@@ -175,4 +175,4 @@ def test_a_scheduler_that_goes_away(tmp_path: Path, heard: Console, capsys: pyte
 def test_two_sweeps_in_one_folder(tmp_path: Path) -> None:
     """The second is refused before it looks for a cluster."""
     with held(tmp_path), pytest.raises(UserError, match="is in use by another process"):
-        compare(BASE, WING, **ONE, out=tmp_path, cluster=ClusterOptions("tcp://127.0.0.1:9"))
+        compare(BASE, DOMAIN, **ONE, out=tmp_path, cluster=ClusterOptions("tcp://127.0.0.1:9"))

@@ -1,4 +1,4 @@
-"""Which workers get cells, and how many at once: the scheduler here is a stand-in."""
+"""Which workers get runs, and how many at once: the scheduler here is a stand-in."""
 
 import asyncio
 from types import SimpleNamespace
@@ -90,7 +90,7 @@ def test_a_worker_has_room_for_as_many_cells_as_it_has_threads(scheduler: Schedu
 
 
 @pytest.mark.parametrize(
-    ("told", "cells", "taken"),
+    ("told", "runs", "taken"),
     [
         ({"nthreads": 8, "memory_limit": 10 * GB}, 3, {}),
         ({"nthreads": 2, "memory_limit": 10 * GB}, 2, {}),
@@ -99,11 +99,11 @@ def test_a_worker_has_room_for_as_many_cells_as_it_has_threads(scheduler: Schedu
     ],
 )
 def test_no_more_cells_than_fit_into_memory(
-    scheduler: Scheduler, told: dict[str, Any], cells: int, taken: dict[str, float]
+    scheduler: Scheduler, told: dict[str, Any], runs: int, taken: dict[str, float]
 ) -> None:
     scheduler.join("a", **told)
     workers = seen(scheduler, memory=3 * GB)
-    assert room(workers) == ["a"] * cells
+    assert room(workers) == ["a"] * runs
     assert workers.resources("a") == taken
 
 
@@ -164,7 +164,7 @@ def test_workers_come_and_go(scheduler: Scheduler) -> None:
     assert workers.free() is None
     workers.look()
     workers.look()
-    assert room(workers) == []  # its cell is still there
+    assert room(workers) == []  # its run is still there
     workers.give("b")
     assert room(workers) == ["b"]
 
@@ -178,7 +178,7 @@ def test_a_dropped_worker_keeps_its_other_cells(scheduler: Scheduler, monkeypatc
     assert workers.known() == ["a"]
     scheduler.versions["a"] = OSError("the connection broke")
     monkeypatch.setattr(dask_workers, "_OTHERS", -1.0)
-    assert workers.look() == []  # it is refused, and no reason to end while its cells run
+    assert workers.look() == []  # it is refused, and no reason to end while its runs run
     assert workers.known() == ["a"]
     del scheduler.there["a"]
     assert workers.look() == ["a"]

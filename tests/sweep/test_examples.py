@@ -7,16 +7,16 @@ import numpy as np
 import pytest
 
 from r2mae.images import ImagesConfig
-from r2mae.images.wing import WING, ImagesWing
-from r2mae.sweep.cells import Cell, Row
+from r2mae.images.domain import DOMAIN, ImagesDomain
 from r2mae.sweep.examples import examples_of
+from r2mae.sweep.runs import SweepRun, Variant
 from r2mae.training.loop import fit
 
 pytestmark = pytest.mark.slow
 
 
-class Counting(ImagesWing):
-    """The wing, which counts how often it reads."""
+class Counting(ImagesDomain):
+    """The domain, which counts how often it reads."""
 
     def __init__(self) -> None:
         self.reads = 0
@@ -29,12 +29,12 @@ class Counting(ImagesWing):
 def test_data_are_read_once_for_runs_of_one_division(tmp_path: Path) -> None:
     base = ImagesConfig(data="digits", hidden=8, latent=4, steps=2, threads=1, device="cpu")
     configs = [base, replace(base, scheme="mdlm"), replace(base, seed=1)]
-    cells = [Cell(Row(str(i), one), one.seed, one, tmp_path / str(i)) for i, one in enumerate(configs)]
-    for cell in cells:
-        fit(cell.config, WING, cell.folder)
-    wing = Counting()
-    found = examples_of(cells, wing)
-    assert wing.reads == 2
+    runs = [SweepRun(Variant(str(i), one), one.seed, one, tmp_path / str(i)) for i, one in enumerate(configs)]
+    for run in runs:
+        fit(run.config, DOMAIN, run.folder)
+    domain = Counting()
+    found = examples_of(runs, domain)
+    assert domain.reads == 2
     assert found is not None
     assert list(found) == ["0", "1", "2"]
     assert np.array_equal(found["0"].original, found["1"].original)
@@ -42,8 +42,8 @@ def test_data_are_read_once_for_runs_of_one_division(tmp_path: Path) -> None:
     assert not np.array_equal(found["0"].prediction, found["1"].prediction)
     assert not np.array_equal(found["0"].original, found["2"].original)  # another division
     assert {one.ratio for one in found.values()} == {0.7}
-    half = examples_of(cells[:1], wing, ratio=0.5)
+    half = examples_of(runs[:1], domain, ratio=0.5)
     assert half is not None
     assert half["0"].ratio == 0.5
-    wing.has_examples = False
-    assert examples_of(cells, wing) is None
+    domain.has_examples = False
+    assert examples_of(runs, domain) is None

@@ -1,4 +1,4 @@
-"""Processes of a sweep: forked from a server, a cell after the other in each; a crash costs no other cell its run."""
+"""Processes of a sweep: forked from a server, a run after the other in each; a crash costs no other run its run."""
 
 import json
 import os
@@ -18,12 +18,12 @@ from rich.console import Console
 
 from r2mae.errors import UserError
 from r2mae.images.config import ImagesConfig
-from r2mae.images.wing import WING
+from r2mae.images.domain import DOMAIN
 from r2mae.sweep import processes, worker_start
-from r2mae.sweep.cells import Axis, Cell, cells_of, grid
 from r2mae.sweep.processes import Processes
-from r2mae.sweep.progress_board import Board
+from r2mae.sweep.progress_display import ProgressDisplay
 from r2mae.sweep.runner import finished, run_missing
+from r2mae.sweep.runs import SweepParameter, SweepRun, grid, runs_of
 from r2mae.sweep.watch import Watch
 
 pytestmark = pytest.mark.slow
@@ -32,18 +32,18 @@ BASE = ImagesConfig(data="digits", device="cpu", steps=30, hidden=16, latent=8, 
 forks = pytest.mark.skipif(not worker_start._can_fork(), reason="processes are spawned on this machine")
 
 
-def run(cells: Sequence[Cell], jobs: int) -> str:
+def run(runs: Sequence[SweepRun], jobs: int) -> str:
     written = StringIO()
-    run_missing(cells, WING, Processes(jobs), console=Console(file=written, width=300))
+    run_missing(runs, DOMAIN, Processes(jobs), console=Console(file=written, width=300))
     return written.getvalue()
 
 
 def test_what_ran_before_in_a_process_makes_no_difference(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The third cell of one process, against the same in a new process that loaded the libraries itself."""
-    rows = grid(BASE, [Axis.over("scheme", ["cl", "mdlm", "r2mae-cl"])])
-    run(cells_of(rows, [3], tmp_path / "together"), 1)
+    """The third run of one process, against the same in a new process that loaded the libraries itself."""
+    rows = grid(BASE, [SweepParameter.over("scheme", ["cl", "mdlm", "r2mae-cl"])])
+    run(runs_of(rows, [3], tmp_path / "together"), 1)
     monkeypatch.setattr(worker_start, "_can_fork", lambda: False)
-    run(cells_of(rows[2:], [3], tmp_path / "alone"), 1)
+    run(runs_of(rows[2:], [3], tmp_path / "alone"), 1)
     (there,), (here,) = ([*(tmp_path / name).rglob("r2mae-cl/seed-3")] for name in ("together", "alone"))
     for name in ("model.safetensors", "statistics.safetensors", "metrics.csv", "config.yaml"):
         assert (here / name).read_bytes() == (there / name).read_bytes(), name
@@ -54,7 +54,7 @@ def test_what_ran_before_in_a_process_makes_no_difference(tmp_path: Path, monkey
 
 
 class Killing(Watch):
-    """Kills the process of the first cell, once it and the second both train."""
+    """Kills the process of the first run, once it and the second both train."""
 
     killed = 0
 
@@ -67,17 +67,17 @@ class Killing(Watch):
 
 def test_a_crash_costs_one_cell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(processes, "Watch", Killing)
-    rows = grid(BASE, [Axis.over("steps", [3000, 3001, 20])])
-    cells = cells_of(rows, [0], tmp_path)
+    rows = grid(BASE, [SweepParameter.over("steps", [3000, 3001, 20])])
+    runs = runs_of(rows, [0], tmp_path)
     written = StringIO()
     with pytest.raises(UserError, match=r"^3000, seed 0: a process .* ended unexpectedly .*; the other runs are kept$"):
-        run_missing(cells, WING, Processes(2), console=Console(file=written, width=300))
+        run_missing(runs, DOMAIN, Processes(2), console=Console(file=written, width=300))
     assert Killing.killed
-    assert [finished(cell) for cell in cells] == [False, True, True]
+    assert [finished(run) for run in runs] == [False, True, True]
     assert written.getvalue().count("failed: ") == 1
     monkeypatch.undo()
-    run(cells, 1)
-    assert finished(cells[0])
+    run(runs, 1)
+    assert finished(runs[0])
 
 
 def test_a_process_has_the_environment_of_its_sweep(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -179,7 +179,7 @@ def test_a_sweep_leaves_the_environment_as_it_was(monkeypatch: pytest.MonkeyPatc
     seen: list[tuple[str | None, str | None, str | None]] = []
 
     class Looks:
-        failed: tuple[tuple[Cell, Exception], ...] = ()
+        failed: tuple[tuple[SweepRun, Exception], ...] = ()
 
         def __init__(self, *_: object) -> None:
             one, two, three = map(os.environ.get, ("R2MAE_JOBS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"))
@@ -190,7 +190,7 @@ def test_a_sweep_leaves_the_environment_as_it_was(monkeypatch: pytest.MonkeyPatc
     monkeypatch.delenv("MKL_NUM_THREADS", raising=False)
     monkeypatch.setenv("OMP_NUM_THREADS", "7")
     before = dict(os.environ)
-    metric = WING.metrics_of(ImagesConfig(data="digits"))[0]
-    processes._run([], WING, Board([], [], Console(file=StringIO()), metric), 3)
+    metric = DOMAIN.metrics_of(ImagesConfig(data="digits"))[0]
+    processes._run([], DOMAIN, ProgressDisplay([], [], Console(file=StringIO()), metric), 3)
     assert seen == [("3", "7", "1")], "a number of threads that the user has set stays"
     assert dict(os.environ) == before

@@ -8,14 +8,14 @@ import pytest
 
 from r2mae.errors import UserError
 from r2mae.images.config import ImagesConfig
-from r2mae.images.wing import WING, ImagesWing
-from r2mae.sweep.cells import Axis, cells_of, grid
+from r2mae.images.domain import DOMAIN, ImagesDomain
 from r2mae.sweep.runner import check_data
+from r2mae.sweep.runs import SweepParameter, grid, runs_of
 
 BASE = ImagesConfig(data="digits", device="cpu", steps=2)
 
 
-class Counting(ImagesWing):
+class Counting(ImagesDomain):
     """Counts how often data are read."""
 
     loads = 0
@@ -26,31 +26,31 @@ class Counting(ImagesWing):
 
 
 def test_the_largest_model_must_fit_whichever_cell_it_is(tmp_path: Path) -> None:
-    rows = grid(BASE, [Axis.over("hidden", [8, 2**31 - 1, 16]), Axis.over("ratio", [0.3, 0.5])])
-    wing = Counting()
+    rows = grid(BASE, [SweepParameter.over("hidden", [8, 2**31 - 1, 16]), SweepParameter.over("ratio", [0.3, 0.5])])
+    domain = Counting()
     with pytest.raises(UserError, match=r"make it smaller \(--hidden is 2,147,483,647\)"):
-        check_data(cells_of(rows, [0, 1], tmp_path), wing)
-    assert wing.loads == 1
+        check_data(runs_of(rows, [0, 1], tmp_path), domain)
+    assert domain.loads == 1
 
 
 def test_so_must_the_largest_batch(tmp_path: Path) -> None:
-    rows = grid(BASE, [Axis.over("batch_size", [8, 10**8])])
+    rows = grid(BASE, [SweepParameter.over("batch_size", [8, 10**8])])
     with pytest.raises(UserError, match="goes over the"):
-        check_data(cells_of(rows, [0], tmp_path), WING)
+        check_data(runs_of(rows, [0], tmp_path), DOMAIN)
 
 
 def test_data_are_read_once_for_rows_of_one_model(tmp_path: Path) -> None:
-    rows = grid(BASE, [Axis.over("hidden", [8, 16]), Axis.over("scheme", ["r2mae", "mdlm"])])
-    wing = Counting()
-    check_data(cells_of(rows, [0, 1], tmp_path), wing)
-    assert wing.loads == 1
+    rows = grid(BASE, [SweepParameter.over("hidden", [8, 16]), SweepParameter.over("scheme", ["r2mae", "mdlm"])])
+    domain = Counting()
+    check_data(runs_of(rows, [0, 1], tmp_path), domain)
+    assert domain.loads == 1
 
 
 def test_moments_in_a_wrong_order_are_found_before_other_rows_train(tmp_path: Path) -> None:
     schemes = {"fixed": {"scheme": "fixed"}, "cl": {"scheme": "cl", "cl_start": 30}}
-    rows = grid(replace(BASE, steps=40), [Axis("scheme", schemes)])
-    cells = cells_of(rows, [0, 1], tmp_path)
+    rows = grid(replace(BASE, steps=40), [SweepParameter("scheme", schemes)])
+    runs = runs_of(rows, [0, 1], tmp_path)
     with pytest.raises(UserError, match=r"cl_start \(30\) is after cl_end \(20, by default in a run of 40 steps\)"):
-        check_data(cells, WING)
-    cells[-1].folder.mkdir(parents=True)
-    check_data(cells, WING)  # runs that began with an older version go on
+        check_data(runs, DOMAIN)
+    runs[-1].folder.mkdir(parents=True)
+    check_data(runs, DOMAIN)  # runs that began with an older version go on

@@ -7,17 +7,17 @@ import torch
 from torch import nn
 from transformers import BertConfig, BertForMaskedLM, GPT2Config, GPT2LMHeadModel, RobertaForSequenceClassification
 
+from r2mae.domains.lookup import load
 from r2mae.errors import UserError
 from r2mae.images.config import ImagesConfig
-from r2mae.images.wing import WING as IMAGES
+from r2mae.images.domain import DOMAIN as IMAGES
 from r2mae.text.batches import load_data
 from r2mae.text.classifier import build_classifier, load_pretrained
 from r2mae.text.config import TextConfig
+from r2mae.text.domain import DOMAIN as TEXT
 from r2mae.text.models.roberta import MaskedLanguageModel
 from r2mae.text.tokenizer import TextTokenizer, train_bpe
-from r2mae.text.wing import WING as TEXT
 from r2mae.training.loop import fit
-from r2mae.wings.lookup import load
 
 
 @pytest.fixture(scope="module")
@@ -145,9 +145,9 @@ def test_a_run_folder_brings_its_tokenizer_and_length(tmp_path: Path, monkeypatc
 
 
 @pytest.mark.slow
-def test_a_run_of_another_wing(tmp_path: Path) -> None:
+def test_a_run_of_another_domain(tmp_path: Path) -> None:
     fit(ImagesConfig(data="digits", hidden=4, latent=2, steps=1, device="cpu"), IMAGES, tmp_path / "run")
-    with pytest.raises(UserError, match="is a run of the wing 'images': fine-tuning on GLUE needs one of text"):
+    with pytest.raises(UserError, match="is a run of the domain 'images': fine-tuning on GLUE needs one of text"):
         load_pretrained(tmp_path / "run")
 
 

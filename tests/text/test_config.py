@@ -86,7 +86,7 @@ def test_a_tokenizer_that_a_file_drops_is_told(shared_data: Path, capsys: pytest
 
 
 def test_what_old_runs_hold_is_read() -> None:
-    TextConfig.from_dict({"wing": "text", "data": "ok.txt", "glue_limit": 5, "text_column": "body"})
-    TextConfig.from_dict({"wing": "text", "data": "ok.txt", "tokenizer": ROBERTA, "vocab_size": 300})
+    TextConfig.from_dict({"domain": "text", "data": "ok.txt", "glue_limit": 5, "text_column": "body"})
+    TextConfig.from_dict({"domain": "text", "data": "ok.txt", "tokenizer": ROBERTA, "vocab_size": 300})
     with pytest.raises(UserError, match="give one of them"):
         TextConfig(data="x", tokenizer=ROBERTA).check_given({"tokenizer": ROBERTA, "vocab_size": 8000})

@@ -13,11 +13,11 @@ from r2mae.masking.keys import Key
 from r2mae.text import evaluate as module
 from r2mae.text.batches import TextData, load_data
 from r2mae.text.config import TextConfig
+from r2mae.text.domain import DOMAIN
 from r2mae.text.evaluate import RATIOS, evaluate, ratio_curve
 from r2mae.text.finetune import finetune
 from r2mae.text.models.roberta import MaskedLanguageModel
 from r2mae.text.task import TokenTask
-from r2mae.text.wing import WING
 
 pytestmark = pytest.mark.slow
 
@@ -219,8 +219,8 @@ def test_held_out_sequences_are_as_many_as_the_run_or_its_measurement_says(confi
     few = evaluate(config, task, model, data, sequences=3)
     assert few != evaluate(config, task, model, data)
     said = replace(config, eval_sequences=3)
-    assert WING.evaluate(said, task, model, data) == few
-    assert WING.evaluate(config, task, model, data, eval_sequences=3) == few
+    assert DOMAIN.evaluate(said, task, model, data) == few
+    assert DOMAIN.evaluate(config, task, model, data, eval_sequences=3) == few
     assert said.measured_as() == {"eval_sequences": 3, "glue_limit": None, "glue_probes": ()}
     assert "3 held-out sequences" in said.measured_in_words()
     assert config.measured_in_words() == ""

@@ -17,6 +17,7 @@ from transformers import (
 )
 
 from r2mae.cli.main import main
+from r2mae.domains.lookup import load
 from r2mae.errors import UserError
 from r2mae.text.config import TextConfig
 from r2mae.text.export import save_pretrained, write_folder
@@ -25,7 +26,6 @@ from r2mae.text.tokenizer import TextTokenizer, train_bpe
 from r2mae.training import saving
 from r2mae.training.folder import RunFolder
 from r2mae.training.saving import save_model
-from r2mae.wings.lookup import load
 
 TOKENIZER = train_bpe(["the quick brown fox jumps over the lazy dog"] * 3, 300)
 
@@ -92,7 +92,7 @@ def test_a_finished_run_is_saved(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="is not finished"):
         save_pretrained(run.path, tmp_path / "hf")
     assert not (tmp_path / "hf").exists()
-    save_model(run, architecture(), ours, {"wing": "text", "steps": 1, "seconds": 1.0})
+    save_model(run, architecture(), ours, {"domain": "text", "steps": 1, "seconds": 1.0})
     stock = RobertaForMaskedLM.from_pretrained(save_pretrained(run.path, tmp_path / "hf")).eval()
     torch.testing.assert_close(stock(ids()).logits, ours.head(ours.encode(ids())), rtol=1e-5, atol=1e-6)
 
@@ -102,7 +102,7 @@ def run(tmp_path: Path) -> RunFolder:
     """Finish a run of the untrained model."""
     folder = RunFolder(tmp_path / "run")
     folder.claim(TextConfig(data="corpus.txt", sequence_length=16), "fingerprint")
-    save_model(folder, architecture(), model(), {"wing": "text", "steps": 1, "seconds": 1.0})
+    save_model(folder, architecture(), model(), {"domain": "text", "steps": 1, "seconds": 1.0})
     return folder
 
 
@@ -112,8 +112,8 @@ def test_the_command(run: RunFolder, tmp_path: Path, capsys: pytest.CaptureFixtu
     stock = RobertaForMaskedLM.from_pretrained(tmp_path / "hf").eval()
     torch.testing.assert_close(stock(ids()).logits, model().head(model().encode(ids())), rtol=1e-5, atol=1e-6)
     for words, told in {
-        "--to timm": "unknown layout of the wing text 'timm': choose from: transformers",
-        "--to transformers --encoder": "--to transformers of the wing text has no --encoder: leave it out",
+        "--to timm": "unknown layout of the domain text 'timm': choose from: transformers",
+        "--to transformers --encoder": "--to transformers of the domain text has no --encoder: leave it out",
     }.items():
         assert main(["export", str(run.path), *words.split(), "-o", str(tmp_path / "other")]) == 2
         assert told in capsys.readouterr().err
@@ -180,10 +180,10 @@ def test_without_the_description_nothing_counts(run: RunFolder, monkeypatch: pyt
 
     with monkeypatch.context() as patched, pytest.raises(OSError, match="No space left"):
         patched.setattr(saving, "write_json", full)
-        save_model(run, architecture(), model(), {"wing": "text", "steps": 1, "seconds": 1.0})
+        save_model(run, architecture(), model(), {"domain": "text", "steps": 1, "seconds": 1.0})
     assert not run.trained
-    save_model(run, architecture(), model(), {"wing": "text", "steps": 1, "seconds": 1.0})
-    assert load(run.path).config.wing == "text"
+    save_model(run, architecture(), model(), {"domain": "text", "steps": 1, "seconds": 1.0})
+    assert load(run.path).config.domain == "text"
 
 
 def test_an_existing_folder_is_left_alone(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""A step that does not fit is refused before anything is read, and the remedy fits."""
+"""A step that does not fit is refused before anything is read, and the hint fits."""
 
 import re
 from pathlib import Path
@@ -10,8 +10,8 @@ from r2mae.cli.main import main
 from r2mae.errors import UserError
 from r2mae.text import footprint
 from r2mae.text.config import TextConfig
+from r2mae.text.domain import DOMAIN
 from r2mae.text.footprint import check_memory, step_bytes
-from r2mae.text.wing import WING
 from r2mae.training import memory
 
 GB = 10**9
@@ -73,7 +73,7 @@ def test_the_largest_ratio_is_the_schemes(
     (tmp_path / "a.txt").write_text("a few words\n")
     asked: list[float] = []
     monkeypatch.setattr(footprint, "check_memory", lambda config, ratio: asked.append(ratio))
-    WING.check(TextConfig(data=str(tmp_path / "a.txt"), **options))
+    DOMAIN.check(TextConfig(data=str(tmp_path / "a.txt"), **options))
     assert asked == [largest]
 
 

@@ -10,7 +10,7 @@ from r2mae.text.sets import HEADINGS, HUB, SET_DEFAULTS, SETS
 
 def test_every_set_is_complete() -> None:
     for name, entry in SETS.items():
-        assert (entry.name, entry.wing) == (name, "text")
+        assert (entry.name, entry.domain) == (name, "text")
         assert entry.title
         assert entry.licence
         assert bool(entry.files) != bool(entry.packaged)

@@ -201,8 +201,8 @@ class Data:
     train, validation, architecture = Rows(), Rows(), ARCHITECTURE
 
 
-class Wing:
-    """The wing without files."""
+class Domain:
+    """The domain without files."""
 
     name, config, ratios = "text", TextConfig, RATIOS
 
@@ -227,7 +227,7 @@ def losses(folder: Path) -> list[float]:
 
 @pytest.mark.slow
 def test_training_learns(tmp_path: Path) -> None:
-    fit(config(steps=120, lr=1e-2), Wing(), tmp_path)
+    fit(config(steps=120, lr=1e-2), Domain(), tmp_path)
     found = losses(tmp_path)
     assert found[0] == pytest.approx(np.log(WORDS), rel=0.1)
     assert np.mean(found[-20:]) < 0.9 * found[0]
@@ -236,14 +236,14 @@ def test_training_learns(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_micro_batches_make_the_step_of_the_whole_batch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(ARCHITECTURE, "dropout", 0.0)
-    fit(config(), Wing(), tmp_path / "whole")
-    fit(config(accumulate=4), Wing(), tmp_path / "parts")
+    fit(config(), Domain(), tmp_path / "whole")
+    fit(config(accumulate=4), Domain(), tmp_path / "parts")
     np.testing.assert_allclose(losses(tmp_path / "parts"), losses(tmp_path / "whole"), rtol=1e-4)
 
 
 @pytest.mark.slow
 def test_validation_reads_large_batches_in_blocks(tmp_path: Path) -> None:
-    fit(config(validation=0.1, validate_every=4, per="sample"), Wing(), tmp_path)
+    fit(config(validation=0.1, validate_every=4, per="sample"), Domain(), tmp_path)
     assert pd.read_csv(tmp_path / "metrics.csv").filter(like="validation").notna().any().any()
 
 

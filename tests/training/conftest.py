@@ -1,4 +1,4 @@
-"""A small wing for the loop's tests: no batch statistics, no files, seconds to train."""
+"""A small domain for the loop's tests: no batch statistics, no files, seconds to train."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -21,9 +21,9 @@ from r2mae.training.config import RunConfig
 
 @dataclass(frozen=True, kw_only=True)
 class ToyConfig(RunConfig):
-    """A run of the toy wing."""
+    """A run of the toy domain."""
 
-    wing: ClassVar[str] = "toy"
+    domain: ClassVar[str] = "toy"
 
     data: str = "noise"
     samples: int = 100
@@ -55,7 +55,7 @@ class ToyModel(nn.Module):
         return self.decoder(latent), latent
 
 
-class ToyWing:
+class ToyDomain:
     name = "toy"
     content = "as it was"
     title = "Toy"
@@ -98,8 +98,8 @@ class ToyWing:
 
 
 @pytest.fixture
-def wing() -> ToyWing:
-    return ToyWing()
+def domain() -> ToyDomain:
+    return ToyDomain()
 
 
 class Interrupted(Exception):

@@ -1,4 +1,4 @@
-"""Train the toy wing with several processes; a script, because its processes start it again.
+"""Train the toy domain with several processes; a script, because its processes start it again.
 
 python tests/training/ddp.py OUT '{"devices": 2, "steps": 20}' [OUT OPTIONS …]
 """
@@ -13,7 +13,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from tests.training.conftest import InterruptAt, ToyConfig, ToyWing
+from tests.training.conftest import InterruptAt, ToyConfig, ToyDomain
 
 from r2mae.errors import UserError
 from r2mae.training.loop import fit
@@ -42,7 +42,7 @@ def train(out: str, options: dict[str, Any], reporter: Any) -> None:
     """Train a run. Where more are to come, one that is refused ends none of them."""
     more = "R2MAE_TEST_GO_ON" in os.environ
     try:
-        fit(ToyConfig(threads=1, **options), ToyWing(), out, reporter=reporter)
+        fit(ToyConfig(threads=1, **options), ToyDomain(), out, reporter=reporter)
     except UserError as error:
         if not more:
             sys.exit(f"r2mae: {error}")

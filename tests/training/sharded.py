@@ -3,7 +3,7 @@
 python tests/training/sharded.py RUNS.json
 
 A run is a mapping: `out`, `options` of the configuration and, where it goes on from a checkpoint that another run has
-kept, `begun` (that run's folder) and `step`; or `killed_at`, a step. The wing is the toy wing.
+kept, `begun` (that run's folder) and `step`; or `killed_at`, a step. The domain is the toy domain.
 """
 
 import json
@@ -17,7 +17,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from tests.training.conftest import InterruptAt, ToyConfig, ToyWing
+from tests.training.conftest import InterruptAt, ToyConfig, ToyDomain
 
 from r2mae.errors import UserError
 from r2mae.training import shards as written
@@ -57,6 +57,6 @@ if __name__ == "__main__":
             if "begun" in run:
                 begin(Path(run["begun"]), run["step"], Path(run["out"]))
             reporter = KilledAt(run["killed_at"]) if "killed_at" in run else None
-            fit(ToyConfig(threads=1, **run["options"]), ToyWing(), run["out"], reporter=reporter)
+            fit(ToyConfig(threads=1, **run["options"]), ToyDomain(), run["out"], reporter=reporter)
     except UserError as error:
         sys.exit(f"r2mae: {error}")

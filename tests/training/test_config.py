@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from r2mae.cells.config import CellsConfig
 from r2mae.errors import UserError
 from r2mae.images.config import ImagesConfig
-from r2mae.images.wing import WING
+from r2mae.images.domain import DOMAIN
 from r2mae.masking.keys import Key
 from r2mae.text.config import TextConfig
 from r2mae.training.config import read_config
@@ -38,8 +38,8 @@ from r2mae.training.scheme_options import scheme_of
         ({"betas": (0.9, 1.0)}, "betas takes two numbers"),
         ({"model": "vit-mae", "exact": True}, "exact does nothing for the model 'vit-mae'"),
         ({"model": "vit-mae", "fill": "mean"}, "fill does nothing"),
-        ({"model": "vit-mae", "recalibrate": "no"}, "recalibrate does nothing"),
-        ({"norm": "layer", "recalibrate": "both"}, "recalibrate does nothing"),
+        ({"model": "vit-mae", "bn_statistics": "no"}, "bn_statistics does nothing"),
+        ({"norm": "layer", "bn_statistics": "both"}, "bn_statistics does nothing"),
         ({"validation": 1.0}, r"fraction in \[0, 1\)"),
         ({"patience": 3}, "hold data out with --validation"),
         ({"validate_every": 3}, "add --validation"),
@@ -66,7 +66,7 @@ def test_steps_of_a_run() -> None:
 def test_plain_types_and_back() -> None:
     config = ImagesConfig(data="digits", scheme="cl", ratio=0.3)
     assert ImagesConfig.from_dict(config.to_dict()) == config
-    assert config.to_dict()["wing"] == "images"
+    assert config.to_dict()["domain"] == "images"
 
 
 def test_unknown_fields_are_named_with_the_nearest() -> None:
@@ -85,7 +85,7 @@ def test_differences_leave_the_machine_out() -> None:
 def test_whole_numbers_of_yaml_are_floats_where_floats_belong() -> None:
     config = ImagesConfig.from_dict({"data": "x", "epochs": 2, "low": 0, "high": 1})
     assert [type(value) for value in (config.epochs, config.low, config.high)] == [float] * 3
-    assert type(scheme_of(replace(config, scheme="dynamic"), WING.ratios).bind(5).ratio(4, Key.root(0))) is float
+    assert type(scheme_of(replace(config, scheme="dynamic"), DOMAIN.ratios).bind(5).ratio(4, Key.root(0))) is float
 
 
 def test_broken_files_are_named(tmp_path: Path) -> None:
@@ -130,32 +130,32 @@ def test_epochs_without_end_are_refused() -> None:
 def test_a_curriculum_of_an_earlier_version_is_not_gone_on_with(tmp_path: Path) -> None:
     config = ImagesConfig(data="digits", scheme="cl")
     folder = RunFolder(tmp_path)
-    folder.claim(config, "print", WING.ratios)
-    folder.check(config, WING.ratios)
+    folder.claim(config, "print", DOMAIN.ratios)
+    folder.check(config, DOMAIN.ratios)
     written = folder.config_file.read_text()
     assert "cl_iterations: 4" in written
     folder.config_file.write_text(written.replace("cl_iterations: 4", "cl_iterations: null"))
     with pytest.raises(UserError, match="another schedule: choose another --out"):
-        folder.check(config, WING.ratios)
+        folder.check(config, DOMAIN.ratios)
 
 
 def test_results_say_nothing_of_statistics_that_a_model_lacks(tmp_path: Path) -> None:
-    bare, usual = ImagesConfig(data="digits", norm="layer"), ImagesConfig(data="digits")
-    assert "recalibrate" in usual.measured_as()
+    bare, default = ImagesConfig(data="digits", norm="layer"), ImagesConfig(data="digits")
+    assert "bn_statistics" in default.measured_as()
     assert bare.measured_as() == {"finetune_epochs": 0.0}
     assert CellsConfig(data="x", norm="layer").measured_as() == {"representation": "latent"}
     folder = RunFolder(tmp_path)
-    for said, known in (({}, True), ({"recalibrate": "yes"}, True), ({"finetune_epochs": 1.0}, False)):
+    for said, known in (({}, True), ({"bn_statistics": "yes"}, True), ({"finetune_epochs": 1.0}, False)):
         folder.results_file.write_text(json.dumps({"scores": {"probe_accuracy": 0.5}, "measured": said}))
         assert (folder.results_for(bare) is not None) == known
-        assert folder.results_for(replace(usual, recalibrate="both")) is None
+        assert folder.results_for(replace(default, bn_statistics="both")) is None
 
 
 def test_results_of_older_versions_are_as_trained(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path)
     folder.results_file.write_text('{"scores": {"probe_accuracy": 0.5}}')
     assert folder.results_for(ImagesConfig(data="digits")) is None
-    assert folder.results_for(ImagesConfig(data="digits", recalibrate="no")) is not None
-    assert folder.results_for(CellsConfig(data="x", recalibrate="no")) is not None
-    assert folder.results_for(CellsConfig(data="x", recalibrate="no", representation="hidden")) is None
+    assert folder.results_for(ImagesConfig(data="digits", bn_statistics="no")) is not None
+    assert folder.results_for(CellsConfig(data="x", bn_statistics="no")) is not None
+    assert folder.results_for(CellsConfig(data="x", bn_statistics="no", representation="hidden")) is None
     assert folder.results_for(TextConfig(data="x")) is not None

@@ -20,7 +20,7 @@ from r2mae.training.launcher import loss_of_a_process
 from r2mae.training.loop import fit
 from r2mae.training.ranks import LEADER
 
-from .conftest import InterruptAt, Interrupted, ToyConfig, ToyWing
+from .conftest import InterruptAt, Interrupted, ToyConfig, ToyDomain
 
 pytestmark = pytest.mark.slow
 
@@ -32,7 +32,7 @@ RUNS: dict[str, dict[str, Any]] = {
     "mdlm, average": {"scheme": "mdlm", "ema": 0.9, "schedule": "cosine"},
     "curriculum, accumulation, clipping": {"scheme": "r2mae-cl", "accumulate": 2, "clip": 0.5},
     "per sample, validation": {"per": "sample", "validation": 0.2, "validate_every": 5},
-    "spread, accumulation": {"scheme": "r2mae-spread", "accumulate": 2},
+    "spread, accumulation": {"scheme": "r2mae-per-sample", "accumulate": 2},
     "batches that draw": {"dimmed": True, "accumulate": 2},
 }
 
@@ -60,13 +60,13 @@ def pairs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 @pytest.mark.parametrize("name", list(RUNS))
 def test_two_processes_of_torchrun_equal_one(
     tmp_path: Path,
-    wing: ToyWing,
+    domain: ToyDomain,
     name: str,
     pairs: dict[str, Path],
     weights_of: Callable[[Path], dict[str, torch.Tensor]],
 ) -> None:
     options, pair = RUNS[name], pairs[name]
-    fit(ToyConfig(steps=20, threads=1, **options), wing, tmp_path / "one")
+    fit(ToyConfig(steps=20, threads=1, **options), domain, tmp_path / "one")
     one, two = (pd.read_csv(path / "metrics.csv") for path in (tmp_path / "one", pair))
     assert two["step"].tolist() == one["step"].tolist()
     if options.get("per") != "sample":  # there the file tells the mean of the first rank's ratios
@@ -77,10 +77,10 @@ def test_two_processes_of_torchrun_equal_one(
         torch.testing.assert_close(weights[name], value, rtol=1e-3, atol=1e-4)
 
 
-def test_two_processes_go_on_where_one_was_cut_off(tmp_path: Path, wing: ToyWing) -> None:
-    fit(ToyConfig(steps=20, threads=1), wing, tmp_path / "one")
+def test_two_processes_go_on_where_one_was_cut_off(tmp_path: Path, domain: ToyDomain) -> None:
+    fit(ToyConfig(steps=20, threads=1), domain, tmp_path / "one")
     with pytest.raises(Interrupted):
-        fit(ToyConfig(steps=20, threads=1), wing, tmp_path / "two", reporter=InterruptAt(14))
+        fit(ToyConfig(steps=20, threads=1), domain, tmp_path / "two", reporter=InterruptAt(14))
     train({tmp_path / "two": {"steps": 20}})
     one, two = (pd.read_csv(tmp_path / name / "metrics.csv") for name in ("one", "two"))
     assert two["loss"].to_numpy() == pytest.approx(one["loss"].to_numpy(), rel=1e-5)
@@ -108,20 +108,20 @@ def test_batches_must_divide() -> None:
         ImagesConfig(data="digits", batch_size=4, devices=4)
 
 
-def test_one_of_several_processes_must_know(tmp_path: Path, wing: ToyWing, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_of_several_processes_must_know(tmp_path: Path, domain: ToyDomain, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RANK", "1")
     monkeypatch.setenv("WORLD_SIZE", "2")
     for devices in (1, 4):
         with pytest.raises(UserError, match=f"2 processes were started for {devices} device"):
-            fit(ToyConfig(steps=3, devices=devices), wing, tmp_path)
+            fit(ToyConfig(steps=3, devices=devices), domain, tmp_path)
 
 
 def test_tasks_of_slurm_on_one_device_are_runs_of_their_own(
-    tmp_path: Path, wing: ToyWing, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, domain: ToyDomain, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, value in (("SLURM_PROCID", "1"), ("SLURM_NTASKS", "2"), ("SLURM_JOB_ID", "7"), ("SLURM_JOB_NAME", "x")):
         monkeypatch.setenv(name, value)
-    fit(ToyConfig(steps=3), wing, tmp_path)
+    fit(ToyConfig(steps=3), domain, tmp_path)
     assert RunFolder(tmp_path).trained
 
 

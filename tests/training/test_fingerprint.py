@@ -100,9 +100,9 @@ def test_a_run_on_other_labels_does_not_resume(tmp_path: Path) -> None:
     """Equal names and sizes of files, as where labels of a zarr or pixels of images were corrected."""
     zarr = pytest.importorskip("zarr")
     from r2mae.cells.config import CellsConfig
-    from r2mae.cells.wing import WING as CELLS
+    from r2mae.cells.domain import DOMAIN as CELLS
     from r2mae.images.config import ImagesConfig
-    from r2mae.images.wing import WING as IMAGES
+    from r2mae.images.domain import DOMAIN as IMAGES
 
     array = zarr.open_group(tmp_path / "a.zarr", mode="w", zarr_format=2).create_array(
         "codes", shape=(4,), dtype="int8", compressors=None

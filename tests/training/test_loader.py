@@ -15,7 +15,7 @@ from r2mae.training.loop import fit
 from r2mae.training.order import BatchOrder
 from r2mae.training.validation import masked_losses
 
-from .conftest import DimmedBatches, InterruptAt, Interrupted, ToyConfig, ToyWing, equal_bytes
+from .conftest import DimmedBatches, InterruptAt, Interrupted, ToyConfig, ToyDomain, equal_bytes
 
 WHITE = np.full((40, 3, 4, 1), 255, np.uint8)
 
@@ -23,24 +23,24 @@ WHITE = np.full((40, 3, 4, 1), 255, np.uint8)
 @pytest.mark.slow
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_run_that_draws_ends_with_the_same_bytes_wherever_it_was_cut_off(
-    tmp_path: Path, wing: ToyWing, workers: int
+    tmp_path: Path, domain: ToyDomain, workers: int
 ) -> None:
     options: dict[str, Any] = {"steps": 20, "validation": 0.2, "validate_every": 6}
-    fit(ToyConfig(**options, dimmed=True), wing, tmp_path / "whole")
+    fit(ToyConfig(**options, dimmed=True), domain, tmp_path / "whole")
     config = ToyConfig(**options, dimmed=True, workers=workers)
     with pytest.raises(Interrupted):
-        fit(config, wing, tmp_path / "cut", reporter=InterruptAt(13))
-    assert fit(config, wing, tmp_path / "cut").resumed_from == 7
+        fit(config, domain, tmp_path / "cut", reporter=InterruptAt(13))
+    assert fit(config, domain, tmp_path / "cut").resumed_from == 7
     assert equal_bytes(tmp_path / "whole", tmp_path / "cut")
-    fit(ToyConfig(**options), wing, tmp_path / "plain")
+    fit(ToyConfig(**options), domain, tmp_path / "plain")
     assert not equal_bytes(tmp_path / "whole", tmp_path / "plain")
 
 
 @pytest.mark.slow
-def test_what_a_sample_draws_does_not_hang_on_the_micro_batches(tmp_path: Path, wing: ToyWing) -> None:
+def test_what_a_sample_draws_does_not_hang_on_the_micro_batches(tmp_path: Path, domain: ToyDomain) -> None:
     losses = []
     for parts in (1, 4):
-        fit(ToyConfig(steps=10, accumulate=parts, dimmed=True), wing, tmp_path / str(parts))
+        fit(ToyConfig(steps=10, accumulate=parts, dimmed=True), domain, tmp_path / str(parts))
         losses.append(pd.read_csv(tmp_path / str(parts) / "metrics.csv")["loss"].to_numpy())
     assert losses[1] == pytest.approx(losses[0], rel=1e-4)
 
@@ -68,9 +68,9 @@ def test_the_parts_of_all_processes_make_the_batch() -> None:
     assert len(set(whole.flatten(1)[:, 0].tolist())) > 12
 
 
-def test_validation_draws_the_same_in_every_call(wing: ToyWing) -> None:
-    task, model = wing.build({"pixels": 12, "dropout": 0.0})
-    data = wing.load(ToyConfig(validation=0.5, dimmed=True)).validation
+def test_validation_draws_the_same_in_every_call(domain: ToyDomain) -> None:
+    task, model = domain.build({"pixels": 12, "dropout": 0.0})
+    data = domain.load(ToyConfig(validation=0.5, dimmed=True)).validation
     first = masked_losses(task, model, data, (0.2, 0.8))
     assert masked_losses(task, model, data, (0.2, 0.8)) == first
     assert masked_losses(task, model, data, (0.2, 0.8), seed=1) != first

@@ -21,7 +21,7 @@ from r2mae.training.loop import fit, keyed_torch
 from r2mae.training.saving import load_model
 from r2mae.training.scheme_options import resolved
 
-from .conftest import InterruptAt, Interrupted, ToyConfig, ToyWing, equal_bytes
+from .conftest import InterruptAt, Interrupted, ToyConfig, ToyDomain, equal_bytes
 
 pytestmark = pytest.mark.slow
 
@@ -40,30 +40,32 @@ VARIANTS: list[dict[str, Any]] = [
 
 @pytest.mark.parametrize("options", VARIANTS, ids=lambda o: ",".join(f"{k}={v}" for k, v in o.items()) or "plain")
 def test_a_run_cut_off_anywhere_ends_with_the_same_bytes(
-    tmp_path: Path, wing: ToyWing, options: dict[str, Any]
+    tmp_path: Path, domain: ToyDomain, options: dict[str, Any]
 ) -> None:
     config = ToyConfig(steps=30, **options)
-    fit(config, wing, tmp_path / "whole")
+    fit(config, domain, tmp_path / "whole")
     for place, cut in enumerate((1, 7, 16, 29)):
         out = tmp_path / f"cut-{place}"
         with pytest.raises(Interrupted):
-            fit(config, wing, out, reporter=InterruptAt(cut))
+            fit(config, domain, out, reporter=InterruptAt(cut))
         assert not RunFolder(out).trained
-        fit(config, wing, out)
+        fit(config, domain, out)
         assert equal_bytes(tmp_path / "whole", out), f"cut at step {cut}"
 
 
-def test_a_run_that_goes_on_elsewhere_says_so(tmp_path: Path, wing: ToyWing, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_run_that_goes_on_elsewhere_says_so(
+    tmp_path: Path, domain: ToyDomain, caplog: pytest.LogCaptureFixture
+) -> None:
     config = ToyConfig(steps=12)  # saved at step 7
     for cut in (9, 10):
         with pytest.raises(Interrupted):
-            fit(config, wing, tmp_path / "run", reporter=InterruptAt(cut))
+            fit(config, domain, tmp_path / "run", reporter=InterruptAt(cut))
         file = RunFolder(tmp_path / "run").environment_file
         begun = json.loads(file.read_text())
         assert "continued" not in begun
     file.write_text(json.dumps({**begun, "processor": "Abacus", "platform": "wood"}))
     assert not caplog.messages
-    fit(config, wing, tmp_path / "run")
+    fit(config, domain, tmp_path / "run")
     (said,) = caplog.messages
     assert "goes on from step 7, and since then has changed: processor. " in said
     continued = json.loads(file.read_text())["continued"]
@@ -71,87 +73,87 @@ def test_a_run_that_goes_on_elsewhere_says_so(tmp_path: Path, wing: ToyWing, cap
 
 
 def test_a_run_that_begins_anew_elsewhere_began_there(
-    tmp_path: Path, wing: ToyWing, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, domain: ToyDomain, caplog: pytest.LogCaptureFixture
 ) -> None:
     config = ToyConfig(steps=12)
     with pytest.raises(Interrupted):  # before the first checkpoint
-        fit(config, wing, tmp_path / "run", reporter=InterruptAt(3))
+        fit(config, domain, tmp_path / "run", reporter=InterruptAt(3))
     file = RunFolder(tmp_path / "run").environment_file
     begun = json.loads(file.read_text())
     assert begun["device"] == "cpu"
     file.write_text(json.dumps({**begun, "processor": "Abacus"}))
-    fit(config, wing, tmp_path / "run")
+    fit(config, domain, tmp_path / "run")
     assert json.loads(file.read_text()) == begun
     assert not caplog.messages
 
 
-def test_a_damaged_record_of_the_machine_does_not_stop_a_run(tmp_path: Path, wing: ToyWing) -> None:
+def test_a_damaged_record_of_the_machine_does_not_stop_a_run(tmp_path: Path, domain: ToyDomain) -> None:
     with pytest.raises(Interrupted):
-        fit(ToyConfig(steps=9), wing, tmp_path / "run", reporter=InterruptAt(8))
+        fit(ToyConfig(steps=9), domain, tmp_path / "run", reporter=InterruptAt(8))
     RunFolder(tmp_path / "run").environment_file.write_text("{")
-    assert fit(ToyConfig(steps=9), wing, tmp_path / "run").resumed_from == 7
+    assert fit(ToyConfig(steps=9), domain, tmp_path / "run").resumed_from == 7
 
 
-def test_workers_and_machine_do_not_matter(tmp_path: Path, wing: ToyWing) -> None:
-    fit(ToyConfig(steps=20), wing, tmp_path / "a")
-    fit(ToyConfig(steps=20, workers=1, save_every=3), wing, tmp_path / "b")
+def test_workers_and_machine_do_not_matter(tmp_path: Path, domain: ToyDomain) -> None:
+    fit(ToyConfig(steps=20), domain, tmp_path / "a")
+    fit(ToyConfig(steps=20, workers=1, save_every=3), domain, tmp_path / "b")
     assert equal_bytes(tmp_path / "a", tmp_path / "b")
 
 
-def test_the_global_generator_is_left_alone_and_does_not_matter(tmp_path: Path, wing: ToyWing) -> None:
+def test_the_global_generator_is_left_alone_and_does_not_matter(tmp_path: Path, domain: ToyDomain) -> None:
     torch.manual_seed(1)
-    fit(ToyConfig(steps=10, dropout=0.5), wing, tmp_path / "a")
+    fit(ToyConfig(steps=10, dropout=0.5), domain, tmp_path / "a")
     torch.manual_seed(2)
-    fit(ToyConfig(steps=10, dropout=0.5), wing, tmp_path / "b")
+    fit(ToyConfig(steps=10, dropout=0.5), domain, tmp_path / "b")
     assert equal_bytes(tmp_path / "a", tmp_path / "b")
 
 
-def test_a_finished_run_is_not_repeated(tmp_path: Path, wing: ToyWing) -> None:
-    first = fit(ToyConfig(steps=10), wing, tmp_path)
+def test_a_finished_run_is_not_repeated(tmp_path: Path, domain: ToyDomain) -> None:
+    first = fit(ToyConfig(steps=10), domain, tmp_path)
     stamp = RunFolder(tmp_path).weights.stat().st_mtime_ns
-    again = fit(ToyConfig(steps=10), wing, tmp_path)
+    again = fit(ToyConfig(steps=10), domain, tmp_path)
     assert first.worked
     assert not again.worked
     assert again.steps == 10
     assert RunFolder(tmp_path).weights.stat().st_mtime_ns == stamp
 
 
-def test_another_configuration_is_refused(tmp_path: Path, wing: ToyWing) -> None:
-    fit(ToyConfig(steps=10), wing, tmp_path)
+def test_another_configuration_is_refused(tmp_path: Path, domain: ToyDomain) -> None:
+    fit(ToyConfig(steps=10), domain, tmp_path)
     with pytest.raises(UserError, match=r"lr is 0\.01 there and 0\.5 here"):
-        fit(ToyConfig(steps=10, lr=0.5), wing, tmp_path)
+        fit(ToyConfig(steps=10, lr=0.5), domain, tmp_path)
 
 
-def test_other_data_under_the_same_name_are_refused(tmp_path: Path, wing: ToyWing) -> None:
+def test_other_data_under_the_same_name_are_refused(tmp_path: Path, domain: ToyDomain) -> None:
     with pytest.raises(Interrupted):
-        fit(ToyConfig(steps=30), wing, tmp_path, reporter=InterruptAt(8))
-    wing.content = "replaced"
+        fit(ToyConfig(steps=30), domain, tmp_path, reporter=InterruptAt(8))
+    domain.content = "replaced"
     with pytest.raises(UserError, match="noise has changed since"):
-        fit(ToyConfig(steps=30), wing, tmp_path)
-    wing.content = "as it was"
-    fit(ToyConfig(steps=30), wing, tmp_path)
-    wing.content = "replaced"
+        fit(ToyConfig(steps=30), domain, tmp_path)
+    domain.content = "as it was"
+    fit(ToyConfig(steps=30), domain, tmp_path)
+    domain.content = "replaced"
     with pytest.raises(UserError, match="noise has changed since"):
-        fit(ToyConfig(steps=30), wing, tmp_path)
+        fit(ToyConfig(steps=30), domain, tmp_path)
 
 
 @pytest.mark.parametrize("left", [["environment.json"], ["environment.json", "data.json"]])
 def test_what_a_crash_leaves_before_the_configuration_is_no_hindrance(
-    tmp_path: Path, wing: ToyWing, left: list[str]
+    tmp_path: Path, domain: ToyDomain, left: list[str]
 ) -> None:
     for name in left:
         (tmp_path / name).write_text("{}")
-    assert fit(ToyConfig(steps=3), wing, tmp_path).worked
+    assert fit(ToyConfig(steps=3), domain, tmp_path).worked
 
 
-def test_a_folder_of_other_things_is_refused(tmp_path: Path, wing: ToyWing) -> None:
+def test_a_folder_of_other_things_is_refused(tmp_path: Path, domain: ToyDomain) -> None:
     (tmp_path / "thesis.tex").write_text("important")
     with pytest.raises(UserError, match=r"holds other files \(thesis.tex\)"):
-        fit(ToyConfig(steps=10), wing, tmp_path)
+        fit(ToyConfig(steps=10), domain, tmp_path)
     assert sorted(p.name for p in tmp_path.iterdir() if not p.name.startswith(".")) == ["thesis.tex"]
 
 
-def test_a_folder_in_use_is_refused(tmp_path: Path, wing: ToyWing) -> None:
+def test_a_folder_in_use_is_refused(tmp_path: Path, domain: ToyDomain) -> None:
     holder = (
         "import sys, time; from pathlib import Path; from r2mae.training.folder import FolderLock\n"
         "with FolderLock(Path(sys.argv[1])): print('held', flush=True); time.sleep(60)"
@@ -160,9 +162,9 @@ def test_a_folder_in_use_is_refused(tmp_path: Path, wing: ToyWing) -> None:
         assert process.stdout is not None
         assert process.stdout.readline() == b"held\n"
         with pytest.raises(UserError, match="in use by another process"):
-            fit(ToyConfig(steps=10), wing, tmp_path)
+            fit(ToyConfig(steps=10), domain, tmp_path)
         process.kill()
-    fit(ToyConfig(steps=2), wing, tmp_path)  # the lock of a killed process is free
+    fit(ToyConfig(steps=2), domain, tmp_path)  # the lock of a killed process is free
 
 
 def test_a_folder_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
@@ -175,9 +177,9 @@ def test_a_folder_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
         pass
 
 
-def test_a_non_finite_loss_stops_before_any_checkpoint(tmp_path: Path, wing: ToyWing) -> None:
+def test_a_non_finite_loss_stops_before_any_checkpoint(tmp_path: Path, domain: ToyDomain) -> None:
     with pytest.raises(UserError, match=r"the loss is (nan|inf) at step \d+ \(ratio .* lower --lr, or set --clip 1"):
-        fit(ToyConfig(steps=60, lr=1e30, save_every=5), wing, tmp_path)
+        fit(ToyConfig(steps=60, lr=1e30, save_every=5), domain, tmp_path)
     checkpoint = RunFolder(tmp_path).checkpoint
     if checkpoint.exists():
         state = read_checkpoint(checkpoint)["state_dict"]
@@ -185,19 +187,19 @@ def test_a_non_finite_loss_stops_before_any_checkpoint(tmp_path: Path, wing: Toy
     assert not RunFolder(tmp_path).trained
 
 
-def test_weights_broken_by_the_last_update_are_not_kept(tmp_path: Path, wing: ToyWing) -> None:
+def test_weights_broken_by_the_last_update_are_not_kept(tmp_path: Path, domain: ToyDomain) -> None:
     with pytest.raises(UserError, match=r"weights are no longer finite at step 1: .* lower --lr"):
-        fit(ToyConfig(steps=1, lr=1e39), wing, tmp_path)
+        fit(ToyConfig(steps=1, lr=1e39), domain, tmp_path)
     assert not RunFolder(tmp_path).checkpoint.exists()
     assert not RunFolder(tmp_path).trained
 
 
-def test_clipping_bounds_the_step(tmp_path: Path, wing: ToyWing) -> None:
+def test_clipping_bounds_the_step(tmp_path: Path, domain: ToyDomain) -> None:
     """Plain gradient norms are far above 1e-9, so with Adam's epsilon of 1e-8 the weights hardly move."""
     config = {"steps": 3, "lr": 0.1}
-    before = dict(ToyWing().build({"pixels": 12, "dropout": 0.0})[1].named_parameters())
-    fit(ToyConfig(**config), wing, tmp_path / "free")
-    fit(ToyConfig(**config, clip=1e-12), wing, tmp_path / "clipped")
+    before = dict(ToyDomain().build({"pixels": 12, "dropout": 0.0})[1].named_parameters())
+    fit(ToyConfig(**config), domain, tmp_path / "free")
+    fit(ToyConfig(**config, clip=1e-12), domain, tmp_path / "clipped")
     free, clipped = (pd.read_csv(tmp_path / name / "metrics.csv")["loss"] for name in ("free", "clipped"))
     assert len(before) == 4
     assert abs(clipped[2] - clipped[0]) < abs(free[2] - free[0])
@@ -220,7 +222,7 @@ class SignalAt(InterruptAt):
 )
 def test_a_signal_saves_the_step_and_the_run_goes_on_from_it(
     tmp_path: Path,
-    wing: ToyWing,
+    domain: ToyDomain,
     number: int,
     error: type[BaseException],
     capfd: pytest.CaptureFixture[str],
@@ -230,28 +232,28 @@ def test_a_signal_saves_the_step_and_the_run_goes_on_from_it(
         signal.signal(number, signal.default_int_handler)
     handler = signal.getsignal(number)
     config = ToyConfig(steps=40, validation=0.1, validate_every=13)  # a report at step 13, where nothing is saved
-    fit(config, wing, tmp_path / "whole")
+    fit(config, domain, tmp_path / "whole")
     with pytest.raises(error):
-        fit(config, wing, tmp_path / "cut", reporter=SignalAt(13, number))
+        fit(config, domain, tmp_path / "cut", reporter=SignalAt(13, number))
     assert signal.getsignal(number) == handler
     told = capfd.readouterr().err.split("\n")
     assert [line for line in told if line] == [
         "r2mae: stopping after this step, to save it (once more: at once); the same command goes on from there"
     ]
     assert read_checkpoint(RunFolder(tmp_path / "cut").checkpoint)["r2mae_step"] == 13
-    assert fit(config, wing, tmp_path / "cut").resumed_from == 13
+    assert fit(config, domain, tmp_path / "cut").resumed_from == 13
     assert equal_bytes(tmp_path / "whole", tmp_path / "cut")
 
 
-def test_an_ignored_signal_stays_ignored(tmp_path: Path, wing: ToyWing) -> None:
+def test_an_ignored_signal_stays_ignored(tmp_path: Path, domain: ToyDomain) -> None:
     handler = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
-        assert fit(ToyConfig(steps=20), wing, tmp_path, reporter=SignalAt(7, signal.SIGINT)).steps == 20
+        assert fit(ToyConfig(steps=20), domain, tmp_path, reporter=SignalAt(7, signal.SIGINT)).steps == 20
     finally:
         signal.signal(signal.SIGINT, handler)
 
 
-def test_workers_of_a_killed_process_do_not_hold_the_lock(tmp_path: Path, wing: ToyWing) -> None:
+def test_workers_of_a_killed_process_do_not_hold_the_lock(tmp_path: Path, domain: ToyDomain) -> None:
     holder = (
         "import os, sys, time; from pathlib import Path; from r2mae.training.folder import FolderLock\n"
         "with FolderLock(Path(sys.argv[1])):\n"
@@ -265,26 +267,26 @@ def test_workers_of_a_killed_process_do_not_hold_the_lock(tmp_path: Path, wing: 
         assert process.stdout.readline() == b"held\n"
         process.kill()
         process.wait()
-        fit(ToyConfig(steps=2), wing, tmp_path)
+        fit(ToyConfig(steps=2), domain, tmp_path)
         os.killpg(process.pid, signal.SIGKILL)
 
 
-def test_seconds_count_all_calls(tmp_path: Path, wing: ToyWing) -> None:
+def test_seconds_count_all_calls(tmp_path: Path, domain: ToyDomain) -> None:
     with pytest.raises(Interrupted):
-        fit(ToyConfig(steps=40), wing, tmp_path, reporter=InterruptAt(30))
+        fit(ToyConfig(steps=40), domain, tmp_path, reporter=InterruptAt(30))
     before = read_checkpoint(RunFolder(tmp_path).checkpoint)["r2mae_seconds"]
-    whole = fit(ToyConfig(steps=40), wing, tmp_path)
+    whole = fit(ToyConfig(steps=40), domain, tmp_path)
     assert whole.seconds > before > 0
-    assert fit(ToyConfig(steps=40), wing, tmp_path).seconds == pytest.approx(whole.seconds)
+    assert fit(ToyConfig(steps=40), domain, tmp_path).seconds == pytest.approx(whole.seconds)
 
 
 def test_accumulation_equals_one_large_batch(
-    tmp_path: Path, wing: ToyWing, weights_of: Callable[[Path], dict[str, torch.Tensor]]
+    tmp_path: Path, domain: ToyDomain, weights_of: Callable[[Path], dict[str, torch.Tensor]]
 ) -> None:
     """Counts of hidden pixels differ between micro-batches; a mean of their means would not pass."""
     runs = {}
     for parts in (1, 2, 10):
-        fit(ToyConfig(steps=20, accumulate=parts, scheme="mdlm"), wing, tmp_path / str(parts))
+        fit(ToyConfig(steps=20, accumulate=parts, scheme="mdlm"), domain, tmp_path / str(parts))
         runs[parts] = weights_of(tmp_path / str(parts))
         losses = pd.read_csv(tmp_path / str(parts) / "metrics.csv")["loss"]
         reference = pd.read_csv(tmp_path / "1" / "metrics.csv")["loss"]
@@ -294,13 +296,13 @@ def test_accumulation_equals_one_large_batch(
             torch.testing.assert_close(runs[parts][name], value, rtol=1e-3, atol=1e-4)
 
 
-def test_batches_larger_than_the_data_are_no_special_case(tmp_path: Path, wing: ToyWing) -> None:
-    fitted = fit(ToyConfig(steps=5, samples=6, batch_size=64, accumulate=8), wing, tmp_path)
+def test_batches_larger_than_the_data_are_no_special_case(tmp_path: Path, domain: ToyDomain) -> None:
+    fitted = fit(ToyConfig(steps=5, samples=6, batch_size=64, accumulate=8), domain, tmp_path)
     assert fitted.steps == 5
 
 
-def test_metrics_tell_every_step(tmp_path: Path, wing: ToyWing) -> None:
-    fit(ToyConfig(steps=123, validation=0.2, validate_every=50), wing, tmp_path)
+def test_metrics_tell_every_step(tmp_path: Path, domain: ToyDomain) -> None:
+    fit(ToyConfig(steps=123, validation=0.2, validate_every=50), domain, tmp_path)
     metrics = pd.read_csv(tmp_path / "metrics.csv")
     assert metrics["step"].tolist() == list(range(1, 124))
     assert metrics["ratio"].between(0.2, 0.8).all()
@@ -309,9 +311,9 @@ def test_metrics_tell_every_step(tmp_path: Path, wing: ToyWing) -> None:
     assert metrics["step"][metrics["validation_loss"].notna()].tolist() == [50, 100, 123]
 
 
-def test_early_stopping(tmp_path: Path, wing: ToyWing) -> None:
+def test_early_stopping(tmp_path: Path, domain: ToyDomain) -> None:
     config = ToyConfig(steps=400, validation=0.2, validate_every=5, patience=3, lr=0.1)
-    fitted = fit(config, wing, tmp_path / "a")
+    fitted = fit(config, domain, tmp_path / "a")
     assert 15 < fitted.steps < 400
     losses = pd.read_csv(tmp_path / "a" / "metrics.csv")["validation_loss"].dropna().to_numpy()
     assert losses[:-3].min() <= losses[-3:].min()
@@ -319,99 +321,101 @@ def test_early_stopping(tmp_path: Path, wing: ToyWing) -> None:
     assert (said["steps"], said["planned_steps"]) == (fitted.steps, 400), "schedules are of the planned length"
     # Cut off after the checkpoint of the stop itself: nothing more is trained.
     (tmp_path / "a" / "model.json").unlink()
-    assert fit(config, wing, tmp_path / "a").steps == fitted.steps
+    assert fit(config, domain, tmp_path / "a").steps == fitted.steps
 
 
-def test_validation_does_not_change_the_training(tmp_path: Path, wing: ToyWing) -> None:
+def test_validation_does_not_change_the_training(tmp_path: Path, domain: ToyDomain) -> None:
     for every in (1, 10):
         config = ToyConfig(steps=10, validation=0.2, validate_every=every, dropout=0.5)
-        fit(config, wing, tmp_path / str(every))
+        fit(config, domain, tmp_path / str(every))
     assert (tmp_path / "1/model.safetensors").read_bytes() == (tmp_path / "10/model.safetensors").read_bytes()
 
 
-def test_the_configuration_in_the_folder_reruns_it(tmp_path: Path, wing: ToyWing) -> None:
-    fit(ToyConfig(steps=10, scheme="cl", ratio=0.4), wing, tmp_path / "a")
+def test_the_configuration_in_the_folder_reruns_it(tmp_path: Path, domain: ToyDomain) -> None:
+    fit(ToyConfig(steps=10, scheme="cl", ratio=0.4), domain, tmp_path / "a")
     values = yaml.safe_load((tmp_path / "a" / "config.yaml").read_text())
-    fit(ToyConfig.from_dict(values), wing, tmp_path / "b")
+    fit(ToyConfig.from_dict(values), domain, tmp_path / "b")
     assert equal_bytes(tmp_path / "a", tmp_path / "b")
 
 
-def test_seeds_differ(tmp_path: Path, wing: ToyWing) -> None:
+def test_seeds_differ(tmp_path: Path, domain: ToyDomain) -> None:
     for seed in (0, 1):
-        fit(ToyConfig(steps=3, seed=seed), wing, tmp_path / str(seed))
+        fit(ToyConfig(steps=3, seed=seed), domain, tmp_path / str(seed))
     assert not equal_bytes(tmp_path / "0", tmp_path / "1")
 
 
 @pytest.mark.parametrize("name", ["tpu", "cuda:x", "cuda:99"])
-def test_devices_that_are_not_there(tmp_path: Path, wing: ToyWing, name: str) -> None:
+def test_devices_that_are_not_there(tmp_path: Path, domain: ToyDomain, name: str) -> None:
     with pytest.raises(UserError, match="device"):
-        fit(ToyConfig(steps=3, device=name), wing, tmp_path)
+        fit(ToyConfig(steps=3, device=name), domain, tmp_path)
 
 
-def test_loading_a_finished_run(tmp_path: Path, wing: ToyWing) -> None:
-    fit(ToyConfig(steps=3), wing, tmp_path)
-    config, _, model = load_model(tmp_path, wing)  # type: ignore[arg-type]
-    assert config == resolved(ToyConfig(steps=3), wing.ratios)  # with the numbers that it used
+def test_loading_a_finished_run(tmp_path: Path, domain: ToyDomain) -> None:
+    fit(ToyConfig(steps=3), domain, tmp_path)
+    config, _, model = load_model(tmp_path, domain)  # type: ignore[arg-type]
+    assert config == resolved(ToyConfig(steps=3), domain.ratios)  # with the numbers that it used
     assert not model.training
 
 
-def test_loading_what_is_damaged(tmp_path: Path, wing: ToyWing) -> None:
+def test_loading_what_is_damaged(tmp_path: Path, domain: ToyDomain) -> None:
     with pytest.raises(UserError, match="no run folder"):
-        load_model(tmp_path / "none", wing)  # type: ignore[arg-type]
+        load_model(tmp_path / "none", domain)  # type: ignore[arg-type]
     with pytest.raises(UserError, match="not a run folder"):
-        load_model(tmp_path, wing)  # type: ignore[arg-type]
+        load_model(tmp_path, domain)  # type: ignore[arg-type]
     with pytest.raises(Interrupted):
-        fit(ToyConfig(steps=30), wing, tmp_path / "half", reporter=InterruptAt(8))
+        fit(ToyConfig(steps=30), domain, tmp_path / "half", reporter=InterruptAt(8))
     with pytest.raises(UserError, match="not finished"):
-        load_model(tmp_path / "half", wing)  # type: ignore[arg-type]
-    fit(ToyConfig(steps=3), wing, tmp_path / "a")
+        load_model(tmp_path / "half", domain)  # type: ignore[arg-type]
+    fit(ToyConfig(steps=3), domain, tmp_path / "a")
     weights = tmp_path / "a" / "model.safetensors"
     whole = weights.read_bytes()
     for broken in (b"", whole[:50], whole[:-1], b"\x80\x04" + whole):
         weights.write_bytes(broken)
         with pytest.raises(UserError, match=r"damaged or belongs to another model|is not finished"):
-            load_model(tmp_path / "a", wing)  # type: ignore[arg-type]
+            load_model(tmp_path / "a", domain)  # type: ignore[arg-type]
     weights.write_bytes(whole)
     (tmp_path / "a" / "model.json").write_text("{")
     with pytest.raises(UserError, match="not readable JSON"):
-        load_model(tmp_path / "a", wing)  # type: ignore[arg-type]
+        load_model(tmp_path / "a", domain)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("name", ["model.json", "model.safetensors", "data.json"])
-def test_a_damaged_file_of_a_model_is_written_again_as_its_error_says(tmp_path: Path, wing: ToyWing, name: str) -> None:
-    fit(ToyConfig(steps=3), wing, tmp_path)
+def test_a_damaged_file_of_a_model_is_written_again_as_its_error_says(
+    tmp_path: Path, domain: ToyDomain, name: str
+) -> None:
+    fit(ToyConfig(steps=3), domain, tmp_path)
     folder = RunFolder(tmp_path)
     whole = folder.weights.read_bytes()
     damaged = folder.path / name
     damaged.write_bytes(damaged.read_bytes()[:-9])
     with pytest.raises(UserError, match="delete") as caught:  # weights are looked at where they are used
-        load_model(fit(ToyConfig(steps=3), wing, tmp_path).folder.path, wing)  # type: ignore[arg-type]
+        load_model(fit(ToyConfig(steps=3), domain, tmp_path).folder.path, domain)  # type: ignore[arg-type]
     (folder.data_file if name == "data.json" else folder.model_file).unlink()
     assert ("delete it;" if name == "data.json" else f"delete {folder.model_file} ") in str(caught.value)
-    assert fit(ToyConfig(steps=3), wing, tmp_path).steps == 3
+    assert fit(ToyConfig(steps=3), domain, tmp_path).steps == 3
     assert folder.weights.read_bytes() == whole
-    load_model(tmp_path, wing)  # type: ignore[arg-type]
+    load_model(tmp_path, domain)  # type: ignore[arg-type]
 
 
-def test_empty_weights_are_written_again(tmp_path: Path, wing: ToyWing) -> None:
-    fit(ToyConfig(steps=3), wing, tmp_path)
+def test_empty_weights_are_written_again(tmp_path: Path, domain: ToyDomain) -> None:
+    fit(ToyConfig(steps=3), domain, tmp_path)
     folder = RunFolder(tmp_path)
     whole = folder.weights.read_bytes()
     folder.weights.write_bytes(b"")
     assert [state.state for state in find_runs(tmp_path)] == ["stopped"]
-    assert fit(ToyConfig(steps=3), wing, tmp_path).worked
+    assert fit(ToyConfig(steps=3), domain, tmp_path).worked
     assert folder.weights.read_bytes() == whole
 
 
-def test_a_checkpoint_of_another_model_is_named(tmp_path: Path, wing: ToyWing) -> None:
+def test_a_checkpoint_of_another_model_is_named(tmp_path: Path, domain: ToyDomain) -> None:
     with pytest.raises(Interrupted):
-        fit(ToyConfig(steps=30), wing, tmp_path, reporter=InterruptAt(14))
+        fit(ToyConfig(steps=30), domain, tmp_path, reporter=InterruptAt(14))
     path = RunFolder(tmp_path).checkpoint
     checkpoint = read_checkpoint(path)
     checkpoint["state_dict"] = {"other": torch.zeros(1)}
     torch.save(checkpoint, path)
     with pytest.raises(UserError, match="belongs to another model: delete it"):
-        fit(ToyConfig(steps=30), wing, tmp_path)
+        fit(ToyConfig(steps=30), domain, tmp_path)
 
 
 def test_the_generators_of_devices_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -425,8 +429,8 @@ def test_the_generators_of_devices_are_left_alone(monkeypatch: pytest.MonkeyPatc
         assert kept == expected
 
 
-def test_a_curriculum_whose_moments_are_in_a_wrong_order(tmp_path: Path, wing: ToyWing) -> None:
+def test_a_curriculum_whose_moments_are_in_a_wrong_order(tmp_path: Path, domain: ToyDomain) -> None:
     config = ToyConfig(steps=40, scheme="cl", cl_start=30)
     with pytest.raises(UserError, match=r"cl_start \(30\) is after cl_end \(20, by default in a run of 40 steps\)"):
-        fit(config, wing, tmp_path / "run")
+        fit(config, domain, tmp_path / "run")
     assert not (tmp_path / "run" / "config.yaml").exists()

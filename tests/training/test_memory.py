@@ -38,9 +38,9 @@ with open("/proc/self/statm") as file:
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="for glibc alone")
 def test_large_blocks_are_mapped_once_and_returned_at_the_end() -> None:
     found = {}
-    for way in ("kept", "usual"):
+    for way in ("kept", "default"):
         done = subprocess.run([sys.executable, "-c", PROBE, way], capture_output=True, text=True, check=True)
         found[way] = [int(line) for line in done.stdout.split()]
     pages = 48_000_000 // resource.getpagesize()
-    assert found["kept"][0] < found["usual"][0] / 5  # faults; huge pages make fewer than one a page
-    assert found["kept"][1] < found["usual"][1] + pages / 2  # resident pages
+    assert found["kept"][0] < found["default"][0] / 5  # faults; huge pages make fewer than one a page
+    assert found["kept"][1] < found["default"][1] + pages / 2  # resident pages

@@ -13,7 +13,7 @@ from r2mae.cells.config import CellsConfig
 from r2mae.errors import UserError
 from r2mae.images.batches import ImageBatches
 from r2mae.images.config import ImagesConfig
-from r2mae.images.wing import WING
+from r2mae.images.domain import DOMAIN
 from r2mae.text.config import TextConfig
 from r2mae.training import devices, memory_check
 from r2mae.training.config import RunConfig
@@ -30,35 +30,35 @@ def data(samples: int = 100, **sizes: int) -> SimpleNamespace:
 
 
 def test_the_bytes_of_a_model() -> None:
-    _, model = WING.build(ARCHITECTURE)
+    _, model = DOMAIN.build(ARCHITECTURE)
     expected = sum(p.numel() * p.element_size() for p in (*model.parameters(), *model.buffers()))
-    assert model_bytes(WING, ARCHITECTURE) == expected
+    assert model_bytes(DOMAIN, ARCHITECTURE) == expected
 
 
 @pytest.mark.parametrize("sizes", [{"hidden": 2**31 - 1}, {"latent": 10**9}, {"hidden": 10**30}, {"hidden": 2**40}])
 def test_a_model_that_does_not_fit(sizes: dict[str, int]) -> None:
     with pytest.raises(UserError, match=r"free: make it smaller|no model of these sizes can be made"):
-        check_fits_memory(ImagesConfig(data="digits", device="cpu"), WING, data(**sizes))
+        check_fits_memory(ImagesConfig(data="digits", device="cpu"), DOMAIN, data(**sizes))
 
 
 def test_it_is_found_before_anything_is_written(tmp_path: Path) -> None:
     config = ImagesConfig(data="digits", hidden=2**31 - 1, device="cpu")
     with pytest.raises(UserError, match="make it smaller"):
-        fit(config, WING, tmp_path / "run", data=data(hidden=2**31 - 1))
+        fit(config, DOMAIN, tmp_path / "run", data=data(hidden=2**31 - 1))
     assert not (tmp_path / "run").exists()
 
 
 def test_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     config = ImagesConfig(data="digits", device="cpu")
-    check_fits_memory(replace(config, batch_size=1 << 16), WING, data())
+    check_fits_memory(replace(config, batch_size=1 << 16), DOMAIN, data())
     with pytest.raises(UserError, match=r"goes over the 100 training samples 1,000,000 times"):
-        check_fits_memory(replace(config, batch_size=10**8), WING, data())
+        check_fits_memory(replace(config, batch_size=10**8), DOMAIN, data())
     with pytest.raises(UserError, match=r"goes over the 100 training samples"):
-        check_fits_memory(replace(config, batch_size=10**8, accumulate=10**7), WING, data())
+        check_fits_memory(replace(config, batch_size=10**8, accumulate=10**7), DOMAIN, data())
     monkeypatch.setattr(memory_check, "available_memory", lambda: 10**7)
     with pytest.raises(UserError, match=r"65,536 samples at a time take at least .* lower --batch-size, or split it"):
-        check_fits_memory(replace(config, batch_size=1 << 16), WING, data())
-    check_fits_memory(replace(config, batch_size=1 << 16, accumulate=64), WING, data())
+        check_fits_memory(replace(config, batch_size=1 << 16), DOMAIN, data())
+    check_fits_memory(replace(config, batch_size=1 << 16, accumulate=64), DOMAIN, data())
 
 
 @pytest.mark.parametrize(
@@ -102,7 +102,7 @@ def test_threads_far_above_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:
         pass
 
 
-class Looking(type(WING)):  # type: ignore[misc]
+class Looking(type(DOMAIN)):  # type: ignore[misc]
     """Makes models that look at their own numbers while they are made, as those with stochastic depth do."""
 
     def build(self, architecture: dict[str, object]) -> object:
@@ -111,7 +111,7 @@ class Looking(type(WING)):  # type: ignore[misc]
         return super().build(architecture)
 
 
-class Broken(type(WING)):  # type: ignore[misc]
+class Broken(type(DOMAIN)):  # type: ignore[misc]
     """Makes none."""
 
     def build(self, architecture: dict[str, object]) -> object:
@@ -137,40 +137,40 @@ def test_a_model_that_fails_for_another_reason_is_told(tmp_path: Path) -> None:
 
 def test_shards_take_a_share_of_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """Eight processes on one machine: whole models take 4 · 8 times the weights, shards 8 while each is made."""
-    size = model_bytes(WING, ARCHITECTURE)
+    size = model_bytes(DOMAIN, ARCHITECTURE)
     whole = ImagesConfig(data="digits", device="cpu", devices=8, batch_size=64)
     for config, most in ((whole, 32), (replace(whole, strategy="fsdp"), 8)):
         monkeypatch.setattr(memory_check, "available_memory", lambda most=most: most * size)
-        check_fits_memory(config, WING, data())
+        check_fits_memory(config, DOMAIN, data())
         monkeypatch.setattr(memory_check, "available_memory", lambda most=most: most * size * 9 // 10)
         with pytest.raises(UserError, match="make it smaller"):
-            check_fits_memory(config, WING, data())
+            check_fits_memory(config, DOMAIN, data())
 
 
 def test_layers_that_cannot_be_computed_anew_are_found_before_anything_is_written(tmp_path: Path) -> None:
     config = ImagesConfig(data="digits", device="cpu", activation_checkpointing=True)
     with pytest.raises(UserError, match="leave --activation-checkpointing out"):
-        fit(config, WING, tmp_path / "run", data=data())
+        fit(config, DOMAIN, tmp_path / "run", data=data())
     assert not (tmp_path / "run").exists()
 
 
 def test_weights_count_with_what_their_training_keeps(monkeypatch: pytest.MonkeyPatch) -> None:
     """Adam: gradient and two moments; SGD: gradient and one; weights that are not trained: nothing."""
-    size = model_bytes(WING, ARCHITECTURE)
+    size = model_bytes(DOMAIN, ARCHITECTURE)
     config = ImagesConfig(data="digits", device="cpu")
     sgd = replace(config, optimizer="sgd")
     for one, copies in ((config, 4), (sgd, 3)):
         monkeypatch.setattr(memory_check, "available_memory", lambda copies=copies: copies * size)
-        check_fits_memory(one, WING, data())
+        check_fits_memory(one, DOMAIN, data())
         monkeypatch.setattr(memory_check, "available_memory", lambda copies=copies: copies * size - size // 10)
         with pytest.raises(UserError, match="make it smaller"):
-            check_fits_memory(one, WING, data())
+            check_fits_memory(one, DOMAIN, data())
 
     def frozen(architecture: Any) -> Any:
         task, model = made(architecture)
         return task, model.requires_grad_(requires_grad=False)
 
-    made = WING.build
-    monkeypatch.setattr(type(WING), "build", lambda _, architecture: frozen(architecture))
+    made = DOMAIN.build
+    monkeypatch.setattr(type(DOMAIN), "build", lambda _, architecture: frozen(architecture))
     monkeypatch.setattr(memory_check, "available_memory", lambda: size)
-    check_fits_memory(config, WING, data())
+    check_fits_memory(config, DOMAIN, data())

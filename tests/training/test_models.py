@@ -10,7 +10,7 @@ from r2mae.cells.config import CellsConfig
 from r2mae.errors import UserError
 from r2mae.images.config import ImagesConfig
 from r2mae.images.models import MODELS, MLPSettings
-from r2mae.sweep.cells import Axis, grid
+from r2mae.sweep.runs import SweepParameter, grid
 from r2mae.training.models import (
     MOST_LAYERS,
     architecture_of,
@@ -155,5 +155,5 @@ def test_the_mask_is_an_input_of_models_that_take_it() -> None:
         with_values(told, {"model": "toy"})
     with pytest.raises(UserError, match="'vit-mae', which has mask tokens"):
         with_values(told, {"model": "vit-mae"})
-    axis = Axis.over("mask_input", [False, True])
+    axis = SweepParameter.over("mask_input", [False, True])
     assert [row.config.mask_input for row in grid(ImagesConfig(data="digits"), [axis])] == [False, True]  # type: ignore[attr-defined]

@@ -26,7 +26,7 @@ from r2mae.training.ranks import local_processes, process_rank
 from r2mae.training.rendezvous import JOIN_TIMEOUT, external_environment
 from r2mae.training.synced_norm import synced
 
-from .conftest import InterruptAt, Interrupted, ToyConfig, ToyWing
+from .conftest import InterruptAt, Interrupted, ToyConfig, ToyDomain
 from .machines import Machine, free_port, two_machines
 
 SCRIPT = Path(__file__).with_name("ddp.py")
@@ -93,7 +93,7 @@ def losses(out: Path) -> Any:
 
 
 def alone(out: Path, **options: Any) -> Any:
-    fit(ToyConfig(steps=20, threads=1, **options), ToyWing(), out)
+    fit(ToyConfig(steps=20, threads=1, **options), ToyDomain(), out)
     return losses(out)
 
 
@@ -131,7 +131,7 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Pair:
     """Do all runs of `PAIRS` with the same two processes, which take long to start; a signal ends the last of them."""
     folder, port = tmp_path_factory.mktemp("pair"), free_port()
     with pytest.raises(Interrupted):  # the first task sees a checkpoint, and the second has another folder
-        fit(ToyConfig(steps=20, threads=1), ToyWing(), folder / "folder-0", reporter=InterruptAt(14))
+        fit(ToyConfig(steps=20, threads=1), ToyDomain(), folder / "folder-0", reporter=InterruptAt(14))
     with ended() as ones:
         for rank in (0, 1):
             script = [str(SCRIPT)]
@@ -200,22 +200,22 @@ def test_one_process_synced_with_itself(layer: Any, monkeypatch: pytest.MonkeyPa
     inputs = torch.randn(shape) + 3
     for _ in range(2):
         mine, theirs = inputs.clone().requires_grad_(), inputs.clone().requires_grad_()
-        ours, usual = synced(layer, mine), other(theirs)
-        torch.testing.assert_close(ours, usual, rtol=1e-4, atol=1e-5)
+        ours, default = synced(layer, mine), other(theirs)
+        torch.testing.assert_close(ours, default, rtol=1e-4, atol=1e-5)
         ours.square().mul(torch.arange(3.0).view([1, 3, *[1] * (len(shape) - 2)])).cumsum(0).sum().backward()
-        usual.square().mul(torch.arange(3.0).view([1, 3, *[1] * (len(shape) - 2)])).cumsum(0).sum().backward()
+        default.square().mul(torch.arange(3.0).view([1, 3, *[1] * (len(shape) - 2)])).cumsum(0).sum().backward()
         torch.testing.assert_close(mine.grad, theirs.grad, rtol=1e-3, atol=1e-4)
     for name, value in other.state_dict().items():
         torch.testing.assert_close(layer.state_dict()[name], value)
 
 
 def test_models_without_batch_statistics_and_single_processes_have_nothing_to_sync(
-    tmp_path: Path, wing: ToyWing
+    tmp_path: Path, domain: ToyDomain
 ) -> None:
     with pytest.raises(UserError, match="this run has one"):
         ToyConfig(sync_batchnorm=True)
     with pytest.raises(UserError, match="has no batch normalisation: leave --sync-batchnorm out"):
-        fit(ToyConfig(sync_batchnorm=True, devices=2, steps=2), wing, tmp_path / "a")
+        fit(ToyConfig(sync_batchnorm=True, devices=2, steps=2), domain, tmp_path / "a")
     assert not (tmp_path / "a" / "config.yaml").exists()
 
 

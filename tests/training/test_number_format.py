@@ -9,7 +9,7 @@ import torch
 from r2mae.training import loop, number_format
 from r2mae.training.loop import fit
 
-from .conftest import ToyConfig, ToyWing
+from .conftest import ToyConfig, ToyDomain
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda", 0)
 Precision = Literal["auto", "32", "bf16"]
@@ -60,7 +60,7 @@ def test_a_process_says_once_what_its_processor_lacks(
     precision: Precision,
     quick: bool,
     told: int,
-    wing: ToyWing,
+    domain: ToyDomain,
     tmp_path: Path,
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
@@ -68,5 +68,5 @@ def test_a_process_says_once_what_its_processor_lacks(
     on(monkeypatch, quick=quick, known=quick)
     loop._tell_once.cache_clear()
     for number in range(2):
-        fit(ToyConfig(precision=precision, steps=2, device="cpu"), wing, tmp_path / str(number))
+        fit(ToyConfig(precision=precision, steps=2, device="cpu"), domain, tmp_path / str(number))
     assert caplog.text.count("no bf16 instructions") == told

@@ -4,7 +4,7 @@ from torch import nn
 
 from r2mae.errors import UserError
 from r2mae.training.config import RunConfig
-from r2mae.training.optimizers import LARS, SCALE, as_groups, make_optimizer, usual_groups
+from r2mae.training.optimizers import LARS, SCALE, as_groups, default_groups, make_optimizer
 from r2mae.training.task import ParameterGroup
 
 
@@ -23,7 +23,7 @@ def test_every_optimizer_descends(name: str) -> None:
     torch.manual_seed(0)
     model = nn.Linear(4, 1, bias=False)
     config = RunConfig(data="", optimizer=name, base_lr=25.6 if name == "lars" else 0.02)
-    made = make_optimizer(usual_groups(model, config), config)
+    made = make_optimizer(default_groups(model, config), config)
     x = torch.randn(32, 4)
     y = x.sum(1, keepdim=True)
     losses = []

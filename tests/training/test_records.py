@@ -29,7 +29,7 @@ from r2mae.training.records import (
 LAUGHS = "a0: &a0 [x, x, x, x, x, x, x, x, x]\n" + "".join(
     f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]\n" for i in range(1, 12)
 )
-GOOD = {"format": 1, "wing": "images", "steps": 3, "seconds": 1.5, "architecture": {}}
+GOOD = {"format": 1, "domain": "images", "steps": 3, "seconds": 1.5, "architecture": {}}
 
 
 @pytest.mark.parametrize("text", [LAUGHS, "a: &x 1\nb: *x\n", "a: &x 1\n", "<<: &x {a: 1}\n"])
@@ -76,7 +76,7 @@ def test_a_pipe_that_nobody_writes_to_is_not_waited_for(tmp_path: Path, read: Ca
         ({"seconds": "1.5"}, "no number of seconds"),
         ({"seconds": [1]}, "no number of seconds"),
         ({"seconds": 10**400}, "no number of seconds"),
-        ({"wing": 5}, "does not describe a model"),
+        ({"domain": 5}, "does not describe a model"),
         ({"architecture": [1]}, "does not describe a model"),
     ],
 )

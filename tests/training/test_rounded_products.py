@@ -15,7 +15,7 @@ from r2mae.training import number_format
 from r2mae.training.loop import fit
 from r2mae.training.rounded_products import RoundedProducts
 
-from .conftest import ToyConfig, ToyWing
+from .conftest import ToyConfig, ToyDomain
 
 PRODUCTS: dict[str, tuple[Callable[..., Tensor], list[tuple[int, ...]]]] = {
     "mm": (torch.mm, [(5, 300), (300, 7)]),
@@ -129,24 +129,24 @@ def _multiplies(operation: str) -> bool:
 
 
 def losses_of(
-    precision: Literal["32", "bf16"], quick: bool, wing: ToyWing, folder: Path, monkeypatch: pytest.MonkeyPatch
+    precision: Literal["32", "bf16"], quick: bool, domain: ToyDomain, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> tuple[list[float], set[torch.dtype]]:
     """Train as on a processor with or without bf16 instructions; return losses, and the types that met in products."""
     monkeypatch.setattr(number_format, "has_quick_bf16", lambda device: quick)
     monkeypatch.setattr(number_format, "onednn_takes_bf16", lambda: quick)
     with Seen() as seen:
-        run = fit(ToyConfig(precision=precision, steps=12, device="cpu"), wing, folder).folder
+        run = fit(ToyConfig(precision=precision, steps=12, device="cpu"), domain, folder).folder
     kinds = {kind for operation, kinds in seen.types.items() if _multiplies(operation) for kind in kinds}
     return pd.read_csv(run.metrics_file)["loss"].tolist(), kinds
 
 
 @pytest.mark.slow
 def test_runs_without_instructions_are_those_with_them_up_to_rounding(
-    wing: ToyWing, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    domain: ToyDomain, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rounded, own = losses_of("bf16", False, wing, tmp_path / "rounded", monkeypatch)
-    native, others = losses_of("bf16", True, wing, tmp_path / "native", monkeypatch)
-    exact, _ = losses_of("32", False, wing, tmp_path / "exact", monkeypatch)
+    rounded, own = losses_of("bf16", False, domain, tmp_path / "rounded", monkeypatch)
+    native, others = losses_of("bf16", True, domain, tmp_path / "native", monkeypatch)
+    exact, _ = losses_of("32", False, domain, tmp_path / "exact", monkeypatch)
     assert torch.bfloat16 in others
     assert own == {torch.float32}
     assert rounded == pytest.approx(native, rel=1e-2)
@@ -154,7 +154,7 @@ def test_runs_without_instructions_are_those_with_them_up_to_rounding(
 
 
 @pytest.mark.slow
-def test_runs_in_32_bits_are_not_rounded(wing: ToyWing, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    there, _ = losses_of("32", True, wing, tmp_path / "there", monkeypatch)
-    here, _ = losses_of("32", False, wing, tmp_path / "here", monkeypatch)
+def test_runs_in_32_bits_are_not_rounded(domain: ToyDomain, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    there, _ = losses_of("32", True, domain, tmp_path / "there", monkeypatch)
+    here, _ = losses_of("32", False, domain, tmp_path / "here", monkeypatch)
     assert there == here

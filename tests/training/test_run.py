@@ -8,19 +8,19 @@ import torch
 
 from r2mae.errors import UserError
 from r2mae.images.config import ImagesConfig
-from r2mae.images.wing import WING
+from r2mae.images.domain import DOMAIN
 from r2mae.masking.keys import Key
-from r2mae.sweep.run_cell import pretrain
+from r2mae.sweep.train_run import pretrain
 from r2mae.training import run as module
 from r2mae.training.loop import fit
 from r2mae.training.run import Run
 from r2mae.training.scheme_options import scheme_of
 
-from .conftest import ToyConfig, ToyWing
+from .conftest import ToyConfig, ToyDomain
 
 
-class Unread(ToyWing):
-    """A wing whose data must not be touched."""
+class Unread(ToyDomain):
+    """A domain whose data must not be touched."""
 
     def load(self, config: ToyConfig) -> Any:
         raise AssertionError
@@ -29,12 +29,12 @@ class Unread(ToyWing):
         raise AssertionError
 
 
-def test_what_is_resolved(wing: ToyWing) -> None:
+def test_what_is_resolved(domain: ToyDomain) -> None:
     config = ToyConfig(scheme="r2mae", high=0.6, device="cpu", seed=4)
-    run = Run.of(config, wing)
+    run = Run.of(config, domain)
     assert run.config is config
-    assert run.numbers == wing.ratios
-    assert run.scheme == scheme_of(config, wing.ratios)
+    assert run.defaults == domain.ratios
+    assert run.scheme == scheme_of(config, domain.ratios)
     assert (run.device, run.rank, run.key) == (torch.device("cpu"), 0, Key.root(4))
 
 
@@ -60,18 +60,18 @@ def test_mistakes_are_found_before_data_are_read(
 
 
 def test_the_fingerprint_is_taken_once_and_only_when_it_is_asked_for() -> None:
-    class Counting(ToyWing):
+    class Counting(ToyDomain):
         taken = 0
 
         def fingerprint(self, config: ToyConfig) -> str:
             self.taken += 1
             return super().fingerprint(config)
 
-    wing = Counting()
-    run = Run.of(ToyConfig(), wing)
-    assert wing.taken == 0
+    domain = Counting()
+    run = Run.of(ToyConfig(), domain)
+    assert domain.taken == 0
     assert run.fingerprint == run.fingerprint
-    assert wing.taken == 1
+    assert domain.taken == 1
 
 
 @pytest.mark.slow
@@ -89,5 +89,5 @@ def test_a_run_that_is_trained_and_measured_is_resolved_once(tmp_path: Path, mon
 
     for name in ("scheme_of", "ratios_of", "process_rank", "torch_device"):
         monkeypatch.setattr(module, name, counted(name))
-    pretrain(ImagesConfig(data="digits", steps=3, hidden=8, latent=4, threads=1), WING, tmp_path)
+    pretrain(ImagesConfig(data="digits", steps=3, hidden=8, latent=4, threads=1), DOMAIN, tmp_path)
     assert sorted(calls) == ["process_rank", "ratios_of", "scheme_of", "torch_device"]

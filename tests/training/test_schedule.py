@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from r2mae.training.loop import fit
 from r2mae.training.schedule import learning_rate_factor
 
-from .conftest import ToyConfig, ToyWing
+from .conftest import ToyConfig, ToyDomain
 
 
 @given(st.integers(1, 500), st.sampled_from(["constant", "linear", "cosine"]), st.floats(0, 0.99))
@@ -40,8 +40,8 @@ def test_cosine_equals_torch() -> None:
 
 
 @pytest.mark.slow
-def test_the_metrics_tell_the_rate(tmp_path: Path, wing: ToyWing) -> None:
-    fit(ToyConfig(steps=20, schedule="linear", warmup=0.25), wing, tmp_path)
+def test_the_metrics_tell_the_rate(tmp_path: Path, domain: ToyDomain) -> None:
+    fit(ToyConfig(steps=20, schedule="linear", warmup=0.25), domain, tmp_path)
     rates = pd.read_csv(tmp_path / "metrics.csv")["lr"] / 0.01
     expected = [learning_rate_factor(step, 20, "linear", 0.25) for step in range(20)]
     assert rates.to_numpy() == pytest.approx(expected, rel=1e-6)
@@ -49,13 +49,13 @@ def test_the_metrics_tell_the_rate(tmp_path: Path, wing: ToyWing) -> None:
 
 @pytest.mark.slow
 def test_the_moving_average_is_what_is_kept(
-    tmp_path: Path, wing: ToyWing, weights_of: Callable[[Path], dict[str, torch.Tensor]]
+    tmp_path: Path, domain: ToyDomain, weights_of: Callable[[Path], dict[str, torch.Tensor]]
 ) -> None:
     paths = []
     for steps in (1, 2, 3):
         paths.append(tmp_path / f"plain-{steps}")
-        fit(ToyConfig(steps=steps), wing, paths[-1])
-    fit(ToyConfig(steps=3, ema=0.75), wing, tmp_path / "ema")
+        fit(ToyConfig(steps=steps), domain, paths[-1])
+    fit(ToyConfig(steps=3, ema=0.75), domain, tmp_path / "ema")
     first, second, third = (weights_of(path)["decoder.weight"] for path in paths)
     # torch begins the average at the weights after the first step.
     expected = 0.75 * (0.75 * first + 0.25 * second) + 0.25 * third

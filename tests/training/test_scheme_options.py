@@ -8,15 +8,15 @@ import pytest
 import yaml
 
 from r2mae.cells.config import CellsConfig
-from r2mae.cells.wing import WING as CELLS
+from r2mae.cells.domain import DOMAIN as CELLS
 from r2mae.errors import UserError
 from r2mae.images.config import ImagesConfig
-from r2mae.images.wing import WING
+from r2mae.images.domain import DOMAIN
 from r2mae.masking.defaults import RatioDefaults
 from r2mae.masking.ratios import LinearDecay, Uniform, UniformAbove
 from r2mae.masking.schemes import SCHEME_OPTIONS, scheme_names, scheme_takes
 from r2mae.text.config import TextConfig
-from r2mae.text.wing import WING as TEXT
+from r2mae.text.domain import DOMAIN as TEXT
 from r2mae.training.config import read_config
 from r2mae.training.folder import RunFolder
 from r2mae.training.scheme_options import (
@@ -32,31 +32,31 @@ from r2mae.training.scheme_options import (
 
 
 def test_schemes_from_a_configuration() -> None:
-    scheme = scheme_of(ImagesConfig(data="x", sampling="stratified", low=0.3), WING.ratios)
+    scheme = scheme_of(ImagesConfig(data="x", sampling="stratified", low=0.3), DOMAIN.ratios)
     assert scheme.ratio == Uniform(0.3, 0.9, sampling="stratified")
     with pytest.raises(UserError, match=r"'fixed' does not take 'per': leave it out, .*\(mdlm, r2mae\)"):
-        scheme_of(ImagesConfig(data="x", scheme="fixed", per="sample"), WING.ratios)
+        scheme_of(ImagesConfig(data="x", scheme="fixed", per="sample"), DOMAIN.ratios)
     with pytest.raises(UserError, match="did you mean 'dynamic'"):
-        scheme_of(ImagesConfig(data="x", scheme="dynamc"), WING.ratios)
+        scheme_of(ImagesConfig(data="x", scheme="dynamc"), DOMAIN.ratios)
 
 
 def test_a_typed_option_that_no_scheme_takes_is_refused_even_if_its_value_is_the_default() -> None:
-    for scheme, option in (("r2mae-spread", "per"), ("fixed", "sampling"), ("mdlm", "low")):
+    for scheme, option in (("r2mae-per-sample", "per"), ("fixed", "sampling"), ("mdlm", "low")):
         with pytest.raises(UserError, match=f"the scheme '{scheme}' does not take '{option}'"):
             check_typed([option, "steps"], [scheme])
-    with pytest.raises(UserError, match="none of fixed, r2mae-spread takes 'per'"):
-        check_typed(["per"], ["fixed", "r2mae-spread"])
+    with pytest.raises(UserError, match="none of fixed, r2mae-per-sample takes 'per'"):
+        check_typed(["per"], ["fixed", "r2mae-per-sample"])
     check_typed(["per"], ["fixed", "r2mae"])  # one of them does
     check_typed(["per"], ["no such scheme"])  # refused where it is made
 
 
 def test_own_schedules_reach_the_scheme() -> None:
-    dynamic = scheme_of(ImagesConfig(data="x", scheme="dynamic", decay=0.01), WING.ratios)
+    dynamic = scheme_of(ImagesConfig(data="x", scheme="dynamic", decay=0.01), DOMAIN.ratios)
     assert dynamic.ratio == LinearDecay(0.9, 0.5, decay=0.01)
-    above = scheme_of(ImagesConfig(data="x", scheme="r2mae-dynamic", decay=0.01), WING.ratios)
+    above = scheme_of(ImagesConfig(data="x", scheme="r2mae-dynamic", decay=0.01), DOMAIN.ratios)
     assert above.ratio == UniformAbove(LinearDecay(0.9, 0.5, decay=0.01), 0.9)
     config = ImagesConfig(data="x", scheme="cl", cl_warmup=5, cl_start=10, cl_end=30, cl_iterations=7)
-    curriculum = scheme_of(config, WING.ratios).bind(1000).curriculum
+    curriculum = scheme_of(config, DOMAIN.ratios).bind(1000).curriculum
     assert curriculum is not None
     assert curriculum.iterations == 7
     assert [curriculum.frozen(step) for step in (4, 5)] == [True, False]
@@ -68,16 +68,20 @@ def test_own_schedules_reach_the_scheme() -> None:
         ("r2mae-cl", {"sampling": "stratified"}),
     ):
         with pytest.raises(UserError, match=f"the scheme '{name}' does not take '{next(iter(fields))}'"):
-            scheme_of(ImagesConfig(data="x", scheme=name, **fields), WING.ratios)  # type: ignore[arg-type]
+            scheme_of(ImagesConfig(data="x", scheme=name, **fields), DOMAIN.ratios)  # type: ignore[arg-type]
 
 
-WINGS = {"images": (ImagesConfig, WING.ratios), "cells": (CellsConfig, CELLS.ratios), "text": (TextConfig, TEXT.ratios)}
+DOMAINS = {
+    "images": (ImagesConfig, DOMAIN.ratios),
+    "cells": (CellsConfig, CELLS.ratios),
+    "text": (TextConfig, TEXT.ratios),
+}
 
 
 @pytest.mark.parametrize("scheme", scheme_names())
-@pytest.mark.parametrize("wing", WINGS)
-def test_open_numbers_become_the_wings_and_mean_the_same(wing: str, scheme: str) -> None:
-    kind, ratios = WINGS[wing]
+@pytest.mark.parametrize("domain", DOMAINS)
+def test_open_numbers_become_the_domains_and_mean_the_same(domain: str, scheme: str) -> None:
+    kind, ratios = DOMAINS[domain]
     open_ = kind(data="x", scheme=scheme)
     used = resolved(open_, ratios)
     assert scheme_of(used, ratios) == scheme_of(open_, ratios)
@@ -90,9 +94,9 @@ def test_open_numbers_become_the_wings_and_mean_the_same(wing: str, scheme: str)
 
 
 def test_numbers_of_ones_own_stay() -> None:
-    assert resolved(ImagesConfig(data="x", low=0.3), WING.ratios) == ImagesConfig(data="x", low=0.3, high=0.9)
+    assert resolved(ImagesConfig(data="x", low=0.3), DOMAIN.ratios) == ImagesConfig(data="x", low=0.3, high=0.9)
     with pytest.raises(UserError, match="does not take 'low'"):
-        resolved(ImagesConfig(data="x", scheme="fixed", low=0.3), WING.ratios)
+        resolved(ImagesConfig(data="x", scheme="fixed", low=0.3), DOMAIN.ratios)
 
 
 def test_ends_of_the_dynamic_ratio_may_be_its_own() -> None:
@@ -105,18 +109,18 @@ def test_ends_of_the_dynamic_ratio_may_be_its_own() -> None:
     assert (used.low, used.high) == (None, None)
 
 
-def test_an_open_number_is_that_of_the_wing_and_no_other(tmp_path: Path) -> None:
+def test_an_open_number_is_that_of_the_domain_and_no_other(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path / "old")
     folder.claim(ImagesConfig(data="digits"), "digits")  # as earlier versions wrote it
     assert read_config(folder.config_file)["low"] is None
-    folder.check(ImagesConfig(data="digits", low=0.5), WING.ratios)
-    folder.claim(resolved(ImagesConfig(data="digits"), WING.ratios), "digits", WING.ratios)
+    folder.check(ImagesConfig(data="digits", low=0.5), DOMAIN.ratios)
+    folder.claim(resolved(ImagesConfig(data="digits"), DOMAIN.ratios), "digits", DOMAIN.ratios)
     with pytest.raises(UserError, match=r"low is 0\.5 there and 0\.6 here"):
-        folder.check(ImagesConfig(data="digits", low=0.6), WING.ratios)
+        folder.check(ImagesConfig(data="digits", low=0.6), DOMAIN.ratios)
     new = RunFolder(tmp_path / "new")
-    new.claim(ImagesConfig(data="digits"), "digits", WING.ratios)
+    new.claim(ImagesConfig(data="digits"), "digits", DOMAIN.ratios)
     assert [read_config(new.config_file)[name] for name in ("ratio", "low", "high")] == [None, 0.5, 0.9]
-    new.check(ImagesConfig(data="digits"), WING.ratios)
+    new.check(ImagesConfig(data="digits"), DOMAIN.ratios)
 
 
 @pytest.mark.parametrize(
@@ -138,12 +142,12 @@ def test_a_folder_with_what_its_scheme_does_not_take_is_refused_for_that(
     folder.config_file.write_text(yaml.safe_dump({**config.to_dict(), **there}))
     ending = "choose another --out, or repeat the options of that run" if repeatable else "choose another --out"
     with pytest.raises(UserError, match=re.escape(f"({told}): {ending}") + "$"):
-        folder.check(config, WING.ratios)
+        folder.check(config, DOMAIN.ratios)
 
 
 def test_options_have_defaults_that_say_nothing() -> None:
     assert set(OPTION_DEFAULTS) == set(OPTION_FIELDS) == {*SCHEME_OPTIONS, "scheme_options"}
-    assert all(scheme_of(ImagesConfig(data="x", scheme=name), WING.ratios) for name in scheme_names())
+    assert all(scheme_of(ImagesConfig(data="x", scheme=name), DOMAIN.ratios) for name in scheme_names())
 
 
 @pytest.mark.parametrize(
@@ -170,15 +174,15 @@ def test_options_have_defaults_that_say_nothing() -> None:
 )
 def test_options_as_a_run_uses_them(scheme: str, fields: dict[str, Any], used: dict[str, Any]) -> None:
     config = ImagesConfig(data="x", scheme=scheme, **fields)
-    found = effective_options(config, WING.ratios, steps=100)
+    found = effective_options(config, DOMAIN.ratios, steps=100)
     assert found == used
     assert list(found) == [option for option in scheme_takes(scheme) if option in found]
-    assert chosen_options(config, WING.ratios) == [option for option in SCHEME_OPTIONS if option in fields]
+    assert chosen_options(config, DOMAIN.ratios) == [option for option in SCHEME_OPTIONS if option in fields]
 
 
 def test_strata_are_of_stratified_sampling() -> None:
     with pytest.raises(UserError, match="add --sampling stratified"):
-        scheme_of(ImagesConfig(data="x", strata=8), WING.ratios)
+        scheme_of(ImagesConfig(data="x", strata=8), DOMAIN.ratios)
 
 
 @pytest.mark.parametrize(
@@ -198,4 +202,4 @@ def test_options_of_a_schemes_own_are_numbers_by_name(words: tuple[str, ...], me
 
 def test_an_option_that_no_scheme_takes_is_refused() -> None:
     with pytest.raises(UserError, match="no scheme takes 'pwoer': leave it out"):
-        scheme_of(ImagesConfig(data="x", scheme_options=("pwoer=3",)), WING.ratios)
+        scheme_of(ImagesConfig(data="x", scheme_options=("pwoer=3",)), DOMAIN.ratios)

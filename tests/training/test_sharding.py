@@ -19,7 +19,7 @@ from r2mae.training.checkpoint import read_checkpoint
 from r2mae.training.loop import fit
 from r2mae.training.shards import SHARDS, check_shards
 
-from .conftest import ToyConfig, ToyWing, equal_bytes
+from .conftest import ToyConfig, ToyDomain, equal_bytes
 from .sharded import begin
 
 SCRIPT = Path(__file__).with_name("sharded.py")
@@ -59,7 +59,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     partial = folder / "cut" / "checkpoints" / ".last.00000014.shards.tmp"  # as one that is killed while it saves
     partial.mkdir()
     (partial / "shard-00001-model-00001-of-00001.safetensors").write_bytes(b"half")
-    fit(ToyConfig(steps=STEPS, threads=1, keep_every=10), ToyWing(), folder / "one")
+    fit(ToyConfig(steps=STEPS, threads=1, keep_every=10), ToyDomain(), folder / "one")
     runs = [run_of(folder / "uncut", save_every=7), run_of(folder / "cut", save_every=7)]
     for number, options in enumerate(WAYS.values()):
         runs += [run_of(folder / way / str(number), way, keep_every=10, **options) for way in ("ddp", "fsdp")]
@@ -110,7 +110,7 @@ def test_other_numbers_of_processes_and_ways_go_on(
     same(one, weights_of(folder / "from one"), 1e-4)
     same(weights_of(folder / "fsdp" / "0"), weights_of(folder / "to ddp"), 1e-4)
     begin(folder / "fsdp" / "1", 10, tmp_path)
-    fit(ToyConfig(steps=STEPS, threads=1, **WAYS["average, best"]), ToyWing(), tmp_path)
+    fit(ToyConfig(steps=STEPS, threads=1, **WAYS["average, best"]), ToyDomain(), tmp_path)
     same(weights_of(folder / "fsdp" / "1"), weights_of(tmp_path), 1e-4)
     for name, first in (("from one", "one"), ("to ddp", "fsdp/0")):
         ratios = [pd.read_csv(folder / path / "metrics.csv")["ratio"].tolist() for path in (name, first)]
@@ -122,7 +122,7 @@ def test_a_checkpoint_at_the_last_step_is_made_a_model_by_one_process(
     folder: Path, tmp_path: Path, weights_of: Callable[[Path], dict[str, Tensor]]
 ) -> None:
     shutil.copytree(folder / "uncut", tmp_path / "a", ignore=shutil.ignore_patterns("model.*"))
-    fit(ToyConfig(steps=STEPS, threads=1), ToyWing(), tmp_path / "a")
+    fit(ToyConfig(steps=STEPS, threads=1), ToyDomain(), tmp_path / "a")
     same(weights_of(folder / "uncut"), weights_of(tmp_path / "a"), 0.0)
 
 
@@ -138,16 +138,16 @@ def test_shards_that_are_missing_or_damaged_are_refused(folder: Path, tmp_path: 
     for bad in (bytes(flipped), good[:-1], b""):
         shards[1].write_bytes(bad)
         with pytest.raises(UserError, match=f"{shards[1].name} is truncated or damaged; delete last.ckpt"):
-            fit(config, ToyWing(), tmp_path)
+            fit(config, ToyDomain(), tmp_path)
     shards[1].unlink()
     with pytest.raises(UserError, match=f"{shards[1].name} is missing"):
-        fit(config, ToyWing(), tmp_path)
+        fit(config, ToyDomain(), tmp_path)
     shards[1].write_bytes(good)
     for record in ({"folder": "../elsewhere", "files": {}}, {"folder": "last", "files": {"../a": (1, 1)}}, {}, None):
         with pytest.raises(UserError, match="is not a checkpoint of r2mae"):
             check_shards(path, record, thorough=False)
     (path.parent / "last.00000007.shards").mkdir()  # of the checkpoint that the next one replaces
-    fit(config, ToyWing(), tmp_path)
+    fit(config, ToyDomain(), tmp_path)
     assert sorted(entry.name for entry in path.parent.iterdir()) == ["last.ckpt", shards[0].parent.name]
 
 

@@ -8,14 +8,14 @@ import torch
 
 from r2mae.errors import UserError
 from r2mae.images.config import ImagesConfig
-from r2mae.images.wing import WING as IMAGES
+from r2mae.images.domain import DOMAIN as IMAGES
 from r2mae.masking.keys import Key
 from r2mae.training.loop import fit
 from r2mae.training.scheme_options import scheme_of
 from r2mae.training.step import Pretraining
 from r2mae.training.validation import masked_losses
 
-from .conftest import ToyConfig, ToyWing
+from .conftest import ToyConfig, ToyDomain
 
 SMALL_VIT = {
     **{"patch": 4, "width": 12, "layers": 1, "heads": 2},
@@ -31,10 +31,10 @@ class Trainer:
     world_size = 1
 
 
-def module_for(wing: ToyWing, **options: Any) -> Pretraining:
+def module_for(domain: ToyDomain, **options: Any) -> Pretraining:
     config = ToyConfig(**options)
-    task, model = wing.build({"pixels": 12, "dropout": config.dropout})
-    module = Pretraining(task, model, scheme_of(config, wing.ratios).bind(100), config, 100)
+    task, model = domain.build({"pixels": 12, "dropout": config.dropout})
+    module = Pretraining(task, model, scheme_of(config, domain.ratios).bind(100), config, 100)
     module._fabric = None
     module._trainer = Trainer()  # type: ignore[assignment]
     return module
@@ -50,8 +50,8 @@ def hidden_and_errors(module: Pretraining, x: torch.Tensor, ratio: float) -> tup
     return corrupted.hidden, (prediction - x / 255).square()
 
 
-def test_the_loss_is_the_mean_over_hidden_pixels(wing: ToyWing) -> None:
-    module = module_for(wing, scheme="fixed", ratio=0.3)
+def test_the_loss_is_the_mean_over_hidden_pixels(domain: ToyDomain) -> None:
+    module = module_for(domain, scheme="fixed", ratio=0.3)
     loss = module.training_step(batch(), 0)
     hidden, errors = hidden_and_errors(module, batch(), 0.3)
     torch.testing.assert_close(loss, errors[hidden].mean())
@@ -59,8 +59,8 @@ def test_the_loss_is_the_mean_over_hidden_pixels(wing: ToyWing) -> None:
 
 
 @pytest.mark.parametrize("weighting", ["sum", "inverse-ratio"])
-def test_other_weightings(wing: ToyWing, weighting: str) -> None:
-    module = module_for(wing, scheme="fixed", ratio=0.3, weighting=weighting)
+def test_other_weightings(domain: ToyDomain, weighting: str) -> None:
+    module = module_for(domain, scheme="fixed", ratio=0.3, weighting=weighting)
     loss = module.training_step(batch(), 0)
     hidden, errors = hidden_and_errors(module, batch(), 0.3)
     total = errors[hidden].sum()
@@ -68,16 +68,16 @@ def test_other_weightings(wing: ToyWing, weighting: str) -> None:
     torch.testing.assert_close(loss, expected)
 
 
-def test_inverse_ratio_counts_the_entry_that_is_always_hidden(wing: ToyWing) -> None:
-    module = module_for(wing, scheme="fixed", ratio=1e-6, weighting="inverse-ratio")
+def test_inverse_ratio_counts_the_entry_that_is_always_hidden(domain: ToyDomain) -> None:
+    module = module_for(domain, scheme="fixed", ratio=1e-6, weighting="inverse-ratio")
     loss = module.training_step(batch(), 0)
     hidden, errors = hidden_and_errors(module, batch(), 1e-6)
     assert (hidden.sum(1) == 1).all()
     torch.testing.assert_close(loss, errors[hidden].mean())
 
 
-def test_learned_weights_multiply_the_losses_and_divide_by_the_count(wing: ToyWing) -> None:
-    module = module_for(wing, scheme="cl", ratio=0.3, low=0.2, high=0.4)
+def test_learned_weights_multiply_the_losses_and_divide_by_the_count(domain: ToyDomain) -> None:
+    module = module_for(domain, scheme="cl", ratio=0.3, low=0.2, high=0.4)
     loss = module.training_step(batch(), 0)
     hidden, errors = hidden_and_errors(module, batch(), 0.3)
     assert module.weights is not None
@@ -88,15 +88,15 @@ def test_learned_weights_multiply_the_losses_and_divide_by_the_count(wing: ToyWi
     torch.testing.assert_close(loss, (errors * column)[hidden].sum() / hidden.sum())
 
 
-def test_the_weight_network_has_its_own_group_without_decay(wing: ToyWing) -> None:
-    module = module_for(wing, scheme="r2mae-cl", weight_decay=0.1)
+def test_the_weight_network_has_its_own_group_without_decay(domain: ToyDomain) -> None:
+    module = module_for(domain, scheme="r2mae-cl", weight_decay=0.1)
     model, weights = module.configure_optimizers().param_groups
     assert (model["weight_decay"], weights["weight_decay"]) == (0.1, 0.0)
     assert len(model["params"]) + len(weights["params"]) == len(list(module.parameters()))
 
 
-def test_adamw_decays_neither_biases_nor_norms(wing: ToyWing) -> None:
-    module = module_for(wing, optimizer="adamw", weight_decay=0.1)
+def test_adamw_decays_neither_biases_nor_norms(domain: ToyDomain) -> None:
+    module = module_for(domain, optimizer="adamw", weight_decay=0.1)
     decayed, spared = module.configure_optimizers().param_groups
     assert (decayed["weight_decay"], spared["weight_decay"]) == (0.1, 0.0)
     assert {one.ndim for one in decayed["params"]} == {2}
@@ -104,12 +104,12 @@ def test_adamw_decays_neither_biases_nor_norms(wing: ToyWing) -> None:
     assert len(decayed["params"]) + len(spared["params"]) == len(list(module.model.parameters()))
     # As in Adam, whose weight decay is a penalty on all: nothing to spare, one group.
     for options in ({"optimizer": "adam", "weight_decay": 0.1}, {"optimizer": "adamw", "weight_decay": 0.0}):
-        assert len(module_for(wing, **options).configure_optimizers().param_groups) == 1
+        assert len(module_for(domain, **options).configure_optimizers().param_groups) == 1
 
 
 @pytest.mark.slow
 def test_the_weight_network_is_frozen_during_warm_up(
-    tmp_path: Path, wing: ToyWing, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, domain: ToyDomain, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from r2mae.training import loop
 
@@ -125,7 +125,7 @@ def test_the_weight_network_is_frozen_during_warm_up(
     monkeypatch.setattr(loop, "Pretraining", Spy)
     moved = {}
     for steps in (1, 4):  # the warm-up is the first sixtieth of the run: its first step
-        fit(ToyConfig(steps=steps, scheme="cl"), wing, tmp_path / str(steps))
+        fit(ToyConfig(steps=steps, scheme="cl"), domain, tmp_path / str(steps))
         module = seen["module"]
         assert module.weights is not None
         after = list(module.weights.parameters())
@@ -133,9 +133,9 @@ def test_the_weight_network_is_frozen_during_warm_up(
     assert moved == {1: False, 4: True}
 
 
-def test_evaluation_masks_are_frozen_and_the_mode_is_restored(wing: ToyWing) -> None:
-    module = module_for(wing, dropout=0.5)
-    data = wing.load(ToyConfig()).train
+def test_evaluation_masks_are_frozen_and_the_mode_is_restored(domain: ToyDomain) -> None:
+    module = module_for(domain, dropout=0.5)
+    data = domain.load(ToyConfig()).train
     module.model.train()
     first = masked_losses(module.task, module.model, data, (0.2, 0.8))
     torch.manual_seed(5)
@@ -144,13 +144,13 @@ def test_evaluation_masks_are_frozen_and_the_mode_is_restored(wing: ToyWing) -> 
     assert first[0] != first[1]
 
 
-def test_betas_and_the_base_rate_reach_the_optimiser(wing: ToyWing) -> None:
-    optimizer = module_for(wing, optimizer="adamw", betas=(0.9, 0.95), base_lr=1.5e-4, batch_size=512)
+def test_betas_and_the_base_rate_reach_the_optimiser(domain: ToyDomain) -> None:
+    optimizer = module_for(domain, optimizer="adamw", betas=(0.9, 0.95), base_lr=1.5e-4, batch_size=512)
     (group,) = optimizer.configure_optimizers().param_groups
     assert group["betas"] == (0.9, 0.95)
     assert group["lr"] == pytest.approx(3e-4)
-    (usual,) = module_for(wing).configure_optimizers().param_groups
-    assert (usual["betas"], usual["lr"]) == ((0.9, 0.999), 1e-2)
+    (default,) = module_for(domain).configure_optimizers().param_groups
+    assert (default["betas"], default["lr"]) == ((0.9, 0.999), 1e-2)
 
 
 @pytest.mark.parametrize("weighting", ["mean", "sum", "inverse-ratio"])
@@ -188,23 +188,23 @@ def test_validation_predicts_every_hidden_patch(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_run_of_one_epoch_says_that_its_ratio_stays(
-    wing: ToyWing, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    domain: ToyDomain, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     for steps, told in ((5, True), (6, False)):  # epochs of five steps
         caplog.clear()
         config = ToyConfig(steps=steps, samples=100, scheme="dynamic", decay_in="epochs")
-        fit(config, wing, tmp_path / str(steps))
+        fit(config, domain, tmp_path / str(steps))
         assert ("stays where it begins" in caplog.text) == told
 
 
 @pytest.mark.slow
-def test_a_run_warms_up_and_decays_by_epochs(wing: ToyWing, tmp_path: Path) -> None:
+def test_a_run_warms_up_and_decays_by_epochs(domain: ToyDomain, tmp_path: Path) -> None:
     fields = {"scheme": "dynamic", "decay_in": "epochs", "warmup_epochs": 2.0, "base_lr": 0.128}
-    fit(ToyConfig(steps=20, samples=100, **fields), wing, tmp_path)  # epochs of five steps
+    fit(ToyConfig(steps=20, samples=100, **fields), domain, tmp_path)  # epochs of five steps
     metrics = pd.read_csv(tmp_path / "metrics.csv")
     peak = 0.128 * 20 / 256
     assert metrics["lr"].tolist() == pytest.approx([peak * min(step / 10, 1) for step in range(1, 21)])
     assert metrics["ratio"].tolist() == pytest.approx([0.8 - 0.2 * (step // 5) for step in range(20)])
     with pytest.raises(UserError, match=r"warmup_epochs 9 is no part of a run of 4 epochs"):
-        fit(ToyConfig(steps=20, samples=100, warmup_epochs=9.0), wing, tmp_path / "long")
+        fit(ToyConfig(steps=20, samples=100, warmup_epochs=9.0), domain, tmp_path / "long")
     assert not (tmp_path / "long" / "checkpoints").exists()

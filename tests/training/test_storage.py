@@ -14,7 +14,7 @@ from r2mae.training.checkpoint import AtomicCheckpointIO, read_checkpoint
 from r2mae.training.folder import RunFolder
 from r2mae.training.loop import fit
 
-from .conftest import InterruptAt, Interrupted, ToyConfig, ToyWing, equal_bytes
+from .conftest import InterruptAt, Interrupted, ToyConfig, ToyDomain, equal_bytes
 
 pytestmark = pytest.mark.slow
 
@@ -36,9 +36,9 @@ def test_a_disk_that_fills_while_saving_is_one_line_and_the_run_goes_on(tmp_path
 
 
 def test_a_failed_save_keeps_the_checkpoint_of_before(
-    tmp_path: Path, wing: ToyWing, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, domain: ToyDomain, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    fit(ToyConfig(steps=30), wing, tmp_path / "whole")
+    fit(ToyConfig(steps=30), domain, tmp_path / "whole")
     save, calls = AtomicCheckpointIO.save_checkpoint, []
 
     def third_fails(
@@ -53,32 +53,32 @@ def test_a_failed_save_keeps_the_checkpoint_of_before(
 
     monkeypatch.setattr(AtomicCheckpointIO, "save_checkpoint", third_fails)
     with pytest.raises(OSError, match="No space left") as caught:
-        fit(ToyConfig(steps=30), wing, tmp_path / "cut")
+        fit(ToyConfig(steps=30), domain, tmp_path / "cut")
     assert str(tmp_path / "cut") in str(caught.value)
     monkeypatch.undo()
     assert read_checkpoint(RunFolder(tmp_path / "cut").checkpoint)["r2mae_step"] == 14
-    fit(ToyConfig(steps=30), wing, tmp_path / "cut")
+    fit(ToyConfig(steps=30), domain, tmp_path / "cut")
     assert equal_bytes(tmp_path / "whole", tmp_path / "cut")
 
 
-def test_a_folder_that_turns_into_a_file(tmp_path: Path, wing: ToyWing) -> None:
+def test_a_folder_that_turns_into_a_file(tmp_path: Path, domain: ToyDomain) -> None:
     """Root may write to read-only folders, so the folder is replaced instead."""
     with pytest.raises(Interrupted):
-        fit(ToyConfig(steps=30), wing, tmp_path / "a", reporter=InterruptAt(8))
+        fit(ToyConfig(steps=30), domain, tmp_path / "a", reporter=InterruptAt(8))
     folder = tmp_path / "a" / "checkpoints"
     folder.rename(tmp_path / "kept")
     folder.write_text("a file")
     with pytest.raises(OSError, match=r"checkpoints"):
-        fit(ToyConfig(steps=30), wing, tmp_path / "a")
+        fit(ToyConfig(steps=30), domain, tmp_path / "a")
     assert read_checkpoint(tmp_path / "kept" / "last.ckpt")["r2mae_step"] == 7
 
 
-def test_a_clock_that_jumps_changes_nothing(tmp_path: Path, wing: ToyWing, monkeypatch: pytest.MonkeyPatch) -> None:
-    fit(ToyConfig(steps=30), wing, tmp_path / "steady")
+def test_a_clock_that_jumps_changes_nothing(tmp_path: Path, domain: ToyDomain, monkeypatch: pytest.MonkeyPatch) -> None:
+    fit(ToyConfig(steps=30), domain, tmp_path / "steady")
     now = time.time
     jumps = iter(range(10**9))
     monkeypatch.setattr(time, "time", lambda: now() + (-1) ** next(jumps) * 10**8)
     with pytest.raises(Interrupted):
-        fit(ToyConfig(steps=30), wing, tmp_path / "jumping", reporter=InterruptAt(14))
-    assert fit(ToyConfig(steps=30), wing, tmp_path / "jumping").seconds > 0
+        fit(ToyConfig(steps=30), domain, tmp_path / "jumping", reporter=InterruptAt(14))
+    assert fit(ToyConfig(steps=30), domain, tmp_path / "jumping").seconds > 0
     assert equal_bytes(tmp_path / "steady", tmp_path / "jumping")

@@ -1,4 +1,4 @@
-"""Samples that count alike whatever they hide: the objective of spread ratios, and what it equals."""
+"""Samples that count alike whatever they hide: the objective of per-sample ratios, and what it equals."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -17,10 +17,10 @@ from r2mae.training.step import Pretraining
 from r2mae.training.task import Corrupted
 from r2mae.training.weighting import sum_of_samples
 
-from .conftest import ToyConfig, ToyModel, ToyWing
+from .conftest import ToyConfig, ToyDomain, ToyModel
 
 PIXELS, ROWS = 12, 20
-SPREAD = {"scheme": "r2mae-spread", "low": 0.1, "high": 0.9}
+PER_SAMPLE = {"scheme": "r2mae-per-sample", "low": 0.1, "high": 0.9}
 
 
 class Trainer:
@@ -42,7 +42,7 @@ class KeptShare(nn.Module):
 
 def module_for(model: nn.Module, *, exact: bool = False, **options: Any) -> Pretraining:
     config = ToyConfig(batch_size=ROWS, **options)
-    scheme = scheme_of(config, ToyWing.ratios).bind(100, 5.0, ROWS)
+    scheme = scheme_of(config, ToyDomain.ratios).bind(100, 5.0, ROWS)
     module = Pretraining(PixelTask(PIXELS, exact=exact), model, scheme, config, 100)
     module._fabric = None
     module._trainer = Trainer()  # type: ignore[assignment]
@@ -71,25 +71,27 @@ def test_the_expected_loss_is_that_of_one_ratio_for_each_mini_batch() -> None:
     p = np.linspace(0.1, 0.9, 200_001)
     counts = np.array([hidden_count(PIXELS, ratio) for ratio in np.unique(p)])
     expected = float(np.mean((counts / PIXELS) ** 2))
-    spread = list(losses_of(module_for(KeptShare(), **SPREAD), white, 60))
+    spread = list(losses_of(module_for(KeptShare(), **PER_SAMPLE), white, 60))
     assert np.mean(spread) == pytest.approx(expected, rel=5e-3)
-    one = list(losses_of(module_for(KeptShare(), exact=True, **{**SPREAD, "scheme": "r2mae"}), white, 300))
+    one = list(losses_of(module_for(KeptShare(), exact=True, **{**PER_SAMPLE, "scheme": "r2mae"}), white, 300))
     assert np.mean(one) == pytest.approx(expected, abs=5 * np.std(one) / np.sqrt(300))
-    heavy = {**SPREAD, "scheme": "r2mae", "per": "sample"}
+    heavy = {**PER_SAMPLE, "scheme": "r2mae", "per": "sample"}
     assert np.mean(list(losses_of(module_for(KeptShare(), exact=True, **heavy), white, 60))) > 1.2 * expected
     assert np.std(spread) < np.std(one) / 10  # and it hardly jumps
 
 
 def test_of_a_model_that_looks_at_its_images_too(model: ToyModel) -> None:
     with torch.no_grad():
-        spread = np.array(list(losses_of(module_for(model, **SPREAD), images(), 150)))
-        one = np.array(list(losses_of(module_for(model, exact=True, **{**SPREAD, "scheme": "r2mae"}), images(), 150)))
+        spread = np.array(list(losses_of(module_for(model, **PER_SAMPLE), images(), 150)))
+        one = np.array(
+            list(losses_of(module_for(model, exact=True, **{**PER_SAMPLE, "scheme": "r2mae"}), images(), 150))
+        )
     error = np.sqrt((spread.var() + one.var()) / 150)
     assert spread.mean() == pytest.approx(one.mean(), abs=5 * error)
 
 
 def test_the_loss_of_a_step_is_the_mean_of_the_means_of_its_samples(model: ToyModel) -> None:
-    module = module_for(model, **SPREAD)
+    module = module_for(model, **PER_SAMPLE)
     loss = module.training_step(images(), 0)
     assert module.scheme is not None
     key = module.config.key
@@ -109,9 +111,9 @@ def test_the_loss_of_a_step_is_the_mean_of_the_means_of_its_samples(model: ToyMo
 
 @pytest.mark.parametrize("weighting", ["mean", "sum"])
 def test_micro_batches_make_the_same_step(model: ToyModel, weighting: str) -> None:
-    whole = module_for(model, weighting=weighting, **SPREAD)
+    whole = module_for(model, weighting=weighting, **PER_SAMPLE)
     loss = whole.training_step(images(), 0)
-    parts = module_for(model, weighting=weighting, accumulate=4, **SPREAD)
+    parts = module_for(model, weighting=weighting, accumulate=4, **PER_SAMPLE)
     totals = [parts.training_step(part, number) for number, part in enumerate(images().split(ROWS // 4))]
     normaliser = torch.as_tensor(parts._denominators).sum()
     torch.testing.assert_close(torch.stack(totals).sum() / normaliser, loss)
@@ -121,18 +123,18 @@ def test_micro_batches_make_the_same_step(model: ToyModel, weighting: str) -> No
 
 
 def test_a_single_sample_of_each_micro_batch(model: ToyModel) -> None:
-    parts = module_for(model, accumulate=ROWS, **SPREAD)
+    parts = module_for(model, accumulate=ROWS, **PER_SAMPLE)
     for number in range(ROWS):
         parts.training_step(images()[number : number + 1], number)
     torch.testing.assert_close(
-        torch.stack(parts._sums).sum() / ROWS, module_for(model, **SPREAD).training_step(images(), 0).detach()
+        torch.stack(parts._sums).sum() / ROWS, module_for(model, **PER_SAMPLE).training_step(images(), 0).detach()
     )
 
 
 def test_a_normaliser_of_a_single_ratio_is_refused() -> None:
-    for options in (SPREAD, {"scheme": "r2mae", "per": "sample", "sampling": "stratified"}):
+    for options in (PER_SAMPLE, {"scheme": "r2mae", "per": "sample", "sampling": "stratified"}):
         with pytest.raises(UserError, match="needs one ratio for the mini-batch"):
-            scheme_of(ToyConfig(weighting="inverse-ratio", **options), ToyWing.ratios)
+            scheme_of(ToyConfig(weighting="inverse-ratio", **options), ToyDomain.ratios)
 
 
 HIDDEN = torch.tensor([[True, False, True, True], [False, False, False, False], [False, True, False, False]])

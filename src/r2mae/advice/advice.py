@@ -187,11 +187,11 @@ def to_json(report: Report) -> dict[str, Any]:
     advice = report.advice
     suggested = advice.suggested if report.holds else None
     within = advice.ratios[advice.within] if report.holds else []
-    line, caveat, remedy = opening(report)
+    line, caveat, hint = opening(report)
     return {
         "answer": line,
         "caveat": caveat,
-        "what_to_do": remedy,
+        "what_to_do": hint,
         "held": {"pretraining": False, "linear_regression": report.holds},
         "evidence": held.evidence(),
         "data": report.data.name,

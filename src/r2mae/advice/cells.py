@@ -1,4 +1,4 @@
-"""Single-cell counts (.h5ad) as a matrix, through the reader of the cells wing, a block of cells at a time."""
+"""Single-cell counts (.h5ad) as a matrix, through the reader of the cells domain, a block of cells at a time."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -7,13 +7,13 @@ from r2mae.lazy import lazily
 if TYPE_CHECKING:
     from r2mae.cells.api import MaskedAutoencoder
     from r2mae.cells.config import CellsConfig
+    from r2mae.cells.domain import DOMAIN
     from r2mae.cells.models.mlp import CountAutoencoder
     from r2mae.cells.table import CellTable, from_anndata, load_cells
     from r2mae.cells.task import GeneTask
-    from r2mae.cells.wing import WING
 
 __all__ = [
-    "WING",
+    "DOMAIN",
     "CellTable",
     "CellsConfig",
     "CountAutoencoder",
@@ -31,7 +31,7 @@ __getattr__, __dir__ = lazily(
         "r2mae.cells.models.mlp": ("CountAutoencoder",),
         "table": ("CellTable", "from_anndata", "load_cells"),
         "task": ("GeneTask",),
-        "wing": ("WING",),
+        "domain": ("DOMAIN",),
     },
     __all__,
 )

@@ -15,7 +15,7 @@ from r2mae.cells.config import CellsConfig
 from r2mae.cells.covariate import align_batches
 from r2mae.cells.embed import embed_rows, expected_expression
 from r2mae.cells.saved import TrainedModel, load_run, load_trained, save_trained
-from r2mae.cells.setup import InMemoryWing, as_now, check_options, configured, names_of, read_setup, write_setup
+from r2mae.cells.setup import InMemoryDomain, as_now, check_options, configured, names_of, read_setup, write_setup
 from r2mae.cells.table import CellTable, from_anndata, load_cells, log_notes, with_batches
 from r2mae.errors import UserError
 from r2mae.training.loop import fit
@@ -37,7 +37,7 @@ class MaskedAutoencoder:
         Width of the hidden layers and of the representation.
     scheme : str
         Masking scheme: `r2mae`, `fixed`, `dynamic`, `mdlm`, `r2mae-dynamic`, `cl`, `cl-k0`, `r2mae-cl`, `r2mae-cl-k0`,
-        `r2mae-spread`.
+        `r2mae-per-sample`.
     ratio, low, high : float, optional
         Mask ratio of the schemes with one ratio; range of the others.
     seed : int
@@ -189,10 +189,10 @@ class MaskedAutoencoder:
             self._fit(config, data, Path(folder) / "run", progress)
 
     def _fit(self, config: CellsConfig, data: CellData, run: Path, progress: bool) -> None:
-        wing = InMemoryWing(self._table)
+        domain = InMemoryDomain(self._table)
         reporter = ProgressBar(f"{config.scheme}, {len(data.train):,} cells") if progress else None
-        fitted = fit(config, wing, run, data=data, reporter=reporter)
-        self._trained = replace(load_run(fitted.folder.path, wing, device=config.device), setup=self._setup)
+        fitted = fit(config, domain, run, data=data, reporter=reporter)
+        self._trained = replace(load_run(fitted.folder.path, domain, device=config.device), setup=self._setup)
         self._config = config
 
     def get_latent_representation(

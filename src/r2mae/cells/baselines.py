@@ -80,8 +80,8 @@ def obsm_embedding(table: "CellTable", adata: "AnnData", key: str) -> Float32[np
     """
     if key not in adata.obsm:
         known = list(adata.obsm.keys())
-        remedy = nearest(key, known) if known else "it has none"
-        raise UserError(f"{table.name}: no embedding {key!r} in obsm: {remedy}")
+        hint = nearest(key, known) if known else "it has none"
+        raise UserError(f"{table.name}: no embedding {key!r} in obsm: {hint}")
     if not adata.obs_names.is_unique:
         raise UserError(f"{table.name}: names of cells are not unique: call adata.obs_names_make_unique()")
     rows_of_cells = adata.obs_names.get_indexer(table.obs.index)

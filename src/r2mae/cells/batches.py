@@ -182,7 +182,7 @@ def split_data(table: CellTable, config: CellsConfig) -> CellData:
 
 
 def architecture_of(genes: Sequence[str], batches: Sequence[str], config: CellsConfig) -> dict[str, Any]:
-    """Describe a model in plain types, for :meth:`r2mae.cells.wing.CellsWing.build` and for run folders."""
+    """Describe a model in plain types, for :meth:`r2mae.cells.domain.CellsDomain.build` and for run folders."""
     settings = config.architecture()
     return {
         "model": settings.pop("model"),

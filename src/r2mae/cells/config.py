@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal
 from r2mae.cells.models import MODELS, MLPSettings
 from r2mae.cells.sets import SEA_AD_DYNAMIC_END
 from r2mae.errors import UserError, nearest
-from r2mae.evaluation.recalibration import measured_in_words
+from r2mae.evaluation.bn_statistics import measured_in_words
 from r2mae.masking.defaults import HLCA_CURRICULUM, SEA_AD_CURRICULUM, RatioDefaults
 from r2mae.training.models import ModelConfig
 from r2mae.training.scheme_options import scheme_of
@@ -54,7 +54,7 @@ class CellsConfig(MLPSettings, ModelConfig):
         Fraction of the donors whose cells test the probes (paper: 0.4).
     representation : {"latent", "hidden"}
         The layer that embeddings and probes use: the latent layer, or the last hidden layer before it.
-    recalibrate : {"yes", "no", "both"}
+    bn_statistics : {"yes", "no", "both"}
         Re-estimate the statistics of batch normalisation on whole cells for embeddings and probes, and at each mask
         ratio for reconstruction (yes), or use those of training, as in the paper (no); with both, scores are measured
         in both ways.
@@ -66,11 +66,13 @@ class CellsConfig(MLPSettings, ModelConfig):
         on HLCA or on SEA-AD.
     """
 
-    wing: ClassVar[str] = "cells"
+    domain: ClassVar[str] = "cells"
     models: ClassVar[Mapping[str, str]] = MODELS
-    usual_settings: ClassVar[type] = MLPSettings
-    measured_with: ClassVar[tuple[str, ...]] = ("representation", "recalibrate")
-    measured_formerly: ClassVar[Mapping[str, Any]] = MappingProxyType({"representation": "latent", "recalibrate": "no"})
+    default_settings: ClassVar[type] = MLPSettings
+    measured_with: ClassVar[tuple[str, ...]] = ("representation", "bn_statistics")
+    measured_formerly: ClassVar[Mapping[str, Any]] = MappingProxyType(
+        {"representation": "latent", "bn_statistics": "no"}
+    )
 
     layer: str | None = None
     batch_key: str | None = None
@@ -84,7 +86,7 @@ class CellsConfig(MLPSettings, ModelConfig):
     min_genes: int = 0
     test_donors: float = 0.4
     representation: Literal["latent", "hidden"] = "latent"
-    recalibrate: Literal["yes", "no", "both"] = "yes"
+    bn_statistics: Literal["yes", "no", "both"] = "yes"
     max_cells: tuple[str, ...] = ()
     timing: Literal["hlca", "sea-ad"] = "hlca"
     epochs: float = 50
@@ -136,14 +138,14 @@ class CellsConfig(MLPSettings, ModelConfig):
                 raise UserError(f"auroc_labels names {label!r}, which is not in labels: {hint}{off}")
 
     @property
-    def recalibrates(self) -> bool:
+    def re_estimates_statistics(self) -> bool:
         """Whether embeddings use re-estimated batch statistics."""
-        return self._normalises and self.recalibrate != "no"
+        return self._normalises and self.bn_statistics != "no"
 
     @property
     def _normalises(self) -> bool:
         """Whether the model may have batch normalisation, whose statistics there are to choose."""
-        return "recalibrate" not in self.ignored
+        return "bn_statistics" not in self.ignored
 
     @property
     def idle_fields(self) -> frozenset[str]:
@@ -156,5 +158,5 @@ class CellsConfig(MLPSettings, ModelConfig):
 
     def measured_in_words(self) -> str:
         """Return which layer and which batch statistics the scores were measured with, as a sentence."""
-        statistics = measured_in_words(self.recalibrate) if self._normalises else ""
+        statistics = measured_in_words(self.bn_statistics) if self._normalises else ""
         return f"Representation: the {self.representation} layer. {statistics}".strip()

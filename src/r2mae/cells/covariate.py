@@ -37,18 +37,18 @@ def align_batches(
     if len(known) == 1:
         return np.zeros(len(obs), dtype=np.int64)
     instead = -1 if transform_batch is None else known.index(transform_batch)
-    remedy = f"name a training batch to take for them, such as transform_batch={known[0]!r} (--transform-batch)"
+    hint = f"name a training batch to take for them, such as transform_batch={known[0]!r} (--transform-batch)"
     if batch_key is None or batch_key not in obs:
         if transform_batch is None:
             lacks = "the run names no column of batches" if batch_key is None else f"obs has no column {batch_key!r}"
-            raise UserError(f"{name}: batch_key: {lacks}, and the model tells batches apart: {remedy}")
+            raise UserError(f"{name}: batch_key: {lacks}, and the model tells batches apart: {hint}")
         return np.full(len(obs), instead, dtype=np.int64)
     names, missing = obs[batch_key].astype(str), obs[batch_key].isna().to_numpy()
     numbers = np.where(missing, -1, pd.Index(known).get_indexer(pd.Index(names)))
     new = sorted({str(one) for one in names[(numbers < 0) & ~missing]})
     if new and transform_batch is None:
         listed = ", ".join(new[:5]) + (", ..." if len(new) > 5 else "")
-        raise UserError(f"{name}: the model has never seen the batch{'es' if len(new) > 1 else ''} {listed}: {remedy}")
+        raise UserError(f"{name}: the model has never seen the batch{'es' if len(new) > 1 else ''} {listed}: {hint}")
     if missing.any() and transform_batch is None:
-        raise UserError(f"{name}: cells have no value in column {batch_key!r} of obs (batch_key): {remedy}")
+        raise UserError(f"{name}: cells have no value in column {batch_key!r} of obs (batch_key): {hint}")
     return np.where(numbers < 0, instead, numbers).astype(np.int64)

@@ -264,14 +264,14 @@ def number_values(table: "CellTable", column: str) -> Float64[np.ndarray, " cell
     return np.where(np.isfinite(numbers), numbers, np.nan)
 
 
-def cell_limit(config: CellsConfig, column: str, usual: int = MAX_CELLS) -> int:
+def cell_limit(config: CellsConfig, column: str, default: int = MAX_CELLS) -> int:
     """Return the largest number of training cells, and of test cells, for the probe of a column.
 
-    It is the column's entry in `max_cells` of the configuration, else `usual`. The paper uses 200,000, and 100,000 for
-    the cell types of SEA-AD.
+    It is the column's entry in `max_cells` of the configuration, else `default`. The paper uses 200,000, and 100,000
+    for the cell types of SEA-AD.
     """
     limits = dict(entry.split("=", 1) for entry in config.max_cells)
-    return int(limits.get(column, usual))
+    return int(limits.get(column, default))
 
 
 def limit_cells(

@@ -22,13 +22,13 @@ from r2mae.cells.embed import embed_rows
 from r2mae.cells.predictions import ClassPredictions, NumberPredictions, Predictions
 from r2mae.cells.task import CountModel, GeneTask, dense
 from r2mae.errors import UserError
+from r2mae.evaluation.bn_statistics import BnStatistics, in_both_ways
 from r2mae.evaluation.items import ItemRecorder, shares
 from r2mae.evaluation.probes import LinearProbe, RidgeProbe
-from r2mae.evaluation.recalibration import Recalibrate, in_both_ways
 from r2mae.evaluation.spectrum import effective_rank
 from r2mae.masking.keys import Key, permutation
 from r2mae.masking.masks import column_mask
-from r2mae.training.recalibrate import at_ratios, recalibrated
+from r2mae.training.bn_statistics import at_ratios, re_estimated_statistics
 from r2mae.training.task import Batches
 from r2mae.training.validation import EVALUATION_KEY, evaluating, to_device
 
@@ -58,7 +58,7 @@ def evaluate(
     *,
     intervals: bool = True,
     max_cells: int = MAX_CELLS,
-    recalibrate: Recalibrate | None = None,
+    bn_statistics: BnStatistics | None = None,
     representation: Literal["latent", "hidden"] | None = None,
     items: ItemRecorder | None = None,
 ) -> dict[str, float]:
@@ -73,7 +73,7 @@ def evaluate(
         ``<score>_donors_low`` and ``<score>_donors_high``.
     max_cells : int
         At most this many training and as many test cells for each probe.
-    recalibrate : {"yes", "no", "both"}, optional
+    bn_statistics : {"yes", "no", "both"}, optional
         Whether batch statistics are re-estimated on training cells: whole ones for the probes, masked ones at each
         ratio for reconstruction. By default as in the configuration.
     representation : {"latent", "hidden"}, optional
@@ -95,22 +95,22 @@ def evaluate(
         return embed_rows(task, model, data.table, rows)
 
     def measure(wanted: bool, items: ItemRecorder | None) -> dict[str, float]:
-        with recalibrated(task, model, data.train, wanted=wanted):
+        with re_estimated_statistics(task, model, data.train, wanted=wanted):
             scores = evaluate_embedding(data.table, lookup, config, intervals=intervals, max_cells=max_cells)
         if data.validation is not None and len(data.validation):
             scores |= _reconstruction_of(task, model, data, wanted, items)
         return scores
 
-    return in_both_ways(recalibrate or config.recalibrate, measure, items)
+    return in_both_ways(bn_statistics or config.bn_statistics, measure, items)
 
 
 def _reconstruction_of(
-    task: GeneTask, model: CountModel, data: "CellData", recalibrate: bool, items: ItemRecorder | None
+    task: GeneTask, model: CountModel, data: "CellData", bn_statistics: bool, items: ItemRecorder | None
 ) -> dict[str, float]:
     """Score a model's reconstruction of the hidden genes of validation cells, and its loss."""
     assert data.validation is not None
     device = next(model.parameters()).device
-    with evaluating(model), at_ratios(task, model, data.train, _ALL_RATIOS, wanted=recalibrate) as prepare:
+    with evaluating(model), at_ratios(task, model, data.train, _ALL_RATIOS, wanted=bn_statistics) as prepare:
         scores = reconstruction_scores(
             lambda batch, hidden: task.expected(model, batch, hidden=hidden)[0],
             task.genes,

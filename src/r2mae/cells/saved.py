@@ -11,9 +11,9 @@ import pandas as pd
 
 from r2mae.cells.batches import architecture_of
 from r2mae.cells.config import CellsConfig
+from r2mae.cells.domain import CellsDomain
 from r2mae.cells.setup import EMPTY
 from r2mae.cells.task import CountModel, GeneTask
-from r2mae.cells.wing import CellsWing
 from r2mae.errors import UserError
 from r2mae.training.devices import torch_device
 from r2mae.training.folder import RunFolder, read_json, remedy_for
@@ -84,7 +84,7 @@ def load_trained(folder: Path, *, device: str = "cpu") -> TrainedModel:
         If the folder holds neither, is damaged, or was written by a newer version.
     """
     if (folder / "config.yaml").exists():
-        return load_run(folder, CellsWing(), device=device)
+        return load_run(folder, CellsDomain(), device=device)
     path = folder / _DESCRIPTION
     if not path.exists():
         raise UserError(
@@ -105,7 +105,7 @@ def load_trained(folder: Path, *, device: str = "cpu") -> TrainedModel:
         setup = {**EMPTY, **stored["setup"]}
         if set(setup) != set(EMPTY) or not all(value is None or isinstance(value, str) for value in setup.values()):
             raise UserError(f"{path} describes no model (setup takes names of columns): {remedy_for(path)}")
-        task, model = build_described(CellsWing(), stored["architecture"], path, folder / _WEIGHTS)
+        task, model = build_described(CellsDomain(), stored["architecture"], path, folder / _WEIGHTS)
         load_weights(folder / _WEIGHTS, model)
         history = _history_of(stored.get("history"), path)
     return TrainedModel(setup, config, task, model.to(torch_device(device)).eval(), history)
@@ -123,20 +123,20 @@ def _history_of(stored: Any, path: Path) -> pd.DataFrame | None:
         raise UserError(f"{path} holds no training history ({reason}): {remedy_for(path)}") from None
 
 
-def load_run(path: Path, wing: CellsWing, *, device: str = "cpu") -> TrainedModel:
+def load_run(path: Path, domain: CellsDomain, *, device: str = "cpu") -> TrainedModel:
     """Read a finished run on cells.
 
     Raises
     ------
     UserError
-        As :func:`r2mae.training.saving.load_model`; or if the run is of another wing.
+        As :func:`r2mae.training.saving.load_model`; or if the run is of another domain.
     """
     folder = RunFolder(path)
-    name = folder.read_config().get("wing")
-    if name != wing.name:
-        raise UserError(f"{path} is a run of the wing {name!r}, not {wing.name!r}: name a run on cells")
+    name = folder.read_config().get("domain")
+    if name != domain.name:
+        raise UserError(f"{path} is a run of the domain {name!r}, not {domain.name!r}: name a run on cells")
     with _kept(folder.model_file):
-        config, task, model = load_model(path, wing, device=device, whole=True)
+        config, task, model = load_model(path, domain, device=device, whole=True)
     task = replace(task, representation=config.representation)
     label = config.labels[0] if config.labels else None
     setup = {**EMPTY, "layer": config.layer, "batch_key": config.batch_key, "labels_key": label}

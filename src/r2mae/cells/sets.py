@@ -12,7 +12,7 @@ _PORTAL = "https://cellxgene.cziscience.com/collections/"
 def _small(name: str, title: str, file: str, size: int, sha256: str) -> PublicSet:
     return PublicSet(
         name=name,
-        wing="cells",
+        domain="cells",
         title=title,
         origin=_SMALL,
         licence="that of the original data",
@@ -23,7 +23,7 @@ def _small(name: str, title: str, file: str, size: int, sha256: str) -> PublicSe
 def _portal(name: str, title: str, file: str, collection: str) -> PublicSet:
     return PublicSet(
         name=name,
-        wing="cells",
+        domain="cells",
         title=title,
         origin=f"the portal CELLxGENE, {_PORTAL}{collection}: download its .h5ad",
         licence="that of the portal's collection",
@@ -83,7 +83,7 @@ SETS: dict[str, PublicSet] = {
         ),
         _portal(
             "hlca",
-            "Human Lung Cell Atlas (the paper's Tables 6 and 8)",
+            "Human Lung SweepRun Atlas (the paper's Tables 6 and 8)",
             "hlca.h5ad",
             "6f6d381a-7701-4781-935c-db10d30de293",
         ),

@@ -1,4 +1,4 @@
-"""AnnData objects for `MaskedAutoencoder`: the recorded setup, checked options, and the wing for cells in memory."""
+"""AnnData objects for `MaskedAutoencoder`: the recorded setup, checked options, and the domain for cells in memory."""
 
 import hashlib
 from collections.abc import Iterable, Mapping
@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from r2mae.cells.config import CellsConfig
+from r2mae.cells.domain import CellsDomain
 from r2mae.cells.sources import IN_MEMORY, RAW, named_layer
 from r2mae.cells.table import CellTable
-from r2mae.cells.wing import CellsWing
 from r2mae.errors import UserError, unknown
 
 if TYPE_CHECKING:
@@ -99,8 +99,8 @@ def check_options(options: Mapping[str, Any]) -> None:
             raise UserError(f"train() does not take {name}: {_ELSEWHERE[name]}")
 
 
-class InMemoryWing(CellsWing):
-    """The wing for cells in memory, identified by a hash of their counts instead of a file's."""
+class InMemoryDomain(CellsDomain):
+    """The domain for cells in memory, identified by a hash of their counts instead of a file's."""
 
     def __init__(self, table: CellTable) -> None:
         self._table = table

@@ -214,11 +214,11 @@ def _whole(path: Path, matrix: Any, group: str, kind: str, backed: bool | None) 
         size = matrix.shape[0] * matrix.shape[1] * matrix.dtype.itemsize
     else:
         raise UserError(f"{path}: {group} is stored as {kind or 'something unknown'}: write it as CSR")
-    remedy = "write it as CSR, adata.X = scipy.sparse.csr_matrix(adata.X)"
+    hint = "write it as CSR, adata.X = scipy.sparse.csr_matrix(adata.X)"
     if backed:
-        raise UserError(f"{path}: {group} is stored as {stored}, and cells on disk are read by rows: {remedy}")
+        raise UserError(f"{path}: {group} is stored as {stored}, and cells on disk are read by rows: {hint}")
     if size > memory_limit():
-        raise UserError(f"{path}: {group} is stored as {stored} and needs {size / 2**30:.3g} GiB of memory: {remedy}")
+        raise UserError(f"{path}: {group} is stored as {stored} and needs {size / 2**30:.3g} GiB of memory: {hint}")
     check_part(path, matrix, group)
     try:
         if kind == "csc_matrix" and (lost := lost_in_sparse(matrix)):

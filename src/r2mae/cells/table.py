@@ -112,7 +112,7 @@ def load_cells(
     Raises
     ------
     UserError
-        For files, columns or counts that cannot be used; the message gives the cause and the remedy.
+        For files, columns or counts that cannot be used; the message gives the cause and the hint.
     """
     raw = from_file(source, layer, backed=backed) if isinstance(source, str | Path) else from_object(source, layer)
     _check_names(raw, least=2 if genes is None else 1)

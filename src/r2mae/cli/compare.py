@@ -23,14 +23,14 @@ from r2mae.cli.parsing import (
 )
 from r2mae.cli.power import add_power, check_power, parse_matters, print_power
 from r2mae.cli.show import print_json
+from r2mae.domains.abilities import HasBaselines
+from r2mae.domains.lookup import all_domains
 from r2mae.errors import UserError
 from r2mae.training.config import RunConfig
-from r2mae.training.numbers import ratios_of
-from r2mae.wings.abilities import HasBaselines
-from r2mae.wings.lookup import all_wings
+from r2mae.training.scheme_defaults import ratios_of
 
 if TYPE_CHECKING:
-    from r2mae.wings.contract import Wing
+    from r2mae.domains.contract import Domain
 
 _OWN = ("schemes", "seeds", "ratios", "baselines")
 _OF_ROWS = ("scheme", "seed")
@@ -38,46 +38,46 @@ _OF_ROWS = ("scheme", "seed")
 
 def run(words: Sequence[str]) -> int:
     """Run the command."""
-    from r2mae.compare.rows import plan_rows, with_numbers
-    from r2mae.sweep.cells import cells_of
+    from r2mae.compare.variants import plan_variants, with_numbers
+    from r2mae.sweep.runs import runs_of
     from r2mae.sweep.worker_start import load_ahead
 
     subject = read_subject("compare", words)
     values = _parser(subject).read(subject.words)
     config = make_config(subject, values)
     named = None if values["baselines"] is None else words_of(values["baselines"])
-    baselines = parse_baselines(named, _usual_baselines(subject.wing, config))
+    baselines = parse_baselines(named, _usual_baselines(subject.domain, config))
     values["baselines"] = baselines or ["none"]
     schemes, seeds = words_of(values["schemes"]), parse_seeds(words_of(values["seeds"]))
     ratios = None if values["ratios"] is None else parse_ratios(words_of(values["ratios"]))
-    numbers = ratios_of(subject.wing, config)
-    rows = plan_rows(config, numbers, schemes, ratios)  # finds mistakes before torch is imported
+    numbers = ratios_of(subject.domain, config)
+    rows = plan_variants(config, numbers, schemes, ratios)  # finds mistakes before torch is imported
     if values["print_config"]:
         used = with_numbers(config, numbers, rows, schemes, ratios)
         print_config(used, skip=_OF_ROWS, **{name: values[name] for name in _OWN})
         return 0
     cluster = read_cluster(values)
     out = Path(values["out"] or f"runs/compare-{Path(config.data).stem}")
-    cells = cells_of(rows, seeds, out)
-    check_run(subject.wing, config, [cell.folder for cell in cells])
+    runs = runs_of(rows, seeds, out)
+    check_run(subject.domain, config, [run.folder for run in runs])
     check_power(values, baselines=bool(named and baselines))
     plan: dict[str, Any] = {"schemes": schemes, "seeds": seeds, "ratios": ratios, "baselines": baselines, "out": out}
     if values["plan_power"]:
         told = {name: value for name, value in plan.items() if name != "baselines"} | {"jobs": values["jobs"]}
-        return _plan_power(subject.wing, config, told, values)
+        return _plan_power(subject.domain, config, told, values)
     if values["dry_run"]:
         if cluster is not None:
             raise UserError("--dry-run times the rows on this machine: leave --cluster out, and run it on a worker")
-        return _dry_run(subject.wing, config, plan | {"jobs": values["jobs"]}, as_json=values["json"])
+        return _dry_run(subject.domain, config, plan | {"jobs": values["jobs"]}, as_json=values["json"])
 
-    if cluster is None and any(not (cell.folder / "results.json").exists() for cell in cells):
+    if cluster is None and any(not (run.folder / "results.json").exists() for run in runs):
         load_ahead()
     with loading():
         from r2mae.compare.compare import compare
         from r2mae.report.publish import publish
         from r2mae.training.folder import FolderLock, read_json
 
-    comparison = compare(config, subject.wing, jobs=values["jobs"], cluster=cluster, **plan)
+    comparison = compare(config, subject.domain, jobs=values["jobs"], cluster=cluster, **plan)
     with FolderLock(out):  # another command would take the files that this one writes for those of one that crashed
         publish(comparison, out, console=Console(quiet=True) if values["json"] else None)
     if values["json"]:
@@ -89,11 +89,11 @@ def run(words: Sequence[str]) -> int:
 
 def _parser(subject: Subject) -> Parser:
     """Return the parser of the command for a kind of data."""
-    from r2mae.compare.rows import DEFAULT_SCHEMES, per_ratio_schemes
+    from r2mae.compare.variants import DEFAULT_SCHEMES, per_ratio_schemes
     from r2mae.masking.schemes import scheme_names
 
     parser = Parser(
-        f"r2mae compare {subject.wing.name} DATA",
+        f"r2mae compare {subject.domain.name} DATA",
         "Pretrain under several masking schemes and seeds, and say which wins. The same command goes on where it was "
         f"cut off; finished runs are never repeated. {describe(subject)}",
         f"r2mae compare {example_data(subject)} --schemes fixed r2mae mdlm --seeds 3 --out runs/mine",
@@ -116,7 +116,7 @@ def _parser(subject: Subject) -> Parser:
         nargs="+",
         type=str,
         help="Rows that are measured without pretraining, or the word none: "
-        f"{baselines_in_words(all_wings(), usual=True)}.",
+        f"{baselines_in_words(all_domains(), default=True)}.",
     )
     parser.add_argument("--jobs", type=int, help="Number of processes; by default one per core.")
     add_cluster(parser)
@@ -133,14 +133,14 @@ def _parser(subject: Subject) -> Parser:
     return parser
 
 
-def _dry_run(wing: "Wing", config: RunConfig, plan: Mapping[str, Any], *, as_json: bool) -> int:
+def _dry_run(domain: "Domain", config: RunConfig, plan: Mapping[str, Any], *, as_json: bool) -> int:
     """Print what the comparison will cost."""
     from r2mae.cli.dry_run import print_estimate
     from r2mae.compare.estimate import estimate
     from r2mae.training.progress import counting_bar
 
     with counting_bar("timing rows", transient=True) as progress:
-        found = estimate(config, wing, progress=progress, **plan)
+        found = estimate(config, domain, progress=progress, **plan)
     if as_json:
         print_json(found.to_dict())
     else:
@@ -148,14 +148,14 @@ def _dry_run(wing: "Wing", config: RunConfig, plan: Mapping[str, Any], *, as_jso
     return 0
 
 
-def _plan_power(wing: "Wing", config: RunConfig, plan: Mapping[str, Any], values: Mapping[str, Any]) -> int:
+def _plan_power(domain: "Domain", config: RunConfig, plan: Mapping[str, Any], values: Mapping[str, Any]) -> int:
     """Print what the comparison can decide."""
     matters = parse_matters(words_of(values["matters"] or []))
     pilot = None if values["pilot"] is None else Path(values["pilot"])
     with loading():
         from r2mae.compare.power import plan_power
 
-    found = plan_power(config, wing, pilot=pilot, matters=matters, **plan)
+    found = plan_power(config, domain, pilot=pilot, matters=matters, **plan)
     if values["json"]:
         print_json(found.to_dict())
     else:
@@ -163,13 +163,13 @@ def _plan_power(wing: "Wing", config: RunConfig, plan: Mapping[str, Any], values
     return 0
 
 
-def _usual_baselines(wing: "Wing", config: RunConfig) -> Sequence[str]:
-    """Return the wing's default baselines, as far as there are any for the model of the configuration."""
-    usual = wing.default_baselines
-    if not usual or not isinstance(wing, HasBaselines):
+def _usual_baselines(domain: "Domain", config: RunConfig) -> Sequence[str]:
+    """Return the domain's default baselines, as far as there are any for the model of the configuration."""
+    default = domain.default_baselines
+    if not default or not isinstance(domain, HasBaselines):
         return []
-    known = wing.baselines_of(config)
-    return [name for name in usual if name in known]
+    known = domain.baselines_of(config)
+    return [name for name in default if name in known]
 
 
 def _own_of(given: Mapping[str, Any], file: str) -> dict[str, list[str]]:

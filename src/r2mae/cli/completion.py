@@ -10,12 +10,12 @@ from importlib import import_module
 from typing import Any, Literal, get_args, get_origin
 
 from r2mae.cli.parsing import Parser, parser_of
+from r2mae.domains.lookup import all_domains, get_domain, public_sets
 from r2mae.errors import UserError, unknown
 from r2mae.masking.schemes import scheme_names
-from r2mae.wings.lookup import all_wings, get_wing, public_sets
 
 _SHELLS = ("bash", "zsh")
-_OF_DATA = ("pretrain", "compare")  # commands whose options depend on the wing, and so on the data
+_OF_DATA = ("pretrain", "compare")  # commands whose options depend on the domain, and so on the data
 _FILES, _NUMBER = "files", "number"
 _MARKS = (_FILES, _NUMBER)  # marks for values that are not one of a list of words
 
@@ -111,20 +111,20 @@ def _entries() -> dict[str, _Entry]:
 
 
 def _of_data(command: str, run_it: Any) -> dict[str, _Entry]:
-    """Return the entries of a command whose options depend on the wing; if no wing is typed, the common options."""
+    """Return the entries of a command whose options depend on the domain; if no domain is typed, the common options."""
     entries = {}
-    for wing in all_wings():
-        name = wing.name
-        named = next(iter(wing.sets), "x")
-        models = getattr(wing.config, "models", ())
-        entry = _entry(run_it, [name, named], presets=wing.presets, models=models)
+    for domain in all_domains():
+        name = domain.name
+        named = next(iter(domain.sets), "x")
+        models = getattr(domain.config, "models", ())
+        entry = _entry(run_it, [name, named], presets=domain.presets, models=models)
         entries[f"{command} {name}"] = entry
-        entry.positionals = [_join(wing.sets, _FILES)]
+        entry.positionals = [_join(domain.sets, _FILES)]
     first, *others = entries.values()
     shared = [option for option in first.options if all(option in other.options for other in others)]
     presets = " ".join(entry.options["--preset"] for entry in entries.values())
     options = {option: presets if option == "--preset" else first.options[option] for option in shared}
-    everything = _join([*(wing.name for wing in all_wings()), *public_sets()], _FILES)
+    everything = _join([*(domain.name for domain in all_domains()), *public_sets()], _FILES)
     entries[command] = _Entry(options, [option for option in first.many if option in options], [everything])
     return entries
 
@@ -135,7 +135,7 @@ def _entry(
     """Return the completions of a command, from its parser."""
     try:
         parser = parser_of(run_it, words)
-    except UserError:  # if a library of the wing is not installed
+    except UserError:  # if a library of the domain is not installed
         return _Entry({"--help": ""})
     named = _named(presets, models)
     entry = _Entry()
@@ -160,9 +160,9 @@ def _named(presets: Iterable[str], models: Iterable[str] | None) -> Mapping[str,
     from r2mae.cli.theory_model import MODELS
     from r2mae.reproduce.targets import ARTEFACTS
 
-    schemes, wings = " ".join(scheme_names()), all_wings()
-    evaluations = [one.name for wing in wings for one in wing.command_line.evaluations]
-    own = {name: " ".join(words()) for wing in wings for name, words in wing.command_line.words.items()}
+    schemes, domains = " ".join(scheme_names()), all_domains()
+    evaluations = [one.name for domain in domains for one in domain.command_line.evaluations]
+    own = {name: " ".join(words()) for domain in domains for name, words in domain.command_line.words.items()}
     return own | {
         "scheme": schemes,
         "schemes": schemes,
@@ -170,7 +170,7 @@ def _named(presets: Iterable[str], models: Iterable[str] | None) -> Mapping[str,
         "model": " ".join(MODELS if models is None else models),
         "data": _join(public_sets(), _FILES),
         "names": " ".join(ARTEFACTS),
-        "what": " ".join([*(wing.name for wing in wings), *evaluations]),
+        "what": " ".join([*(domain.name for domain in domains), *evaluations]),
         "device": "auto cpu cuda",
         "shell": " ".join(_SHELLS),
         "action": " ".join(ACTIONS),
@@ -214,14 +214,14 @@ def _script(entries: Mapping[str, _Entry]) -> str:
 
 
 def _keys(entries: Mapping[str, _Entry]) -> Iterator[str]:
-    """Yield the cases that make a key of the first two words, such as ``theory risk``; for a set, of its wing."""
+    """Yield the cases that make a key of the first two words, such as ``theory risk``; for a set, of its domain."""
     for key in entries:
         if key.count(" ") != 1:
             continue
         command, second = key.split()
         yield f'            "{key}") key="{key}"; position=$((position - 1)) ;;'
         if command in _OF_DATA:
-            own = " | ".join(f'"{command} {name}"' for name in get_wing(second).sets)
+            own = " | ".join(f'"{command} {name}"' for name in get_domain(second).sets)
             if own:
                 yield f'            {own}) key="{key}"; position=0 ;;'
 

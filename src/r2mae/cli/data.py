@@ -28,7 +28,7 @@ def run(words: Sequence[str]) -> int:
     if action not in ACTIONS:
         raise unknown("action", action, (*ACTIONS, "alignment"))
 
-    from r2mae.wings.lookup import public_sets
+    from r2mae.domains.lookup import public_sets
 
     sets = public_sets()
     if action == "list":
@@ -61,14 +61,14 @@ def _list() -> None:
 
     from r2mae.catalogue import data_root, verify
     from r2mae.cli.show import Terminal
-    from r2mae.wings.lookup import public_sets
+    from r2mae.domains.lookup import public_sets
 
-    table = Table("name", "wing", "what", "licence", "size", "here", box=None, pad_edge=False)
+    table = Table("name", "domain", "what", "licence", "size", "here", box=None, pad_edge=False)
     for entry in public_sets().values():
         sizes = [file.size for file in entry.files]
         size = "" if None in sizes or not sizes else f"{sum(s for s in sizes if s) / 1e6:.1f} MB"
         here = "packaged" if entry.packaged else ", ".join(sorted(set(verify(entry).values())))
-        table.add_row(entry.name, entry.wing, entry.title, entry.licence, size, here)
+        table.add_row(entry.name, entry.domain, entry.title, entry.licence, size, here)
     console = Terminal()
     console.print(table)
     console.print(f"data folder: {data_root()}", soft_wrap=True, highlight=False)

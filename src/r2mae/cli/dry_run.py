@@ -17,12 +17,12 @@ def print_estimate(estimate: "Estimate") -> None:
 
     from r2mae.cli.show import Terminal
 
-    if estimate.rows:
+    if estimate.variants:
         table = Table(box=None, pad_edge=False)
         table.add_column("row", no_wrap=True)
         for name in ("left", "steps", "a step", "a run", "weights", "optim.", "activ.", "disk"):
             table.add_column(name, justify="right", no_wrap=True)
-        for row in estimate.rows:
+        for row in estimate.variants:
             timing = row.timing
             table.add_row(
                 escape(row.label),
@@ -42,11 +42,11 @@ def print_estimate(estimate: "Estimate") -> None:
 def _sums(estimate: "Estimate") -> Sequence[str]:
     there = f", {estimate.finished} of them finished already" if estimate.finished else ""
     beside = f"; {estimate.baselines} baselines are measured, too" if estimate.baselines else ""
-    if not estimate.rows:
+    if not estimate.variants:
         return [f"{estimate.runs} runs{there}: nothing is left to train{beside}"]
     most = "at most " if estimate.at_most else ""
-    fewest = min(row.timing.timed for row in estimate.rows)
-    steps = sum(row.steps_left for row in estimate.rows)
+    fewest = min(row.timing.timed for row in estimate.variants)
+    steps = sum(row.steps_left for row in estimate.variants)
     return [
         f"{estimate.runs} runs{there}{beside}; {steps:,} steps are left",
         f"training: {most}about {duration(estimate.seconds)} in all, {duration(estimate.elapsed)} with "

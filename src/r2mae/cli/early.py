@@ -6,16 +6,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from r2mae.domains.lookup import domain_of_run
 from r2mae.errors import UserError
 from r2mae.files import check_not_read
 from r2mae.training.config import RunConfig
 from r2mae.training.folder import RunFolder
 from r2mae.training.loggers import check_logger
 from r2mae.training.ranks import is_first
-from r2mae.wings.lookup import wing_of_run
 
 if TYPE_CHECKING:
-    from r2mae.wings.contract import Wing
+    from r2mae.domains.contract import Domain
 
 _INIT = "init"  # as r2mae.training.initial calls the field, which loads torch
 _PICTURE = ".png"  # of the files that commands write, the kind that a folder of data may hold
@@ -36,12 +36,12 @@ def loading(what: str = "torch and Lightning") -> Iterator[None]:
         yield
 
 
-def check_run(wing: "Wing", config: RunConfig, folders: Iterable[Path]) -> None:
+def check_run(domain: "Domain", config: RunConfig, folders: Iterable[Path]) -> None:
     """Refuse mistakes of runs that can be found without a heavy library.
 
     Parameters
     ----------
-    wing : Wing
+    domain : Domain
         Of the data.
     config : RunConfig
         What the runs share.
@@ -52,19 +52,19 @@ def check_run(wing: "Wing", config: RunConfig, folders: Iterable[Path]) -> None:
     if getattr(config, _INIT, None) is not None and all(_has_weights(RunFolder(folder)) for folder in folders):
         nothing: dict[str, Any] = {_INIT: None}
         config = replace(config, **nothing)
-    wing.check(config)
+    domain.check(config)
 
 
 def _has_weights(folder: RunFolder) -> bool:
     return folder.trained or folder.checkpoint.exists()
 
 
-def check_source(wing: "Wing", config: RunConfig, data: str) -> None:
+def check_source(domain: "Domain", config: RunConfig, data: str) -> None:
     """Refuse missing data."""
-    wing.check_source(replace(config, data=data))
+    domain.check_source(replace(config, data=data))
 
 
-def check_output(wing: "Wing", output: str | Path, data: str) -> None:
+def check_output(domain: "Domain", output: str | Path, data: str) -> None:
     """Refuse to write over what is read: the file of the data, or a picture within their folder.
 
     The name of a set is no path, even where a folder of that name is near.
@@ -75,15 +75,15 @@ def check_output(wing: "Wing", output: str | Path, data: str) -> None:
         It asks for another name.
     """
     output, source = Path(output), Path(data).expanduser()
-    if data in wing.sets:
+    if data in domain.sets:
         return
     check_not_read(output, source)
     if output.exists() and output.suffix.lower() == _PICTURE and output.resolve().is_relative_to(source.resolve()):
         raise UserError(f"{output}: is a file of {data}, which is read: name another")
 
 
-def open_run(path: Path) -> "tuple[Wing, RunConfig]":
-    """Return the wing and the configuration of a run folder.
+def open_run(path: Path) -> "tuple[Domain, RunConfig]":
+    """Return the domain and the configuration of a run folder.
 
     Raises
     ------
@@ -92,5 +92,5 @@ def open_run(path: Path) -> "tuple[Wing, RunConfig]":
     """
     folder = RunFolder(path)
     written = folder.read_config()
-    wing = wing_of_run(written, path)
-    return wing, wing.config.from_dict(written, source=str(folder.config_file))
+    domain = domain_of_run(written, path)
+    return domain, domain.config.from_dict(written, source=str(folder.config_file))

@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING, Any
 from r2mae.cli.declared import add_options, files_in_words, given_options, listed, parameters_of
 from r2mae.cli.early import check_output, check_source, loading, open_run
 from r2mae.cli.parsing import Parser
+from r2mae.domains.lookup import all_domains
 from r2mae.errors import UserError, nearest
-from r2mae.wings.lookup import all_wings
 
 if TYPE_CHECKING:
     import numpy as np
     import pandas as pd
 
-    from r2mae.wings.contract import Wing
-    from r2mae.wings.options import FigureColumns, Option
+    from r2mae.domains.contract import Domain
+    from r2mae.domains.options import FigureColumns, Option
 
-_DESCRIPTION = """Embed data, without masks, with a pretrained model of any wing.
+_DESCRIPTION = """Embed data, without masks, with a pretrained model of any domain.
 
 The output holds `embedding`, a row for each sample, and beside it:
 
@@ -26,49 +26,51 @@ The output holds `embedding`, a row for each sample, and beside it:
 
 def run(words: Sequence[str]) -> int:
     """Run the command."""
-    wings = all_wings()
-    values = _parser(wings).read(words)
+    domains = all_domains()
+    values = _parser(domains).read(words)
     path = Path(values["run"])
 
-    wing, written = open_run(path)
-    exporters = {one.suffix: one for one in wing.exporters}
-    usual = next(iter(exporters))
-    output = Path(values["output"] or path / f"embedding-{Path(values['data']).stem}{usual}")
+    domain, written = open_run(path)
+    exporters = {one.suffix: one for one in domain.exporters}
+    default = next(iter(exporters))
+    output = Path(values["output"] or path / f"embedding-{Path(values['data']).stem}{default}")
     if output.suffix not in exporters:
         raise UserError(
             f"embeddings are written as {' or '.join(exporters)}, not "
-            f"{output.suffix or 'without a suffix'!r}: -o {output.stem}{usual}"
+            f"{output.suffix or 'without a suffix'!r}: -o {output.stem}{default}"
         )
-    options = parameters_of(path, wing, _options_of(wing), given_options(values, _options(wings)))
-    chosen = {one.sets: options.pop(one.sets) for one in wing.command_line.embedding.loading if one.sets in options}
-    check_source(wing, written, values["data"])
+    options = parameters_of(path, domain, _options_of(domain), given_options(values, _options(domains)))
+    chosen = {one.sets: options.pop(one.sets) for one in domain.command_line.embedding.loading if one.sets in options}
+    check_source(domain, written, values["data"])
     if values["output"] is not None and exporters[output.suffix].replaces:
-        check_output(wing, output, values["data"])
-    table = _check_figure(wing, values)
+        check_output(domain, output, values["data"])
+    table = _check_figure(domain, values)
 
     with loading():
         from r2mae.training.saving import load_model
 
-    config, task, model = load_model(path, wing, device=values["device"], whole=True, **chosen)
-    arrays = wing.embed(config, task, model, values["data"], **options)
+    config, task, model = load_model(path, domain, device=values["device"], whole=True, **chosen)
+    arrays = domain.embed(config, task, model, values["data"], **options)
     exporters[output.suffix].write(output, arrays, values["data"])
     rows, width = arrays["embedding"].shape
     print(f"{rows} embeddings of {width} numbers are in {output}")
     if values["figure"] is not None:
-        _draw(config, arrays, table, values, wing.figure_columns(config))
+        _draw(config, arrays, table, values, domain.figure_columns(config))
     return 0
 
 
-def _parser(wings: "Sequence[Wing]") -> Parser:
+def _parser(domains: "Sequence[Domain]") -> Parser:
     parser = Parser(
         "r2mae embed",
-        _DESCRIPTION + listed((wing.name, wing.command_line.embedding.help) for wing in wings),
-        *(f"r2mae embed {example}" for wing in wings for example in wing.command_line.embedding.examples),
+        _DESCRIPTION + listed((domain.name, domain.command_line.embedding.help) for domain in domains),
+        *(f"r2mae embed {example}" for domain in domains for example in domain.command_line.embedding.examples),
     )
     parser.add_argument("run", metavar="RUN", type=str, help="A run folder.")
     parser.add_argument("data", metavar="DATA", type=str, help="A named set or a path.")
-    parser.add_argument("-o", "--output", type=str, help=f"File to write, {files_in_words(wings)}; by default in RUN.")
-    add_options(parser, _options(wings))
+    parser.add_argument(
+        "-o", "--output", type=str, help=f"File to write, {files_in_words(domains)}; by default in RUN."
+    )
+    add_options(parser, _options(domains))
     parser.add_argument("--device", type=str, default="auto", help="auto, cpu, cuda or cuda:N.")
     parser.add_argument("--figure", type=str, help="Also draw a UMAP: .svg, .png or .pdf.")
     parser.add_argument(
@@ -84,16 +86,16 @@ def _parser(wings: "Sequence[Wing]") -> Parser:
     return parser
 
 
-def _options(wings: "Sequence[Wing]") -> "Iterator[tuple[Wing, Option]]":
-    return ((wing, option) for wing in wings for option in _options_of(wing))
+def _options(domains: "Sequence[Domain]") -> "Iterator[tuple[Domain, Option]]":
+    return ((domain, option) for domain in domains for option in _options_of(domain))
 
 
-def _options_of(wing: "Wing") -> "tuple[Option, ...]":
-    declared = wing.command_line
+def _options_of(domain: "Domain") -> "tuple[Option, ...]":
+    declared = domain.command_line
     return (*declared.reading, *declared.embedding.options, *declared.embedding.loading)
 
 
-def _check_figure(wing: "Wing", values: Mapping[str, Any]) -> "pd.DataFrame | None":
+def _check_figure(domain: "Domain", values: Mapping[str, Any]) -> "pd.DataFrame | None":
     """Check the options of the figure before anything is embedded; return the table of --color, if there is one."""
     if values["figure"] is None:
         for option in ("color", "max_points"):
@@ -101,17 +103,17 @@ def _check_figure(wing: "Wing", values: Mapping[str, Any]) -> "pd.DataFrame | No
                 flag = option.replace("_", "-")
                 raise UserError(f"--{flag} is for a figure: name its file, --figure umap.svg")
         return None
+    from r2mae.domains.abilities import HasAnnotations
     from r2mae.report.embedding_figure import check_figure, check_points
-    from r2mae.wings.abilities import HasAnnotations
 
     if values["max_points"] is not None:
         check_points(values["max_points"])
     table = None
-    if values["color"] and isinstance(wing, HasAnnotations):
-        table = wing.annotations(values["data"])
+    if values["color"] and isinstance(domain, HasAnnotations):
+        table = domain.annotations(values["data"])
         _known(values["color"], [str(name) for name in table.columns], values["data"])
     check_figure(values["figure"])
-    check_output(wing, values["figure"], values["data"])
+    check_output(domain, values["figure"], values["data"])
     return table
 
 
@@ -120,7 +122,7 @@ def _draw(
     arrays: "dict[str, np.ndarray]",
     table: "pd.DataFrame | None",
     values: Mapping[str, Any],
-    usual: "FigureColumns",
+    default: "FigureColumns",
 ) -> None:
     from r2mae.report.embedding_figure import MAX_POINTS, columns_of, embedding_figure, values_of
     from r2mae.report.style import write_figure
@@ -129,10 +131,10 @@ def _draw(
     if table is not None:
         columns = {name: values_of(table[name]) for name in names}
     else:
-        columns = columns_of(arrays, numbers=usual.numbers)
+        columns = columns_of(arrays, numbers=default.numbers)
         if names:
             _known(names, list(columns), values["data"])
-        columns = {name: columns[name] for name in names or columns if names or name not in usual.left_out}
+        columns = {name: columns[name] for name in names or columns if names or name not in default.left_out}
     title = f"{Path(values['data']).stem}: UMAP of the embedding by {config.scheme}"
     most = MAX_POINTS if values["max_points"] is None else values["max_points"]
     figure = embedding_figure(arrays["embedding"], columns, title=title, max_points=most)

@@ -16,32 +16,32 @@ from r2mae.cli.declared import (
 from r2mae.cli.early import check_source, loading, open_run
 from r2mae.cli.lists import words_of
 from r2mae.cli.parsing import Parser
+from r2mae.domains.lookup import all_domains
 from r2mae.errors import UserError
-from r2mae.wings.lookup import all_wings
 
 if TYPE_CHECKING:
-    from r2mae.wings.contract import Wing
-    from r2mae.wings.options import Evaluation, Option
+    from r2mae.domains.contract import Domain
+    from r2mae.domains.options import Evaluation, Option
 
-_DESCRIPTION = """Measure a pretrained model of any wing on test data that it has not learned from: those of the run, or
-with --data others. RUN/results.json is not changed.
+_DESCRIPTION = """Measure a pretrained model of any domain on test data that it has not learned from: those of the run,
+or others (--data). RUN/results.json is not changed.
 
 """
 
 
 def run(words: Sequence[str]) -> int:
     """Run the command."""
-    wings = all_wings()
-    values = _parser(wings).read(words)
+    domains = all_domains()
+    values = _parser(domains).read(words)
     path = Path(values["run"])
 
-    wing, config = open_run(path)
-    given = given_options(values, _options(wings))
-    evaluation = evaluation_of(wing, path, values["what"], given)
-    options = {**parameters_of(path, wing, evaluation.options, given), **evaluation.fixed}
-    reading = _reading(wings, wing, path, values, evaluation)
+    domain, config = open_run(path)
+    given = given_options(values, _options(domains))
+    evaluation = evaluation_of(domain, path, values["what"], given)
+    options = {**parameters_of(path, domain, evaluation.options, given), **evaluation.fixed}
+    reading = _reading(domains, domain, path, values, evaluation)
     if not evaluation.own_data:
-        check_source(wing, config, values["data"] or config.data)
+        check_source(domain, config, values["data"] or config.data)
 
     with loading():
         from r2mae.cli.show import print_json, scores_table
@@ -72,65 +72,70 @@ def run(words: Sequence[str]) -> int:
         }
         print_json({"run": str(path), "data": data, **printed})
         return 0
-    scores_table({path.name: measurement.scores, **measurement.baselines}, wing.metrics_of(config))
+    scores_table({path.name: measurement.scores, **measurement.baselines}, domain.metrics_of(config))
     if not evaluation.own_data and (said := config.measured_in_words()):
         print(said)
     print(f"measured on {data} in {measurement.seconds:.1f} s")
     return 0
 
 
-def _parser(wings: "Sequence[Wing]") -> Parser:
-    named = [(wing, one) for wing in wings for one in wing.command_line.evaluations]
-    usual = [(wing.name, wing.command_line.evaluation.help) for wing in wings]
-    others = [(one.name, f"for {wing.name}: {one.help}") for wing, one in named]
+def _parser(domains: "Sequence[Domain]") -> Parser:
+    named = [(domain, one) for domain in domains for one in domain.command_line.evaluations]
+    default = [(domain.name, domain.command_line.evaluation.help) for domain in domains]
+    others = [(one.name, f"for {domain.name}: {one.help}") for domain, one in named]
     parser = Parser(
         "r2mae evaluate",
-        _DESCRIPTION + listed([*usual, *others]),
-        *(f"r2mae evaluate {example}" for wing in wings for one in evaluations_of(wing) for example in one.examples),
+        _DESCRIPTION + listed([*default, *others]),
+        *(
+            f"r2mae evaluate {example}"
+            for domain in domains
+            for one in evaluations_of(domain)
+            for example in one.examples
+        ),
     )
     parser.add_argument("run", metavar="RUN", type=str, help="A run folder.")
-    also = "".join(f"; for {wing.name} also {one.name}" for wing, one in named)
+    also = "".join(f"; for {domain.name} also {one.name}" for domain, one in named)
     parser.add_argument(
-        "what", metavar="WHAT", nargs="?", type=str, help=f"The run's wing (its default evaluation){also}."
+        "what", metavar="WHAT", nargs="?", type=str, help=f"The run's domain (its default evaluation){also}."
     )
-    add_options(parser, _options(wings))
+    add_options(parser, _options(domains))
     parser.add_argument(
         "--baselines",
         nargs="+",
         type=str,
         default=[],
-        help=f"Measure these as well: {baselines_in_words(wings)}.",
+        help=f"Measure these as well: {baselines_in_words(domains)}.",
     )
-    special = ", ".join(wing.command_line.elsewhere for wing in wings if wing.command_line.elsewhere)
+    special = ", ".join(domain.command_line.elsewhere for domain in domains if domain.command_line.elsewhere)
     parser.add_argument(
         "--data",
         type=str,
         help="Measure on other data: a named set or a path. Probes are fitted on the training part of these data"
         f"{special and '; '}{special}.",
     )
-    add_options(parser, _of_reading(wings), "with --data, ")
+    add_options(parser, _of_reading(domains), "with --data, ")
     parser.add_argument("--device", type=str, default="auto", help="auto, cpu, cuda or cuda:N.")
     parser.add_argument("--json", action="store_true", help="Print JSON, for scripts.")
     return parser
 
 
-def _options(wings: "Sequence[Wing]") -> "Iterator[tuple[Wing, Option]]":
-    """Return the options of every wing's evaluations, each once."""
-    for wing in wings:
-        own = {option.name: option for one in evaluations_of(wing) for option in one.options}
-        yield from ((wing, option) for option in own.values())
+def _options(domains: "Sequence[Domain]") -> "Iterator[tuple[Domain, Option]]":
+    """Return the options of every domain's evaluations, each once."""
+    for domain in domains:
+        own = {option.name: option for one in evaluations_of(domain) for option in one.options}
+        yield from ((domain, option) for option in own.values())
 
 
-def _of_reading(wings: "Sequence[Wing]") -> "Iterator[tuple[Wing, Option]]":
-    return ((wing, option) for wing in wings for option in wing.command_line.reading)
+def _of_reading(domains: "Sequence[Domain]") -> "Iterator[tuple[Domain, Option]]":
+    return ((domain, option) for domain in domains for option in domain.command_line.reading)
 
 
 def _reading(
-    wings: "Sequence[Wing]", wing: "Wing", path: Path, values: Mapping[str, Any], evaluation: "Evaluation"
+    domains: "Sequence[Domain]", domain: "Domain", path: Path, values: Mapping[str, Any], evaluation: "Evaluation"
 ) -> dict[str, Any]:
     """Return the given options for reading other data; refuse those that would have no effect."""
-    given = given_options(values, _of_reading(wings))
-    reading = parameters_of(path, wing, wing.command_line.reading, given)
+    given = given_options(values, _of_reading(domains))
+    reading = parameters_of(path, domain, domain.command_line.reading, given)
     if values["data"] is None:
         for name in given:
             raise UserError(f"--{name.replace('_', '-')} is for other data: name them, --data OTHER, or leave it out")

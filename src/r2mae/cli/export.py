@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 from r2mae.cli.declared import add_options, given_options, listed
 from r2mae.cli.early import loading, open_run
 from r2mae.cli.parsing import Parser
+from r2mae.domains.lookup import all_domains, writer
 from r2mae.errors import UserError, unknown
-from r2mae.wings.lookup import all_wings, writer
 
 if TYPE_CHECKING:
-    from r2mae.wings.contract import Wing
-    from r2mae.wings.options import ModelFormat, Option
+    from r2mae.domains.contract import Domain
+    from r2mae.domains.options import ModelFormat, Option
 
 _DESCRIPTION = """Write the model of a finished run in the layout of another library, which opens it without r2mae.
 
@@ -21,63 +21,66 @@ _DESCRIPTION = """Write the model of a finished run in the layout of another lib
 
 def run(words: Sequence[str]) -> int:
     """Run the command."""
-    wings = all_wings()
-    values = _parser(wings).read(words)
+    domains = all_domains()
+    values = _parser(domains).read(words)
     path = Path(values["run"])
 
-    wing, _ = open_run(path)
-    layout = _layout(wing, path, values["to"])
-    given = given_options(values, _options(wings))
+    domain, _ = open_run(path)
+    layout = _layout(domain, path, values["to"])
+    given = given_options(values, _options(domains))
     own = {option.name: option for option in layout.options}
     for name in given:
         if name not in own:
             raise UserError(
-                f"--to {layout.name} of the wing {wing.name} has no --{name.replace('_', '-')}: leave it out"
+                f"--to {layout.name} of the domain {domain.name} has no --{name.replace('_', '-')}: leave it out"
             )
     if values["output"] is None:
         raise UserError(f"name the output: r2mae export {path} --to {layout.name} -o OUT")
     output = Path(values["output"])
     with loading():
-        write = writer(wing, layout)
+        write = writer(domain, layout)
     opened = write(path, output, **{own[name].sets: value for name, value in given.items()})
     print(f"the model of {path} is in {output}: {opened}")
     return 0
 
 
-def _layout(wing: "Wing", path: Path, name: str | None) -> "ModelFormat":
-    """Return the layout that was asked for, which the run's wing must have."""
-    known = {one.name: one for one in wing.command_line.model_formats}
+def _layout(domain: "Domain", path: Path, name: str | None) -> "ModelFormat":
+    """Return the layout that was asked for, which the run's domain must have."""
+    known = {one.name: one for one in domain.command_line.model_formats}
     if not known:
-        raise UserError(f"{path} is a run of the wing {wing.name}, whose models no other library opens: use r2mae.load")
+        raise UserError(
+            f"{path} is a run of the domain {domain.name}, whose models no other library opens: use r2mae.load"
+        )
     if name is None:
         raise UserError(f"name the layout: r2mae export {path} --to {'|'.join(known)} -o OUT")
     if name not in known:
-        raise unknown(f"layout of the wing {wing.name}", name, known)
+        raise unknown(f"layout of the domain {domain.name}", name, known)
     return known[name]
 
 
-def _parser(wings: "Sequence[Wing]") -> Parser:
-    layouts = [(wing, one) for wing in wings for one in wing.command_line.model_formats]
+def _parser(domains: "Sequence[Domain]") -> Parser:
+    layouts = [(domain, one) for domain in domains for one in domain.command_line.model_formats]
     parser = Parser(
         "r2mae export",
-        _DESCRIPTION + listed((wing.name, f"{_told(wing)}.") for wing in wings if wing.command_line.model_formats),
+        _DESCRIPTION
+        + listed((domain.name, f"{_told(domain)}.") for domain in domains if domain.command_line.model_formats),
         *(f"r2mae export {example}" for _, one in layouts for example in one.examples),
     )
     parser.add_argument("run", metavar="RUN", type=str, help="A run folder.")
     names = list(dict.fromkeys(one.name for _, one in layouts))
     parser.add_argument("--to", choices=names, help="The layout.")
     parser.add_argument("-o", "--output", type=str, help="What is written; it must not be there yet.")
-    add_options(parser, _options(wings))
+    add_options(parser, _options(domains))
     return parser
 
 
-def _told(wing: "Wing") -> str:
-    """List the layouts of a wing."""
-    return "; ".join(f"--to {one.name}: {one.help}" for one in wing.command_line.model_formats)
+def _told(domain: "Domain") -> str:
+    """List the layouts of a domain."""
+    return "; ".join(f"--to {one.name}: {one.help}" for one in domain.command_line.model_formats)
 
 
-def _options(wings: "Sequence[Wing]") -> "Iterator[tuple[Wing, Option]]":
-    """Return the options of every wing's layouts, each once."""
-    for wing in wings:
-        own = {option.name: option for one in wing.command_line.model_formats for option in one.options}
-        yield from ((wing, option) for option in own.values())
+def _options(domains: "Sequence[Domain]") -> "Iterator[tuple[Domain, Option]]":
+    """Return the options of every domain's layouts, each once."""
+    for domain in domains:
+        own = {option.name: option for one in domain.command_line.model_formats for option in one.options}
+        yield from ((domain, option) for option in own.values())

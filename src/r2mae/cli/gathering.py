@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from r2mae.compare.again import gather_again
+from r2mae.domains.lookup import domain_of_run
 from r2mae.errors import UserError
 from r2mae.evaluation.metrics import Metric
 from r2mae.report.analysis import measured_metrics
@@ -21,7 +22,6 @@ from r2mae.reproduce.claims import Results as Evidence
 from r2mae.reproduce.state import state_of
 from r2mae.reproduce.targets import ARTEFACTS, target_of
 from r2mae.training.folder import RunFolder
-from r2mae.wings.lookup import wing_of_run
 
 ORDER = ("Comparisons", "Reproductions", "Runs", "Tables")
 _KINDS: Mapping[Kind, str] = {
@@ -82,11 +82,11 @@ def section_of(results: Results) -> Section:
 
 
 def _metrics_of(folder: Path) -> tuple[Metric, ...]:
-    """Return the metrics of the wing of a run; none where the wing is not installed or the configuration is strange."""
+    """Return the metrics of the domain of a run; none if the domain is not installed."""
     written = RunFolder(folder).read_config()
     try:
-        wing = wing_of_run(written, folder)
-        return wing.metrics_of(wing.config.from_dict(written, source=str(folder)))
+        domain = domain_of_run(written, folder)
+        return domain.metrics_of(domain.config.from_dict(written, source=str(folder)))
     except UserError:
         return ()
 

@@ -44,10 +44,10 @@ def parse_seeds(words: Sequence[str]) -> list[int]:
     return numbers
 
 
-def parse_baselines(words: Sequence[str] | None, usual: Sequence[str]) -> list[str]:
-    """Read ``--baselines pca mean`` or ``--baselines none``; without the option, the wing's default baselines."""
+def parse_baselines(words: Sequence[str] | None, default: Sequence[str]) -> list[str]:
+    """Read ``--baselines pca mean`` or ``--baselines none``; without the option, the domain's default baselines."""
     if words is None:
-        return list(usual)
+        return list(default)
     others = [word for word in words if word != "none"]
     if len(others) not in (0, len(words)):
         raise UserError(f"--baselines none leaves all of them out: name either none or {' '.join(others)}")

@@ -12,7 +12,7 @@ from r2mae import __version__
 from r2mae.errors import UserError, unknown
 from r2mae.training.ranks import FOLLOWING, LEADER
 
-# Each command is a module with `run(argv) -> int`, imported only when it is called. Wings declare more.
+# Each command is a module with `run(argv) -> int`, imported only when it is called. Domains declare more.
 COMMANDS = {
     "compare": "pretrain under every scheme and several seeds, and say which wins",
     "pretrain": "pretrain one model",
@@ -65,8 +65,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         if isinstance(error, BrokenPipeError):  # `r2mae data list | head`
             sys.stderr.close()
             return 0
-        remedy = "; free some space, and the same command goes on" if error.errno in (ENOSPC, EDQUOT, EFBIG) else ""
-        print(f"r2mae: {error.filename or 'the system'}: {error.strerror or error}{remedy}", file=sys.stderr)
+        hint = "; free some space, and the same command goes on" if error.errno in (ENOSPC, EDQUOT, EFBIG) else ""
+        print(f"r2mae: {error.filename or 'the system'}: {error.strerror or error}{hint}", file=sys.stderr)
         return 2
     except KeyboardInterrupt as stop:
         if not stop.args:  # otherwise training has printed the message
@@ -92,10 +92,10 @@ def _dispatch(words: list[str]) -> int:
 
 
 def all_commands() -> dict[str, str]:
-    """Return every command with its description: those of this package, then those of the wings."""
-    from r2mae.wings.lookup import wing_commands
+    """Return every command with its description: those of this package, then those of the domains."""
+    from r2mae.domains.lookup import domain_commands
 
-    return COMMANDS | {name: told for name, told in wing_commands().items() if name not in COMMANDS}
+    return COMMANDS | {name: told for name, told in domain_commands().items() if name not in COMMANDS}
 
 
 def command_of(name: str) -> Callable[[Sequence[str]], int]:
@@ -109,9 +109,9 @@ def command_of(name: str) -> Callable[[Sequence[str]], int]:
     if name in COMMANDS:
         run: Callable[[Sequence[str]], int] = import_module(f"r2mae.cli.{name}").run
         return run
-    from r2mae.wings.lookup import wing_command
+    from r2mae.domains.lookup import domain_command
 
-    found = wing_command(name)
+    found = domain_command(name)
     if found is None:
         raise unknown("command", name, all_commands())
     from r2mae.cli.declared import run_command

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from r2mae.training.config import RunConfig
-from r2mae.training.models import PREFIX, ModelConfig, settings_of, usual_model
+from r2mae.training.models import PREFIX, ModelConfig, default_model, settings_of
 
 if TYPE_CHECKING:
     from r2mae.cli.parsing import Parser
@@ -53,18 +53,19 @@ def add_settings(
     """
     if not issubclass(kind, ModelConfig):
         return dict(defaults)
-    usual = usual_model(kind)
-    before = str(defaults.get("model", usual))
+    default = default_model(kind)
+    before = str(defaults.get("model", default))
     name = before if said is None else said
     parser.describe("model", f"One of: {', '.join(kind.models)}. Its settings are the options --{PREFIX}NAME.")
     settings = settings_of(kind, name)
-    if name != usual:
+    if name != default:
         parser.add_class_arguments(settings, _FIELD, as_group=False)
     own = {
-        field.name: field.name if name == usual else f"{_FIELD}.{field.name}" for field in dataclasses.fields(settings)
+        field.name: field.name if name == default else f"{_FIELD}.{field.name}"
+        for field in dataclasses.fields(settings)
     }
     parser.aliases |= {f"--{PREFIX}{setting}": f"--{parsed}" for setting, parsed in own.items()}
-    others = {field.name for field in dataclasses.fields(kind.usual_settings)} if name != usual else set()
+    others = {field.name for field in dataclasses.fields(kind.default_settings)} if name != default else set()
     kept = {}
     for key, value in defaults.items():
         setting = key.removeprefix(PREFIX)

@@ -13,27 +13,27 @@ from typing import TYPE_CHECKING, Any, get_origin
 import jsonargparse
 import yaml
 
-from r2mae.cli.examples import cannot_tell, of_each_wing, several, usage
+from r2mae.cli.examples import cannot_tell, of_each_domain, several, usage
 from r2mae.cli.lists import words_of
 from r2mae.cli.model_options import add_settings, as_typed, fields_of_models, written_as
-from r2mae.errors import UserError, nearest
-from r2mae.masking.schemes import effective, scheme_names
-from r2mae.registry import WINGS
-from r2mae.training.config import RunConfig, in_words, read_config
-from r2mae.training.folder import RunFolder
-from r2mae.training.numbers import ratios_of
-from r2mae.training.scheme_options import OPTION_FIELDS, check_typed, chosen_options, field_of
-from r2mae.wings.lookup import (
+from r2mae.domains.lookup import (
     check_preset,
     defaults_of,
-    get_wing,
-    names_wing,
+    domain_of,
+    get_domain,
+    names_domain,
     preset_name,
-    wing_of,
 )
+from r2mae.errors import UserError, nearest
+from r2mae.masking.schemes import effective, scheme_names
+from r2mae.registry import DOMAINS
+from r2mae.training.config import RunConfig, in_words, read_config
+from r2mae.training.folder import RunFolder
+from r2mae.training.scheme_defaults import ratios_of
+from r2mae.training.scheme_options import OPTION_FIELDS, check_typed, chosen_options, field_of
 
 if TYPE_CHECKING:
-    from r2mae.wings.contract import Wing
+    from r2mae.domains.contract import Domain
 
 
 class _Formatter(jsonargparse.DefaultHelpFormatter, argparse.RawDescriptionHelpFormatter):
@@ -175,12 +175,12 @@ def _short(hint: str) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class Subject:
-    """The wing and the data of a command, and the rest of its words.
+    """The domain and the data of a command, and the rest of its words.
 
-    `command` is its name where neither wing nor data were said: the help is then that of the first wing.
+    `command` is its name where neither domain nor data were said: the help is then that of the first domain.
     """
 
-    wing: "Wing"
+    domain: "Domain"
     data: str | None
     words: list[str]
     given: dict[str, Any]
@@ -188,49 +188,49 @@ class Subject:
 
 
 def read_subject(command: str, words: Sequence[str]) -> Subject:
-    """Read `[WING] DATA` at the beginning of a command line, or both from `--config FILE`.
+    """Read `[DOMAIN] DATA` at the beginning of a command line, or both from `--config FILE`.
 
-    A named set implies its wing.
+    A named set implies its domain.
 
     Raises
     ------
     UserError
-        If the wing or the data are missing.
+        If the domain or the data are missing.
     """
     rest = list(words)
     leading = []
     while rest and not rest[0].startswith("-"):
         leading.append(rest.pop(0))
     given = _config_of(rest)
-    wing_name = given.get("wing")
-    if leading and names_wing(leading[0]):
-        wing_name = leading.pop(0)
+    domain_name = given.get("domain")
+    if leading and names_domain(leading[0]):
+        domain_name = leading.pop(0)
     if len(leading) > 1:
-        raise several(command, wing_name if isinstance(wing_name, str) else None, leading)
+        raise several(command, domain_name if isinstance(domain_name, str) else None, leading)
     data = leading[0] if leading else given.get("data")
-    if wing_name is None and data is not None:
-        wing_name = wing_of(data)
-    unsaid = wing_name is None
-    if wing_name is None:
+    if domain_name is None and data is not None:
+        domain_name = domain_of(data)
+    unsaid = domain_name is None
+    if domain_name is None:
         if data is None:
             if any(word in ("-h", "--help") for word in rest):
-                wing_name = next(iter(WINGS))
+                domain_name = next(iter(DOMAINS))
             else:
                 where = "name the data before the options" if rest else usage(command)
                 raise UserError(f"{command} what? {where}")
         else:
             raise UserError(cannot_tell(command, data))
-    wing = get_wing(wing_name)
+    domain = get_domain(domain_name)
     if "preset" in given:
-        given = {**given, "preset": preset_name(wing, given["preset"], given.get("model"))}
-    return Subject(wing, data, _with_full_preset(wing, rest), given, command if unsaid else "")
+        given = {**given, "preset": preset_name(domain, given["preset"], given.get("model"))}
+    return Subject(domain, data, _with_full_preset(domain, rest), given, command if unsaid else "")
 
 
-def _with_full_preset(wing: "Wing", words: Sequence[str]) -> list[str]:
+def _with_full_preset(domain: "Domain", words: Sequence[str]) -> list[str]:
     """Write `--preset vit-mae-tiny` for `--model vit-mae --preset tiny`."""
     said, model = _said(words, "--preset"), _said(words, "--model")
-    full = preset_name(wing, said, model)
-    check_preset(wing, full, model)
+    full = preset_name(domain, said, model)
+    check_preset(domain, full, model)
     if said is None or full is None or full == said:
         return list(words)
     place = next(index for index, word in enumerate(words) if word.partition("=")[0] == "--preset")
@@ -240,7 +240,7 @@ def _with_full_preset(wing: "Wing", words: Sequence[str]) -> list[str]:
 def _config_of(words: Sequence[str]) -> dict[str, Any]:
     file = config_file(words)
     given = {} if file is None else read_config(Path(file))
-    for field in ("wing", "data", "preset"):  # these are read before the options are known
+    for field in ("domain", "data", "preset"):  # these are read before the options are known
         if not isinstance(given.get(field), str | None):
             raise UserError(f"{file}: {field} takes text, not {str(given[field])[:80]!r}")
     return given
@@ -257,21 +257,23 @@ def _preset_of(subject: Subject) -> str | None:
 
 def describe(subject: Subject) -> str:
     """Return the part of the help text about DATA, presets and schemes."""
-    wing = subject.wing
-    sets = f", or a named set ({', '.join(wing.sets)}), which needs no {wing.name!r} before it" if wing.sets else ""
-    presets = f"Presets: {', '.join(wing.presets)}.\n" if wing.presets else ""
-    more = of_each_wing(subject.command, wing) if subject.command else ""
-    return f"{wing.title}.\n\nDATA is a path{sets}.\n{presets}Schemes: {', '.join(scheme_names())}.{more}"
+    domain = subject.domain
+    sets = (
+        f", or a named set ({', '.join(domain.sets)}), which needs no {domain.name!r} before it" if domain.sets else ""
+    )
+    presets = f"Presets: {', '.join(domain.presets)}.\n" if domain.presets else ""
+    more = of_each_domain(subject.command, domain) if subject.command else ""
+    return f"{domain.title}.\n\nDATA is a path{sets}.\n{presets}Schemes: {', '.join(scheme_names())}.{more}"
 
 
 def example_data(subject: Subject) -> str:
-    """Return data for an example: a set of the wing, or a path if it has none."""
-    wing = subject.wing
-    return next(iter(wing.sets), f"{wing.name} path/to/data")
+    """Return data for an example: a set of the domain, or a path if it has none."""
+    domain = subject.domain
+    return next(iter(domain.sets), f"{domain.name} path/to/data")
 
 
 def add_config(parser: Parser, subject: Subject, *, skip: tuple[str, ...] = (), more: tuple[str, ...] = ()) -> None:
-    """Add the options of the wing's configuration to a parser.
+    """Add the options of the domain's configuration to a parser.
 
     Defaults come from four sources: the named set, the preset of the file, the file, and the preset of the command
     line. Each overrides those before it.
@@ -279,15 +281,15 @@ def add_config(parser: Parser, subject: Subject, *, skip: tuple[str, ...] = (), 
     Parameters
     ----------
     parser, subject
-        The parser of the command, and its wing and data.
+        The parser of the command, and its domain and data.
     skip : tuple of str
         Fields that the command does not use.
     more : tuple of str
-        Options of the command itself, which its file may hold beside the wing's fields.
+        Options of the command itself, which its file may hold beside the domain's fields.
     """
-    kind = subject.wing.config
+    kind = subject.domain.config
     parser.add_class_arguments(kind, None, skip={"data", *fields_of_models(kind), *skip})
-    parser.describe("preset", "Name of a preset; other options override it. By default the wing's own settings.")
+    parser.describe("preset", "Name of a preset; other options override it. By default the domain's own settings.")
     parser.add_argument(
         "--config",
         type=str,
@@ -300,13 +302,13 @@ def add_config(parser: Parser, subject: Subject, *, skip: tuple[str, ...] = (), 
     own = given if _of_a_run(config_file(subject.words)) else own
     own = {name: value for name, value in own.items() if name not in _numbers_of_another(subject, given, skip)}
     preset = subject.given.get("preset")
-    defaults = defaults_of(subject.wing, subject.data, preset if isinstance(preset, str) else None)
+    defaults = defaults_of(subject.domain, subject.data, preset if isinstance(preset, str) else None)
     defaults = _over(kind, defaults, {name: given[name] for name in map(partial(written_as, kind, given), own)})
-    defaults = _over(kind, defaults, defaults_of(subject.wing, None, _preset_of(subject)))
+    defaults = _over(kind, defaults, defaults_of(subject.domain, None, _preset_of(subject)))
     defaults = _over(kind, defaults, {}, _said_fields(subject.words))
     defaults = add_settings(parser, kind, defaults, _said(subject.words, "--model"))
-    parser.set_defaults(**{name: value for name, value in defaults.items() if name not in ("wing", "data", *skip)})
-    _add_numbers(parser, subject.wing)
+    parser.set_defaults(**{name: value for name, value in defaults.items() if name not in ("domain", "data", *skip)})
+    _add_numbers(parser, subject.domain)
 
 
 def _over(
@@ -316,8 +318,8 @@ def _over(
 
     `said` are further fields that the command line names.
     """
-    usual = {one.name: one.default for one in dataclasses.fields(kind)}
-    spoken = {name for name, value in later.items() if name in usual and value != usual[name]}.union(said)
+    default = {one.name: one.default for one in dataclasses.fields(kind)}
+    spoken = {name for name, value in later.items() if name in default and value != default[name]}.union(said)
     lost = set()
     for pair in kind.alternatives.items():
         for one, other in (pair, pair[::-1]):
@@ -344,8 +346,8 @@ def _numbers_of_another(subject: Subject, given: Mapping[str, Any], skip: Sequen
     scheme = given["scheme"]
     if "scheme" not in skip and _said(subject.words, "--scheme") in (None, scheme):
         return []
-    config = subject.wing.config.from_dict({**given, "data": ""})
-    chosen = chosen_options(config, ratios_of(subject.wing, config))
+    config = subject.domain.config.from_dict({**given, "data": ""})
+    chosen = chosen_options(config, ratios_of(subject.domain, config))
     fields = set(map(field_of, chosen))
     return [name for name in OPTION_FIELDS if name not in fields]
 
@@ -371,16 +373,16 @@ def _fields_of(kind: type[RunConfig], own: Mapping[str, Any], words: Sequence[st
         raise UserError(message if message.startswith(f"{file}: ") else f"{file}: {message}") from None
 
 
-def _add_numbers(parser: Parser, wing: "Wing") -> None:
-    """Add the wing's default numbers to the help of the options."""
-    numbers = wing.ratios
+def _add_numbers(parser: Parser, domain: "Domain") -> None:
+    """Add the domain's defaults to the help of the options."""
+    numbers = domain.ratios
     whose = "ours: the paper gives none" if numbers.ours else "the paper's"
     ends = {"low": numbers.low, "high": numbers.high}
     numbers_of_options = {"ratio": f"{numbers.fixed:g}", **{name: f"{value:g}" for name, value in ends.items()}}
     for scheme in scheme_names():
         used = effective(scheme, numbers, {}, 1000)
-        for name, usual in ends.items():
-            numbers_of_options[name] += f", of {scheme} {used[name]:g}" if used.get(name, usual) != usual else ""
+        for name, default in ends.items():
+            numbers_of_options[name] += f", of {scheme} {used[name]:g}" if used.get(name, default) != default else ""
     for name, said in numbers_of_options.items():
         parser.append(name, f"By default {said} ({whose}).")
     parser.append("cl_iterations", f"By default {numbers.curriculum.iterations}.")
@@ -394,13 +396,13 @@ def make_config(subject: Subject, values: dict[str, Any]) -> RunConfig:
     UserError
         For values that are refused, and for typed options that have no effect.
     """
-    kind: type[RunConfig] = subject.wing.config
+    kind: type[RunConfig] = subject.domain.config
     fields = {field.name for field in dataclasses.fields(kind)}
     if subject.data is None:
         raise UserError("name the data: a set of `r2mae data list`, or a path")
     # The path is made absolute, so that the run folder can be used from any working directory.
     path = Path(subject.data)
-    named = subject.data in subject.wing.sets or not path.exists()
+    named = subject.data in subject.domain.sets or not path.exists()
     data = subject.data if named else str(path.absolute())
     config = kind(data=data, **{name: value for name, value in values.items() if name in fields - {"data"}})
     # A single run has its scheme, typed or not; a comparison has one in every row, and none among the values.

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 from r2mae.cli.early import check_output, check_source, loading, open_run
 from r2mae.cli.parsing import Parser
+from r2mae.domains.lookup import all_domains
 from r2mae.errors import UserError
-from r2mae.wings.lookup import all_wings
 
 if TYPE_CHECKING:
+    from r2mae.domains.contract import Domain
     from r2mae.training.config import RunConfig
-    from r2mae.wings.contract import Wing
 
 
 def run(words: Sequence[str]) -> int:
@@ -24,34 +24,34 @@ def run(words: Sequence[str]) -> int:
     ratio = values["ratio"]
     if ratio is not None and not 0 < ratio < 1:
         raise UserError(f"--ratio must be above 0 and below 1, not {ratio:g}: with --ratio 0.7, 70 % are hidden")
-    wing, runs = _opened([Path(word) for word in values["runs"]])
+    domain, runs = _opened([Path(word) for word in values["runs"]])
     output = Path(values["output"] or runs[0][0] / "pictures.png")
 
     from r2mae.report.style import check_suffix, write_figure
 
     check_suffix(output, "-o")
     for _, config in runs:
-        check_source(wing, config, config.data)
+        check_source(domain, config, config.data)
         if values["output"] is not None:
-            check_output(wing, output, config.data)
+            check_output(domain, output, config.data)
 
     with loading():
-        from r2mae.compare.rows import row_of
+        from r2mae.compare.variants import variant_of
         from r2mae.report.pictures import beside_each_other, draw_pictures
-        from r2mae.sweep.cells import Cell
         from r2mae.sweep.examples import examples_of
+        from r2mae.sweep.runs import SweepRun
         from r2mae.training.folder import RunFolder
-        from r2mae.training.numbers import ratios_of
+        from r2mae.training.scheme_defaults import ratios_of
 
-    rows = [row_of(config, ratios_of(wing, config)) for _, config in runs]
+    rows = [variant_of(config, ratios_of(domain, config)) for _, config in runs]
     names = _names([row.label for row in rows], [path for path, _ in runs])
     for path, config in runs:
-        RunFolder(path).check_data(config.data, wing.fingerprint(config))
-    cells = [
-        Cell(replace(row, label=name), config.seed, config, path)
+        RunFolder(path).check_data(config.data, domain.fingerprint(config))
+    finished = [
+        SweepRun(replace(row, label=name), config.seed, config, path)
         for row, name, (path, config) in zip(rows, names, runs, strict=True)
     ]
-    examples = examples_of(cells, wing, ratio=ratio)
+    examples = examples_of(finished, domain, ratio=ratio)
     if examples is None:
         raise UserError(f"{runs[0][0]}: the examples of such a model are no pictures: see `r2mae evaluate`")
     made = beside_each_other(examples)
@@ -65,13 +65,13 @@ def _parser() -> Parser:
     parser = Parser(
         "r2mae pictures",
         "Draw test images, the same masked, and as the models of finished runs complete them: a column for each run. "
-        "The masks are the same for all. For runs of: " + ", ".join(wing.name for wing in _with_pictures()) + ".",
+        "The masks are the same for all. For runs of: " + ", ".join(domain.name for domain in _with_pictures()) + ".",
         "r2mae pictures runs/a runs/b -o pictures.png",
         "r2mae pictures runs/compare-digits/runs/*/seed-0 --ratio 0.9",
     )
-    parser.add_argument("runs", metavar="RUN", nargs="*", type=str, help="Run folders of one wing, on the same data.")
+    parser.add_argument("runs", metavar="RUN", nargs="*", type=str, help="Run folders of one domain, on the same data.")
     parser.add_argument(
-        "--ratio", type=float, help="The part that is hidden; by default the usual ratio of the first run's model."
+        "--ratio", type=float, help="The part that is hidden; by default the default ratio of the first run's model."
     )
     parser.add_argument(
         "-o", "--output", type=str, help="File to write, .svg, .png or .pdf; by default pictures.png in the first RUN."
@@ -79,21 +79,23 @@ def _parser() -> Parser:
     return parser
 
 
-def _with_pictures() -> "list[Wing]":
-    return [wing for wing in all_wings() if wing.has_examples]
+def _with_pictures() -> "list[Domain]":
+    return [domain for domain in all_domains() if domain.has_examples]
 
 
-def _opened(paths: Sequence[Path]) -> "tuple[Wing, list[tuple[Path, RunConfig]]]":
-    """Return the runs with their configurations, and their wing, which must be the same and have pictures."""
+def _opened(paths: Sequence[Path]) -> "tuple[Domain, list[tuple[Path, RunConfig]]]":
+    """Return the runs with their configurations, and their domain, which must be the same and have pictures."""
     found = [(path, *open_run(path)) for path in paths]
     first = found[0][1]
-    for path, wing, _ in found:
-        if not wing.has_examples:
+    for path, domain, _ in found:
+        if not domain.has_examples:
             known = ", ".join(one.name for one in _with_pictures())
-            raise UserError(f"{path} is a run of the wing {wing.name}, which has no pictures; these have some: {known}")
-        if wing.name != first.name:
             raise UserError(
-                f"{path} is a run of the wing {wing.name}, and {paths[0]} of {first.name}: draw runs of one wing"
+                f"{path} is a run of the domain {domain.name}, which has no pictures; these have some: {known}"
+            )
+        if domain.name != first.name:
+            raise UserError(
+                f"{path} is a run of the domain {domain.name}, and {paths[0]} of {first.name}: draw runs of one domain"
             )
     return first, [(path, config) for path, _, config in found]
 

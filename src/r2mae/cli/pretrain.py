@@ -1,11 +1,11 @@
-"""``r2mae pretrain WING DATA``: pretrain one model into a run folder; an interrupted run is resumed."""
+"""``r2mae pretrain DOMAIN DATA``: pretrain one model into a run folder; an interrupted run is resumed."""
 
 from collections.abc import Sequence
 from pathlib import Path
 
 from r2mae.cli.early import check_run, loading
 from r2mae.cli.parsing import Parser, add_config, describe, example_data, make_config, print_config, read_subject
-from r2mae.training.numbers import ratios_of
+from r2mae.training.scheme_defaults import ratios_of
 from r2mae.training.scheme_options import resolved
 
 
@@ -13,7 +13,7 @@ def run(words: Sequence[str]) -> int:
     """Run the command."""
     subject = read_subject("pretrain", words)
     parser = Parser(
-        f"r2mae pretrain {subject.wing.name} DATA",
+        f"r2mae pretrain {subject.domain.name} DATA",
         f"Pretrain one model; the same command goes on where it was cut off. {describe(subject)}",
         f"r2mae pretrain {example_data(subject)} --scheme r2mae --out runs/a",
     )
@@ -22,28 +22,28 @@ def run(words: Sequence[str]) -> int:
     parser.add_argument("--json", action="store_true", help="Print JSON, for scripts.")
     values = parser.read(subject.words)
     config = make_config(subject, values)
-    used = resolved(config, ratios_of(subject.wing, config))  # finds mistakes before torch is imported
+    used = resolved(config, ratios_of(subject.domain, config))  # finds mistakes before torch is imported
     if values["print_config"]:
         print_config(used)
         return 0
     out = Path(values["out"] or f"runs/{Path(config.data).stem}-{config.scheme}-seed{config.seed}")
-    check_run(subject.wing, config, [out])
+    check_run(subject.domain, config, [out])
 
     with loading():
         from r2mae.cli.show import print_json, scores_table
-        from r2mae.sweep.run_cell import pretrain
+        from r2mae.sweep.train_run import pretrain
         from r2mae.training.progress import ProgressBar, counting_bar
 
     with counting_bar("measuring", counted=False, transient=True) as progress:
         fitted, results = pretrain(
-            config, subject.wing, out, reporter=ProgressBar(f"{config.data}, {config.scheme}"), progress=progress
+            config, subject.domain, out, reporter=ProgressBar(f"{config.data}, {config.scheme}"), progress=progress
         )
     if values["json"]:
         print_json({"run": str(out), "worked": fitted.worked, **results})
         return 0
     if not fitted.worked:
         print(f"{out} is finished already; nothing was trained")
-    scores_table({config.scheme: results["scores"]}, subject.wing.metrics_of(config))
+    scores_table({config.scheme: results["scores"]}, subject.domain.metrics_of(config))
     if said := config.measured_in_words():
         print(said)
     print(f"model and results are in {out}")

@@ -41,8 +41,8 @@ def _again(folders: Sequence[Path]) -> int:
         try:
             check_folder(folder)
         except UserError as error:
-            remedy = ". For a page of any results add --out FOLDER" if folder.is_dir() else ""
-            raise UserError(f"{error}{remedy}") from None
+            hint = ". For a page of any results add --out FOLDER" if folder.is_dir() else ""
+            raise UserError(f"{error}{hint}") from None
 
     from r2mae.compare.again import gather_again
     from r2mae.report.publish import publish

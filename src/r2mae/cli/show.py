@@ -34,7 +34,7 @@ def print_json(value: Any) -> None:
 
 
 def scores_table(columns: Mapping[str, Mapping[str, float]], metrics: Sequence[Metric]) -> None:
-    """Print scores, with a column for each model; the wing's metrics come first, under their labels.
+    """Print scores, with a column for each model; the domain's metrics come first, under their labels.
 
     If there are ``name_UNITS_low`` and ``name_UNITS_high`` beside ``name``, they are shown as its interval (over units
     such as donors); ``name_sd`` is shown after ±. Scores at several mask ratios, such as ``name_0.15``, have a table of

@@ -5,14 +5,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from r2mae.compare.finished import comparison_of, damaged_results, finished_cells
+from r2mae.compare.finished import comparison_of, damaged_results, finished_runs
 from r2mae.compare.gather import gather
-from r2mae.compare.rows import default_label
+from r2mae.compare.variants import default_label
+from r2mae.domains.lookup import domain_of_run
 from r2mae.errors import UserError
 from r2mae.report.comparison import Comparison
 from r2mae.training.folder import read_json
-from r2mae.training.numbers import ratios_of
-from r2mae.wings.lookup import wing_of_run
+from r2mae.training.scheme_defaults import ratios_of
 
 
 def gather_again(out: Path) -> Comparison:
@@ -26,23 +26,23 @@ def gather_again(out: Path) -> Comparison:
         If it is no folder of a comparison, or nothing in it is finished.
     """
     shared = comparison_of(out)
-    wing = wing_of_run(shared, out)
-    base = wing.config.from_dict({**wing.config.measured_formerly, **shared}, source=str(out / "compare.json"))
+    domain = domain_of_run(shared, out)
+    base = domain.config.from_dict({**domain.config.measured_formerly, **shared}, source=str(out / "compare.json"))
     before = _before(out)
     schemes = before.get("schemes")
     labels = [str(label) for label in schemes] if isinstance(schemes, list) else []
-    cells, unread = finished_cells(out, wing, base, labels), damaged_results(out)
-    if not any(not cell.row.baseline for cell in cells):
+    runs, unread = finished_runs(out, domain, base, labels), damaged_results(out)
+    if not any(not run.variant.baseline for run in runs):
         if unread:
             raise UserError(unread[0])
         raise UserError(f"nothing in {out} is finished: repeat the command of the comparison, and it goes on")
-    usual = {"default_fixed_label": before.get("default_fixed_label") or default_label(base, ratios_of(wing, base))}
+    default = {"default_fixed_label": before.get("default_fixed_label") or default_label(base, ratios_of(domain, base))}
     try:
-        comparison = gather(cells, wing, base, extra=usual)
+        comparison = gather(runs, domain, base, extra=default)
     except UserError as error:
-        if not wing.has_examples:
+        if not domain.has_examples:
             raise
-        comparison = gather(cells, wing, base, extra=usual, examples=False)
+        comparison = gather(runs, domain, base, extra=default, examples=False)
         logging.getLogger("r2mae").warning("%s: the report has no examples (%s)", out, error)
     return replace(comparison, unread=tuple(unread))
 

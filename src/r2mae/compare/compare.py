@@ -7,27 +7,27 @@ from typing import Any
 
 from rich.console import Console
 
-from r2mae.compare.finished import agree, finished_cells, shared_fields
+from r2mae.compare.finished import agree, finished_runs, shared_fields
 from r2mae.compare.gather import gather
-from r2mae.compare.rows import baseline_rows, default_label, plan_rows
+from r2mae.compare.variants import baseline_variants, default_label, plan_variants
+from r2mae.domains.contract import Domain
 from r2mae.errors import UserError
 from r2mae.files import UNFINISHED, write_json
 from r2mae.report.comparison import Comparison
-from r2mae.sweep.cells import cells_of
 from r2mae.sweep.cluster_options import ClusterOptions
 from r2mae.sweep.dask_runner import runner_of
 from r2mae.sweep.measure import check_baselines
 from r2mae.sweep.processes import Processes
 from r2mae.sweep.runner import check_data, check_folders, check_sweep, run_missing
+from r2mae.sweep.runs import runs_of
 from r2mae.training.config import RunConfig
 from r2mae.training.folder import FolderLock, read_json
-from r2mae.training.numbers import ratios_of
-from r2mae.wings.contract import Wing
+from r2mae.training.scheme_defaults import ratios_of
 
 
 def compare(
     base: RunConfig,
-    wing: Wing,
+    domain: Domain,
     *,
     schemes: Sequence[str],
     seeds: Sequence[int],
@@ -47,12 +47,12 @@ def compare(
     ----------
     base : RunConfig
         What all runs share.
-    wing : Wing
+    domain : Domain
         Of the data.
     schemes, ratios
-        See :func:`r2mae.compare.rows.plan_rows`.
+        See :func:`r2mae.compare.variants.plan_variants`.
     baselines : sequence of str
-        Baselines to measure beside the schemes, out of :meth:`~r2mae.wings.abilities.HasBaselines.baselines_of`.
+        Baselines to measure beside the schemes, out of :meth:`~r2mae.domains.abilities.HasBaselines.baselines_of`.
     seeds : sequence of int
         Each seed draws weights, data order, masks and (for sets without an official test part) the split.
     out : Path
@@ -60,7 +60,7 @@ def compare(
     jobs : int, optional
         Processes; by default one per core, and one where an accelerator does the work.
     cluster : ClusterOptions, optional
-        The cluster whose workers run the cells, in place of processes of this machine.
+        The cluster whose workers run the runs, in place of processes of this machine.
     console : Console, optional
         Where progress is shown.
 
@@ -73,24 +73,24 @@ def compare(
     check_sweep(base, here=here)
     runner = runner_of(cluster, jobs, base.device, out)
     base = replace(base, threads=base.threads or 1)
-    rows = plan_rows(base, ratios_of(wing, base), schemes, ratios)
-    check_baselines(base, wing, baselines)
-    rows += baseline_rows(base, baselines, rows)
-    cells = cells_of(rows, seeds, out)
+    variants = plan_variants(base, ratios_of(domain, base), schemes, ratios)
+    check_baselines(base, domain, baselines)
+    variants += baseline_variants(base, baselines, variants)
+    runs = runs_of(variants, seeds, out)
     with FolderLock(out):
-        at_once = runner.at_once(len(cells)) if isinstance(runner, Processes) else 1
+        at_once = runner.at_once(len(runs)) if isinstance(runner, Processes) else 1
         # Mistakes of these options first, then what they have to do with the folder.
-        check_data(cells, wing, here=here, jobs=at_once)
+        check_data(runs, domain, here=here, jobs=at_once)
         shared = shared_fields(base)
         _claim(out, shared, base.measured_with)
-        beside = finished_cells(out, wing, base, skip={cell.folder for cell in cells})
-        check_folders([*cells, *beside], wing)  # the report will be of both
-        agree([*beside, *cells], wing)
+        beside = finished_runs(out, domain, base, skip={run.folder for run in runs})
+        check_folders([*runs, *beside], domain)  # the report will be of both
+        agree([*beside, *runs], domain)
         write_json(out / "compare.json", shared)
-        run_missing(cells, wing, runner, console=console)
-        labels = {"default_fixed_label": default_label(base, ratios_of(wing, base))}
-        everything = finished_cells(out, wing, base, [row.label for row in rows])
-        return gather(everything, wing, base, extra=labels)
+        run_missing(runs, domain, runner, console=console)
+        labels = {"default_fixed_label": default_label(base, ratios_of(domain, base))}
+        everything = finished_runs(out, domain, base, [variant.label for variant in variants])
+        return gather(everything, domain, base, extra=labels)
 
 
 _OURS = {"runs", "figures", "compare.json", "results.csv", "times.csv", "results.json", "report.html"}

@@ -7,68 +7,68 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from r2mae.compare.rows import baseline_rows, row_of
+from r2mae.compare.variants import baseline_variants, variant_of
+from r2mae.domains.contract import Domain
 from r2mae.errors import UserError
 from r2mae.masking.schemes import scheme_names
-from r2mae.sweep.cells import Cell
+from r2mae.sweep.runs import SweepRun
 from r2mae.training.config import MACHINE_FIELDS, RunConfig
 from r2mae.training.folder import RunFolder, read_json
-from r2mae.training.numbers import ratios_of
+from r2mae.training.scheme_defaults import ratios_of
 from r2mae.training.scheme_options import OPTION_FIELDS, as_used
-from r2mae.wings.contract import Wing
 
 _OF_ROWS = {"scheme", "seed", "preset", *OPTION_FIELDS}
 
 
 def shared_fields(base: RunConfig) -> dict[str, Any]:
-    """Return the fields that all runs of a comparison share: all but those of a row, a seed or a machine."""
+    """Return the fields that all runs of a comparison share: all but those of a variant, a seed or a machine."""
     return {key: value for key, value in base.to_dict().items() if key not in _OF_ROWS | MACHINE_FIELDS}
 
 
-def finished_cells(
-    out: Path, wing: Wing, base: RunConfig, first: Sequence[str] = (), *, skip: Collection[Path] = ()
-) -> list[Cell]:
+def finished_runs(
+    out: Path, domain: Domain, base: RunConfig, first: Sequence[str] = (), *, skip: Collection[Path] = ()
+) -> list[SweepRun]:
     """Return every finished run and measured baseline of a comparison, in the order of display.
 
-    If `first` names every row that was found, rows are in that order. Otherwise schemes come in the order in which they
-    are registered, the fixed ratios of one from low to high, and baselines come last. Within a row, runs are in the
-    order of their seeds.
+    If `first` names every variant that was found, variants are in that order. Otherwise schemes come in the order in
+    which they are registered, the fixed ratios of one from low to high, and baselines come last. Within a variant,
+    runs are in the order of their seeds.
 
     Parameters
     ----------
     out : Path
         Folder of the comparison.
-    wing : Wing
+    domain : Domain
         Of its data.
     base : RunConfig
         What its runs share.
     first : sequence of str
-        Labels of rows, in the order of display.
+        Labels of variants, in the order of display.
     skip : collection of Path
         Folders to ignore. If there are any, no warning is logged about runs that are left out.
 
     Raises
     ------
     UserError
-        For a run of another comparison, or runs of one row that took different options.
+        For a run of another comparison, or runs of one variant that took different options.
     """
     folders = [folder for folder in sorted((out / "runs").glob("*/seed-*")) if folder not in skip]
-    cells = [cell for folder in folders if (cell := _cell(folder, wing, base, warn=not skip))]
-    agree(cells, wing)
-    labels = {cell.row.label for cell in cells}
+    runs = [run for folder in folders if (run := _run(folder, domain, base, warn=not skip))]
+    agree(runs, domain)
+    labels = {run.variant.label for run in runs}
     names = scheme_names()
-    usual = tuple(getattr(wing, "default_baselines", ()))
+    default = tuple(getattr(domain, "default_baselines", ()))
 
-    def order(cell: Cell) -> tuple[Any, ...]:
-        row = cell.row
+    def order(run: SweepRun) -> tuple[Any, ...]:
+        variant = run.variant
         if labels <= set(first):
-            return (list(first).index(row.label), cell.seed)
-        kind = usual.index(row.label) if row.label in usual else len(usual)
-        scheme = kind if row.baseline else names.index(row.config.scheme)
-        ratio = 0.0 if math.isnan(row.values["ratio"]) else row.values["ratio"]
-        return (row.baseline, scheme, ratio, row.label, cell.seed)
+            return (list(first).index(variant.label), run.seed)
+        kind = default.index(variant.label) if variant.label in default else len(default)
+        scheme = kind if variant.baseline else names.index(variant.config.scheme)
+        ratio = 0.0 if math.isnan(variant.values["ratio"]) else variant.values["ratio"]
+        return (variant.baseline, scheme, ratio, variant.label, run.seed)
 
-    return sorted(cells, key=order)
+    return sorted(runs, key=order)
 
 
 def damaged_results(out: Path) -> list[str]:
@@ -82,22 +82,22 @@ def damaged_results(out: Path) -> list[str]:
     ]
 
 
-def agree(cells: Sequence[Cell], wing: Wing) -> None:
-    """Refuse runs of one row whose schemes took different options: a mean over them would mean nothing."""
-    known: dict[str, Cell] = {}
-    for cell in cells:
-        other = known.setdefault(cell.row.label, cell)
-        mine, theirs = (as_used(one.config, ratios_of(wing, one.config)) for one in (cell, other))
-        for option in () if cell.row.baseline else OPTION_FIELDS:
+def agree(runs: Sequence[SweepRun], domain: Domain) -> None:
+    """Refuse runs of one variant whose schemes took different options: a mean over them would mean nothing."""
+    known: dict[str, SweepRun] = {}
+    for run in runs:
+        other = known.setdefault(run.variant.label, run)
+        mine, theirs = (as_used(one.config, ratios_of(domain, one.config)) for one in (run, other))
+        for option in () if run.variant.baseline else OPTION_FIELDS:
             here, there = getattr(mine, option), getattr(theirs, option)
             if here != there:
                 raise UserError(
-                    f"{other.folder} ran with {option} {there!r}, and the seed {cell.seed} of {cell.row.label!r} has "
+                    f"{other.folder} ran with {option} {there!r}, and the seed {run.seed} of {run.variant.label!r} has "
                     f"{here!r}: choose another --out, or repeat the options of those runs"
                 )
 
 
-def _cell(folder: Path, wing: Wing, base: RunConfig, *, warn: bool) -> Cell | None:
+def _run(folder: Path, domain: Domain, base: RunConfig, *, warn: bool) -> SweepRun | None:
     run, seed = RunFolder(folder), folder.name.removeprefix("seed-")
     results = run.results
     if results is None or not seed.isdecimal():
@@ -107,10 +107,10 @@ def _cell(folder: Path, wing: Wing, base: RunConfig, *, warn: bool) -> Cell | No
         if run.baseline_for(config) is None:
             _leave_out(folder, warn=warn)
             return None
-        return Cell(baseline_rows(config, [results["baseline"]], [])[0], int(seed), config, folder)
+        return SweepRun(baseline_variants(config, [results["baseline"]], [])[0], int(seed), config, folder)
     if not (run.config_file.exists() and run.trained):
         return None
-    config = wing.config.from_dict(run.read_config(), source=str(run.config_file))
+    config = domain.config.from_dict(run.read_config(), source=str(run.config_file))
     config = replace(config, **base.measured_as())
     if run.results_for(config) is None:
         _leave_out(folder, warn=warn)
@@ -122,7 +122,7 @@ def _cell(folder: Path, wing: Wing, base: RunConfig, *, warn: bool) -> Cell | No
                 f"{folder} is no run of this comparison ({name} is {mine[name]!r} there and {value!r} in "
                 f"{folder.parents[2] / 'compare.json'}): move it away"
             )
-    return Cell(row_of(config, ratios_of(wing, config)), config.seed, config, folder)
+    return SweepRun(variant_of(config, ratios_of(domain, config)), config.seed, config, folder)
 
 
 def check_folder(out: Path) -> Path:
@@ -138,8 +138,8 @@ def check_folder(out: Path) -> Path:
         raise UserError(f"there is no folder {out}: name one that `r2mae compare` made")
     if not file.is_file():
         inner = sorted(path.parent for path in out.glob("*/compare.json"))
-        remedy = f"did you mean {inner[0]}?" if inner else "name one that `r2mae compare` made"
-        raise UserError(f"{out} is not the folder of a comparison (it has no compare.json): {remedy}")
+        hint = f"did you mean {inner[0]}?" if inner else "name one that `r2mae compare` made"
+        raise UserError(f"{out} is not the folder of a comparison (it has no compare.json): {hint}")
     return file
 
 
@@ -153,15 +153,15 @@ def comparison_of(out: Path) -> dict[str, Any]:
     """
     file = check_folder(out)
     shared = read_json(file)
-    if not isinstance(shared, dict) or not isinstance(shared.get("wing"), str):
-        raise UserError(f"{file} names no wing: repeat the command of the comparison, or choose another folder")
+    if not isinstance(shared, dict) or not isinstance(shared.get("domain"), str):
+        raise UserError(f"{file} names no domain: repeat the command of the comparison, or choose another folder")
     return shared
 
 
 def _leave_out(folder: Path, *, warn: bool) -> None:
     if warn:
         logging.getLogger("r2mae").warning(
-            "%s was measured in another way than this comparison and is left out of its report: name its row, too, to "
-            "measure it anew",
+            "%s was measured in another way than this comparison and is left out of its report: name its variant, "
+            "too, to measure it again",
             folder,
         )

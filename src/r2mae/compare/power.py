@@ -11,8 +11,10 @@ import pandas as pd
 
 from r2mae.compare.compare import check_claim
 from r2mae.compare.estimate import elapsed
-from r2mae.compare.finished import agree, check_folder, comparison_of, finished_cells, shared_fields
-from r2mae.compare.rows import plan_rows
+from r2mae.compare.finished import agree, check_folder, comparison_of, finished_runs, shared_fields
+from r2mae.compare.variants import plan_variants
+from r2mae.domains.contract import Domain
+from r2mae.domains.lookup import domain_of_run
 from r2mae.errors import UserError, unknown
 from r2mae.evaluation.metrics import Metric
 from r2mae.evaluation.pairing import BOTH, WHY, Over
@@ -22,15 +24,13 @@ from r2mae.report.analysis import Analysis, analyse, fixed_labels, scores_by_see
 from r2mae.report.comparison import Comparison
 from r2mae.report.differences import Reference
 from r2mae.report.wording import listing
-from r2mae.sweep.cells import Cell, Row, cells_of
 from r2mae.sweep.gather import in_order, items_by_run, table_of
 from r2mae.sweep.processes import Processes
 from r2mae.sweep.runner import check_sweep, finished
+from r2mae.sweep.runs import SweepRun, Variant, runs_of
 from r2mae.training.config import RunConfig
-from r2mae.training.numbers import ratios_of
+from r2mae.training.scheme_defaults import ratios_of
 from r2mae.training.scheme_options import as_used
-from r2mae.wings.contract import Wing
-from r2mae.wings.lookup import wing_of_run
 
 FRACTION = 0.05
 """A difference matters by default from this share of the reference's distance to a perfect score."""
@@ -143,7 +143,7 @@ class PowerPlan:
 
 def plan_power(
     base: RunConfig,
-    wing: Wing,
+    domain: Domain,
     *,
     schemes: Sequence[str],
     seeds: Sequence[int],
@@ -157,7 +157,7 @@ def plan_power(
 
     Parameters
     ----------
-    base, wing, schemes, seeds, out, ratios, jobs
+    base, domain, schemes, seeds, out, ratios, jobs
         As of :func:`r2mae.compare.compare.compare`.
     pilot : Path, optional
         Folder of a comparison with two or more seeds of every row; by default `out`.
@@ -167,29 +167,29 @@ def plan_power(
     Raises
     ------
     UserError
-        If the pilot has no two seeds of a row, is of another wing, or there is nothing to compare.
+        If the pilot has no two seeds of a row, is of another domain, or there is nothing to compare.
     """
     check_sweep(base)
     processes = Processes(jobs, base.device)
-    rows = plan_rows(base, ratios_of(wing, base), schemes, ratios)
+    rows = plan_variants(base, ratios_of(domain, base), schemes, ratios)
     if len(rows) < _FEWEST:
         raise UserError("one row cannot be compared with anything: name more in --schemes, or --ratios")
     folder = out if pilot is None else pilot
-    cells = _pilot_cells(folder, pilot is not None, wing, base, rows, seeds)
-    _check_enough(cells, rows, base, schemes, ratios, folder)
-    comparison = _comparison(cells, wing, base)
+    runs = _pilot_runs(folder, pilot is not None, domain, base, rows, seeds)
+    _check_enough(runs, rows, base, schemes, ratios, folder)
+    comparison = _comparison(runs, domain, base)
     analysis = analyse(comparison)
     given = _named(matters or {}, analysis)
-    planned = cells_of(rows, seeds, out)
-    waiting = [cell for cell in planned if not finished(cell)]
-    differs = _differing(cells, rows, wing)
+    planned = runs_of(rows, seeds, out)
+    waiting = [run for run in planned if not finished(run)]
+    differs = _differing(runs, rows, domain)
     # Of runs of another length or size nothing is known of the planned ones' time.
     seconds = {} if differs else comparison.table.groupby("label")["seconds"].mean().to_dict()
-    each = [float(seconds.get(cell.row.label, math.nan)) for cell in waiting]
+    each = [float(seconds.get(run.variant.label, math.nan)) for run in waiting]
     at_once = processes.at_once(max(1, len(waiting)))
     return PowerPlan(
         pilot=str(folder),
-        pilot_seeds=tuple(sorted({cell.seed for cell in cells})),
+        pilot_seeds=tuple(sorted({run.seed for run in runs})),
         seeds=tuple(seeds),
         metrics=analysis.judging,
         decisions=tuple(
@@ -206,47 +206,47 @@ def plan_power(
     )
 
 
-def _pilot_cells(
-    folder: Path, elsewhere: bool, wing: Wing, base: RunConfig, rows: Sequence[Row], seeds: Sequence[int]
-) -> list[Cell]:
+def _pilot_runs(
+    folder: Path, elsewhere: bool, domain: Domain, base: RunConfig, rows: Sequence[Variant], seeds: Sequence[int]
+) -> list[SweepRun]:
     """Return the finished runs of the planned rows in the pilot's folder; none if there is no such folder."""
     labels = [row.label for row in rows]
     if elsewhere:
         check_folder(folder)
         shared = comparison_of(folder)
-        if shared["wing"] != wing.name:
+        if shared["domain"] != domain.name:
             raise UserError(
-                f"{folder} compares runs of the wing {shared['wing']}, and not of {wing.name}: name another"
+                f"{folder} compares runs of the domain {shared['domain']}, and not of {domain.name}: name another"
             )
-        theirs = wing_of_run(shared, folder)
-        there = wing.config.from_dict(
+        theirs = domain_of_run(shared, folder)
+        there = domain.config.from_dict(
             {**theirs.config.measured_formerly, **shared}, source=str(folder / "compare.json")
         )
-        found = finished_cells(folder, wing, there)
+        found = finished_runs(folder, domain, there)
     elif folder.is_dir():
         check_claim(folder, shared_fields(base), base.measured_with)
-        found = finished_cells(folder, wing, base)
-        agree([*found, *cells_of(rows, seeds, folder)], wing)
+        found = finished_runs(folder, domain, base)
+        agree([*found, *runs_of(rows, seeds, folder)], domain)
     else:
         found = []
-    return [cell for cell in found if cell.row.label in labels and not cell.row.baseline]
+    return [run for run in found if run.variant.label in labels and not run.variant.baseline]
 
 
 def _check_enough(
-    cells: Sequence[Cell],
-    rows: Sequence[Row],
+    runs: Sequence[SweepRun],
+    rows: Sequence[Variant],
     base: RunConfig,
     schemes: Sequence[str],
     ratios: Sequence[float] | None,
     folder: Path,
 ) -> None:
     """Refuse a pilot that lacks a row, or has one seed of it; the message says how to make one."""
-    lacking = [row.label for row in rows if sum(cell.row.label == row.label for cell in cells) < _FEWEST]
+    lacking = [row.label for row in rows if sum(run.variant.label == row.label for run in runs) < _FEWEST]
     if not lacking:
         return
     grid = "" if ratios is None else f" --ratios {' '.join(f'{ratio:g}' for ratio in ratios)}"
     command = (
-        f"r2mae compare {base.wing} {base.data} --schemes {' '.join(schemes)}{grid} --seeds {_ENOUGH} --out {folder}"
+        f"r2mae compare {base.domain} {base.data} --schemes {' '.join(schemes)}{grid} --seeds {_ENOUGH} --out {folder}"
     )
     raise UserError(
         f"a pilot needs two or more seeds of every row, and {folder} has no two of {listing(lacking)}: make one with "
@@ -254,10 +254,10 @@ def _check_enough(
     )
 
 
-def _comparison(cells: Sequence[Cell], wing: Wing, base: RunConfig) -> Comparison:
+def _comparison(runs: Sequence[SweepRun], domain: Domain, base: RunConfig) -> Comparison:
     curves = pd.DataFrame(columns=["label", "seed", "step", "loss", "validation_loss"])
-    items = items_by_run(cells)
-    return Comparison(Path(base.data).name, wing.metrics_of(base), table_of(in_order(cells)), curves, items=items)
+    items = items_by_run(runs)
+    return Comparison(Path(base.data).name, domain.metrics_of(base), table_of(in_order(runs)), curves, items=items)
 
 
 def _named(matters: Mapping[str, float], analysis: Analysis) -> dict[str, float]:
@@ -332,12 +332,12 @@ def _decision(metric: str, label: str, against: str, pilot: Pilot, seeds: int, m
     )
 
 
-def _differing(cells: Sequence[Cell], rows: Sequence[Row], wing: Wing) -> tuple[str, ...]:
+def _differing(runs: Sequence[SweepRun], rows: Sequence[Variant], domain: Domain) -> tuple[str, ...]:
     """Return the fields in which runs of the pilot differ from planned ones, but for what makes no difference."""
     planned = {row.label: row.config for row in rows}
     found: dict[str, None] = {}
-    for cell in cells:
-        mine, theirs = (as_used(one, ratios_of(wing, one)) for one in (planned[cell.row.label], cell.config))
+    for run in runs:
+        mine, theirs = (as_used(one, ratios_of(domain, one)) for one in (planned[run.variant.label], run.config))
         found |= dict.fromkeys(name for name in mine.differences(theirs) if name != "seed")
         how, other = mine.measured_as(), theirs.measured_as()
         found |= dict.fromkeys(name for name in how if how[name] != other.get(name))

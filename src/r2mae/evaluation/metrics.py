@@ -78,7 +78,7 @@ def label_of(name: str, metrics: Iterable[Metric]) -> str:
     name : str
         Its key in results files.
     metrics : iterable of Metric
-        Those of the wing.
+        Those of the domain.
     """
     labels = {metric.name: metric.label for metric in metrics}
     match = _RATIO.fullmatch(name)

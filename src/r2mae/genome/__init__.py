@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from r2mae.genome.batches import WindowBatch, WindowBatches
     from r2mae.genome.config import GenomeConfig
     from r2mae.genome.data import GenomeData, load_data
+    from r2mae.genome.domain import DOMAIN
     from r2mae.genome.models.gpn_msa import AlignmentTransformer
     from r2mae.genome.store.alignment import AlignmentStore, Windows
     from r2mae.genome.store.build import build_store
@@ -17,10 +18,9 @@ if TYPE_CHECKING:
     from r2mae.genome.store.tracks import Track, add_track
     from r2mae.genome.store.zarr_exchange import export_zarr
     from r2mae.genome.task import AlignmentTask
-    from r2mae.genome.wing import WING
 
 __all__ = [
-    "WING",
+    "DOMAIN",
     "AlignmentStore",
     "AlignmentTask",
     "AlignmentTransformer",
@@ -52,7 +52,7 @@ __getattr__, __dir__ = lazily(
         "config": ("GenomeConfig",),
         "data": ("GenomeData", "load_data"),
         "task": ("AlignmentTask",),
-        "wing": ("WING",),
+        "domain": ("DOMAIN",),
         "r2mae.genome.models.gpn_msa": ("AlignmentTransformer",),
         "r2mae.genome.store.alignment": ("AlignmentStore", "Windows"),
         "r2mae.genome.store.build": ("build_store",),

@@ -60,9 +60,9 @@ class GenomeConfig(GpnMsaSettings, VariantSettings, ModelConfig):
         less time and say less; below 500 each is masked several times.
     """
 
-    wing: ClassVar[str] = "genome"
+    domain: ClassVar[str] = "genome"
     models: ClassVar[Mapping[str, str]] = MODELS
-    usual_settings: ClassVar[type] = GpnMsaSettings
+    default_settings: ClassVar[type] = GpnMsaSettings
     measured_with: ClassVar[tuple[str, ...]] = (*OF_VARIANTS, "eval_windows")
     measured_formerly: ClassVar[Mapping[str, Any]] = MappingProxyType({"contrasts": (), "eval_windows": WINDOWS})
 
@@ -119,7 +119,7 @@ class GenomeConfig(GpnMsaSettings, VariantSettings, ModelConfig):
         return super().measuring(**options)
 
     def measured_in_words(self) -> str:
-        """Say which variants the model was measured on, and how many windows, where it is not the usual number."""
+        """Say which variants the model was measured on, and how many windows, where it is not the default number."""
         few = self.eval_windows != WINDOWS
         windows = f"Where hidden bases are measured: on at most {self.eval_windows:,} windows." if few else ""
         if self.variants is None:

@@ -64,23 +64,23 @@ def open_run(run: str | Path, data: str | None = None, device: str = "auto") -> 
     Raises
     ------
     UserError
-        No finished run of this wing, no store, or one that lacks species of the model.
+        No finished run of this domain, no store, or one that lacks species of the model.
     """
-    from r2mae.genome.wing import WING
+    from r2mae.genome.domain import DOMAIN
     from r2mae.training.folder import RunFolder
     from r2mae.training.saving import load_model
 
     folder = RunFolder(run)
     found = folder.read_config()
-    if found.get("wing") != WING.name:
+    if found.get("domain") != DOMAIN.name:
         raise UserError(
-            f"{run} is a run of the wing {found.get('wing')}, and variants are scored by the wing {WING.name}"
+            f"{run} is a run of the domain {found.get('domain')}, and variants are scored by the domain {DOMAIN.name}"
         )
     source = data or str(found.get("data"))
     read_source(source)
-    config, _, model = load_model(folder.path, WING, device=device, whole=True)
+    config, _, model = load_model(folder.path, DOMAIN, device=device, whole=True)
     if data is None:
-        folder.check_data(config.data, WING.fingerprint(config))
+        folder.check_data(config.data, DOMAIN.fingerprint(config))
     return OpenRun(config, model, AlignmentStore(source), fingerprint(folder.weights, folder.model_file))
 
 

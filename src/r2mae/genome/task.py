@@ -173,7 +173,7 @@ class AlignmentTask:
         )
 
     @property
-    def exactly(self) -> "AlignmentTask":
+    def with_fixed_counts(self) -> "AlignmentTask":
         """The task that hides exactly the rounded count in every window."""
         return replace(self, exact=True)
 

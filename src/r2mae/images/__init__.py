@@ -7,6 +7,7 @@ from r2mae.lazy import lazily
 if TYPE_CHECKING:
     from r2mae.images.config import ImagesConfig
     from r2mae.images.data import ImageSet, Splits, load_images, load_splits
+    from r2mae.images.domain import DOMAIN
     from r2mae.images.models.mlp import MLPAutoencoder
     from r2mae.images.models.vit_mae.model import VisionTransformerMAE
     from r2mae.images.models.vit_mae.task import PatchTask
@@ -21,11 +22,10 @@ if TYPE_CHECKING:
         unpatchify,
     )
     from r2mae.images.task import PixelTask
-    from r2mae.images.wing import WING
     from r2mae.masking.masks import element_mask, patch_mask
 
 __all__ = [
-    "WING",
+    "DOMAIN",
     "ImageSet",
     "ImagesConfig",
     "MLPAutoencoder",
@@ -59,7 +59,7 @@ __getattr__, __dir__ = lazily(
             *("block_mask", "chosen", "normalised", "patch_loss", "patchify", "restore", "standardised", "unpatchify"),
         ),
         "task": ("PixelTask",),
-        "wing": ("WING",),
+        "domain": ("DOMAIN",),
         "r2mae.masking.masks": ("element_mask", "patch_mask"),
     },
     __all__,

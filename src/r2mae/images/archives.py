@@ -182,9 +182,9 @@ def open_archive(path: Path, *, max_bytes: int | None = None) -> Member:
 
 def _check(path: Path, info: tarfile.TarInfo) -> None:
     """Refuse what a plain copy of the files would not hold."""
-    remedy = "pack the files themselves again"
+    hint = "pack the files themselves again"
     if info.name.startswith("/") or ".." in info.name.split("/") or "\\" in info.name:
-        raise UserError(f"{path}: the member {info.name!r} has a path outside the archive: {remedy}")
+        raise UserError(f"{path}: the member {info.name!r} has a path outside the archive: {hint}")
     for is_one, kind in _KINDS:
         if is_one(info):
-            raise UserError(f"{path}: the member {info.name!r} is {kind}: {remedy}")
+            raise UserError(f"{path}: the member {info.name!r} is {kind}: {hint}")

@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import Any, ClassVar, Literal
 
 from r2mae.errors import UserError
-from r2mae.evaluation.recalibration import measured_in_words
+from r2mae.evaluation.bn_statistics import measured_in_words
 from r2mae.images.finetune.config import WHOLE
 from r2mae.images.models import MODELS, MLPSettings
 from r2mae.training.models import ModelConfig
@@ -25,7 +25,7 @@ class ImagesConfig(MLPSettings, ModelConfig):
         Bring images to this many pixels a side; needed where a folder holds several sizes.
     fill : {"zero", "mean"}
         What hidden pixels become: black, or the mean of the training images' pixels, for each colour.
-    recalibrate : {"yes", "no", "both"}
+    bn_statistics : {"yes", "no", "both"}
         Re-estimate the statistics of batch normalisation on the inputs of each evaluation and of embeddings (yes), or
         take those of training, as in the paper (no); with both, scores are measured in both ways.
     init : str, optional
@@ -50,16 +50,16 @@ class ImagesConfig(MLPSettings, ModelConfig):
         Epochs of fine-tuning on the labels with which a finished model is measured, too; 0 leaves it out.
     """
 
-    wing: ClassVar[str] = "images"
+    domain: ClassVar[str] = "images"
     models: ClassVar[Mapping[str, str]] = MODELS
-    usual_settings: ClassVar[type] = MLPSettings
-    measured_with: ClassVar[tuple[str, ...]] = ("recalibrate", "finetune_epochs")
-    measured_formerly: ClassVar[Mapping[str, Any]] = MappingProxyType({"recalibrate": "no", "finetune_epochs": 0.0})
+    default_settings: ClassVar[type] = MLPSettings
+    measured_with: ClassVar[tuple[str, ...]] = ("bn_statistics", "finetune_epochs")
+    measured_formerly: ClassVar[Mapping[str, Any]] = MappingProxyType({"bn_statistics": "no", "finetune_epochs": 0.0})
 
     exact: bool = False
     resize: int | None = None
     fill: Literal["zero", "mean"] = "zero"
-    recalibrate: Literal["yes", "no", "both"] = "yes"
+    bn_statistics: Literal["yes", "no", "both"] = "yes"
     init: str | None = None
     resize_mode: Literal["squash", "crop"] = "squash"
     test_fraction: float = 0.2
@@ -110,17 +110,17 @@ class ImagesConfig(MLPSettings, ModelConfig):
         object.__setattr__(self, "init", str(Path(path).absolute()))
 
     @property
-    def recalibrates(self) -> bool:
+    def re_estimates_statistics(self) -> bool:
         """Whether embeddings take re-estimated batch statistics."""
-        return self._normalises and self.recalibrate != "no"
+        return self._normalises and self.bn_statistics != "no"
 
     @property
     def _normalises(self) -> bool:
         """Whether the model may have batch normalisation, whose statistics there are to choose."""
-        return "recalibrate" not in self.ignored
+        return "bn_statistics" not in self.ignored
 
     def measured_in_words(self) -> str:
         """Say which batch statistics scores were measured with, if there are any, and how long it was fine-tuned."""
-        told = measured_in_words(self.recalibrate) if self._normalises else ""
+        told = measured_in_words(self.bn_statistics) if self._normalises else ""
         epochs = f"Fine-tuned on the labels for {self.finetune_epochs:g} epochs." if self.finetune_epochs else ""
         return f"{told} {epochs}".strip()

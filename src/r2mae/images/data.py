@@ -217,12 +217,12 @@ def load_splits(
     return Splits(ImageSet(name, *train), ImageSet(name, *test), validation)
 
 
-def fraction_notes(source: str, fraction: float, usual: float, splits: Splits) -> tuple[str, ...]:
-    """Say that a fraction of test images has no effect, where it is not the usual one and the set has a test part.
+def fraction_notes(source: str, fraction: float, default: float, splits: Splits) -> tuple[str, ...]:
+    """Say that a fraction of test images has no effect, where it is not the default one and the set has a test part.
 
     Archives and shards show their test part only when they are read; other sets with one refuse the option before that.
     """
-    if not splits.official or fraction == usual:
+    if not splits.official or fraction == default:
         return ()
     return (f"test_fraction {fraction:g} has no effect: {source} has an official test part",)
 

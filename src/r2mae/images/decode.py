@@ -342,7 +342,7 @@ class Broken:
                     else (f"so are {len(rows) - 1:,} others of {self.count:,} files")
                 )
                 text = f"{text}; {others} ({more})"
-            remedy = ", or leave what cannot be decoded out with --skip-broken" if self.advised else ""
-            raise UserError(text + remedy)
+            hint = ", or leave what cannot be decoded out with --skip-broken" if self.advised else ""
+            raise UserError(text + hint)
         if len(rows) == self.count:
             raise UserError(f"{encoded.name(rows[0])}: none of the {self.count:,} files can be decoded: replace them")

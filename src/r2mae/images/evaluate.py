@@ -11,19 +11,19 @@ from torch import Tensor, nn
 
 from r2mae.errors import UserError
 from r2mae.evaluation.attributes import fit_attributes, score_attributes
+from r2mae.evaluation.bn_statistics import BnStatistics, in_both_ways
 from r2mae.evaluation.examples import Examples
 from r2mae.evaluation.head import fit_head
 from r2mae.evaluation.items import ItemRecorder, shares
 from r2mae.evaluation.knn import knn_predict
 from r2mae.evaluation.probes import LinearProbe
-from r2mae.evaluation.recalibration import Recalibrate, in_both_ways
 from r2mae.evaluation.spectrum import effective_rank
 from r2mae.images.batches import ImageBatches, ImageData
 from r2mae.images.config import ImagesConfig
 from r2mae.images.data import ImageSet, Splits
 from r2mae.images.task import ChecksImages, Completes, ImageTask, Pictures, scaled
 from r2mae.masking.keys import Key
-from r2mae.training.recalibrate import at_ratios, recalibrated
+from r2mae.training.bn_statistics import at_ratios, re_estimated_statistics
 from r2mae.training.task import MeasuredOtherwise, Reconstructs
 from r2mae.training.validation import EVALUATION_KEY, evaluating, masked_losses, to_device
 
@@ -45,7 +45,7 @@ def evaluate(
     data: ImageData,
     *,
     probe: Probe = "head",
-    recalibrate: Recalibrate | None = None,
+    bn_statistics: BnStatistics | None = None,
     progress: Callable[[int, int], None] | None = None,
     items: ItemRecorder | None = None,
 ) -> dict[str, float]:
@@ -57,7 +57,7 @@ def evaluate(
         Of the run.
     probe : {"head", "logistic"}
         The paper's probe (a new layer, Adam, 15 epochs), or logistic regression with cross-validated strength.
-    recalibrate : {"yes", "no", "both"}, optional
+    bn_statistics : {"yes", "no", "both"}, optional
         Whether batch statistics are re-estimated on training images: whole ones for the probe and the unmasked error,
         masked ones at each ratio for the masked error. By default as in the configuration.
     progress : callable, optional
@@ -75,9 +75,9 @@ def evaluate(
         of the test embeddings. With "both", also each of them ``as_trained_…``.
     """
     return in_both_ways(
-        recalibrate or config.recalibrate,
+        bn_statistics or config.bn_statistics,
         lambda wanted, items: _measure(
-            config, task, model, data, probe=probe, recalibrate=wanted, progress=progress, items=items
+            config, task, model, data, probe=probe, bn_statistics=wanted, progress=progress, items=items
         ),
         items,
     )
@@ -90,17 +90,17 @@ def _measure(
     data: ImageData,
     *,
     probe: Probe,
-    recalibrate: bool,
+    bn_statistics: bool,
     progress: Callable[[int, int], None] | None,
     items: ItemRecorder | None,
 ) -> dict[str, float]:
     batches = ImageBatches(data.splits.test.images)
     identify_labels(items, data.splits)
-    with recalibrated(task, model, data.train, wanted=recalibrate):
+    with re_estimated_statistics(task, model, data.train, wanted=bn_statistics):
         scores = _whole_scores(config, task, model, data, probe, progress, items)
         if isinstance(task, Reconstructs):
             scores["clean_mse"] = clean_mse(task, model, batches, items)
-    with at_ratios(task, model, data.train, RATIOS, wanted=recalibrate) as prepare:
+    with at_ratios(task, model, data.train, RATIOS, wanted=bn_statistics) as prepare:
         return scores | masked_scores(task, model, batches, prepare, items)
 
 
@@ -171,7 +171,7 @@ def clean_mse(
 
 @torch.no_grad()
 def complete(
-    task: ImageTask[_Model], model: _Model, data: ImageData, ratio: float, *, recalibrate: bool = False
+    task: ImageTask[_Model], model: _Model, data: ImageData, ratio: float, *, bn_statistics: bool = False
 ) -> Examples | None:
     """Let a model complete masked test images, one of each class (the first eight), on frozen masks."""
     test = data.splits.test
@@ -180,7 +180,7 @@ def complete(
         rows = np.sort(np.unique(test.labels, return_index=True)[1])[:_EXAMPLES]
     device = next(model.parameters()).device
     batch = to_device(ImageBatches(test.images).batch(rows, EVALUATION_KEY), device)
-    with recalibrated(task, model, data.train, ratio, wanted=recalibrate), evaluating(model):
+    with re_estimated_statistics(task, model, data.train, ratio, wanted=bn_statistics), evaluating(model):
         made = _pictures(task, model, batch, ratio, Key.root(0).fold("example masks"))
     if made is None:
         return None

@@ -56,9 +56,9 @@ def read_folder(path: str | Path | Member, how: Reading | None = None) -> Parts:
         parts = _useful([_scan(part) for part in _parts(path)])
     for part in parts:
         if not part.files:
-            remedy = "put some there, or name another folder" if part is parts[0] else "put some there, or remove it"
+            hint = "put some there, or name another folder" if part is parts[0] else "put some there, or remove it"
             raise UserError(
-                f"{part.path}: holds no images ({', '.join(SUFFIXES)}), neither directly nor in folders: {remedy}"
+                f"{part.path}: holds no images ({', '.join(SUFFIXES)}), neither directly nor in folders: {hint}"
             )
     images, rows = gather(str(path), files_of([file for part in parts for file in part.files]), how)
     return _labelled(parts, images, rows)

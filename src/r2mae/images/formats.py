@@ -95,17 +95,17 @@ def memory_limit() -> int:
     return min(sizes) // 2
 
 
-def check_memory(path: Path, size: int, max_bytes: int | None, remedy: str) -> None:
+def check_memory(path: Path, size: int, max_bytes: int | None, hint: str) -> None:
     """Refuse what would take more than `max_bytes` (default :func:`memory_limit`)."""
     limit = memory_limit() if max_bytes is None else max_bytes
     if size > limit:
         raise UserError(
-            f"{path}: needs {size / 2**30:,.3g} GiB of memory, the limit is {limit / 2**30:,.3g} GiB: {remedy}"
+            f"{path}: needs {size / 2**30:,.3g} GiB of memory, the limit is {limit / 2**30:,.3g} GiB: {hint}"
         )
 
 
 @contextmanager
-def reading(path: Path | str, kind: str, remedy: str = "fetch or export it again") -> Iterator[None]:
+def reading(path: Path | str, kind: str, hint: str = "fetch or export it again") -> Iterator[None]:
     """Turn whatever a library raises on a broken file into one line.
 
     Decoders raise dozens of types on hostile bytes (zlib.error, EOFError, struct.error, SyntaxError, ...), so
@@ -119,7 +119,7 @@ def reading(path: Path | str, kind: str, remedy: str = "fetch or export it again
         raise UserError(f"{path}: cannot be read ({error.strerror})") from error
     except Exception as error:
         reason = " ".join(str(error).split())[:200] or type(error).__name__
-        raise UserError(f"{path}: not a valid {kind} ({reason}): {remedy}") from error
+        raise UserError(f"{path}: not a valid {kind} ({reason}): {hint}") from error
 
 
 def read_idx_images(path: str | Path, *, max_bytes: int | None = None) -> UInt8[np.ndarray, "n height width 1"]:
@@ -299,10 +299,8 @@ def image_shape(path: Path, header: _Header) -> tuple[int, int, int, int]:
         raise UserError(f"{path}: has type {dtype}, expected uint8 (0 to 255), bool, or float in [0, 1]: convert it")
     if len(shape) not in {3, 4} or (len(shape) == 4 and shape[3] not in {1, 3}):
         first = len(shape) == 4 and shape[1] in {1, 3}
-        remedy = "transpose(0, 2, 3, 1) puts the channels last" if first else "reshape it"
-        raise UserError(
-            f"{path}: has shape {shape}, expected N x H x W or N x H x W x C with 1 or 3 channels: {remedy}"
-        )
+        hint = "transpose(0, 2, 3, 1) puts the channels last" if first else "reshape it"
+        raise UserError(f"{path}: has shape {shape}, expected N x H x W or N x H x W x C with 1 or 3 channels: {hint}")
     if not math.prod(shape):
         raise UserError(f"{path}: holds no images (shape {shape}): save it again with some")
     return shape[0], shape[1], shape[2], shape[3] if len(shape) == 4 else 1

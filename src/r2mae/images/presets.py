@@ -1,4 +1,4 @@
-"""Presets of the wing `images`. No torch."""
+"""Presets of the domain `images`. No torch."""
 
 from collections.abc import Mapping
 from typing import Any

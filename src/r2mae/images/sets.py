@@ -16,7 +16,7 @@ SETS: dict[str, PublicSet] = {
     for entry in (
         PublicSet(
             name="digits",
-            wing="images",
+            domain="images",
             title="UCI optical digits (test part), 1,797 greyscale images of 8 x 8, 10 classes",
             origin="https://archive.ics.uci.edu/dataset/80/optical+recognition+of+handwritten+digits",
             licence="CC BY 4.0",
@@ -24,7 +24,7 @@ SETS: dict[str, PublicSet] = {
         ),
         PublicSet(
             name="mnist",
-            wing="images",
+            domain="images",
             title="MNIST handwritten digits, 60,000 + 10,000 greyscale images of 28 x 28, 10 classes",
             origin="http://yann.lecun.com/exdb/mnist/",
             licence="CC BY-SA 3.0",
@@ -53,7 +53,7 @@ SETS: dict[str, PublicSet] = {
         ),
         PublicSet(
             name="celeba",
-            wing="images",
+            domain="images",
             title="CelebA, its first 10,000 faces (training part) in half size, colour, 89 x 109, 40 attributes",
             origin="https://mmlab.ie.cuhk.edu.hk/projects/CelebA.html",
             licence="non-commercial research only",
@@ -74,7 +74,7 @@ SETS: dict[str, PublicSet] = {
         ),
         PublicSet(
             name="tiny-imagenet",
-            wing="images",
+            domain="images",
             title="Tiny-ImageNet, 100 of its classes, 20,000 + 5,000 colour images of 64 x 64",
             origin="http://cs231n.stanford.edu/tiny-imagenet-200.zip",
             licence="ImageNet terms: non-commercial research",

@@ -125,7 +125,7 @@ class PixelTask:
     mask_input: bool = False
 
     @property
-    def exactly(self) -> "PixelTask":
+    def with_fixed_counts(self) -> "PixelTask":
         """The task that hides exactly the rounded count in every image."""
         return replace(self, exact=True)
 

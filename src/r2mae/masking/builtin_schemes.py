@@ -14,84 +14,84 @@ _DRAWN = ("sampling", "per", "strata")
 
 # Colours of Okabe and Ito, two of Tol, and a violet, which colour-blind readers can distinguish.
 @register("fixed", takes=["ratio"], colour="#6e6e6e", per_ratio=True)
-def _fixed(numbers: RatioDefaults) -> Scheme:
+def _fixed(defaults: RatioDefaults) -> Scheme:
     """One mask ratio for the whole run."""
-    return Scheme("fixed", Fixed(numbers.fixed))
+    return Scheme("fixed", Fixed(defaults.fixed))
 
 
 @register("dynamic", takes=["low", "high", *_FALLING], colour="#56b4e9")
-def _dynamic(numbers: RatioDefaults) -> Scheme:
+def _dynamic(defaults: RatioDefaults) -> Scheme:
     """Ratio falls linearly from high to low over the run."""
-    return Scheme("dynamic", _decay(numbers.dynamic, numbers))
+    return Scheme("dynamic", _decay(defaults.dynamic, defaults))
 
 
 @register("mdlm", takes=_DRAWN, colour="#009e73")
-def _mdlm(numbers: RatioDefaults) -> Scheme:
+def _mdlm(defaults: RatioDefaults) -> Scheme:
     """p ~ U(0, 1) for every mini-batch, as in masked diffusion language models."""
-    return Scheme("mdlm", _uniform(0.0, 1.0, numbers))
+    return Scheme("mdlm", _uniform(0.0, 1.0, defaults))
 
 
 @register("r2mae", takes=["low", "high", *_DRAWN], colour="#d55e00")
-def _r2mae(numbers: RatioDefaults) -> Scheme:
+def _r2mae(defaults: RatioDefaults) -> Scheme:
     """p ~ U(low, high) for every mini-batch."""
-    return Scheme("r2mae", _uniform(numbers.low, numbers.high, numbers))
+    return Scheme("r2mae", _uniform(defaults.low, defaults.high, defaults))
 
 
 @register("r2mae-dynamic", takes=["low", "high", *_FALLING], colour="#e69f00")
-def _r2mae_dynamic(numbers: RatioDefaults) -> Scheme:
+def _r2mae_dynamic(defaults: RatioDefaults) -> Scheme:
     """p ~ U(floor, high) for every mini-batch, with a floor that falls over the run."""
-    return Scheme("r2mae-dynamic", UniformAbove(_decay(numbers.above or numbers.dynamic, numbers), numbers.high))
+    return Scheme("r2mae-dynamic", UniformAbove(_decay(defaults.above or defaults.dynamic, defaults), defaults.high))
 
 
 @register("cl", takes=["ratio", "low", "high", *_CURRICULUM], colour="#0072b2")
-def _cl(numbers: RatioDefaults) -> Scheme:
+def _cl(defaults: RatioDefaults) -> Scheme:
     """Fixed ratio with loss weights learned from easy to hard."""
-    return Scheme("cl", Fixed(numbers.fixed), _curriculum(numbers))
+    return Scheme("cl", Fixed(defaults.fixed), _curriculum(defaults))
 
 
 @register("cl-k0", takes=["ratio", "low", "high", *_EASY], colour="#332288")
-def _cl_k0(numbers: RatioDefaults) -> Scheme:
+def _cl_k0(defaults: RatioDefaults) -> Scheme:
     """Fixed ratio with loss weights that always learn the easy entries."""
-    return Scheme("cl-k0", Fixed(numbers.fixed), _curriculum(numbers, "constant"))
+    return Scheme("cl-k0", Fixed(defaults.fixed), _curriculum(defaults, "constant"))
 
 
 @register("r2mae-cl", takes=["low", "high", *_CURRICULUM], colour="#cc79a7")
-def _r2mae_cl(numbers: RatioDefaults) -> Scheme:
+def _r2mae_cl(defaults: RatioDefaults) -> Scheme:
     """Ratio from a grid on [low, high], with loss weights learned from easy to hard."""
-    return Scheme("r2mae-cl", _grid(numbers), _curriculum(numbers))
+    return Scheme("r2mae-cl", _grid(defaults), _curriculum(defaults))
 
 
 @register("r2mae-cl-k0", takes=["low", "high", *_EASY], colour="#882255")
-def _r2mae_cl_k0(numbers: RatioDefaults) -> Scheme:
+def _r2mae_cl_k0(defaults: RatioDefaults) -> Scheme:
     """Ratio from a grid on [low, high], with loss weights that always learn the easy entries."""
-    return Scheme("r2mae-cl-k0", _grid(numbers), _curriculum(numbers, "constant"))
+    return Scheme("r2mae-cl-k0", _grid(defaults), _curriculum(defaults, "constant"))
 
 
-@register("r2mae-spread", takes=["low", "high"], colour="#8a2be2")
-def _r2mae_spread(numbers: RatioDefaults) -> Scheme:
+@register("r2mae-per-sample", takes=["low", "high"], colour="#8a2be2")
+def _r2mae_per_sample(defaults: RatioDefaults) -> Scheme:
     """p ~ U(low, high), spread over the samples of every step; with weighting mean all samples count alike."""
-    return Scheme("r2mae-spread", Uniform(numbers.low, numbers.high, "stratified", "sample"))
+    return Scheme("r2mae-per-sample", Uniform(defaults.low, defaults.high, "stratified", "sample"))
 
 
-def _uniform(low: float, high: float, numbers: RatioDefaults) -> Uniform:
-    if numbers.strata is not None and numbers.sampling != "stratified":
+def _uniform(low: float, high: float, defaults: RatioDefaults) -> Uniform:
+    if defaults.strata is not None and defaults.sampling != "stratified":
         raise ValueError("strata are the parts of stratified sampling: add --sampling stratified, or leave strata out")
-    return Uniform(low, high, numbers.sampling, numbers.per, numbers.strata)
+    return Uniform(low, high, defaults.sampling, defaults.per, defaults.strata)
 
 
-def _decay(ends: tuple[float, float] | None, numbers: RatioDefaults) -> LinearDecay:
-    high, low = ends or (numbers.high, numbers.low)
-    return LinearDecay(high, low, numbers.decay, end=numbers.dynamic_end, unit=numbers.decay_in)
+def _decay(ends: tuple[float, float] | None, defaults: RatioDefaults) -> LinearDecay:
+    high, low = ends or (defaults.high, defaults.low)
+    return LinearDecay(high, low, defaults.decay, end=defaults.dynamic_end, unit=defaults.decay_in)
 
 
-def _grid(numbers: RatioDefaults) -> Grid:
-    return numbers.curriculum.grid(numbers.low, numbers.high)
+def _grid(defaults: RatioDefaults) -> Grid:
+    return defaults.curriculum.grid(defaults.low, defaults.high)
 
 
-def _curriculum(numbers: RatioDefaults, multiplier: Literal["constant", "falling"] = "falling") -> Curriculum:
-    given = numbers.curriculum
+def _curriculum(defaults: RatioDefaults, multiplier: Literal["constant", "falling"] = "falling") -> Curriculum:
+    given = defaults.curriculum
     return Curriculum(
-        _grid(numbers),
+        _grid(defaults),
         multiplier,
         warmup=given.frozen,
         start=given.start,

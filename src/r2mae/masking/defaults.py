@@ -1,4 +1,4 @@
-"""The default numbers of a wing for the schemes: the paper's, or ours where the paper gives none."""
+"""The defaults of a domain for the schemes: the paper's, or ours where the paper gives none."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -8,7 +8,7 @@ from r2mae.masking.ratios import Grid
 
 @dataclass(frozen=True)
 class CurriculumDefaults:
-    """The default numbers of a wing for the curricula (appendix "Implementations of CL and R²MAE + CL").
+    """The defaults of a domain for the curricula (appendix "Implementations of CL and R²MAE + CL").
 
     Times are fractions of the whole run, so that a shorter run has the same shape.
 
@@ -69,7 +69,7 @@ DNA_CURRICULUM = CurriculumDefaults(frozen=5_000 / 30_000, start=0.0, end=1.0, c
 
 @dataclass(frozen=True)
 class RatioDefaults:
-    """The default numbers of a wing: the paper's, or ours where the paper gives none. A run's options replace them.
+    """The defaults of a domain: the paper's, or ours where the paper gives none. A run's options replace them.
 
     Parameters
     ----------

@@ -34,7 +34,7 @@ def check_range(low: float, high: float) -> None:
     Raises
     ------
     ValueError
-        With the remedy.
+        With the hint.
     """
     check_ratio("low", low)
     check_ratio("high", high)

@@ -79,7 +79,7 @@ def words(key: Key, rows: int, per_row: int) -> UInt64[np.ndarray, "rows per_row
     key : Key
         ``key.row`` is the first row.
     rows, per_row : int
-        Row ``r`` gets the words ``(key.row + r) * per_row + (0 … per_row - 1)`` of the stream.
+        Variant ``r`` gets the words ``(key.row + r) * per_row + (0 … per_row - 1)`` of the stream.
 
     Returns
     -------

@@ -116,11 +116,11 @@ class Uniform:
             raise ValueError(f"per must be 'batch' or 'sample', not {self.per!r}")
         if self.strata is not None and self.strata < 1:
             raise ValueError(f"strata must be 1 or more, not {self.strata}")
-        if self.spread and self.strata is not None:
+        if self.stratified_per_sample and self.strata is not None:
             raise ValueError(_STRATA_OF_SAMPLES)
-        if self.strata is None and not self.spread:
+        if self.strata is None and not self.stratified_per_sample:
             object.__setattr__(self, "strata", _STRATA)
-        if self.rows is not None and not (self.spread and self.rows >= 1):
+        if self.rows is not None and not (self.stratified_per_sample and self.rows >= 1):
             raise ValueError(f"rows ({self.rows}) are 1 or more, and of stratified ratios of single samples alone")
 
     def bind(self, total_steps: int) -> "Uniform":
@@ -137,10 +137,10 @@ class Uniform:
 
     def with_rows(self, rows: int) -> "Uniform":
         """Return the ratio for optimiser steps of `rows` samples; itself, unless it is spread over them."""
-        return replace(self, rows=rows) if self.spread else self
+        return replace(self, rows=rows) if self.stratified_per_sample else self
 
     @property
-    def spread(self) -> bool:
+    def stratified_per_sample(self) -> bool:
         """Whether the ratios of a step are spread over its samples, each in a part of the range of its own."""
         return self.per == "sample" and self.sampling == "stratified"
 
@@ -405,7 +405,7 @@ def draw(ratio: Ratio, step: int, key: Key, rows: int) -> float | Float[np.ndarr
     if not isinstance(ratio, Uniform) or ratio.per != "sample":
         return ratio(step, key)
     u = uniforms(key.fold(step), rows)
-    if ratio.spread:
+    if ratio.stratified_per_sample:
         last, whole = key.row + rows, rows if ratio.rows is None else ratio.rows
         if last > whole:
             raise ValueError(f"rows {key.row} to {last - 1} are not in a batch of {whole}: call with_rows(rows) first")
@@ -414,9 +414,9 @@ def draw(ratio: Ratio, step: int, key: Key, rows: int) -> float | Float[np.ndarr
     return ratio.quantile(u)
 
 
-def is_spread(ratio: Ratio) -> bool:
-    """Return whether the ratios of a step are spread over its samples: see :attr:`Uniform.spread`."""
-    return isinstance(ratio, Uniform) and ratio.spread
+def is_stratified_per_sample(ratio: Ratio) -> bool:
+    """Return whether the ratios of a step are spread over its samples: see :attr:`Uniform.stratified_per_sample`."""
+    return isinstance(ratio, Uniform) and ratio.stratified_per_sample
 
 
 def ends_of(ratio: Ratio) -> tuple[float, float]:

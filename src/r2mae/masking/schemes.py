@@ -1,6 +1,6 @@
 """Schemes by name: a ratio, and for curricula learned loss weights.
 
-A scheme is one function, registered by a decorator. From a wing's default numbers and the user's options it makes a
+A scheme is one function, registered by a decorator. From a domain's defaults and the user's options it makes a
 :class:`Scheme`. Its :class:`SchemeKind` holds everything that other code needs to know about it, so that no other code
 compares names of schemes. The paper's schemes are in :mod:`r2mae.masking.builtin_schemes`; those of other packages are
 found by their entry points. This module does not import torch: the networks that learn the weights are in
@@ -69,10 +69,10 @@ class Curriculum:
         """
         first, last = self._moment(self.start_step, self.start), self._moment(self.end_step, self.end)
         if self.multiplier == "falling" and last < first:
-            usual = f", by default in a run of {self.total_steps} steps"
+            default = f", by default in a run of {self.total_steps} steps"
             raise ValueError(
-                f"cl_start ({first:.0f}{'' if self.start_step is not None else usual}) is after cl_end ({last:.0f}"
-                f"{'' if self.end_step is not None else usual}): give both, the start before the end"
+                f"cl_start ({first:.0f}{'' if self.start_step is not None else default}) is after cl_end ({last:.0f}"
+                f"{'' if self.end_step is not None else default}): give both, the start before the end"
             )
 
     def frozen(self, step: int) -> bool:
@@ -164,7 +164,7 @@ class Scheme:
 
 
 Builder = Callable[..., Scheme]
-"""Makes a scheme from a wing's :class:`RatioDefaults`. Further parameters are options of this scheme alone."""
+"""Makes a scheme from a domain's :class:`RatioDefaults`. Further parameters are options of this scheme alone."""
 
 SCHEME_OPTIONS = (
     *("ratio", "low", "high", "decay", "decay_in", "sampling", "per", "strata"),
@@ -228,8 +228,8 @@ def register(
 ) -> Callable[[Builder], Builder]:
     """Register the function below as a scheme.
 
-    Its first parameter is a :class:`RatioDefaults` that holds the wing's numbers, with the user's options already put
-    in. Every further parameter needs a number as its default, and becomes an option of this scheme alone.
+    Its first parameter is a :class:`RatioDefaults` that holds the domain's defaults, with the user's options already
+    put in. Every further parameter needs a number as its default, and becomes an option of this scheme alone.
 
     Parameters
     ----------
@@ -342,17 +342,17 @@ def not_taken(option: str, names: Sequence[str]) -> str:
 
 
 def make_scheme(name: str, defaults: RatioDefaults, /, **given: Any) -> Scheme:
-    """Build a scheme from a wing's default numbers and the user's options.
+    """Build a scheme from a domain's defaults and the user's options.
 
     Parameters
     ----------
     name : str
         One of :func:`scheme_names`.
     defaults : RatioDefaults
-        The wing's numbers.
+        The domain's defaults.
     **given
-        Options that replace the wing's numbers; None keeps the wing's. An option that the scheme does not take is an
-        error, since it would have no effect.
+        Options that replace the domain's defaults; None keeps the domain's. An option that the scheme does not take is
+        an error, since it would have no effect.
 
     Raises
     ------
@@ -384,8 +384,8 @@ def effective(name: str, defaults: RatioDefaults, given: Mapping[str, Any], tota
     """
     kind, scheme = scheme_kind(name), make_scheme(name, defaults, **given)
     used = {**scheme.bind(total_steps).used, **kind.own}
-    wings = {"ratio": defaults.fixed, "low": defaults.low, "high": defaults.high}
-    plain = {option: value for option, value in wings.items() if option in kind.takes and given.get(option) is None}
+    domains = {"ratio": defaults.fixed, "low": defaults.low, "high": defaults.high}
+    plain = {option: value for option, value in domains.items() if option in kind.takes and given.get(option) is None}
     if make_scheme(name, defaults, **{**given, **plain}) == scheme:  # otherwise the scheme has its own default range
         used |= plain
     used |= {option: value for option, value in given.items() if value is not None}
@@ -393,7 +393,7 @@ def effective(name: str, defaults: RatioDefaults, given: Mapping[str, Any], tota
 
 
 def _numbers(defaults: RatioDefaults, given: Mapping[str, Any]) -> RatioDefaults:
-    """Replace the wing's numbers by those that the user gave."""
+    """Replace the domain's defaults by those that the user gave."""
     own = {number: given[option] for option, number in _NUMBERS.items() if option in given}
     moments = {moment: given[option] for option, moment in _MOMENTS.items() if option in given}
     numbers = replace(defaults, **own, curriculum=replace(defaults.curriculum, **moments))

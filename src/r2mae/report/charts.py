@@ -57,13 +57,13 @@ class Series:
 
     Parameters
     ----------
-    ink : Ink
+    line_style : Ink
         Its label and colours.
     band, line, dots : str
         Outline of the band, the line through the means, and dots at the means where there are few.
     """
 
-    ink: Ink
+    line_style: Ink
     band: str
     line: str
     dots: str
@@ -121,7 +121,9 @@ class Chart:
     @property
     def inks(self) -> list[Ink]:
         """The legend."""
-        return list({series.ink.label: series.ink for area in self.areas for series in area.series}.values())
+        return list(
+            {series.line_style.label: series.line_style for area in self.areas for series in area.series}.values()
+        )
 
 
 def inks_of(comparison: Comparison) -> dict[str, Ink]:
@@ -144,7 +146,7 @@ def chart(name: str, title: str, caption: str, panels: Sequence[Panel], inks: Ma
     panels : sequence of Panel
         At most 400 points of each are drawn.
     inks : mapping
-        The ink of every label.
+        The line_style of every label.
     """
     areas = [_area(f"panel-{name}-{index}", panel, inks) for index, panel in enumerate(panels)]
     return Chart(name, title, caption, areas)
@@ -169,7 +171,7 @@ def _area(name: str, panel: Panel, inks: Mapping[str, Ink]) -> Area:
 
 
 def _series(
-    ink: Ink,
+    line_style: Ink,
     line: Line,
     across: Float[np.ndarray, " points"],
     mean: Float[np.ndarray, " points"],
@@ -179,7 +181,7 @@ def _series(
     """Write paths from positions in the SVG; a missing value is passed over."""
     points, bottom, top = (_points(across, positions) for positions in (mean, low, high))
     return Series(
-        ink,
+        line_style,
         band=f"M{'L'.join(top + bottom[::-1])}Z" if line.has_band and len(bottom) > 1 else "",
         line="M" + "L".join(points) if len(points) > 1 else "",
         dots="".join(f"M{point}h0" for point in points) if len(points) <= FEW else "",  # round ends are dots

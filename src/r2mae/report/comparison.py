@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 BASELINE = "baseline"  # the scheme of rows that were not pretrained
 SAID_COLUMNS = ("items", "interval_over")  # at the end of results.csv, which say something of intervals
-CELL_COLUMNS = ("label", "scheme", "ratio", "low", "high", "seed", "seconds")
+RUN_COLUMNS = ("label", "scheme", "ratio", "low", "high", "seed", "seconds")
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Comparison:
     metrics : tuple of Metric
         The first is the one that the headline speaks of.
     table : DataFrame
-        One line a cell (a scheme under a seed): the columns :data:`CELL_COLUMNS`, then one per score. `label` names
+        One line a cell (a scheme under a seed): the columns :data:`RUN_COLUMNS`, then one per score. `label` names
         the row of the comparison ("fixed 0.50", "r2mae"); `ratio` is the fixed ratio or NaN; `low` and `high` are the
         ends of the scheme's ratios; a baseline has the scheme :data:`BASELINE` and NaN for all three. Lines are in the
         order of display: by label, then by seed.
@@ -57,7 +57,7 @@ class Comparison:
     ratios : mapping of label to ndarray
         The ratios drawn in the first seed's run, one a step; for rows `by_sample` numbers that are even over a range.
     reconstructions : Reconstructions, optional
-        Where the wing offers them.
+        Where the domain offers them.
     config, environment : mapping
         What was run, and where.
     measured : str

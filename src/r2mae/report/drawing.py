@@ -194,7 +194,7 @@ def reconstructions(comparison: Comparison) -> Figure:
     """
     examples = comparison.reconstructions
     if examples is None:
-        raise UserError(f"the comparison {comparison.title!r} has no reconstructions: its wing offers none")
+        raise UserError(f"the comparison {comparison.title!r} has no reconstructions: its domain offers none")
     return draw_pictures(examples, title=_title(comparison))
 
 

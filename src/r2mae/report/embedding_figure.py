@@ -79,12 +79,12 @@ def check_points(max_points: int) -> None:
 def columns_of(
     arrays: Mapping[str, np.ndarray], *, numbers: Sequence[str] = (), without: Sequence[str] = ()
 ) -> dict[str, np.ndarray]:
-    """Find the columns that a wing gave beside its `embedding`.
+    """Find the columns that a domain gave beside its `embedding`.
 
     Parameters
     ----------
     arrays : mapping of str to ndarray
-        What a wing's ``embed`` returns. Columns are the one-dimensional arrays with an entry per row; `labels` are
+        What a domain's ``embed`` returns. Columns are the one-dimensional arrays with an entry per row; `labels` are
         replaced by the names in `classes`.
     numbers : sequence of str
         Columns that are numbers though written as text; what is no number becomes NaN.

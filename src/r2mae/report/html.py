@@ -111,8 +111,8 @@ class _Value:
 
 
 @dataclass(frozen=True)
-class _Row:
-    ink: Ink
+class _TableRow:
+    line_style: Ink
     n: int
     values: list[_Value | None]
     rank: str = ""
@@ -120,7 +120,7 @@ class _Row:
 
     @property
     def label(self) -> str:
-        return self.ink.label
+        return self.line_style.label
 
     @property
     def pairs(self) -> list[int]:
@@ -133,7 +133,7 @@ class _Differences:
     """Differences of every label from one reference."""
 
     against: str
-    rows: list[_Row]
+    rows: list[_TableRow]
 
     @property
     def over(self) -> str:
@@ -151,7 +151,7 @@ class _Placed:
     image: Markup
 
 
-def _rows(comparison: Comparison, analysis: Analysis) -> list[_Row]:
+def _rows(comparison: Comparison, analysis: Analysis) -> list[_TableRow]:
     rows, inks = [], inks_of(comparison)
     for label in comparison.labels:
         values: list[_Value | None] = []
@@ -162,7 +162,9 @@ def _rows(comparison: Comparison, analysis: Analysis) -> list[_Row]:
             values.append(_Value(number(line["mean"], places), ends, line["mean"], best) if line["n"] else None)
         rank = analysis.average_rank(label)
         rows.append(
-            _Row(inks[label], analysis.seeds(label), values, number(rank, 1), rank if math.isfinite(rank) else None)
+            _TableRow(
+                inks[label], analysis.seeds(label), values, number(rank, 1), rank if math.isfinite(rank) else None
+            )
         )
     return rows
 
@@ -174,7 +176,7 @@ def _comparisons(comparison: Comparison, analysis: Analysis) -> list[_Difference
         for label in comparison.labels:
             values = [_difference(analysis, label, metric, str(against)) for metric in analysis.judging]
             if any(values):
-                rows.append(_Row(inks[label], max(value.pairs for value in values if value), values))
+                rows.append(_TableRow(inks[label], max(value.pairs for value in values if value), values))
         if rows:
             comparisons.append(_Differences(str(against), rows))
     return comparisons

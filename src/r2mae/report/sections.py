@@ -16,7 +16,7 @@ from r2mae.errors import UserError
 from r2mae.evaluation.metrics import Metric, by_ratio, label_of
 from r2mae.evaluation.statistics import mean_interval
 from r2mae.files import read_rows
-from r2mae.report.comparison import CELL_COLUMNS, SAID_COLUMNS, Comparison
+from r2mae.report.comparison import RUN_COLUMNS, SAID_COLUMNS, Comparison
 from r2mae.report.differences import recorded_differences
 from r2mae.report.folders import PICTURES
 from r2mae.report.wording import CONFIDENCE, decimals, interval, number, sentence_case
@@ -126,7 +126,7 @@ def section_of_files(folder: Path, title: str, kind: str, lines: Sequence[str] =
 
 
 def section_of_run(folder: Path, metrics: Sequence[Metric] = ()) -> Section:
-    """Return a section with the scores of a run and its options; scores are called as by these metrics of its wing."""
+    """Return a section with the scores of a run and its options, with the labels of these metrics."""
     run = RunFolder(folder)
     config = read_yaml(run.config_file)
     results = run.results
@@ -241,7 +241,7 @@ def _json_text(path: Path) -> str:
 def _means(table: pd.DataFrame) -> Table:
     """Return means over seeds with intervals, of scores that are neither at single ratios nor ends of intervals."""
     numeric = map(str, table.select_dtypes("number"))
-    scores = [name for name in numeric if name not in (*CELL_COLUMNS, *SAID_COLUMNS)]
+    scores = [name for name in numeric if name not in (*RUN_COLUMNS, *SAID_COLUMNS)]
     apart = {name for names in by_ratio(scores).values() for name in names.values()}
     kept = [name for name in scores if name not in apart and not name.endswith(("_low", "_high", "_sd"))]
     labels = list(dict.fromkeys(table["label"]))

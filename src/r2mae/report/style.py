@@ -111,7 +111,7 @@ def write_figure(figure: Figure, path: str | Path) -> None:
 
 
 def check_suffix(path: str | Path, option: str = "--figure", *, example: str = "figure") -> str:
-    """Return the suffix of a figure's file, in small letters; `option` names the file, as does `example` in the remedy.
+    """Return the suffix of a figure's file, in small letters; `option` names the file, as does `example` in the hint.
 
     Raises
     ------

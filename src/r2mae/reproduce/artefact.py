@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from typing import Self
 
     from r2mae.reproduce.drawing import Figures
-    from r2mae.sweep.cells import Cell
+    from r2mae.sweep.runs import SweepRun
 
 Progress: TypeAlias = Callable[[int, int], None]
-Row: TypeAlias = dict[str, Any]
+Variant: TypeAlias = dict[str, Any]
 Tables: TypeAlias = Mapping[str, Any]
 """Tables by file name without suffix. A list of rows is written as CSV, a mapping as JSON."""
 
@@ -138,8 +138,8 @@ class Computed(Artefact, Protocol):
 class OfRuns(Artefact, Protocol):
     """An artefact made of pretraining runs."""
 
-    def cells(self, size: Any, out: Path) -> "list[Cell]":
-        """Return the runs, all of one wing, with folders below `out`; of sets that have the same first metric."""
+    def cells(self, size: Any, out: Path) -> "list[SweepRun]":
+        """Return the runs, all of one domain, with folders below `out`; of sets that have the same first metric."""
 
 
 @runtime_checkable
@@ -168,7 +168,7 @@ class TakesCurves(Artefact, Protocol):
 class MeasuresRuns(OfRuns, Protocol):
     """An artefact of runs with numbers that are read from a run's folder, beside its scores."""
 
-    def scores_of_run(self, cell: "Cell") -> Mapping[str, float]:
+    def scores_of_run(self, cell: "SweepRun") -> Mapping[str, float]:
         """Return these numbers of a finished run by name: columns of the table that :meth:`table` gets."""
 
 
@@ -176,7 +176,7 @@ class MeasuresRuns(OfRuns, Protocol):
 class DrawnFromRuns(OfRuns, Protocol):
     """An artefact of runs with figures that are drawn from the trained models, and not from tables."""
 
-    def draw_runs(self, cells: "list[Cell]", size: Any) -> "Figures":
+    def draw_runs(self, cells: "list[SweepRun]", size: Any) -> "Figures":
         """Return these figures by file name without suffix; all runs are finished."""
 
 
@@ -241,7 +241,7 @@ class Part:
     compute: Callable[[int, Tally], Any]
 
 
-def joined(results: Mapping[str, list[Row]]) -> list[Row]:
+def joined(results: Mapping[str, list[Variant]]) -> list[Variant]:
     """Return the rows of all parts, in their order."""
     return [row for rows in results.values() for row in rows]
 

@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Float
 
 from r2mae.evaluation.statistics import best_fixed, paired_difference
-from r2mae.reproduce.artefact import Row
+from r2mae.reproduce.artefact import Variant
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -26,7 +26,9 @@ def measured(results: "pd.DataFrame", scores: Sequence[str]) -> list[str]:
     return [name for name in wanted if name in results and bool(results[name].notna().any())]
 
 
-def means(results: "pd.DataFrame", keys: Mapping[str, Callable[..., int | float]], scores: Sequence[str]) -> list[Row]:
+def means(
+    results: "pd.DataFrame", keys: Mapping[str, Callable[..., int | float]], scores: Sequence[str]
+) -> list[Variant]:
     """Return for each combination of some columns the means of scores over seeds, and their deviations (`…_sd`).
 
     Parameters
@@ -37,10 +39,10 @@ def means(results: "pd.DataFrame", keys: Mapping[str, Callable[..., int | float]
         The columns, with the type of their values.
     scores : sequence of str
     """
-    rows: list[Row] = []
+    rows: list[Variant] = []
     for _, group in results.groupby(list(keys)):
         first = group.iloc[0]
-        row: Row = {**{name: kind(first[name]) for name, kind in keys.items()}, "seeds": len(group)}
+        row: Variant = {**{name: kind(first[name]) for name, kind in keys.items()}, "seeds": len(group)}
         for name in scores:
             row[name] = float(group[name].mean())
             row[f"{name}_sd"] = float(group[name].std(ddof=1)) if len(group) > 1 else float("nan")
@@ -64,7 +66,7 @@ def best_ratios(
     return chosen
 
 
-def shape(runs: "pd.DataFrame", score: str, *, higher: bool) -> Row:
+def shape(runs: "pd.DataFrame", score: str, *, higher: bool) -> Variant:
     """Return the best ratio of one model for a score, and what the best other ratio gains over either end.
 
     Parameters
@@ -86,7 +88,7 @@ def shape(runs: "pd.DataFrame", score: str, *, higher: bool) -> Row:
         chosen likewise, is better than both ends.
     """
     values, ratios, _ = by_seed(runs, score)
-    row: Row = {"seeds": len(values)}
+    row: Variant = {"seeds": len(values)}
     if not len(values):
         return row
     row["best_ratio"] = float(best_ratios(values.mean(0, keepdims=True), ratios, higher=higher)[0])
@@ -110,7 +112,7 @@ def _best(
     return np.asarray(values.max(1) if higher else values.min(1))
 
 
-def curve(axes: "Axes", rows: Sequence[Row], score: str, colour: str, label: str | None, style: str = "-") -> None:
+def curve(axes: "Axes", rows: Sequence[Variant], score: str, colour: str, label: str | None, style: str = "-") -> None:
     """Draw means of a score with deviations against the ratio; nothing where no row has it."""
     own = [row for row in rows if score in row]
     if not own:

@@ -6,15 +6,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from r2mae.cells.config import CellsConfig
+from r2mae.cells.domain import DOMAIN
 from r2mae.cells.sets import SET_DEFAULTS
-from r2mae.cells.wing import WING
 from r2mae.report.comparison import BASELINE
-from r2mae.reproduce.artefact import Row, Size, Tables
+from r2mae.reproduce.artefact import Size, Tables, Variant
 from r2mae.reproduce.drawing import Figures
 from r2mae.reproduce.gains import BLIND, gains_by_set, pooled_rows
 from r2mae.reproduce.scheme_table import average_ranks, dots, tables_of
-from r2mae.sweep.cells import Axis, Cell, cells_of_groups, grid
-from r2mae.sweep.cells import Row as SweepRow
+from r2mae.sweep.runs import SweepParameter, SweepRun, grid, runs_of_groups
+from r2mae.sweep.runs import Variant as SweepRow
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -34,7 +34,7 @@ RECONSTRUCTION = {
     **{f"reconstruction_r_{ratio:g}": f"Pearson r at ratio {ratio:g}" for ratio in RATIOS},
     "reconstruction_r": "Pearson r, mean",
 }
-SMALL = {**WING.presets["small"], "preset": "small", "batch_size": 128, "steps": 1000}
+SMALL = {**DOMAIN.presets["small"], "preset": "small", "batch_size": 128, "steps": 1000}
 SMOKE = {"n_hidden": 16, "n_latent": 8, "batch_size": 64, "steps": 2}
 
 
@@ -53,17 +53,17 @@ class CellsSize(Size):
     seeds : int
         Runs of each row. A seed draws weights, order, held-out cells and test donors, for all rows alike.
     settings : mapping
-        Fields of the configuration; by default the paper's network, whose recipe is the wing's.
+        Fields of the configuration; by default the paper's network, whose recipe is the domain's.
     """
 
     sets: tuple[str, ...] = ()
     rows: tuple[str, ...] | None = None
     baselines: tuple[str, ...] = (EXPRESSION, "scvi")
     seeds: int = 5
-    settings: Mapping[str, Any] = field(default_factory=lambda: {**WING.presets["paper"], "preset": "paper"})
+    settings: Mapping[str, Any] = field(default_factory=lambda: {**DOMAIN.presets["paper"], "preset": "paper"})
 
 
-def cells_of_sets(size: CellsSize, out: Path) -> list[Cell]:
+def cells_of_sets(size: CellsSize, out: Path) -> list[SweepRun]:
     """Return a run for each set, row and seed, and the baselines, each set in a folder of its own.
 
     Raises
@@ -71,17 +71,18 @@ def cells_of_sets(size: CellsSize, out: Path) -> list[Cell]:
     UserError
         If a baseline needs a package that is missing.
     """
-    WING.check_baselines(size.baselines)
+    DOMAIN.check_baselines(size.baselines)
     groups = {}
     for name in size.sets:
         base = config_of(name, size.settings)
         chosen = {label: SCHEMES[label] for label in size.rows or SCHEMES}
         rows = [
-            replace(row, values={"set": name, "scheme": row.config.scheme}) for row in grid(base, [Axis("row", chosen)])
+            replace(row, values={"set": name, "scheme": row.config.scheme})
+            for row in grid(base, [SweepParameter("row", chosen)])
         ]
         known = [SweepRow(one, base, {"set": name, "scheme": BASELINE}, baseline=True) for one in size.baselines]
         groups[name] = [*rows, *known]
-    return cells_of_groups(groups, range(size.seeds), out)
+    return runs_of_groups(groups, range(size.seeds), out)
 
 
 def tables_of_sets(results: "pd.DataFrame", probes: str, reconstruction: str, settings: Mapping[str, Any]) -> Tables:
@@ -101,10 +102,10 @@ def tables_of_sets(results: "pd.DataFrame", probes: str, reconstruction: str, se
     settings : mapping
         Fields of the configuration that decide what is ranked.
     """
-    tables: dict[str, list[Row]] = {probes: [], reconstruction: [], f"{probes}-pooled": _pooled(results)}
+    tables: dict[str, list[Variant]] = {probes: [], reconstruction: [], f"{probes}-pooled": _pooled(results)}
     tables[f"{probes}-runs"] = []
     for name, group in results.groupby("set", sort=False):
-        metrics = WING.metrics_of(config_of(str(name), settings))
+        metrics = DOMAIN.metrics_of(config_of(str(name), settings))
         scores = [metric.name for metric in metrics if metric.name not in RECONSTRUCTION]
         lower, neither = ([one.name for one in metrics if one.higher_is_better is way] for way in (False, None))
         judged: dict[str, Any] = {"baseline": EXPRESSION, "lower": lower, "neither": neither}
@@ -117,7 +118,7 @@ def tables_of_sets(results: "pd.DataFrame", probes: str, reconstruction: str, se
     return tables
 
 
-def _pooled(results: "pd.DataFrame") -> list[Row]:
+def _pooled(results: "pd.DataFrame") -> list[Variant]:
     """Return what each scheme gains on average over sets, in the average score and in reconstruction."""
     trained = results[results["scheme"] != BASELINE]
     return [
@@ -138,7 +139,7 @@ def draw_sets(tables: Tables, probes: str, reconstruction: str) -> Figures:
     }
 
 
-def _by_set(rows: Sequence[Row], names: Sequence[str], titles: Mapping[str, str], columns: int) -> Any:
+def _by_set(rows: Sequence[Variant], names: Sequence[str], titles: Mapping[str, str], columns: int) -> Any:
     named = [{**row, "score": f"{row['set']} {row['score']}"} for row in rows if row["score"] in titles]
     shown = {f"{name} {score}": f"{name}: {title}" for name in names for score, title in titles.items()}
     return dots(named, shown, EXPRESSION, columns=columns)
@@ -150,5 +151,5 @@ def config_of(name: str, settings: Mapping[str, Any]) -> CellsConfig:
     return CellsConfig(**values)
 
 
-def _rank_of(row: Row, ranks: Mapping[str, float]) -> Row:
+def _rank_of(row: Variant, ranks: Mapping[str, float]) -> Variant:
     return {"rank": ranks.get(row["label"], float("nan"))} if row["score"] == "score" else {}

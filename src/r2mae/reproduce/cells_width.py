@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from matplotlib.lines import Line2D
 
-from r2mae.cells.wing import WING
+from r2mae.cells.domain import DOMAIN
 from r2mae.evaluation.statistics import mean_interval, paired_difference
 from r2mae.reproduce import table4
-from r2mae.reproduce.artefact import Row, Size, Tables
+from r2mae.reproduce.artefact import Size, Tables, Variant
 from r2mae.reproduce.cell_tables import FIXED, REFERENCE, SCHEMES, config_of
 from r2mae.reproduce.drawing import COLOURS, GREY, Figures, panels
 from r2mae.reproduce.gains import BEST_FIXED, BLIND, Gains, by_label, gains_by_seed, pooled_rows
-from r2mae.sweep.cells import Axis, Cell, cells_of_groups, grid
-from r2mae.sweep.cells import Row as SweepRow
+from r2mae.sweep.runs import SweepParameter, SweepRun, grid, runs_of_groups
+from r2mae.sweep.runs import Variant as SweepRow
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -70,19 +70,19 @@ class WidthsSize(Size):
 SIZE = WidthsSize
 
 
-def cells(size: WidthsSize, out: Path) -> list[Cell]:
+def cells(size: WidthsSize, out: Path) -> list[SweepRun]:
     """Return a run for each set, width, row and seed, each set in a folder of its own."""
-    schemes = Axis(_ROW, {name: SCHEMES[name] for name in size.rows})
+    schemes = SweepParameter(_ROW, {name: SCHEMES[name] for name in size.rows})
     groups: dict[str, list[SweepRow]] = {}
     for name in size.sets:
         judged = table4.CONDITION if name in table4.SIZE.small["sets"] else {}
-        widths = Axis(_WIDTH, {width: {**WING.presets[width], "preset": width} for width in size.widths})
+        widths = SweepParameter(_WIDTH, {width: {**DOMAIN.presets[width], "preset": width} for width in size.widths})
         base = config_of(name, {**size.settings, **judged})
         groups[name] = [
             replace(row, values={"set": name, **row.values, "scheme": row.config.scheme})
             for row in grid(base, [widths, schemes])
         ]
-    return cells_of_groups(groups, range(size.seeds), out)
+    return runs_of_groups(groups, range(size.seeds), out)
 
 
 def table(results: "pd.DataFrame") -> Tables:
@@ -92,8 +92,8 @@ def table(results: "pd.DataFrame") -> Tables:
     """
     scores = [score for score in SCORES if score in results]
     by_row = results.assign(label=results[_ROW])
-    rows: list[Row] = []
-    pooled: list[Row] = []
+    rows: list[Variant] = []
+    pooled: list[Variant] = []
     for score in scores:
         by_width = {
             str(name): gains_by_seed(group, score, FIXED, REFERENCE)
@@ -123,7 +123,7 @@ def draw(tables: Tables, size: WidthsSize) -> Figures:
         named += [(name, [row for row in rows if (row["set"], row["score"]) == (name, score)]) for name in sets]
         _panel(axes, named, labels, size.widths)
         axes.set_xlabel(f"{SCORES[score]}: minus the best fixed ratio")
-    units = [WING.presets[width] for width in size.widths]
+    units = [DOMAIN.presets[width] for width in size.widths]
     handles = [
         Line2D([], [], marker="o", markersize=3.5, color=colour, label=f"{one['n_hidden']} and {one['n_latent']}")
         for colour, one in zip(COLOURS, units, strict=False)
@@ -135,12 +135,14 @@ def draw(tables: Tables, size: WidthsSize) -> Figures:
     return {"cells-width": figure}
 
 
-def _means(group: "pd.DataFrame", score: str, gains: "Mapping[tuple[str, str], pd.Series[float] | None]") -> list[Row]:
+def _means(
+    group: "pd.DataFrame", score: str, gains: "Mapping[tuple[str, str], pd.Series[float] | None]"
+) -> list[Variant]:
     """Return the mean of each row on a set at a width, and what it gains over the best and the blind fixed ratio."""
-    found: list[Row] = []
+    found: list[Variant] = []
     for label, values in by_label(group, score).items():
         mean = mean_interval(values)
-        row: Row = {"label": label, "seeds": mean.n, "mean": mean.mean, "low": mean.low, "high": mean.high}
+        row: Variant = {"label": label, "seeds": mean.n, "mean": mean.mean, "low": mean.low, "high": mean.high}
         for against in (BEST_FIXED, BLIND):
             gain = gains.get((label, against))
             if gain is not None:
@@ -168,7 +170,9 @@ def _apart(by_width: "Mapping[str, Mapping[tuple[str, str], Mapping[str, pd.Seri
     }
 
 
-def _panel(axes: "Axes", named: Sequence[tuple[str, list[Row]]], labels: Sequence[str], widths: Sequence[str]) -> None:
+def _panel(
+    axes: "Axes", named: Sequence[tuple[str, list[Variant]]], labels: Sequence[str], widths: Sequence[str]
+) -> None:
     """Draw a block of rows for each group of gains, a colour for each width."""
     places: list[str] = []
     for name, rows in named:
@@ -185,7 +189,7 @@ def _panel(axes: "Axes", named: Sequence[tuple[str, list[Row]]], labels: Sequenc
     axes.set_ylim(len(places) - 0.5, -0.5)
 
 
-def _gain(axes: "Axes", row: Row, place: float, colour: str) -> None:
+def _gain(axes: "Axes", row: Variant, place: float, colour: str) -> None:
     keys = ("gain", "low", "high") if "gain" in row else (f"vs_{BEST_FIXED}{end}" for end in ("", "_low", "_high"))
     gain, low, high = (float(row.get(key, np.nan)) for key in keys)
     ends = None if np.isnan([low, high]).any() else [[gain - low], [high - gain]]

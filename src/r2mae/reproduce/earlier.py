@@ -17,7 +17,7 @@ from r2mae.reproduce.state import MADE
 if TYPE_CHECKING:
     import pandas as pd
 
-    from r2mae.sweep.cells import Cell
+    from r2mae.sweep.runs import SweepRun
 
 _log = logging.getLogger("r2mae")
 
@@ -40,7 +40,7 @@ class EarlierRuns:
     made: Mapping[str, Any]
     folder: Path
 
-    def lines_of(self, cells: "Sequence[Cell]") -> dict[int, int]:
+    def lines_of(self, cells: "Sequence[SweepRun]") -> dict[int, int]:
         """Return the line of each of these runs that the table has, by the run's position.
 
         Raises
@@ -56,12 +56,12 @@ class EarlierRuns:
             raise UserError(f"the table of runs in {self.folder} does not tell its runs apart: train them anew")
         return {place: lines[key] for place, key in enumerate(wanted) if key in lines}
 
-    def check_data(self, taken: "Sequence[Cell]", now: Mapping[str, Sequence[str]]) -> None:
+    def check_data(self, taken: "Sequence[SweepRun]", now: Mapping[str, Sequence[str]]) -> None:
         """Refuse other data than the earlier runs were trained on, by their fingerprints, where these are known.
 
         Parameters
         ----------
-        taken : sequence of Cell
+        taken : sequence of SweepRun
             The runs that the table has.
         now : mapping
             Fingerprints of what the other runs are trained on, by name.
@@ -87,13 +87,13 @@ class EarlierRuns:
             )
 
     def record(
-        self, cells: "Sequence[Cell]", trained: "Sequence[Cell]", data: Mapping[str, Sequence[str]]
+        self, cells: "Sequence[SweepRun]", trained: "Sequence[SweepRun]", data: Mapping[str, Sequence[str]]
     ) -> dict[str, Any]:
         """Return what ``made.json`` says of the runs that were taken over.
 
         Parameters
         ----------
-        cells, trained : sequence of Cell
+        cells, trained : sequence of SweepRun
             All runs, and those that have folders.
         data : mapping
             Fingerprints of what those with folders were trained on, by name.
@@ -149,14 +149,14 @@ def read_earlier(folder: Path, title: str, size: Size) -> EarlierRuns:
     return EarlierRuns(table, made, folder)
 
 
-def check_kept(out: Path, cells: "Sequence[Cell]", there: "Sequence[int]", finished: "Sequence[int]") -> None:
+def check_kept(out: Path, cells: "Sequence[SweepRun]", there: "Sequence[int]", finished: "Sequence[int]") -> None:
     """Refuse to write over a table with runs that have no folders, and that the new table would not have as they are.
 
     Parameters
     ----------
     out : Path
         The folder to write to.
-    cells : sequence of Cell
+    cells : sequence of SweepRun
         All runs of the new table.
     there, finished : sequence of int
         Positions of those that are taken from an earlier table or have finished folders; and of the latter.
@@ -208,13 +208,13 @@ def _canonical(value: object) -> str:
         return str(value)
 
 
-def _sets(cells: "Sequence[Cell]") -> set[str]:
+def _sets(cells: "Sequence[SweepRun]") -> set[str]:
     """Return the names of the files, folders or sets that runs read."""
     return {Path(cell.config.data).name for cell in cells}
 
 
-def _known(cell: "Cell") -> dict[str, Any]:
-    return {**cell.row.values, "label": cell.row.label, "seed": cell.seed}
+def _known(cell: "SweepRun") -> dict[str, Any]:
+    return {**cell.variant.values, "label": cell.variant.label, "seed": cell.seed}
 
 
 def _made(folder: Path) -> dict[str, Any]:

@@ -10,11 +10,11 @@ from jaxtyping import Float
 
 from r2mae.evaluation.statistics import best_fixed, paired_difference, wider_partner
 from r2mae.images.config import ImagesConfig
-from r2mae.images.wing import WING
-from r2mae.reproduce.artefact import Row, Size, Tables
+from r2mae.images.domain import DOMAIN
+from r2mae.reproduce.artefact import Size, Tables, Variant
 from r2mae.reproduce.by_ratio import AS_TRAINED, BARS, by_seed, curve, means, measured, shape
 from r2mae.reproduce.drawing import COLOURS, Figures, panels, ratio_axis
-from r2mae.sweep.cells import Axis, Cell, cells_of, grid
+from r2mae.sweep.runs import SweepParameter, SweepRun, grid, runs_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -72,12 +72,14 @@ class WidthsSize(Size):
 SIZE = WidthsSize
 
 
-def cells(size: WidthsSize, out: Path) -> list[Cell]:
+def cells(size: WidthsSize, out: Path) -> list[SweepRun]:
     """Return a run for each width, ratio and seed; scores are taken with either kind of batch statistics."""
-    base = ImagesConfig(data=size.data, scheme="fixed", recalibrate="both")
+    base = ImagesConfig(data=size.data, scheme="fixed", bn_statistics="both")
     names = [f"mlp-{hidden}-{latent}" for hidden in size.hidden for latent in size.latent]
-    widths = Axis("preset", {name: {**WING.presets[name], "preset": name, **size.settings} for name in names})
-    return cells_of(grid(base, [widths, Axis.over("ratio", size.ratios)]), size.seeds, out)
+    widths = SweepParameter(
+        "preset", {name: {**DOMAIN.presets[name], "preset": name, **size.settings} for name in names}
+    )
+    return runs_of(grid(base, [widths, SweepParameter.over("ratio", size.ratios)]), size.seeds, out)
 
 
 def table(results: "pd.DataFrame") -> Tables:
@@ -110,7 +112,7 @@ def draw(tables: Tables, size: WidthsSize) -> Figures:
 
     Fig. 2D is of the sufficient models. The paper's effective rank is the entropy itself, and not its exponential.
     """
-    rows: list[Row] = tables["fig2a"]
+    rows: list[Variant] = tables["fig2a"]
     said = {prefix: words for prefix, words in _SAID.items() if any(prefix + _PROBE in row for row in rows)}
     hidden = sorted({row["hidden"] for row in rows})
     figures: dict[str, Any] = {}
@@ -131,7 +133,7 @@ def draw(tables: Tables, size: WidthsSize) -> Figures:
     return figures
 
 
-def _widths(axes: "Axes", rows: Sequence[Row], score: str) -> None:
+def _widths(axes: "Axes", rows: Sequence[Variant], score: str) -> None:
     """Draw a curve for each width of the second layer."""
     for colour, latent in zip(COLOURS, sorted({row["latent"] for row in rows}), strict=False):
         curve(axes, [row for row in rows if row["latent"] == latent], score, colour, f"{latent}")
@@ -168,7 +170,7 @@ def _gains_of_two(
     return wider_partner(lowest, first.scores - second.scores, first.pseudo - second.pseudo), lowest
 
 
-def _apart(results: "pd.DataFrame", score: str) -> list[Row]:
+def _apart(results: "pd.DataFrame", score: str) -> list[Variant]:
     """Return for each second layer by how much more masking gains with the wider first layer, paired over seeds.
 
     The gain is that of the best larger ratio over the smallest. That one width gains and the other does not is no
@@ -176,7 +178,7 @@ def _apart(results: "pd.DataFrame", score: str) -> list[Row]:
     """
     import pandas as pd
 
-    rows: list[Row] = []
+    rows: list[Variant] = []
     for _, group in results.groupby("latent"):
         tables = {}
         for _, own in group.groupby("hidden"):
@@ -190,7 +192,7 @@ def _apart(results: "pd.DataFrame", score: str) -> list[Row]:
             continue
         wide, narrow = (tables[one].loc[shared].to_numpy() for one in (max(tables), min(tables)))
         found = paired_difference(*_gains_of_two(wide, narrow))
-        row: Row = {
+        row: Variant = {
             "score": score,
             "latent": int(group["latent"].iloc[0]),
             "wide": max(tables),

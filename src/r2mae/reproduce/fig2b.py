@@ -10,12 +10,12 @@ import numpy as np
 
 from r2mae.catalogue import data_root
 from r2mae.images.config import ImagesConfig
-from r2mae.images.wing import WING
-from r2mae.reproduce.artefact import Row, Size, Tables
+from r2mae.images.domain import DOMAIN
+from r2mae.reproduce.artefact import Size, Tables, Variant
 from r2mae.reproduce.by_ratio import AS_TRAINED, BARS, best_ratios, by_seed, curve, means, measured
 from r2mae.reproduce.drawing import COLOURS, Figures, panels, ratio_axis
 from r2mae.reproduce.subsets import first_faces
-from r2mae.sweep.cells import Axis, Cell, cells_of, grid
+from r2mae.sweep.runs import SweepParameter, SweepRun, grid, runs_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -80,15 +80,17 @@ class FacesSize(Size):
 SIZE = FacesSize
 
 
-def cells(size: FacesSize, out: Path) -> list[Cell]:
+def cells(size: FacesSize, out: Path) -> list[SweepRun]:
     """Return a run for each width, ratio and seed; scores are taken with either kind of batch statistics."""
     data = size.data or str(data_root() / "celeba-aligned")
     if size.faces is not None:
         data = str(first_faces(size.faces, out.absolute() / f"faces-{size.faces}"))
-    base = ImagesConfig(data=data, resize=size.side, resize_mode="crop", scheme="fixed", recalibrate="both")
+    base = ImagesConfig(data=data, resize=size.side, resize_mode="crop", scheme="fixed", bn_statistics="both")
     names = [f"unet-{channels}" for channels in size.channels]
-    widths = Axis("preset", {name: {**WING.presets[name], "preset": name, **size.settings} for name in names})
-    return cells_of(grid(base, [widths, Axis.over("ratio", size.ratios)]), size.seeds, out)
+    widths = SweepParameter(
+        "preset", {name: {**DOMAIN.presets[name], "preset": name, **size.settings} for name in names}
+    )
+    return runs_of(grid(base, [widths, SweepParameter.over("ratio", size.ratios)]), size.seeds, out)
 
 
 def table(results: "pd.DataFrame") -> Tables:
@@ -108,7 +110,7 @@ def table(results: "pd.DataFrame") -> Tables:
 
 def draw(tables: Tables, size: FacesSize) -> Figures:
     """Draw the error of whole images (Fig. 2B) and, where there are attributes, a panel for each width (Figs. 5–7)."""
-    rows: list[Row] = tables["fig2b"]
+    rows: list[Variant] = tables["fig2b"]
     figure, (axes,) = panels(1, width=5.0, height=3.8)
     for colour, channels in zip(COLOURS, _widths(rows), strict=False):
         _curve(axes, rows, channels, _ERROR, colour, f"{channels} channels")
@@ -126,7 +128,7 @@ def draw(tables: Tables, size: FacesSize) -> Figures:
     return figures
 
 
-def _attributes(rows: Sequence[Row]) -> "Figure":
+def _attributes(rows: Sequence[Variant]) -> "Figure":
     """Draw the paper's score of the attribute probe, and below it the AUROC, which moves where that is still zero."""
     scores, widths = [score for score in (_SCALED, _AUROC) if any(score in row for row in rows)], _widths(rows)
     figure, grid_of_axes = panels(len(widths), len(scores), width=3.4, height=3.0)
@@ -143,7 +145,7 @@ def _attributes(rows: Sequence[Row]) -> "Figure":
     return figure
 
 
-def _best(group: "pd.DataFrame", score: str) -> Row | None:
+def _best(group: "pd.DataFrame", score: str) -> Variant | None:
     """Return the best ratio of each seed for a score and width, if there is one, and where the mean rises most."""
     values, ratios, _ = by_seed(group, score)
     if not len(values) or not np.ptp(values, axis=1).all():
@@ -151,7 +153,7 @@ def _best(group: "pd.DataFrame", score: str) -> Row | None:
     lower = score.endswith(_ERROR)
     chosen = best_ratios(values, ratios, higher=not lower)
     channels = int(group["channels"].iloc[0])
-    row: Row = {
+    row: Variant = {
         "score": score,
         "channels": channels,
         "best_ratio": float(np.mean(chosen)),
@@ -165,11 +167,11 @@ def _best(group: "pd.DataFrame", score: str) -> Row | None:
     return row
 
 
-def _widths(rows: Sequence[Row]) -> list[int]:
+def _widths(rows: Sequence[Variant]) -> list[int]:
     return sorted({row["channels"] for row in rows})
 
 
 def _curve(
-    axes: "Axes", rows: Sequence[Row], channels: int, score: str, colour: str, label: str | None, style: str = "-"
+    axes: "Axes", rows: Sequence[Variant], channels: int, score: str, colour: str, label: str | None, style: str = "-"
 ) -> None:
     curve(axes, [row for row in rows if row["channels"] == channels], score, colour, label, style)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 from r2mae.reproduce.artefact import Tables
 from r2mae.reproduce.drawing import Figures
 from r2mae.reproduce.reconstructions import PicturesSize, cells_at_ratios, draw_cells, rows_by_ratio
-from r2mae.sweep.cells import Cell
+from r2mae.sweep.runs import SweepRun
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -39,7 +39,7 @@ class DigitsSize(PicturesSize):
 SIZE = DigitsSize
 
 
-def cells(size: DigitsSize, out: Path) -> list[Cell]:
+def cells(size: DigitsSize, out: Path) -> list[SweepRun]:
     """Return a run for each ratio."""
     return cells_at_ratios(size, size.data, out)
 
@@ -54,6 +54,6 @@ def draw(tables: Tables, size: DigitsSize) -> Figures:
     return {}
 
 
-def draw_runs(cells: Sequence[Cell], size: DigitsSize) -> Figures:
+def draw_runs(cells: Sequence[SweepRun], size: DigitsSize) -> Figures:
     """Draw the pictures."""
     return draw_cells(cells, size, "fig8")

@@ -9,7 +9,7 @@ from r2mae.catalogue import data_root
 from r2mae.reproduce.artefact import Tables
 from r2mae.reproduce.drawing import Figures
 from r2mae.reproduce.reconstructions import PicturesSize, cells_at_ratios, draw_cells, rows_by_ratio
-from r2mae.sweep.cells import Cell
+from r2mae.sweep.runs import SweepRun
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -41,7 +41,7 @@ class FacePicturesSize(PicturesSize):
 SIZE = FacePicturesSize
 
 
-def cells(size: FacePicturesSize, out: Path) -> list[Cell]:
+def cells(size: FacePicturesSize, out: Path) -> list[SweepRun]:
     """Return a run for each ratio."""
     return cells_at_ratios(size, size.data or str(data_root() / "celeba-aligned"), out)
 
@@ -56,6 +56,6 @@ def draw(tables: Tables, size: FacePicturesSize) -> Figures:
     return {}
 
 
-def draw_runs(cells: Sequence[Cell], size: FacePicturesSize) -> Figures:
+def draw_runs(cells: Sequence[SweepRun], size: FacePicturesSize) -> Figures:
     """Draw the pictures."""
     return draw_cells(cells, size, "fig9")

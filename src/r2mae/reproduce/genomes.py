@@ -1,4 +1,4 @@
-"""What the artefacts of the genome wing share: alignments from the data folder, runs by held-out part."""
+"""What the artefacts of the genome domain share: alignments from the data folder, runs by held-out part."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -17,10 +17,10 @@ from r2mae.genome.config import GenomeConfig
 from r2mae.genome.store.tokens import GAP, SOFT
 from r2mae.genome.store.tracks import add_track
 from r2mae.report.comparison import BASELINE
-from r2mae.reproduce.artefact import Row, Tables
+from r2mae.reproduce.artefact import Tables, Variant
 from r2mae.reproduce.scheme_table import dots, tables_of
-from r2mae.sweep.cells import Axis, Cell, cells_of, grid
-from r2mae.sweep.cells import Row as SweepRow
+from r2mae.sweep.runs import SweepParameter, SweepRun, grid, runs_of
+from r2mae.sweep.runs import Variant as SweepRow
 from r2mae.training.models import with_values
 
 if TYPE_CHECKING:
@@ -121,7 +121,7 @@ def crossed(
     store: AlignmentStore,
     size: Crossed,
     out: Path,
-) -> list[Cell]:
+) -> list[SweepRun]:
     """Return a run for each row and seed; each seed holds out another part of the genome.
 
     Intervals over seeds hence contain the differences between the parts, too.
@@ -138,11 +138,11 @@ def crossed(
     out : Path
     """
     known = [SweepRow(name, base, {"scheme": BASELINE}, baseline=True) for name in baselines]
-    planned = [replace(row, values={"scheme": row.config.scheme}) for row in grid(base, [Axis("row", rows)])]
+    planned = [replace(row, values={"scheme": row.config.scheme}) for row in grid(base, [SweepParameter("row", rows)])]
     regions = [{"test_regions": (part_of(store, seed, size.parts),)} for seed in range(size.seeds)]
     return [
         replace(cell, config=with_values(cell.config, regions[cell.seed]))
-        for cell in cells_of([*planned, *known], range(size.seeds), out)
+        for cell in runs_of([*planned, *known], range(size.seeds), out)
     ]
 
 
@@ -151,6 +151,6 @@ def genome_tables(results: "pd.DataFrame", name: str, scores: Sequence[str], ref
     return tables_of(results, name, scores, reference, baseline=_ALIGNMENT, lower=("masked_loss",))
 
 
-def genome_dots(rows: Sequence[Row], titles: Mapping[str, str]) -> Figure:
+def genome_dots(rows: Sequence[Variant], titles: Mapping[str, str]) -> Figure:
     """Draw :func:`~r2mae.reproduce.scheme_table.dots` with the alignment as the baseline."""
     return dots(rows, titles, _ALIGNMENT, without=("composition",))

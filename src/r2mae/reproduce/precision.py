@@ -1,4 +1,4 @@
-"""Products in bf16 against 32 bits on a processor: what the studies of all wings share.
+"""Products in bf16 against 32 bits on a processor: what the studies of all domains share.
 
 Runs differ in the number format alone: weights, order and masks of a seed are the same. Two formats give equal results
 if the interval of their difference lies within the seeds' noise, one standard deviation of the runs in 32 bits.
@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from r2mae.evaluation.statistics import paired_difference
-from r2mae.reproduce.artefact import Row, Size, Tables
+from r2mae.reproduce.artefact import Size, Tables, Variant
 from r2mae.reproduce.drawing import COLOURS, GREY, Figures, panels
-from r2mae.sweep.cells import Axis, Cell, cells_of_groups, grid
 from r2mae.sweep.gather import metrics_of
+from r2mae.sweep.runs import SweepParameter, SweepRun, grid, runs_of_groups
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -49,7 +49,7 @@ class PrecisionSize(Size):
     settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
 
-def final_loss(cell: Cell) -> Mapping[str, float]:
+def final_loss(cell: SweepRun) -> Mapping[str, float]:
     """Return the mean training loss over the last tenth of a run."""
     losses = metrics_of(cell)["loss"].to_numpy(float)
     return {FINAL_LOSS: float(losses[-max(1, len(losses) // 10) :].mean())}
@@ -57,14 +57,14 @@ def final_loss(cell: Cell) -> Mapping[str, float]:
 
 @dataclass(frozen=True)
 class PrecisionStudy:
-    """The study of a wing: its methods are the functions of an artefact's module.
+    """The study of a domain: its methods are the functions of an artefact's module.
 
     Attributes
     ----------
     name : str
         Of its tables and figures.
     scores : tuple of str
-        Scores of the wing; :data:`FINAL_LOSS` comes first.
+        Scores of the domain; :data:`FINAL_LOSS` comes first.
     bases : callable
         Takes a size and the folder of the study; returns the configuration of each model by its name.
     """
@@ -73,14 +73,14 @@ class PrecisionStudy:
     scores: tuple[str, ...]
     bases: "Callable[[Any, Path], Mapping[str, RunConfig]]"
 
-    def cells(self, size: PrecisionSize, out: Path) -> list[Cell]:
+    def cells(self, size: PrecisionSize, out: Path) -> list[SweepRun]:
         """Return a run for each model, format and seed, each model in a folder of its own."""
-        formats = Axis("format", FORMATS)
+        formats = SweepParameter("format", FORMATS)
         groups = {
             name: [replace(row, values={"model": name, **row.values}) for row in grid(base, [formats])]
             for name, base in self.bases(size, out).items()
         }
-        return cells_of_groups(groups, range(size.seeds), out)
+        return runs_of_groups(groups, range(size.seeds), out)
 
     def table(self, results: "pd.DataFrame") -> Tables:
         """Return for each model and score the difference bf16 − 32 bits, paired over seeds, and all runs."""
@@ -109,14 +109,14 @@ class PrecisionStudy:
         return {self.name: figure}
 
 
-def _row(results: "pd.DataFrame", score: str) -> Row | None:
+def _row(results: "pd.DataFrame", score: str) -> Variant | None:
     both = results.pivot_table(index="seed", columns="format", values=score).reindex(columns=list(FORMATS)).dropna()
     if not len(both):
         return None
     exact, quick = both[EXACT].to_numpy(float), both[QUICK].to_numpy(float)
     found = paired_difference(quick, exact)
     noise = float(exact.std(ddof=1)) if len(exact) > 1 else float("nan")
-    row: Row = {"score": score, "seeds": len(both), "mean_32": float(exact.mean()), "sd_32": noise}
+    row: Variant = {"score": score, "seeds": len(both), "mean_32": float(exact.mean()), "sd_32": noise}
     row |= {"mean_bf16": float(quick.mean()), "difference": found.mean, "low": found.low, "high": found.high}
     return {**row, "is": _verdict(found.low, found.high, noise)}
 
@@ -130,7 +130,7 @@ def _verdict(low: float, high: float, noise: float) -> str:
     return "undecided"
 
 
-def _difference(axes: "Axes", place: int, row: Row) -> None:
+def _difference(axes: "Axes", place: int, row: Variant) -> None:
     middle, low, high = (row[key] / row["sd_32"] for key in ("difference", "low", "high"))
     ends = None if np.isnan([low, high]).any() else [[middle - low], [high - middle]]
     axes.errorbar(middle, place, xerr=ends, fmt="o", color=COLOURS[0], markersize=4, capsize=2)

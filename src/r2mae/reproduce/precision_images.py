@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from r2mae.images.config import ImagesConfig
-from r2mae.images.wing import WING
+from r2mae.images.domain import DOMAIN
 from r2mae.reproduce.precision import PAPER, PrecisionSize, PrecisionStudy, final_loss
 from r2mae.reproduce.subsets import some_classes
 from r2mae.training.models import with_values
@@ -42,7 +42,7 @@ def _bases(size: ImagesSize, out: Path) -> dict[str, ImagesConfig]:
     bases = {}
     for name, settings in size.settings.items():
         data = _SETS[name] or str(some_classes(_CLASSES, out.absolute() / f"classes-{_CLASSES}.tar"))
-        preset = {} if name == "mlp" else {**WING.presets[name], "preset": name}
+        preset = {} if name == "mlp" else {**DOMAIN.presets[name], "preset": name}
         bases[name] = with_values(ImagesConfig(data=data), {**preset, **settings})
     return bases
 

@@ -8,8 +8,8 @@ from typing import Any, ClassVar
 from r2mae.reproduce.precision import PAPER, PrecisionSize, PrecisionStudy, final_loss
 from r2mae.reproduce.table2 import SMOKE
 from r2mae.text.config import TextConfig
+from r2mae.text.domain import DOMAIN
 from r2mae.text.sets import SET_DEFAULTS
-from r2mae.text.wing import WING
 
 __all__ = ["COST", "DATA", "PAPER", "SIZE", "STUDY", "TITLE", "cells", "draw", "scores_of_run", "table"]
 
@@ -32,7 +32,7 @@ class TextSize(PrecisionSize):
 
 def _bases(size: TextSize, out: Path) -> dict[str, TextConfig]:
     presets = {
-        name: {**SET_DEFAULTS.get(DATA, {}), **WING.presets[name], "preset": name, **settings}
+        name: {**SET_DEFAULTS.get(DATA, {}), **DOMAIN.presets[name], "preset": name, **settings}
         for name, settings in size.settings.items()
     }
     return {name: TextConfig(data=DATA, **preset) for name, preset in presets.items()}

@@ -1,10 +1,10 @@
-"""Where the randomness of the ratio belongs, and what the network is told: what the studies of all wings share.
+"""Where the randomness of the ratio belongs, and mask-aware networks: what the studies of all domains share.
 
 The paper draws a ratio for every mini-batch from a range that it chooses, and shows the network zeros. Here schemes
 that draw have nearly all ratios, U(0.05, 0.95), beside five fixed ones. All are judged by the mean error over the
-ratios that their wing measures: 0.1 to 0.9 for images and cells, 0.15 to 0.8 for text, 0.05 to 0.8 for genomes. On
-cells spread ratios also hide other genes in each cell, so that fixed ratios with such masks are a reference of their
-own there.
+ratios that their domain measures: 0.1 to 0.9 for images and cells, 0.15 to 0.8 for text, 0.05 to 0.8 for genomes. On
+cells per-sample ratios also hide other genes in each cell, so that fixed ratios with such masks are a reference of
+their own there.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -18,13 +18,13 @@ from jaxtyping import Float
 from r2mae.evaluation.fluctuation import loss_fluctuation
 from r2mae.evaluation.metrics import by_ratio
 from r2mae.evaluation.statistics import mean_interval, paired_difference
-from r2mae.reproduce.artefact import Row, Size, Tables
+from r2mae.reproduce.artefact import Size, Tables, Variant
 from r2mae.reproduce.drawing import BLACK, COLOURS, GREY, Figures, panels, ratio_axis
 from r2mae.reproduce.gains import BEST_FIXED, best_of, by_label, pooled_rows
 from r2mae.reproduce.rules import ADVISED, draw_rules, in_percent, rules_table
-from r2mae.sweep.cells import Axis, Cell, cells_of_groups, grid
-from r2mae.sweep.cells import Row as SweepRow
 from r2mae.sweep.gather import metrics_of
+from r2mae.sweep.runs import SweepParameter, SweepRun, grid, runs_of_groups
+from r2mae.sweep.runs import Variant as SweepRow
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -38,32 +38,32 @@ _RATIOS = (0.1, 0.3, 0.5, 0.7, 0.9)
 
 
 def _by_sample(ratio: float) -> dict[str, Any]:
-    """Return one ratio with the masks and weights of spread ratios: what these do without a random ratio."""
-    return {"scheme": "r2mae-spread", "low": ratio, "high": ratio}
+    """Return one ratio with the masks and weights of per-sample ratios: what these do without a random ratio."""
+    return {"scheme": "r2mae-per-sample", "low": ratio, "high": ratio}
 
 
 SCHEMES: Mapping[str, Mapping[str, Any]] = {
     **{f"fixed {ratio:.2f}": {"scheme": "fixed", "ratio": ratio} for ratio in _RATIOS},
     "dynamic": {"scheme": "dynamic", **_WIDE},
     "r2mae": {"scheme": "r2mae", **_WIDE},
-    "r2mae-spread": {"scheme": "r2mae-spread", **_WIDE},
+    "r2mae-per-sample": {"scheme": "r2mae-per-sample", **_WIDE},
     "by sample 0.50": _by_sample(0.5),
 }
 BY_SAMPLE_ROWS: Mapping[str, Mapping[str, Any]] = {f"by sample {ratio:.2f}": _by_sample(ratio) for ratio in _RATIOS}
 """One ratio for all cells, and a mask of its own for each cell: on cells this is not what "fixed" does, whose cells of
 a mini-batch all hide the same genes."""
 FIXED = tuple(name for name in SCHEMES if name.startswith("fixed"))
-BLIND, RANDOM, SPREAD, BY_SAMPLE = "fixed 0.50", "r2mae", "r2mae-spread", "by sample 0.50"
+BLIND, RANDOM, SPREAD, BY_SAMPLE = "fixed 0.50", "r2mae", "r2mae-per-sample", "by sample 0.50"
 BEST_BY_SAMPLE = "best_by_sample"
 """What rows are compared with: the best of :data:`BY_SAMPLE_ROWS`, as the best fixed ratio is chosen."""
 RULES = {
     "one ratio, 0.50": BLIND,
     "r2mae, nearly all ratios": RANDOM,
-    "r2mae-spread, the same range": SPREAD,
+    "r2mae-per-sample, the same range": SPREAD,
     "one ratio, 0.50, masks by sample": BY_SAMPLE,
 }
 """Rows that are rules for choosing the ratio, by what figures call them."""
-TOLD = " told"
+MASK_AWARE = " mask-aware"
 """End of the labels of rows whose network gets the mask, too."""
 JUMPS = ("loss_sd", "loss_sd_beside_ratio")
 _FIXED_COLOURS = {"fixed 0.10": GREY, BLIND: BLACK, "fixed 0.90": COLOURS[5]}
@@ -80,7 +80,7 @@ class RandomnessSize(Size):
         Sets of data.
     rows : tuple of str
         Names of rows of the study; by default all.
-    told : tuple of bool
+    mask_aware : tuple of bool
         Without the mask as an input, and with it.
     seeds : int
         Runs of each row.
@@ -90,16 +90,16 @@ class RandomnessSize(Size):
 
     sets: tuple[str, ...] = ()
     rows: tuple[str, ...] | None = None
-    told: tuple[bool, ...] = (False, True)
+    mask_aware: tuple[bool, ...] = (False, True)
     seeds: int = 10
     settings: Mapping[str, Any] = field(default_factory=dict)
 
-    chooses: ClassVar[tuple[str, ...]] = ("seeds", "sets", "rows", "told")
+    chooses: ClassVar[tuple[str, ...]] = ("seeds", "sets", "rows", "mask_aware")
 
 
 @dataclass(frozen=True)
 class RandomnessStudy:
-    """The study of a wing: its methods are the functions of an artefact's module.
+    """The study of a domain: its methods are the functions of an artefact's module.
 
     Attributes
     ----------
@@ -114,7 +114,7 @@ class RandomnessStudy:
     bases : callable
         Takes a size and the folder of the study; returns the configuration on each set of data by its name.
     of_features : bool
-        Whether `probe` is of frozen features. The accuracy at hidden places is not; the summary over wings lacks it.
+        Whether `probe` is of frozen features. The accuracy at hidden places is not; the summary over domains lacks it.
     untold_rows : mapping
         By label, fields of the configuration of rows that this study has beside :data:`SCHEMES`, without the mask as
         an input alone.
@@ -128,21 +128,21 @@ class RandomnessStudy:
     of_features: bool = True
     untold_rows: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
-    def cells(self, size: RandomnessSize, out: Path) -> list[Cell]:
+    def cells(self, size: RandomnessSize, out: Path) -> list[SweepRun]:
         """Return the runs of all rows and seeds, each set in a folder of its own."""
         groups = {name: self._rows(name, base, size) for name, base in self.bases(size, out).items()}
-        return cells_of_groups(groups, range(size.seeds), out)
+        return runs_of_groups(groups, range(size.seeds), out)
 
     def _rows(self, data: str, base: "RunConfig", size: RandomnessSize) -> list[SweepRow]:
         rows: list[SweepRow] = []
         known = {**SCHEMES, **self.untold_rows}
-        for told in size.told:
-            given = {"mask_input": True} if told else {}
-            names = [label for label in size.rows or known if label in SCHEMES or not told]
-            points = {label + TOLD * told: {**known[label], **given} for label in names}
+        for mask_aware in size.mask_aware:
+            given = {"mask_input": True} if mask_aware else {}
+            names = [label for label in size.rows or known if label in SCHEMES or not mask_aware]
+            points = {label + MASK_AWARE * mask_aware: {**known[label], **given} for label in names}
             rows += [
-                replace(row, values={"set": data, "scheme": row.config.scheme, "told": told})
-                for row in (grid(base, [Axis("row", points)]) if points else ())
+                replace(row, values={"set": data, "scheme": row.config.scheme, "mask_aware": mask_aware})
+                for row in (grid(base, [SweepParameter("row", points)]) if points else ())
             ]
         return rows
 
@@ -151,14 +151,16 @@ class RandomnessStudy:
         name, objective = self.name, self.objective
         scores = [objective, *by_ratio(map(str, results.columns)).get(objective, {}).values(), self.probe, *JUMPS]
         scores = [score for score in scores if score in results and results[score].notna().any()]
-        rows: list[Row] = []
+        rows: list[Variant] = []
         for data, group in results.groupby("set", sort=False):
             for score in scores:
                 rows += [{"set": data, **row} for row in _differences(group, score, higher=score == self.probe)]
         advised = [column for column in ADVISED.values() if column in results]
-        runs = results[["set", "label", "scheme", "told", "seed", "seconds", *scores, *advised]].to_dict("records")
+        runs = results[["set", "label", "scheme", "mask_aware", "seed", "seconds", *scores, *advised]].to_dict(
+            "records"
+        )
         tables = {name: rows, f"{name}-pooled": _pooled(results, objective), f"{name}-runs": runs}
-        return {**tables, f"{name}-rules": rules_table(results[~results["told"]], objective, self.probe, RULES)}
+        return {**tables, f"{name}-rules": rules_table(results[~results["mask_aware"]], objective, self.probe, RULES)}
 
     def draw(self, tables: Tables, size: RandomnessSize) -> Figures:
         """Draw pooled gains over the best fixed ratio, errors by missing fraction and set, and the regrets of rules."""
@@ -167,7 +169,7 @@ class RandomnessStudy:
             titles = {self.objective: self.title, self.probe: self.probe.replace("_", " ")}
             figures[f"{self.name}-rules"] = draw_rules(rules, titles)
         labels = [*(label for label in SCHEMES if label != BY_SAMPLE), *BY_SAMPLE_ROWS]
-        order = [label + told for told in ("", TOLD) for label in labels]
+        order = [label + mask_aware for mask_aware in ("", MASK_AWARE) for label in labels]
         pooled = [row for row in tables[f"{self.name}-pooled"] if row["against"] == BEST_FIXED]
         pooled.sort(key=lambda row: order.index(row["label"]))
         if pooled:
@@ -188,7 +190,7 @@ class RandomnessStudy:
         return figures
 
 
-def jumps_of_run(cell: Cell) -> Mapping[str, float]:
+def jumps_of_run(cell: SweepRun) -> Mapping[str, float]:
     """Return how much the loss of a run jumps from step to step; nothing of runs of few steps."""
     steps = metrics_of(cell)
     if len(steps) < _LEAST_STEPS:
@@ -197,13 +199,13 @@ def jumps_of_run(cell: Cell) -> Mapping[str, float]:
     return dict(zip(JUMPS, (found.around_trend, found.beside_ratio), strict=True))
 
 
-def _differences(results: "pd.DataFrame", score: str, *, higher: bool) -> list[Row]:
+def _differences(results: "pd.DataFrame", score: str, *, higher: bool) -> list[Variant]:
     """Return for each row of a set its mean and its differences from the references, paired over seeds."""
-    rows: list[Row] = []
+    rows: list[Variant] = []
     by_row = by_label(results, score)
     for label, mine in by_row.items():
         found = mean_interval(mine)
-        row: Row = {"label": label, "score": score, "seeds": found.n, "mean": found.mean}
+        row: Variant = {"label": label, "score": score, "seeds": found.n, "mean": found.mean}
         row |= {"low": found.low, "high": found.high}
         for against, other in references(by_row, label, higher=higher).items():
             both = mine.index.intersection(other.index)
@@ -222,28 +224,29 @@ def references(rows: "Mapping[str, pd.Series[float]]", label: str, *, higher: bo
     The best fixed ratio of a seed is chosen on the other seeds; so is `best_by_sample` among :data:`BY_SAMPLE_ROWS`,
     where there are two or more of these.
     """
-    told = TOLD if label.endswith(TOLD) else ""
+    mask_aware = MASK_AWARE if label.endswith(MASK_AWARE) else ""
     found = {}
     for short, names in ((BEST_FIXED, FIXED), (BEST_BY_SAMPLE, tuple(BY_SAMPLE_ROWS))):
-        fixed = [rows[name + told] for name in names if name + told in rows]
+        fixed = [rows[name + mask_aware] for name in names if name + mask_aware in rows]
         best = best_of(fixed, rows[label], higher=higher) if len(fixed) > 1 else None
         if best is not None:
             found[short] = best
     others = {"blind": BLIND, "by_sample": BY_SAMPLE, "r2mae": RANDOM}
     for short, name in [
-        *((short, name + told) for short, name in others.items()),
-        ("untold", label.removesuffix(TOLD)),
+        *((short, name + mask_aware) for short, name in others.items()),
+        ("mask_blind", label.removesuffix(MASK_AWARE)),
     ]:
         if name != label and name in rows:
             found[short] = rows[name]
     return found
 
 
-def _pooled(results: "pd.DataFrame", objective: str) -> list[Row]:
+def _pooled(results: "pd.DataFrame", objective: str) -> list[Variant]:
     """Return by how many percent each row lowers the objective, on average over sets (a random-effects model).
 
-    The questions are `r2mae` and `r2mae-spread` against `best_fixed`, and for cells, where spread ratios also hide
-    other genes in each cell, `r2mae-spread` against `best_by_sample`. Verdicts are not corrected for their number.
+    The questions are `r2mae` and `r2mae-per-sample` against `best_fixed`, and for cells, where per-sample ratios also
+    hide other genes in each cell, `r2mae-per-sample` against `best_by_sample`. Verdicts are not corrected for their
+    number.
     """
     logs = results.assign(**{objective: np.log(results[objective].where(results[objective] > 0))})
     gains: dict[tuple[str, str], list[Float[np.ndarray, " _"]]] = {}
@@ -256,7 +259,7 @@ def _pooled(results: "pd.DataFrame", objective: str) -> list[Row]:
     return [_in_percent(row) for row in pooled_rows(gains)]
 
 
-def _in_percent(row: Row) -> Row:
+def _in_percent(row: Variant) -> Variant:
     found = {key: row[key] for key in ("label", "against", "sets")}
     found |= {
         "gain_percent": -in_percent(-row["gain"]),
@@ -266,10 +269,10 @@ def _in_percent(row: Row) -> Row:
     return {**found, "between_sets_percent": 100 * row["between_sets"], "is": row["is"]}
 
 
-def _gains(axes: "Axes", rows: Sequence[Row], title: str) -> None:
+def _gains(axes: "Axes", rows: Sequence[Variant], title: str) -> None:
     for place, row in enumerate(rows):
         ends = [[row["gain_percent"] - row["low"]], [row["high"] - row["gain_percent"]]]
-        colour = COLOURS[1] if row["label"].endswith(TOLD) else COLOURS[0]
+        colour = COLOURS[1] if row["label"].endswith(MASK_AWARE) else COLOURS[0]
         axes.errorbar(
             row["gain_percent"], place, xerr=None if np.isnan(ends).any() else ends, fmt="o", color=colour,
             markersize=4, capsize=2,
@@ -282,11 +285,11 @@ def _gains(axes: "Axes", rows: Sequence[Row], title: str) -> None:
     axes.set_xlabel(f"{title}: % below the best fixed ratio\nof the same network ({over})")
 
 
-def _by_fraction(axes: "Axes", rows: Sequence[Row], objective: str) -> None:
+def _by_fraction(axes: "Axes", rows: Sequence[Variant], objective: str) -> None:
     """Draw each scheme's error at every missing fraction over that of the blind fixed ratio.
 
-    Networks that are told are dashed. Where masks by sample have more ratios than one, these are dotted, and networks
-    that are told are left out, for room.
+    mask-aware networks are dashed. Where masks by sample have more ratios than one, these are dotted, and mask-aware
+    networks are left out, for room.
     """
     names = by_ratio(row["score"] for row in rows).get(objective, {})
     means = {(row["label"], row["score"]): row["mean"] for row in rows}
@@ -302,7 +305,7 @@ def _by_fraction(axes: "Axes", rows: Sequence[Row], objective: str) -> None:
     for label, colour in {**_FIXED_COLOURS, "dynamic": COLOURS[3], RANDOM: COLOURS[1], SPREAD: COLOURS[0]}.items():
         line(label, colour, "-")
         if not several:
-            line(label + TOLD, colour, "--")
+            line(label + MASK_AWARE, colour, "--")
     if several:
         for label, colour in by_sample.items():
             line(label, colour, ":")

@@ -1,4 +1,4 @@
-"""Where the randomness belongs, on single cells: by mini-batch or by cell, and a network that is told the mask."""
+"""Where the randomness belongs, on single cells: by mini-batch or by cell, and a mask-aware network."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -12,11 +12,11 @@ from r2mae.cells.config import CellsConfig
 from r2mae.cells.sets import SET_DEFAULTS
 from r2mae.reproduce.randomness import BY_SAMPLE_ROWS, PAPER, RandomnessSize, RandomnessStudy, jumps_of_run
 from r2mae.reproduce.rules import closed_form
-from r2mae.sweep.cells import Cell
+from r2mae.sweep.runs import SweepRun
 
 __all__ = ["COST", "DATA", "PAPER", "SIZE", "STUDY", "TITLE", "cells", "draw", "scores_of_run", "table"]
 
-TITLE = "Where the randomness belongs, on cells: by batch or by cell, and a network that is told"
+TITLE = "Where the randomness belongs, on cells: by batch or by cell, and a mask-aware network"
 DATA = "covid-tcells, pig-airway, onek1k; full: csle and perez-tcells, too"
 COST = {"smoke": "seconds", "small": "330 runs, about 2.5 h on a core", "full": "not measured"}
 
@@ -38,7 +38,7 @@ class CellsSize(RandomnessSize):
     smoke: ClassVar[Mapping[str, Any]] = {
         **{
             "sets": ("csle",),
-            "rows": ("fixed 0.30", "fixed 0.50", "r2mae", "r2mae-spread", "by sample 0.90"),
+            "rows": ("fixed 0.30", "fixed 0.50", "r2mae", "r2mae-per-sample", "by sample 0.90"),
             "seeds": 2,
         },
         "settings": {"n_hidden": 16, "n_latent": 8, "norm": "layer", "batch_size": 64, "validation": 0.2, "steps": 70},
@@ -56,7 +56,7 @@ def _closed_form(data: str) -> dict[str, float]:
     return closed_form(log_normalized_expression(read.table, read.train.rows))
 
 
-def scores_of_run(cell: Cell) -> dict[str, float]:
+def scores_of_run(cell: SweepRun) -> dict[str, float]:
     """Return how much the loss of a run jumps, and the ratios that the closed form advises for its data."""
     return {**jumps_of_run(cell), **_closed_form(cell.config.data)}
 

@@ -24,10 +24,10 @@ class GenomeSize(RandomnessSize):
     """How much is trained; see :class:`r2mae.reproduce.randomness.RandomnessSize`. Alignments have mask tokens."""
 
     sets: tuple[str, ...] = tuple(_ALIGNMENTS)
-    told: tuple[bool, ...] = (False,)
+    mask_aware: tuple[bool, ...] = (False,)
     settings: Mapping[str, Any] = field(default_factory=lambda: {"steps": 30_000})
 
-    # Not the sets: the stores of all alignments have one name, by which the data of earlier runs are told.
+    # Not the sets: the stores of all alignments have one name, by which the data of earlier runs are known.
     chooses: ClassVar[tuple[str, ...]] = ("seeds", "rows")
 
     small: ClassVar[Mapping[str, Any]] = {
@@ -35,7 +35,7 @@ class GenomeSize(RandomnessSize):
         "settings": SMALL,
     }
     smoke: ClassVar[Mapping[str, Any]] = {
-        **{"sets": ("mitochondria",), "rows": ("fixed 0.30", "fixed 0.50", "r2mae", "r2mae-spread"), "seeds": 2},
+        **{"sets": ("mitochondria",), "rows": ("fixed 0.30", "fixed 0.50", "r2mae", "r2mae-per-sample"), "seeds": 2},
         "settings": {**SMOKE, "steps": 70},
     }
 

@@ -1,4 +1,4 @@
-"""Where the randomness belongs, on images: by mini-batch or by image, and a network that is told the mask."""
+"""Where the randomness belongs, on images: by mini-batch or by image, and a mask-aware network."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -9,15 +9,15 @@ from typing import Any, ClassVar
 import numpy as np
 
 from r2mae.images.config import ImagesConfig
-from r2mae.images.wing import WING
+from r2mae.images.domain import DOMAIN
 from r2mae.reproduce.randomness import PAPER, RandomnessSize, RandomnessStudy, jumps_of_run
 from r2mae.reproduce.rules import closed_form
 from r2mae.reproduce.subsets import some_classes
-from r2mae.sweep.cells import Cell
+from r2mae.sweep.runs import SweepRun
 
 __all__ = ["COST", "DATA", "PAPER", "SIZE", "STUDY", "TITLE", "cells", "draw", "scores_of_run", "table"]
 
-TITLE = "Where the randomness belongs, on images: by batch or by sample, and a network that is told"
+TITLE = "Where the randomness belongs, on images: by batch or by sample, and a mask-aware network"
 DATA = "digits; mnist and tiny-imagenet (10 classes) at low resolution"
 COST = {"smoke": "seconds", "small": "270 runs, about 1.3 h on a core", "full": "not measured"}
 
@@ -36,7 +36,7 @@ class ImagesSize(RandomnessSize):
 
     small: ClassVar[Mapping[str, Any]] = {"seeds": 5, "settings": {**_NETWORK, "steps": 1500}}
     smoke: ClassVar[Mapping[str, Any]] = {
-        **{"sets": ("digits",), "rows": ("fixed 0.30", "fixed 0.50", "r2mae", "r2mae-spread"), "seeds": 2},
+        **{"sets": ("digits",), "rows": ("fixed 0.30", "fixed 0.50", "r2mae", "r2mae-per-sample"), "seeds": 2},
         "settings": {"hidden": 16, "latent": 8, "norm": "layer", "exact": True, "steps": 70},
     }
 
@@ -53,11 +53,11 @@ def _bases(size: ImagesSize, out: Path) -> dict[str, ImagesConfig]:
 
 @cache
 def _closed_form(data: str, side: int | None) -> dict[str, float]:
-    images = np.asarray(WING.load(ImagesConfig(data=data, resize=side)).train.images)
+    images = np.asarray(DOMAIN.load(ImagesConfig(data=data, resize=side)).train.images)
     return closed_form(images.reshape(len(images), -1).astype(np.float64))
 
 
-def scores_of_run(cell: Cell) -> dict[str, float]:
+def scores_of_run(cell: SweepRun) -> dict[str, float]:
     """Return how much the loss of a run jumps, and the ratios that the closed form advises for its data."""
     return {**jumps_of_run(cell), **_closed_form(cell.config.data, getattr(cell.config, "resize", None))}
 

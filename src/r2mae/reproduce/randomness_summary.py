@@ -1,4 +1,4 @@
-"""Where the randomness belongs, over the sets of all wings: what random ratios gain, and what rules lose."""
+"""Where the randomness belongs, over the sets of all domains: what random ratios gain, and what rules lose."""
 
 import logging
 from collections.abc import Sequence
@@ -12,18 +12,18 @@ from jaxtyping import Float
 from r2mae.errors import UserError
 from r2mae.evaluation.statistics import mean_interval
 from r2mae.reproduce import randomness_cells, randomness_genome, randomness_images, randomness_text
-from r2mae.reproduce.artefact import Row, Size, Tables
+from r2mae.reproduce.artefact import Size, Tables, Variant
 from r2mae.reproduce.drawing import BLACK, COLOURS, GREY, Figures, panels, quotient_axis
 from r2mae.reproduce.gains import BEST_FIXED, by_label, pooled_rows
 from r2mae.reproduce.randomness import (
     BEST_BY_SAMPLE,
     BLIND,
     BY_SAMPLE,
+    MASK_AWARE,
     PAPER,
     RANDOM,
     RULES,
     SPREAD,
-    TOLD,
     references,
 )
 from r2mae.reproduce.rules import draw_rules, in_percent, rules_table
@@ -64,7 +64,7 @@ SIZE = SummarySize
 
 
 def gather(beside: Path, scale: Scale) -> "pd.DataFrame":
-    """Return all runs of the studies in a folder, with the columns `wing`, `error` and, of frozen features, `probe`.
+    """Return all runs of the studies in a folder, with the columns `domain`, `error` and, of frozen features, `probe`.
 
     Raises
     ------
@@ -80,9 +80,9 @@ def gather(beside: Path, scale: Scale) -> "pd.DataFrame":
             absent.append(name)
             continue
         _check(name, state_of(file.parent), scale)
-        runs = read_runs(file, ("set", "label", "told", "seed", study.objective))
+        runs = read_runs(file, ("set", "label", "mask_aware", "seed", study.objective))
         named = {study.objective: ERROR, **({study.probe: PROBE} if study.of_features else {})}
-        found.append(runs.rename(columns=named).assign(wing=name.partition("-")[2]))
+        found.append(runs.rename(columns=named).assign(domain=name.partition("-")[2]))
     if not found:
         raise UserError(f"{beside}: has no tables of {', '.join(absent)}: run one of them with the same --out first")
     if absent:
@@ -102,19 +102,19 @@ def table(results: "pd.DataFrame") -> Tables:
 
     Gains are in percent of the error (positive: lower), and differences of the probe (positive: higher).
     """
-    by_set: list[Row] = []
+    by_set: list[Variant] = []
     gains: dict[str, dict[tuple[str, str], list[Float[np.ndarray, " _"]]]] = {ERROR: {}, PROBE: {}}
     logs = results.assign(**{ERROR: np.log(results[ERROR].where(results[ERROR] > 0))})
-    for (wing, name), group in logs.groupby(["wing", "set"], sort=False):
+    for (domain, name), group in logs.groupby(["domain", "set"], sort=False):
         for score in (ERROR, PROBE):
             for (label, against), gain in _gains(group, score).items():
                 gains[score].setdefault((label, against), []).append(gain)
                 mean = mean_interval(gain)
-                row: Row = {"wing": wing, "set": name, "score": score, "label": label, "against": against}
+                row: Variant = {"domain": domain, "set": name, "score": score, "label": label, "against": against}
                 row |= {"seeds": len(gain), "gain": mean.mean, "low": mean.low, "high": mean.high}
                 by_set.append(_in_unit(row))
     pooled = [_in_unit({"score": score, **row}) for score in (ERROR, PROBE) for row in pooled_rows(gains[score])]
-    rules = rules_table(results[~results["told"].astype(bool)], ERROR, PROBE, RULES)
+    rules = rules_table(results[~results["mask_aware"].astype(bool)], ERROR, PROBE, RULES)
     return {"randomness": by_set, "randomness-pooled": pooled, "randomness-rules": rules}
 
 
@@ -133,7 +133,7 @@ def _gains(group: "pd.DataFrame", score: str) -> dict[tuple[str, str], Float[np.
     return found
 
 
-def _in_unit(row: Row) -> Row:
+def _in_unit(row: Variant) -> Variant:
     """Return gains in percent of the error, from differences of logarithms; those of the probe as they are."""
     if row["score"] == PROBE:
         return {**row, "unit": "difference"}
@@ -142,7 +142,7 @@ def _in_unit(row: Row) -> Row:
 
 
 def draw(tables: Tables, size: SummarySize) -> Figures:
-    """Draw gains over the best fixed ratio; what being told gains; and what rules lose."""
+    """Draw gains over the best fixed ratio; what the mask as an input gains; and what rules lose."""
     # What is of one set is no average, and what is of cells alone is none over all sets.
     averages = [
         {**row, "set": AVERAGE}
@@ -152,25 +152,25 @@ def draw(tables: Tables, size: SummarySize) -> Figures:
     rows = [*tables["randomness"], *averages]
     against_best = {
         "r2mae: a ratio for each batch": (RANDOM, BEST_FIXED),
-        "r2mae-spread: for each sample": (SPREAD, BEST_FIXED),
+        "r2mae-per-sample: for each sample": (SPREAD, BEST_FIXED),
         "one ratio, 0.50, masks by sample": (BY_SAMPLE, BEST_FIXED),
-        "r2mae-spread, over the best ratio with masks by sample": (SPREAD, BEST_BY_SAMPLE),
+        "r2mae-per-sample, over the best ratio with masks by sample": (SPREAD, BEST_BY_SAMPLE),
     }
     against_best = {title: pair for title, pair in against_best.items() if _has(tables["randomness"], pair)}
     figures = {"randomness": _forest(rows, against_best, "the best fixed ratio")}
-    told = {label: (label + TOLD, "untold") for label in (BLIND, RANDOM, SPREAD)}
-    if any(row["against"] == "untold" for row in rows):
-        figures["randomness-told"] = _forest(rows, told, "the network that is not told")
+    mask_aware = {label: (label + MASK_AWARE, "mask_blind") for label in (BLIND, RANDOM, SPREAD)}
+    if any(row["against"] == "mask_blind" for row in rows):
+        figures["randomness-mask-aware"] = _forest(rows, mask_aware, "the mask-blind network")
     if tables["randomness-rules"]:
         figures["randomness-rules"] = draw_rules(tables["randomness-rules"], TITLES)
     return figures
 
 
-def _has(rows: Sequence[Row], pair: tuple[str, str]) -> bool:
+def _has(rows: Sequence[Variant], pair: tuple[str, str]) -> bool:
     return any((row["label"], row["against"]) == pair for row in rows)
 
 
-def _forest(rows: Sequence[Row], shown: dict[str, tuple[str, str]], what: str) -> "Figure":
+def _forest(rows: Sequence[Variant], shown: dict[str, tuple[str, str]], what: str) -> "Figure":
     """Draw gains with their intervals: a line a set, the average below; a panel for each score."""
     rows = [row for row in rows if (row["label"], row["against"]) in shown.values()]
     names = [name for name in dict.fromkeys(row["set"] for row in rows) if name != AVERAGE]
@@ -206,7 +206,7 @@ def _forest(rows: Sequence[Row], shown: dict[str, tuple[str, str]], what: str) -
     return figure
 
 
-def _marks(axes: "Axes", rows: Sequence[Row], lines: Sequence[str], shift: float, colour: str, title: str) -> None:
+def _marks(axes: "Axes", rows: Sequence[Variant], lines: Sequence[str], shift: float, colour: str, title: str) -> None:
     """Draw gains of one kind: those in percent of an error as quotients of errors, whose axis is logarithmic."""
     label: Any = title
     for row in rows:

@@ -8,8 +8,8 @@ from typing import Any, ClassVar
 from r2mae.reproduce.randomness import PAPER, RandomnessSize, RandomnessStudy, jumps_of_run
 from r2mae.reproduce.table2 import SMALL, SMOKE
 from r2mae.text.config import TextConfig
+from r2mae.text.domain import DOMAIN
 from r2mae.text.sets import SET_DEFAULTS
-from r2mae.text.wing import WING
 
 __all__ = ["COST", "DATA", "PAPER", "SIZE", "STUDY", "TITLE", "cells", "draw", "scores_of_run", "table"]
 
@@ -26,18 +26,18 @@ class TextSize(RandomnessSize):
     """How much is trained; see :class:`r2mae.reproduce.randomness.RandomnessSize`. Text has mask tokens."""
 
     sets: tuple[str, ...] = ("wiki",)
-    told: tuple[bool, ...] = (False,)
+    mask_aware: tuple[bool, ...] = (False,)
     settings: Mapping[str, Any] = field(default_factory=lambda: {**_RECIPE, "steps": 20_000})
 
     small: ClassVar[Mapping[str, Any]] = {"seeds": 5, "settings": _RECIPE}
     smoke: ClassVar[Mapping[str, Any]] = {
-        **{"sets": ("wikitext2",), "rows": ("fixed 0.30", "fixed 0.50", "r2mae", "r2mae-spread"), "seeds": 2},
+        **{"sets": ("wikitext2",), "rows": ("fixed 0.30", "fixed 0.50", "r2mae", "r2mae-per-sample"), "seeds": 2},
         "settings": {**SMOKE, "steps": 70},
     }
 
 
 def _bases(size: TextSize, out: Path) -> dict[str, TextConfig]:
-    preset = {**WING.presets[_PRESET], "preset": _PRESET, **size.settings}
+    preset = {**DOMAIN.presets[_PRESET], "preset": _PRESET, **size.settings}
     return {name: TextConfig(data=name, **{**SET_DEFAULTS.get(name, {}), **preset}) for name in size.sets}
 
 

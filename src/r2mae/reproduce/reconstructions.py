@@ -5,13 +5,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from r2mae.domains.lookup import get_domain
 from r2mae.errors import UserError
 from r2mae.images.config import ImagesConfig
-from r2mae.images.wing import WING
-from r2mae.reproduce.artefact import Row, Size
+from r2mae.images.domain import DOMAIN
+from r2mae.reproduce.artefact import Size, Variant
 from r2mae.reproduce.drawing import Figures
-from r2mae.sweep.cells import Axis, Cell, cells_of, grid
-from r2mae.wings.lookup import get_wing
+from r2mae.sweep.runs import SweepParameter, SweepRun, grid, runs_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -49,15 +49,15 @@ class PicturesSize(Size):
     digits: ClassVar[int] = 4
 
 
-def cells_at_ratios(size: PicturesSize, data: str, out: Path) -> list[Cell]:
+def cells_at_ratios(size: PicturesSize, data: str, out: Path) -> list[SweepRun]:
     """Return a run for each ratio, all with seed 0."""
     reading: dict[str, Any] = {} if size.side is None else {"resize": size.side, "resize_mode": "crop"}
     base = ImagesConfig(data=data, scheme="fixed", steps=size.steps, **reading)
-    model = Axis("preset", {size.preset: {**WING.presets[size.preset], "preset": size.preset}})
-    return cells_of(grid(base, [model, Axis.over("ratio", size.ratios)]), [0], out)
+    model = SweepParameter("preset", {size.preset: {**DOMAIN.presets[size.preset], "preset": size.preset}})
+    return runs_of(grid(base, [model, SweepParameter.over("ratio", size.ratios)]), [0], out)
 
 
-def rows_by_ratio(results: "pd.DataFrame") -> list[Row]:
+def rows_by_ratio(results: "pd.DataFrame") -> list[Variant]:
     """Return the errors of each model: of hidden pixels, at each ratio that was measured, and of whole images."""
     shown = [str(name) for name in results if str(name).startswith(_SCORES)]
     return [
@@ -66,13 +66,16 @@ def rows_by_ratio(results: "pd.DataFrame") -> list[Row]:
     ]
 
 
-def draw_cells(cells: Sequence[Cell], size: PicturesSize, name: str) -> Figures:
+def draw_cells(cells: Sequence[SweepRun], size: PicturesSize, name: str) -> Figures:
     """Draw examples (a row each): original, masked, and as the model of each ratio completes them."""
     from r2mae.report.pictures import beside_each_other, draw_pictures
     from r2mae.sweep.examples import examples_of
 
-    named = [replace(cell, row=replace(cell.row, label=f"trained at {cell.row.values['ratio']}")) for cell in cells]
-    examples = examples_of(named, get_wing(ImagesConfig.wing), ratio=size.hidden)
+    named = [
+        replace(cell, variant=replace(cell.variant, label=f"trained at {cell.variant.values['ratio']}"))
+        for cell in cells
+    ]
+    examples = examples_of(named, get_domain(ImagesConfig.domain), ratio=size.hidden)
     if examples is None:
         raise UserError(f"{size.preset} makes no pictures: take a preset of mlp or unet")
     return {name: draw_pictures(beside_each_other(examples), along="columns")}

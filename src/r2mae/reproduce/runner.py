@@ -24,10 +24,10 @@ from r2mae.reproduce.artefact import (
     OfRuns,
     OfTables,
     Progress,
-    Row,
     Size,
     TakesCurves,
     Tally,
+    Variant,
 )
 from r2mae.reproduce.earlier import EarlierRuns, check_columns, check_kept, read_earlier
 from r2mae.reproduce.run_tables import digest_of
@@ -40,8 +40,8 @@ if TYPE_CHECKING:
     import pandas as pd
     from rich.console import Console
 
-    from r2mae.sweep.cells import Cell
     from r2mae.sweep.cluster_options import ClusterOptions
+    from r2mae.sweep.runs import SweepRun
 
 _TOLD = ("processor", "instructions", "bf16_instructions", "torch_threads", "device", "cuda", "commit", "versions")
 _KEPT = ".parts"  # folder of the saved parts
@@ -73,8 +73,8 @@ class _Found:
     """
 
     lines: "pd.DataFrame"
-    cells: "list[Cell]"
-    trained: "list[Cell]"
+    cells: "list[SweepRun]"
+    trained: "list[SweepRun]"
     kept: int
     data: Mapping[str, Sequence[str]]
 
@@ -226,10 +226,10 @@ def _of_runs(
     console: "Console | None",
 ) -> _Found:
     """Train the runs that are neither finished nor in the earlier table, and return the lines of all."""
+    from r2mae.domains.lookup import get_domain
     from r2mae.sweep.dask_runner import runner_of
     from r2mae.sweep.gather import in_order, table_of
     from r2mae.sweep.runner import check_data, check_folders, check_sweep, finished, run_missing
-    from r2mae.wings.lookup import get_wing
 
     here = cluster is None
     # One thread each: the results of a run must not depend on how many others run at the same time.
@@ -242,10 +242,10 @@ def _of_runs(
     lines = {place: line for place, line in lines.items() if place not in ready}  # folders are exact
     wanted = [cell for place, cell in enumerate(cells) if place not in lines]
     check_sweep(cells[0].config, here=here)
-    wing = get_wing(cells[0].config.wing)
+    domain = get_domain(cells[0].config.domain)
     for one in dict.fromkeys(cell.config.data for cell in wanted):
-        check_data([cell for cell in wanted if cell.config.data == one], wing, here=here, jobs=jobs or 1)
-    data = check_folders(wanted, wing)
+        check_data([cell for cell in wanted if cell.config.data == one], domain, here=here, jobs=jobs or 1)
+    data = check_folders(wanted, domain)
     if earlier is not None:
         earlier.check_data([cells[place] for place in lines], data)
     there = [[] if place in lines else _finished_by(cell) for place, cell in enumerate(cells)]
@@ -254,7 +254,7 @@ def _of_runs(
     folders = {cell.folder for cell in wanted}
     waiting = [cell for cell in planned if cell.folder in folders]  # in the order in which the artefact runs them
     if waiting:
-        run_missing(waiting, wing, runner_of(cluster, jobs or 1, cells[0].config.device, out), console=console)
+        run_missing(waiting, domain, runner_of(cluster, jobs or 1, cells[0].config.device, out), console=console)
     results = table_of(wanted)
     if isinstance(artefact, MeasuresRuns):
         own = [dict(artefact.scores_of_run(cell)) for cell in wanted]
@@ -311,11 +311,11 @@ def _earlier(artefact: Artefact, size: Size, folder: Path) -> EarlierRuns:
     return read_earlier(folder, artefact.TITLE, size)
 
 
-def _machines(cells: "list[Cell]") -> list[dict[str, Any]]:
+def _machines(cells: "list[SweepRun]") -> list[dict[str, Any]]:
     """Return on which machines, with which libraries and by which commits runs were trained, and how many of each."""
     from r2mae.training.folder import RunFolder
 
-    found = [_read(RunFolder(cell.folder).environment_file) for cell in cells if not cell.row.baseline]
+    found = [_read(RunFolder(cell.folder).environment_file) for cell in cells if not cell.variant.baseline]
     told = [json.dumps(_told(said), sort_keys=True) for said in found if isinstance(said, dict) and said]
     return [{**json.loads(one), "runs": count} for one, count in Counter(told).items()]
 
@@ -327,12 +327,12 @@ def _told(said: dict[str, Any]) -> dict[str, Any]:
     return {**told, CONTINUED: changes} if any(changes) else told
 
 
-def _finished_by(cell: "Cell") -> list[Path]:
+def _finished_by(cell: "SweepRun") -> list[Path]:
     """Return the files of a run that are there when it is finished."""
     from r2mae.training.folder import RunFolder
 
     folder = RunFolder(cell.folder)
-    return [folder.results_file] if cell.row.baseline else [folder.model_file, folder.results_file]
+    return [folder.results_file] if cell.variant.baseline else [folder.model_file, folder.results_file]
 
 
 def _asked(artefact: Artefact, size: Size) -> str:
@@ -357,7 +357,7 @@ def _plain(value: Any) -> Any:
     raise TypeError(f"a part computed {type(value).__name__}, which JSON does not know")
 
 
-def _write(out: Path, name: str, content: list[Row] | Mapping[str, Any], digits: int) -> Path:
+def _write(out: Path, name: str, content: list[Variant] | Mapping[str, Any], digits: int) -> Path:
     """Write rows as ``<name>.csv``, with columns in the order of their first appearance, or a dict as ``.json``."""
     if isinstance(content, Mapping):
         path = out / f"{name}.json"

@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 
 from r2mae.evaluation.statistics import AVERAGE_RANK, mean_interval, paired_difference, rank_table
 from r2mae.report.style import BLUE, GREEN, VERMILION
-from r2mae.reproduce.artefact import Row, Tables
+from r2mae.reproduce.artefact import Tables, Variant
 from r2mae.reproduce.drawing import GREY, panels
 
 if TYPE_CHECKING:
@@ -47,14 +47,14 @@ def tables_of(
     """
     scores = [score for score in scores if score in results]
     by_label = {label: group.set_index("seed") for label, group in results.groupby("label", sort=False)}
-    rows: list[Row] = []
+    rows: list[Variant] = []
     for label, group in by_label.items():
         for score in scores:
             mine = group[score].dropna()  # no variant of a class may lie in a held-out part
             if mine.empty:
                 continue
             found = mean_interval(mine)
-            row: Row = {"label": label, "score": score, "seeds": found.n, "mean": found.mean}
+            row: Variant = {"label": label, "score": score, "seeds": found.n, "mean": found.mean}
             row |= {"low": found.low, "high": found.high}
             higher = not score.startswith(tuple(lower))
             for other, prefix in ((reference, "vs_reference"), (baseline, f"vs_{baseline}")):
@@ -65,7 +65,9 @@ def tables_of(
     return {name: rows, f"{name}-runs": results[kept].to_dict("records")}
 
 
-def _difference(mine: "pd.Series[float]", other: "pd.DataFrame | None", score: str, prefix: str, higher: bool) -> Row:
+def _difference(
+    mine: "pd.Series[float]", other: "pd.DataFrame | None", score: str, prefix: str, higher: bool
+) -> Variant:
     both = (
         []
         if other is None
@@ -92,7 +94,7 @@ def average_ranks(results: "pd.DataFrame", scores: Sequence[str]) -> dict[str, f
 
 
 def dots(
-    rows: Sequence[Row], titles: Mapping[str, str], baseline: str, *, without: Sequence[str] = (), columns: int = 4
+    rows: Sequence[Variant], titles: Mapping[str, str], baseline: str, *, without: Sequence[str] = (), columns: int = 4
 ) -> Figure:
     """Draw a panel for each score: rows with their means and intervals, and a baseline as a dashed line.
 
@@ -114,7 +116,9 @@ def dots(
     return figure
 
 
-def _panel(axes: "Axes", rows: Sequence[Row], labels: Sequence[str], title: str, baseline: str, named: bool) -> None:
+def _panel(
+    axes: "Axes", rows: Sequence[Variant], labels: Sequence[str], title: str, baseline: str, named: bool
+) -> None:
     found = {row["label"]: row for row in rows}
     for place, label in enumerate(labels):
         if label not in found:

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from r2mae.catalogue import data_root
 from r2mae.evaluation.fluctuation import loss_fluctuation
 from r2mae.images.config import ImagesConfig
-from r2mae.images.wing import WING
+from r2mae.images.domain import DOMAIN
 from r2mae.report.comparison import BASELINE
 from r2mae.reproduce.artefact import Size, Tables
 from r2mae.reproduce.drawing import Figures
 from r2mae.reproduce.scheme_table import dots, tables_of
 from r2mae.reproduce.subsets import some_classes
-from r2mae.sweep.cells import Axis, Cell, Row, cells_of, grid
 from r2mae.sweep.gather import metrics_of
+from r2mae.sweep.runs import SweepParameter, SweepRun, Variant, grid, runs_of
 from r2mae.training.models import with_values
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ _LOWER = ("masked_mse", "loss_sd")
 
 
 def _preset(name: str, **changes: Any) -> dict[str, Any]:
-    return {**WING.presets[name], "preset": name, **changes}
+    return {**DOMAIN.presets[name], "preset": name, **changes}
 
 
 # A class has 200 images: small batches make steps of them, and MAE's rate for 4096 images is too low for so few.
@@ -98,7 +98,7 @@ class ViTSize(Size):
 SIZE = ViTSize
 
 
-def cells(size: ViTSize, out: Path) -> list[Cell]:
+def cells(size: ViTSize, out: Path) -> list[SweepRun]:
     """Return a run for each row and seed, and the baselines."""
     data = (
         data_root() / "imagenet"
@@ -107,15 +107,15 @@ def cells(size: ViTSize, out: Path) -> list[Cell]:
     )
     base = ImagesConfig(data=str(data), finetune_epochs=size.finetune_epochs)
     chosen = {name: {**size.settings, **ROWS[name]} for name in size.rows or ROWS}
-    rows = [replace(row, values={"scheme": row.config.scheme}) for row in grid(base, [Axis("row", chosen)])]
+    rows = [replace(row, values={"scheme": row.config.scheme}) for row in grid(base, [SweepParameter("row", chosen)])]
     plain = with_values(next(row.config for row in rows), {"finetune_epochs": 0.0})
-    known = [Row(name, plain, {"scheme": BASELINE}, baseline=True) for name in ("pixels", "pca")]
-    return cells_of([*rows, *known], range(size.seeds), out)
+    known = [Variant(name, plain, {"scheme": BASELINE}, baseline=True) for name in ("pixels", "pca")]
+    return runs_of([*rows, *known], range(size.seeds), out)
 
 
-def scores_of_run(cell: Cell) -> Mapping[str, float]:
+def scores_of_run(cell: SweepRun) -> Mapping[str, float]:
     """Return how much the loss of a run jumps; nothing of runs of few steps, and of baselines."""
-    if cell.row.baseline or cell.row.label == UNTRAINED:
+    if cell.variant.baseline or cell.variant.label == UNTRAINED:
         return {}
     steps = metrics_of(cell)
     found = loss_fluctuation(steps["loss"].to_numpy(float), steps["ratio"].to_numpy(float))

@@ -5,13 +5,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from r2mae.reproduce.artefact import Row, Size, Tables
+from r2mae.reproduce.artefact import Size, Tables, Variant
 from r2mae.reproduce.drawing import Figures
 from r2mae.reproduce.scheme_table import average_ranks, dots, tables_of
-from r2mae.sweep.cells import Axis, Cell, cells_of_groups, grid
+from r2mae.sweep.runs import SweepParameter, SweepRun, grid, runs_of_groups
 from r2mae.text.config import TextConfig
+from r2mae.text.domain import DOMAIN
 from r2mae.text.sets import SET_DEFAULTS
-from r2mae.text.wing import WING
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -110,22 +110,22 @@ class TextSize(Size):
 SIZE = TextSize
 
 
-def cells(size: TextSize, out: Path) -> list[Cell]:
+def cells(size: TextSize, out: Path) -> list[SweepRun]:
     """Return a run for each model, scheme and seed, each model in a folder of its own."""
     groups = {}
     for model in size.models:
-        preset = {**SET_DEFAULTS.get(size.data, {}), **WING.presets[model], "preset": model, **size.settings}
+        preset = {**SET_DEFAULTS.get(size.data, {}), **DOMAIN.presets[model], "preset": model, **size.settings}
         base = TextConfig(data=size.data, glue=size.glue, glue_probes=size.probes, **preset)
         groups[model] = [
             replace(row, values={"model": model, "scheme": "none" if row.label == UNTRAINED else row.config.scheme})
-            for row in grid(base, [Axis("row", {label: ROWS[label] for label in size.rows or SCHEMES})])
+            for row in grid(base, [SweepParameter("row", {label: ROWS[label] for label in size.rows or SCHEMES})])
         ]
-    return cells_of_groups(groups, range(size.seeds), out)
+    return runs_of_groups(groups, range(size.seeds), out)
 
 
 def table(results: "pd.DataFrame") -> Tables:
     """Return for each model means, intervals and differences of every score, ranks over GLUE, and all runs."""
-    tables: dict[str, list[Row]] = {"table2": [], "table2-runs": []}
+    tables: dict[str, list[Variant]] = {"table2": [], "table2-runs": []}
     for model, group in results.groupby("model", sort=False):
         found = tables_of(group, "table2", list(TITLES), REFERENCE, baseline=UNTRAINED, lower=_LOWER)
         for name, rows in found.items():

@@ -10,7 +10,7 @@ from r2mae.genome.variants.settings import HELD_OUT
 from r2mae.reproduce.artefact import Size, Tables
 from r2mae.reproduce.drawing import Figures
 from r2mae.reproduce.genomes import SARBECOVIRUSES, crossed, genome_dots, genome_file, genome_tables, store_of
-from r2mae.sweep.cells import Cell
+from r2mae.sweep.runs import SweepRun
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -48,7 +48,7 @@ TITLES = {
 
 
 PAPERS = {"steps": 30_000, "validate_every": 500, "patience": 5, "keep": "best"}
-"""The paper's network and steps, which are the wing's, with early stopping; its patience is ours."""
+"""The paper's network and steps, which are the domain's, with early stopping; its patience is ours."""
 
 SMALL = {
     **{"width": 128, "layers": 2, "heads": 4, "dropout": 0.3, "window": 64, "batch_size": 64, "lr": 1e-3},
@@ -117,7 +117,7 @@ def variants(positions: int | None = None) -> dict[str, Any]:
     }
 
 
-def cells(size: VirusSize, out: Path) -> list[Cell]:
+def cells(size: VirusSize, out: Path) -> list[SweepRun]:
     """Return a run for each scheme and held-out fifth of the genome, and the baselines."""
     store = store_of(SARBECOVIRUSES, out)
     base = GenomeConfig(data=str(store.folder), **variants(size.positions), **size.settings)

@@ -21,7 +21,7 @@ from r2mae.reproduce.genomes import (
     store_of,
 )
 from r2mae.reproduce.table3 import TITLES, VirusSize, variants
-from r2mae.sweep.cells import Cell
+from r2mae.sweep.runs import SweepRun
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -83,7 +83,7 @@ def changes(store: AlignmentStore) -> dict[str, Mapping[str, Any]]:
     }
 
 
-def cells(size: AblationSize, out: Path) -> list[Cell]:
+def cells(size: AblationSize, out: Path) -> list[SweepRun]:
     """Return a run for each change and held-out part of the genome, and the baseline."""
     store = store_of(SARBECOVIRUSES, out)
     base = GenomeConfig(data=str(store.folder), **variants(size.positions), **size.settings)

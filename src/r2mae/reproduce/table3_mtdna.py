@@ -8,7 +8,7 @@ from r2mae.reproduce.artefact import Tables
 from r2mae.reproduce.drawing import Figures
 from r2mae.reproduce.genomes import MITOCHONDRIA, crossed, genome_dots, genome_tables, store_of
 from r2mae.reproduce.table3 import REFERENCE, SCHEMES, GenomeSize
-from r2mae.sweep.cells import Cell
+from r2mae.sweep.runs import SweepRun
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -30,7 +30,7 @@ _SHOWN = ("masked_loss", "masked_loss_0.05", "masked_loss_0.8", "accuracy")
 SIZE = GenomeSize
 
 
-def cells(size: GenomeSize, out: Path) -> list[Cell]:
+def cells(size: GenomeSize, out: Path) -> list[SweepRun]:
     """Return a run for each scheme and held-out fifth of the genome, and the baselines."""
     store = store_of(MITOCHONDRIA, out)
     base = GenomeConfig(data=str(store.folder), **size.settings)

@@ -17,7 +17,7 @@ from r2mae.reproduce.cell_tables import (
     tables_of_sets,
 )
 from r2mae.reproduce.drawing import Figures
-from r2mae.sweep.cells import Cell
+from r2mae.sweep.runs import SweepRun
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -54,7 +54,7 @@ class DonorsSize(CellsSize):
 SIZE = DonorsSize
 
 
-def cells(size: DonorsSize, out: Path) -> list[Cell]:
+def cells(size: DonorsSize, out: Path) -> list[SweepRun]:
     """Return a run for each set, scheme and seed, and the baselines."""
     return cells_of_sets(size, out)
 

@@ -56,9 +56,9 @@ _MODULES = {
     "text-ratios": "text_ratios",
     "randomness": "randomness_summary",
     **{
-        f"{study}-{wing}": f"{study}_{wing}"
+        f"{study}-{domain}": f"{study}_{domain}"
         for study in ("randomness", "precision")
-        for wing in ("images", "cells", "text", "genome")
+        for domain in ("images", "cells", "text", "genome")
     },
 }
 _PACKAGE = "r2mae.reproduce"

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from r2mae.errors import unknown
 from r2mae.evaluation.statistics import mean_interval, paired_difference
 from r2mae.reproduce import table2
-from r2mae.reproduce.artefact import Row, Size, Tables
+from r2mae.reproduce.artefact import Size, Tables, Variant
 from r2mae.reproduce.by_ratio import best_ratios, by_seed, shape
 from r2mae.reproduce.curves import LINES, models_by_task
 from r2mae.reproduce.drawing import COLOURS, GREY, Figures, panels, ratio_axis
-from r2mae.sweep.cells import Axis, Cell, cells_of, grid
+from r2mae.sweep.runs import SweepParameter, SweepRun, grid, runs_of
 from r2mae.text.config import TextConfig
+from r2mae.text.domain import DOMAIN
 from r2mae.text.error_curve import EXTRAPOLATED, SLOPED, error_curves
 from r2mae.text.sets import SET_DEFAULTS
-from r2mae.text.wing import WING
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -97,7 +97,7 @@ class TextRatiosSize(Size):
 SIZE = TextRatiosSize
 
 
-def cells(size: TextRatiosSize, out: Path) -> list[Cell]:
+def cells(size: TextRatiosSize, out: Path) -> list[SweepRun]:
     """Return a run for each model, ratio and seed.
 
     Raises
@@ -107,8 +107,8 @@ def cells(size: TextRatiosSize, out: Path) -> list[Cell]:
     """
     base = TextConfig(data=size.data, glue=size.glue, glue_probes=size.probes, scheme="fixed",
                       **SET_DEFAULTS.get(size.data, {}))  # fmt: skip
-    models = Axis("model", {name: {**_model(name), **size.settings} for name in size.models})
-    return cells_of(grid(base, [models, Axis.over("ratio", size.ratios)]), range(size.seeds), out)
+    models = SweepParameter("model", {name: {**_model(name), **size.settings} for name in size.models})
+    return runs_of(grid(base, [models, SweepParameter.over("ratio", size.ratios)]), range(size.seeds), out)
 
 
 def table(results: "pd.DataFrame") -> Tables:
@@ -119,9 +119,9 @@ def table(results: "pd.DataFrame") -> Tables:
     results = results.assign(ratio=results["ratio"].astype(float))
     sizes = {name: _model(name) for name in dict.fromkeys(results["model"])}
     tasks = [score for score in TASKS if score in results and results[score].notna().any()]
-    curves: list[Row] = []
-    best: list[Row] = []
-    scaled: list[Row] = []
+    curves: list[Variant] = []
+    best: list[Variant] = []
+    scaled: list[Variant] = []
     for model in sizes:
         for score in tasks:
             runs = results[results["model"] == model].dropna(subset=[score])
@@ -156,12 +156,12 @@ def draw(tables: Tables, size: TextRatiosSize) -> Figures:
 def _model(name: str) -> Mapping[str, Any]:
     if name in SIZES:
         return SIZES[name]
-    if name not in WING.presets:
-        raise unknown("model", name, [*SIZES, *WING.presets])
-    return {**WING.presets[name], "preset": name}
+    if name not in DOMAIN.presets:
+        raise unknown("model", name, [*SIZES, *DOMAIN.presets])
+    return {**DOMAIN.presets[name], "preset": name}
 
 
-def _best_of_seeds(runs: "pd.DataFrame", score: str) -> Row:
+def _best_of_seeds(runs: "pd.DataFrame", score: str) -> Variant:
     """Return from where to where the best ratios of single seeds reach."""
     values, ratios, _ = by_seed(runs, score)
     if not len(values):
@@ -182,7 +182,7 @@ def _rises(runs: "pd.DataFrame", score: str) -> bool:
     return paired_difference(first, last).verdict == "better"
 
 
-def _scaled(model: str, curves: Sequence[Row]) -> list[Row]:
+def _scaled(model: str, curves: Sequence[Variant]) -> list[Variant]:
     """Return the curves of a model on one scale."""
     import pandas as pd
 
@@ -192,7 +192,7 @@ def _scaled(model: str, curves: Sequence[Row]) -> list[Row]:
     return [{"model": model, **{str(name): value for name, value in row.items()}} for row in found]
 
 
-def _by_task(rows: Sequence[Row], best: Sequence[Row]) -> "Figure":
+def _by_task(rows: Sequence[Variant], best: Sequence[Variant]) -> "Figure":
     figure, axes = models_by_task(rows, best, columns=4, width=3.3, height=3.0)
     for panel in axes:
         panel.title.set_fontsize(9)
@@ -204,7 +204,7 @@ def _by_task(rows: Sequence[Row], best: Sequence[Row]) -> "Figure":
     return figure
 
 
-def _on_one_scale(scaled: Sequence[Row], rows: Sequence[Row]) -> "Figure":
+def _on_one_scale(scaled: Sequence[Variant], rows: Sequence[Variant]) -> "Figure":
     """Draw a panel for each model; its title names how many tasks there are, and how many have no common scale."""
     models = list(dict.fromkeys(row["model"] for row in scaled))
     tasks = list(dict.fromkeys(row["task"] for row in scaled))

@@ -40,7 +40,7 @@ _MEMORY = re.compile(r"(\d+(?:\.\d+)?) ?(k|M|G|T)(i?)B")
 
 @dataclass(frozen=True)
 class ClusterOptions:
-    """Where the cells of a sweep run.
+    """Where the runs of a sweep run.
 
     Parameters
     ----------
@@ -86,7 +86,7 @@ def cluster_options(
     if jobs is not None:
         raise UserError(
             "--jobs counts processes of this machine, and --cluster runs none here: leave --jobs out (a worker runs as "
-            "many cells at once as it has threads: dask worker --nthreads 1)"
+            "many runs at once as it has threads: dask worker --nthreads 1)"
         )
     engine = ENGINES.get(where)
     if engine is None and not _ADDRESS.fullmatch(where):

@@ -1,7 +1,7 @@
-"""Run cells on the workers of a Dask cluster. Each run's folder, on a disk that all machines share, is its state.
+"""Run runs on the workers of a Dask cluster. Each run's folder, on a disk that all machines share, is its state.
 
-The command hands every worker as many cells as it has room for, and the next when one ends. So a cell is at one worker
-at a time, workers may come late, and one that is lost, or that fails the checks, costs its own cells a moment only.
+The command hands every worker as many runs as it has room for, and the next when one ends. So a run is at one worker
+at a time, workers may come late, and one that is lost, or that fails the checks, costs its own runs a moment only.
 """
 
 import os
@@ -15,26 +15,26 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from r2mae.domains.contract import Domain
 from r2mae.errors import UserError
-from r2mae.sweep.cell_process import MEETING, TOKEN
-from r2mae.sweep.cells import Cell
 from r2mae.sweep.cluster import connected, say
 from r2mae.sweep.cluster_options import ENGINES, ClusterOptions
 from r2mae.sweep.dask_worker import TOPIC, busy, close, work
 from r2mae.sweep.dask_workers import Workers, ask
 from r2mae.sweep.processes import Processes, check_interrupt, one_interrupt, raise_first
-from r2mae.sweep.progress_board import Board
+from r2mae.sweep.progress_display import ProgressDisplay
+from r2mae.sweep.run_process import MEETING, TOKEN
 from r2mae.sweep.runner import Runner, finished, readings
+from r2mae.sweep.runs import SweepRun
 from r2mae.sweep.watch import Watch
 from r2mae.training.config import RunConfig
 from r2mae.training.folder import FolderLock, RunFolder
 from r2mae.training.initial import INIT
-from r2mae.wings.contract import Wing
 
 _POLL = 0.2
-_SHOW = 0.4  # seconds between two updates of the board
-_TRIES = 3  # so many workers or processes may end under a cell, without a step more, before the cell is to blame
-_END = 90.0  # seconds that cells may take to save their step and end
+_SHOW = 0.4  # seconds between two updates of the display
+_TRIES = 3  # so many workers or processes may end under a run, without a step more, before the run is to blame
+_END = 90.0  # seconds that runs may take to save their step and end
 _CLOSED = 1.0  # seconds until a lost connection is known as such
 _SEEN = 90.0  # seconds until results that a worker wrote must be seen here
 _VARIABLES = ("R2MAE_DATA",)  # of the environment, given to workers that have none
@@ -44,39 +44,39 @@ Work = Callable[[Mapping[str, Any]], dict[str, Any]]
 
 @dataclass(frozen=True)
 class DaskRunner:
-    """Runs cells on a Dask cluster (a :class:`r2mae.sweep.runner.Runner`).
+    """Runs runs on a Dask cluster (a :class:`r2mae.sweep.runner.Runner`).
 
     Parameters
     ----------
     cluster : ClusterOptions
         Where.
     folder : Path
-        Of the sweep; its cells lie below it.
+        Of the sweep; its runs lie below it.
     work : callable
-        The body of a task (:func:`r2mae.sweep.dask_worker.work`); another one for simulated cells.
+        The body of a task (:func:`r2mae.sweep.dask_worker.work`); another one for simulated runs.
     settled : callable
-        Returns whether this machine sees that a cell is finished.
+        Returns whether this machine sees that a run is finished.
     """
 
     cluster: ClusterOptions
     folder: Path
     work: Work = work
-    settled: Callable[[Cell], bool] = finished
+    settled: Callable[[SweepRun], bool] = finished
 
-    def run(self, waiting: Sequence[Cell], wing: Wing, board: Board) -> None:
-        """Run all cells; if some fail, the error of the first is raised after the others have run.
+    def run(self, waiting: Sequence[SweepRun], domain: Domain, display: ProgressDisplay) -> None:
+        """Run all runs; if some fail, the error of the first is raised after the others have run.
 
         Raises
         ------
         UserError
-            If a cell failed, no worker is fit for the sweep, or the scheduler went away. Finished runs are kept.
+            If a run failed, no worker is fit for the sweep, or the scheduler went away. Finished runs are kept.
         """
         with (
             one_interrupt(),
             _meeting(self.folder) as token,
-            connected(self.cluster, board.console) as client,
+            connected(self.cluster, display.console) as client,
         ):
-            sweep = _Sweep(self, client, waiting, wing, board, token)
+            sweep = _Sweep(self, client, waiting, domain, display, token)
             try:
                 sweep.run()
             except BaseException:
@@ -89,13 +89,13 @@ class DaskRunner:
 
 
 def runner_of(cluster: ClusterOptions | None, jobs: int | None, device: str, folder: Path) -> Runner:
-    """Return what computes the cells of the sweep in `folder`: a cluster, or processes of this machine."""
+    """Return what computes the runs of the sweep in `folder`: a cluster, or processes of this machine."""
     return Processes(jobs, device) if cluster is None else DaskRunner(cluster, folder)
 
 
 @dataclass
 class _Task:
-    """A cell at a worker."""
+    """A run at a worker."""
 
     index: int
     worker: str
@@ -108,12 +108,12 @@ class _Sweep:
 
     runner: DaskRunner
     client: Any
-    waiting: Sequence[Cell]
-    wing: Wing
-    board: Board
+    waiting: Sequence[SweepRun]
+    domain: Domain
+    display: ProgressDisplay
     token: str
-    failed: list[tuple[Cell, Exception]] = field(default_factory=list)
-    finished: list[Cell] = field(default_factory=list)
+    failed: list[tuple[SweepRun, Exception]] = field(default_factory=list)
+    finished: list[SweepRun] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.name = secrets.token_hex(6)
@@ -131,7 +131,7 @@ class _Sweep:
         self.shown = 0.0
         self.common = {
             "cwd": str(Path.cwd()),
-            "wing": self.wing.name,
+            "domain": self.domain.name,
             "topic": TOPIC + self.name,
             "environment": {name: os.environ[name] for name in _VARIABLES if name in os.environ},
         }
@@ -142,7 +142,7 @@ class _Sweep:
             "folder": str(self.runner.folder.absolute()),
             "token": self.token,
             "reads": [
-                {"fields": config.to_dict(), "fingerprint": self.wing.fingerprint(config)}
+                {"fields": config.to_dict(), "fingerprint": self.domain.fingerprint(config)}
                 for config in map(self._without_init, readings(self.waiting).values())
             ],
         }
@@ -152,22 +152,22 @@ class _Sweep:
             check,
             self.runner.work,
             self.runner.cluster.memory,
-            lambda line: say(self.board.console, line),
+            lambda line: say(self.display.console, line),
             patient=started,
         )
         self.client.subscribe_topic(TOPIC + self.name, self._hear)
 
     def _without_init(self, config: RunConfig) -> RunConfig:
         """Leave out the weights to begin with, which are not needed any more, if all runs have weights of their own."""
-        for cell in self.waiting:
-            folder = RunFolder(cell.folder)
-            if not (cell.row.baseline or folder.trained or folder.checkpoint.exists()):
+        for run in self.waiting:
+            folder = RunFolder(run.folder)
+            if not (run.variant.baseline or folder.trained or folder.checkpoint.exists()):
                 return config
         nothing: dict[str, Any] = {INIT: None}
         return replace(config, **nothing) if hasattr(config, INIT) else config
 
     def run(self) -> None:
-        """Hand out cells until all have ended."""
+        """Hand out runs until all have ended."""
         try:
             while self.left:
                 check_interrupt()
@@ -184,14 +184,14 @@ class _Sweep:
     def _hand_out(self) -> None:
         while self.queue and (address := self.workers.free()) is not None:
             index = self.queue.popleft()
-            cell = self.waiting[index]
+            run = self.waiting[index]
             request = {
                 **self.common,
                 "do": "run",
                 "index": index,
-                "fields": cell.config.to_dict(),
-                "run": str(cell.folder.absolute()),
-                "baseline": cell.row.label if cell.row.baseline else None,
+                "fields": run.config.to_dict(),
+                "run": str(run.folder.absolute()),
+                "baseline": run.variant.label if run.variant.baseline else None,
             }
             future = self.client.submit(
                 self.runner.work,
@@ -222,31 +222,31 @@ class _Sweep:
 
     def _take(self, task: _Task) -> None:
         self.workers.check_scheduler()
-        cell, outcome = self.waiting[task.index], _outcome(task.future)
+        run, outcome = self.waiting[task.index], _outcome(task.future)
         if outcome["state"] in ("stopped", "died", "lost", "full"):
             self._lose([task], outcome)
             return
         self._forget(task)
         self.left -= 1
-        self.watch.ended(cell)
+        self.watch.ended(run)
         if outcome["state"] == "finished":
             planned = self.steps[task.index][1]
             self.steps[task.index] = (planned, planned)
-            self.finished.append(cell)
-            self.board.finished(cell, outcome["seconds"], outcome["scores"])
+            self.finished.append(run)
+            self.display.finished(run, outcome["seconds"], outcome["scores"])
         else:
             told, where = outcome["told"], self.workers.name(task.worker)
-            self._fail(cell, UserError(f"{told} (on {where})") if outcome["state"] == "failed" else RuntimeError(told))
+            self._fail(run, UserError(f"{told} (on {where})") if outcome["state"] == "failed" else RuntimeError(told))
 
     def _lose(self, tasks: Sequence[_Task], outcome: Mapping[str, Any] | None = None) -> None:
-        """Put cells whose worker or process has ended in front of the others; they go on from their checkpoints."""
+        """Put runs whose worker or process has ended in front of the others; they go on from their checkpoints."""
         for task in tasks:
             self._forget(task)
             if outcome is not None and outcome["state"] != "died":
                 self.workers.drop(task.worker)
             with suppress(Exception):
                 task.future.cancel()
-            cell, where = self.waiting[task.index], self.workers.name(task.worker)
+            run, where = self.waiting[task.index], self.workers.name(task.worker)
             what = _what_happened(outcome, where)
             if self.steps[task.index][0] > self.reached[task.index]:
                 self.tries[task.index], self.reached[task.index] = 0, self.steps[task.index][0]
@@ -254,20 +254,23 @@ class _Sweep:
             if self.tries[task.index] < _TRIES:
                 self.queue.appendleft(task.index)
                 self.states[task.index] = (*self.steps[task.index], 0)
-                say(self.board.console, f"{cell.row.label}, seed {cell.seed}: {what}; it goes on from its checkpoint")
+                say(
+                    self.display.console,
+                    f"{run.variant.label}, seed {run.seed}: {what}; it goes on from its checkpoint",
+                )
             else:
                 self.left -= 1
-                self.watch.ended(cell)
+                self.watch.ended(run)
                 memory = "" if outcome and outcome["state"] == "full" else ": is there too little memory?"
-                self._fail(cell, UserError(f"{_TRIES} tries got no further, and in the last {what}{memory}"))
+                self._fail(run, UserError(f"{_TRIES} tries got no further, and in the last {what}{memory}"))
 
     def _forget(self, task: _Task) -> None:
         if self.tasks.pop(task.index, None) is not None:
             self.workers.give(task.worker)
 
-    def _fail(self, cell: Cell, error: Exception) -> None:
-        self.failed.append((cell, error))
-        self.board.failed(cell, error)
+    def _fail(self, run: SweepRun, error: Exception) -> None:
+        self.failed.append((run, error))
+        self.display.failed(run, error)
 
     def _hear(self, event: Any) -> None:
         """Note what a worker tells, in the thread of the client."""
@@ -278,28 +281,28 @@ class _Sweep:
             return
         done, planned = message.get("steps", self.steps[index])
         self.states[index] = (done, planned, message["process"])
-        if planned:  # otherwise it loads; the board keeps what was done before
+        if planned:  # otherwise it loads; the display keeps what was done before
             self.steps[index] = (done, planned)
         if "note" in message:
-            cell = self.waiting[index]
-            self.notes.put(f"{cell.row.label}, seed {cell.seed}: {message['note']}")
+            run = self.waiting[index]
+            self.notes.put(f"{run.variant.label}, seed {run.seed}: {message['note']}")
 
     def _show(self) -> None:
         while not self.notes.empty():
-            say(self.board.console, self.notes.get())
+            say(self.display.console, self.notes.get())
         now = time.monotonic()
         if now - self.shown >= _SHOW or not self.left:
             self.shown = now
-            self.board.update(self.steps)
+            self.display.update(self.steps)
             for line in self.watch.look(self.states):
-                say(self.board.console, line)
+                say(self.display.console, line)
 
     def _place(self, index: int) -> str:
         task = self.tasks.get(index)
         return "" if task is None else f" on {self.workers.name(task.worker)}"
 
     def cancel(self) -> None:
-        """Cancel the cells at the workers, and wait until they have saved their steps."""
+        """Cancel the runs at the workers, and wait until they have saved their steps."""
         if self.client.status != "running":
             return
         with suppress(Exception):  # whatever fails here, the first error is the one to report
@@ -307,12 +310,12 @@ class _Sweep:
             until, told = time.monotonic() + _END, False
             while (count := self.busy()) and time.monotonic() < until:
                 if not told:
-                    say(self.board.console, f"{count} runs on the cluster save their step and end")
+                    say(self.display.console, f"{count} runs on the cluster save their step and end")
                 told = True
                 time.sleep(_POLL)
 
     def busy(self) -> int:
-        """Return how many processes of the workers still run a cell."""
+        """Return how many processes of the workers still run a run."""
         told = ask(self.client, busy, self.workers.known(), TOPIC + self.name).values()
         return sum(count for count in told if isinstance(count, int))
 
@@ -325,7 +328,7 @@ class _Sweep:
 
 
 def _outcome(future: Any) -> dict[str, Any]:
-    """Return what a task returned; "lost" if its worker was, and "broken" for an error outside of the cell."""
+    """Return what a task returned; "lost" if its worker was, and "broken" for an error outside of the run."""
     from distributed import CancelledError, KilledWorker
 
     try:
@@ -338,7 +341,7 @@ def _outcome(future: Any) -> dict[str, Any]:
 
 
 def _what_happened(outcome: Mapping[str, Any] | None, where: str) -> str:
-    """Return in words why a cell has to be begun again; no outcome is a lost worker."""
+    """Return in words why a run has to be begun again; no outcome is a lost worker."""
     if outcome is not None and outcome["state"] == "full":
         return f"a disk of {where} is full ({outcome['told']})"
     code = (outcome or {}).get("code")
@@ -364,13 +367,13 @@ def _meeting(folder: Path) -> Iterator[str]:
             meeting.rmdir()
 
 
-def _await_results(cells: Sequence[Cell], settled: Callable[[Cell], bool]) -> None:
+def _await_results(runs: Sequence[SweepRun], settled: Callable[[SweepRun], bool]) -> None:
     """Wait until this machine sees what workers have written: a shared disk may remember its folders for a while."""
     until = time.monotonic() + _SEEN
-    for cell in cells:
-        while not settled(cell):
+    for run in runs:
+        while not settled(run):
             if time.monotonic() > until:
-                raise UserError(f"{cell.folder} is finished, and not seen here: run the same command again")
+                raise UserError(f"{run.folder} is finished, and not seen here: run the same command again")
             with suppress(OSError):
-                list(cell.folder.iterdir())
+                list(run.folder.iterdir())
             time.sleep(_POLL)

@@ -1,7 +1,7 @@
-"""What runs on a worker of a Dask cluster: a task hands its cell to a process of its own, and watches it.
+"""What runs on a worker of a Dask cluster: a task hands its run to a process of its own, and watches it.
 
 A thread of a worker cannot be ended, hears no signals, and shares its process with other tasks. So each task has a
-process (:mod:`r2mae.sweep.cell_process`), which is kept for the next cell: libraries are loaded once.
+process (:mod:`r2mae.sweep.run_process`), which is kept for the next run: libraries are loaded once.
 """
 
 import json
@@ -18,20 +18,20 @@ from typing import Any
 from r2mae.registry import JOBS
 
 TOPIC = "r2mae-sweep-"
-"""Events of a cluster whose topic begins with this tell how far the cells of a sweep are."""
+"""Events of a cluster whose topic begins with this tell how far the runs of a sweep are."""
 
-_LOOK = 0.3  # seconds between looks at whether the cell is still wanted
+_LOOK = 0.3  # seconds between looks at whether the run is still wanted
 _PAUSE = 0.5  # seconds between reports of steps
 _END = 60.0  # seconds that a process may take to save its step
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
-_idle: list["CellProcess"] = []
-_busy: dict["CellProcess", str] = {}  # and the topic of the sweep for which each works
+_idle: list["RunProcess"] = []
+_busy: dict["RunProcess", str] = {}  # and the topic of the sweep for which each works
 _lock = threading.Lock()
 
 
-class CellProcess:
-    """A process that runs one cell after the other.
+class RunProcess:
+    """A process that runs one run after the other.
 
     Parameters
     ----------
@@ -41,7 +41,7 @@ class CellProcess:
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "r2mae.sweep.cell_process", str(os.getpid())],
+            [sys.executable, "-m", "r2mae.sweep.run_process", str(os.getpid())],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env={**environment, **dict.fromkeys(_THREADS, "1"), **os.environ},
@@ -106,7 +106,7 @@ def work(request: Mapping[str, Any]) -> dict[str, Any]:
     Parameters
     ----------
     request : mapping
-        See :func:`r2mae.sweep.cell_process.answer`; and `topic` and `index`, with which progress is reported, and the
+        See :func:`r2mae.sweep.run_process.answer`; and `topic` and `index`, with which progress is reported, and the
         `environment` of the process.
 
     Returns
@@ -158,14 +158,14 @@ def busy(topic: str) -> int:
 
 
 def close() -> None:
-    """End the processes that wait for a cell."""
+    """End the processes that wait for a run."""
     with _lock:
         ended = [_idle.pop() for _ in range(len(_idle))]
     for process in ended:
         process.end(patience=1.0)
 
 
-def _begin(request: Mapping[str, Any], count: int) -> CellProcess:
+def _begin(request: Mapping[str, Any], count: int) -> RunProcess:
     """Return a process that has got the request: one that waits and has the same environment, or a new one."""
     environment = {JOBS: str(count), **request["environment"]}
     while True:
@@ -183,7 +183,7 @@ def _begin(request: Mapping[str, Any], count: int) -> CellProcess:
         with _lock:
             _busy[process] = request["topic"]
         return process
-    process = CellProcess(environment)
+    process = RunProcess(environment)
     with _lock:
         _busy[process] = request["topic"]
     with suppress(OSError):  # what it died of is found by the one who waits for its messages

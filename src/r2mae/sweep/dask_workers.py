@@ -1,4 +1,4 @@
-"""The workers of a cluster, as a sweep sees them: which are fit for its cells, and how much room each has."""
+"""The workers of a cluster, as a sweep sees them: which are fit for its runs, and how much room each has."""
 
 import asyncio
 import time
@@ -51,11 +51,11 @@ class Workers:
     client : distributed.Client
         Of the cluster.
     check : mapping
-        The request with which a worker checks itself (:func:`r2mae.sweep.cell_process.check`).
+        The request with which a worker checks itself (:func:`r2mae.sweep.run_process.check`).
     work : callable
         The body of the task that checks.
     memory : int or None
-        Bytes that each cell may take.
+        Bytes that each run may take.
     say : callable
         Prints a line.
     patient : bool
@@ -76,7 +76,7 @@ class Workers:
         self._client, self._check, self._work, self._memory, self._say = client, check, work, memory, say
         self._patient = patient
         self._fit: dict[str, _Worker] = {}
-        self._taken: dict[str, int] = {}  # cells of each worker; also of one that is not fit, or not there, any more
+        self._taken: dict[str, int] = {}  # runs of each worker; also of one that is not fit, or not there, any more
         self._given: set[str] = set()
         self._unfit: dict[str, str] = {}
         self._checks: dict[str, _Check] = {}
@@ -88,7 +88,7 @@ class Workers:
         self._empty = self._told = self._waited = time.monotonic()
 
     def look(self) -> list[str]:
-        """Look which workers there are, now and then, and check new ones. Return those that have cells and are gone.
+        """Look which workers there are, now and then, and check new ones. Return those that have runs and are gone.
 
         Raises
         ------
@@ -143,24 +143,24 @@ class Workers:
         return best if best is not None and room[best] > 0 else None
 
     def take(self, address: str) -> None:
-        """Note that a worker has got a cell."""
+        """Note that a worker has got a run."""
         self._taken[address] = self._taken.get(address, 0) + 1
 
     def give(self, address: str) -> None:
-        """Note that a cell of a worker has ended, or is given up."""
+        """Note that a run of a worker has ended, or is given up."""
         self._taken[address] -= 1
         if not self._taken[address]:
             del self._taken[address]
 
     def drop(self, address: str) -> None:
-        """Give a worker that seems to end no more cells; if it does not end, it is checked again.
+        """Give a worker that seems to end no more runs; if it does not end, it is checked again.
 
-        Its other cells go on.
+        Its other runs go on.
         """
         self._fit.pop(address, None)
 
     def resources(self, address: str) -> dict[str, float]:
-        """Return what a cell takes of a worker's resources, as far as the worker names them."""
+        """Return what a run takes of a worker's resources, as far as the worker names them."""
         return self._fit[address].resources
 
     def name(self, address: str) -> str:
@@ -240,7 +240,7 @@ class Workers:
             self._say(f"worker {self.name(address)}: its check{others}, {asked}, {what}")
 
     def _admit(self, address: str, told: Mapping[str, Any], device: str) -> None:
-        """Work out how many cells a worker has room for."""
+        """Work out how many runs a worker has room for."""
         if self._device and device != self._device:
             self._refuse(address, f"its device is {device}, and that of others {self._device}: say --device")
             return

@@ -1,4 +1,4 @@
-"""Measure finished runs and baselines with the evaluation of their wing."""
+"""Measure finished runs and baselines with the evaluation of their domain."""
 
 import logging
 import multiprocessing
@@ -8,15 +8,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from r2mae.domains.abilities import HasBaselines, HasItems, MeasuresElsewhere, SizesBaselines
+from r2mae.domains.contract import Domain
+from r2mae.domains.lookup import domain_of_run
 from r2mae.errors import UserError, unknown
 from r2mae.evaluation.items import ItemRecorder, ItemScores
 from r2mae.training.config import RunConfig
 from r2mae.training.folder import FolderLock, RunFolder, read_json
 from r2mae.training.saving import load_model
 from r2mae.training.task import Data
-from r2mae.wings.abilities import HasBaselines, HasItems, MeasuresElsewhere, SizesBaselines
-from r2mae.wings.contract import Wing
-from r2mae.wings.lookup import wing_of_run
 
 
 def log_notes(data: Data) -> Data:
@@ -32,30 +32,30 @@ def log_notes(data: Data) -> Data:
 
 def measure(
     folder: RunFolder,
-    wing: Wing,
+    domain: Domain,
     config: RunConfig,
     *,
     data: Data | None = None,
     device: str = "auto",
     progress: Callable[[int, int], None] | None = None,
 ) -> dict[str, float]:
-    """Measure a finished run with its wing's usual evaluation, as `config` says.
+    """Measure a finished run with its domain's default evaluation, as `config` says.
 
-    Scores of single test items are written into the run folder, where the wing has some. They come before
+    Scores of single test items are written into the run folder, where the domain has some. They come before
     ``results.json``, without which they count for nothing.
     """
-    _, task, model = load_model(folder.path, wing, device=device)
-    folder.check_data(config.data, wing.fingerprint(config))
-    items = recorder_for(wing)
-    working = _working(folder, wing, progress) | items
-    scores = wing.evaluate(config, task, model, data or wing.load(config), **working)
+    _, task, model = load_model(folder.path, domain, device=device)
+    folder.check_data(config.data, domain.fingerprint(config))
+    items = recorder_for(domain)
+    working = _working(folder, domain, progress) | items
+    scores = domain.evaluate(config, task, model, data or domain.load(config), **working)
     keep_items(folder, config, items)
     return scores
 
 
-def recorder_for(wing: Wing | HasBaselines) -> dict[str, ItemRecorder]:
-    """Return a recorder of scores of single test items as an argument for a wing's evaluation, if it takes one."""
-    return {"items": ItemRecorder()} if isinstance(wing, HasItems) else {}
+def recorder_for(domain: Domain | HasBaselines) -> dict[str, ItemRecorder]:
+    """Return a recorder of scores of single test items as an argument for a domain's evaluation, if it takes one."""
+    return {"items": ItemRecorder()} if isinstance(domain, HasItems) else {}
 
 
 def keep_items(folder: RunFolder, config: RunConfig, recorder: Mapping[str, ItemRecorder]) -> None:
@@ -74,10 +74,10 @@ def items_of(folder: RunFolder) -> ItemScores | None:
     return ItemScores.read(folder.items_file, measured) if isinstance(measured, dict) else None
 
 
-def _working(folder: RunFolder, wing: Wing, progress: Callable[[int, int], None] | None) -> dict[str, Any]:
+def _working(folder: RunFolder, domain: Domain, progress: Callable[[int, int], None] | None) -> dict[str, Any]:
     """Return the arguments with which a long evaluation shows its progress and can be resumed."""
     offered = {"kept": folder.evaluation_file, "progress": progress}
-    return {name: value for name, value in offered.items() if name in wing.evaluation_support}
+    return {name: value for name, value in offered.items() if name in domain.evaluation_support}
 
 
 @dataclass(frozen=True)
@@ -112,9 +112,9 @@ def evaluate(
     source : str, optional
         Other data to measure the run on. Probes are then fitted on the training part of these data.
     reading : mapping, optional
-        How the wing shall read them (:meth:`r2mae.wings.abilities.MeasuresElsewhere.elsewhere`).
+        How the domain shall read them (:meth:`r2mae.domains.abilities.MeasuresElsewhere.elsewhere`).
     own_data : bool
-        Whether the evaluation brings data of its own (:attr:`r2mae.wings.options.Evaluation.own_data`): those of the
+        Whether the evaluation brings data of its own (:attr:`r2mae.domains.options.Evaluation.own_data`): those of the
         run are neither read nor needed.
     baselines : sequence of str
         To be measured on the same data.
@@ -122,7 +122,7 @@ def evaluate(
     progress : callable, optional
         Evaluations that take long call it with the amount done and the total.
     **options
-        Of the wing's evaluation.
+        Of the domain's evaluation.
 
     Raises
     ------
@@ -130,62 +130,62 @@ def evaluate(
         For a folder without a finished run, unknown baselines, or data that do not fit the model.
     """
     folder = RunFolder(path)
-    wing = wing_of_run(folder.read_config(), folder.path)
+    domain = domain_of_run(folder.read_config(), folder.path)
     began = time.perf_counter()
-    config, task, model = load_model(folder.path, wing, device=device)
+    config, task, model = load_model(folder.path, domain, device=device)
     measured = {name: value for name, value in options.items() if name in config.measured_with}
     data: Data | None = None
     if source is not None:
-        config, data = _elsewhere(folder, wing, config, source, reading or {})
+        config, data = _elsewhere(folder, domain, config, source, reading or {})
     elif not own_data:
-        folder.check_data(config.data, wing.fingerprint(config))
-    check_baselines(config.measuring(**measured), wing, baselines)
+        folder.check_data(config.data, domain.fingerprint(config))
+    check_baselines(config.measuring(**measured), domain, baselines)
     if source is None and not own_data:
-        data = wing.load(config)
+        data = domain.load(config)
     if baselines:
-        check_sizes(config.measuring(**measured), wing, baselines, data)
-    working = _working(folder, wing, progress)
-    scores = wing.evaluate(config, task, model, data, **options, **working)
+        check_sizes(config.measuring(**measured), domain, baselines, data)
+    working = _working(folder, domain, progress)
+    scores = domain.evaluate(config, task, model, data, **options, **working)
     beside = {}
-    if isinstance(wing, HasBaselines):
+    if isinstance(domain, HasBaselines):
         # Baselines find in the configuration what a pretrained model's evaluation takes as options.
         theirs = {name: value for name, value in options.items() if name not in measured}
         theirs |= {name: value for name, value in working.items() if name == "progress"}
         there = config.measuring(**measured)
-        beside = {name: wing.score_baseline(there, name, data, **theirs) for name in baselines}
+        beside = {name: domain.score_baseline(there, name, data, **theirs) for name in baselines}
     return Evaluated(config, scores, beside, time.perf_counter() - began)
 
 
 def _elsewhere(
-    folder: RunFolder, wing: Wing, config: RunConfig, source: str, reading: Mapping[str, Any]
+    folder: RunFolder, domain: Domain, config: RunConfig, source: str, reading: Mapping[str, Any]
 ) -> tuple[RunConfig, Data]:
     """Read other data for a run."""
-    if not isinstance(wing, MeasuresElsewhere):
-        raise UserError(f"runs of the wing {wing.name} are measured on their own data alone: leave --data out")
+    if not isinstance(domain, MeasuresElsewhere):
+        raise UserError(f"runs of the domain {domain.name} are measured on their own data alone: leave --data out")
     known = read_json(folder.data_file).get("fingerprint") if folder.data_file.exists() else None
-    if known == wing.fingerprint(replace(config, data=source)):
+    if known == domain.fingerprint(replace(config, data=source)):
         raise UserError(f"{source} is what {folder.path} was trained on: leave --data out")
-    config, data = wing.elsewhere(config, source, folder.description.architecture, **reading)
+    config, data = domain.elsewhere(config, source, folder.description.architecture, **reading)
     return config, log_notes(data)
 
 
-def check_baselines(config: RunConfig, wing: Wing, names: Sequence[str]) -> None:
-    """Refuse baselines that the wing does not have for such data."""
+def check_baselines(config: RunConfig, domain: Domain, names: Sequence[str]) -> None:
+    """Refuse baselines that the domain does not have for such data."""
     if not names:
         return
-    if not isinstance(wing, HasBaselines):
-        raise UserError(f"the wing {wing.name} has no baselines: leave --baselines out")
-    known = wing.baselines_of(config)
+    if not isinstance(domain, HasBaselines):
+        raise UserError(f"the domain {domain.name} has no baselines: leave --baselines out")
+    known = domain.baselines_of(config)
     for name in names:
         if name not in known:
             raise unknown("baseline", name, known)
-    wing.check_baselines(names)
+    domain.check_baselines(names)
 
 
-def check_sizes(config: RunConfig, wing: Wing, names: Sequence[str], data: Data | None) -> None:
+def check_sizes(config: RunConfig, domain: Domain, names: Sequence[str], data: Data | None) -> None:
     """Refuse baselines of these data that do not fit into memory."""
-    if names and data is not None and isinstance(wing, SizesBaselines):
-        wing.check_baseline_sizes(config, names, data)
+    if names and data is not None and isinstance(domain, SizesBaselines):
+        domain.check_baseline_sizes(config, names, data)
 
 
 def scores_of(folder: RunFolder) -> dict[str, float]:

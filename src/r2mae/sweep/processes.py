@@ -1,4 +1,4 @@
-"""Run cells in processes of one thread each: what a run computes does not depend on what runs beside it."""
+"""Run runs in processes of one thread each: what a run computes does not depend on what runs beside it."""
 
 import gc
 import multiprocessing
@@ -20,20 +20,20 @@ from typing import Any
 import torch
 
 from r2mae.cores import cores
+from r2mae.domains.contract import Domain
 from r2mae.errors import UserError
 from r2mae.registry import JOBS
-from r2mae.sweep.cells import Cell
 from r2mae.sweep.measure import scores_of
-from r2mae.sweep.progress_board import Board
-from r2mae.sweep.run_cell import run_cell
+from r2mae.sweep.progress_display import ProgressDisplay
+from r2mae.sweep.runs import SweepRun
+from r2mae.sweep.train_run import train_run
 from r2mae.sweep.watch import Watch, end
 from r2mae.sweep.worker_start import THREADS, load_ahead, unset, with_variables, worker_context
 from r2mae.training.folder import RunFolder
 from r2mae.training.progress import Pace
-from r2mae.wings.contract import Wing
 
 _POLL = 0.2
-_NUMBERS = 3  # that a process tells of its cell: steps done and planned, and its own number
+_NUMBERS = 3  # that a process tells of its run: steps done and planned, and its own number
 _LAST = 1.0  # seconds that a process has to save its step when its parent has ended: both may have had a signal
 _STOPPED = 1  # exit code of a process that was asked to end, and has saved its step
 _ASKED = (_STOPPED, -signal.SIGTERM)
@@ -46,7 +46,7 @@ _CRASH = (
 
 @dataclass(frozen=True)
 class Processes:
-    """Runs cells in processes of this machine (a :class:`r2mae.sweep.runner.Runner`).
+    """Runs runs in processes of this machine (a :class:`r2mae.sweep.runner.Runner`).
 
     Parameters
     ----------
@@ -63,14 +63,14 @@ class Processes:
         if self.jobs is not None and self.jobs < 1:
             raise UserError(f"jobs must be 1 or more, not {self.jobs}")
 
-    def run(self, waiting: Sequence[Cell], wing: Wing, board: Board) -> None:
-        """Run all cells; if some fail, the error of the first is raised after the others have run."""
+    def run(self, waiting: Sequence[SweepRun], domain: Domain, display: ProgressDisplay) -> None:
+        """Run all runs; if some fail, the error of the first is raised after the others have run."""
         with one_interrupt():
-            _run(waiting, wing, board, self.at_once(len(waiting)))
+            _run(waiting, domain, display, self.at_once(len(waiting)))
 
-    def at_once(self, cells: int) -> int:
-        """Return how many of so many cells run at the same time."""
-        return min(_jobs(self.jobs, self.device), cells)
+    def at_once(self, runs: int) -> int:
+        """Return how many of so many runs run at the same time."""
+        return min(_jobs(self.jobs, self.device), runs)
 
 
 def _jobs(jobs: int | None, device: str) -> int:
@@ -80,9 +80,9 @@ def _jobs(jobs: int | None, device: str) -> int:
     return 1 if accelerated else cores()
 
 
-def _run(waiting: Sequence[Cell], wing: Wing, board: Board, jobs: int) -> None:
+def _run(waiting: Sequence[SweepRun], domain: Domain, display: ProgressDisplay, jobs: int) -> None:
     with with_variables({JOBS: str(jobs), **unset(dict.fromkeys(THREADS, "1"))}):
-        sweep = _Sweep(waiting, wing, board, jobs)
+        sweep = _Sweep(waiting, domain, display, jobs)
         left = list(range(len(waiting)))
         while left:
             left = sweep.run(left)
@@ -92,23 +92,23 @@ def _run(waiting: Sequence[Cell], wing: Wing, board: Board, jobs: int) -> None:
 class _Sweep:
     """Cells on their way through processes.
 
-    A process takes cell after cell. When one crashes, ``concurrent.futures`` ends the others, which save their step.
-    The cell of the crashed process has failed, and the rest goes on in new processes.
+    A process takes run after run. When one crashes, ``concurrent.futures`` ends the others, which save their step.
+    The run of the crashed process has failed, and the rest goes on in new processes.
     """
 
-    def __init__(self, waiting: Sequence[Cell], wing: Wing, board: Board, jobs: int) -> None:
-        self.waiting, self.wing, self.board, self.jobs = waiting, wing, board, jobs
-        self.failed: list[tuple[Cell, Exception]] = []
+    def __init__(self, waiting: Sequence[SweepRun], domain: Domain, display: ProgressDisplay, jobs: int) -> None:
+        self.waiting, self.domain, self.display, self.jobs = waiting, domain, display, jobs
+        self.failed: list[tuple[SweepRun, Exception]] = []
         self.watch = Watch(waiting)
         self._context = worker_context()
-        # Three numbers for each cell: steps done, steps planned, process id. Only the cell's own process writes them,
+        # Three numbers for each run: steps done, steps planned, process id. Only the cell's own process writes them,
         # so there is no lock that a crash could leave held.
         self._shared = self._context.RawArray(c_longlong, _NUMBERS * len(waiting))
         self._ended: set[int] = set()
         self._processes: set[BaseProcess] = set()
 
     def run(self, places: Sequence[int]) -> list[int]:
-        """Run the cells at these places until all have ended or a process crashes; return those that are left."""
+        """Run the runs at these places until all have ended or a process crashes; return those that are left."""
         load_ahead()  # again, if the server has ended meanwhile
         others = set(multiprocessing.active_children())
         for place in places:
@@ -117,7 +117,7 @@ class _Sweep:
         pool = ProcessPoolExecutor(min(self.jobs, len(places)), self._context, _start_worker, start)
         self._processes = set()
         try:
-            futures = {pool.submit(_run_cell, place, *self._task(place)): place for place in places}
+            futures = {pool.submit(_train_run, place, *self._task(place)): place for place in places}
             pending: set[Future[float]] = set(futures)
             while pending:
                 check_interrupt()
@@ -134,7 +134,7 @@ class _Sweep:
                 for process in self._processes:
                     process.terminate()
             pool.shutdown(wait=False, cancel_futures=True)
-            killed = end(self._processes, self.watch, self.board.console)
+            killed = end(self._processes, self.watch, self.display.console)
             if not crashed:
                 raise
             if not self._blame(places, killed):
@@ -142,61 +142,66 @@ class _Sweep:
         return [place for place in places if place not in self._ended]
 
     def _task(self, place: int) -> tuple[str, dict[str, Any], str, str | None]:
-        cell = self.waiting[place]
-        return self.wing.name, cell.config.to_dict(), str(cell.folder), cell.row.label if cell.row.baseline else None
+        run = self.waiting[place]
+        return (
+            self.domain.name,
+            run.config.to_dict(),
+            str(run.folder),
+            run.variant.label if run.variant.baseline else None,
+        )
 
     def _show(self) -> None:
         numbers = range(0, len(self._shared), _NUMBERS)
         states = [tuple(self._shared[first : first + _NUMBERS]) for first in numbers]
-        self.board.update([(done, planned) for done, planned, _ in states])
+        self.display.update([(done, planned) for done, planned, _ in states])
         for line in self.watch.look(states):
-            self.board.console.print(line, soft_wrap=True, markup=False, highlight=False)
+            self.display.console.print(line, soft_wrap=True, markup=False, highlight=False)
 
     def _take(self, place: int, future: "Future[float]") -> None:
-        cell = self.waiting[place]
+        run = self.waiting[place]
         try:
             seconds = future.result()
-            self.board.finished(cell, seconds, scores_of(RunFolder(cell.folder)))
+            self.display.finished(run, seconds, scores_of(RunFolder(run.folder)))
         except BrokenProcessPool:
             raise
         except Exception as error:  # one cell's failure must not cost the others
-            self._fail(cell, error)
+            self._fail(run, error)
         self._ended.add(place)
-        self.watch.ended(cell)
+        self.watch.ended(run)
 
-    def _fail(self, cell: Cell, error: Exception) -> None:
-        self.failed.append((cell, error))
-        self.board.failed(cell, error)
+    def _fail(self, run: SweepRun, error: Exception) -> None:
+        self.failed.append((run, error))
+        self.display.failed(run, error)
 
     def _blame(self, places: Sequence[int], killed: Iterable[int]) -> bool:
-        """Take down as failed the cells whose processes crashed, and return whether there are any.
+        """Take down as failed the runs whose processes crashed, and return whether there are any.
 
         Processes that were asked to end, or `killed` because they took too long for it, did not crash. Of a forked one
-        the exit code may be lost: such cells are taken only if there is no other culprit.
+        the exit code may be lost: such runs are taken only if there is no other culprit.
         """
         codes = {process.pid: process.exitcode for process in self._processes}
         asked = {number for number, code in codes.items() if code in _ASKED} | set(killed)
         begun = [place for place in places if place not in self._ended and self._number(place) not in (0, *asked)]
         crashed = [place for place in begun if codes.get(self._number(place)) != _LOST] or begun
         for place in crashed:
-            cell = self.waiting[place]
-            self._fail(cell, UserError(_CRASH))
+            run = self.waiting[place]
+            self._fail(run, UserError(_CRASH))
             self._ended.add(place)
-            self.watch.ended(cell)
+            self.watch.ended(run)
         return bool(crashed)
 
     def _number(self, place: int) -> int:
         return int(self._shared[_NUMBERS * place + 2])
 
 
-def raise_first(failed: Sequence[tuple[Cell, Exception]]) -> None:
-    """Raise the error of the first cell that failed, if any did, and say how many more there are."""
+def raise_first(failed: Sequence[tuple[SweepRun, Exception]]) -> None:
+    """Raise the error of the first run that failed, if any did, and say how many more there are."""
     if failed:
-        cell, first = failed[0]
+        run, first = failed[0]
         if not isinstance(first, UserError):
             raise first
         more = f" ({len(failed) - 1} more failed)" if len(failed) > 1 else ""
-        raise UserError(f"{cell.row.label}, seed {cell.seed}: {first}{more}; the other runs are kept")
+        raise UserError(f"{run.variant.label}, seed {run.seed}: {first}{more}; the other runs are kept")
 
 
 _interrupted = threading.Event()
@@ -221,13 +226,13 @@ def one_interrupt() -> Iterator[None]:
         raise KeyboardInterrupt
 
     _interrupted.clear()
-    usual = signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    if usual and threading.current_thread() is threading.main_thread():
+    default = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    if default and threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGINT, first)
     try:
         yield
     finally:
-        if usual and threading.current_thread() is threading.main_thread():
+        if default and threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
@@ -254,7 +259,7 @@ def _follow() -> None:
 
 
 class _SharedProgress:
-    """Reports to the parent how far a cell is."""
+    """Reports to the parent how far a run is."""
 
     def __init__(self, index: int) -> None:
         self.index = index
@@ -269,13 +274,13 @@ class _SharedProgress:
         return
 
 
-def _run_cell(index: int, wing_name: str, fields: dict[str, Any], folder: str, baseline: str | None) -> float:
-    """Run a cell in a worker process, and return its seconds."""
+def _train_run(index: int, domain_name: str, fields: dict[str, Any], folder: str, baseline: str | None) -> float:
+    """Run a run in a worker process, and return its seconds."""
     began = time.perf_counter()
     _shared[_NUMBERS * index + 2] = os.getpid()
     try:
-        run_cell(wing_name, fields, Path(folder), baseline, _SharedProgress(index))
-    except SystemExit:  # stopped by a signal, and saved; the pool would catch this, and go on to the next cell
+        train_run(domain_name, fields, Path(folder), baseline, _SharedProgress(index))
+    except SystemExit:  # stopped by a signal, and saved; the pool would catch this, and go on to the next run
         os._exit(_STOPPED)
-    gc.collect()  # a trainer and its data are a cycle, and would stay while the next cell loads its own
+    gc.collect()  # a trainer and its data are a cycle, and would stay while the next run loads its own
     return time.perf_counter() - began

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from r2mae.domains.lookup import domain_of_run
 from r2mae.errors import UserError
-from r2mae.registry import FOLLOW_UPS, WINGS
+from r2mae.registry import DOMAINS, FOLLOW_UPS
 from r2mae.training.folder import RunFolder
 from r2mae.training.metrics import step_of
 from r2mae.training.records import number
-from r2mae.wings.lookup import wing_of_run
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class RunState:
     ----------
     path : str
         The folder.
-    wing, data, scheme : str
+    domain, data, scheme : str
         From its configuration; "" where that cannot be read.
     seed : int or None
         Its seed.
@@ -31,13 +31,13 @@ class RunState:
     step : int
         Last step in the metrics file.
     score : float or None
-        The wing's first metric.
+        The domain's first metric.
     note : str
         What is wrong with a damaged folder.
     """
 
     path: str
-    wing: str
+    domain: str
     data: str
     scheme: str
     seed: int | None
@@ -76,7 +76,7 @@ def _state(folder: RunFolder) -> RunState:
     seed = config.get("seed")
     return RunState(
         path=str(folder.path),
-        wing=str(config.get("wing", "")),
+        domain=str(config.get("domain", "")),
         data=str(config.get("data", "")),
         scheme=str(config.get("scheme", "")),
         seed=seed if isinstance(seed, int) else None,
@@ -87,12 +87,12 @@ def _state(folder: RunFolder) -> RunState:
 
 
 def _score(config: dict[str, Any], results: dict[str, Any] | None) -> float | None:
-    name = config.get("wing")
-    if results is None or not isinstance(name, str) or name not in (*WINGS, *FOLLOW_UPS):
+    name = config.get("domain")
+    if results is None or not isinstance(name, str) or name not in (*DOMAINS, *FOLLOW_UPS):
         return None
     try:
-        wing = wing_of_run(config, Path(name))
-        metrics = wing.metrics_of(wing.config.from_dict(config))
+        domain = domain_of_run(config, Path(name))
+        metrics = domain.metrics_of(domain.config.from_dict(config))
     except UserError:  # of a newer version: the run is listed all the same
         return None
     return number(results["scores"].get(metrics[0].name))

@@ -1,4 +1,4 @@
-"""Run the cells of a sweep that are not finished, on any runner."""
+"""Run the runs of a sweep that are not finished, on any runner."""
 
 from collections.abc import Hashable, Sequence
 from contextlib import nullcontext
@@ -7,37 +7,37 @@ from typing import Protocol, runtime_checkable
 
 from rich.console import Console
 
+from r2mae.domains.contract import Domain
 from r2mae.errors import UserError
 from r2mae.masking.defaults import RatioDefaults
 from r2mae.registry import JOBS
-from r2mae.sweep.cells import Cell, reading_of
 from r2mae.sweep.measure import check_sizes, log_notes
-from r2mae.sweep.progress_board import Board
+from r2mae.sweep.progress_display import ProgressDisplay
+from r2mae.sweep.runs import SweepRun, reading_of
 from r2mae.sweep.worker_start import with_variables
 from r2mae.training.config import MACHINE_FIELDS, RunConfig
 from r2mae.training.devices import check_threads, torch_device
 from r2mae.training.folder import FolderLock, RunFolder
 from r2mae.training.memory_check import check_fits_memory
 from r2mae.training.models import architecture_of
-from r2mae.training.numbers import ratios_of
+from r2mae.training.scheme_defaults import ratios_of
 from r2mae.training.scheme_options import OPTION_FIELDS, check_schedule, scheme_of
 from r2mae.training.task import Data
-from r2mae.wings.contract import Wing
 
 _SAME_SIZE = {*MACHINE_FIELDS, *OPTION_FIELDS, "scheme", "seed"}  # none of them makes a model larger
 
 
 @runtime_checkable
 class Runner(Protocol):
-    """What computes cells: processes of this machine, for example."""
+    """What computes runs: processes of this machine, for example."""
 
-    def run(self, waiting: Sequence[Cell], wing: Wing, board: Board) -> None:
-        """Run every cell into its folder, and report each that ends to the board.
+    def run(self, waiting: Sequence[SweepRun], domain: Domain, display: ProgressDisplay) -> None:
+        """Run every run into its folder, and report each that ends to the display.
 
         Raises
         ------
         UserError
-            If a cell failed. All other cells have run nevertheless.
+            If a run failed. All other runs have run nevertheless.
         """
 
 
@@ -51,82 +51,82 @@ def check_sweep(base: RunConfig, *, here: bool = True) -> None:
         torch_device(base.device)
 
 
-def check_data(cells: Sequence[Cell], wing: Wing, *, here: bool = True, jobs: int = 1) -> None:
+def check_data(runs: Sequence[SweepRun], domain: Domain, *, here: bool = True, jobs: int = 1) -> None:
     """Refuse data that cannot be read, and what does not fit into memory, before any process starts.
 
     These are models, batches, and baselines.
 
     Parameters
     ----------
-    cells : sequence of Cell
-        The cells to run, all on the same data. They are read once for each model, since they say what it is built from.
-    wing : Wing
+    runs : sequence of SweepRun
+        The runs to run, all on the same data. They are read once for each model, since they say what it is built from.
+    domain : Domain
         Of the data.
     here : bool
         Whether the runs are on this machine; others look at their own memory when a run starts.
     jobs : int
-        How many cells run at the same time.
+        How many runs run at the same time.
     """
-    scheduled = _not_begun(cells)
+    scheduled = _not_begun(runs)
     models: dict[str, dict[str, RunConfig]] = {}
-    for cell in [cells[0], *(cell for cell in cells[1:] if not finished(cell))]:
-        model, size = _size(cell.config)
-        models.setdefault(model, {}).setdefault(size, cell.config)
+    for run in [runs[0], *(run for run in runs[1:] if not finished(run))]:
+        model, size = _size(run.config)
+        models.setdefault(model, {}).setdefault(size, run.config)
     for number, sizes in enumerate(models.values()):
         first, *others = sizes.values()
-        data = log_notes(wing.load(first))
+        data = log_notes(domain.load(first))
         if number == 0:
             for config in scheduled:
-                check_schedule(scheme_of(config, ratios_of(wing, config)).bind(config.total_steps(len(data.train))))
+                check_schedule(scheme_of(config, ratios_of(domain, config)).bind(config.total_steps(len(data.train))))
         if not here:
             continue
         if number == 0:  # baselines have no model
-            check_baseline_sizes(cells, wing, data, jobs)
-        check_fits_memory(first, wing, data)
+            check_baseline_sizes(runs, domain, data, jobs)
+        check_fits_memory(first, domain, data)
         for config in others:
-            check_fits_memory(config, wing, data, architecture={**data.architecture, **architecture_of(config)})
+            check_fits_memory(config, domain, data, architecture={**data.architecture, **architecture_of(config)})
 
 
-def _not_begun(cells: Sequence[Cell]) -> list[RunConfig]:
-    """Return a configuration of each row that says when its schedule begins or ends, and of which no run has begun."""
-    rows: dict[str, list[Cell]] = {}
-    for cell in cells:
-        if not cell.row.baseline:
-            rows.setdefault(cell.row.label, []).append(cell)
-    new = [own[0].config for own in rows.values() if not any(cell.folder.exists() for cell in own)]
+def _not_begun(runs: Sequence[SweepRun]) -> list[RunConfig]:
+    """Return a configuration of each variant without a begun run that says when its schedule begins or ends."""
+    variants: dict[str, list[SweepRun]] = {}
+    for run in runs:
+        if not run.variant.baseline:
+            variants.setdefault(run.variant.label, []).append(run)
+    new = [own[0].config for own in variants.values() if not any(run.folder.exists() for run in own)]
     return [config for config in new if config.hides and (config.cl_start, config.cl_end) != (None, None)]
 
 
-def check_baseline_sizes(cells: Sequence[Cell], wing: Wing, data: Data, jobs: int) -> None:
-    """Refuse baselines that are still to be measured if they do not fit into the memory that `jobs` cells divide."""
-    waiting = [cell for cell in cells if not finished(cell)]
-    baselines = [cell for cell in waiting if cell.row.baseline]
+def check_baseline_sizes(runs: Sequence[SweepRun], domain: Domain, data: Data, jobs: int) -> None:
+    """Refuse baselines that are still to be measured if they do not fit into the memory that `jobs` runs divide."""
+    waiting = [run for run in runs if not finished(run)]
+    baselines = [run for run in waiting if run.variant.baseline]
     if baselines:
         with with_variables({JOBS: str(min(jobs, len(waiting)))}):
-            check_sizes(baselines[0].config, wing, [*dict.fromkeys(cell.row.label for cell in baselines)], data)
+            check_sizes(baselines[0].config, domain, [*dict.fromkeys(run.variant.label for run in baselines)], data)
 
 
-def check_folders(cells: Sequence[Cell], wing: Wing, *, locked: bool = True) -> dict[str, list[str]]:
-    """Refuse folders of other configurations or data now, before hours are spent on other cells.
+def check_folders(runs: Sequence[SweepRun], domain: Domain, *, locked: bool = True) -> dict[str, list[str]]:
+    """Refuse folders of other configurations or data now, before hours are spent on other runs.
 
     With `locked`, also those that another process works in; without, nothing is written, no lock either. Return the
     fingerprints of the data by the name of their file, folder or set.
     """
-    reads = readings(cells)
-    known = {read: wing.fingerprint(config) for read, config in reads.items()}
-    for cell in cells:
-        _check(cell, known[reading_of(cell.config)], ratios_of(wing, cell.config), locked=locked)
+    reads = readings(runs)
+    known = {read: domain.fingerprint(config) for read, config in reads.items()}
+    for run in runs:
+        _check(run, known[reading_of(run.config)], ratios_of(domain, run.config), locked=locked)
     found: dict[str, set[str]] = {}
     for read, config in reads.items():
         found.setdefault(Path(config.data).name, set()).add(known[read])
     return {name: sorted(prints) for name, prints in found.items()}
 
 
-def readings(cells: Sequence[Cell]) -> dict[Hashable, RunConfig]:
-    """Return a configuration for each set of data that cells read: most read the same, and a look may take long."""
+def readings(runs: Sequence[SweepRun]) -> dict[Hashable, RunConfig]:
+    """Return a configuration for each set of data that runs read: most read the same, and a look may take long."""
     first: dict[Hashable, RunConfig] = {}
-    for cell in cells:
-        first.setdefault(reading_of(cell.config), cell.config)
+    for run in runs:
+        first.setdefault(reading_of(run.config), run.config)
     return first
 
 
@@ -139,39 +139,39 @@ def _size(config: RunConfig) -> tuple[str, str]:
     return repr(whole), ""
 
 
-def run_missing(cells: Sequence[Cell], wing: Wing, runner: Runner, *, console: Console | None = None) -> None:
-    """Run the cells that are not finished. Half-finished ones go on; finished ones are never repeated.
+def run_missing(runs: Sequence[SweepRun], domain: Domain, runner: Runner, *, console: Console | None = None) -> None:
+    """Run the runs that are not finished. Half-finished ones go on; finished ones are never repeated.
 
     Parameters
     ----------
-    cells : sequence of Cell
+    runs : sequence of SweepRun
         Of one sweep, all with metrics of the same names.
-    wing : Wing
+    domain : Domain
         Of the data.
     runner : Runner
         Where they are computed.
     console : Console, optional
         Where progress is shown; by default standard error.
     """
-    waiting = [cell for cell in cells if not finished(cell)]
-    metric = wing.metrics_of(cells[0].config)[0]
-    with Board(cells, waiting, console or Console(stderr=True), metric) as board:
+    waiting = [run for run in runs if not finished(run)]
+    metric = domain.metrics_of(runs[0].config)[0]
+    with ProgressDisplay(runs, waiting, console or Console(stderr=True), metric) as display:
         if waiting:
-            runner.run(waiting, wing, board)
+            runner.run(waiting, domain, display)
 
 
-def _check(cell: Cell, fingerprint: str, defaults: RatioDefaults, *, locked: bool) -> None:
-    folder = RunFolder(cell.folder)
-    if cell.row.baseline and folder.results is not None and folder.results.get("data") != fingerprint:
-        raise UserError(f"{cell.folder} was measured on other data: choose another --out, or remove it to measure anew")
+def _check(run: SweepRun, fingerprint: str, defaults: RatioDefaults, *, locked: bool) -> None:
+    folder = RunFolder(run.folder)
+    if run.variant.baseline and folder.results is not None and folder.results.get("data") != fingerprint:
+        raise UserError(f"{run.folder} was measured on other data: choose another --out, or remove it to measure anew")
     if folder.config_file.exists():
-        with FolderLock(cell.folder) if locked else nullcontext():
-            folder.claim(cell.config, fingerprint, defaults)
+        with FolderLock(run.folder) if locked else nullcontext():
+            folder.claim(run.config, fingerprint, defaults)
 
 
-def finished(cell: Cell) -> bool:
-    """Return whether a cell has been trained and measured."""
-    folder = RunFolder(cell.folder)
-    if cell.row.baseline:
-        return folder.baseline_for(cell.config) is not None
-    return folder.trained and folder.results_for(cell.config) is not None
+def finished(run: SweepRun) -> bool:
+    """Return whether a run has been trained and measured."""
+    folder = RunFolder(run.folder)
+    if run.variant.baseline:
+        return folder.baseline_for(run.config) is not None
+    return folder.trained and folder.results_for(run.config) is not None

@@ -8,7 +8,7 @@ from pathlib import Path
 from rich.console import Console
 
 from r2mae.files import UNFINISHED
-from r2mae.sweep.cells import Cell
+from r2mae.sweep.runs import SweepRun
 from r2mae.training.folder import RunFolder
 
 # Seconds without progress (a step, the end of loading or of measuring) before a line reports it. The time doubles with
@@ -24,7 +24,7 @@ class Watch:
 
     Parameters
     ----------
-    waiting : sequence of Cell
+    waiting : sequence of SweepRun
         The runs, in the order in which :meth:`look` is given their states.
     clock : callable
         Returns the time in seconds.
@@ -36,7 +36,7 @@ class Watch:
 
     def __init__(
         self,
-        waiting: Sequence[Cell],
+        waiting: Sequence[SweepRun],
         *,
         clock: Callable[[], float] = time.monotonic,
         processor: "Callable[[int], float | None] | None" = None,
@@ -44,7 +44,7 @@ class Watch:
     ) -> None:
         self.waiting, self.clock = list(waiting), clock
         self._place = place or (lambda index: "")
-        self._index = {cell.folder: index for index, cell in enumerate(self.waiting)}
+        self._index = {run.folder: index for index, run in enumerate(self.waiting)}
         self._processor = processor or processor_seconds
         self._heard: dict[int, tuple[tuple[int, ...], float]] = {}
         self._longest: dict[int, float] = {}  # between two reports of a run
@@ -76,9 +76,9 @@ class Watch:
                 self._used[index] = self._processor(state[2])
         return lines
 
-    def ended(self, cell: Cell) -> None:
+    def ended(self, run: SweepRun) -> None:
         """Stop watching a run that has ended."""
-        self._ended.add(self._index[cell.folder])
+        self._ended.add(self._index[run.folder])
 
     def patience(self, process: int) -> tuple[float, Path | None]:
         """Return the seconds that a process may take to end its step, and the folder of its run."""
@@ -89,15 +89,15 @@ class Watch:
         return _SHORT, None
 
     def _line(self, index: int, state: tuple[int, ...], seconds: float) -> str:
-        cell, (done, planned, process) = self.waiting[index], state
-        measuring = planned > 0 or cell.row.baseline
+        run, (done, planned, process) = self.waiting[index], state
+        measuring = planned > 0 or run.variant.baseline
         doing = f"at step {done:,} of {planned:,}" if done < planned else "measuring" if measuring else "loading"
         used, before = self._processor(process), self._used[index]
         idle = used is not None and before is not None and used - before < 0.01 * seconds
         works = ", and does nothing" if idle else ""
         who = f"process {process}{self._place(index)}{works}"
         return (
-            f"{cell.row.label}, seed {cell.seed}: no sign for {seconds / 60:.0f} min ({doing}; {who}); "
+            f"{run.variant.label}, seed {run.seed}: no sign for {seconds / 60:.0f} min ({doing}; {who}); "
             "Ctrl-C ends the comparison, and the same command goes on"
         )
 

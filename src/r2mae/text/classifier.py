@@ -51,8 +51,8 @@ def load_pretrained(
     Raises
     ------
     UserError
-        A folder that is neither, a run of another wing, a module that is no model of transformers, or a model in memory
-        without a tokenizer (those of run folders have theirs).
+        A folder that is neither, a run of another domain, a module that is no model of transformers, or a model in
+        memory without a tokenizer (those of run folders have theirs).
     """
     from transformers import AutoModel, AutoTokenizer, PreTrainedModel
 
@@ -149,11 +149,13 @@ class FirstTokenClassifier(nn.Module):
 
 
 def _from_run(folder: Path) -> tuple[MaskedLanguageModel, int]:
+    from r2mae.domains.lookup import load
     from r2mae.text.config import TextConfig
-    from r2mae.wings.lookup import load
 
     loaded = load(folder)
     if not isinstance(loaded.config, TextConfig) or not isinstance(loaded.model, MaskedLanguageModel):
-        raise UserError(f"{folder} is a run of the wing {loaded.config.wing!r}: fine-tuning on GLUE needs one of text")
+        raise UserError(
+            f"{folder} is a run of the domain {loaded.config.domain!r}: fine-tuning on GLUE needs one of text"
+        )
     # Positions that no pretraining sequence reached are as they were drawn.
     return loaded.model, min(LENGTH, loaded.config.sequence_length)

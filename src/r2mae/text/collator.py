@@ -13,7 +13,7 @@ from torch import Tensor
 from r2mae.errors import UserError, unknown
 from r2mae.masking.keys import Key
 from r2mae.masking.masks import corrupt_tokens, token_mask
-from r2mae.masking.ratios import Ratio, as_ratio, draw, is_scheduled, is_spread
+from r2mae.masking.ratios import Ratio, as_ratio, draw, is_scheduled, is_stratified_per_sample
 from r2mae.text.task import SHARES, Corruption, special_tokens
 
 if TYPE_CHECKING:
@@ -74,10 +74,10 @@ class MaskCollator:
             self.ratio = as_ratio(ratio)
         except ValueError as error:
             raise UserError(str(error)) from None
-        if is_spread(self.ratio):
+        if is_stratified_per_sample(self.ratio):
             raise UserError(
                 "ratios that are spread over a batch are for a loss that counts its rows alike, and Trainer's counts "
-                "tokens: give Uniform(low, high), or train with `r2mae pretrain text --scheme r2mae-spread`"
+                "tokens: give Uniform(low, high), or train with `r2mae pretrain text --scheme r2mae-per-sample`"
             )
         if is_scheduled(self.ratio):
             raise UserError(

@@ -55,9 +55,9 @@ class TextConfig(RobertaSettings, ModelConfig):
         less time and say less.
     """
 
-    wing: ClassVar[str] = "text"
+    domain: ClassVar[str] = "text"
     models: ClassVar[Mapping[str, str]] = MODELS
-    usual_settings: ClassVar[type] = RobertaSettings
+    default_settings: ClassVar[type] = RobertaSettings
     measured_with: ClassVar[tuple[str, ...]] = ("eval_sequences", "glue_probes", "glue_limit")
     measured_formerly: ClassVar[Mapping[str, Any]] = MappingProxyType(
         {"eval_sequences": SEQUENCES, "glue_probes": (), "glue_limit": None}
@@ -119,7 +119,7 @@ class TextConfig(RobertaSettings, ModelConfig):
             check_column(self.data, self.text_column)
 
     def measured_in_words(self) -> str:
-        """Say how many held-out sequences there were, where it is not the usual number."""
+        """Say how many held-out sequences there were, where it is not the default number."""
         if self.eval_sequences == SEQUENCES:
             return ""
         return f"Where hidden tokens are measured: on at most {self.eval_sequences:,} held-out sequences."

@@ -28,7 +28,7 @@ from r2mae.training.validation import EVALUATION_KEY, evaluating
 if TYPE_CHECKING:
     from r2mae.text.batches import TextData
 
-RATIOS = (0.15, 0.3, 0.4, 0.5, 0.6, 0.8)  # from the usual ratio to the highest of the paper's Fig. 1F
+RATIOS = (0.15, 0.3, 0.4, 0.5, 0.6, 0.8)  # from the default ratio to the highest of the paper's Fig. 1F
 _ROWS = 64
 _LOGITS = 1 << 20  # at a time: 4 MiB, which a CPU's caches hold
 _DEVICE_LOGITS = 1 << 25

@@ -31,12 +31,12 @@ def save_pretrained(run: str | Path, folder: str | Path) -> Path:
     Raises
     ------
     UserError
-        If the run is not finished, damaged or of another wing, or the folder holds something already.
+        If the run is not finished, damaged or of another domain, or the folder holds something already.
     """
-    from r2mae.text.wing import WING
+    from r2mae.text.domain import DOMAIN
     from r2mae.training.saving import load_model
 
-    _, _, model = load_model(run, WING)
+    _, _, model = load_model(run, DOMAIN)
     assert isinstance(model, MaskedLanguageModel)
     architecture = RunFolder(run).description.architecture
     return write_folder(model, architecture, folder)

@@ -56,9 +56,9 @@ def check_memory(config: TextConfig, ratio: float = _MEASURED) -> None:
     divisors = sorted({*small, *(config.batch_size // part for part in small)} - {1})
     fits = [parts for parts in divisors if whole < parts * free / 2]
     rows = config.batch_size // config.accumulate
-    remedy = "take a smaller --preset, such as mini or tiny, or a shorter --sequence-length"
+    hint = "take a smaller --preset, such as mini or tiny, or a shorter --sequence-length"
     if fits:
-        remedy = f"give --accumulate {fits[0]} ({config.batch_size // fits[0]} at a time, the same optimiser step)"
+        hint = f"give --accumulate {fits[0]} ({config.batch_size // fits[0]} at a time, the same optimiser step)"
     raise UserError(
-        f"{rows:,} sequences at a time need about {needed / 1e9:,.0f} GB, and {free / 1e9:,.1f} GB are free: {remedy}"
+        f"{rows:,} sequences at a time need about {needed / 1e9:,.0f} GB, and {free / 1e9:,.1f} GB are free: {hint}"
     )

@@ -16,7 +16,7 @@ HEADINGS: dict[str, str] = {"wikitext2": r" = [^=\s].*[^=\s] = "}
 def _small(name: str, title: str, file: str, size: int, sha256: str) -> PublicSet:
     return PublicSet(
         name=name,
-        wing="text",
+        domain="text",
         title=title,
         origin=_SMALL,
         licence="CC BY-SA 3.0",
@@ -43,7 +43,7 @@ SETS: dict[str, PublicSet] = {
         ),
         PublicSet(
             name="fineweb",
-            wing="text",
+            domain="text",
             title="FineWeb sample-10BT, 10 billion tokens of web text (the paper's), streamed from Hugging Face",
             origin="https://huggingface.co/datasets/HuggingFaceFW/fineweb",
             licence="ODC-By 1.0",

@@ -220,7 +220,7 @@ class TokenTask:
         )
 
     @property
-    def exactly(self) -> "TokenTask":
+    def with_fixed_counts(self) -> "TokenTask":
         """The task that hides exactly the rounded count in every row."""
         return replace(self, exact=True)
 

@@ -16,7 +16,7 @@ from r2mae.theory.rows import ratios_of_rows
 class MaskedRidgeless(RegressorMixin, BaseEstimator):  # type: ignore[misc]
     """Minimum-norm least squares on randomly masked rows (the paper's "Reduced linear model", section 3).
 
-    Row i has a mask ratio pᵢ, is kept with probability pᵢ, and each of its entries is hidden with probability pᵢ.
+    Variant i has a mask ratio pᵢ, is kept with probability pᵢ, and each of its entries is hidden with probability pᵢ.
     Predictions are for rows with nothing hidden. Nothing is scaled.
 
     Parameters

@@ -119,8 +119,8 @@ def simulate(
 ) -> Simulation:
     """Measure the test risk of masked ridgeless regression (section "Reduced linear model", appendix "Simulations").
 
-    Rows of X come from N(0, Σ), y = Xβ + ε. Row i has a ratio pᵢ and is kept with probability pᵢ; each of its entries
-    is kept with probability 1 − pᵢ. b̂ is the minimum-norm solution of ỹ on X̃. All ratios use the same uniform
+    Rows of X come from N(0, Σ), y = Xβ + ε. Variant i has a ratio pᵢ and is kept with probability pᵢ; each of its
+    entries is kept with probability 1 − pᵢ. b̂ is the minimum-norm solution of ỹ on X̃. All ratios use the same uniform
     numbers, so ``Uniform(p, p)`` and the number p give the same bits; results are also bit-equal for any `jobs`.
 
     Parameters

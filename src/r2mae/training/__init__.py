@@ -21,8 +21,8 @@ __getattr__, __dir__ = lazily(
         "loop": ("Fitted", "fit"),
         "folder": ("RunFolder",),
         "saving": ("LoadedRun", "load_model"),
-        # Finding a run's wing is above training, and `load` is now `r2mae.load`; the old name stays for old scripts.
-        "r2mae.wings.lookup": ("load",),
+        # Finding a run's domain is above training, and `load` is now `r2mae.load`; the old name stays for old scripts.
+        "r2mae.domains.lookup": ("load",),
     },
     __all__,
 )

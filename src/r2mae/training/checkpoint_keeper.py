@@ -215,8 +215,8 @@ class CheckpointKeeper(Callback):
 
 
 def held_out_loss(run: Run, module: Pretraining, data: Batches) -> float:
-    """Return the validation loss: the mean over the wing's three ratios, or that of whole inputs."""
-    ratios = (run.numbers.low, run.numbers.fixed, run.numbers.high) if run.config.hides else (0.0,)
+    """Return the validation loss: the mean over the domain's three ratios, or that of whole inputs."""
+    ratios = (run.defaults.low, run.defaults.fixed, run.defaults.high) if run.config.hides else (0.0,)
     task = module.task.measured if isinstance(module.task, MeasuredOtherwise) else module.task
     losses = masked_losses(task, module.kept_model, data, ratios, device=str(module.device))
     return sum(losses) / len(losses)

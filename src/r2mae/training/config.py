@@ -56,14 +56,14 @@ _Own = TypeVar("_Own", bound="RunConfig")
 class RunConfig:
     """A pretraining run.
 
-    A wing's own configuration inherits from this one and sets its defaults.
+    A domain's own configuration inherits from this one and sets its defaults.
 
     Parameters
     ----------
     data : str
         A named set (`r2mae data list`) or a path.
     preset : str, optional
-        Name of a preset of the wing; single options given beside it win.
+        Name of a preset of the domain; single options given beside it win.
     scheme : str
         Masking scheme.
     ratio : float, optional
@@ -90,7 +90,7 @@ class RunConfig:
         step, if each has its own).
     per : {"batch", "sample"}
         One random ratio for each mini-batch (the paper), or one for each sample, which then weighs as much as it hides;
-        with stratified sampling, as in `r2mae-spread`, all weigh alike.
+        with stratified sampling, as in `r2mae-per-sample`, all weigh alike.
     strata : int, optional
         Consecutive steps that stratified sampling spreads over the range; by default 16.
     scheme_options : tuple of str
@@ -166,7 +166,7 @@ class RunConfig:
         Experiment tracker that hears of the metrics, too.
     """
 
-    wing: ClassVar[str] = ""
+    domain: ClassVar[str] = ""
     left_out: ClassVar[frozenset[str]] = frozenset()
     """Fields that mean nothing in such runs, such as :data:`HIDING_FIELDS`: they are refused, and not written."""
     measured_with: ClassVar[tuple[str, ...]] = ()
@@ -246,7 +246,7 @@ class RunConfig:
         self._check_processes()
 
     def _check_sane(self) -> None:
-        """Refuse impossible numbers in the fields that every wing has, and text that cannot be part of a path."""
+        """Refuse impossible numbers in the fields that every domain has, and text that cannot be part of a path."""
         for field in dataclasses.fields(self):
             name, value = field.name, getattr(self, field.name)
             if isinstance(value, str) and "\0" in value:
@@ -264,15 +264,15 @@ class RunConfig:
         if self.optimizer in ("sgd", "lars") and self.betas != self.__dataclass_fields__["betas"].default:
             raise UserError(f"betas are of adam and adamw, and the optimizer is {self.optimizer}: leave them out")
         for name, other in self.alternatives.items():
-            usual = self.__dataclass_fields__[name].default
-            if getattr(self, other) is not None and getattr(self, name) != usual:
+            default = self.__dataclass_fields__[name].default
+            if getattr(self, other) is not None and getattr(self, name) != default:
                 raise UserError(f"{name} and {other} say the same in two ways: give one of them")
 
     def _check_combinations(self) -> None:
         _ = self.own_options  # says what is wrong with them
         for field in dataclasses.fields(self):
             if field.name in self.left_out and getattr(self, field.name) != field.default:
-                raise UserError(f"{field.name} means nothing in a run of {self.wing}: leave it out")
+                raise UserError(f"{field.name} means nothing in a run of {self.domain}: leave it out")
         if self.batch_size % self.accumulate:
             raise UserError(f"batch_size {self.batch_size} does not split into {self.accumulate} equal micro-batches")
         self._check_memory_options()
@@ -369,7 +369,7 @@ class RunConfig:
         return self.validate_every or max(1, round(samples / self.batch_size))
 
     @property
-    def recalibrates(self) -> bool:
+    def re_estimates_statistics(self) -> bool:
         """Whether the model is used with batch statistics that were re-estimated on whole inputs."""
         return False
 
@@ -407,16 +407,16 @@ class RunConfig:
         return round(wanted)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain types, the wing's name first."""
+        """Return plain types, the domain's name first."""
         fields = {key: value for key, value in dataclasses.asdict(self).items() if key not in self.left_out}
         plain = {key: list(value) if isinstance(value, tuple) else value for key, value in fields.items()}
-        return {"wing": self.wing, **plain}
+        return {"domain": self.domain, **plain}
 
     @classmethod
     def from_dict(cls: type[_Own], values: Mapping[str, Any], *, source: str = "configuration") -> _Own:
         """Build from plain types, and name any field that does not exist."""
         fields = {field.name for field in dataclasses.fields(cls)} - cls.left_out
-        given = {key: value for key, value in values.items() if key != "wing"}
+        given = {key: value for key, value in values.items() if key != "domain"}
         for key in given:
             if key not in fields:
                 raise UserError(f"{source}: unknown field {key!r}: {nearest(str(key), sorted(fields))}")

@@ -108,7 +108,13 @@ class RunFolder:
             raise UserError(f"there is no run folder {self.path}")
         if not self.config_file.is_file():
             raise UserError(f"{self.path} is not a run folder: it has no config.yaml")
-        return read_yaml(self.config_file)
+        config = read_yaml(self.config_file)
+        if "domain" not in config:
+            raise UserError(
+                f"{self.config_file} names no domain: runs of earlier versions are not read; "
+                "train again into another --out"
+            )
+        return config
 
     def claim(self, config: RunConfig, fingerprint: str, defaults: RatioDefaults | None = None) -> None:
         """Write the configuration and the data's fingerprint into a new folder, or compare them with those in it.
@@ -212,8 +218,8 @@ class RunFolder:
 
     def _own(self, config: RunConfig) -> dict[str, Any]:
         there = self.read_config()
-        if there.get("wing") != config.wing:
-            raise UserError(f"{self.path} belongs to a run of the wing {there.get('wing')!r}: choose another --out")
+        if there.get("domain") != config.domain:
+            raise UserError(f"{self.path} belongs to a run of the domain {there.get('domain')!r}: choose another --out")
         return there
 
 
@@ -226,7 +232,7 @@ class FolderLock:
 
     It is a POSIX lock, which the server of a shared disk keeps for all its machines (NFS, Lustre with `flock`, CephFS,
     GPFS). Some disks are mounted with locks of one machine alone: runners of several machines must look
-    (:func:`r2mae.sweep.cell_process.check`).
+    (:func:`r2mae.sweep.run_process.check`).
 
     Parameters
     ----------

@@ -51,7 +51,7 @@ class Origin:
 
 @runtime_checkable
 class BeginsWithWeights(Protocol):
-    """A wing some of whose runs begin with weights from a file."""
+    """A domain some of whose runs begin with weights from a file."""
 
     def begin(self, config: Any, model: nn.Module) -> Origin | None:
         """Put the weights that the configuration names into a fresh model; None if it names none."""
@@ -65,7 +65,7 @@ def begin(run: Run, model: nn.Module) -> dict[str, Any] | None:
     UserError
         If there are no such weights, or they do not fit.
     """
-    origin = run.wing.begin(run.config, model) if isinstance(run.wing, BeginsWithWeights) else None
+    origin = run.domain.begin(run.config, model) if isinstance(run.domain, BeginsWithWeights) else None
     if origin is None:
         return None
     if run.rank == 0:

@@ -1,4 +1,4 @@
-"""The data loader: it asks the wing for batches, each with its key, in this process or in workers."""
+"""The data loader: it asks the domain for batches, each with its key, in this process or in workers."""
 
 import signal
 from typing import Any
@@ -29,7 +29,7 @@ class KeyedBatches(Dataset[Any]):
     Parameters
     ----------
     data : Batches
-        The wing's.
+        The domain's.
     key : Key
         The keys of the steps are folded from it. The part of a batch that one process makes gets the key of its step,
         with rows counted in the global batch, so that it does not depend on processes or workers.

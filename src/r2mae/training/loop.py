@@ -19,6 +19,7 @@ from r2mae.errors import UserError
 from r2mae.files import write_json
 from r2mae.masking.keys import Key
 from r2mae.masking.schemes import Scheme
+from r2mae.training.bn_statistics import batch_norms, estimate_statistics
 from r2mae.training.checkpoint import EARLY, SECONDS, STEP, read_checkpoint
 from r2mae.training.checkpoint_keeper import CheckpointKeeper, EarlyStopping
 from r2mae.training.config import RunConfig
@@ -36,7 +37,6 @@ from r2mae.training.order import BatchOrder
 from r2mae.training.progress import Reporter, Silent
 from r2mae.training.quiet import quiet_lightning
 from r2mae.training.ranks import FOLLOWING
-from r2mae.training.recalibrate import batch_norms, estimate_statistics
 from r2mae.training.rendezvous import RENDEZVOUS
 from r2mae.training.run import Run
 from r2mae.training.saving import load_weights, save_model
@@ -54,7 +54,7 @@ _LEVEL = (
 )
 _MIXED = (
     "a training batch has all ratios at once, and batch statistics that are re-estimated at one ratio do not fit such "
-    "a model: measure with both (--recalibrate both), or, where the model has it, take --norm layer"
+    "a model: measure with both (--bn-statistics both), or, where the model has it, take --norm layer"
 )
 
 _ELSEWHERE = (
@@ -103,7 +103,7 @@ class Fitted:
 
 
 def fit(
-    config: RunConfig, wing: Trainable, out: str | Path, *, data: Data | None = None, reporter: Reporter | None = None
+    config: RunConfig, domain: Trainable, out: str | Path, *, data: Data | None = None, reporter: Reporter | None = None
 ) -> Fitted:
     """Pretrain a model, or resume a run where an earlier call was interrupted.
 
@@ -114,13 +114,13 @@ def fit(
     Parameters
     ----------
     config : RunConfig
-        The wing's configuration.
-    wing : Trainable
+        The domain's configuration.
+    domain : Trainable
         Data, task and model.
     out : path
         The run folder.
     data : Data, optional
-        The wing's data, if they are loaded already.
+        The domain's data, if they are loaded already.
     reporter : Reporter, optional
         Is called with the progress of the run.
 
@@ -131,25 +131,25 @@ def fit(
     """
     FOLLOWING.start()
     with RENDEZVOUS.together(config):
-        return fit_run(Run.of(config, wing), out, data=data, reporter=reporter)
+        return fit_run(Run.of(config, domain), out, data=data, reporter=reporter)
 
 
 def fit_run(run: Run, out: str | Path, *, data: Data | None = None, reporter: Reporter | None = None) -> Fitted:
     """Do what :func:`fit` does, for a :class:`Run` that exists already."""
-    config, wing, folder = run.config, run.wing, RunFolder(out)
+    config, domain, folder = run.config, run.domain, RunFolder(out)
     if data is not None:
-        check_fits_memory(config, wing, data)  # before anything is written
+        check_fits_memory(config, domain, data)  # before anything is written
     with FolderLock(folder.path) if run.rank == 0 else nullcontext(), cpu_threads(config.threads):
         begun = folder.config_file.exists()
         if begun:
-            folder.claim(config, run.fingerprint, run.numbers)
+            folder.claim(config, run.fingerprint, run.defaults)
             check_unchanged(folder)
         if folder.trained:
             there = folder.description
             return Fitted(folder, there.steps, 0, False, there.seconds)
         if data is None:
-            data = wing.load(config)
-            check_fits_memory(config, wing, data)
+            data = domain.load(config)
+            check_fits_memory(config, domain, data)
         checkpoint = None
         if folder.checkpoint.exists():
             checkpoint = read_checkpoint(folder.checkpoint, thorough=run.rank == 0)
@@ -159,7 +159,7 @@ def fit_run(run: Run, out: str | Path, *, data: Data | None = None, reporter: Re
             module, origin = build(run, data, fresh=checkpoint is None)
             if run.rank == 0:
                 if not begun:  # only now, since weights to begin with may not fit
-                    folder.claim(config, run.fingerprint, run.numbers)
+                    folder.claim(config, run.fingerprint, run.defaults)
                 note(folder, origin)
                 folder.sweep()
                 if changed := folder.note_machine(run.device.type, step):
@@ -171,7 +171,7 @@ def fit_run(run: Run, out: str | Path, *, data: Data | None = None, reporter: Re
                 load_weights(folder.best, module.kept_model)
             # Schedules are of the planned length, of which early stopping may leave a part.
             planned = {"planned_steps": module.total_steps}
-            description = {"wing": wing.name, "steps": keeper.step, **planned, "seconds": seconds}
+            description = {"domain": domain.name, "steps": keeper.step, **planned, "seconds": seconds}
             statistics = estimate_statistics(module.task, module.kept_model, data.train)
             save_model(folder, data.architecture, module.kept_model, description, statistics)
         return Fitted(folder, keeper.step, step, True, seconds)
@@ -184,7 +184,7 @@ def build(run: Run, data: Data, *, fresh: bool) -> tuple[Pretraining, dict[str, 
     """
     config, samples = run.config, len(data.train)
     total = config.total_steps(samples)
-    task, model = run.wing.build(data.architecture)
+    task, model = run.domain.build(data.architecture)
     if config.sync_batchnorm:
         check_has_batch_statistics(model)
     if isinstance(data, StartsFrom):
@@ -217,7 +217,7 @@ def _tell_once(message: str) -> None:
 def _unlike_training(scheme: Scheme, model: nn.Module, config: RunConfig) -> bool:
     """Whether re-estimated batch statistics, which are of one ratio, are alone in measuring mixed ones."""
     mixed = getattr(scheme.ratio, "per", "batch") == "sample"
-    return mixed and getattr(config, "recalibrate", None) == "yes" and bool(batch_norms(model))
+    return mixed and getattr(config, "bn_statistics", None) == "yes" and bool(batch_norms(model))
 
 
 def _train(
@@ -299,7 +299,7 @@ def _take_steps(run: Run, module: Pretraining, data: Data, keeper: CheckpointKee
         if config.strategy == "fsdp":
             weights = full_state(module.kept_model, here=run.rank == 0)
             if run.rank == 0:
-                _, model = run.wing.build(data.architecture)
+                _, model = run.domain.build(data.architecture)
                 model.load_state_dict(weights)
                 module.keep(model)
 

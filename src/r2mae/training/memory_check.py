@@ -28,15 +28,15 @@ _ORDER = 16  # bytes for the place of a sample in the order of the data, and a c
 _BATCH_COPIES = 3  # of a sample's numbers: as read, as targets, and as hidden or predicted
 
 
-def model_bytes(wing: Trainable, architecture: Mapping[str, Any]) -> int:
+def model_bytes(domain: Trainable, architecture: Mapping[str, Any]) -> int:
     """Return the bytes of a model's parameters and buffers, without allocating them; 0 if this is impossible.
 
     Raises
     ------
     Exception
-        Whatever the wing's constructors raise on values that make no model.
+        Whatever the domain's constructors raise on values that make no model.
     """
-    return _bytes(_sketch(wing, architecture))
+    return _bytes(_sketch(domain, architecture))
 
 
 def _bytes(model: nn.Module | None) -> int:
@@ -45,11 +45,11 @@ def _bytes(model: nn.Module | None) -> int:
     return sum(part.numel() * part.element_size() for part in (*model.parameters(), *model.buffers()))
 
 
-def _sketch(wing: Trainable, architecture: Mapping[str, Any]) -> nn.Module | None:
+def _sketch(domain: Trainable, architecture: Mapping[str, Any]) -> nn.Module | None:
     """Return a model without numbers; None for one that looks at its own numbers while it is made."""
     try:
         with torch.device("meta"):
-            _, model = wing.build(architecture)
+            _, model = domain.build(architecture)
     except (RuntimeError, NotImplementedError) as error:
         if "meta tensor" not in str(error).lower():
             raise
@@ -58,13 +58,13 @@ def _sketch(wing: Trainable, architecture: Mapping[str, Any]) -> nn.Module | Non
 
 
 def check_fits_memory(
-    config: RunConfig, wing: Trainable, data: Data, *, architecture: Mapping[str, Any] | None = None
+    config: RunConfig, domain: Trainable, data: Data, *, architecture: Mapping[str, Any] | None = None
 ) -> None:
     """Refuse a run whose model or batch cannot fit, or whose steps could never end.
 
     Parameters
     ----------
-    config, wing, data
+    config, domain, data
         Of the run.
     architecture : mapping, optional
         Of its model, where the data were read for a model of another size; by default that of the data.
@@ -78,7 +78,7 @@ def check_fits_memory(
     _check_batch(config, data)
     architecture = data.architecture if architecture is None else architecture
     try:
-        model = _sketch(wing, architecture)
+        model = _sketch(domain, architecture)
     except UserError:
         raise
     except Exception as error:  # torch tells in its own ways of sizes whose product overflows

@@ -1,8 +1,8 @@
-"""Models by name: the part of a wing's configuration that chooses a model and holds its settings. No torch.
+"""Models by name: the part of a domain's configuration that chooses a model and holds its settings. No torch.
 
-A wing has a registry: the module of each model, by the model's name. The module has a dataclass ``Settings``, whose
+A domain has a registry: the module of each model, by the model's name. The module has a dataclass ``Settings``, whose
 fields become the options ``--model.NAME``, and a function ``build`` that makes task and model. The settings of the
-wing's usual model are fields of the configuration itself, so their options need no prefix.
+domain's default model are fields of the configuration itself, so their options need no prefix.
 
 ``Settings`` says in class variables whether the mask can be an input of the model (`mask_input`): `takes_mask` is True
 where it can, `mask_tokens` where a hidden entry is a token of its own, or left out, so that the model knows without it.
@@ -39,16 +39,16 @@ class ModelConfig(RunConfig):
         Name of the model.
     model_settings : dataclass or mapping, optional
         Settings of the model, as its module's ``Settings`` or as values by name; by default the model's defaults. For
-        the usual model they are moved into the fields of the configuration, and this becomes None.
+        the default model they are moved into the fields of the configuration, and this becomes None.
     mask_input : bool
         Give the model the mask, too, as further inputs (1 hidden, 0 kept); for models to which a hidden entry is
         otherwise the same as a zero or a mean. Those with mask tokens know without it.
     """
 
     models: ClassVar[Mapping[str, str]] = MappingProxyType({})
-    """The wing's registry: a module for the name of each model."""
-    usual_settings: ClassVar[type]
-    """Settings of the usual model, from which the configuration inherits."""
+    """The domain's registry: a module for the name of each model."""
+    default_settings: ClassVar[type]
+    """Settings of the default model, from which the configuration inherits."""
 
     model: str = "mlp"
     model_settings: Any = None
@@ -57,7 +57,7 @@ class ModelConfig(RunConfig):
     def __post_init__(self) -> None:
         if self.model not in self.models:
             raise unknown("model", self.model, self.models)
-        if self.model == usual_model(type(self)):
+        if self.model == default_model(type(self)):
             self._take_usual()
         else:
             self._take_own(settings_of(type(self), self.model))
@@ -65,12 +65,12 @@ class ModelConfig(RunConfig):
         super().__post_init__()
         for name in self.ignored:
             if getattr(self, name) != self.__dataclass_fields__[name].default:
-                with_them = " with these settings" if self.model == usual_model(type(self)) else ""
+                with_them = " with these settings" if self.model == default_model(type(self)) else ""
                 raise UserError(f"{name} does nothing for the model {self.model!r}{with_them}: leave it out")
 
     def _take_usual(self) -> None:
-        """Move settings of the usual model into fields of the configuration."""
-        for name, value in _plain(self.model_settings, self.usual_settings, self.model).items():
+        """Move settings of the default model into fields of the configuration."""
+        for name, value in _plain(self.model_settings, self.default_settings, self.model).items():
             field = getattr(self, name)
             if field not in (value, self.__dataclass_fields__[name].default):
                 raise UserError(f"{name} is {field!r} and {PREFIX}{name} {value!r}: give one of them")
@@ -78,12 +78,12 @@ class ModelConfig(RunConfig):
         object.__setattr__(self, "model_settings", None)
 
     def _take_own(self, kind: type) -> None:
-        """Make the settings of another model; fields of the usual model must not be set then."""
+        """Make the settings of another model; fields of the default model must not be set then."""
         object.__setattr__(self, "model_settings", kind(**_plain(self.model_settings, kind, self.model)))
-        for name in _names(self.usual_settings):
+        for name in _names(self.default_settings):
             if getattr(self, name) != self.__dataclass_fields__[name].default:
                 raise UserError(
-                    f"{name} is of the model {usual_model(type(self))!r}, and the model is {self.model!r}: leave it "
+                    f"{name} is of the model {default_model(type(self))!r}, and the model is {self.model!r}: leave it "
                     f"out (options of a model are written --{PREFIX}NAME)"
                 )
 
@@ -109,7 +109,7 @@ class ModelConfig(RunConfig):
 
     @property
     def settings(self) -> Any:
-        """The settings of the model. For the usual model this is the configuration, which has the same fields."""
+        """The settings of the model. For the default model this is the configuration, which has the same fields."""
         return self if self.model_settings is None else self.model_settings
 
     def architecture(self) -> dict[str, Any]:
@@ -118,17 +118,17 @@ class ModelConfig(RunConfig):
         return {"model": self.model, **made, **({"mask_input": True} if self.mask_input else {})}
 
     def _settings_names(self) -> list[str]:
-        return _names(self.usual_settings if self.model_settings is None else type(self.model_settings))
+        return _names(self.default_settings if self.model_settings is None else type(self.model_settings))
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain types; settings of another model than the usual one are written `model.NAME`."""
+        """Return plain types; settings of another model than the default one are written `model.NAME`."""
         values = super().to_dict()
         own = values.pop("model_settings")
         if own is None:
             return values
-        usual, made = _names(self.usual_settings), {}
+        default, made = _names(self.default_settings), {}
         for name, value in values.items():
-            if name not in usual:
+            if name not in default:
                 made[name] = value
             if name == "model":
                 made |= {PREFIX + key: _listed(setting) for key, setting in own.items()}
@@ -141,7 +141,7 @@ class ModelConfig(RunConfig):
         if "model_settings" in flat:
             raise UserError(f"{source}: unknown field 'model_settings': a model's settings are written {PREFIX}NAME")
         own = {key.removeprefix(PREFIX): value for key, value in values.items() if key not in flat}
-        name = flat.get("model", usual_model(cls))
+        name = flat.get("model", default_model(cls))
         if isinstance(name, str) and name not in cls.models:
             raise UserError(f"{source}: {unknown('model', name, cls.models)}")
         if not own:
@@ -154,17 +154,17 @@ class ModelConfig(RunConfig):
 
 
 def architecture_of(config: RunConfig) -> dict[str, Any]:
-    """Return the model's name, settings and `mask_input`, on or off, where a wing has several models, else nothing."""
+    """Return the model's name, settings and `mask_input`, if a domain has several models, else nothing."""
     return {"mask_input": False, **config.architecture()} if isinstance(config, ModelConfig) else {}
 
 
-def usual_model(kind: type[ModelConfig]) -> str:
+def default_model(kind: type[ModelConfig]) -> str:
     """Return the name of the default model."""
     return str(kind.__dataclass_fields__["model"].default)
 
 
 def settings_of(kind: type[ModelConfig], model: str) -> type:
-    """Return the settings of a model; the module of another model than the usual one is imported for them.
+    """Return the settings of a model; the module of another model than the default one is imported for them.
 
     Raises
     ------
@@ -173,8 +173,8 @@ def settings_of(kind: type[ModelConfig], model: str) -> type:
     """
     if model not in kind.models:
         raise unknown("model", model, kind.models)
-    if model == usual_model(kind):
-        return kind.usual_settings
+    if model == default_model(kind):
+        return kind.default_settings
     found: type = import_module(kind.models[model]).Settings
     return found
 
@@ -203,7 +203,7 @@ def with_values(config: _Config, values: Mapping[str, Any]) -> _Config:
     name = values.get("model", config.model)
     before = {PREFIX + key if config.model_settings is not None else key for key in config._settings_names()}
     kept = {key: value for key, value in config.to_dict().items() if name == config.model or key not in before}
-    if name == usual_model(type(config)):
+    if name == default_model(type(config)):
         values = {key.removeprefix(PREFIX): value for key, value in values.items()}
     return type(config).from_dict({**kept, **values})
 

@@ -17,7 +17,7 @@ _TRUST = 0.001
 Group = dict[str, Any]
 
 
-def usual_groups(model: nn.Module, config: RunConfig) -> list[Group]:
+def default_groups(model: nn.Module, config: RunConfig) -> list[Group]:
     """Return all parameters; with AdamW, biases and norms in a group of their own, without weight decay."""
     groups: list[Group] = [{"params": list(model.parameters())}]
     if config.optimizer == "adamw" and config.weight_decay > 0:

@@ -20,7 +20,7 @@ class Share(NamedTuple):
     step : int
         The optimiser step, from 0.
     row : int
-        Row of the first sample in the global batch (all samples of the step, over micro-batches and processes).
+        Variant of the first sample in the global batch (all samples of the step, over micro-batches and processes).
     """
 
     indices: Int64[np.ndarray, " micro"]

@@ -51,10 +51,10 @@ def process_rank(devices: int, nodes: int = 1) -> int:
             f"{count} processes were started on several machines, and not as many on each: start as many everywhere, "
             f"for --nodes {nodes} --devices {devices} with {_EVERYWHERE[launcher]} {devices}"
         )
-    remedy = f"--nodes {machines} --devices {here}" if machines > 1 or nodes > 1 else f"--devices {here}"
+    hint = f"--nodes {machines} --devices {here}" if machines > 1 or nodes > 1 else f"--devices {here}"
     if count != devices * nodes:
         there = f" on each of {nodes} machines" if nodes > 1 else ""
-        raise UserError(f"{count} processes were started for {devices} device(s){there}: say {remedy}")
+        raise UserError(f"{count} processes were started for {devices} device(s){there}: say {hint}")
     if here != devices:
         raise UserError(
             f"{here} processes were started on this machine, and --devices says {devices}: say --nodes {machines} "

@@ -111,7 +111,7 @@ class Description:
         Of the file; only the reader of this version says whether it knows it.
     version : str
         Of r2mae that wrote it.
-    wing : str
+    domain : str
     steps : int
     seconds : float
     architecture : mapping
@@ -120,7 +120,7 @@ class Description:
 
     format: Any
     version: str
-    wing: str
+    domain: str
     steps: int
     seconds: float
     architecture: Mapping[str, Any]
@@ -140,12 +140,12 @@ def read_description(path: Path) -> Description:
         raise UserError(f"{path} holds no number of steps: {remedy_for(path)}")
     if seconds is None or seconds < 0:
         raise UserError(f"{path} holds no number of seconds: {remedy_for(path)}")
-    wing, architecture = values.get("wing"), values.get("architecture", {})
-    if not isinstance(wing, str) or not isinstance(architecture, dict):
+    domain, architecture = values.get("domain"), values.get("architecture", {})
+    if not isinstance(domain, str) or not isinstance(architecture, dict):
         raise UserError(f"{path} does not describe a model: {remedy_for(path)}")
     if values.get("format") == WITH_FILES:
         architecture = {**architecture, **_read_side_values(path, values.get("files"))}
-    return Description(values.get("format"), str(values.get("r2mae")), wing, steps, seconds, architecture)
+    return Description(values.get("format"), str(values.get("r2mae")), domain, steps, seconds, architecture)
 
 
 def side_values(architecture: Mapping[str, Any], files: Mapping[str, str]) -> dict[str, dict[str, str]]:

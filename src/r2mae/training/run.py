@@ -1,4 +1,4 @@
-"""A run on this machine: everything that the configuration leaves to the wing or the machine, decided once."""
+"""A run on this machine: everything that the configuration leaves to the domain or the machine, decided once."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -11,8 +11,8 @@ from r2mae.masking.schemes import Scheme
 from r2mae.training.config import RunConfig
 from r2mae.training.devices import check_threads, torch_device
 from r2mae.training.loggers import check_logger
-from r2mae.training.numbers import ratios_of
 from r2mae.training.ranks import process_rank
+from r2mae.training.scheme_defaults import ratios_of
 from r2mae.training.scheme_options import scheme_of
 from r2mae.training.task import Trainable
 
@@ -25,10 +25,10 @@ class Run:
     ----------
     config : RunConfig
         The user's configuration.
-    wing : Trainable
-        The wing of its data and model.
-    numbers : RatioDefaults
-        The wing's numbers for the schemes of such a run.
+    domain : Trainable
+        The domain of its data and model.
+    defaults : RatioDefaults
+        The domain's defaults for the schemes of such a run.
     scheme : Scheme, optional
         Not yet bound to a number of steps, which is only known once the data are read; None for a run that hides
         nothing.
@@ -39,14 +39,14 @@ class Run:
     """
 
     config: RunConfig
-    wing: Trainable
-    numbers: RatioDefaults
+    domain: Trainable
+    defaults: RatioDefaults
     scheme: Scheme | None
     device: torch.device
     rank: int
 
     @classmethod
-    def of(cls, config: RunConfig, wing: Trainable, *, alone: bool = False) -> "Run":
+    def of(cls, config: RunConfig, domain: Trainable, *, alone: bool = False) -> "Run":
         """Resolve a configuration. Its mistakes are found here, before data are read or files are written.
 
         With `alone` the run is this process's own, whatever a launcher says of it: one that follows the run of several.
@@ -57,19 +57,19 @@ class Run:
             For a scheme or options that do not exist, a device that is not here, far too many threads, a tracker that
             is not installed, or another number of processes than the configuration says.
         """
-        numbers = ratios_of(wing, config)
-        scheme = scheme_of(config, numbers) if config.hides else None
+        defaults = ratios_of(domain, config)
+        scheme = scheme_of(config, defaults) if config.hides else None
         device = torch_device(config.device)
         check_threads(config.threads)
         check_logger(config.logger)
-        return cls(config, wing, numbers, scheme, device, 0 if alone else process_rank(config.devices, config.nodes))
+        return cls(config, domain, defaults, scheme, device, 0 if alone else process_rank(config.devices, config.nodes))
 
     @property
     def key(self) -> Key:
-        """The root of all random numbers of the run."""
+        """The root of all random defaults of the run."""
         return self.config.key
 
     @cached_property
     def fingerprint(self) -> str:
         """The fingerprint of the run's data, computed on first use."""
-        return self.wing.fingerprint(self.config)
+        return self.domain.fingerprint(self.config)

@@ -15,11 +15,11 @@ from torch import Tensor, nn
 import r2mae
 from r2mae.errors import UserError
 from r2mae.files import atomic_write, write_json
+from r2mae.training.bn_statistics import Statistics, batch_norms, set_statistics
 from r2mae.training.config import RunConfig
 from r2mae.training.devices import torch_device
 from r2mae.training.folder import RunFolder, remedy_for
 from r2mae.training.memory_check import model_bytes
-from r2mae.training.recalibrate import Statistics, batch_norms, set_statistics
 from r2mae.training.records import FORMAT, WITH_FILES, side_values
 from r2mae.training.task import Task, Trainable
 
@@ -91,7 +91,7 @@ def _bytes_of(model: nn.Module) -> bytes:
 
 
 def build_described(
-    wing: Trainable[Any, _Task, _Model], architecture: Mapping[str, Any], file: Path, weights: Path
+    domain: Trainable[Any, _Task, _Model], architecture: Mapping[str, Any], file: Path, weights: Path
 ) -> tuple[_Task, _Model]:
     """Build the model that a file describes, after checking that it has the size of its weights.
 
@@ -101,13 +101,13 @@ def build_described(
         If values have the wrong types, or would make a model that is larger than the file of weights beside it.
     """
     try:
-        least = model_bytes(wing, architecture)
+        least = model_bytes(domain, architecture)
         if weights.is_file() and least > 2 * weights.stat().st_size + _HEADER:
             raise ValueError(f"its weights would take {least:,} bytes, {weights.name} has {weights.stat().st_size:,}")
-        return wing.build(architecture)
+        return domain.build(architecture)
     except UserError:
         raise
-    except Exception as error:  # a wing's constructors raise many kinds on values of wrong types
+    except Exception as error:  # a domain's constructors raise many kinds on values of wrong types
         reason = " ".join(str(error).split())[:120]
         raise UserError(f"{file} describes no model that can be built ({reason}): {remedy_for(file)}") from None
 
@@ -149,38 +149,38 @@ class LoadedRun:
     model: nn.Module
 
     def embed(self, batch: Any) -> Tensor:
-        """Return the representation of a batch in the wing's own form (for images: bytes, or numbers from 0 to 1)."""
+        """Return the representation of a batch in the domain's own form (for images: bytes, or numbers from 0 to 1)."""
         return self.task.embed(self.model, batch)
 
 
 def load_model(
     path: str | Path,
-    wing: Trainable[_Config, _Task, _Model],
+    domain: Trainable[_Config, _Task, _Model],
     *,
     device: str = "cpu",
     whole: bool = False,
-    recalibrate: bool | None = None,
+    bn_statistics: bool | None = None,
 ) -> tuple[_Config, _Task, _Model]:
     """Load a finished run: configuration, task, and the model in evaluation mode on `device`.
 
     Parameters
     ----------
-    path, wing, device
+    path, domain, device
         Of the run.
     whole : bool
         Whether the model will be used on whole inputs; it then gets the batch statistics that the run re-estimated on
         whole inputs.
-    recalibrate : bool, optional
+    bn_statistics : bool, optional
         With `whole`, whether to use re-estimated statistics; by default as the run's configuration says.
 
     Raises
     ------
     UserError
-        If the folder is no run, is not finished, belongs to another wing, or a file of it is damaged.
+        If the folder is no run, is not finished, belongs to another domain, or a file of it is damaged.
     """
     where = torch_device(device)
     folder = RunFolder(path)
-    config = wing.config.from_dict(folder.read_config(), source=str(folder.config_file))
+    config = domain.config.from_dict(folder.read_config(), source=str(folder.config_file))
     if not folder.trained:
         raise UserError(f"{folder.path} is not finished: run its `r2mae pretrain` command again to go on")
     described = folder.description
@@ -189,15 +189,16 @@ def load_model(
             f"{folder.model_file} has format {described.format!r}, and this version reads up to {WITH_FILES}: "
             f"it was written by r2mae {described.version}, take that version"
         )
-    if described.wing != wing.name:
+    if described.domain != domain.name:
         raise UserError(
-            f"{folder.model_file} does not describe a model of the wing {wing.name!r}: {remedy_for(folder.model_file)}"
+            f"{folder.model_file} does not describe a model of the domain {domain.name!r}: "
+            f"{remedy_for(folder.model_file)}"
         )
-    if recalibrate is not None and "recalibrate" in getattr(config, "ignored", ()):
-        raise UserError("this model has no batch statistics: leave --recalibrate out")
-    task, model = build_described(wing, described.architecture, folder.model_file, folder.weights)
+    if bn_statistics is not None and "bn_statistics" in getattr(config, "ignored", ()):
+        raise UserError("this model has no batch statistics: leave --bn-statistics out")
+    task, model = build_described(domain, described.architecture, folder.model_file, folder.weights)
     load_weights(folder.weights, model)
-    if whole and (config.recalibrates if recalibrate is None else recalibrate):
+    if whole and (config.re_estimates_statistics if bn_statistics is None else bn_statistics):
         _load_statistics(folder, model)
     return config, task, model.to(where).eval()
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from r2mae.errors import UserError
 from r2mae.masking.defaults import RatioDefaults
-from r2mae.masking.ratios import is_spread
+from r2mae.masking.ratios import is_stratified_per_sample
 from r2mae.masking.schemes import (
     SCHEME_OPTIONS,
     Scheme,
@@ -55,7 +55,7 @@ def given_options(config: RunConfig) -> dict[str, Any]:
 
 
 def check_typed(options: Collection[str], schemes: Sequence[str]) -> None:
-    """Refuse options of a command line that none of the schemes takes, also where their value is the usual one.
+    """Refuse options of a command line that none of the schemes takes, also where their value is the default one.
 
     Unknown schemes are passed over here, and refused where they are made.
 
@@ -84,7 +84,7 @@ def scheme_of(config: RunConfig, defaults: RatioDefaults) -> Scheme:
         scheme = make_scheme(config.scheme, defaults, **given_options(config))
     except ValueError as error:
         raise UserError(str(error)) from None
-    if is_spread(scheme.ratio) and config.weighting == "inverse-ratio":
+    if is_stratified_per_sample(scheme.ratio) and config.weighting == "inverse-ratio":
         raise UserError(
             f"weighting 'inverse-ratio' needs one ratio for the mini-batch, and every sample has its own under the "
             f"scheme {config.scheme!r}: leave weighting at 'mean', which counts its samples alike"
@@ -100,7 +100,7 @@ def effective_options(config: RunConfig, defaults: RatioDefaults, steps: int | N
     config : RunConfig
         Of the run.
     defaults : RatioDefaults
-        The wing's numbers.
+        The domain's defaults.
     steps : int, optional
         Length of the run; by default the configuration's, or 1000 where it counts epochs.
 
@@ -121,10 +121,10 @@ def chosen_options(config: RunConfig, defaults: RatioDefaults) -> list[str]:
     Configurations of finished runs hold these values, too, as if they had been given.
     """
     plain: dict[str, Any] = dict(OPTION_DEFAULTS)
-    usual = as_used(replace(config, **plain), defaults).to_dict()
+    default = as_used(replace(config, **plain), defaults).to_dict()
     with suppress(ValueError):  # an unknown scheme is refused where it is made
-        usual |= scheme_kind(config.scheme).own
-    return [name for name, value in given_options(config).items() if value != usual.get(name)]
+        default |= scheme_kind(config.scheme).own
+    return [name for name, value in given_options(config).items() if value != default.get(name)]
 
 
 def for_scheme(config: RunConfig, name: str) -> RunConfig:
@@ -160,7 +160,7 @@ def check_schedule(scheme: Scheme) -> None:
 
 
 def resolved(config: RunConfig, defaults: RatioDefaults) -> RunConfig:
-    """Return the configuration with the wing's numbers in place of None, for the options that its scheme takes.
+    """Return the configuration with the domain's defaults in place of None, for the options that its scheme takes.
 
     Both configurations mean the same run, so a file with the numbers repeats the run of a file without them. Options
     that depend on the length of the run (`decay`, `cl_warmup`, `cl_start`, `cl_end`) stay None. Options of the scheme's
@@ -179,13 +179,13 @@ def resolved(config: RunConfig, defaults: RatioDefaults) -> RunConfig:
         filled = replace(config, **numbers)
         if numbers and _makes(filled, wanted, defaults):
             config = filled
-    usual = kind_of(config.scheme).own
-    own = {option: value for option, value in config.own_options.items() if value != usual[option]}
+    default = kind_of(config.scheme).own
+    own = {option: value for option, value in config.own_options.items() if value != default[option]}
     return replace(config, scheme_options=_written(own))
 
 
 def as_used(config: RunConfig, defaults: RatioDefaults | None) -> RunConfig:
-    """Return the configuration with the numbers that its run uses, where the wing's are given."""
+    """Return the configuration with the numbers that its run uses, where the domain's are given."""
     if defaults is None or not config.hides:
         return config
     try:  # a folder of another version may hold options that its scheme does not take here: they stay as they are

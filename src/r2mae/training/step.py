@@ -10,13 +10,13 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from r2mae.masking.curriculum import select_weights
 from r2mae.masking.masks import RatioLike
-from r2mae.masking.ratios import draw, is_spread
+from r2mae.masking.ratios import draw, is_stratified_per_sample
 from r2mae.masking.schemes import Scheme
 from r2mae.training.config import RunConfig
-from r2mae.training.optimizers import SCALE, as_groups, make_optimizer, usual_groups
+from r2mae.training.optimizers import SCALE, as_groups, default_groups, make_optimizer
 from r2mae.training.schedule import learning_rate_factor
 from r2mae.training.shards import local
-from r2mae.training.task import GroupsParameters, HidesExactly, MaskedBatch, Task, rows_of
+from r2mae.training.task import GroupsParameters, HidesFixedCounts, MaskedBatch, Task, rows_of
 from r2mae.training.weighting import sum_of_samples
 
 
@@ -41,7 +41,7 @@ class Pretraining(LightningModule):
     Parameters
     ----------
     task, model
-        From the wing.
+        From the domain.
     scheme : Scheme, optional
         The masking scheme, bound to the run's steps; None where nothing is hidden, and the ratio is 0.
     config : RunConfig
@@ -64,9 +64,9 @@ class Pretraining(LightningModule):
         super().__init__()
         self.task, self.model, self.scheme, self.config = task, model, scheme, config
         self.weights = task.weight_network(scheme.curriculum) if scheme and scheme.curriculum else None
-        self._spread = scheme is not None and is_spread(scheme.ratio)
+        self._per_sample = scheme is not None and is_stratified_per_sample(scheme.ratio)
         # It hides exact counts even where the task, which validates, draws entries one by one.
-        self._hiding = task.exactly if self._spread and isinstance(task, HidesExactly) else task
+        self._hiding = task.with_fixed_counts if self._per_sample and isinstance(task, HidesFixedCounts) else task
         self.average = None if config.ema is None else _moving_average(model, config.ema)
         self.total_steps = total_steps
         key = config.key
@@ -80,11 +80,11 @@ class Pretraining(LightningModule):
         self._shared = _Shared()
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
-        """Return the optimiser of the task's groups, or the usual ones; see :mod:`r2mae.training.optimizers`."""
+        """Return the optimiser of the task's groups, or the default ones; see :mod:`r2mae.training.optimizers`."""
         if isinstance(self.task, GroupsParameters):
             groups = as_groups(self.task.parameter_groups(self.model, self.config), self.config.peak_lr)
         else:
-            groups = usual_groups(self.model, self.config)
+            groups = default_groups(self.model, self.config)
         if self.weights is not None:
             groups.append({"params": list(self.weights.parameters()), "weight_decay": 0.0})
         return make_optimizer(groups, self.config)
@@ -132,13 +132,13 @@ class Pretraining(LightningModule):
 
     def _mean(self, ratio: RatioLike, step: int) -> float:
         """Return the mean ratio: of the whole step where ratios are spread over it, else of this micro-batch."""
-        if self._spread and self.scheme is not None:
+        if self._per_sample and self.scheme is not None:
             ratio = draw(self.scheme.ratio, step, self._ratio_key, self.config.batch_size)
         return float(np.mean(ratio))
 
     def _sum(self, losses: Tensor, corrupted: MaskedBatch, rows: int) -> tuple[Tensor, Tensor | float]:
         """Return a micro-batch's sum of losses, and its normaliser."""
-        if self._spread and self.config.weighting == "mean":
+        if self._per_sample and self.config.weighting == "mean":
             return sum_of_samples(losses, corrupted, rows)
         return losses.sum(), self._denominator(corrupted, rows)
 

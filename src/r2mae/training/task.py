@@ -1,6 +1,6 @@
-"""What a wing gives to the training loop: data, a task, and a model.
+"""What a domain gives to the training loop: data, a task, and a model.
 
-A task is typed by its batches and its model, ``Task[Batch, Model]``; a wing by its configuration, its task and its
+A task is typed by its batches and its model, ``Task[Batch, Model]``; a domain by its configuration, its task and its
 model, ``Trainable[Config, Task, Model]``. A parameter that is left out is ``Any``: the loop takes a plain ``Task``.
 """
 
@@ -88,7 +88,7 @@ class Corrupted:
 
     @property
     def count(self) -> Tensor | int:
-        """Number of hidden entries; a wing that knows it beforehand may override this."""
+        """Number of hidden entries; a domain that knows it beforehand may override this."""
         return self.hidden.sum()
 
     @property
@@ -148,7 +148,7 @@ _Model_contra = TypeVar("_Model_contra", contravariant=True, bound=nn.Module, de
 
 @runtime_checkable
 class Task(Protocol[_Batch_contra, _Model_contra]):
-    """How a wing hides entries, predicts them and scores the prediction.
+    """How a domain hides entries, predicts them and scores the prediction.
 
     A task has no state, so that it does the same in training and evaluation. The argument `corrupted` always comes from
     its own :meth:`corrupt`, and `output` from its own :meth:`forward`; it may annotate them with classes of its own.
@@ -182,12 +182,12 @@ class Reconstructs(Protocol[_Model_contra]):
 
 
 @runtime_checkable
-class HidesExactly(Protocol):
+class HidesFixedCounts(Protocol):
     """A task that can hide exactly the rounded count in every sample, whatever else it does."""
 
     @property
-    def exactly(self) -> Task:
-        """The task that does, as :class:`~r2mae.training.step.Pretraining` uses it for spread ratios."""
+    def with_fixed_counts(self) -> Task:
+        """The task that does, as :class:`~r2mae.training.step.Pretraining` uses it for per-sample ratios."""
 
 
 @runtime_checkable
@@ -227,7 +227,7 @@ class GroupsParameters(Protocol):
 
 @runtime_checkable
 class Data(Protocol):
-    """The data that a wing loads for a configuration."""
+    """The data that a domain loads for a configuration."""
 
     @property
     def train(self) -> Batches:
@@ -257,19 +257,19 @@ _Model_co = TypeVar("_Model_co", bound=nn.Module, covariant=True, default=Any)
 
 @runtime_checkable
 class Trainable(Protocol[_Config, _Task_co, _Model_co]):
-    """The part of a wing that the training loop uses: a configuration class, data, a task and a model."""
+    """The part of a domain that the training loop uses: a configuration class, data, a task and a model."""
 
     @property
     def name(self) -> str:
-        """The wing's name."""
+        """The domain's name."""
 
     @property
     def config(self) -> type[_Config]:
-        """The class of the wing's configuration."""
+        """The class of the domain's configuration."""
 
     @property
     def ratios(self) -> RatioDefaults:
-        """The wing's default ratios, and other default numbers of the masking schemes."""
+        """The domain's default ratios, and other defaults of the masking schemes."""
 
     def fingerprint(self, config: _Config) -> str:
         """Return a short text that differs for other data; it must be quick, and read as little as it can."""

@@ -14,7 +14,7 @@ from r2mae.training.weighting import sums_by_sample
 
 BATCH = 512
 EVALUATION_KEY = Key.root(0).fold("evaluation batches")
-"""Key of batches that are measured on: whatever a wing draws while it makes one is the same in every call."""
+"""Key of batches that are measured on: whatever a domain draws while it makes one is the same in every call."""
 
 
 @torch.no_grad()

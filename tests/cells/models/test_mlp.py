@@ -6,7 +6,7 @@ import torch
 from r2mae.cells.config import CellsConfig
 from r2mae.cells.models.mlp import CountAutoencoder, build
 from r2mae.errors import UserError
-from r2mae.training.recalibrate import batch_norms
+from r2mae.training.bn_statistics import batch_norms
 
 
 def test_layers_and_size_of_the_paper() -> None:
@@ -106,6 +106,6 @@ def test_layer_normalisation_knows_each_cell_alone() -> None:
 
 def test_without_batch_statistics_none_are_chosen() -> None:
     config = CellsConfig(data="csle", norm="layer", batch_size=1)
-    assert not config.recalibrates and "statistics" not in config.measured_in_words()
-    with pytest.raises(UserError, match="recalibrate does nothing"):
-        CellsConfig(data="csle", norm="layer", recalibrate="no")
+    assert not config.re_estimates_statistics and "statistics" not in config.measured_in_words()
+    with pytest.raises(UserError, match="bn_statistics does nothing"):
+        CellsConfig(data="csle", norm="layer", bn_statistics="no")

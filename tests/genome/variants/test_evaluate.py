@@ -12,19 +12,19 @@ from scipy.stats import spearmanr
 from sklearn.metrics import roc_auc_score
 
 from genome.test_data import aligned, config
-from genome.test_wing import SMALL
+from genome.test_domain import SMALL
 from r2mae.cli.main import main
 from r2mae.errors import UserError
 from r2mae.files import write_json
 from r2mae.genome import AlignmentStore, build_store
 from r2mae.genome.config import GenomeConfig
 from r2mae.genome.data import GenomeData, load_data
+from r2mae.genome.domain import DOMAIN
 from r2mae.genome.store.tokens import letters
 from r2mae.genome.variants.evaluate import baseline_variants
 from r2mae.genome.variants.labelled import read_labelled
 from r2mae.genome.variants.settings import VariantSettings
 from r2mae.genome.variants.where import parse_condition
-from r2mae.genome.wing import WING
 from r2mae.training.folder import RunFolder
 from r2mae.training.loop import fit
 
@@ -127,8 +127,8 @@ def test_the_alignment_knows_and_the_composition_does_not(store: AlignmentStore,
     made, data = data_of(store, **settings(file))
     assert baseline_variants(made, "alignment", data)["spearman"] > 0.4
     assert abs(baseline_variants(made, "composition", data)["spearman"]) < 0.2
-    assert WING.baselines_of(made)[:3] == ("alignment", "composition", "chrom")
-    names = [metric.name for metric in WING.metrics_of(made)]
+    assert DOMAIN.baselines_of(made)[:3] == ("alignment", "composition", "chrom")
+    names = [metric.name for metric in DOMAIN.metrics_of(made)]
     assert names == ["spearman", "spearman_held_out", "masked_loss", "accuracy"]
 
 
@@ -147,7 +147,7 @@ def test_contrasts_and_held_out_positions_against_scipy_and_scikit_learn(store: 
         missense = part[part.kind == "missense"]
         assert found[f"spearman_missense{end}"] == pytest.approx(spearmanr(-missense.phylo, missense.fitness)[0])
     assert "auroc_missense_vs_synonymous_held_out_blocks_low" not in found  # one block of 500 positions
-    names = {metric.name for metric in WING.metrics_of(made)}
+    names = {metric.name for metric in DOMAIN.metrics_of(made)}
     assert {"auroc_missense_vs_synonymous", "spearman_synonymous_held_out"} <= names
     without = dict.fromkeys(regions, ()) | {"validation": 0.0}
     made, data = data_of(store, **asked, **without)
@@ -182,7 +182,7 @@ def test_a_contrast_needs_no_two_values_of_the_label_on_either_side(store: Align
         roc_auc_score(table.kind[2:].loc[table.kind != "rare"] == "missense", table.phylo[2:].loc[table.kind != "rare"])
     )
     assert "auprc_missense" not in found
-    bounds = {metric.name: metric.bounds for metric in WING.metrics_of(made)}
+    bounds = {metric.name: metric.bounds for metric in DOMAIN.metrics_of(made)}
     assert bounds["auroc_missense_vs_synonymous_held_out"] == (0, 1)
 
 
@@ -219,7 +219,7 @@ def test_results_of_older_versions_are_still_read(store: AlignmentStore, tmp_pat
 def test_runs_are_measured_on_variants_and_again_on_others(
     store: AlignmentStore, file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    fit(config(store, **SMALL, steps=1), WING, tmp_path / "run")
+    fit(config(store, **SMALL, steps=1), DOMAIN, tmp_path / "run")
     words = ["evaluate", str(tmp_path / "run"), "variants", "--variants", str(file), "--label", "harmful", "--json"]
     assert main([*words, "--baselines", "alignment", "phylo", "--where", "pos>10"]) == 0
     printed = capsys.readouterr().out
@@ -289,7 +289,7 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
 def test_mistakes_are_found_before_anything_is_trained(case: str, store: AlignmentStore, file: Path) -> None:
     fields, told = BAD[case]
     with pytest.raises(UserError, match=told):
-        WING.check(config(store, **settings(file, **fields)))
+        DOMAIN.check(config(store, **settings(file, **fields)))
 
 
 def test_settings_without_variants_and_other_stores(store: AlignmentStore, file: Path, tmp_path: Path) -> None:
@@ -298,7 +298,7 @@ def test_settings_without_variants_and_other_stores(store: AlignmentStore, file:
     made, _ = data_of(store, **settings(file))
     other = aligned(tmp_path, 320, 5, "b")
     (tmp_path / "c.tsv").write_text("chrom\tpos\tref\talt\tfitness\nchrX\t1\tA\tC\t1\nchrX\t1\tA\tG\t2\n")
-    there, data = WING.elsewhere(made, str(other.folder), load_data(made).architecture)
+    there, data = DOMAIN.elsewhere(made, str(other.folder), load_data(made).architecture)
     assert there.variants is None
     unknown, _ = data_of(store, **settings(tmp_path / "c.tsv"))
     with pytest.raises(UserError, match="none of the variants can be scored with this store \\(the store has no such"):

@@ -6,7 +6,7 @@ import pytest
 
 from finetune_images import MACHINE, VIT, write_images
 from r2mae.images.config import ImagesConfig
-from r2mae.images.wing import WING
+from r2mae.images.domain import DOMAIN
 from r2mae.training.loop import fit
 
 
@@ -20,7 +20,7 @@ def vit(images: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run folder of a small vision transformer."""
     out = tmp_path_factory.mktemp("vit") / "run"
     config = ImagesConfig(data=images, model="vit-mae", model_settings=VIT, steps=2, batch_size=8, **MACHINE)
-    fit(config, WING, out)
+    fit(config, DOMAIN, out)
     return out
 
 
@@ -28,5 +28,5 @@ def vit(images: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def mlp(images: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run folder of a small MLP."""
     out = tmp_path_factory.mktemp("mlp") / "run"
-    fit(ImagesConfig(data=images, hidden=16, latent=8, steps=2, batch_size=8, **MACHINE), WING, out)
+    fit(ImagesConfig(data=images, hidden=16, latent=8, steps=2, batch_size=8, **MACHINE), DOMAIN, out)
     return out

@@ -34,8 +34,8 @@ KEY = Key.root(0)
 
 def made(encoder: dict[str, object], **options: object) -> Classifier:
     task, model = build_model(MODELS, encoder)
-    usual = {"encoder": encoder, "classes": ["a", "b", "c"], "probe": "none", "pool": "mean", "drop_path": 0.0}
-    return make_classifier(task, model, {**usual, "width": encoder.get("latent", 12), **options})
+    default = {"encoder": encoder, "classes": ["a", "b", "c"], "probe": "none", "pool": "mean", "drop_path": 0.0}
+    return make_classifier(task, model, {**default, "width": encoder.get("latent", 12), **options})
 
 
 def test_a_layer_learns_at_its_share_of_the_rate() -> None:

@@ -18,20 +18,20 @@ from PIL import Image
 
 from finetune_images import MACHINE, write_images
 from r2mae.cli.main import main
+from r2mae.domains.lookup import load
 from r2mae.errors import UserError
 from r2mae.images.config import ImagesConfig
+from r2mae.images.domain import DOMAIN as IMAGES
 from r2mae.images.finetune import run as finetuning
 from r2mae.images.finetune.config import FinetuneConfig
 from r2mae.images.finetune.data import load_data
+from r2mae.images.finetune.domain import DOMAIN
 from r2mae.images.finetune.run import finetune, plan, scores_beside
-from r2mae.images.finetune.wing import WING
-from r2mae.images.wing import WING as IMAGES
 from r2mae.masking.keys import Key
 from r2mae.sweep.measure import evaluate
-from r2mae.sweep.run_cell import pretrain
 from r2mae.sweep.run_states import find_runs
+from r2mae.sweep.train_run import pretrain
 from r2mae.training.loop import fit
-from r2mae.wings.lookup import load
 
 pytestmark = pytest.mark.slow
 
@@ -73,7 +73,7 @@ def test_frozen_weights_stay(vit: Path, tmp_path: Path) -> None:
 def test_a_fine_tuned_encoder_starts_from_the_pretrained_one(vit: Path) -> None:
     config = plan(vit, SHORT)
     data = load_data(config)
-    _, model = WING.build(data.architecture)
+    _, model = DOMAIN.build(data.architecture)
     data.start(model)
     there = load(vit).model.state_dict()
     assert torch.equal(model.state_dict()["blocks.1.mlp.fc1.weight"], there["blocks.1.mlp.fc1.weight"])
@@ -167,7 +167,7 @@ def test_other_images_are_learned_with_their_own_classes(vit: Path, tmp_path: Pa
     results = finetune(plan(vit, {**PROBE, "cached": True}, other), tmp_path / "out")
     assert {"top1", "top5"} < set(results["scores"])
     with pytest.raises(UserError, match="other classes"):
-        WING.elsewhere(
+        DOMAIN.elsewhere(
             plan(vit, SHORT), write_images(tmp_path / "more.npz", classes=2), load_data(plan(vit, SHORT)).architecture
         )
 
@@ -243,14 +243,14 @@ def test_a_comparison_fine_tunes_every_run_where_it_is_asked_for(images: str, tm
     assert (tmp_path / "run" / "finetune-2" / "results.json").exists()
     assert "finetune_top1" in {metric.name for metric in IMAGES.metrics_of(asked)}
     assert "2 epochs" in asked.measured_in_words()
-    assert [state.wing for state in find_runs(tmp_path)] == ["images", "images-finetune"]
+    assert [state.domain for state in find_runs(tmp_path)] == ["images", "images-finetune"]
 
 
 def test_results_of_older_versions_stay_valid(images: str, tmp_path: Path) -> None:
     config = ImagesConfig(data=images, hidden=8, latent=4, steps=2, batch_size=8, **MACHINE)
     pretrain(config, IMAGES, tmp_path)
     file = tmp_path / "results.json"
-    older = {**json.loads(file.read_text()), "measured": {"recalibrate": "yes"}, "scores": {"probe_accuracy": 0.5}}
+    older = {**json.loads(file.read_text()), "measured": {"bn_statistics": "yes"}, "scores": {"probe_accuracy": 0.5}}
     file.write_text(json.dumps(older))
     assert pretrain(config, IMAGES, tmp_path)[1]["scores"] == {"probe_accuracy": 0.5}
 
@@ -274,9 +274,9 @@ def test_an_array_is_not_read_as_the_files_of_the_pretraining(images: str, tmp_p
     assert (own.cache, own.skip_broken, own.draft, own.resize) == ("none", True, True, 8)
     other = plan(tmp_path / "run", PROBE, images)
     assert (other.cache, other.skip_broken, other.draft, other.resize) == ("auto", False, False, 8)
-    WING.check(other)
+    DOMAIN.check(other)
     with pytest.raises(UserError, match="skip_broken is for files of images"):
-        WING.check(plan(tmp_path / "run", {**PROBE, "skip_broken": True}, images))
+        DOMAIN.check(plan(tmp_path / "run", {**PROBE, "skip_broken": True}, images))
 
 
 def test_images_that_were_read_are_not_read_again(vit: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,17 +6,17 @@ import numpy as np
 import pytest
 import torch
 
+from r2mae.domains.contract import Domain
 from r2mae.images.batches import load_data
 from r2mae.images.config import ImagesConfig
+from r2mae.images.domain import DOMAIN
 from r2mae.images.models import MODELS
 from r2mae.images.models.mlp import MLPAutoencoder, Settings
 from r2mae.images.task import ImageTask, PixelTask
-from r2mae.images.wing import WING
 from r2mae.masking.keys import Key
-from r2mae.sweep.run_cell import pretrain
+from r2mae.sweep.train_run import pretrain
 from r2mae.training.saving import load_model
 from r2mae.training.scheme_options import as_used
-from r2mae.wings.contract import Wing
 
 
 @pytest.fixture
@@ -31,13 +31,13 @@ def toy(monkeypatch: pytest.MonkeyPatch) -> str:
 @pytest.mark.filterwarnings("ignore:.*`isinstance.treespec, LeafSpec.` is deprecated.*")
 def test_one_file_and_one_line(toy: str, tmp_path: Path) -> None:
     config = ImagesConfig(data="digits", model=toy, model_settings={"latent": 3}, steps=2, threads=1, device="cpu")
-    _, results = pretrain(config, WING, tmp_path / "run")
+    _, results = pretrain(config, DOMAIN, tmp_path / "run")
     assert results["scores"].keys() >= {"probe_accuracy", "masked_mse", "clean_mse", "effective_rank"}
-    there, task, model = load_model(tmp_path / "run", WING)
-    assert there.differences(as_used(config, WING.ratios)) == []
+    there, task, model = load_model(tmp_path / "run", DOMAIN)
+    assert there.differences(as_used(config, DOMAIN.ratios)) == []
     assert there.settings.latent == 3
     assert isinstance(task, ImageTask)
-    embedded = WING.embed(config, task, model, "digits")["embedding"]
+    embedded = DOMAIN.embed(config, task, model, "digits")["embedding"]
     assert embedded.shape == (1797, 3)
 
 
@@ -48,19 +48,19 @@ def test_settings_reach_the_model(toy: str) -> None:
         "model": "toy", "shape": [8, 8, 1], "latent": 4, "last_bias": 2.0, "kernels": "small", "strides": [1, 2],
         "exact": False,
     }  # fmt: skip
-    _, model = WING.build(data.architecture)
+    _, model = DOMAIN.build(data.architecture)
     assert model.state_dict()["decoder.bias"].tolist() == [2.0]
 
 
 def test_every_model_is_there() -> None:
-    assert isinstance(WING, Wing)
+    assert isinstance(DOMAIN, Domain)
     taken = {"model", "shape", "exact", "fill"}  # by the architecture itself
     for name in MODELS:
         small = {"patch": 4, "width": 8, "heads": 2, "layers": 1} if name == "vit-mae" else {}
         config = ImagesConfig(data="digits", model=name, model_settings=small)
         assert not taken & (config.architecture().keys() - {"model"})
         assert config.settings.latent > 0
-        task, _ = WING.build(load_data(config).architecture)
+        task, _ = DOMAIN.build(load_data(config).architecture)
         assert isinstance(task, ImageTask)
 
 

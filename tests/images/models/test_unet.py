@@ -15,12 +15,12 @@ from r2mae.errors import UserError
 from r2mae.images.batches import ImageBatches
 from r2mae.images.config import ImagesConfig
 from r2mae.images.data import ImageSet
+from r2mae.images.domain import DOMAIN
 from r2mae.images.evaluate import embed_set
 from r2mae.images.models.unet import PositionWeights, Settings, UNet, UNetTask, build
-from r2mae.images.wing import WING
 from r2mae.masking.keys import Key
 from r2mae.masking.schemes import make_scheme
-from r2mae.training.recalibrate import batch_norms, estimate_statistics
+from r2mae.training.bn_statistics import batch_norms, estimate_statistics
 
 SIDES = st.integers(1, 37)
 
@@ -192,7 +192,7 @@ def test_other_colours_are_refused() -> None:
 
 @pytest.mark.parametrize("share", [True, False])
 def test_learned_weights_are_one_per_pixel_and_ratio(share: bool) -> None:
-    curriculum = make_scheme("r2mae-cl", WING.ratios).curriculum
+    curriculum = make_scheme("r2mae-cl", DOMAIN.ratios).curriculum
     assert curriculum is not None
     task, batch = UNetTask((10, 6, 3), share), images(8, 10, 6, 3)
     torch.manual_seed(0)
@@ -228,7 +228,7 @@ def test_batch_statistics_of_whole_images() -> None:
 
 @pytest.mark.parametrize("channels", [4, 8, 16, 32])
 def test_presets_have_the_recipe_of_the_paper(channels: int) -> None:
-    config = ImagesConfig.from_dict({"data": "digits", **WING.presets[f"unet-{channels}"]})
+    config = ImagesConfig.from_dict({"data": "digits", **DOMAIN.presets[f"unet-{channels}"]})
     assert (config.model, config.settings.channels, config.settings.share_colours) == ("unet", channels, True)
     assert (config.optimizer, config.lr, config.batch_size, config.epochs) == ("adam", 1e-3, 256, 10)
     assert (config.weight_decay, config.schedule, config.warmup) == (0, "constant", 0)

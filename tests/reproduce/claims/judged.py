@@ -7,8 +7,8 @@ import numpy as np
 import pandas as pd
 
 from r2mae.cells.config import CellsConfig
+from r2mae.cells.domain import DOMAIN
 from r2mae.cells.sets import SET_DEFAULTS
-from r2mae.cells.wing import WING
 from r2mae.reproduce import table4, table6
 from r2mae.reproduce.claims import Verdict
 
@@ -42,12 +42,12 @@ TYPES = {"table4": ("sea-ad", table4), "table6": ("hlca", table6)}
 
 
 def cells(ours: float, names: Sequence[str], condition: bool) -> pd.DataFrame:
-    """Runs on some sets, with the scores that the wing measures on each."""
+    """Runs on some sets, with the scores that the domain measures on each."""
     settings = table4.CONDITION if condition and "sea-ad" not in names else {}
     rows: Rows = []
     for name in names:
         config = CellsConfig(**{"data": name, **SET_DEFAULTS[name], **settings})
-        measured = [metric.name for metric in WING.metrics_of(config)]
+        measured = [metric.name for metric in DOMAIN.metrics_of(config)]
         rows += runs({**CELLS, "r2mae": ours}, list(dict.fromkeys([*measured, *RECONSTRUCTION])), set=name)
     return pd.DataFrame(rows)
 

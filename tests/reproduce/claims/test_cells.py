@@ -62,7 +62,7 @@ def comparison(folder: Path, rows: pd.DataFrame, config: Mapping[str, Any] | Non
     table = rows.assign(ratio=0.1, low=0.1, high=0.1).drop(columns="set")
     table[[*first, *(name for name in table if name not in first)]].to_csv(folder / "results.csv", index=False)
     if config is not None:
-        write_json(folder / "compare.json", {"wing": "cells", **config})
+        write_json(folder / "compare.json", {"domain": "cells", **config})
 
 
 def test_a_comparison_is_never_the_papers_experiment(tmp_path: Path) -> None:

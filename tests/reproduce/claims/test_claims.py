@@ -8,7 +8,7 @@ import pytest
 
 from r2mae.errors import UserError
 from r2mae.reproduce.claims import CHECKS, CLAIMS, MEANING, Results, judge, verdicts
-from r2mae.reproduce.claims.page import BEGIN, COLUMNS, END, cells_of, counts_of, markdown, write_into
+from r2mae.reproduce.claims.page import BEGIN, COLUMNS, END, counts_of, markdown, runs_of, write_into
 from r2mae.reproduce.published import published
 from r2mae.reproduce.targets import ARTEFACTS
 
@@ -91,7 +91,7 @@ def test_the_page_is_what_the_command_makes(here: Results) -> None:
 
 def test_a_row_has_a_cell_for_each_heading(here: Results) -> None:
     found = judge(here)
-    assert all(len(cells_of(one)) == len(COLUMNS) for one in found)
+    assert all(len(runs_of(one)) == len(COLUMNS) for one in found)
     text = markdown(found)
     for line in text.splitlines():
         if line.startswith(("| Sec", "| App", "| Abs")):

@@ -14,9 +14,9 @@ from torch import Tensor, nn
 from r2mae.errors import UserError
 from r2mae.masking.keys import Key
 from r2mae.text.config import TextConfig
+from r2mae.text.domain import DOMAIN
 from r2mae.text.models import MODELS, RobertaSettings
 from r2mae.text.task import TokenModel, TokenTask
-from r2mae.text.wing import WING
 
 ARCHITECTURE: dict[str, Any] = {
     "vocab_size": 40, "special_ids": [0, 1, 2, 3, 4], "mask_id": 4, "pad_id": 1, "bos_id": 0, "eos_id": 2,
@@ -43,7 +43,7 @@ def test_settings_of_the_usual_model_are_fields_of_every_configuration() -> None
 
 def test_an_unknown_model_is_refused() -> None:
     with pytest.raises(ValueError, match="unknown model 'bert'"):
-        WING.build({"model": "bert"})
+        DOMAIN.build({"model": "bert"})
     with pytest.raises(UserError, match=r"unknown model .bert.: choose from: roberta"):
         TextConfig(data="x", model="bert")
 
@@ -78,7 +78,7 @@ def test_a_new_model_is_a_module_and_a_line(monkeypatch: pytest.MonkeyPatch) -> 
     module.build = made  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "bag", module)
     monkeypatch.setitem(MODELS, "bag", "bag")
-    task, model = WING.build({**ARCHITECTURE, "model": "bag"})
+    task, model = DOMAIN.build({**ARCHITECTURE, "model": "bag"})
     batch = torch.randint(5, 40, (3, 12), generator=torch.Generator().manual_seed(0))
     corrupted = task.corrupt(batch, 0.4, Key.root(0))
     output = task.forward(model, corrupted)

@@ -12,11 +12,11 @@ from r2mae.cli.main import main
 from r2mae.errors import UserError
 from r2mae.text.batches import load_data
 from r2mae.text.config import PAPER_PRESETS, PAPER_VOCABULARY, ROBERTA, TextConfig
+from r2mae.text.domain import DOMAIN
 from r2mae.text.models.roberta import MaskedLanguageModel
 from r2mae.text.store import open_store
 from r2mae.text.tokenizer import load_tokenizer, train_bpe
 from r2mae.text.tokenizer.vocabulary import PLAIN_PRESETS, roberta_files, vocabulary_note, weights
-from r2mae.text.wing import WING
 from r2mae.training.config import RunConfig
 
 TEXTS = [f"document {number}: the cat sat on the mat and the dog on the log" for number in range(60)]
@@ -89,7 +89,7 @@ def test_explicit_options_win(shared_data: Path, corpus: Path, capsys: pytest.Ca
 
 
 def test_runs_from_before_mean_what_they_meant(shared_data: Path) -> None:
-    old = {"wing": "text", "data": "wiki", "preset": "roberta-medium", "tokenizer": None, "vocab_size": 8000}
+    old = {"domain": "text", "data": "wiki", "preset": "roberta-medium", "tokenizer": None, "vocab_size": 8000}
     read = TextConfig.from_dict(old)
     assert isinstance(read, TextConfig)
     assert (read.tokenizer, read.vocab_size, read.exact) == (None, 8000, True)
@@ -182,5 +182,5 @@ def test_a_vocabulary_that_is_gone_is_told_before_anything_is_read(
 
 def test_runs_of_either_vocabulary_are_told_apart(shared_data: Path, corpus: Path) -> None:
     base = {"data": str(corpus), "preset": "roberta-medium", "vocab_size": PAPER_VOCABULARY}
-    assert WING.fingerprint(TextConfig(**base, tokenizer=ROBERTA)) != WING.fingerprint(TextConfig(**base))
-    assert WING.fingerprint(TextConfig(**base)) == WING.fingerprint(TextConfig(data=str(corpus)))
+    assert DOMAIN.fingerprint(TextConfig(**base, tokenizer=ROBERTA)) != DOMAIN.fingerprint(TextConfig(**base))
+    assert DOMAIN.fingerprint(TextConfig(**base)) == DOMAIN.fingerprint(TextConfig(data=str(corpus)))

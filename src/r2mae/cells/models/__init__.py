@@ -40,4 +40,4 @@ class MLPSettings:
     @property
     def ignores(self) -> tuple[str, ...]:
         """Fields of the configuration that do nothing: without batch statistics none are re-estimated."""
-        return ("recalibrate",) if self.norm == "layer" else ()
+        return ("bn_statistics",) if self.norm == "layer" else ()

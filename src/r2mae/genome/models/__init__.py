@@ -22,7 +22,7 @@ MODELS = {
 
 @dataclass(frozen=True, kw_only=True)
 class GpnMsaSettings:
-    """Settings of the usual model, which are fields of every configuration: they are here, as `gpn_msa` loads torch.
+    """Settings of the default model, which are fields of every configuration: they are here, as `gpn_msa` loads torch.
 
     Parameters
     ----------

@@ -160,11 +160,11 @@ def _is_built(out: Path, plan: dict[str, Any]) -> bool:
     """Whether the store is there already, built of the same."""
     if not out.exists():
         return False
-    remedy = "delete it, or name another folder"
+    hint = "delete it, or name another folder"
     if not (out / META).is_file():
-        raise UserError(f"{out}: exists and is no alignment store: {remedy}")
+        raise UserError(f"{out}: exists and is no alignment store: {hint}")
     if read_meta(out).made_from != json.loads(json.dumps(plan)):
-        raise UserError(f"{out}: exists, and was built of something else or with other options: {remedy}")
+        raise UserError(f"{out}: exists, and was built of something else or with other options: {hint}")
     return True
 
 

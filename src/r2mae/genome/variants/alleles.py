@@ -34,7 +34,7 @@ REASONS = {
 REASON = "_reason"
 """What the name of the column with the reasons ends in, after that of the scores."""
 HEADER_ADVICE = "give it a first line with chrom, pos, ref, alt"
-"""The remedy for a file that lacks columns."""
+"""The hint for a file that lacks columns."""
 
 _NAMES = {
     "chrom": ("chrom", "chromosome", "contig", "chr"),

@@ -226,12 +226,12 @@ def metrics_on(settings: VariantSettings) -> tuple[Metric, ...]:
         binary, classes = shape_of(settings)
     except UserError:  # the file has gone: scores that were measured are shown
         return tuple(replace(one, optional=True) for one in (*_RANKING, *_CORRELATION))
-    usual, main = (_RANKING, _RANKING[1]) if binary else (_CORRELATION, _CORRELATION[0])
+    default, main = (_RANKING, _RANKING[1]) if binary else (_CORRELATION, _CORRELATION[0])
     classed = {main.name + f"_{name}": f"{main.label}, {name}" for name in classes}
     told = {f"auroc_{contrast_name(one)}": f"AUROC of {' from '.join(sides_of(one))}" for one in settings.contrasts}
     held = {name + HELD_OUT: f"{label}, held out" for name, label in ({main.name: main.label} | classed | told).items()}
     return (
-        *usual,
+        *default,
         *(
             Metric(
                 name,

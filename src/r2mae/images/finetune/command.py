@@ -5,8 +5,8 @@ import math
 from pathlib import Path
 from typing import Any
 
+from r2mae.images.finetune.domain import DOMAIN
 from r2mae.images.finetune.run import finetune, plan
-from r2mae.images.finetune.wing import WING
 from r2mae.training.folder import RunFolder
 from r2mae.training.progress import ProgressBar
 
@@ -28,7 +28,7 @@ def run(run: str, data: str | None = None, *, out: str | None = None, json: bool
         Fields of :class:`~r2mae.images.finetune.config.FinetuneConfig`.
     """
     config = plan(run, options, data)
-    WING.check(config)
+    DOMAIN.check(config)
     probe = config.probe == "linear"
     where = Path(out or Path(run) / f"{'probe' if probe else 'finetune'}-seed{config.seed}")
     was_finished = RunFolder(where).trained
@@ -38,7 +38,7 @@ def run(run: str, data: str | None = None, *, out: str | None = None, json: bool
         return
     if was_finished:
         print(f"{where} is finished already; nothing was trained")
-    for metric in WING.metrics_of(config):
+    for metric in DOMAIN.metrics_of(config):
         if metric.name in results["scores"]:
             print(f"{metric.label:<16} {metric.arrow} {results['scores'][metric.name]:.4f}")
     print(config.measured_in_words())

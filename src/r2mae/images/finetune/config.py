@@ -58,7 +58,7 @@ class FinetuneConfig(RunConfig):
         so that no test image was pretrained on.
     """
 
-    wing: ClassVar[str] = "images-finetune"
+    domain: ClassVar[str] = "images-finetune"
     left_out: ClassVar[frozenset[str]] = HIDING_FIELDS | {"preset", "strategy", "activation_checkpointing"}
 
     run: str

@@ -13,6 +13,7 @@ import torch
 from jaxtyping import Int64
 from torch import Tensor, nn
 
+from r2mae.domains.lookup import get_domain
 from r2mae.errors import UserError
 from r2mae.images.arrays import StoredImages
 from r2mae.images.augment import random_flip, random_resized_crop
@@ -31,7 +32,6 @@ from r2mae.training.devices import torch_device
 from r2mae.training.folder import RunFolder
 from r2mae.training.ranks import local_processes
 from r2mae.training.saving import load_model
-from r2mae.wings.lookup import get_wing
 
 _DIGITS = 16  # of the hash of weights
 
@@ -205,7 +205,7 @@ def load_data(config: FinetuneConfig, splits: Splits | None = None) -> FinetuneD
         For images without two classes or of another size than the model takes, or weights that have changed.
     """
     check_weights(config)
-    pretraining, task, model = load_model(config.run, get_wing("images"), whole=True)
+    pretraining, task, model = load_model(config.run, get_domain("images"), whole=True)
     described = RunFolder(config.run).description.architecture
     if splits is None:
         splits = read_splits(config, described)
@@ -261,8 +261,8 @@ def read_splits(config: FinetuneConfig, encoder: Mapping[str, Any] | None = None
     if there != here:
         sizes = [" x ".join(map(str, shape)) for shape in (there, here)]
         fits = here[2] == there[2] and here[0] == here[1]
-        remedy = f"add --resize {here[0]}" if fits else "bring them to the size and channels of the model's images"
-        raise UserError(f"{config.data} has images of {sizes[0]}, and the model takes {sizes[1]}: {remedy}")
+        hint = f"add --resize {here[0]}" if fits else "bring them to the size and channels of the model's images"
+        raise UserError(f"{config.data} has images of {sizes[0]}, and the model takes {sizes[1]}: {hint}")
     return splits
 
 

@@ -1,6 +1,6 @@
-"""``r2mae finetune`` as the wing of images declares it: its arguments and options. No torch."""
+"""``r2mae finetune`` as the domain of images declares it: its arguments and options. No torch."""
 
-from r2mae.wings.options import Command, Option
+from r2mae.domains.options import Command, Option
 
 _PLACES = (
     Option("run", "the folder of a finished run of images, from r2mae pretrain."),

@@ -1,6 +1,6 @@
 """RandAugment (Cubuk et al. 2019) on tensors: two random changes of shape or colour to every image.
 
-The fifteen changes are those of the usual "increasing" set, in which a larger magnitude always changes more; the
+The fifteen changes are those of the default "increasing" set, in which a larger magnitude always changes more; the
 defaults are MAE's: magnitude 9 of 10 with a standard deviation of 0.5, and each of two changes made half of the time.
 Differences to the version on PIL images: pixels are floats between 0 and 1, and what is turned or moved is always
 interpolated bilinearly.

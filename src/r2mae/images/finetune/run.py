@@ -11,7 +11,7 @@ from r2mae.images.data import Splits
 from r2mae.images.evaluate import has_classes
 from r2mae.images.finetune.config import WHOLE, FinetuneConfig, recipe, warmup_epochs
 from r2mae.images.finetune.data import load_data, weights_of
-from r2mae.images.finetune.wing import WING
+from r2mae.images.finetune.domain import DOMAIN
 from r2mae.images.sets import SETS
 from r2mae.images.sources import options_that_fit
 from r2mae.training.folder import RunFolder
@@ -45,8 +45,10 @@ def plan(run: str | Path, options: Mapping[str, Any], data: str | None = None) -
     """
     folder = RunFolder(run)
     there = folder.read_config()
-    if there.get("wing") != ImagesConfig.wing:
-        raise UserError(f"{folder.path} is a run of {there.get('wing')}: name a pretrained run of {ImagesConfig.wing}")
+    if there.get("domain") != ImagesConfig.domain:
+        raise UserError(
+            f"{folder.path} is a run of {there.get('domain')}: name a pretrained run of {ImagesConfig.domain}"
+        )
     described = folder.description.architecture if folder.trained else {}
     weights = weights_of(run)
     if options.get("probe", "none") == "none" and (name := described["model"]) not in WHOLE:
@@ -91,26 +93,26 @@ def finetune(
         ``scores`` by name, ``steps``, ``seconds`` of training and ``samples_per_second``.
     """
     if alone:
-        return _finetune(Run.of(config, WING, alone=True), config, out, reporter, splits)
+        return _finetune(Run.of(config, DOMAIN, alone=True), config, out, reporter, splits)
     FOLLOWING.start()  # data may take long to read
     with RENDEZVOUS.together(config):
-        return _finetune(Run.of(config, WING), config, out, reporter, splits)
+        return _finetune(Run.of(config, DOMAIN), config, out, reporter, splits)
 
 
 def _finetune(
     run: Run, config: FinetuneConfig, out: str | Path, reporter: Reporter | None, splits: Splits | None
 ) -> dict[str, Any]:
     folder = RunFolder(out)
-    folder.check(config, run.numbers)
+    folder.check(config, run.defaults)
     results = folder.results_for(config) if folder.trained else None
     data = load_data(config, splits) if results is None else None
     fitted = fit_run(run, out, data=data, reporter=reporter)
     if run.rank > 0:
         raise SystemExit(0)  # the first process measures and reports
     if results is None and data is not None:
-        _, task, model = load_model(folder.path, WING, device=config.device)
-        folder.check_data(config.data, WING.fingerprint(config))
-        results = fitted.write_results(config, WING.evaluate(config, task, model, data))
+        _, task, model = load_model(folder.path, DOMAIN, device=config.device)
+        folder.check_data(config.data, DOMAIN.fingerprint(config))
+        results = fitted.write_results(config, DOMAIN.evaluate(config, task, model, data))
     assert results is not None
     return results
 

@@ -6,7 +6,7 @@ Such a module has
   a field or a property, is how many numbers the representation has. It may say more: `ignores`, fields of the
   configuration that do nothing for the model, and are refused beside it; `exchanged`, True for a model that other
   libraries have, too, so that a run may begin with their weights; `reconstructs`, False for a model that does not give
-  back whole images; `ratios`, the numbers of the schemes where they are not the wing's; `error_bound`, the largest
+  back whole images; `ratios`, the numbers of the schemes where they are not the domain's; `error_bound`, the largest
   masked error; `takes_mask`, True for a model that can have the mask as inputs (`mask_input`), or `mask_tokens`, True
   for one that knows without it what is hidden; ``check_shape(shape)``, which refuses images of a height, width and
   number of channels that it does not take, before anything is written;
@@ -27,7 +27,7 @@ MODELS = {
 
 @dataclass(frozen=True, kw_only=True)
 class MLPSettings:
-    """Settings of the usual model, which are fields of every configuration: they are here, since `mlp` loads torch.
+    """Settings of the default model, which are fields of every configuration: they are here, since `mlp` loads torch.
 
     Parameters
     ----------
@@ -48,4 +48,4 @@ class MLPSettings:
     @property
     def ignores(self) -> tuple[str, ...]:
         """Fields of the configuration that do nothing: without batch statistics none are re-estimated."""
-        return ("recalibrate",) if self.norm == "layer" else ()
+        return ("bn_statistics",) if self.norm == "layer" else ()

@@ -173,10 +173,10 @@ class UNetTask:
     fill: tuple[float, ...] = ()
     mask_input: bool = False
 
-    statistics_samples: ClassVar[int] = 2048  # every image has many places: a quarter of the usual is plenty
+    statistics_samples: ClassVar[int] = 2048  # every image has many places: a quarter of the default is plenty
 
     @property
-    def exactly(self) -> "UNetTask":
+    def with_fixed_counts(self) -> "UNetTask":
         """The task that hides exactly the rounded count in every image."""
         return replace(self, exact=True)
 

@@ -6,8 +6,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from r2mae.cells.config import CellsConfig
+from r2mae.cells.domain import DOMAIN
 from r2mae.cells.sets import SET_DEFAULTS
-from r2mae.cells.wing import WING
 from r2mae.reproduce.cell_tables import EXPRESSION
 from r2mae.reproduce.claims.claim import Check, Claim, Found, typeset
 from r2mae.reproduce.claims.judging import of_difference, of_most, of_none
@@ -142,7 +142,7 @@ def _ranked_of(name: str) -> tuple[str, ...]:
         return ()
     by_auroc = known.get("auroc_labels") or [label for label in known.get("labels", ()) if label == "condition"]
     config = CellsConfig(**{**known, "data": name, "auroc_labels": tuple(by_auroc)})
-    return tuple(metric.name for metric in WING.metrics_of(config) if metric.ranked and metric.higher_is_better)
+    return tuple(metric.name for metric in DOMAIN.metrics_of(config) if metric.ranked and metric.higher_is_better)
 
 
 def _judge(results: Results, claim: Claim, table: str, difference: "Difference", reason: str = "") -> Found:

@@ -10,7 +10,7 @@ from r2mae.files import atomic_write
 from r2mae.reproduce.claims.claim import MEANING, Verdict
 
 COLUMNS = ("where", "the paper says", "measure", "paper", "ours (95 % interval)", "verdict", "why")
-"""Headings of :func:`cells_of`."""
+"""Headings of :func:`runs_of`."""
 
 BEGIN = "<!-- claims: made by `r2mae reproduce --claims`, do not edit -->"
 END = "<!-- end of claims -->"
@@ -23,7 +23,7 @@ def counts_of(verdicts: Sequence[Verdict]) -> str:
     return f"{len(verdicts)} claims: " + ", ".join(f"{counts[word]} {word}" for word in MEANING if counts[word])
 
 
-def cells_of(verdict: Verdict) -> tuple[str, ...]:
+def runs_of(verdict: Verdict) -> tuple[str, ...]:
     """Return a row of the table."""
     claim = verdict.claim
     numbers = (verdict.paper_in_words, verdict.ours_in_words)
@@ -36,7 +36,7 @@ def markdown(verdicts: Sequence[Verdict]) -> str:
     lines += [f"| **{word}** | {meaning} |" for word, meaning in MEANING.items()]
     for part, group in groupby(verdicts, key=lambda one: one.claim.part):
         lines += ["", f"### {part}", "", _line(COLUMNS), _line(["---"] * len(COLUMNS))]
-        lines += [_line([f"**{cell}**" if cell in MEANING else cell for cell in cells_of(one)]) for one in group]
+        lines += [_line([f"**{cell}**" if cell in MEANING else cell for cell in runs_of(one)]) for one in group]
     return "\n".join(lines)
 
 

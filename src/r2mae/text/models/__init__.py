@@ -22,7 +22,7 @@ MODELS = {
 
 @dataclass(frozen=True, kw_only=True)
 class RobertaSettings:
-    """Settings of the usual model, which are fields of every configuration: they are here, since `roberta` loads torch.
+    """Settings of the default model, which are fields of every configuration: here, since `roberta` loads torch.
 
     Parameters
     ----------

@@ -59,7 +59,8 @@ class TextTokenizer:
         backend : tokenizers.Tokenizer
             Copied, so that it stays as it is.
         roles : mapping
-            Special tokens by role (bos, eos, pad, unk, mask), as far as they are known; others go by their usual names.
+            Special tokens by role (bos, eos, pad, unk, mask), as far as they are known; others go by their default
+            names.
         source : str
             For messages.
 

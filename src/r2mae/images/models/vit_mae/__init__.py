@@ -49,7 +49,7 @@ class Settings:
         What embeddings of whole images are: the mean over patches, or the class token.
     """
 
-    ignores: ClassVar[tuple[str, ...]] = ("exact", "fill", "recalibrate")
+    ignores: ClassVar[tuple[str, ...]] = ("exact", "fill", "bn_statistics")
     """Fields of the configuration that do nothing for this model, and are refused beside it."""
     mask_tokens: ClassVar[bool] = True
     """The encoder never sees hidden patches, and the decoder has a token for them."""
@@ -58,7 +58,7 @@ class Settings:
     reconstructs: ClassVar[bool] = False
     """Whether it gives back whole images when nothing is hidden."""
     ratios: ClassVar[RatioDefaults] = PATCH_RATIOS
-    """Numbers of the schemes, in place of the wing's."""
+    """Numbers of the schemes, in place of the domain's."""
     error_bound: ClassVar[float] = float("inf")
     """The largest error of a hidden patch that is possible: the output is not cut off."""
 

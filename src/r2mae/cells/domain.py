@@ -1,0 +1,273 @@
+"""The domain `cells`: its interface for the layers above. torch and anndata are imported only for data or models."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from importlib.util import find_spec
+from math import inf
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from r2mae.cells.config import TIMINGS, CellsConfig
+from r2mae.cells.models import MODELS
+from r2mae.cells.sets import SET_DEFAULTS, SETS
+from r2mae.domains.base import BaseDomain
+from r2mae.domains.options import (
+    RECALIBRATE,
+    STATISTICS,
+    CommandLine,
+    Embedding,
+    Evaluation,
+    Exporter,
+    FigureColumns,
+    Option,
+    SeveralPaths,
+)
+from r2mae.errors import UserError
+from r2mae.evaluation.bn_statistics import AS_TRAINED, with_as_trained
+from r2mae.evaluation.metrics import Metric
+from r2mae.masking.defaults import RatioDefaults
+from r2mae.training.models import build_model
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pandas as pd
+
+    from r2mae.cells.batches import CellData
+    from r2mae.cells.task import CountModel, GeneTask
+    from r2mae.evaluation.items import ItemRecorder
+
+# Fields of a configuration that name columns and layers of a file.
+_OF_FILES = ("layer", "batch_key", "donor_key", "labels", "regress", "exclude", "only", "max_cells", "auroc_labels")
+
+_REPRESENTATION = Option(
+    "representation",
+    "the latent layer, or the last hidden layer before it; by default as in the run.",
+    choices=("latent", "hidden"),
+)
+_READING = (
+    Option("transform_batch", "the training batch to take for cells whose own is new."),
+    Option("layer", "where this file's raw counts are (X for X); by default as in the run."),
+)
+
+
+def _write(output: Path, arrays: "Mapping[str, np.ndarray]", source: str) -> None:
+    """Write arrays as .npz, or the source with ``.obsm["X_r2mae"]`` as .h5ad."""
+    from r2mae.cells.embed import write_embedding
+
+    write_embedding(output, arrays, source)
+
+
+class CellsDomain(BaseDomain):
+    """Single-cell counts: .h5ad, .zarr, AnnData, with the paper's MLP and negative binomial likelihood."""
+
+    name = "cells"
+    title = "Single cells: raw counts in .h5ad or .zarr"
+    config = CellsConfig
+    ratios = TIMINGS["hlca"]
+    presets: Mapping[str, Mapping[str, Any]] = {
+        "paper": {"n_hidden": 2000, "n_latent": 1000},
+        "small": {"n_hidden": 256, "n_latent": 64},
+        "hlca": {"n_top_genes": 5000, "min_genes": 20, "timing": "hlca"},
+        "sea-ad": {"n_top_genes": 5000, "timing": "sea-ad"},
+    }
+    sets = SETS
+    set_defaults = SET_DEFAULTS
+    command_line = CommandLine(
+        evaluation=Evaluation(
+            "probes of the run's labels and numbers across donors, reconstruction, effective rank",
+            options=(RECALIBRATE, _REPRESENTATION),
+            examples=("runs/cells --baselines expression scvi",),
+        ),
+        reading=_READING,
+        elsewhere="cells are mapped onto the run's genes",
+        embedding=Embedding(
+            '`cells` and columns of the run; as .h5ad the file itself, with the embedding in .obsm["X_r2mae"]',
+            options=(_REPRESENTATION,),
+            examples=("runs/cells new.h5ad -o new-embedded.h5ad --layer counts",),
+            loading=(STATISTICS,),
+        ),
+        baselines="expression, pca, scvi, and keys of the file's obsm",
+        several=SeveralPaths("join the files first (anndata.concat)", lambda paths: "all.h5ad"),
+    )
+
+    def ratios_of(self, config: CellsConfig) -> RatioDefaults:
+        """Return the defaults of the schemes, with the schedules that `timing` names."""
+        return TIMINGS[config.timing]
+
+    def metrics_of(self, config: CellsConfig) -> tuple[Metric, ...]:
+        """Return the metrics of labels and numbers, then of reconstruction; for "both" also those as trained."""
+        some = config.labels or config.regress
+        metrics = [Metric("score", "average score", bounds=(-1, 1), ranked=False)] if some else []
+        for column in config.labels:
+            by = column in config.auroc_labels
+            donors = f"{column} macro AUROC, donors"
+            metrics += [
+                Metric(f"{column}_bacc", f"{column} balanced accuracy", bounds=(0, 1), ranked=not by),
+                Metric(f"{column}_f1", f"{column} macro F1", bounds=(0, 1), ranked=not by),
+                Metric(f"{column}_auroc", f"{column} macro AUROC", bounds=(0, 1), ranked=by),
+                Metric(f"{column}_auroc_donor", donors, bounds=(0, 1), ranked=by, optional=True),
+            ]
+        for column in config.regress:
+            metrics += [
+                Metric(f"{column}_spearman_cell", f"{column} Spearman, cells", bounds=(-1, 1)),
+                Metric(f"{column}_spearman_donor", f"{column} Spearman, donors", bounds=(-1, 1)),
+            ]
+        metrics.append(Metric("reconstruction_r", "reconstruction Pearson r", bounds=(-1, 1), ranked=not some))
+        metrics.append(Metric("masked_loss", "masked loss", higher_is_better=False, ranked=False, optional=True))
+        metrics.append(Metric("effective_rank", "effective rank", higher_is_better=None, bounds=(1, inf)))
+        return with_as_trained(metrics, config.bn_statistics)
+
+    def fingerprint(self, config: CellsConfig) -> str:
+        """Return a hash of the file, or for a named set with a checksum its name."""
+        from r2mae.cells.sources import path_of
+        from r2mae.training.fingerprint import fingerprint
+
+        known = config.data in SETS and all(file.sha256 for file in SETS[config.data].files)
+        return config.data if known else fingerprint(path_of(config.data))
+
+    def check_source(self, config: CellsConfig) -> None:
+        """Refuse data that do not exist, without importing torch or anndata."""
+        from r2mae.cells.sources import path_of
+
+        path_of(config.data)
+
+    def load(self, config: CellsConfig) -> "CellData":
+        """Read the cells of a run."""
+        from r2mae.cells.batches import load_data
+
+        return load_data(config)
+
+    def build(self, architecture: Mapping[str, Any]) -> "tuple[GeneTask, CountModel]":
+        """Make the task and a fresh model."""
+        built: tuple[GeneTask, CountModel] = build_model(MODELS, architecture)
+        return built
+
+    def evaluate(
+        self, config: CellsConfig, task: "GeneTask", model: "CountModel", data: "CellData", **options: Any
+    ) -> dict[str, float]:
+        """Measure a pretrained model: probes across donors, reconstruction, effective rank.
+
+        Raises
+        ------
+        UserError
+            If the data have other genes or batches than the model; and as :func:`r2mae.cells.evaluate.evaluate`.
+        """
+        from r2mae.cells.evaluate import evaluate
+
+        if (data.table.genes, data.table.batches) != (model.gene_names, model.batch_names):
+            raise UserError(
+                f"{config.data} has other genes or batches than the run was trained on: restore the file, or embed it "
+                "with `r2mae embed`, which maps genes by name"
+            )
+        if options.get("bn_statistics") is not None and "bn_statistics" in config.ignored:
+            raise UserError("this model has no batch statistics: leave --bn-statistics out")
+        return evaluate(config, task, model, data, **options)
+
+    def elsewhere(
+        self,
+        config: CellsConfig,
+        source: str,
+        architecture: Mapping[str, Any],
+        *,
+        transform_batch: str | None = None,
+        layer: str | None = None,
+    ) -> "tuple[CellsConfig, CellData]":
+        """Read other cells than the run's for :meth:`evaluate`, mapped onto the model's genes and batches by name.
+
+        Probes predict the run's columns, or for a named set the columns of that set, and are fitted on training donors
+        of these cells; a probe that they do not allow is left out with a note. Reconstruction is measured on all cells.
+        `transform_batch` and `layer` are as in :meth:`embed`.
+
+        Raises
+        ------
+        UserError
+            If too few genes are shared, or batches are unknown to the model.
+        """
+        from r2mae.cells.elsewhere import other_data
+
+        own: dict[str, Any] = {}
+        if source in SET_DEFAULTS:  # a column that a named set does not declare does not exist in it
+            own = {name: CellsConfig.__dataclass_fields__[name].default for name in _OF_FILES}
+            own |= {name: value for name, value in SET_DEFAULTS[source].items() if name in _OF_FILES}
+        config = replace(config, data=source, **own)
+        config = config if layer is None else replace(config, layer=layer)
+        genes, batches = tuple(architecture["genes"]), tuple(architecture["batches"])
+        return other_data(config, genes, batches, transform_batch)
+
+    def baselines_of(self, config: CellsConfig) -> tuple[str, ...]:
+        """Return expression, pca, scvi, and the keys of the file's ``.obsm``."""
+        from r2mae.cells.baselines import baselines_of
+
+        return baselines_of(config.data)
+
+    def check_baselines(self, names: Sequence[str]) -> None:
+        """Refuse a baseline whose package is missing, before other rows are computed for hours."""
+        if "scvi" in names and find_spec("scvi") is None:
+            raise UserError("the baseline scvi needs scvi-tools: pip install 'r2mae[scvi]', or leave it out")
+
+    def check_baseline_sizes(self, config: CellsConfig, names: Sequence[str], data: "CellData") -> None:
+        """Refuse expression that does not fit into memory; other baselines are narrow."""
+        from r2mae.cells.baselines import check_expression
+
+        if "expression" in names:
+            check_expression(data.table, config)
+
+    def item_metrics(self, config: CellsConfig) -> tuple[str, ...]:
+        """Return the masked loss: all other scores are of many cells together."""
+        return ("masked_loss", AS_TRAINED + "masked_loss") if config.bn_statistics == "both" else ("masked_loss",)
+
+    def score_baseline(
+        self,
+        config: CellsConfig,
+        name: str,
+        data: "CellData",
+        *,
+        items: "ItemRecorder | None" = None,
+        **options: Any,
+    ) -> dict[str, float]:
+        """Measure the embedding of a baseline as :meth:`evaluate` measures that of a model.
+
+        It has no masked loss, so that `items` hears nothing.
+        """
+        from r2mae.cells.baselines import BASELINES, baseline_scores, stored_obsm
+
+        adata = None if name in BASELINES else stored_obsm(config.data, [name])
+        return baseline_scores(data.table, config, (name,), adata=adata, **options)[name]
+
+    exporters = (Exporter(".h5ad", _write), Exporter(".npz", _write))
+
+    def figure_columns(self, config: CellsConfig) -> FigureColumns:
+        """Return which columns are numbers, and which have too many values for a figure (cells and donors)."""
+        donors = () if config.donor_key is None else (config.donor_key,)
+        return FigureColumns(numbers=config.regress, left_out=("cells", "split", *donors))
+
+    def annotations(self, source: str) -> "pd.DataFrame":
+        """Return obs of a file, without its counts."""
+        from r2mae.cells.sources import read_obs
+
+        return read_obs(source)
+
+    def embed(
+        self,
+        config: CellsConfig,
+        task: "GeneTask",
+        model: "CountModel",
+        source: str,
+        *,
+        transform_batch: str | None = None,
+        layer: str | None = None,
+        representation: Literal["latent", "hidden"] | None = None,
+    ) -> "dict[str, np.ndarray]":
+        """Embed the cells of a file, mapped onto the training genes and batches.
+
+        The encoder uses `transform_batch` for cells whose batch is unknown to the model. `layer` is the layer with the
+        counts of this file ("X" for X), by default that of the run. `representation` chooses the layer of the model, by
+        default as in the run.
+        """
+        from r2mae.cells.embed import embed_source
+
+        task = replace(task, representation=representation or config.representation)
+        return embed_source(config, task, model, source, transform_batch=transform_batch, layer=layer)
+
+
+DOMAIN = CellsDomain()

@@ -1,0 +1,99 @@
+"""The contract of a domain: what comparisons and the command line need of it, beyond what the training loop needs."""
+
+from collections.abc import Mapping
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+from torch import nn
+from typing_extensions import TypeVar
+
+from r2mae.catalogue import PublicSet
+from r2mae.domains.options import CommandLine, Exporter, FigureColumns
+from r2mae.evaluation.examples import Examples
+from r2mae.evaluation.metrics import Metric
+from r2mae.training.config import RunConfig
+from r2mae.training.task import Task, Trainable
+
+_Config = TypeVar("_Config", bound=RunConfig, default=Any)
+_Task = TypeVar("_Task", bound=Task, default=Any)
+_Model = TypeVar("_Model", bound=nn.Module, default=Any)
+
+
+@runtime_checkable
+class Domain(Trainable[_Config, _Task, _Model], Protocol[_Config, _Task, _Model]):
+    """A domain, such as images: its configuration, data, task, model and evaluation, in one object.
+
+    :class:`~r2mae.training.task.Trainable` lists what the training loop needs of it; here is the rest. Inherit from
+    :class:`r2mae.domains.base.BaseDomain`, which has defaults for all that may be left out. To make a domain known,
+    name the object in a line of :mod:`r2mae.registry`, or by an entry point of your own package.
+    """
+
+    @property
+    def title(self) -> str:
+        """A description of the domain in one line, for help texts."""
+
+    def metrics_of(self, config: _Config) -> tuple[Metric, ...]:
+        """Return the scores of :meth:`evaluate` that tables show for such runs; headlines are about the first."""
+
+    @property
+    def presets(self) -> Mapping[str, Mapping[str, Any]]:
+        """Fields of the configuration by the name of a preset."""
+
+    @property
+    def sets(self) -> Mapping[str, PublicSet]:
+        """The domain's public data sets, by name."""
+
+    @property
+    def set_defaults(self) -> Mapping[str, Mapping[str, Any]]:
+        """By the name of a public set: fields of the configuration whose defaults differ for this set."""
+
+    @property
+    def command_line(self) -> CommandLine:
+        """The domain's own options, evaluations and commands on the command line."""
+
+    def check_source(self, config: Any) -> None:
+        """Raise a UserError if the data are missing. It may look at files, but must not import heavy libraries."""
+
+    def check(self, config: Any) -> None:
+        """Raise a UserError for missing data and other mistakes that can be found without a heavy library."""
+
+    @property
+    def default_baselines(self) -> tuple[str, ...]:
+        """The baselines that a comparison measures by default."""
+
+    @property
+    def evaluation_support(self) -> tuple[str, ...]:
+        """Which of the arguments `kept` and `progress` :meth:`evaluate` takes, beside the options of users.
+
+        They are for evaluations that take long: `kept` is the path of a file for the parts that are finished, and
+        `progress` is called with the amount done and the total.
+        """
+
+    def evaluate(self, config: _Config, task: _Task, model: _Model, data: Any, **options: Any) -> dict[str, float]:
+        """Measure a pretrained model; return scores by name, those of :meth:`metrics_of` among them.
+
+        `data` is what `load` returned, or None for an evaluation that brings its own
+        (:attr:`r2mae.domains.options.Evaluation.own_data`).
+        """
+
+    @property
+    def has_examples(self) -> bool:
+        """Whether :meth:`examples` may return some."""
+
+    def examples(
+        self, config: _Config, task: _Task, model: _Model, data: Any, *, ratio: float | None = None
+    ) -> Examples | None:
+        """Let the model complete a few masked test samples, the same in every run; None if they cannot be shown.
+
+        By default with the domain's default `ratio` hidden.
+        """
+
+    @property
+    def exporters(self) -> tuple[Exporter, ...]:
+        """The file formats in which embeddings can be written, the default first."""
+
+    def figure_columns(self, config: Any) -> FigureColumns:
+        """Return how a figure treats the columns that :meth:`embed` returns for such runs."""
+
+    def embed(self, config: _Config, task: _Task, model: _Model, source: str, **options: Any) -> dict[str, np.ndarray]:
+        """Embed new data, and return arrays by name: `embedding`, and columns such as `labels`."""

@@ -1,0 +1,254 @@
+"""The domain `genome`, as the layers above see it. No torch until data or models are asked for."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from math import inf
+from typing import TYPE_CHECKING, Any
+
+from r2mae.domains.base import BaseDomain
+from r2mae.domains.options import Command, CommandLine, Embedding, Evaluation, FigureColumns, Option, SeveralPaths
+from r2mae.evaluation.metrics import Metric
+from r2mae.genome.config import GenomeConfig
+from r2mae.genome.models import MODELS
+from r2mae.genome.variants.settings import NO_VARIANTS
+from r2mae.masking.defaults import DNA_CURRICULUM, RatioDefaults
+from r2mae.training.models import build_model
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from r2mae.genome.data import GenomeData
+    from r2mae.genome.task import AlignmentTask, WindowModel
+
+_REGIONS = Option(
+    "regions",
+    "contigs, intervals such as chr1:1,001-2,000, or BED files; by default everything.",
+    tuple[str, ...],
+)
+
+_SCORING = (
+    Option("output", "the file to write, of the same format.", needed="a file to write: -o OUT", short="-o"),
+    Option("data", "another store than the run's."),
+    Option("batch_size", "windows of a forward pass; a position has two.", int),
+    Option("device", "auto, cpu, cuda or cuda:N."),
+)
+_COMMANDS = (
+    Command(
+        "score-variants",
+        "score variants of a genome with a pretrained model",
+        "r2mae.genome.score:command",
+        places=(
+            Option("run", "a run folder."),
+            Option(
+                "variants",
+                "VCF (.vcf, .vcf.gz), a table with chrom, pos, ref, alt (.tsv, .csv, also .gz; .parquet); or, for all "
+                "substitutions, a region such as chr1:101-200 or a BED file.",
+            ),
+        ),
+        options=(
+            *_SCORING,
+            Option("column", "name of the scores, by default score; that of the reasons ends in _reason."),
+            Option("figure", "for a region: draw scores by position and base (.png, .svg or .pdf)."),
+        ),
+        examples=(
+            "runs/genome variants.vcf.gz -o scored.vcf.gz",
+            "runs/genome chr1:101-200 -o saturation.tsv --figure saturation.png",
+        ),
+    ),
+    Command(
+        "logits",
+        "write what a pretrained model expects at each position of a region",
+        "r2mae.genome.logits:command",
+        places=(
+            Option("run", "a run folder."),
+            Option("regions", "contigs, intervals such as chr1:101-200, or BED files.", tuple[str, ...]),
+        ),
+        options=_SCORING,
+        examples=("runs/genome regions.bed -o logits.tsv.gz",),
+    ),
+)
+
+_WINDOWS = Option(
+    "eval_windows", "most held-out windows to measure loss and accuracy on; by default as in the run.", int
+)
+_VARIANTS = (
+    Option("variants", "a file of variants: VCF, .tsv, .csv or Parquet.", needed="a file: --variants FILE"),
+    Option("label", "the column that scores are compared with; of a VCF also a key of INFO."),
+    Option("positive", "the value of the label that marks harmful variants; by default 1, or true."),
+    Option("where", 'conditions that rows must meet, such as "expected_count>=20".', tuple[str, ...]),
+    Option("classes", "a column whose values are classes that are measured one by one, too."),
+    Option(
+        "contrasts",
+        "pairs of these classes that scores tell apart, harmful first: stop_gained/synonymous.",
+        tuple[str, ...],
+    ),
+)
+
+
+def _preset(width: int, layers: int, heads: int, batch_size: int, lr: float) -> dict[str, Any]:
+    return {"width": width, "layers": layers, "heads": heads, "batch_size": batch_size, "lr": lr}
+
+
+class GenomeDomain(BaseDomain):
+    """Genomes with their alignments, read from a store, and GPN-MSA that computes what the loss sees."""
+
+    name = "genome"
+    title = "Genomes: an alignment store (r2mae data alignment build)"
+    config = GenomeConfig
+    # The paper's: fixed 0.15, dynamic 0.30 → 0.15, R²MAE U(0.05, 0.30), with dynamic U(ρ, 0.30) and ρ from 0.30 to 0.
+    ratios = RatioDefaults(
+        fixed=0.15, low=0.05, high=0.3, dynamic=(0.3, 0.15), above=(0.3, 0.0), curriculum=DNA_CURRICULUM
+    )
+    presets: Mapping[str, Mapping[str, Any]] = {
+        "base": _preset(768, 12, 12, 2048, 1e-4),
+        "small": _preset(512, 8, 8, 1024, 2e-4),
+        "mini": _preset(256, 4, 8, 256, 5e-4),
+        "tiny": _preset(128, 2, 4, 128, 1e-3),
+    }
+    command_line = CommandLine(
+        evaluation=Evaluation(
+            "loss and accuracy of hidden bases in held-out windows at five mask ratios",
+            options=(_WINDOWS,),
+            examples=("runs/genome --eval-windows 500 --baselines alignment",),
+        ),
+        evaluations=(
+            Evaluation(
+                "scores of variants against a label: AUROC, AUPRC and partial AUROC of two values, or else Spearman's "
+                "correlation, with 95 % intervals over blocks of 500 positions; baselines are also columns of the file "
+                "(high values are harmful; NAME:benign for others)",
+                options=_VARIANTS,
+                examples=("runs/genome variants --variants fitness.tsv.gz --label fitness --classes consequence",),
+                name="variants",
+                fixed={"curve": False},
+            ),
+        ),
+        elsewhere="windows are measured on the whole store",
+        embedding=Embedding(
+            "`contigs`, `starts` (counted from 1) and `repeats` (the fraction that is soft-masked) of the windows, "
+            "which lie side by side: what is left at the end of a region has no row",
+            options=(_REGIONS,),
+            examples=("runs/genome human --regions chr22 -o chr22.npz",),
+        ),
+        baselines="alignment, composition, and columns of the file of variants",
+        commands=_COMMANDS,
+        example="human",
+        several=SeveralPaths("build one store of all files (r2mae data alignment build)", lambda paths: "store"),
+    )
+
+    def metrics_of(self, config: GenomeConfig) -> tuple[Metric, ...]:
+        """Return loss and accuracy over the mask ratios; where there are variants, their metrics come first."""
+        from r2mae.genome.variants.labelled import metrics_on
+
+        alone = config.variants is None
+        return (
+            *metrics_on(config),
+            Metric("masked_loss", "masked loss in nats", higher_is_better=False, bounds=(0, inf), ranked=alone),
+            Metric("accuracy", "masked base accuracy", bounds=(0, 1), ranked=alone),
+        )
+
+    def fingerprint(self, config: GenomeConfig) -> str:
+        """Return what tells the store, the track of weights and BED files from others."""
+        from r2mae.genome.source import fingerprint_of
+
+        return fingerprint_of(config)
+
+    def check_source(self, config: GenomeConfig) -> None:
+        """Refuse what is no store, without torch."""
+        from r2mae.genome.source import read_source
+
+        read_source(config.data)
+
+    def check(self, config: GenomeConfig) -> None:
+        """Refuse what is no store, species, tracks and regions that it has not, and wrong variants, without torch."""
+        from r2mae.genome.source import check
+        from r2mae.genome.variants.labelled import check_variants
+
+        check(config)
+        check_variants(config)
+
+    def load(self, config: GenomeConfig) -> "GenomeData":
+        """Open the store of a run, and divide it."""
+        from r2mae.genome.data import load_data
+
+        return load_data(config)
+
+    def build(self, architecture: Mapping[str, Any]) -> "tuple[AlignmentTask, WindowModel]":
+        """Make the task and a fresh model."""
+        made: tuple[AlignmentTask, WindowModel] = build_model(MODELS, architecture)
+        return made
+
+    evaluation_support = ("progress",)
+
+    def evaluate(
+        self,
+        config: GenomeConfig,
+        task: "AlignmentTask",
+        model: "WindowModel",
+        data: "GenomeData",
+        *,
+        curve: bool = True,
+        progress: Callable[[int, int], None] | None = None,
+        **variants: Any,
+    ) -> dict[str, float]:
+        """Measure a pretrained model on held-out windows (`curve`), and on variants where there are some."""
+        from r2mae.genome.evaluate import evaluate
+        from r2mae.genome.variants.evaluate import model_scores
+
+        config = config.measuring(**variants)
+        found = {} if config.variants is None else model_scores(config, model, data, progress=progress)
+        return found | (evaluate(task, model, data, windows=config.eval_windows, progress=progress) if curve else {})
+
+    default_baselines = ("alignment",)
+
+    def baselines_of(self, config: GenomeConfig) -> tuple[str, ...]:
+        """Return alignment and composition, and where there are variants the columns of their file."""
+        from r2mae.genome.variants.labelled import column_names
+        from r2mae.genome.variants.settings import BENIGN
+
+        columns = () if config.variants is None else column_names(config)
+        return ("alignment", "composition", *columns, *(column + BENIGN for column in columns))
+
+    def check_baselines(self, names: Sequence[str]) -> None:
+        """Refuse nothing: none of them needs more than the domain does."""
+
+    def score_baseline(
+        self, config: GenomeConfig, name: str, data: "GenomeData", *, curve: bool = True, **options: Any
+    ) -> dict[str, float]:
+        """Measure a baseline as :meth:`evaluate` does a model; columns of variants on these alone."""
+        from r2mae.genome.baselines import baseline_scores
+        from r2mae.genome.variants.evaluate import baseline_variants
+
+        found = {} if config.variants is None else baseline_variants(config, name, data)
+        windows = curve and name in ("alignment", "composition")
+        return found | (baseline_scores(name, data, windows=config.eval_windows, **options) if windows else {})
+
+    def elsewhere(
+        self, config: GenomeConfig, source: str, architecture: Mapping[str, Any]
+    ) -> "tuple[GenomeConfig, GenomeData]":
+        """Open another store, for :meth:`evaluate`; all of it is measured on."""
+        from r2mae.genome.data import other_data, unweighted
+
+        none: dict[str, Any] = dict.fromkeys(("validation_regions", "test_regions", "include", "exclude"), ())
+        config = replace(unweighted(config), data=source, **none, **NO_VARIANTS)
+        return config, other_data(config, architecture)
+
+    def figure_columns(self, config: GenomeConfig) -> FigureColumns:
+        """Return that starts and repeats are numbers."""
+        return FigureColumns(numbers=("starts", "repeats"), left_out=("split",))
+
+    def embed(
+        self,
+        config: GenomeConfig,
+        task: "AlignmentTask",
+        model: "WindowModel",
+        source: str,
+        *,
+        regions: Sequence[str] = (),
+    ) -> "dict[str, np.ndarray]":
+        """Embed the windows of a store, side by side, or those of some regions."""
+        from r2mae.genome.embed import embed_windows
+
+        return embed_windows(config, task, model, source, regions=regions)
+
+
+DOMAIN = GenomeDomain()

@@ -1,0 +1,359 @@
+"""The domain `images`, as the layers above see it. No torch until data or models are asked for."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from math import inf
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from r2mae.domains.base import BaseDomain
+from r2mae.domains.options import (
+    RECALIBRATE,
+    STATISTICS,
+    CommandLine,
+    Embedding,
+    Evaluation,
+    ModelFormat,
+    Option,
+    SeveralPaths,
+)
+from r2mae.errors import UserError
+from r2mae.evaluation.bn_statistics import AS_TRAINED, with_as_trained
+from r2mae.evaluation.metrics import Metric
+from r2mae.images.config import ImagesConfig
+from r2mae.images.finetune.declared import FINETUNE
+from r2mae.images.models import MODELS
+from r2mae.images.presets import PRESETS
+from r2mae.images.sets import SETS
+from r2mae.masking.defaults import HLCA_CURRICULUM, RatioDefaults
+from r2mae.training.models import build_model
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from r2mae.evaluation.bn_statistics import BnStatistics
+    from r2mae.evaluation.examples import Examples
+    from r2mae.evaluation.items import ItemRecorder
+    from r2mae.images.batches import ImageData
+    from r2mae.images.evaluate import Probe
+    from r2mae.images.resize import ResizeMode
+    from r2mae.images.task import ImageTask
+    from r2mae.training.initial import Origin
+
+_PROBE = Option(
+    "probe",
+    "the paper's probe (head, the default), or logistic regression with cross-validated strength.",
+    choices=("head", "logistic"),
+)
+_FINETUNE = Option(
+    "finetune_epochs",
+    "also fine-tune the whole model on the labels for this many epochs, with the recipe of r2mae finetune.",
+    float,
+)
+_READING = (
+    Option("resize", "bring them to this many pixels a side; by default as in the run.", int),
+    Option(
+        "resize_mode",
+        "what becomes of those that are not square; by default as in the run.",
+        choices=("squash", "crop"),
+    ),
+    Option("skip_broken", "leave out image files that cannot be decoded; by default as in the run.", bool),
+)
+_ENCODER = Option("encoder", "the encoder alone, without the decoder.", bool, whose="images, --to transformers and mae")
+_FORMATS = (
+    ModelFormat(
+        "transformers",
+        "a folder for ViTMAEForPreTraining, with --encoder for ViTModel",
+        "r2mae.images.weight_conversion.export:to_transformers",
+        options=(_ENCODER,),
+        examples=("runs/vit --to transformers -o vit_mae",),
+    ),
+    ModelFormat(
+        "timm",
+        "the encoder for timm's VisionTransformer, .safetensors or .pth",
+        "r2mae.images.weight_conversion.export:to_timm",
+        examples=("runs/vit --to timm -o vit.safetensors",),
+    ),
+    ModelFormat(
+        "mae",
+        "a checkpoint of the original MAE, .pth",
+        "r2mae.images.weight_conversion.export:to_mae",
+        options=(_ENCODER,),
+        examples=("runs/vit --to mae -o mae.pth --encoder",),
+    ),
+)
+
+
+class ImagesDomain(BaseDomain):
+    """Images: scikit-learn's digits, MNIST, folders and arrays, with the paper's MLP autoencoder."""
+
+    name = "images"
+    title = "Images: digits, MNIST, folders of images, .npy, .npz"
+    config = ImagesConfig
+    # The paper gives no ratios for MNIST apart from the grid 0.1 … 0.9 of fixed ones.
+    ratios = RatioDefaults(fixed=0.7, low=0.5, high=0.9, curriculum=replace(HLCA_CURRICULUM, ours=True), ours=True)
+    metrics = (
+        Metric("probe_accuracy", "linear probe accuracy", bounds=(0, 1)),
+        Metric("attribute_accuracy", "attribute probe, scaled accuracy", bounds=(-inf, 1), optional=True),
+        Metric("attribute_accuracy_raw", "attribute probe accuracy", bounds=(0, 1), ranked=False, optional=True),
+        Metric("attribute_auroc", "attribute probe AUROC", bounds=(0, 1), ranked=False, optional=True),
+        Metric("masked_mse", "masked reconstruction error", higher_is_better=False, bounds=(0, 1)),
+        Metric("clean_mse", "unmasked reconstruction error", higher_is_better=False, bounds=(0, 1)),
+        Metric("effective_rank", "effective rank", higher_is_better=None, bounds=(1, inf)),
+        # Beside the probe it is one more look at the same embeddings: it counts in no rank.
+        Metric("knn_accuracy", "k-NN accuracy", bounds=(0, 1), ranked=False, optional=True),
+    )
+    finetuned_metrics = (
+        Metric("finetune_top1", "fine-tuned top-1 accuracy", bounds=(0, 1)),
+        Metric("finetune_top5", "fine-tuned top-5 accuracy", bounds=(0, 1), ranked=False, optional=True),
+    )
+    presets = PRESETS
+    sets = SETS
+    # digits has 1,438 training images: 15 epochs would be 168 steps.
+    set_defaults: Mapping[str, Mapping[str, Any]] = {"digits": {"epochs": 100.0}}
+    command_line = CommandLine(
+        evaluation=Evaluation(
+            "linear probe, reconstruction on frozen masks, effective rank",
+            options=(_PROBE, RECALIBRATE, _FINETUNE),
+            examples=("runs/digits --probe logistic", "runs/digits --data mnist --resize 8"),
+        ),
+        reading=_READING,
+        embedding=Embedding(
+            "`split` (0 training, 1 test, 2 official validation: the run's own division for the run's data, else an "
+            "official one), `labels`, and the names of their `classes`, where the data have them",
+            examples=("runs/digits digits -o digits.npz --figure umap.svg",),
+            loading=(STATISTICS,),
+        ),
+        baselines="pixels, pca, mean",
+        model_formats=_FORMATS,
+        commands=(FINETUNE,),
+        example="digits",
+        several=SeveralPaths("give a folder that holds them all", lambda paths: "folder/"),
+    )
+
+    def metrics_of(self, config: ImagesConfig) -> tuple[Metric, ...]:
+        """Return those of :attr:`metrics` that the model has, for "both" also with the batch statistics of training.
+
+        Those of fine-tuning come last, where it is asked for.
+        """
+        settings = config.settings
+        bound = getattr(settings, "error_bound", 1.0)
+        found = [replace(one, bounds=(0, bound)) if one.name == "masked_mse" else one for one in self.metrics]
+        if not getattr(settings, "reconstructs", True):
+            found = [one for one in found if one.name != "clean_mse"]
+        default = with_as_trained(found, config.bn_statistics)
+        return (*default, *self.finetuned_metrics) if config.finetune_epochs else default
+
+    def ratios_of(self, config: ImagesConfig) -> RatioDefaults:
+        """Return the numbers of the schemes for a model."""
+        found: RatioDefaults = getattr(config.settings, "ratios", self.ratios)
+        return found
+
+    def fingerprint(self, config: ImagesConfig) -> str:
+        """Return a hash of the file or folder; a named set is its name."""
+        from r2mae.training.fingerprint import fingerprint
+
+        return config.data if config.data in SETS else fingerprint(config.data)
+
+    def check_source(self, config: ImagesConfig) -> None:
+        """Refuse data that are not there, without torch; how the run reads its own says nothing of these."""
+        from r2mae.images.data import check_source
+
+        check_source(config.data)
+
+    def check(self, config: ImagesConfig) -> None:
+        """Refuse data and weights that are not there, and options that the data have no use for, without torch."""
+        from r2mae.images.data import check_source
+
+        check_source(config.data, cache=config.cache, skip_broken=config.skip_broken, draft=config.draft)
+        if config.init is not None and not Path(config.init).exists():
+            raise UserError(f"{config.init} (init): no such file or folder: name the weights to begin with")
+
+    def begin(self, config: ImagesConfig, model: "nn.Module") -> "Origin | None":
+        """Put the weights that `init` names into a fresh model."""
+        if config.init is None:
+            return None
+        from r2mae.images.weight_conversion.init import begin
+
+        return begin(config.init, model)
+
+    def load(self, config: ImagesConfig) -> "ImageData":
+        """Read the images of a run."""
+        from r2mae.images.batches import load_data
+
+        return load_data(config)
+
+    def build(self, architecture: Mapping[str, Any]) -> "tuple[ImageTask, nn.Module]":
+        """Make the task and a fresh model."""
+        made: tuple[ImageTask, nn.Module] = build_model(MODELS, architecture)
+        return made
+
+    evaluation_support = ("kept", "progress")
+
+    def evaluate(
+        self,
+        config: ImagesConfig,
+        task: "ImageTask",
+        model: "nn.Module",
+        data: "ImageData",
+        *,
+        probe: "Probe" = "head",
+        bn_statistics: "BnStatistics | None" = None,
+        finetune_epochs: float | None = None,
+        kept: Path | None = None,
+        progress: Callable[[int, int], None] | None = None,
+        items: "ItemRecorder | None" = None,
+    ) -> dict[str, float]:
+        """Measure a pretrained model on the test images, and fine-tune it if that is asked for, in its own folder.
+
+        `progress` hears of the logistic probe and of fine-tuning, `items` of single test images.
+        """
+        from r2mae.images.batches import check_classes
+        from r2mae.images.evaluate import evaluate
+
+        if bn_statistics is not None and "bn_statistics" in config.ignored:
+            raise UserError("this model has no batch statistics: leave --bn-statistics out")
+        epochs = config.finetune_epochs if finetune_epochs is None else finetune_epochs
+        if epochs:
+            check_classes(config, data.splits.train)  # before what takes long
+        scores = evaluate(
+            config, task, model, data, probe=probe, bn_statistics=bn_statistics, progress=progress, items=items
+        )
+        if not epochs:
+            return scores
+        from r2mae.images.finetune.run import scores_beside
+
+        return scores | scores_beside(config, data.splits, epochs, kept, progress=progress)
+
+    def item_metrics(self, config: ImagesConfig) -> tuple[str, ...]:
+        """Return the accuracies of probes and neighbours, and the errors of reconstruction."""
+        from r2mae.images.evaluate import ITEM_METRICS
+
+        twins = tuple(AS_TRAINED + name for name in ITEM_METRICS) if config.bn_statistics == "both" else ()
+        return (*ITEM_METRICS, *twins)
+
+    default_baselines = ("pixels", "pca", "mean")
+
+    def baselines_of(self, config: ImagesConfig) -> tuple[str, ...]:
+        """Return pixels, pca and mean; the last only beside models whose errors are those of pixels."""
+        names = self.default_baselines
+        return names if getattr(config.settings, "reconstructs", True) else names[:2]
+
+    def check_baselines(self, names: Sequence[str]) -> None:
+        """Refuse nothing: none of them needs more than the domain does."""
+
+    def score_baseline(self, config: ImagesConfig, name: str, data: "ImageData", **options: Any) -> dict[str, float]:
+        """Measure a baseline as :meth:`evaluate` does a model."""
+        from r2mae.images.baselines import baseline_scores
+
+        return baseline_scores(config, name, data, **options)
+
+    def elsewhere(
+        self,
+        config: ImagesConfig,
+        source: str,
+        architecture: Mapping[str, Any],
+        *,
+        resize: int | None = None,
+        resize_mode: "ResizeMode | None" = None,
+        skip_broken: bool | None = None,
+    ) -> "tuple[ImagesConfig, ImageData]":
+        """Read other images than the run's, for :meth:`evaluate`; the probe is fitted on their own training part.
+
+        Raises
+        ------
+        UserError
+            If they are of another size than the model takes.
+        """
+        config = replace(_resized(config, resize, resize_mode), data=source, **_reading_of(config, source, skip_broken))
+        data = self.load(replace(config, finetune_epochs=0.0))  # which may not be asked for of these
+        there, here = [int(side) for side in architecture["shape"]], list(data.splits.train.shape)
+        if there != here:
+            sizes = [" x ".join(map(str, shape)) for shape in (here, there)]
+            fits = here[2] == there[2] and there[0] == there[1]
+            hint = f"add --resize {there[0]}" if fits else "bring them to the size and channels of the run's images"
+            raise UserError(f"{source} has images of {sizes[0]}, and the model takes {sizes[1]}: {hint}")
+        return config, data
+
+    has_examples = True
+
+    def examples(
+        self,
+        config: ImagesConfig,
+        task: "ImageTask",
+        model: "nn.Module",
+        data: "ImageData",
+        *,
+        ratio: float | None = None,
+    ) -> "Examples | None":
+        """Complete a few masked test images; by default with the model's default fixed ratio hidden."""
+        from r2mae.images.evaluate import complete
+
+        hidden = self.ratios_of(config).fixed if ratio is None else ratio
+        return complete(task, model, data, hidden, bn_statistics=config.re_estimates_statistics)
+
+    def embed(
+        self,
+        config: ImagesConfig,
+        task: "ImageTask",
+        model: "nn.Module",
+        source: str,
+        *,
+        resize: int | None = None,
+        resize_mode: "ResizeMode | None" = None,
+        skip_broken: bool | None = None,
+    ) -> dict[str, np.ndarray]:
+        """Embed a set, brought to `resize` pixels a side as `resize_mode` says, or both as in the run.
+
+        `skip_broken` leaves files out that cannot be decoded; by default as in the run.
+
+        Returns
+        -------
+        dict
+            `embedding`; `split` (0 training, 1 test, 2 the official validation part: that of the run for the run's own
+            data, else the official one, absent where there is none); `labels` and the names of the `classes` they
+            number, where there are any.
+        """
+        from r2mae.images.data import load_parts, load_splits
+        from r2mae.images.decode import Reading
+        from r2mae.images.evaluate import embed_set
+
+        config = _resized(config, resize, resize_mode)
+        size: dict[str, Any] = {
+            "resize": config.resize,
+            "resize_mode": config.resize_mode,
+            **_reading_of(config, source, skip_broken),
+        }
+        if self.fingerprint(replace(config, data=source)) == self.fingerprint(config):
+            splits = load_splits(source, test_fraction=config.test_fraction, seed=config.seed, **size)
+            found = [splits.train, splits.test, splits.validation]
+        else:
+            found = [*load_parts(source, Reading(**size))]
+        numbered = {number: part for number, part in enumerate(found) if part is not None}
+        parts = list(numbered.values())
+        arrays: dict[str, np.ndarray] = {"embedding": np.concatenate([embed_set(task, model, part) for part in parts])}
+        if len(parts) > 1:
+            arrays["split"] = np.repeat(list(numbered), [len(part) for part in parts])
+        labels = [part.labels for part in parts if part.labels is not None]
+        if len(labels) == len(parts):
+            arrays["labels"] = np.concatenate(labels)
+            arrays["classes"] = np.array(parts[0].classes)
+        return arrays
+
+
+def _reading_of(config: ImagesConfig, source: str, skip_broken: bool | None) -> dict[str, Any]:
+    """Return how other images than the run's are read: as those are, as far as these have a use for it, or as said."""
+    from r2mae.images.sources import options_that_fit
+
+    fitting = options_that_fit(source, "auto", config.skip_broken, config.draft)
+    return fitting if skip_broken is None else {**fitting, "skip_broken": skip_broken}
+
+
+def _resized(config: ImagesConfig, resize: int | None, mode: "ResizeMode | None") -> ImagesConfig:
+    """Return the configuration with what is said anew of sizes."""
+    return replace(config, resize=resize or config.resize, resize_mode=mode or config.resize_mode)
+
+
+DOMAIN = ImagesDomain()

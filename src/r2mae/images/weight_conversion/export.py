@@ -1,0 +1,323 @@
+"""Write the model of a finished run for timm, for transformers, or as a checkpoint of the original MAE."""
+
+import io
+import json
+import shutil
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors.torch import save
+
+from r2mae.domains.contract import Domain
+from r2mae.domains.lookup import domain_of_run
+from r2mae.errors import UserError
+from r2mae.files import UNFINISHED, atomic_write
+from r2mae.images.models.vit_mae.layers import NORM_EPSILON
+from r2mae.images.patches import DEVIATION, MEAN
+from r2mae.images.weight_conversion.names import PATCHES, State, for_transformers
+from r2mae.masking.ratios import is_scheduled
+from r2mae.training.config import RunConfig
+from r2mae.training.folder import RunFolder
+from r2mae.training.metrics import read_metrics
+from r2mae.training.saving import load_model
+from r2mae.training.scheme_defaults import ratios_of
+from r2mae.training.scheme_options import scheme_of
+
+_PICKLED = (".pth", ".pt")
+_BILINEAR = 2  # as PIL numbers it
+_COLOURS = 3
+_AFTER = "mean after the norm"
+_PROBE_EPSILON = 1e-6  # of a probe's batch normalisation
+
+
+@dataclass(frozen=True)
+class Finished:
+    """A finished vision transformer: a masked autoencoder, or a classifier.
+
+    Parameters
+    ----------
+    state : mapping of str to tensor
+        Its weights, under our names.
+    architecture : mapping
+        Of the masked autoencoder, as in ``model.json`` of its run.
+    ratio : float, optional
+        Mean mask ratio of its pretraining.
+    classes : tuple of str
+        What a classifier tells apart.
+    pool : {"class", "mean", "mean after the norm"}
+        What it classifies: the class token, or a mean over patches.
+    crop : bool
+        Whether images that are not square lost the ends of their longer side; else they were squashed.
+    """
+
+    state: State
+    architecture: Mapping[str, Any]
+    ratio: float | None = None
+    classes: tuple[str, ...] = ()
+    pool: str = "class"
+    crop: bool = False
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Height and width of the images."""
+        height, width = self.architecture["shape"][:2]
+        return int(height), int(width)
+
+    @property
+    def encoder(self) -> State:
+        """The weights without those of the decoder and the head."""
+        other = ("decoder_", "mask_token", "head.")
+        return {name: value for name, value in self.state.items() if not name.startswith(other)}
+
+
+def to_timm(run: Path, output: Path) -> str:
+    """Write the encoder, or a classifier, under the names of timm's ``VisionTransformer``: .safetensors or .pth."""
+    _new(output, (".safetensors", *_PICKLED))
+    made = finished(run)
+    state = made.state if made.classes else made.encoder
+    if output.suffix == ".safetensors":
+        _write(output, save(_contiguous(state), {"format": "pt"}))
+    else:
+        _write(output, _pickled(_contiguous(state)))
+    return f"timm's VisionTransformer({_timm_options(made)}) takes it by load_state_dict"
+
+
+def to_mae(run: Path, output: Path, *, encoder: bool = False) -> str:
+    """Write a checkpoint as the original MAE's code does, ``{"model": …}``; its released files hold the encoder.
+
+    Raises
+    ------
+    UserError
+        For a classifier that MAE's code cannot make.
+    """
+    _new(output, _PICKLED)
+    made = finished(run)
+    if made.pool == _AFTER and not encoder:
+        raise UserError(
+            f"{run} classifies a mean over patches after the norm, and MAE's models one before it: probe with "
+            "--pool class, export --to timm, or add --encoder"
+        )
+    _write(output, _pickled({"model": _contiguous(made.encoder if encoder else made.state)}))
+    if made.classes and not encoder:
+        pool = " --cls_token" if made.pool == "class" else ""
+        return f"MAE's main_finetune.py takes it by --resume, with --eval --nb_classes {len(made.classes)}{pool}"
+    return "MAE's main_finetune.py takes it by --finetune"
+
+
+def to_transformers(run: Path, output: Path, *, encoder: bool = False) -> str:
+    """Write a folder for transformers.
+
+    It is one of ``ViTMAEForPreTraining``, of a classifier one of ``ViTForImageClassification``; with `encoder` one of
+    ``ViTModel``.
+    """
+    _new(output)
+    made = finished(run)
+    height, width = made.size
+    if made.classes and made.pool != "class":
+        raise UserError(
+            f"{run} classifies a mean over patches, and ViTForImageClassification the class token: fine-tune with "
+            "--pool class, or export --to timm"
+        )
+    if not made.classes and height != width and not encoder:
+        raise UserError(f"ViTMAEForPreTraining takes square images, not {height} x {width}: add --encoder for ViTModel")
+    if encoder:
+        config, state = vit_config(made), for_transformers(made.encoder, "")
+        told = "ViTModel.from_pretrained opens it with add_pooling_layer=False, ViTForImageClassification adds a head"
+    elif made.classes:
+        config, state = classifier_config(made), for_transformers(made.state)
+        told = "ViTForImageClassification.from_pretrained opens it"
+    else:
+        config, state = mae_config(made), for_transformers(made.state)
+        told = "ViTMAEForPreTraining.from_pretrained opens it"
+    write_folder(output, state, config, processor_config(made))
+    return told
+
+
+def finished(run: Path) -> Finished:
+    """Read a finished run.
+
+    Raises
+    ------
+    UserError
+        If it is not finished or damaged, or its model is none that other libraries have.
+    """
+    folder = RunFolder(run)
+    domain = domain_of_run(folder.read_config(), run)
+    architecture = folder.description.architecture if folder.trained else {}
+    model = architecture.get("encoder", architecture).get("model", "vit-mae")
+    if model != "vit-mae":
+        raise UserError(f"{run} is a run of the model {str(model)[:40]!r}, which is exported nowhere: vit-mae is")
+    config, _, network = load_model(run, domain)
+    state = {name: value.detach() for name, value in network.state_dict().items()}
+    crop = getattr(config, "resize_mode", "squash") == "crop"
+    if "classes" in architecture:
+        return replace(_classifier(state, architecture), crop=crop)
+    return Finished(state, architecture, mean_ratio(config, domain, folder), crop=crop)
+
+
+def _classifier(state: State, architecture: Mapping[str, Any]) -> Finished:
+    """Return a fine-tuned model, or a probe: the frozen model with the head that the probe amounts to."""
+    encoder, classes = architecture["encoder"], tuple(map(str, architecture["classes"]))
+    if architecture["probe"] != "linear":
+        return Finished(state, encoder, None, classes, architecture["pool"])
+    inner = {name.removeprefix("encoder."): value for name, value in state.items() if name.startswith("encoder.")}
+    made = {name: value for name, value in inner.items() if not name.startswith(("decoder_", "mask_token"))}
+    # The probe's batch normalisation has no weights, so that it is a part of the linear layer after it.
+    deviation = (state["norm.running_var"] + _PROBE_EPSILON).sqrt()
+    weight = state["head.weight"] / deviation
+    made |= {"head.weight": weight, "head.bias": state["head.bias"] - weight @ state["norm.running_mean"]}
+    pool = "class" if architecture["pool"] == "class" else _AFTER
+    return Finished(made, encoder, None, classes, pool)
+
+
+def _timm_options(made: Finished) -> str:
+    """Return the arguments with which timm makes the same model."""
+    width, channels, patch = made.state[PATCHES].shape[:3]
+    height, across = made.size
+    options: dict[str, Any] = {
+        "img_size": height if height == across else (height, across),
+        "patch_size": patch,
+        "in_chans": channels,
+        "embed_dim": width,
+        "depth": _layers(made.state, "blocks"),
+        "num_heads": int(made.architecture["heads"]),
+        "num_classes": len(made.classes),
+    }
+    if made.pool != "class":
+        options |= {"global_pool": "avg", "fc_norm": made.pool == "mean"}
+    return ", ".join(f"{name}={value!r}" for name, value in options.items())
+
+
+def vit_config(made: Finished, kind: str = "ViTModel") -> dict[str, Any]:
+    """Return config.json for the encoder."""
+    state, (height, width) = made.state, made.size
+    return {
+        "architectures": [kind],
+        "model_type": "vit",
+        "hidden_size": len(state[PATCHES]),
+        "num_hidden_layers": _layers(state, "blocks"),
+        "num_attention_heads": int(made.architecture["heads"]),
+        "intermediate_size": len(state["blocks.0.mlp.fc1.bias"]),
+        "hidden_act": "gelu",
+        "hidden_dropout_prob": 0.0,
+        "attention_probs_dropout_prob": 0.0,
+        "initializer_range": 0.02,
+        "layer_norm_eps": NORM_EPSILON,
+        "image_size": height if height == width else [height, width],
+        "patch_size": int(state[PATCHES].shape[-1]),
+        "num_channels": int(state[PATCHES].shape[1]),
+        "qkv_bias": True,
+        "dtype": "float32",
+    }
+
+
+def mae_config(made: Finished) -> dict[str, Any]:
+    """Return config.json for the whole model."""
+    return {
+        **vit_config(made, "ViTMAEForPreTraining"),
+        "model_type": "vit_mae",
+        "decoder_hidden_size": len(made.state["decoder_embed.bias"]),
+        "decoder_num_hidden_layers": _layers(made.state, "decoder_blocks"),
+        "decoder_num_attention_heads": int(made.architecture["decoder_heads"]),
+        "decoder_intermediate_size": len(made.state["decoder_blocks.0.mlp.fc1.bias"]),
+        "mask_ratio": made.ratio,
+        "norm_pix_loss": bool(made.architecture["norm_pix"]),
+    }
+
+
+def processor_config(made: Finished) -> dict[str, Any]:
+    """Return preprocessor_config.json: images are brought to size, and standardised, as they were here."""
+    channels, (height, width) = int(made.state[PATCHES].shape[1]), made.size
+    mean, deviation = list(MEAN), list(DEVIATION)
+    if channels != _COLOURS:
+        mean, deviation = [float(np.mean(MEAN))] * channels, [float(np.mean(DEVIATION))] * channels
+    size = {"height": height, "width": width}
+    if made.crop:  # which ViTImageProcessor cannot
+        resize = {
+            "image_processor_type": "BitImageProcessor",
+            "size": {"shortest_edge": min(height, width)},
+            "do_center_crop": True,
+            "crop_size": size,
+            "do_convert_rgb": channels == _COLOURS,
+        }
+    else:
+        resize = {"image_processor_type": "ViTImageProcessor", "size": size}
+    return {
+        **resize,
+        "do_resize": True,
+        "resample": _BILINEAR,
+        "do_rescale": True,
+        "rescale_factor": 1 / 255,
+        "do_normalize": True,
+        "image_mean": mean,
+        "image_std": deviation,
+    }
+
+
+def classifier_config(made: Finished) -> dict[str, Any]:
+    """Return config.json for a classifier."""
+    names = {str(number): name for number, name in enumerate(made.classes)}
+    labels = {name: int(number) for number, name in names.items()}
+    return {**vit_config(made, "ViTForImageClassification"), "id2label": names, "label2id": labels}
+
+
+def mean_ratio(config: RunConfig, domain: Domain, folder: RunFolder) -> float:
+    """Return the mean mask ratio of a run, rounded to four digits: transformers knows a single one.
+
+    Of a ratio with a schedule it is the mean over the steps that the run took.
+    """
+    steps = folder.description.steps
+    epoch = None if config.steps else steps / config.epochs
+    ratio = scheme_of(config, ratios_of(domain, config)).bind(steps, epoch).ratio
+    if is_scheduled(ratio) and folder.metrics_file.is_file():
+        return round(float(read_metrics(folder.metrics_file)["ratio"].mean()), 4)
+    values, weights = ratio.nodes()
+    return round(float(np.dot(values, weights) / np.sum(weights)), 4)
+
+
+def write_folder(
+    output: Path, state: Mapping[str, torch.Tensor], config: Mapping[str, Any], processor: Mapping[str, Any]
+) -> None:
+    """Write a folder of transformers, whole or not at all."""
+    output.parent.mkdir(parents=True, exist_ok=True)
+    place = Path(tempfile.mkdtemp(prefix=f".{output.name}.", suffix=UNFINISHED, dir=output.parent))
+    try:
+        _write(place / "model.safetensors", save(_contiguous(state), {"format": "pt"}))
+        for name, values in (("config.json", config), ("preprocessor_config.json", processor)):
+            _write(place / name, (json.dumps(values, indent=2) + "\n").encode())
+        place.chmod(0o755)
+        place.replace(output)
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
+
+
+def _new(output: Path, suffixes: tuple[str, ...] = ()) -> None:
+    """Refuse an output that is there already, or is not called as it must be, before anything is read."""
+    if suffixes and output.suffix not in suffixes:
+        raise UserError(f"{output} should end in {' or '.join(suffixes)}: -o {output.stem or 'weights'}{suffixes[0]}")
+    if output.exists() and (not output.is_dir() or suffixes or any(output.iterdir())):
+        raise UserError(f"{output} exists already: name a new one, or remove it")
+
+
+def _write(path: Path, content: bytes) -> None:
+    with atomic_write(path, "wb") as file:
+        file.write(content)
+
+
+def _pickled(content: Mapping[str, Any]) -> bytes:
+    made = io.BytesIO()
+    torch.save(dict(content), made)
+    return made.getvalue()
+
+
+def _contiguous(state: Mapping[str, torch.Tensor]) -> State:
+    return {name: value.detach().cpu().contiguous().clone() for name, value in state.items()}
+
+
+def _layers(state: Mapping[str, Any], blocks: str) -> int:
+    return len({name.split(".")[1] for name in state if name.startswith(f"{blocks}.")})

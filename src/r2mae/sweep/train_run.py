@@ -1,0 +1,123 @@
+"""Pretrain and measure one run: a run of a comparison, or a run by itself."""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from r2mae.domains.abilities import HasBaselines
+from r2mae.domains.contract import Domain
+from r2mae.domains.lookup import get_domain
+from r2mae.errors import UserError
+from r2mae.files import write_json
+from r2mae.sweep.measure import keep_items, log_notes, measure, recorder_for
+from r2mae.training.config import RunConfig
+from r2mae.training.folder import FolderLock, RunFolder
+from r2mae.training.loop import Fitted, fit_run
+from r2mae.training.progress import Reporter
+from r2mae.training.ranks import FOLLOWING
+from r2mae.training.rendezvous import RENDEZVOUS
+from r2mae.training.run import Run
+from r2mae.training.scheme_options import kind_of
+from r2mae.training.task import Data
+
+
+def train_run(domain_name: str, fields: dict[str, Any], folder: Path, baseline: str | None, reporter: Reporter) -> None:
+    """Run a run of a sweep in a process that was started for it.
+
+    Parameters
+    ----------
+    domain_name : str
+    fields : dict
+        The configuration, as plain types.
+    folder : Path
+        Of the run.
+    baseline : str or None
+        The baseline to measure, in place of pretraining.
+    reporter : Reporter
+        Is called with the progress.
+
+    Raises
+    ------
+    SystemExit
+        After a signal; the run is saved.
+    """
+    check_scheme(fields["scheme"])
+    domain = get_domain(domain_name)
+    config = domain.config.from_dict(fields)
+    if baseline is None:
+        pretrain(config, domain, folder, reporter=reporter)
+    else:
+        assert isinstance(domain, HasBaselines)
+        measure_baseline(config, domain, baseline, domain.load(config), folder, domain.fingerprint(config))
+
+
+def check_scheme(name: str) -> None:
+    """Refuse a scheme that only the process that started this one knows."""
+    try:
+        kind_of(name)
+    except UserError as error:
+        raise UserError(
+            f"{error} (in a process of the comparison, which knows the schemes of installed packages, and those that "
+            "a script registers outside of functions and of `if __name__ == ...`: see docs/add-a-scheme.md)"
+        ) from None
+
+
+def pretrain(
+    config: RunConfig,
+    domain: Domain,
+    out: Path,
+    *,
+    reporter: Reporter | None = None,
+    data: Data | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> tuple[Fitted, dict[str, Any]]:
+    """Pretrain into a run folder, measure the model and write ``results.json``; finished parts are not repeated.
+
+    Returns
+    -------
+    fitted : Fitted
+        What :func:`r2mae.training.fit` returns.
+    results : dict
+        ``scores`` by name, ``steps``, ``seconds`` of training and ``samples_per_second``.
+    """
+    FOLLOWING.start()  # data may take long to read
+    with RENDEZVOUS.together(config):
+        return _pretrain(config, domain, out, reporter, data, progress)
+
+
+def _pretrain(
+    config: RunConfig,
+    domain: Domain,
+    out: Path,
+    reporter: Reporter | None,
+    data: Data | None,
+    progress: Callable[[int, int], None] | None,
+) -> tuple[Fitted, dict[str, Any]]:
+    run, folder = Run.of(config, domain), RunFolder(out)
+    folder.check(config, run.defaults)
+    if data is None and not (folder.trained and folder.results_for(config) is not None):
+        data = log_notes(domain.load(config))
+    fitted = fit_run(run, out, data=data, reporter=reporter)
+    if run.rank > 0:
+        raise SystemExit(0)  # the first process measures and reports
+    results = folder.results_for(config)
+    if results is None:
+        scores = measure(folder, domain, config, data=data, device=config.device, progress=progress)
+        results = fitted.write_results(config, scores)
+    return fitted, results
+
+
+def measure_baseline(
+    config: RunConfig, domain: HasBaselines, name: str, data: Data, out: Path, fingerprint: str
+) -> None:
+    """Measure a baseline, and write its scores and the fingerprint of the data to ``results.json`` in `out`."""
+    began = time.perf_counter()
+    items = recorder_for(domain)
+    scores = domain.score_baseline(config, name, data, **items)
+    seconds = time.perf_counter() - began  # training included, where the baseline is trained
+    keep_items(RunFolder(out), config, items)
+    results: dict[str, Any] = {"baseline": name, "data": fingerprint, "measured": config.measured_as()}
+    results |= {"scores": scores, "measuring_seconds": seconds}
+    with FolderLock(out):
+        write_json(RunFolder(out).results_file, results)

@@ -1,0 +1,251 @@
+"""The domain `text`, as the layers above see it. Neither torch nor transformers until data or models are asked for."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from r2mae.domains.base import BaseDomain
+from r2mae.domains.options import CommandLine, Embedding, Evaluation, FigureColumns, ModelFormat, Option, SeveralPaths
+from r2mae.evaluation.metrics import Metric
+from r2mae.masking.defaults import DNA_CURRICULUM, RatioDefaults
+from r2mae.text.config import ROBERTA, TextConfig
+from r2mae.text.models import MODELS
+from r2mae.text.sets import HUB, SET_DEFAULTS, SETS
+from r2mae.text.tokenizer.vocabulary import PLAIN_PRESETS, Presets, roberta_here
+from r2mae.training.models import build_model
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from r2mae.text.batches import TextData
+    from r2mae.text.task import TokenModel, TokenTask
+
+_TASKS = Option(
+    "task",
+    "tasks of glue and glue-probe, sst2 qnli mnli qqp.",
+    tuple[str, ...],
+    parameter="glue",
+    needed="the tasks: --task sst2 qnli",
+)
+_PROBES = replace(_TASKS, parameter="glue_probes")
+_SEQUENCES = Option(
+    "eval_sequences", "most held-out sequences to measure loss and accuracy on; by default as in the run.", int
+)
+_READING = (
+    Option(
+        "text_column",
+        "which column of these JSON lines, Parquet or data sets holds the text; by default as in the run.",
+    ),
+)
+_FINETUNING = (
+    Option("folder", "where GLUE lies; by default glue/ in the data folder."),
+    Option(
+        "limit",
+        "most training examples of a task of glue or glue-probe; by default as in the run.",
+        int,
+        parameter="glue_limit",
+    ),
+)
+
+
+def _tasks() -> Sequence[str]:
+    from r2mae.text.glue import TASKS
+
+    return tuple(TASKS)
+
+
+def _pattern(paths: Sequence[str]) -> str:
+    """Return the pattern that a shell may have spread, or an example of one, in quotes."""
+    places = {(str(Path(path).parent), Path(path).suffix) for path in paths}
+    if len(places) > 1 or not (only := places.pop())[1]:
+        return "'folder/*.txt'"
+    return repr(str(Path(only[0]) / f"*{only[1]}"))
+
+
+class TextDomain(BaseDomain):
+    """Text, tokenised once into a memory-mapped store, and RoBERTa that computes what the loss sees."""
+
+    name = "text"
+    title = "Text: .txt, .jsonl or .parquet (also compressed), or hf:NAME of the Hugging Face Hub"
+    config = TextConfig
+    # The paper has no curricula for text: tokens take the numbers of its other token models, those of DNA.
+    ratios = RatioDefaults(fixed=0.15, low=0.15, high=0.4, curriculum=replace(DNA_CURRICULUM, ours=True))
+    presets: Mapping[str, Mapping[str, Any]] = Presets(PLAIN_PRESETS)
+    sets = SETS
+    set_defaults = SET_DEFAULTS
+    command_line = CommandLine(
+        evaluation=Evaluation(
+            "loss and accuracy of hidden tokens in held-out text at six mask ratios",
+            options=(_SEQUENCES, *_FINETUNING),
+            examples=("runs/text --eval-sequences 200",),
+        ),
+        evaluations=(
+            Evaluation(
+                "fine-tuning on the tasks of --task, 5 epochs each, mean of three seeds (and its standard deviation), "
+                "rate 2e-5, batches of 32, as in the paper; warm-up over 6 % and weight decay 0.01 are ours; "
+                "finished fine-tunings are kept in RUN/evaluation.json and not repeated",
+                options=(_TASKS, *_FINETUNING),
+                examples=("runs/text glue --task sst2 qnli --limit 2000",),
+                name="glue",
+                fixed={"curve": False, "glue_probes": ()},
+                own_data=True,
+            ),
+            Evaluation(
+                "linear probes of frozen features on the tasks of --task: logistic regression on the mean of the last "
+                "hidden states (of two sentences both means, their product and absolute difference)",
+                options=(_PROBES, *_FINETUNING),
+                examples=("runs/text glue-probe --task sst2 qnli",),
+                name="glue-probe",
+                fixed={"curve": False, "glue": ()},
+                own_data=True,
+            ),
+        ),
+        reading=_READING,
+        elsewhere="text is measured on the whole corpus",
+        embedding=Embedding(
+            "`documents` (their first 80 characters) and `tokens` (how many each has)",
+            examples=("runs/text notes.txt -o notes.npz",),
+        ),
+        model_formats=(
+            ModelFormat(
+                "transformers",
+                "a folder for AutoModelForMaskedLM and AutoTokenizer",
+                "r2mae.text.export:export",
+                examples=("runs/text --to transformers -o my_roberta",),
+            ),
+        ),
+        words={"task": _tasks, "glue": _tasks, "glue_probes": _tasks},
+        example="notes.txt",
+        several=SeveralPaths("give a folder, or a pattern in quotes", _pattern),
+    )
+
+    def metrics_of(self, config: TextConfig) -> tuple[Metric, ...]:
+        """Return loss and accuracy over the mask ratios, then the own score of each task of GLUE, probed or learned.
+
+        With tasks that are fine-tuned on, the rank is over these alone, as in the paper's Table 2; else over probes.
+        """
+        from r2mae.text.glue import glue_task
+
+        tasks, probes = [glue_task(name) for name in config.glue], [glue_task(name) for name in config.glue_probes]
+        alone = not tasks and not probes
+        return (
+            Metric("loss", "masked loss in nats", higher_is_better=False, bounds=(0, float("inf")), ranked=alone),
+            Metric("accuracy", "masked token accuracy", bounds=(0, 1), ranked=alone),
+            *(
+                Metric(f"{task.name}_probe_{task.scores[0]}", f"{task.title} {task.scores[0]}, probe", ranked=not tasks)
+                for task in probes
+            ),
+            *(Metric(f"{task.name}_{task.scores[0]}", f"{task.title} {task.scores[0]}") for task in tasks),
+        )
+
+    def fingerprint(self, config: TextConfig) -> str:
+        """Return what tells corpus (its content, or for the Hub its name and version) and tokenizer from others."""
+        from r2mae.text.store import source_fingerprint
+        from r2mae.training.fingerprint import fingerprint
+
+        own = config.data in SETS and config.data not in HUB
+        corpus = config.data if own else source_fingerprint(config.data, column=config.text_column)
+        return corpus if config.tokenizer is None else f"{corpus}-{fingerprint(config.tokenizer)}"
+
+    def check_source(self, config: TextConfig) -> None:
+        """Refuse a corpus that is not there, without torch."""
+        from r2mae.text.documents import corpus_of
+        from r2mae.text.store import is_store
+
+        if config.data not in HUB and not is_store(config.data):
+            corpus_of(config.data, column=config.text_column)
+
+    def check(self, config: TextConfig) -> None:
+        """Find mistakes that can be seen without torch: files that are not there, a step that memory cannot hold."""
+        from r2mae.catalogue import data_root
+        from r2mae.text.footprint import check_memory
+        from r2mae.text.glue import find_glue, read_limited
+        from r2mae.training.scheme_options import scheme_of
+
+        self.check_source(config)
+        if config.tokenizer == ROBERTA:
+            roberta_here()
+        for name in (*config.glue, *config.glue_probes):
+            find_glue(name, data_root() / "glue")
+        if config.glue_limit is not None:  # it may leave too few for a probe
+            for name in config.glue_probes:
+                read_limited(name, data_root() / "glue", config.glue_limit, fewest=2)
+        check_memory(config, scheme_of(config, self.ratios).ends[1])
+
+    def load(self, config: TextConfig) -> "TextData":
+        """Tokenise what a run reads, unless that was done already."""
+        from r2mae.text.batches import load_data
+
+        return load_data(config)
+
+    def build(self, architecture: Mapping[str, Any]) -> "tuple[TokenTask, TokenModel]":
+        """Make the task and a fresh model."""
+        made: tuple[TokenTask, TokenModel] = build_model(MODELS, architecture)
+        return made
+
+    evaluation_support = ("kept", "progress")
+
+    def evaluate(
+        self, config: TextConfig, task: "TokenTask", model: "TokenModel", data: "TextData | None", **options: Any
+    ) -> dict[str, float]:
+        """Measure a pretrained model on held-out text, and on the configuration's tasks of GLUE, which need no data."""
+        from r2mae.text.evaluate import evaluate
+
+        config = config.measuring(**{name: options.pop(name) for name in config.measured_with if name in options})
+        own = {
+            "sequences": config.eval_sequences,
+            "glue": config.glue,
+            "probes": config.glue_probes,
+            "limit": config.glue_limit,
+            "threads": config.threads,
+        }
+        return evaluate(config, task, model, data, **{**own, **options})
+
+    def item_metrics(self, config: TextConfig) -> tuple[str, ...]:
+        """Return loss and accuracy, whose items are held-out sequences."""
+        return ("loss", "accuracy")
+
+    def elsewhere(
+        self, config: TextConfig, source: str, architecture: Mapping[str, Any], *, text_column: str | None = None
+    ) -> "tuple[TextConfig, TextData]":
+        """Read another corpus with the run's tokenizer, for :meth:`evaluate`: all of it is measured on.
+
+        `text_column` is the column of this corpus with the text, by default that of the run.
+        """
+        from r2mae.text.batches import other_data
+        from r2mae.text.tokenizer import tokenizer_of
+
+        config = _reading(replace(config, data=source, glue=(), glue_probes=()), source, text_column)
+        return config, other_data(config, tokenizer_of(architecture))
+
+    def figure_columns(self, config: TextConfig) -> FigureColumns:
+        """Return that a figure of names tells nothing."""
+        return FigureColumns(left_out=("documents", "split"))
+
+    def embed(
+        self,
+        config: TextConfig,
+        task: "TokenTask",
+        model: "TokenModel",
+        source: str,
+        *,
+        text_column: str | None = None,
+    ) -> "dict[str, np.ndarray]":
+        """Embed the documents of a corpus; `text_column` is as in :meth:`elsewhere`."""
+        from r2mae.text.embed import embed_documents
+
+        return embed_documents(_reading(config, source, text_column), task, model, source)
+
+
+def _reading(config: TextConfig, source: str, column: str | None) -> TextConfig:
+    """Return the configuration with the column that was named for another corpus, if one was."""
+    if column is None:
+        return config
+    from r2mae.text.store import check_column
+
+    check_column(source, column)
+    return replace(config, text_column=column)
+
+
+DOMAIN = TextDomain()

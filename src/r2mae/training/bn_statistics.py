@@ -1,0 +1,173 @@
+"""Re-estimate batch statistics for the inputs that a model is used on.
+
+Batch normalisation keeps means and variances from training, where entries are hidden. They are wrong for whole inputs,
+and for another mask ratio. Here they are estimated again on training samples, whole or masked at the ratio in question.
+Weights do not change. The paper does not mention this; its results are taken to use the statistics of training.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Protocol, runtime_checkable
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from r2mae.masking.keys import Key, permutation
+from r2mae.training.task import Batches, Reconstructs, Task
+from r2mae.training.validation import evaluating, to_device
+
+SAMPLES = 8192  # training samples that are looked at: their means are known to about a hundredth of a deviation
+_BATCH = 256
+_MASKS = 32  # at least: where a mini-batch shares its mask, as genes do, statistics hang on the masks drawn
+
+Statistics = Mapping[str, Tensor]
+"""Running means and variances by the name of their buffer; empty for a model without batch normalisation."""
+
+
+@runtime_checkable
+class KnowsPlaces(Protocol):
+    """A task whose samples count many times in batch statistics, as images do in those of convolutions."""
+
+    @property
+    def statistics_samples(self) -> int:
+        """The most training samples that are looked at, in place of :data:`SAMPLES`."""
+
+
+@runtime_checkable
+class Augmented(Protocol):
+    """Training samples that may be augmented, and can also be had as they are."""
+
+    @property
+    def whole(self) -> Batches:
+        """The same samples without augmentation."""
+
+
+def batch_norms(model: nn.Module) -> dict[str, _BatchNorm]:
+    """Return the layers with running statistics, by name."""
+    return {
+        name: layer
+        for name, layer in model.named_modules()
+        if isinstance(layer, _BatchNorm) and layer.track_running_stats
+    }
+
+
+def statistics_of(model: nn.Module) -> dict[str, Tensor]:
+    """Return copies of a model's running means and variances."""
+    return {
+        f"{name}.{buffer}": getattr(layer, buffer).clone()
+        for name, layer in batch_norms(model).items()
+        for buffer in ("running_mean", "running_var")
+    }
+
+
+def set_statistics(model: nn.Module, statistics: Statistics) -> None:
+    """Put running means and variances into a model.
+
+    Raises
+    ------
+    KeyError, RuntimeError
+        If the statistics belong to another model.
+    """
+    for name, layer in batch_norms(model).items():
+        for buffer in ("running_mean", "running_var"):
+            getattr(layer, buffer).copy_(statistics[f"{name}.{buffer}"])
+
+
+@torch.no_grad()
+def estimate_statistics(
+    task: Task, model: nn.Module, data: Batches, ratio: float | None = None, *, samples: int | None = None
+) -> dict[str, Tensor]:
+    """Return the statistics that a model's batch normalisations have on training samples.
+
+    The samples, their order and their masks are the same in every call. The model comes back as it was.
+
+    Parameters
+    ----------
+    task, model
+        Of a run.
+    data : Batches
+        The training samples; augmented ones (:class:`Augmented`) are taken as they are without it.
+    ratio : float, optional
+        Mask ratio of the inputs; by default nothing is hidden.
+    samples : int, optional
+        At most this many are looked at; by default what the task says (:class:`KnowsPlaces`), or :data:`SAMPLES`.
+
+    Returns
+    -------
+    dict
+        Means over batches of 256, by the name of the buffer. Empty for a model without batch normalisation, a task
+        that cannot run on whole inputs, or a single sample.
+    """
+    layers, device = batch_norms(model), next(model.parameters()).device
+    if not layers or len(data) < 2 or not isinstance(task, Reconstructs):
+        return {}
+    data = data.whole if isinstance(data, Augmented) else data
+    if samples is None:
+        samples = task.statistics_samples if isinstance(task, KnowsPlaces) else SAMPLES
+    key = Key.root(0).fold("recalibration")
+    rows = permutation(key, len(data))[:samples]
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    momenta = {name: layer.momentum for name, layer in layers.items()}
+    with evaluating(model):
+        try:
+            for layer in layers.values():
+                layer.reset_running_stats()
+                layer.momentum = None  # which makes a plain mean over batches of the running one
+                layer.train()
+            parts = np.array_split(rows, max(1, len(rows) // _BATCH))
+            # An image of a task that knows places has a mask of its own at each of them: one look is enough.
+            times = 1 if ratio is None or isinstance(task, KnowsPlaces) else -(-_MASKS // len(parts))
+            for number, part in enumerate(parts * times):
+                batch = to_device(data.batch(part, key.fold("batch", number)), device)
+                if ratio is None:
+                    task.reconstruct(model, batch)
+                else:
+                    task.forward(model, task.corrupt(batch, ratio, key.fold("masks", number)))
+            return statistics_of(model)
+        finally:
+            for name, layer in layers.items():
+                layer.momentum = momenta[name]
+            model.load_state_dict(before)
+
+
+@contextmanager
+def using_statistics(model: nn.Module, statistics: Statistics) -> Iterator[None]:
+    """Give a model other statistics within the block; empty ones change nothing."""
+    if not statistics:
+        yield
+        return
+    own = statistics_of(model)
+    set_statistics(model, statistics)
+    try:
+        yield
+    finally:
+        set_statistics(model, own)
+
+
+@contextmanager
+def re_estimated_statistics(
+    task: Task, model: nn.Module, data: Batches, ratio: float | None = None, *, wanted: bool = True
+) -> Iterator[None]:
+    """Run a block with statistics from :func:`estimate_statistics`, if that is wanted."""
+    with using_statistics(model, estimate_statistics(task, model, data, ratio) if wanted else {}):
+        yield
+
+
+@contextmanager
+def at_ratios(
+    task: Task, model: nn.Module, data: Batches, ratios: Sequence[float], *, wanted: bool = True
+) -> Iterator[Callable[[int], None]]:
+    """Yield a function that gives the model the statistics of one of several ratios, by its number from 0."""
+    statistics = [estimate_statistics(task, model, data, ratio) if wanted else {} for ratio in ratios]
+    own = statistics_of(model)
+
+    def prepare(number: int) -> None:
+        if statistics[number]:
+            set_statistics(model, statistics[number])
+
+    try:
+        yield prepare
+    finally:
+        set_statistics(model, own)

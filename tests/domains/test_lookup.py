@@ -1,0 +1,244 @@
+"""Domains by name: built in, and of other packages through entry points."""
+
+import logging
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import r2mae
+from r2mae.cli.main import main
+from r2mae.domains import lookup
+from r2mae.domains.base import BaseDomain
+from r2mae.domains.lookup import all_domains, defaults_of, domain_of, get_domain, public_sets
+from r2mae.errors import UserError, warn_once
+from r2mae.registry import BUILT_IN, DOMAINS, BuiltIn, package_of
+from r2mae.training.models import default_model
+from r2mae.training.saving import LoadedRun
+
+DOMAIN = """
+from dataclasses import dataclass
+from typing import ClassVar
+
+from r2mae.evaluation import Metric
+from r2mae.masking import RatioDefaults
+from r2mae.training import RunConfig
+from r2mae.domains import lookup
+from r2mae.domains.base import BaseDomain
+from r2mae.domains.options import Command, CommandLine, Option
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config(RunConfig):
+    domain: ClassVar[str] = "waves"
+
+
+def tune(run, strings=(), pitch=440.0):
+    print(f"{run} to {pitch:g}: {' '.join(strings)}")
+
+
+class Waves(BaseDomain):
+    name = "waves"
+    title = "Waves"
+    config = Config
+    ratios = RatioDefaults(fixed=0.5, low=0.2, high=0.8, ours=True)
+    command_line = CommandLine(
+        commands=(
+            Command(
+                "tune",
+                "tune a run",
+                f"{__name__}:tune",
+                places=(Option("run", "a run folder."), Option("strings", "names.", tuple[str, ...])),
+                options=(Option("concert_pitch", "in hertz.", float, parameter="pitch"),),
+                examples=("runs/waves a e",),
+            ),
+        )
+    )
+
+    def metrics_of(self, config):
+        return (Metric("score", "score"),)
+
+    def fingerprint(self, config):
+        return "waves"
+
+    load = build = evaluate = embed = fingerprint
+
+
+DOMAIN = Waves()
+"""
+Install = Callable[[str, str, str], None]
+
+
+@pytest.fixture
+def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
+    """Put a distribution on the path: a module, and an entry point to it."""
+
+    def put(name: str, target: str, code: str) -> None:
+        module = target.split(":", maxsplit=1)[0]
+        site = tmp_path / module
+        info = site / f"{module}-1.0.dist-info"
+        info.mkdir(parents=True)
+        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {module}\nVersion: 1.0\n", encoding="utf-8")
+        (info / "entry_points.txt").write_text(f"[r2mae.domains]\n{name} = {target}\n", encoding="utf-8")
+        (site / f"{module}.py").write_text(code, encoding="utf-8")
+        monkeypatch.syspath_prepend(site)
+
+    warn_once.cache_clear()
+    return put
+
+
+def test_a_domain_of_another_package(install: Install, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "waves" not in DOMAINS
+    install("waves", "waves_of_another:DOMAIN", DOMAIN)
+    assert list(DOMAINS) == [*BUILT_IN, "waves"]
+    assert package_of("waves") == "waves_of_another"
+    assert get_domain("waves") in all_domains()
+    assert main(["pretrain", "waves", "sea.wav", "--print-config"]) == 0
+    assert "domain: waves" in capsys.readouterr().out
+
+
+def test_a_command_of_a_domain(install: Install, capsys: pytest.CaptureFixture[str]) -> None:
+    install("waves", "waves_with_command:DOMAIN", DOMAIN)
+    assert main(["--help"]) == 0
+    assert "tune a run" in capsys.readouterr().out
+    assert main(["tune", "runs/a", "e", "g", "--concert-pitch", "442"]) == 0
+    assert main(["tune", "runs/a", "e"]) == 0
+    assert capsys.readouterr().out.splitlines() == ["runs/a to 442: e g", "runs/a to 440: e"]
+    assert main(["tune", "runs/a", "e", "--concert-pitch", "high"]) == 2
+    assert "--concert-pitch takes a number, not 'high'" in capsys.readouterr().err
+    assert main(["tune", "runs/a", "e", "--pitch", "442"]) == 2
+    assert main(["tun"]) == 2
+    assert "did you mean 'tune'?" in capsys.readouterr().err
+    assert main(["completion", "bash"]) == 0
+    script = capsys.readouterr().out
+    assert "--concert-pitch" in next(line for line in script.splitlines() if line.strip().startswith('"tune")'))
+
+
+BROKEN = {
+    "no_such_object": ("waves", "no_such_object:WAVES", "", "cannot be loaded (AttributeError: "),
+    "raises": ("waves", "raises:DOMAIN", "1 / 0", "cannot be loaded (ZeroDivisionError: "),
+    "lacks": ("waves", "lacks:DOMAIN", "import no_such_library", "no_such_library"),
+    "old": ("waves", "old:DOMAIN", "class DOMAIN: name = 'waves'", "inherit from r2mae.domains.base.BaseDomain"),
+    "other_name": ("wavelets", "other_name:DOMAIN", DOMAIN, "must be the same"),
+}
+
+
+@pytest.mark.parametrize(("name", "target", "code", "told"), BROKEN.values(), ids=BROKEN)
+def test_a_broken_domain_costs_one_line(
+    install: Install,
+    caplog: pytest.LogCaptureFixture,
+    capsys: pytest.CaptureFixture[str],
+    name: str,
+    target: str,
+    code: str,
+    told: str,
+) -> None:
+    install(name, target, code)
+    with pytest.raises(UserError) as error:
+        get_domain(name)
+    line = str(error.value)
+    assert told in line
+    assert target.split(":", maxsplit=1)[0] in line
+    assert "\n" not in line
+    assert main(["pretrain", name, "sea.wav"]) == 2
+    assert (capsys.readouterr().err, caplog.records) == (f"r2mae: {line}\n", [])
+    with caplog.at_level(logging.WARNING, logger="r2mae"):
+        assert [domain.name for domain in all_domains()] == list(BUILT_IN)
+        assert public_sets()
+    assert [record.getMessage() for record in caplog.records] == [line]  # once, though asked for twice
+
+
+def test_a_built_in_name_wins(install: Install) -> None:
+    install("images", "other_images:DOMAIN", DOMAIN)
+    assert DOMAINS["images"] == BUILT_IN["images"].module
+    assert list(DOMAINS) == list(BUILT_IN)
+
+
+def test_entry_points_are_not_read_for_built_in_domains() -> None:
+    code = (
+        "import r2mae.registry as registry\n"
+        "from r2mae.domains.lookup import get_domain, names_domain, domain_of\n"
+        "registry._elsewhere = None\n"
+        "assert get_domain('images').name == domain_of('digits') == 'images'\n"
+        "assert names_domain('cells') and not names_domain('digits')\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize("name", BUILT_IN)
+def test_the_line_of_a_domain_names_its_commands(name: str) -> None:
+    declared = {command.name: command.help for command in get_domain(name).command_line.commands}
+    assert BUILT_IN[name].commands == declared
+
+
+def test_one_line_registers_a_domain_and_its_commands(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "waves_at_home.py").write_text(DOMAIN, encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setitem(BUILT_IN, "waves", BuiltIn("waves_at_home", {"tune": "tune a run"}))
+    assert main(["--help"]) == 0
+    assert "tune a run" in capsys.readouterr().out
+    assert "waves_at_home" not in sys.modules  # the list of commands imports no domain of this package
+    assert main(["tune", "runs/waves", "a", "e", "--concert-pitch", "442"]) == 0
+    assert capsys.readouterr().out == "runs/waves to 442: a e\n"
+
+
+def test_domains_of_sets() -> None:
+    assert {name: domain_of(name) for name in public_sets()} == {n: entry.domain for n, entry in public_sets().items()}
+
+
+def test_the_defaults_are_those_of_a_domain() -> None:
+    domain = BaseDomain()
+    assert domain.examples(None, None, None, None) is None  # type: ignore[arg-type]
+    assert [one.suffix for one in domain.exporters] == [".npz"]
+    assert domain.check(None) is None  # type: ignore[func-returns-value]
+
+
+@pytest.mark.slow
+def test_a_run_is_loaded_under_every_name(tmp_path: Path) -> None:
+    from r2mae.images.config import ImagesConfig
+    from r2mae.training import fit, load
+
+    fit(ImagesConfig(data="digits", steps=1, hidden=4, latent=2, threads=1), get_domain("images"), tmp_path / "run")
+    for function in (r2mae.load, load, lookup.load):
+        loaded = function(tmp_path / "run")
+        assert isinstance(loaded, LoadedRun)
+        assert loaded.config.data == "digits"
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "config.yaml").write_text("domain: sounds\n", encoding="utf-8")
+    with pytest.raises(UserError, match="names no domain of this version"):
+        r2mae.load(tmp_path / "other")
+    assert {"load", "__version__"} <= set(dir(r2mae))
+
+
+def test_presets_belong_to_models() -> None:
+    for domain in all_domains():
+        for preset in domain.presets:
+            lookup.check_preset(domain, preset, None)
+            lookup.check_preset(domain, preset, "no such model")  # which is told by others
+            fits = []
+            for model in getattr(domain.config, "models", ()):
+                try:
+                    lookup.check_preset(domain, preset, model)
+                    fits.append(model)
+                except UserError as error:
+                    assert f"the model {model!r} has no preset {preset!r}: " in str(error)
+            own = defaults_of(domain, None, preset).get("model")
+            models = list(getattr(domain.config, "models", ()))
+            if own:
+                assert fits == [own]
+            elif models:
+                assert fits == [default_model(domain.config)] or fits == models, f"{domain.name}, {preset}"
+
+
+def test_a_preset_that_says_nothing_of_models_fits_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    domain = get_domain("images")
+    monkeypatch.setattr(type(domain), "presets", {"slow": {"epochs": 900.0}})
+    for model in domain.config.models:
+        lookup.check_preset(domain, "slow", model)
+    monkeypatch.setattr(type(domain), "presets", {"mlp-8": {"hidden": 8}})
+    with pytest.raises(UserError, match="the model 'unet' has no preset 'mlp-8': leave --preset out"):
+        lookup.check_preset(domain, "mlp-8", "unet")

@@ -1,0 +1,210 @@
+"""Finished runs in the layouts of other libraries, and their outputs there."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from transformers import AutoImageProcessor, ViTForImageClassification, ViTMAEForPreTraining, ViTModel
+
+from images.weight_conversion.small_vits import config, equal, finished, picture_file
+from r2mae.cli.main import main
+from r2mae.errors import UserError
+from r2mae.images.domain import DOMAIN
+from r2mae.images.models.vit_mae.model import VisionTransformerMAE
+from r2mae.images.models.vit_mae.task import PatchTask
+from r2mae.images.patches import standardised
+from r2mae.images.resize import to_square
+from r2mae.images.weight_conversion.export import mean_ratio, to_mae, to_timm, to_transformers
+from r2mae.images.weight_conversion.files import read_weights
+from r2mae.masking.keys import Key
+from r2mae.training.folder import RunFolder
+from r2mae.training.loop import fit
+from r2mae.training.saving import load_model
+
+pytestmark = [
+    pytest.mark.slow,
+    # Lightning's own news about small loaders and torch's pytree; everything else stays an error.
+    pytest.mark.filterwarnings("ignore:.*does not have many workers.*"),
+    pytest.mark.filterwarnings("ignore:.*`isinstance.treespec, LeafSpec.` is deprecated.*"),
+]
+WRITERS: dict[str, tuple[Callable[..., str], bool]] = {
+    "timm.safetensors": (to_timm, True),
+    "timm.pth": (to_timm, True),
+    "mae.pth": (to_mae, False),
+    "folder": (to_transformers, False),
+}
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return finished(tmp_path_factory.mktemp("vit"))
+
+
+def loaded(run: Path) -> tuple[PatchTask, VisionTransformerMAE]:
+    _, task, model = load_model(run, DOMAIN)
+    assert isinstance(task, PatchTask)
+    assert isinstance(model, VisionTransformerMAE)
+    return task, model
+
+
+def pictures(rows: int = 5) -> torch.Tensor:
+    return torch.randint(0, 256, (rows, 16, 16, 3), dtype=torch.uint8, generator=torch.Generator().manual_seed(1))
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_there_and_back_is_nothing(run: Path, name: str, tmp_path: Path) -> None:
+    write, always_encoder = WRITERS[name]
+    whole = dict(loaded(run)[1].state_dict())
+    encoder = {name: value for name, value in whole.items() if not name.startswith(("decoder_", "mask_token"))}
+    write(run, tmp_path / name)
+    read = read_weights(tmp_path / name)
+    assert equal(read.state, encoder if always_encoder else whole)
+    if not always_encoder:
+        write(run, tmp_path / f"encoder-{name}", encoder=True)
+        assert equal(read_weights(tmp_path / f"encoder-{name}").state, encoder)
+    assert not list(tmp_path.glob(".*"))
+    assert equal(read_weights(run).state, whole)
+
+
+@pytest.mark.parametrize("norm_pix", [True, False])
+def test_transformers_predicts_the_same(norm_pix: bool, tmp_path: Path) -> None:
+    """For the same kept patches; the loss too, and no weight is missing or left over."""
+    run = finished(tmp_path, settings={"norm_pix": norm_pix})
+    to_transformers(run, tmp_path / "out")
+    stock, told = ViTMAEForPreTraining.from_pretrained(tmp_path / "out", output_loading_info=True)
+    assert not any(told.values()), told
+    task, model = loaded(run)
+    batch = pictures()
+    corrupted = task.corrupt(batch, 0.75, Key.root(0))
+    theirs = stock(standardised(batch).movedim(3, 1), noise=corrupted.hidden.float() + torch.arange(16) / 100)
+    assert torch.equal(theirs.mask.bool(), corrupted.hidden)
+    output = task.forward(model, corrupted)
+    torch.testing.assert_close(theirs.logits[corrupted.hidden], output.prediction, rtol=1e-5, atol=1e-5)
+    mine = task.losses(output, corrupted).mean()
+    torch.testing.assert_close(theirs.loss, mine, rtol=1e-5, atol=1e-5)
+
+
+def test_transformers_encodes_the_same(run: Path, tmp_path: Path) -> None:
+    told = to_transformers(run, tmp_path / "out", encoder=True)
+    assert "add_pooling_layer=False" in told
+    stock, found = ViTModel.from_pretrained(tmp_path / "out", add_pooling_layer=False, output_loading_info=True)
+    assert not any(found.values()), found
+    images = standardised(pictures())
+    expected = loaded(run)[1].encode(images)
+    mine = stock(images.movedim(3, 1)).last_hidden_state
+    torch.testing.assert_close(mine, expected, rtol=1e-5, atol=1e-5)
+    classifier, found = ViTForImageClassification.from_pretrained(
+        tmp_path / "out", num_labels=3, output_loading_info=True
+    )
+    assert found["missing_keys"] == {"classifier.weight", "classifier.bias"}
+    inner = classifier.vit(images.movedim(3, 1)).last_hidden_state
+    torch.testing.assert_close(inner, expected, rtol=1e-5, atol=1e-5)
+
+
+def test_the_preprocessing_is_ours(run: Path, tmp_path: Path) -> None:
+    to_transformers(run, tmp_path / "out")
+    processor = AutoImageProcessor.from_pretrained(tmp_path / "out")
+    pixels = pictures(1)
+    made = processor(images=Image.fromarray(pixels[0].numpy()), return_tensors="pt")["pixel_values"]
+    torch.testing.assert_close(made.movedim(1, 3), standardised(pixels), rtol=1e-5, atol=1e-5)
+    photo = Image.fromarray(np.random.default_rng(0).integers(0, 256, (30, 40, 3), dtype=np.uint8))
+    larger = processor(images=photo, return_tensors="pt")["pixel_values"]
+    mine = standardised(torch.from_numpy(np.asarray(to_square(photo, 16, "squash")).copy()))
+    torch.testing.assert_close(larger[0].movedim(0, 2), mine, rtol=1e-5, atol=0.05)  # a level is 0.02
+
+
+def test_the_configuration_says_what_the_model_is(run: Path, tmp_path: Path) -> None:
+    to_transformers(run, tmp_path / "out")
+    config = json.loads((tmp_path / "out" / "config.json").read_text())
+    assert config["layer_norm_eps"] == 1e-6
+    assert (config["image_size"], config["patch_size"], config["num_channels"]) == (16, 4, 3)
+    assert (config["mask_ratio"], config["norm_pix_loss"]) == (0.75, True)
+    assert (config["num_attention_heads"], config["decoder_num_attention_heads"]) == (4, 2)
+
+
+@pytest.mark.parametrize(
+    ("fields", "mean"),
+    [
+        ({"scheme": "fixed", "ratio": 0.5}, 0.5),
+        ({"scheme": "r2mae", "low": 0.6, "high": 0.9, "ratio": None}, 0.75),
+        ({"scheme": "mdlm", "ratio": None}, 0.5),
+        ({"scheme": "dynamic", "low": 0.6, "high": 0.8, "ratio": None, "steps": 9, "decay_in": "steps"}, 0.7),
+        # Steps at 0.9, 0.63 and 0.6: of a longer run the mean would be nearer to 0.6.
+        ({"scheme": "dynamic", "ratio": None, "steps": 4, "decay": 0.3, "decay_in": "steps"}, 2.73 / 4),
+        ({"scheme": "dynamic", "ratio": None, "steps": None, "epochs": 1.0}, 0.9),
+    ],
+)
+def test_the_ratio_is_the_mean_of_the_run(fields: dict[str, object], mean: float, tmp_path: Path) -> None:
+    run = finished(tmp_path, **fields)
+    made = DOMAIN.config.from_dict(RunFolder(run).read_config())
+    assert mean_ratio(made, DOMAIN, RunFolder(run)) == pytest.approx(mean, abs=1e-4)
+
+
+def test_images_that_were_cut_off_are_cut_off(tmp_path: Path) -> None:
+    """As the run did with images that are not square; and not squashed."""
+    (tmp_path / "photos").mkdir()
+    photos = [np.random.default_rng(n).integers(0, 256, (24, 40, 3), dtype=np.uint8) for n in range(8)]
+    photos = [
+        np.repeat(np.repeat(photo[::4, ::4], 4, 0), 4, 1) for photo in photos
+    ]  # smooth, so that edges differ little
+    for number, photo in enumerate(photos):
+        Image.fromarray(photo).save(tmp_path / "photos" / f"{number}.png")
+    made = config(tmp_path / "photos", resize=16, resize_mode="crop", batch_size=4)
+    run = fit(made, DOMAIN, tmp_path / "run").folder.path
+    to_transformers(run, tmp_path / "out")
+    processor = AutoImageProcessor.from_pretrained(tmp_path / "out")
+    theirs = processor(images=Image.fromarray(photos[0]), return_tensors="pt")["pixel_values"][0].movedim(0, 2)
+    mine = standardised(torch.from_numpy(np.asarray(to_square(Image.fromarray(photos[0]), 16, "crop")).copy()))
+    assert theirs.shape == mine.shape
+    assert float((theirs - mine).abs().mean()) < 0.1
+    squashed = standardised(torch.from_numpy(np.asarray(to_square(Image.fromarray(photos[0]), 16, "squash")).copy()))
+    assert float((squashed - mine).abs().mean()) > 0.5
+
+
+def test_grey_rectangles(tmp_path: Path) -> None:
+    """transformers' whole model takes squares alone, its encoder any images."""
+    np.save(tmp_path / "grey.npy", np.random.default_rng(0).integers(0, 256, (24, 8, 16), dtype=np.uint8))
+    run = fit(config(tmp_path / "grey.npy"), DOMAIN, tmp_path / "run").folder.path
+    with pytest.raises(UserError, match="square images, not 8 x 16: add --encoder"):
+        to_transformers(run, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+    to_transformers(run, tmp_path / "out", encoder=True)
+    stock = ViTModel.from_pretrained(tmp_path / "out", add_pooling_layer=False)
+    images = standardised(torch.arange(256, dtype=torch.uint8).view(2, 8, 16, 1))
+    found = stock(images.movedim(3, 1)).last_hidden_state
+    torch.testing.assert_close(found, loaded(run)[1].encode(images), rtol=1e-5, atol=1e-5)
+    assert "img_size=(8, 16)" in to_timm(run, tmp_path / "vit.pth")
+
+
+def test_the_command(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def told(line: str) -> tuple[int, str]:
+        code = main(["export", *line.split()])
+        return code, "".join(capsys.readouterr())
+
+    code, said = told(f"{run} --to mae -o {tmp_path / 'mae.pth'} --encoder")
+    assert (code, "is in" in said) == (0, True), said
+    assert not read_weights(tmp_path / "mae.pth").has_decoder
+    for line, words in {
+        f"{run} --to mae -o {tmp_path / 'mae.pth'}": "exists already: name a new one",
+        f"{run} --to mae -o {tmp_path / 'mae.safetensors'}": "should end in .pth or .pt: -o mae.pth",
+        f"{run} --to timm -o {tmp_path / 'out.pth'} --encoder": "--to timm of the domain images has no --encoder",
+        f"{run} --to timm": "name the output: r2mae export",
+        f"{run} -o x.pth": "name the layout:",
+        f"{run} --to torchvision -o x.pth": "torchvision",
+        f"{tmp_path / 'none'} --to timm -o x.pth": "no run folder",
+    }.items():
+        code, said = told(line)
+        assert (code, words in said, said.count("\n")) == (2, True, 1), said
+
+
+def test_a_model_of_ours_alone_is_refused(tmp_path: Path) -> None:
+    from r2mae.images.config import ImagesConfig
+
+    small = ImagesConfig(data=str(picture_file(tmp_path)), hidden=4, latent=2, steps=1, threads=1, device="cpu")
+    run = fit(small, DOMAIN, tmp_path / "mlp").folder.path
+    with pytest.raises(UserError, match="a run of the model 'mlp', which is exported nowhere: vit-mae is"):
+        to_timm(run, tmp_path / "out.pth")
