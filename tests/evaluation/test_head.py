@@ -59,6 +59,20 @@ def test_learns_the_digits():
     assert head.predict(X[:5] / 16).shape == (5,)
 
 
+@pytest.mark.parametrize(("rows", "epochs"), [(300, 667), (17_024, 16), (17_025, 15)])
+def test_few_rows_are_gone_through_until_2000_steps_are_made(rows, epochs):
+    x, y = data(rows, d=2, classes=2)
+    assert torch.equal(fit_head(x, y, seed=1).weight, fit_head(x, y, epochs=epochs, seed=1).weight)
+
+
+def test_a_small_set_of_faint_contrast_is_learned():
+    pixels = np.random.default_rng(0).integers(110, 140, (600, 64), dtype=np.uint8)
+    labels = np.arange(600) % 3
+    pixels[np.arange(600), labels] += 40
+    assert fit_head(pixels[:480], labels[:480], epochs=15).accuracy(pixels[480:], labels[480:]) < 0.7
+    assert fit_head(pixels[:480], labels[:480]).accuracy(pixels[480:], labels[480:]) > 0.9
+
+
 def test_accuracy_counts():
     head = LinearHead(torch.eye(3), torch.zeros(3))
     assert head.accuracy(torch.eye(3), np.array([0, 1, 0])) == pytest.approx(2 / 3)

@@ -96,14 +96,36 @@ def test_members_that_reach_outside_are_refused_by_name(tmp_path: Path, facts: d
 
 
 @pytest.mark.parametrize("suffix", KINDS)
-def test_a_truncated_archive_is_refused(folder: Path, tmp_path: Path, suffix: str) -> None:
+def test_an_archive_without_its_end_is_refused_wherever_it_was_cut(folder: Path, tmp_path: Path, suffix: str) -> None:
     path = pack(folder, tmp_path / f"x{suffix}")
     content = path.read_bytes()
-    # A plain archive ends with ten kilobytes of nothing, so that it is cut in its first image.
-    path.write_bytes(content[: 1800 if suffix == ".tar" else len(content) * 2 // 3])
-    with pytest.raises(UserError, match=r"not a valid tar archive|holds no images") as caught:
+    # A plain archive ends with kilobytes of zeros, of which the first block says that it is whole.
+    end = len(content.rstrip(b"\0")) + tarfile.BLOCKSIZE - 1 if suffix == ".tar" else len(content)
+    for cut in [*range(0, end, 512 if suffix == ".tar" else 97), end - 1]:
+        path.write_bytes(content[:cut])
+        with pytest.raises(UserError, match=r"x\.tar|x\.tgz") as caught:
+            load_images(path)
+        assert "\n" not in str(caught.value)
+    if suffix == ".tar":
+        assert "no end marker" in str(caught.value)
+        assert "in or after its member 17, ./pets/val/b/7.png" in str(caught.value)
+
+
+@pytest.mark.parametrize("suffix", KINDS)
+def test_archives_joined_by_cat_are_refused(folder: Path, tmp_path: Path, suffix: str) -> None:
+    path = pack(folder, tmp_path / f"x{suffix}")
+    path.write_bytes(path.read_bytes() * 2)
+    with pytest.raises(UserError, match="more follows its end marker"):
         load_images(path)
-    assert "\n" not in str(caught.value)
+
+
+def test_a_damaged_header_is_not_taken_for_the_end(folder: Path, tmp_path: Path) -> None:
+    path = pack(folder, tmp_path / "x.tar")
+    content = bytearray(path.read_bytes())
+    content[content.index(b"./pets/val/a/8.png")] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(UserError, match="no end marker: bad checksum"):
+        load_images(path)
 
 
 def test_what_is_no_archive_is_named(tmp_path: Path) -> None:

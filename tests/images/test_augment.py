@@ -172,6 +172,7 @@ def test_impossible_ranges_are_refused(scale: tuple[float, float]) -> None:
 # --- in a run ------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_only_training_batches_are_augmented(tmp_path: Path) -> None:
     np.savez(tmp_path / "x.npz", images=PIXELS, labels=np.arange(24) % 2)
     config = ImagesConfig(data=str(tmp_path / "x.npz"), augment="crop-flip", validation=0.2)

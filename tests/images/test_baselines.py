@@ -72,6 +72,7 @@ def test_the_mean_image_is_the_prediction(config: ImagesConfig, data: ImageData)
     assert scores["masked_mse"] == pytest.approx(np.mean([scores[f"masked_mse_{ratio:g}"] for ratio in RATIOS]))
 
 
+@pytest.mark.slow
 def test_components_reconstruct_as_scikit_learns(config: ImagesConfig, data: ImageData) -> None:
     train, test = flat(data.splits.train), flat(data.splits.test)
     pca = PCA(config.latent, svd_solver="full").fit(train)
@@ -129,6 +130,7 @@ def test_mapped_images_are_read_a_batch_at_a_time(config: ImagesConfig, tmp_path
         assert baseline_scores(config, name, data)
 
 
+@pytest.mark.slow
 def test_a_wide_test_part_has_no_spectrum(
     config: ImagesConfig, data: ImageData, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,3 +1,4 @@
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -6,10 +7,14 @@ import torch
 from torch import nn
 
 from r2mae.errors import UserError
-from r2mae.images.batches import ImageBatches, ImageData, load_data
+from r2mae.evaluation.items import ItemRecorder
+from r2mae.images.arrays import AnyImages, MappedImages
+from r2mae.images.batches import ImageBatches, ImageData, architecture, load_data
 from r2mae.images.config import ImagesConfig
+from r2mae.images.data import ImageSet
 from r2mae.images.domain import DOMAIN
-from r2mae.images.evaluate import RATIOS, clean_mse, complete, embed_set, evaluate
+from r2mae.images.evaluate import RATIOS, clean_mse, complete, embed_set, evaluate, masked_scores
+from r2mae.images.formats import read_npy
 from r2mae.masking.keys import Key
 
 
@@ -118,3 +123,57 @@ def test_another_size_is_refused(data: ImageData) -> None:
     other = type(data.splits.test)("other", np.zeros((3, 9, 9, 1), dtype=np.uint8))
     with pytest.raises(UserError, match=r"9 x 9 x 1 \(81 numbers\), and the model takes 64"):
         embed_set(task, model, other)
+
+
+def resident(kind: str) -> int:
+    """Return how much memory of this process is of a kind, in bytes."""
+    lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(kind))
+
+
+class Watched(ImageBatches):
+    """Images that note the memory of the process whenever some are read."""
+
+    kind = "RssAnon"
+
+    def batch(self, indices: Sequence[int] | np.ndarray, key: Key) -> torch.Tensor:
+        made = super().batch(indices, key)
+        self.found: list[int] = [*getattr(self, "found", []), resident(self.kind)]
+        return made
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="asks Linux for its memory")
+def test_memory_does_not_grow_with_the_images_that_are_measured() -> None:
+    images = np.random.default_rng(0).integers(0, 256, (16 * 512, 48, 48, 1), np.uint8)
+    task, model = DOMAIN.build(
+        architecture(ImagesConfig(data="digits", hidden=32, latent=16), ImageSet("noise", images))
+    )
+    batches = Watched(images)
+    masked_scores(task, model, batches, items=ItemRecorder())
+    assert len(batches.found) == 16
+    assert max(batches.found[2:]) - batches.found[1] < 1 << 27  # a batch of losses in double precision takes 9 MiB
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="asks Linux for its memory")
+@pytest.mark.parametrize("stored", [False, True])
+def test_what_was_read_of_a_mapped_file_is_let_go(tmp_path: Path, stored: bool) -> None:
+    path = tmp_path / "a.npy"
+    written = np.lib.format.open_memmap(path, "w+", np.uint8, (60_000, 64, 64, 1))
+    written[::100] = 1
+    written.flush()
+    del written
+    images: AnyImages = MappedImages(path) if stored else read_npy(path, max_bytes=1)
+    batches = Watched(images, np.random.default_rng(0).permutation(60_000))
+    batches.kind = "RssFile"
+    before = resident("RssFile")
+    for first in range(0, len(batches), 1000):
+        batches.batch(np.arange(first, first + 1000), Key.root(0))
+    assert max(batches.found) - before < 1 << 27  # of 234 MiB
+
+
+def test_changes_of_a_private_map_are_kept(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", np.zeros((1100, 64, 64, 1), np.uint8))
+    changed = np.load(tmp_path / "a.npy", mmap_mode="c")
+    changed[:] = 7
+    batches = ImageBatches(changed)
+    assert all((batches.batch(np.arange(1100), Key.root(0)) == 7).all() for _ in range(2))

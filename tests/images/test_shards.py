@@ -182,6 +182,20 @@ def test_broken_images_of_shards_are_left_out_when_that_is_asked_for(tmp_path: P
         assert images.labels.tolist() == [0, 1, 2]
 
 
+@pytest.mark.parametrize("alone", [True, False])
+def test_a_shard_without_its_end_is_refused_wherever_it_was_cut(tmp_path: Path, alone: bool) -> None:
+    path = write(tmp_path / "cut" / "x-000.tar", samples(range(4)))
+    if not alone:
+        write(tmp_path / "cut" / "x-001.tar", samples(range(4, 8)))
+    content = path.read_bytes()
+    end = len(content.rstrip(b"\0"))
+    for cut in [*range(0, end, 512), end]:
+        path.write_bytes(content[:cut])
+        with pytest.raises(UserError, match=r"x-000\.tar.*(tar archive|holds no images)") as caught:
+            load_images(path if alone else path.parent)
+        assert "\n" not in str(caught.value)
+
+
 def test_a_numbered_archive_of_classes_is_a_folder(tmp_path: Path) -> None:
     classes = [
         (f"{part}/{name}/{row}.png", png(PIXELS[row])) for part in ("train", "val") for row, name in enumerate("abab")

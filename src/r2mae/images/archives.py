@@ -10,10 +10,11 @@ import io
 import os
 import posixpath
 import tarfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from io import BufferedIOBase
 from pathlib import Path
-from typing import Literal, cast
+from typing import Literal
 
 from r2mae.errors import UserError
 from r2mae.images.decode import SUFFIXES
@@ -23,6 +24,7 @@ PACKED = (".tar.gz", ".tgz", ".tar.xz", ".txz", ".tar.bz2", ".tbz2")
 ARCHIVES = (".tar", *PACKED)
 TABLES = (".txt", ".csv", ".txt.gz", ".csv.gz", ".txt.xz", ".csv.xz")
 
+_PIECE = 1 << 20
 _DEEPEST = 100  # parts of a path; folders are read one within the other
 
 _KINDS = (
@@ -125,19 +127,51 @@ def stamp(path: Path) -> str:
     return hashlib.blake2b(named, digest_size=16).hexdigest()
 
 
-def members(path: Path) -> Iterator[tuple[tarfile.TarInfo, BufferedIOBase | None]]:
-    """Give the files and folders of an archive in its order, each file with a stream that is open until the next.
+def members(path: Path) -> Iterator[tuple[tarfile.TarInfo, Callable[[], bytes] | None]]:
+    """Give the files and folders of an archive in its order, each file with what reads it, until the next is asked for.
 
     Raises
     ------
     UserError
-        Not a whole tar archive; or a link, a device, or a path that leads outside: nothing of such an archive is used.
+        Not a whole tar archive up to its end marker, or with more behind that; or a link, a device, or a path that
+        leads outside: nothing of such an archive is used.
     """
-    mode: Literal["r:", "r|*"] = "r:" if path.name.lower().endswith(".tar") else "r|*"
-    with reading(path, "tar archive"), tarfile.open(path, mode) as archive:
-        for info in archive:
-            _check(path, info)
-            yield info, cast("BufferedIOBase", archive.extractfile(info)) if info.isreg() else None
+    mode: Literal["r:", "r:*"] = "r:" if path.name.lower().endswith(".tar") else "r:*"
+    with reading(path, "tar archive"), tarfile.open(path, mode, tarinfo=_Entry) as archive:
+        last = None
+        try:
+            for last in archive:
+                _check(path, last)
+                yield last, partial(_content, path, archive, last) if last.isreg() else None
+            rest = archive.fileobj
+            while rest is not None and (piece := rest.read(_PIECE)):
+                if piece.strip(b"\0"):
+                    raise EOFError("more follows its end marker, as where archives were joined by cat")
+        except (EOFError, tarfile.TarError) as error:
+            place = "" if last is None else f", in or after its member {len(archive.members):,}, {last.name}"
+            raise EOFError(f"{error}{place}") from error
+
+
+class _Entry(tarfile.TarInfo):
+    """A member whose header must be whole: tarfile takes any but the first for the end if it is missing or broken."""
+
+    @classmethod
+    def fromtarfile(cls, archive: tarfile.TarFile) -> "_Entry":
+        """Read the next header."""
+        try:
+            return super().fromtarfile(archive)
+        except tarfile.EOFHeaderError:  # a block of zeros: the end marker
+            raise
+        except tarfile.HeaderError as error:
+            if not archive.members:
+                raise
+            raise tarfile.ReadError(f"no end marker: {error}") from error
+
+
+def _content(path: Path, archive: tarfile.TarFile, info: tarfile.TarInfo) -> bytes:
+    with reading(f"{path}: {info.name}", "member of a tar archive"):
+        stream = archive.extractfile(info)
+        return b"" if stream is None else stream.read()
 
 
 def open_archive(path: Path, *, max_bytes: int | None = None) -> Member:
@@ -157,7 +191,7 @@ def open_archive(path: Path, *, max_bytes: int | None = None) -> Member:
     """
     root, held = Member(path, ""), 0
     plain = path.name.lower().endswith(".tar")
-    for info, stream in members(path):
+    for info, read in members(path):
         parts = [part for part in info.name.split("/") if part not in ("", ".")]
         if len(parts) > _DEEPEST:
             raise UserError(
@@ -165,17 +199,16 @@ def open_archive(path: Path, *, max_bytes: int | None = None) -> Member:
                 "are read: pack it with fewer"
             )
         folder = root
-        for depth, part in enumerate(parts[: len(parts) if stream is None else -1], 1):
+        for depth, part in enumerate(parts[: len(parts) if read is None else -1], 1):
             folder = folder.children.setdefault(part, Member(path, "/".join(parts[:depth])))
-        if stream is None or not parts[-1].lower().endswith((*SUFFIXES, *TABLES)):
+        if read is None or not parts[-1].lower().endswith((*SUFFIXES, *TABLES)):
             continue
         if plain:
             content: bytes | tuple[int, int] = (info.offset_data, info.size)
         else:
             held += info.size
             check_memory(path, held, max_bytes, "unpack it (tar xf), or save it as a plain .tar")
-            with reading(path, "tar archive"):
-                content = stream.read()
+            content = read()
         folder.children[parts[-1]] = Member(path, "/".join(parts), content)
     return root
 

@@ -1,6 +1,7 @@
 """Images that are no array in memory: read when they are asked for, some at a time. No torch."""
 
 import math
+import mmap
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from pathlib import Path
@@ -114,3 +115,15 @@ def in_chunks(images: AnyImages) -> Iterator[np.ndarray]:
     for first in range(0, len(images), step):
         rows = np.arange(first, min(first + step, len(images)))
         yield images.take(rows) if isinstance(images, StoredImages) else images[first : first + step]
+        release(images)
+
+
+def release(images: AnyImages) -> None:
+    """Let go of the pages of a mapped file that were read, which would count as memory of this process for good."""
+    source: Any = images.images if isinstance(images, PickedImages) else images
+    source = source._mapped if isinstance(source, MappedImages) else source
+    if isinstance(source, np.ndarray) and not source.flags.writeable:  # changes of a private copy would be lost
+        while isinstance(source, np.ndarray):
+            source = source.base
+        if isinstance(source, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED"):
+            source.madvise(mmap.MADV_DONTNEED)

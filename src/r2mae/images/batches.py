@@ -10,13 +10,14 @@ import torch
 from torch import Tensor
 
 from r2mae.errors import UserError
-from r2mae.images.arrays import AnyImages, in_chunks
+from r2mae.images.arrays import CHUNK_BYTES, AnyImages, in_chunks, release
 from r2mae.images.augment import crop_flip
 from r2mae.images.config import ImagesConfig
 from r2mae.images.data import ImageSet, Splits, fraction_notes, load_splits
 from r2mae.masking.keys import Key, permutation
 from r2mae.training.ranks import local_processes
 
+_AROUND = 1 << 16  # bytes around a row that the system maps, too
 Augment = Literal["none", "crop-flip"]
 
 
@@ -38,6 +39,7 @@ class ImageBatches:
         self.images = np.ascontiguousarray(images) if isinstance(images, np.ndarray) else images
         self.rows = rows
         self.augment = augment
+        self._read = 0  # bytes of a mapped file, since it was let go of
 
     def __len__(self) -> int:
         """Return the number of images."""
@@ -58,6 +60,10 @@ class ImageBatches:
         """
         rows = np.asarray(indices)
         images = torch.from_numpy(self.images.take(rows if self.rows is None else self.rows[rows], axis=0))
+        self._read += images.nbytes + len(rows) * _AROUND
+        if self._read > CHUNK_BYTES:
+            release(self.images)
+            self._read = 0
         if self.augment == "none":
             return images
         height, width = self.images.shape[1:3]

@@ -139,12 +139,16 @@ def embed_set(task: ImageTask[_Model], model: _Model, images: ImageSet) -> Float
     if isinstance(task, ChecksImages):
         task.check_images(images.name, images.shape)
     device = next(model.parameters()).device
-    batches, parts, most = ImageBatches(images.images), [], rows_at_once(images.shape)
+    batches, embedded, most = ImageBatches(images.images), None, rows_at_once(images.shape)
     with evaluating(model):
         for first in range(0, len(batches), most):
             rows = np.arange(first, min(first + most, len(batches)))
-            parts.append(task.embed(model, to_device(batches.batch(rows, EVALUATION_KEY.rows(first)), device)))
-    return torch.cat(parts).float().cpu().numpy()
+            made = task.embed(model, to_device(batches.batch(rows, EVALUATION_KEY.rows(first)), device)).float()
+            if embedded is None:  # in place: small tensors between the large ones of batches would keep their memory
+                embedded = np.empty((len(batches), made.shape[1]), np.float32)
+            embedded[first : first + len(rows)] = made.cpu().numpy()
+    assert embedded is not None
+    return embedded
 
 
 @torch.no_grad()
@@ -155,7 +159,7 @@ def clean_mse(
     device = next(model.parameters()).device
     total = torch.zeros((), dtype=torch.float64, device=device)
     most, pixels = rows_at_once(batches.images.shape[1:]), math.prod(batches.images.shape[1:])
-    each: list[Tensor] = []
+    each = np.empty(len(batches))
     with evaluating(model):
         for first in range(0, len(batches), most):
             rows = np.arange(first, min(first + most, len(batches)))
@@ -163,9 +167,9 @@ def clean_mse(
             squares = (task.reconstruct(model, batch).flatten(1) - scaled(batch).flatten(1)).square()
             total += squares.sum()
             if items is not None:
-                each.append(squares.sum(1, dtype=torch.float64) / pixels)
+                each[first : first + len(rows)] = (squares.sum(1, dtype=torch.float64) / pixels).cpu().numpy()
     if items is not None:
-        items.add("clean_mse", torch.cat(each).cpu().numpy())
+        items.add("clean_mse", each)
     return float(total) / (len(batches) * pixels)
 
 
@@ -304,20 +308,12 @@ def masked_scores(
     device = str(next(model.parameters()).device)
     if isinstance(task, MeasuredOtherwise):
         task = task.measured
-    if items is None:
-        losses = masked_losses(task, model, batches, RATIOS, device=device, prepare=prepare)
-    else:
-        sums: list[list[Tensor]] = [[] for _ in RATIOS]
-        losses = masked_losses(
-            task,
-            model,
-            items.reading(batches),
-            RATIOS,
-            device=device,
-            prepare=prepare,
-            tell=lambda number, of_images: sums[number].append(of_images),
-        )
-        if all(sums):
-            items.add("masked_mse", shares(torch.stack([torch.cat(one) for one in sums]).cpu().numpy(), losses))
+    sums = (
+        None if items is None else torch.full((len(RATIOS), len(batches)), math.nan, dtype=torch.float64, device=device)
+    )
+    read = batches if items is None else items.reading(batches)
+    losses = masked_losses(task, model, read, RATIOS, device=device, prepare=prepare, by_sample=sums)
+    if items is not None and sums is not None:
+        items.add("masked_mse", shares(sums.cpu().numpy(), losses))
     by_ratio = {f"masked_mse_{ratio:g}": loss for ratio, loss in zip(RATIOS, losses, strict=True)}
     return {"masked_mse": float(np.mean(losses)), **by_ratio}

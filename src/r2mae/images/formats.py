@@ -19,7 +19,7 @@ import numpy as np
 from jaxtyping import Float32, Int64, UInt8
 
 from r2mae.errors import UserError
-from r2mae.images.arrays import AnyImages, PickedImages, StoredImages
+from r2mae.images.arrays import AnyImages, PickedImages, StoredImages, in_chunks
 
 Images = UInt8[np.ndarray, "n height width channels"] | Float32[np.ndarray, "n height width channels"]
 
@@ -195,8 +195,10 @@ def read_npy(path: str | Path, *, max_bytes: int | None = None) -> Images:
         return convert(path, raw, shape, header.dtype)
     if header.dtype == result and not header.fortran:
         mapped = raw.reshape(shape)
-        for start in range(0, len(mapped), _rows(shape, result)):
-            _check_range(path, mapped[start : start + _rows(shape, result)], start)
+        start = 0
+        for chunk in in_chunks(mapped):
+            _check_range(path, chunk, start)
+            start += len(chunk)
         return mapped
     raise UserError(
         f"{path}: {header.dtype} in {order} order does not fit into memory: "

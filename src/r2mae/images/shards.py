@@ -32,7 +32,7 @@ from r2mae.images.store import gather
 
 _SHARD = re.compile(r"(?P<set>.*?)[-_]?\d{3,}\.tar", re.IGNORECASE)
 _LABELS = (".cls", ".json")
-_FORMAT = 2  # of what is kept on disk
+_FORMAT = 3  # of what is kept on disk
 _INDEX = "index.npz"
 
 
@@ -44,10 +44,10 @@ def is_shard(path: Path) -> bool:
     if not _numbered(path):
         return False
     told, folders = False, set()
-    for info, stream in members(path):
+    for info, read in members(path):
         folder, name = posixpath.split(info.name)
         suffix = posixpath.splitext(name)[1].lower()
-        if stream is None or name.startswith("."):
+        if read is None or name.startswith("."):
             continue
         if suffix == ".cls":
             return True
@@ -198,21 +198,21 @@ def _read_index(shard: Path) -> Index:
     places: dict[str, tuple[int, int]] = {}
     headers: list[tuple[int, int, int]] = []
     labels: dict[str, int | str] = {}
-    for info, stream in members(shard):
+    for info, read in members(shard):
         folder, _, name = info.name.rpartition("/")
         key, _, kind = name.partition(".")
-        if stream is None or not key or not kind:
+        if read is None or not key or not kind:
             continue
         key, suffix = f"{folder}/{key}", f".{kind.rpartition('.')[2].lower()}"
         if suffix in SUFFIXES:
             if key in places:
                 raise UserError(f"{shard}: two images are called {name.partition('.')[0]}: give each a name of its own")
             places[key] = (info.offset_data, info.size)
-            file = Files([_Here(f"{shard}: {info.name}", stream.read())])
+            file = Files([_Here(f"{shard}: {info.name}", read())])
             with strictly():
                 headers.append(Broken(1).attempt(0, partial(header, file, 0)) or (0, 0, 0))
         elif suffix in _LABELS:
-            label = _label(f"{shard}: {info.name}", suffix, stream.read())
+            label = _label(f"{shard}: {info.name}", suffix, read())
             if label is not None:
                 labels[key] = label
     if not places:

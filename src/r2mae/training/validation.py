@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Int64
+from jaxtyping import Float64, Int64
 from torch import Tensor, nn
 
 from r2mae.masking.keys import Key
@@ -27,7 +27,7 @@ def masked_losses(
     seed: int = 0,
     device: str = "cpu",
     prepare: Callable[[int], None] | None = None,
-    tell: Callable[[int, Tensor], None] | None = None,
+    by_sample: Float64[Tensor, "ratios samples"] | None = None,
 ) -> list[float]:
     """Return the mean loss over hidden entries at each ratio, on evaluation masks that are always the same.
 
@@ -45,17 +45,17 @@ def masked_losses(
         Where the model lies.
     prepare : callable, optional
         Called with the index of a ratio before the model runs at that ratio, to change batch statistics, for example.
-    tell : callable, optional
-        Called with the index of a ratio and the summed losses of each sample of a batch
-        (:func:`r2mae.training.weighting.sums_by_sample`), batch after batch; never, if nothing says whose a loss is.
+    by_sample : tensor, optional
+        Filled with the summed losses of each sample at each ratio (:func:`r2mae.training.weighting.sums_by_sample`);
+        left as it is, if nothing says whose a loss is.
 
     Returns
     -------
     list of float, one per ratio
     """
     key = Key.root(seed).fold("evaluation masks")
-    sums: list[list[Tensor]] = [[] for _ in ratios]
-    counts: list[list[Tensor]] = [[] for _ in ratios]
+    # In place: small tensors that live on between the large ones of every batch would keep the memory of these.
+    sums, counts = torch.zeros(2, len(ratios), -(-len(data) // BATCH), dtype=torch.float64, device=device)
     with evaluating(model):
         for rows, given in in_order(data, Key.root(seed).fold("evaluation batches")):
             first, batch = int(rows[0]), to_device(given, device)
@@ -66,12 +66,12 @@ def masked_losses(
                 losses = task.losses(task.forward(model, corrupted), corrupted)
                 weights = corrupted.weights
                 losses = losses if weights is None else losses * weights
-                sums[number].append(losses.sum().double())
-                if tell is not None and (of_samples := sums_by_sample(losses, corrupted, len(rows))) is not None:
-                    tell(number, of_samples)
+                sums[number, first // BATCH] = losses.sum()
+                if by_sample is not None and (found := sums_by_sample(losses, corrupted, len(rows))) is not None:
+                    by_sample[number, first : first + len(rows)] = found
                 hidden = corrupted.hidden if weights is None else corrupted.hidden * weights
-                counts[number].append(hidden.sum().double())
-    return [float(torch.stack(s).sum() / torch.stack(c).sum()) for s, c in zip(sums, counts, strict=True)]
+                counts[number, first // BATCH] = hidden.sum()
+    return [float(s.sum() / c.sum()) for s, c in zip(sums, counts, strict=True)]
 
 
 def in_order(data: Batches, key: Key) -> Iterator[tuple[Int64[np.ndarray, " rows"], Any]]:
