@@ -15,8 +15,8 @@ import r2mae
 
 ROOT = Path(r2mae.__file__).parent
 LAYERS = {
-    "errors": -2, "lazy": -2, "registry": -2, "cores": -2,  # the ground
-    "files": -1, "zarr_folder": -1, "cache": 0, "catalogue": 0,
+    "errors": -2, "lazy": -2, "registry": -2, "cores": -2, "screen": -2,  # utilities
+    "files": -1, "zarr_folder": -1, "terminal": -1, "cache": 0, "catalogue": 0,
     "masking": 1, "theory": 1,
     "training": 2, "evaluation": 2,
     "domains": 3,
@@ -70,6 +70,13 @@ def test_a_package_imports_only_from_below(path: Path) -> None:
             assert LAYERS[parts[1]] < LAYERS[here], f"{here} (layer {LAYERS[here]}) imports {name}"
         if here in LIBRARIES and parts[0] != "r2mae":
             assert parts[0] in sys.stdlib_module_names | LIBRARIES[here], f"{here} imports {name}"
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_every_console_is_a_terminal(path: Path) -> None:
+    """Other consoles send control characters of strangers."""
+    calls = (node for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(node, ast.Call))
+    assert not any(ast.unparse(call.func).endswith("Console") for call in calls)
 
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(ROOT)))

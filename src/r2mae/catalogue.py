@@ -288,7 +288,6 @@ class _Bar:
 
 @contextmanager
 def _display(progress: bool) -> Iterator["Progress"]:
-    from rich.console import Console
     from rich.progress import (
         BarColumn,
         DownloadColumn,
@@ -298,6 +297,8 @@ def _display(progress: bool) -> Iterator["Progress"]:
         TransferSpeedColumn,
     )
 
+    from r2mae.terminal import Terminal
+
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
@@ -305,6 +306,6 @@ def _display(progress: bool) -> Iterator["Progress"]:
         TransferSpeedColumn(),
         TimeRemainingColumn(),
     )
-    console = Console(stderr=True, quiet=not progress)
+    console = Terminal(stderr=True, quiet=not progress)
     with Progress(*columns, console=console, disable=not progress) as display:
         yield display

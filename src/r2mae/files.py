@@ -1,12 +1,14 @@
 """Writing files atomically: a reader finds the old file or the complete new one, never a part of it.
 
-:func:`read_rows` reads tables, and refuses those that lost a part elsewhere.
+:func:`read_own` reads files of folders that may come from strangers; :func:`read_rows` reads tables, and refuses those
+that lost a part elsewhere.
 """
 
 import csv
 import json
 import math
 import os
+import stat
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -17,6 +19,40 @@ from typing import IO, Any
 from r2mae.errors import UserError
 
 UNFINISHED = ".tmp"  # suffix of files that are still being written
+
+
+def own_file(path: Path, folder: Path | None = None) -> Path:
+    """Return where a file of a folder really is: a regular file below the folder, by default that in which it lies.
+
+    Folders of runs and results may come from strangers. A link out of them would show a file of this machine, and a
+    pipe or a device may never end.
+
+    Raises
+    ------
+    OSError, ValueError
+        If there is none, or it is something else.
+    """
+    if not stat.S_ISREG(path.stat().st_mode):
+        raise ValueError("it is no regular file")
+    real = path.resolve()
+    if not real.is_relative_to((folder or path.parent).resolve()):
+        raise ValueError("it is a link to a file elsewhere")
+    return real
+
+
+def read_own(path: Path, most: int = 1 << 26, folder: Path | None = None) -> bytes:
+    """Return the content of a file as :func:`own_file` finds it, which has so many bytes at most.
+
+    Raises
+    ------
+    OSError, ValueError
+        If it cannot be read, or is larger.
+    """
+    with own_file(path, folder).open("rb") as file:
+        content = file.read(most + 1)
+    if len(content) > most:
+        raise ValueError(f"it has more than {most:,} bytes")
+    return content
 
 
 def check_not_read(output: Path, source: Path) -> None:
@@ -109,13 +145,13 @@ def read_rows(path: Path, hint: str) -> tuple[list[str], list[list[str]]]:
         If it is empty, no text, or has rows of another length than its head; `hint` says what to do.
     """
     try:
-        text = path.read_text("utf-8")
+        text = read_own(path).decode("utf-8")
         if "\0" in text:
             raise UserError(f"{path} is not text: {hint}")
         lines = [line for line in csv.reader(StringIO(text, newline="")) if line]
     except UnicodeDecodeError:
         raise UserError(f"{path} is not text: {hint}") from None
-    except (OSError, csv.Error) as error:
+    except (OSError, ValueError, csv.Error) as error:
         raise UserError(f"{path} cannot be read ({error}): {hint}") from None
     if not lines:
         raise UserError(f"{path} is empty: {hint}")

@@ -15,7 +15,7 @@ from r2mae.report.analysis import Analysis, analyse
 from r2mae.report.comparison import Comparison
 from r2mae.report.html import render_report
 from r2mae.report.page import render_page
-from r2mae.report.sections import Section, Table, pictures_in
+from r2mae.report.sections import Section, Table, section_of_files
 
 pytestmark = pytest.mark.slow
 
@@ -250,7 +250,7 @@ def test_a_page_of_results_can_be_read_on_a_telephone(visit: Visit, tmp_path: Pa
         (("Fig. 1", "reproduced", "It falls. " * 20, "", "At last it does. " * 20),), classes=("better",),
     )  # fmt: skip
     folded = replace(table, caption="folded", open=False)
-    section = Section("one", "Tables", "a", ("Said.",), (), tuple(pictures_in(tmp_path)))
+    section = Section("one", "Tables", "a", ("Said.",), (), section_of_files(tmp_path, "t", "Tables").pictures)
     page_of_all = tmp_path / "report.html"
     page_of_all.write_text(
         render_page("all", [section], Section("Claims", "Claims", "", (), (table, folded))), encoding="utf-8"

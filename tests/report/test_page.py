@@ -29,7 +29,6 @@ from r2mae.report.results_json import to_json
 from r2mae.report.sections import (
     Section,
     Table,
-    pictures_in,
     published,
     read_table,
     section_of_files,
@@ -218,7 +217,13 @@ def test_the_shape_of_pictures_is_read(tmp_path: Path) -> None:
     (tmp_path / "b.svg").write_text(SVG.replace("<svg ", '<svg width="3pt" viewBox="0 0 90.5 45.25" '))
     (tmp_path / "c.svg").write_text(SVG)
     (tmp_path / "d.png").write_bytes(b"")
-    assert {one.title: one.aspect for one in pictures_in(tmp_path)} == {"a": 2.5, "b": 2.0, "c": 1.0, "d": 1.0}
+    pictures = section_of_files(tmp_path, "t", "Tables").pictures
+    assert {one.title: one.aspect for one in pictures} == {
+        "a": 2.5,
+        "b": 2.0,
+        "c": 1.0,
+        "d": 1.0,
+    }
 
 
 @pytest.mark.slow

@@ -266,3 +266,10 @@ def test_signals_of_many_processes_add_up_to_one() -> None:
     assert signal_of(sum(mark_of(number) * count for number, count in heard.items())) == signal.SIGINT
     assert signal_of(mark_of(signal.SIGINT) + mark_of(signal.SIGTERM)) == signal.SIGTERM
     assert signal_of(mark_of(None)) is None
+
+
+def test_a_rank_that_no_process_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in (("RANK", "2"), ("WORLD_SIZE", "2")):
+        monkeypatch.setenv(name, value)
+    with pytest.raises(UserError, match="RANK is 2 and WORLD_SIZE 2: the first of 2 processes has the rank 0"):
+        process_rank(2)

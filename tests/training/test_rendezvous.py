@@ -208,7 +208,7 @@ def test_the_first_of_several_processes_says_that_libraries_are_loaded(
         monkeypatch.setenv(name, value)
     console = Mock()
     console.return_value.status.side_effect = lambda text: loading_nothing()
-    monkeypatch.setattr("rich.console.Console", console)
+    monkeypatch.setattr("r2mae.terminal.Terminal", console)
     assert is_first() is first
     with loading():
         assert console.called is first

@@ -51,7 +51,7 @@ def _print(verdicts: "Sequence[Verdict]") -> None:
     from rich.markup import escape
     from rich.table import Table
 
-    from r2mae.cli.show import Terminal
+    from r2mae.terminal import Terminal
 
     terminal = Terminal()
     for part, group in groupby(verdicts, key=lambda one: one.claim.part):

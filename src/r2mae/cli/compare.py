@@ -4,8 +4,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
-
 from r2mae.cli.cluster import add_cluster, read_cluster
 from r2mae.cli.declared import baselines_in_words
 from r2mae.cli.early import check_run, loading
@@ -26,6 +24,7 @@ from r2mae.cli.show import print_json
 from r2mae.domains.abilities import HasBaselines
 from r2mae.domains.lookup import all_domains
 from r2mae.errors import UserError
+from r2mae.terminal import Terminal
 from r2mae.training.config import RunConfig
 from r2mae.training.scheme_defaults import ratios_of
 
@@ -79,7 +78,7 @@ def run(words: Sequence[str]) -> int:
 
     comparison = compare(config, subject.domain, jobs=values["jobs"], cluster=cluster, **plan)
     with FolderLock(out):  # another command would take the files that this one writes for those of one that crashed
-        publish(comparison, out, console=Console(quiet=True) if values["json"] else None)
+        publish(comparison, out, console=Terminal(quiet=True) if values["json"] else None)
     if values["json"]:
         print_json(read_json(out / "results.json"))
         return 0

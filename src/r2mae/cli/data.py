@@ -60,8 +60,8 @@ def _list() -> None:
     from rich.table import Table
 
     from r2mae.catalogue import data_root, verify
-    from r2mae.cli.show import Terminal
     from r2mae.domains.lookup import public_sets
+    from r2mae.terminal import Terminal
 
     table = Table("name", "domain", "what", "licence", "size", "here", box=None, pad_edge=False)
     for entry in public_sets().values():

@@ -230,7 +230,7 @@ def _tables(store: "AlignmentStore") -> None:
     from rich.markup import escape
     from rich.table import Table
 
-    from r2mae.cli.show import Terminal
+    from r2mae.terminal import Terminal
 
     layout, meta, most = store.layout, store.meta, 30
     console = Terminal()

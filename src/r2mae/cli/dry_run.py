@@ -15,7 +15,7 @@ def print_estimate(estimate: "Estimate") -> None:
     from rich.markup import escape
     from rich.table import Table
 
-    from r2mae.cli.show import Terminal
+    from r2mae.terminal import Terminal
 
     if estimate.variants:
         table = Table(box=None, pad_edge=False)
@@ -32,10 +32,7 @@ def print_estimate(estimate: "Estimate") -> None:
                 duration(row.seconds_per_run),
                 *map(size, (timing.parameters, timing.optimizer, timing.activations, row.disk)),
             )
-        console = Terminal()
-        with console.capture() as shown:
-            console.print(table)
-        print("\n".join(line.rstrip() for line in shown.get().splitlines()))
+        Terminal().print_trimmed(table)
     print("\n".join(_sums(estimate)))
 
 

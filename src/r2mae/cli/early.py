@@ -30,9 +30,9 @@ def loading(what: str = "torch and Lightning") -> Iterator[None]:
     if not is_first():
         yield
         return
-    from rich.console import Console
+    from r2mae.terminal import Terminal
 
-    with Console(stderr=True).status(f"loading {what}"):
+    with Terminal(stderr=True).status(f"loading {what}"):
         yield
 
 

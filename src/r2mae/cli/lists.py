@@ -1,10 +1,19 @@
-"""Reads lists as people type them: schemes, ratios, seeds and baselines of a comparison. No torch."""
+"""Reads words as people type them: paths; schemes, ratios, seeds and baselines of a comparison. No torch."""
 
+import os
+import re
 from collections.abc import Sequence
 
 from r2mae.errors import UserError
 
 _MOST_SEEDS = 10_000
+_HOME = re.compile(r"(?P<option>(-\w=?|--[\w.-]+=)?)(?P<path>~.*)", re.DOTALL)
+
+
+def expanded(word: str) -> str:
+    """Expand ``~`` at the beginning of a word, or of the value in ``--out=~/x``, which the shell leaves as it is."""
+    found = _HOME.fullmatch(word)
+    return found["option"] + os.path.expanduser(found["path"]) if found else word  # noqa: PTH111
 
 
 def words_of(values: object) -> list[str]:

@@ -3,14 +3,18 @@
 import os
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import redirect_stderr, redirect_stdout
 from errno import EDQUOT, EFBIG, ENOSPC
 from functools import partial
 from importlib import import_module
 from io import TextIOWrapper
+from typing import Any
 
 from r2mae import __version__
+from r2mae.cli.lists import expanded
 from r2mae.errors import UserError, unknown
-from r2mae.training.ranks import FOLLOWING, LEADER
+from r2mae.screen import Screen
+from r2mae.training.ranks import FOLLOWING, LEADER, check_variables
 
 # Each command is a module with `run(argv) -> int`, imported only when it is called. Domains declare more.
 COMMANDS = {
@@ -48,15 +52,23 @@ examples:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command and return its exit code: 0, or 2 for a user's mistake."""
-    words = list(sys.argv[1:] if argv is None else argv)
+    words = list(map(expanded, sys.argv[1:] if argv is None else argv))
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):  # file names may contain bytes that are not valid UTF-8
             stream.reconfigure(errors="backslashreplace")
+    out: Any = Screen(sys.stdout)
+    err: Any = Screen(sys.stderr)
+    with redirect_stdout(out), redirect_stderr(err):
+        return _run(words)
+
+
+def _run(words: list[str]) -> int:
     if LEADER in os.environ:  # one of several processes: rank 0 may end during the slow imports that follow
         FOLLOWING.start()
     try:
         if nul := next((word for word in words if "\0" in word), None):
             raise UserError(f"{nul!r} holds a NUL character, which no name or path can contain: leave it out")
+        check_variables()
         return _dispatch(words)
     except UserError as error:
         print(f"r2mae: {' '.join(str(error).split())}", file=sys.stderr)
@@ -67,6 +79,10 @@ def main(argv: Sequence[str] | None = None) -> int:
             return 0
         hint = "; free some space, and the same command goes on" if error.errno in (ENOSPC, EDQUOT, EFBIG) else ""
         print(f"r2mae: {error.filename or 'the system'}: {error.strerror or error}{hint}", file=sys.stderr)
+        return 2
+    except MemoryError as error:
+        said = f" ({' '.join(str(error).split())})" if str(error) else ""
+        print(f"r2mae: there is not enough memory{said}: ask for less, or take a larger machine", file=sys.stderr)
         return 2
     except KeyboardInterrupt as stop:
         if not stop.args:  # otherwise training has printed the message

@@ -14,7 +14,7 @@ import jsonargparse
 import yaml
 
 from r2mae.cli.examples import cannot_tell, of_each_domain, several, usage
-from r2mae.cli.lists import words_of
+from r2mae.cli.lists import expanded, words_of
 from r2mae.cli.model_options import add_settings, as_typed, fields_of_models, written_as
 from r2mae.domains.lookup import (
     check_preset,
@@ -239,7 +239,8 @@ def _with_full_preset(domain: "Domain", words: Sequence[str]) -> list[str]:
 
 def _config_of(words: Sequence[str]) -> dict[str, Any]:
     file = config_file(words)
-    given = {} if file is None else read_config(Path(file))
+    written = {} if file is None else read_config(Path(file), linked=True)
+    given = {name: expanded(value) if isinstance(value, str) else value for name, value in written.items()}
     for field in ("domain", "data", "preset"):  # these are read before the options are known
         if not isinstance(given.get(field), str | None):
             raise UserError(f"{file}: {field} takes text, not {str(given[field])[:80]!r}")

@@ -77,9 +77,9 @@ def _print_metric(metric: "Metric", decisions: Sequence["Decision"], *, given: b
     from rich.markup import escape
     from rich.table import Table
 
-    from r2mae.cli.show import Terminal
     from r2mae.compare.power import FRACTION
     from r2mae.report.wording import number
+    from r2mae.terminal import Terminal
 
     places = _places([size for one in decisions for size in (one.sd, one.items_sd, one.matters)])
     table = Table(box=None, pad_edge=False)
@@ -104,10 +104,8 @@ def _print_metric(metric: "Metric", decisions: Sequence["Decision"], *, given: b
     if not given and not math.isfinite(metric.bounds[1 if metric.higher_is_better else 0]):
         how = f"{FRACTION:.0%} of the reference's mean"
     console = Terminal(width=160)  # the most; a table is as wide as its words, and cut numbers would mislead
-    with console.capture() as shown:
-        console.print(table)
     print(f"{metric.label} {metric.arrow} (a difference matters: {how})")
-    print("\n".join(line.rstrip() for line in shown.get().splitlines()))
+    console.print_trimmed(table)
     print(f"intervals: {_over(decisions)}\n")
 
 

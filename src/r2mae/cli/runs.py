@@ -9,7 +9,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from r2mae.cli.parsing import Parser
-from r2mae.cli.show import Terminal, print_json
+from r2mae.cli.show import print_json
+from r2mae.terminal import Terminal
 
 _STYLES = {"finished": "green", "running": "cyan", "stopped": "yellow", "damaged": "red"}
 

@@ -6,26 +6,15 @@ import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Literal
 
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from r2mae.evaluation.metrics import Metric, by_ratio, label_of
 from r2mae.files import jsonable
+from r2mae.terminal import Terminal
 
 _END = re.compile(r"_[a-z]+_(low|high)")
 _SPREAD = "_sd"
-
-
-class Terminal(Console):
-    """A console that ends the command with exit code 0 when a pipe is closed (``| head``); that of rich gives 1."""
-
-    def on_broken_pipe(self) -> None:
-        """Discard the rest of the output, and end."""
-        try:
-            super().on_broken_pipe()
-        except SystemExit:
-            raise SystemExit(0) from None
 
 
 def print_json(value: Any) -> None:
@@ -52,7 +41,9 @@ def scores_table(columns: Mapping[str, Mapping[str, float]], metrics: Sequence[M
     if ratios:
         tables.append(_ratio_table(columns, ratios, metrics))
     for index, one in enumerate(tables):
-        _print(one, gap=index > 0)
+        if index:
+            print()
+        Terminal().print_trimmed(one)
 
 
 def _table(first: str, headings: Iterable[str], *, justify: Literal["left", "right"]) -> Table:
@@ -81,14 +72,6 @@ def _ratio_table(
             f"{ratio:g}", *(dict(zip(ratios[pair[0]], written[pair], strict=True)).get(ratio, "") for pair in pairs)
         )
     return table
-
-
-def _print(table: Table, *, gap: bool) -> None:
-    """Print a table without the trailing blanks of its last column."""
-    console = Terminal()
-    with console.capture() as shown:
-        console.print(table)
-    print("\n" * gap + "\n".join(line.rstrip() for line in shown.get().splitlines()))
 
 
 def _belongs(name: str, every: Collection[str]) -> bool:

@@ -90,7 +90,7 @@ def _print(report: "Report") -> None:
     from rich.table import Table
 
     from r2mae.advice.advice import cautions, choices, opening, paragraph
-    from r2mae.cli.show import Terminal
+    from r2mae.terminal import Terminal
 
     console = Terminal()
     width = min(console.width, 100)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from r2mae.cli.parsing import Parser
 from r2mae.errors import UserError, unknown
+from r2mae.training.memory import available_memory
 
 if TYPE_CHECKING:
     import numpy as np
@@ -27,6 +28,7 @@ MODELS = {
     "plateau": "I + WWᵀ with 50 latent dimensions of eigenvalue 10⁴, β through them (the paper's Fig. 1G)",
 }
 _SPECTRA = ("uniform", "beta", "latent")
+_BYTES = 500  # of each feature: some dozens of vectors
 _MOST = 1000  # largest number of ratios of a curve
 
 
@@ -254,6 +256,7 @@ def _covariance(values: dict[str, Any]) -> "tuple[Covariance, np.ndarray | None,
     model, d = model or "spiked", 1000 if values["d"] is None else values["d"]
     if model not in MODELS:
         raise unknown("model", model, MODELS)
+    check_memory(_BYTES * d + (4 * d * d if model == "latent" else 0), d, values["n"])
     if model != "spiked":
         _refuse(values, f"--model {model}", "delta", "cosine")
     if model not in _SPECTRA:
@@ -271,6 +274,16 @@ def _covariance(values: dict[str, Any]) -> "tuple[Covariance, np.ndarray | None,
         return theory.latent(d, seed), None, model
     spectrum = theory.uniform_spectrum if model == "uniform" else theory.beta_spectrum
     return spectrum(d, seed), None, model
+
+
+def check_memory(size: int, d: int, n: int) -> None:
+    """Refuse a problem that takes so many bytes and more, if they are not free."""
+    free = available_memory()
+    if free is not None and size > free:
+        raise UserError(
+            f"{d:,} features and {n:,} rows take at least {size / 1e9:,.3g} GB, and {free / 1e9:,.3g} GB are free: "
+            "lower --d or --n"
+        )
 
 
 def _refuse(values: dict[str, Any], what: str, *names: str) -> None:

@@ -101,7 +101,7 @@ def show(rows: Sequence[dict[str, Any]], columns: Sequence[str], title: str) -> 
     from rich.markup import escape
     from rich.table import Table
 
-    from r2mae.cli.show import Terminal
+    from r2mae.terminal import Terminal
 
     shown = Table(box=None, pad_edge=False)
     shown.add_column("ratio")

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from r2mae.cli.parsing import Parser
-from r2mae.cli.theory_model import Problem, add_model, folder, print_note, read_problem, user_errors
+from r2mae.cli.theory_model import Problem, add_model, check_memory, folder, print_note, read_problem, user_errors
 from r2mae.cli.theory_risk import facts, in_words, show
 from r2mae.errors import unknown
 
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 _COLUMNS = ("kept_rows", "risk", "normalised", "sd", "standard_error", "formula", "difference_in_errors", "magnitude")
 _DESIGNS = ("fixed", "fresh")
+_BYTES = 12  # of each entry of the rows: itself, and the numbers that its mask is drawn from
 
 
 def run(words: Sequence[str]) -> int:
@@ -37,6 +38,7 @@ def run(words: Sequence[str]) -> int:
         raise unknown("design", values["design"], _DESIGNS)
     out = folder(values["out"])
     problem = read_problem(values)
+    check_memory(_BYTES * problem.n * problem.cov.d, problem.cov.d, problem.n)
 
     from r2mae.cli.show import print_json
     from r2mae.theory import simulate

@@ -124,10 +124,11 @@ def _decoded(
     if len(rows) < _LONG or not sys.stderr.isatty():
         yield from blocks
         return
-    from rich.console import Console
     from rich.progress import Progress
 
-    with Progress(console=Console(stderr=True), transient=True) as bar:
+    from r2mae.terminal import Terminal
+
+    with Progress(console=Terminal(stderr=True), transient=True) as bar:
         task = bar.add_task("decoding", total=len(rows))
         for block in blocks:
             bar.advance(task, len(block[0]))

@@ -13,6 +13,7 @@ from r2mae.report.html import write_report
 from r2mae.report.results_json import to_json
 from r2mae.report.table import print_comparison
 from r2mae.report.wording import BEST_FIXED
+from r2mae.terminal import Terminal
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -33,8 +34,8 @@ def publish(comparison: Comparison, out: Path, *, console: Console | None = None
 
 def _console() -> Console:
     """Return a console; for a file or pipe, which has no width, one that is wide enough for the table."""
-    console = Console()
-    return console if console.is_terminal else Console(width=max(console.width, _WIDTH))
+    console = Terminal()
+    return console if console.is_terminal else Terminal(width=max(console.width, _WIDTH))
 
 
 def write_table(comparison: Comparison, path: Path, analysis: Analysis | None = None) -> None:

@@ -4,10 +4,11 @@ import json
 import math
 import re
 from base64 import b64encode
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from io import BytesIO
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pandas as pd
 import yaml
@@ -15,18 +16,18 @@ import yaml
 from r2mae.errors import UserError
 from r2mae.evaluation.metrics import Metric, by_ratio, label_of
 from r2mae.evaluation.statistics import mean_interval
-from r2mae.files import read_rows
+from r2mae.files import read_own, read_rows
 from r2mae.report.comparison import RUN_COLUMNS, SAID_COLUMNS, Comparison
 from r2mae.report.differences import recorded_differences
 from r2mae.report.folders import PICTURES
 from r2mae.report.wording import CONFIDENCE, decimals, interval, number, sentence_case
 from r2mae.training.folder import RunFolder, read_json
-from r2mae.training.records import read_yaml
 
 _ROWS, _COLUMNS = 60, 24  # of a table that are shown
 _SHORT = 20  # so many rows are shown unfolded
 _LARGEST = 300_000  # bytes of an SVG; a larger one is shown as PNG
 _REMEDY = "make it again, or remove it"
+_Read = TypeVar("_Read")
 _MIME = {".svg": "image/svg+xml", ".png": "image/png"}
 
 
@@ -113,22 +114,31 @@ def section_of_files(folder: Path, title: str, kind: str, lines: Sequence[str] =
     title, kind, lines
         As of :class:`Section`.
     """
-    tables, left_out = [], []
-    for path in sorted(folder.glob("*.csv")):
+    left_out: list[str] = []
+    tables = _each(read_table, sorted(folder.glob("*.csv")), left_out)
+    texts = dict(_each(_json_text, sorted(folder.glob("[!.]*.json")), left_out))
+    pictures = _each(_picture, _pictures_in(folder), left_out)
+    told = (*lines, *(f"Not read: {reason}." for reason in left_out))
+    return Section(title, kind, str(folder), told, tuple(tables), tuple(pictures), texts, left_out=tuple(left_out))
+
+
+def _each(read: Callable[[Path], _Read], files: Iterable[Path], left_out: list[str]) -> list[_Read]:
+    """Read files; of those that cannot be read, add the reason to a list."""
+    found = []
+    for path in files:
         try:
-            tables.append(read_table(path))
+            found.append(read(path))
         except UserError as error:
             left_out.append(str(error))
-    texts = {path.name: _json_text(path) for path in sorted(folder.glob("[!.]*.json"))}
-    told = (*lines, *(f"Not read: {reason}." for reason in left_out))
-    pictures = tuple(pictures_in(folder))
-    return Section(title, kind, str(folder), told, tuple(tables), pictures, texts, left_out=tuple(left_out))
+        except (OSError, ValueError) as error:
+            left_out.append(f"{path} cannot be read ({error}): {_REMEDY}")
+    return found
 
 
 def section_of_run(folder: Path, metrics: Sequence[Metric] = ()) -> Section:
     """Return a section with the scores of a run and its options, with the labels of these metrics."""
     run = RunFolder(folder)
-    config = read_yaml(run.config_file)
+    config = run.read_config()
     results = run.results
     scores = (results or {}).get("scores") or {}
     rows = tuple((label_of(str(name), metrics), _score(value)) for name, value in scores.items())
@@ -148,13 +158,16 @@ def section_of_published(folder: Path) -> Section:
     if found is not None:
         return Section(found.title, "Comparisons", str(folder), comparison=found)
     try:
-        table = pd.read_csv(folder / "results.csv")
+        table = pd.read_csv(BytesIO(read_own(folder / "results.csv")))
     except (ValueError, OSError) as error:
         raise UserError(f"{folder / 'results.csv'} cannot be read ({' '.join(str(error).split())[:100]})") from None
     said = "There is no results.json, which would say of each score whether more is better: these are means alone."
     title = f"{folder.parent.name}/{folder.name}" if folder.parent.name else folder.name
-    pictures = tuple(pictures_in(folder / "figures"))
-    return Section(title, "Comparisons", str(folder), (said,), (_means(table),), pictures)
+    left_out: list[str] = []
+    figures = folder / "figures"
+    pictures = _each(_picture, [] if figures.is_symlink() else _pictures_in(figures), left_out)
+    told = (said, *(f"Not read: {reason}." for reason in left_out))
+    return Section(title, "Comparisons", str(folder), told, (_means(table),), tuple(pictures), left_out=tuple(left_out))
 
 
 def published(folder: Path) -> Comparison | None:
@@ -200,14 +213,26 @@ def _metric(said: Mapping[str, Any]) -> Metric:
     )
 
 
-def pictures_in(folder: Path) -> list[Picture]:
+def _pictures_in(folder: Path) -> list[Path]:
     """Return each figure of a folder once: its SVG, or its PNG where there is none or the SVG is large."""
     found: dict[str, Path] = {}
-    for path in sorted(folder.glob("*")) if folder.is_dir() else []:
-        small = path.suffix == ".png" or path.stat().st_size <= _LARGEST
-        if path.suffix in PICTURES and (small or not path.with_suffix(".png").is_file()):
+    for path in sorted(path for path in folder.glob("*") if path.suffix in PICTURES):
+        small = path.suffix == ".png" or path.lstat().st_size <= _LARGEST
+        if small or not path.with_suffix(".png").is_file():
             found[path.stem] = path  # the SVG comes after the PNG
-    return [Picture(stem.replace("_", " "), _inline(path), _aspect(path)) for stem, path in found.items()]
+    return list(found.values())
+
+
+def _picture(path: Path) -> Picture:
+    """Return a figure; its width over its height as its file begins by saying, 1 if it does not."""
+    content = read_own(path)
+    if path.suffix == ".png":
+        width, height = (float(int.from_bytes(content[at : at + 4])) for at in (16, 20))
+    else:
+        box = re.search(rb'viewBox="\S+ \S+ ([\d.]+) ([\d.]+)"', content[:2_000])
+        width, height = (float(box[1]), float(box[2])) if box else (1.0, 1.0)
+    source = f"data:{_MIME[path.suffix]};base64,{b64encode(content).decode()}"
+    return Picture(path.stem.replace("_", " "), source, width / height if width and height else 1.0)
 
 
 def read_table(path: Path) -> Table:
@@ -229,13 +254,13 @@ def read_table(path: Path) -> Table:
     return Table(path.name, tuple(columns[:_COLUMNS]), shown, said, open=len(rows) <= _SHORT and not note)
 
 
-def _json_text(path: Path) -> str:
-    """Return a JSON file as text with its characters in place of their escapes; a damaged one as it is."""
-    text = path.read_text("utf-8", errors="replace")
+def _json_text(path: Path) -> tuple[str, str]:
+    """Return name and text of a JSON file, with its characters in place of their escapes; a damaged one as it is."""
+    text = read_own(path).decode("utf-8", "replace")
     try:
-        return json.dumps(json.loads(text), indent=2, ensure_ascii=False)
+        return path.name, json.dumps(json.loads(text), indent=2, ensure_ascii=False)
     except (ValueError, RecursionError):
-        return text
+        return path.name, text
 
 
 def _means(table: pd.DataFrame) -> Table:
@@ -267,22 +292,6 @@ def _interval(values: "pd.Series[float]") -> tuple[float, float, float]:
 def _with_ends(mean: float, low: float, high: float, places: int) -> str:
     ends = interval(low, high, places)
     return f"{number(mean, places)} ({ends})" if ends else number(mean, places)
-
-
-def _aspect(path: Path) -> float:
-    """Return the width of a figure over its height, as its file begins by saying; 1 if it does not."""
-    with path.open("rb") as file:
-        head = file.read(2_000)
-    if path.suffix == ".png":
-        width, height = (float(int.from_bytes(head[at : at + 4])) for at in (16, 20))
-    else:
-        box = re.search(rb'viewBox="\S+ \S+ ([\d.]+) ([\d.]+)"', head)
-        width, height = (float(box[1]), float(box[2])) if box else (1.0, 1.0)
-    return width / height if width and height else 1.0
-
-
-def _inline(path: Path) -> str:
-    return f"data:{_MIME[path.suffix]};base64,{b64encode(path.read_bytes()).decode()}"
 
 
 def _score(value: Any) -> str:

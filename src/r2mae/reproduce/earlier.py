@@ -1,6 +1,5 @@
 """Runs of an earlier call, from its table of runs: seeds can be added, and tables made anew, without their folders."""
 
-import json
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -13,6 +12,7 @@ from r2mae.files import jsonable
 from r2mae.reproduce.artefact import Size
 from r2mae.reproduce.run_tables import RUNS, digest_of, read_runs
 from r2mae.reproduce.state import MADE
+from r2mae.training.records import read_json
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -220,12 +220,11 @@ def _known(cell: "SweepRun") -> dict[str, Any]:
 def _made(folder: Path) -> dict[str, Any]:
     """Return what says how the tables of a folder were made."""
     try:
-        made = json.loads((folder / MADE).read_text("utf-8"))
-    except (OSError, ValueError):
-        made = None
-    environment = made.get("environment") if isinstance(made, dict) else None
+        made = read_json(folder / MADE)
+    except UserError:
+        made = {}
+    environment = made.get("environment")
     known = isinstance(environment, dict) and isinstance(environment.get("versions"), dict)
-    known = known and isinstance(made.get("data") or {}, dict)
-    if not (isinstance(made, dict) and known and isinstance(made.get("size"), dict)):
+    if not (known and isinstance(made.get("data") or {}, dict) and isinstance(made.get("size"), dict)):
         raise UserError(f"{folder} has no {MADE} that tells how its tables were made: name a folder of reproduce")
     return made

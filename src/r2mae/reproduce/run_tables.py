@@ -2,11 +2,12 @@
 
 import hashlib
 from collections.abc import Collection, Iterator
+from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from r2mae.errors import UserError
-from r2mae.files import read_rows
+from r2mae.files import read_own, read_rows
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -19,7 +20,7 @@ _REMEDY = "take a copy of the table, or make it again with r2mae reproduce"
 
 def digest_of(file: Path) -> str:
     """Return what tells a file's content from any other."""
-    return hashlib.blake2b(file.read_bytes(), digest_size=16).hexdigest()
+    return hashlib.blake2b(read_own(file), digest_size=16).hexdigest()
 
 
 def read_runs(file: Path, columns: Collection[str] = ("seed",)) -> "pd.DataFrame":
@@ -41,9 +42,10 @@ def read_runs(file: Path, columns: Collection[str] = ("seed",)) -> "pd.DataFrame
     import pandas as pd
 
     read_rows(file, _REMEDY)
-    if not file.read_bytes().endswith(b"\n"):
+    text = read_own(file)
+    if not text.endswith(b"\n"):
         raise UserError(f"{file} ends within a line: {_REMEDY}")
-    table = pd.read_csv(file, encoding="utf-8")
+    table = pd.read_csv(BytesIO(text), encoding="utf-8")
     if not len(table):
         raise UserError(f"{file} has no lines: {_REMEDY}")
     for column in columns:

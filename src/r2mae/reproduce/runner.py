@@ -14,7 +14,7 @@ import numpy as np
 
 import r2mae
 from r2mae.errors import UserError
-from r2mae.files import atomic_write, jsonable, write_json, write_rows
+from r2mae.files import atomic_write, jsonable, read_own, write_json, write_rows
 from r2mae.report.style import figure_style, save_figure
 from r2mae.reproduce.artefact import (
     Artefact,
@@ -345,8 +345,8 @@ def _asked(artefact: Artefact, size: Size) -> str:
 def _read(file: Path) -> Any:
     """Return the content of a saved part, or None if the file is missing or damaged."""
     try:
-        return json.loads(file.read_text("utf-8"))
-    except (OSError, ValueError):
+        return json.loads(read_own(file))
+    except (OSError, ValueError, RecursionError):
         return None
 
 

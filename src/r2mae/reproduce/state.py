@@ -1,13 +1,14 @@
 """How far a figure or table is, from the files in its folder alone."""
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import r2mae
+from r2mae.errors import UserError
 from r2mae.files import write_json
+from r2mae.training.records import read_json
 
 PLAN = ".plan.json"
 """File with what the last call was to compute: `scale`, `version` of r2mae, `unit`, the files of `finished` parts or
@@ -130,9 +131,6 @@ def _made_before(out: Path) -> list[str]:
 def _in(file: Path) -> dict[str, Any] | None:
     """Return what a file says, nothing if there is none, and None if it is damaged."""
     try:
-        said = json.loads(file.read_text("utf-8"))
-    except FileNotFoundError:
-        return {}
-    except (OSError, ValueError):
-        return None
-    return said if isinstance(said, dict) else None
+        return read_json(file)
+    except UserError:
+        return None if file.exists() else {}

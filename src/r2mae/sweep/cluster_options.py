@@ -123,7 +123,7 @@ def known_settings(engine: Engine) -> set[str]:
 
 
 def _settings(engine: Engine, file: Path) -> dict[str, Any]:
-    values = read_yaml(file)
+    values = read_yaml(file, linked=True)
     known = known_settings(engine)
     for name in values:
         if name not in known:

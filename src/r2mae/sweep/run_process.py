@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from r2mae.errors import UserError
+from r2mae.files import read_own
 
 CELL_LOCK = ".run.lock"  # held while a run is trained and measured; its text names the process that holds it
 MEETING = ".cluster"  # folder in the folder of a sweep, in which workers show that they see it
@@ -203,8 +204,8 @@ def whole_cell(folder: Path, tell: _Tell, patience: float = _PATIENCE) -> Iterat
 
 def _holder(folder: Path) -> str:
     try:
-        return (folder / CELL_LOCK).read_text(encoding="utf-8", errors="replace")[:200] or "another process"
-    except OSError:
+        return read_own(folder / CELL_LOCK, 200).decode("utf-8", "replace") or "another process"
+    except (OSError, ValueError):
         return "another process"
 
 

@@ -15,6 +15,7 @@ from r2mae.sweep.measure import check_sizes, log_notes
 from r2mae.sweep.progress_display import ProgressDisplay
 from r2mae.sweep.runs import SweepRun, reading_of
 from r2mae.sweep.worker_start import with_variables
+from r2mae.terminal import Terminal
 from r2mae.training.config import MACHINE_FIELDS, RunConfig
 from r2mae.training.devices import check_threads, torch_device
 from r2mae.training.folder import FolderLock, RunFolder
@@ -155,7 +156,7 @@ def run_missing(runs: Sequence[SweepRun], domain: Domain, runner: Runner, *, con
     """
     waiting = [run for run in runs if not finished(run)]
     metric = domain.metrics_of(runs[0].config)[0]
-    with ProgressDisplay(runs, waiting, console or Console(stderr=True), metric) as display:
+    with ProgressDisplay(runs, waiting, console or Terminal(stderr=True), metric) as display:
         if waiting:
             runner.run(waiting, domain, display)
 

@@ -255,7 +255,7 @@ class FolderLock:
         """
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            self._handle = os.open(self.folder / self.name, os.O_RDWR | os.O_CREAT, 0o666)
+            self._handle = os.open(self.folder / self.name, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
         except OSError as error:
             raise UserError(f"cannot write to {self.folder} ({error.strerror}): choose another --out") from None
         try:

@@ -7,13 +7,14 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from r2mae.errors import UserError
-from r2mae.files import atomic_write
+from r2mae.files import atomic_write, own_file
 from r2mae.training.folder import remedy_for
 
 if TYPE_CHECKING:
     import pandas as pd
 
 _DIGITS = 15  # of a step
+_LARGEST = 1 << 30  # bytes of a file: some ten million steps
 COLUMNS = ("step", "ratio", "loss", "lr", "validation_loss")
 
 
@@ -78,7 +79,7 @@ def complete_rows(path: Path) -> list[str]:
     """Return the rows that are complete; a crash may have left the last one incomplete."""
     if not path.exists():
         return []
-    text = path.read_text(encoding="utf-8", errors="replace")
+    text = own_file(path).read_text(encoding="utf-8", errors="replace")
     lines = text[: text.rfind("\n") + 1].split("\n")[1:-1]
     return [line for line in lines if line.count(",") == len(COLUMNS) - 1 and step_of(line) is not None]
 
@@ -100,7 +101,9 @@ def read_metrics(path: Path) -> "pd.DataFrame":
     import pandas as pd
 
     try:
-        return pd.read_csv(path)[list(COLUMNS)].astype(float)
+        if path.stat().st_size > _LARGEST:
+            raise ValueError(f"it has more than {_LARGEST:,} bytes")
+        return pd.read_csv(own_file(path))[list(COLUMNS)].astype(float)
     except (OSError, ValueError, KeyError, OverflowError) as error:  # pandas' own errors are ValueErrors
         reason = " ".join(str(error).split())[:120]
         raise UserError(f"{path} is not readable ({reason}): {remedy_for(path)}") from None

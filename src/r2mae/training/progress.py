@@ -22,6 +22,8 @@ from rich.progress import (
 from rich.table import Column
 from rich.text import Text
 
+from r2mae.terminal import Terminal
+
 PAUSE = 10.0  # seconds between lines where there is no terminal for a bar
 
 
@@ -136,7 +138,7 @@ def counting_bar(label: str, *, counted: bool = True, transient: bool = False) -
     callable
         Call it with the amount done and the total.
     """
-    console, lines = Console(stderr=True), Lines()
+    console, lines = Terminal(stderr=True), Lines()
     columns = time_columns(counted=counted)
     bar = Progress(*columns, console=console, disable=not console.is_terminal, transient=transient)
     task = bar.add_task(label, total=None)
@@ -174,7 +176,7 @@ class ProgressBar:
     def __init__(
         self, label: str, console: Console | None = None, *, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        self.console = console or Console(stderr=True)
+        self.console = console or Terminal(stderr=True)
         self.label, self.clock = label, clock
         self._lines = Lines(clock, at_once=True)
         self._bar = Progress(

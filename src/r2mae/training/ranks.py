@@ -13,6 +13,10 @@ GOES_ON = "the same command goes on from the last checkpoint"
 TORCHRUN, SLURM = "torchrun", "SLURM"
 _VARIABLES = {TORCHRUN: ("RANK", "WORLD_SIZE"), SLURM: ("SLURM_PROCID", "SLURM_NTASKS")}
 _EVERYWHERE = {TORCHRUN: "--nproc-per-node", SLURM: "--ntasks-per-node"}
+# Which process of how many this is, as launchers say it; Lightning and torch read them, too.
+_NUMBERS = ("RANK", "LOCAL_RANK", "NODE_RANK", "GROUP_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_PORT",
+            "SLURM_PROCID", "SLURM_LOCALID", "SLURM_NODEID", "SLURM_NTASKS", "JSM_NAMESPACE_RANK")  # fmt: skip
+_DIGITS = 9
 _POLL = 0.5  # seconds between looks at rank 0
 _PATIENCE = 5.0  # seconds that rank 0 has to end the others, when all meet the same error
 
@@ -44,7 +48,9 @@ def process_rank(devices: int, nodes: int = 1) -> int:
             )
         return int(os.environ.get("LOCAL_RANK", "0")) if devices > 1 else 0
     rank, size = _VARIABLES[launcher]
-    count = int(os.environ[size])
+    place, count = int(os.environ[rank]), int(os.environ[size])
+    if place >= count:
+        raise UserError(f"{rank} is {place} and {size} {count}: the first of {count} processes has the rank 0")
     machines, here = _layout(launcher, count)
     if machines * here != count:
         raise UserError(
@@ -60,7 +66,21 @@ def process_rank(devices: int, nodes: int = 1) -> int:
             f"{here} processes were started on this machine, and --devices says {devices}: say --nodes {machines} "
             f"--devices {here}"
         )
-    return int(os.environ[rank])
+    return place
+
+
+def check_variables() -> None:
+    """Refuse variables of launchers that hold no number, before a library that reads them is imported.
+
+    Raises
+    ------
+    UserError
+        It names the variable.
+    """
+    for name in _NUMBERS:
+        told = os.environ.get(name, "0")
+        if not (told.isascii() and told.isdecimal() and len(told) <= _DIGITS):
+            raise UserError(f"the environment variable {name} must be a whole number, not {told[:40]!r}: unset it")
 
 
 def launched_by() -> str | None:

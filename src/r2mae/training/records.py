@@ -1,6 +1,6 @@
 """Readers of the small files of a run folder, which report whatever is wrong with a file in one line.
 
-A run folder may come from a stranger. So the size of a file is checked before it is read, YAML with references
+A run folder may come from a stranger. So its files are read as :func:`r2mae.files.read_own` does, YAML with references
 (anchors and aliases) is refused, and every value is checked to have the type that the code relies on.
 """
 
@@ -15,6 +15,7 @@ from typing import Any
 import yaml
 
 from r2mae.errors import UserError
+from r2mae.files import read_own
 
 _MOST_YAML = 1 << 18  # bytes; a configuration has some hundred lines
 _MOST_JSON = 1 << 28  # a model of cells names its genes, and its training history has a line a step
@@ -39,8 +40,10 @@ class _Plain(yaml.SafeLoader):
         return made
 
 
-def read_yaml(path: Path) -> dict[str, Any]:
+def read_yaml(path: Path, *, linked: bool = False) -> dict[str, Any]:
     """Read a YAML file of fields as plain types; nothing is ever constructed from it.
+
+    With `linked` it may be a link to a file elsewhere, as one that the user names.
 
     Raises
     ------
@@ -48,7 +51,7 @@ def read_yaml(path: Path) -> dict[str, Any]:
         If it is not there, too large, no mapping of names to values, or holds anchors or aliases.
     """
     try:
-        values = yaml.load(_text_of(path, _MOST_YAML), _Plain)  # a safe loader
+        values = yaml.load(_text_of(path.resolve() if linked else path, _MOST_YAML), _Plain)  # a safe loader
     except FileNotFoundError:
         raise UserError(f"there is no configuration {path}") from None
     except (OSError, yaml.YAMLError, RecursionError, ValueError, OverflowError, AttributeError, TypeError) as error:
@@ -59,10 +62,10 @@ def read_yaml(path: Path) -> dict[str, Any]:
     return values
 
 
-def read_json(path: Path) -> dict[str, Any]:
-    """Read a JSON object, or say what is wrong with the file."""
+def read_json(path: Path, *, linked: bool = False) -> dict[str, Any]:
+    """Read a JSON object, or say what is wrong with the file; `linked` as of :func:`read_yaml`."""
     try:
-        value = json.loads(_text_of(path, _MOST_JSON))
+        value = json.loads(_text_of(path.resolve() if linked else path, _MOST_JSON))
     except FileNotFoundError:
         raise UserError(f"there is no file {path}") from None
     except (OSError, ValueError, RecursionError) as error:
@@ -233,11 +236,4 @@ def number(value: Any) -> float | None:
 
 
 def _text_of(path: Path, most: int) -> str:
-    """Read a file of limited size. Pipes and devices are refused, since they may never end."""
-    if path.exists() and not path.is_dir() and not path.is_file():
-        raise ValueError("it is no regular file")
-    with path.open("rb") as file:
-        content = file.read(most + 1)
-    if len(content) > most:
-        raise ValueError(f"it has more than {most:,} bytes")
-    return content.decode("utf-8")
+    return read_own(path, most).decode("utf-8")

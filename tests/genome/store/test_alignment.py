@@ -145,6 +145,7 @@ def test_other_damage(store: AlignmentStore) -> None:
     told("the store is of version 7, and this r2mae reads version 1", format=7)
     told("meta.json has wrong entries", offsets=[0, 1, 2])
     told("meta.json has wrong entries", lengths="many")
+    told("meta.json has wrong entries", lengths=[2**70] * len(meta["lengths"]))
     told("meta.json has wrong entries", species=[*meta["species"][1:], meta["species"][1]])
     told("alignment.bin has .* bytes, not", species=[*meta["species"], "another"])
     told("checksums.bin has changed", checksums="0" * 32)

@@ -11,6 +11,7 @@ from r2mae.cli.main import main
 Refused = Callable[..., None]
 HEAD = "##maf version=1\n"
 ROW = "s ref.chr1 0 4 + 10 ACGT\n"
+MANY = "9" * 5000
 
 
 @pytest.fixture
@@ -45,6 +46,19 @@ MAFS = {
     "rows before blocks": (f"{ROW}\na\n{ROW}", "line 2", "a row before the first block"),
     "other lines": (f"a\n{ROW}hello\n", "line 4", "begins with 'hello', which no line of a MAF does"),
     "no blocks": ("", "line 1", "has no block with a row"),
+    "a length of 40 bits": (f"\na\ns ref.chr1 0 4 + {2**40} ACGT\n", "line 4", "1,099,511,627,776 positions"),
+    "at the far end": (f"a\ns ref.chr1 {2**40 - 4} 4 + {2**40} ACGT\n", "line 3", "almost none of them is here"),
+    "many lengths of 31 bits": (
+        f"a\n{ROW}" + "".join(f"\na\ns ref.c{n} 0 4 + {2**31 + n} ACGT\n" for n in range(9)),
+        "line 30",
+        "says that c8",
+    ),
+    "a length of 70 bits": (f"a\ns ref.chr1 0 4 + {2**70} ACGT\n", "line 3", "of at most 15 digits"),
+    "no length": ("a\ns ref.chr1 0 0 + 0 -\n", "line 3", "the length of chr1 must be above 0"),
+    "a length of 5000 digits": (f"a\ns ref.chr1 0 4 + {MANY} ACGT\n", "line 3", "of at most 15 digits"),
+    "a later length of 5000 digits": (f"a\n{ROW}\na\ns ref.chr1 4 1 + {MANY} A\n", "line 6", "at most 15 digits"),
+    "a start of 5000 digits": (f"a\n{ROW}\na\ns ref.chr1 {MANY} 1 + 10 A\n", "line 6", "at most 15 digits"),
+    "a size of 5000 digits": (f"a\ns ref.chr1 0 {MANY} + 10 ACGT\n", "line 3", "of at most 15 digits"),
 }
 
 

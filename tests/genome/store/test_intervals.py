@@ -62,6 +62,7 @@ def test_bed(tmp_path: Path) -> None:
     [
         ("chr1\t1\n", "line 1: a line of BED is contig, start and end"),
         ("chr1 1 2\nchr1 x 5\n", "line 2: a line of BED"),
+        (f"chr1 1 2\nchr1 {'9' * 5000} 5\n", "line 2: a line of BED"),
         ("chr1 1 41\n", "line 1: 1 to 41 does not fit chr1, which has 40 positions"),
         ("chr1 9 3\n", "line 1: 9 to 3 does not fit"),
         ("1 0 3\nX 0 3\n", "names 1, X, and the store has the contigs chr1, chr2:a: give the contigs the same names"),
@@ -86,6 +87,7 @@ def test_regions_as_people_type_them(tmp_path: Path) -> None:
         "chr1:9-3": "from a lower to a higher one",
         "chr3:1-2": "unknown contig 'chr3'",
         "chr3": "unknown contig 'chr3'",
+        f"chr1:1-{'9' * 30}": "unknown contig 'chr1:1-9",
     }.items():
         with pytest.raises(UserError, match=told):
             read_regions([wrong], LAYOUT)

@@ -1,6 +1,8 @@
 """A store of a MAF holds just what its blocks say."""
 
+import errno
 import gzip
+import os
 import random
 import tempfile
 from pathlib import Path
@@ -11,9 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from genome.alignments import Alignment, Block, random_alignment, shrink, tokens_of
+from r2mae.errors import UserError
 from r2mae.genome import AlignmentStore, build_store
 from r2mae.genome.store import sources
 from r2mae.genome.store.sources import Stream, maf_pieces
+from r2mae.genome.store.writing import allocate
 
 
 def by_contig(store: AlignmentStore) -> dict[str, np.ndarray]:
@@ -160,3 +164,19 @@ def test_names_that_are_no_utf8(tmp_path: Path) -> None:
     assert store.tokens.tolist() == [[0, 2], [1, 3]]
     assert store.species == ("r\udcff", "x\udcff")
     assert AlignmentStore(store.folder).contigs == ("c\udcfe",)
+
+
+def test_a_reference_vouches_for_the_length_of_a_contig(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sources, "_SPREAD", 1)
+    (tmp_path / "a.maf").write_text("##maf version=1\na\ns ref.chr1 0 4 + 400 ACGT\n")
+    with pytest.raises(UserError, match=r"line 3: says that chr1 has 400 positions, and almost none of them is here"):
+        build_store(tmp_path / "a.maf", tmp_path / "store")
+    (tmp_path / "ref.fa").write_text(f">chr1\n{'ACGT' * 100}\n")
+    store = build_store(tmp_path / "a.maf", tmp_path / "store", reference=tmp_path / "ref.fa")
+    assert store.layout.lengths == (400,)
+
+
+def test_a_store_that_the_disk_has_no_room_for(tmp_path: Path) -> None:
+    with pytest.raises(OSError, match=os.strerror(errno.ENOSPC)):
+        allocate(tmp_path / "a", 1 << 60)
+    assert (tmp_path / "a").stat().st_size == 0

@@ -57,6 +57,7 @@ def test_a_track_is_replaced_and_verified(store: AlignmentStore, tmp_path: Path)
     ("text", "told"),
     [
         ("chr1 0 5\n", "line 1: a line of bedGraph is contig, start, end and value"),
+        (f"chr1 0 5 1\nchr1 5 {'9' * 5000} 1\n", "line 2: a line of bedGraph is contig, start, end and value"),
         ("chr1 0 5 1\nchr1 5 6 high\n", "line 2: the value must be a number, not 'high'"),
         ("chr1 0 5 inf\n", "line 1: the value must be a number, not 'inf'"),
         ("chr1 0 11 1\n", "line 1: 0 to 11 does not fit chr1, which has 10 positions"),

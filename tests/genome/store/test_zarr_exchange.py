@@ -67,3 +67,12 @@ def test_groups_of_something_else(tmp_path: Path) -> None:
         build_store(tmp_path, tmp_path / "b")
     with pytest.raises(UserError, match="--contig names the contig of a FASTA alignment"):
         build_store(path, tmp_path / "b", contig="chr1")
+
+
+def test_an_array_that_declares_far_more_than_is_there(tmp_path: Path) -> None:
+    made = zarr.open_group(str(tmp_path / "a.zarr"), mode="w", zarr_format=2)
+    made.attrs.update({"species": ["ref", "x"]})
+    made.create_array("chr1", shape=(2**40, 2), chunks=(1 << 14, 2), dtype="S1", fill_value=b"N")
+    with pytest.raises(UserError, match=r"a\.zarr: array 'chr1': says that chr1 has 1,099,511,627,776 positions"):
+        build_store(tmp_path / "a.zarr", tmp_path / "b")
+    assert not list(tmp_path.glob(".b*"))

@@ -194,9 +194,9 @@ def _build(wanted: _Wanted, plan: dict[str, Any], work: Unfinished, jobs: int, p
 def _start(wanted: _Wanted, work: Unfinished, progress: Progress) -> tuple[Layout, type[Filler], list[str]]:
     """Return the layout, the class that fills it, and the files that go in the end."""
     if wanted.kind == "maf":
-        return maf_layout(wanted.files, wanted.species, work, progress), MafFiller, [OWNER]
+        return maf_layout(wanted.files, wanted.species, wanted.reference, work, progress), MafFiller, [OWNER]
     if wanted.kind == "zarr":
-        return zarr_layout(wanted.files[0], wanted.species), ZarrFiller, []
+        return zarr_layout(wanted.files[0], wanted.species, wanted.reference), ZarrFiller, []
     layout = fasta_layout(wanted.files, wanted.species, wanted.contig, wanted.reference, work, progress)
     return layout, FastaFiller, [rows_file(number) for number in range(len(wanted.files))]
 

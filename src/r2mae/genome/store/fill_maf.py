@@ -13,7 +13,7 @@ from r2mae.errors import UserError, unknown
 from r2mae.genome.store.given import GIVEN, differences, mismatch
 from r2mae.genome.store.maf import Filled, first_species, read_piece, runs, scan
 from r2mae.genome.store.meta import ALIGNMENT, Layout
-from r2mae.genome.store.sources import Stream, maf_pieces, name_of, raw_of
+from r2mae.genome.store.sources import DIGITS, Stream, check_lengths, maf_pieces, name_of, raw_of, whole
 from r2mae.genome.store.unfinished import Progress, Unfinished, in_order, processes
 from r2mae.genome.store.writing import Filler, allocate, write_at
 
@@ -53,13 +53,16 @@ def pieces(files: Sequence[Path], size: int) -> Iterator[Piece]:
                 yield Piece(file, line, text, (before + stream.fraction * sizes[number]) / sum(sizes))
 
 
-def maf_layout(files: Sequence[Path], species: Sequence[str] | None, work: Unfinished, progress: Progress) -> Layout:
+def maf_layout(
+    files: Sequence[Path], species: Sequence[str] | None, given: Path | None, work: Unfinished, progress: Progress
+) -> Layout:
     """Read all names once: the species, in order of appearance or as they are listed, and the reference's contigs.
 
     Raises
     ------
     UserError
-        A listed species that no row has, or a file without blocks.
+        A listed species that no row has, a file without blocks, or lengths far beyond what the files could fill,
+        together with the reference's own FASTA that may be given.
     """
     state = work.state(_FINDING)
     if state["done"]:
@@ -67,19 +70,25 @@ def maf_layout(files: Sequence[Path], species: Sequence[str] | None, work: Unfin
     reference: str | None = None
     found: dict[bytes, None] = {}
     contigs: dict[str, int] = {}
+    rows: dict[str, str] = {}  # where the length of each contig is declared
+    held = 0 if given is None else given.stat().st_size
     for piece in pieces(files, PIECE):
+        held += len(piece.text)
         if reference is None and (first := first_species(piece.text)) is not None:
             reference = name_of(first)
         if reference is not None:
             names, lengths = scan(piece.text, reference)
             found |= dict.fromkeys(names)
-            contigs |= {name: length for name, length in lengths.items() if name not in contigs}
+            for name, (written, line) in lengths.items():
+                if name not in contigs:
+                    contigs[name], rows[name] = whole(written) or 0, f"{piece.file}, line {piece.line + line:,}"
         progress(_FINDING, piece.fraction)
     if reference is None or not contigs:
         raise UserError(f"{files[0]}, line 1: has no block with a row 's name start size strand length text'")
     for name, length in contigs.items():
         if not length:
-            raise UserError(f"{files[0]}: {name} has a length of 0 positions")
+            raise UserError(f"{rows[name]}: the length of {name} must be above 0, and of at most {DIGITS} digits")
+    check_lengths(contigs, held, rows.__getitem__)
     layout = Layout(_chosen(found, reference, species), tuple(contigs), tuple(contigs.values()))
     work.commit(_FINDING, 1, species=layout.species, contigs=layout.contigs, lengths=layout.lengths)
     return layout

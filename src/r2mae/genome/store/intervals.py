@@ -11,9 +11,9 @@ from jaxtyping import Bool, Int64
 
 from r2mae.errors import UserError
 from r2mae.genome.store.meta import Layout
-from r2mae.genome.store.sources import lines, name_of
+from r2mae.genome.store.sources import lines, name_of, whole
 
-_REGION = re.compile(r"(?P<contig>.+):(?P<first>[\d,]+)-(?P<last>[\d,]+)")
+_REGION = re.compile(r"(?P<contig>.+):(?P<first>[0-9,]{1,20})-(?P<last>[0-9,]{1,20})")
 
 
 @dataclass(frozen=True)
@@ -122,9 +122,9 @@ def read_bed(path: str | Path, layout: Layout) -> Intervals:
         if line.startswith((b"track", b"browser")):
             continue
         fields = line.split()
-        if len(fields) < 3 or not (fields[1].isdigit() and fields[2].isdigit()):
+        start, end = map(whole, fields[1:3]) if len(fields) > 2 else (None, None)
+        if start is None or end is None:
             raise UserError(f"{path}, line {number:,}: a line of BED is contig, start and end")
-        start, end = int(fields[1]), int(fields[2])
         contig = name_of(fields[0])
         place = layout.find(contig)
         if place is None:

@@ -10,7 +10,7 @@ from jaxtyping import Int64, UInt8
 
 from r2mae.errors import UserError
 from r2mae.genome.store.meta import Layout
-from r2mae.genome.store.sources import name_of, raw_of
+from r2mae.genome.store.sources import DIGITS, name_of, raw_of, whole
 from r2mae.genome.store.tokens import (
     GAP,
     INVALID,
@@ -54,10 +54,14 @@ class Filled(NamedTuple):
 
 
 class Scanned(NamedTuple):
-    """The names in a piece: all species, and contigs of the reference with their lengths, in order of appearance."""
+    """The names in a piece, in order of appearance: all species, and contigs of the reference.
+
+    Of each contig there are the length that its first row declares, as it is written, and the line of the row, counted
+    from 0.
+    """
 
     species: list[bytes]
-    contigs: dict[str, int]
+    contigs: dict[str, tuple[bytes, int]]
 
 
 def column_of(name: bytes, columns: Mapping[bytes, int]) -> int:
@@ -76,10 +80,12 @@ def scan(text: bytes, reference: str) -> Scanned:
     text = b"\n" + text
     species = list(dict.fromkeys(_SPECIES.findall(text)))
     row = rb"\ns[ \t]+(" + re.escape(raw_of(reference)) + rb"(?:\.\S*)?)[ \t]+\d+[ \t]+\d+[ \t]+[+-][ \t]+(\d+)[ \t]"
-    pairs = dict.fromkeys(re.findall(row, text))
-    contigs: dict[str, int] = {}
-    for name, length in pairs:
-        contigs.setdefault(contig_of(name, reference), int(length))
+    first: dict[bytes, re.Match[bytes]] = {}
+    for found in re.finditer(row, text):
+        first.setdefault(found[1], found)
+    contigs: dict[str, tuple[bytes, int]] = {}
+    for name, found in first.items():
+        contigs.setdefault(contig_of(name, reference), (found[2], text.count(b"\n", 0, found.start())))
     return Scanned(species, contigs)
 
 
@@ -123,6 +129,7 @@ class _Reader:
                 if (
                     columns != block.columns
                     or not size.isdigit()
+                    or len(size) > DIGITS
                     or int(size) != columns - letters.count(b"-")
                     or strand not in _STRANDS
                     or not (start.isdigit() and length.isdigit())
@@ -138,7 +145,7 @@ class _Reader:
                     if INVALID in tokens:
                         raise self._wrong(block, fields, number)
                     if column == 0:
-                        self._reference(block, name, int(start), int(size), strand == b"-", int(length), number)
+                        self._reference(block, fields, number)
             elif kind == b"a" and line[1:2] in _SPACE:
                 self._end(block)
                 block = _Block()
@@ -169,13 +176,13 @@ class _Reader:
                 number, f"a row has {_FIELDS} fields, and this one {len(fields)}: is the file truncated?"
             )
         _, _, start, size, strand, length, letters = fields
-        bases = len(letters) - letters.count(b"-")
-        if not (start.isdigit() and size.isdigit() and length.isdigit()):
-            reason = "start, size and length of the source must be whole numbers"
+        bases, said = len(letters) - letters.count(b"-"), whole(size)
+        if said is None or whole(start) is None or whole(length) is None:
+            reason = f"start, size and length of the source must be whole numbers of at most {DIGITS} digits"
         elif strand not in _STRANDS:
             reason = f"the strand must be + or -, not {_shown(strand)}"
-        elif bases != int(size):
-            reason = f"says {int(size):,} bases and has {bases:,}: is the file truncated?"
+        elif bases != said:
+            reason = f"says {said:,} bases and has {bases:,}: is the file truncated?"
         elif len(letters) != block.columns:
             reason = f"has {len(letters):,} columns, and the rows above it {block.columns:,}"
         else:
@@ -183,9 +190,12 @@ class _Reader:
             reason = f"holds {_shown(letters[bad : bad + 1])}, which is no letter of an alignment"
         return self._error(number, reason)
 
-    def _reference(
-        self, block: _Block, name: bytes, start: int, size: int, is_reversed: bool, length: int, number: int
-    ) -> None:
+    def _reference(self, block: _Block, fields: list[bytes], number: int) -> None:
+        """Take the place of the block from the reference's row."""
+        name, is_reversed = fields[1], fields[4] == b"-"
+        start, size, length = (whole(fields[at]) for at in (2, 3, 5))
+        if start is None or size is None or length is None:
+            raise self._wrong(block, fields, number)
         contig = contig_of(name, self.layout.species[0])
         if start + size > length:
             raise self._error(number, f"ends at {start + size:,}, past the end of {_shown(name)} ({length:,})")

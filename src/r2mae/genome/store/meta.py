@@ -164,7 +164,7 @@ def read_meta(folder: Path) -> Meta:
             known=tuple(values["known"]),
             same=tuple(values["same"]),
         )
-    except (KeyError, TypeError, ValueError, AttributeError):
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
         raise damaged(folder, f"{META} has wrong entries") from None
 
 

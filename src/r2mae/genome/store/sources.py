@@ -3,7 +3,7 @@
 import gzip
 import re
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from io import BufferedReader
 from pathlib import Path
 from typing import IO, Literal, cast
@@ -17,6 +17,11 @@ LONGEST_LINE = 1 << 20
 
 LONGEST_BLOCK = 1 << 30
 """Bytes of a MAF block, since it has to be in memory as a whole."""
+
+DIGITS = 15
+"""Of a position or length at most; no genome has more."""
+
+_SPREAD = 1_000  # positions of all contigs for each byte that the files hold, at most
 
 _COMPRESSED = {b"BZh": "bzip2", b"\xfd7zXZ": "xz", b"\x28\xb5\x2f\xfd": "zstd", b"PK\x03\x04": "zip"}
 _BLOCK = re.compile(rb"(?:^|\n)a(?=[ \t\r\n])")
@@ -95,6 +100,36 @@ def name_of(raw: bytes) -> str:
 def raw_of(name: str) -> bytes:
     """Return the bytes of a name."""
     return name.encode("utf-8", "surrogateescape")
+
+
+def whole(field: bytes) -> int | None:
+    """Return a whole number of a file, or None if it is none or has more than :data:`DIGITS` digits."""
+    return int(field) if field.isdigit() and len(field) <= DIGITS else None
+
+
+def check_lengths(lengths: Mapping[str, int], held: int, where: Callable[[str], str]) -> None:
+    """Refuse contigs whose lengths, which a file only declares, are far more than what it holds could fill.
+
+    Parameters
+    ----------
+    lengths : mapping of str to int
+        Positions of each contig.
+    held : int
+        Bytes that are there: of text, of chunks, and of the reference's own FASTA.
+    where : callable
+        Names the file, and the line if there is one, that declares the length of a contig.
+
+    Raises
+    ------
+    UserError
+        It names the longest contig.
+    """
+    if sum(lengths.values()) > _SPREAD * held:
+        name = max(lengths, key=lengths.__getitem__)
+        raise UserError(
+            f"{where(name)}: says that {name} has {lengths[name]:,} positions, and almost none of them is here: mend "
+            "the length, or give the reference's own FASTA (--reference)"
+        )
 
 
 def kind_of(path: Path) -> Kind:

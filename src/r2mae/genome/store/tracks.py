@@ -15,7 +15,7 @@ from r2mae.errors import UserError, unknown
 from r2mae.files import atomic_path, write_json
 from r2mae.genome.store.intervals import nothing_of
 from r2mae.genome.store.meta import DIGEST, TRACKS, Layout, damaged
-from r2mae.genome.store.sources import lines, name_of
+from r2mae.genome.store.sources import lines, name_of, whole
 
 _BIGWIG = (b"\x26\xfc\x8f\x88", b"\x88\x8f\xfc\x26")
 _STEP = 1 << 20  # positions of a bigWig that are read at a time
@@ -159,7 +159,8 @@ def _bedgraph(path: Path, layout: Layout) -> Iterator[Piece]:
             continue
         where = f"{path}, line {number:,}"
         fields = line.split()
-        if len(fields) != 4 or not (fields[1].isdigit() and fields[2].isdigit()):
+        start, end = map(whole, fields[1:3]) if len(fields) == 4 else (None, None)
+        if start is None or end is None:
             raise UserError(f"{where}: a line of bedGraph is contig, start, end and value")
         try:
             value = float(fields[3])
@@ -172,7 +173,6 @@ def _bedgraph(path: Path, layout: Layout) -> Iterator[Piece]:
         if place is None:
             others.add(contig)
             continue
-        start, end = int(fields[1]), int(fields[2])
         if not start < end <= layout.lengths[place]:
             raise UserError(
                 f"{where}: {start:,} to {end:,} does not fit {contig}, which has {layout.lengths[place]:,} positions"

@@ -4,9 +4,11 @@ A full disk is an error and never a crash.
 """
 
 import os
+import shutil
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from errno import ENOSPC
 from pathlib import Path
 
 import numpy as np
@@ -48,6 +50,8 @@ def allocate(path: Path, size: int) -> None:
         if os.fstat(handle).st_size == size:
             return
         os.truncate(handle, 0)
+        if size > shutil.disk_usage(path.parent).free:  # some disks are filled before they say so
+            raise OSError(ENOSPC, os.strerror(ENOSPC))
         if size and hasattr(os, "posix_fallocate"):
             os.posix_fallocate(handle, 0, size)
         else:

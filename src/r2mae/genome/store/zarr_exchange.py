@@ -12,6 +12,7 @@ from jaxtyping import UInt8
 from r2mae.errors import UserError, unknown
 from r2mae.genome.store.given import GIVEN, differences, mismatch
 from r2mae.genome.store.meta import ALIGNMENT, CHUNK, Layout
+from r2mae.genome.store.sources import check_lengths
 from r2mae.genome.store.tokens import GAP, INVALID, PLAIN_TABLE, SOFT_TABLE, letters
 from r2mae.genome.store.unfinished import Progress
 from r2mae.genome.store.writing import Filler, allocate, write_at
@@ -47,13 +48,14 @@ def _arrays(path: Path) -> tuple[Any, dict[str, Any]]:
     return group, arrays
 
 
-def zarr_layout(path: Path, species: Sequence[str] | None) -> Layout:
+def zarr_layout(path: Path, species: Sequence[str] | None, given: Path | None = None) -> Layout:
     """Return the layout of a group; it names the species in its attribute `species`, else they have to be listed.
 
     Raises
     ------
     UserError
-        Arrays that are no letters, or of different numbers of species; or species that are not named.
+        Arrays that are no letters, of different numbers of species, or far longer than the files could fill, together
+        with the reference's own FASTA that may be given; or species that are not named.
     """
     group, arrays = _arrays(path)
     widths = {name: array.shape[1] if len(array.shape) == 2 else -1 for name, array in arrays.items()}
@@ -77,7 +79,10 @@ def zarr_layout(path: Path, species: Sequence[str] | None) -> Layout:
     chosen = tuple(dict.fromkeys([names[0], *(names if species is None else species)]))
     order = [str(name) for name in attributes.get("contigs", [])]
     contigs = tuple(order if set(order) == set(arrays) and len(order) == len(arrays) else sorted(arrays))
-    return Layout(chosen, contigs, tuple(int(arrays[name].shape[0]) for name in contigs))
+    lengths = {name: int(arrays[name].shape[0]) for name in contigs}
+    held = sum(file.stat().st_size for file in [*path.rglob("*"), *([given] if given else [])])
+    check_lengths(lengths, held, lambda name: f"{path}: array {name!r}")
+    return Layout(chosen, contigs, tuple(lengths.values()))
 
 
 @dataclass(eq=False)

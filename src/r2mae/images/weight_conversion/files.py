@@ -169,7 +169,7 @@ def _files_of(folder: Path) -> list[Path]:
     config = folder / "config.json"
     if not config.is_file():
         raise UserError(f"{folder} holds neither config.yaml nor config.json: {_EXPECTED}")
-    kind = read_json(config).get("model_type")
+    kind = read_json(config, linked=True).get("model_type")
     if kind not in _TYPES:
         raise UserError(f"{config} is of a model of the type {str(kind)[:40]!r}: expected {' or '.join(_TYPES)}")
     for name in _IN_A_FOLDER:
@@ -181,7 +181,7 @@ def _files_of(folder: Path) -> list[Path]:
 
 
 def _parts(index: Path) -> list[str]:
-    places = read_json(index).get("weight_map")
+    places = read_json(index, linked=True).get("weight_map")
     names = sorted({str(name) for name in places.values()}) if isinstance(places, dict) else []
     if not names or any("/" in name or "\\" in name or name.startswith(".") for name in names):
         raise UserError(f"{index} names no files beside itself: fetch or save it again")
@@ -213,12 +213,12 @@ def _of_a_run(path: Path, file: Path, architecture: Mapping[str, Any]) -> Weight
 
 def _described(read: Weights) -> Weights:
     """Add what config.json and preprocessor_config.json of transformers say."""
-    config = read_json(read.path / "config.json")
+    config = read_json(read.path / "config.json", linked=True)
     if config.get("hidden_act", "gelu") not in ("gelu", "gelu_python"):
         raise UserError(f"{read.path} has the activation {config['hidden_act']!r}: expected 'gelu', as in ours")
     image = _two(config.get("image_size", 224))
     processor = read.path / "preprocessor_config.json"
-    mean = read_json(processor).get("image_mean") if processor.is_file() else None
+    mean = read_json(processor, linked=True).get("image_mean") if processor.is_file() else None
     numbers = isinstance(mean, list) and all(isinstance(one, int | float) for one in mean)
     return replace(
         read,

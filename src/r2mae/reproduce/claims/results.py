@@ -1,21 +1,24 @@
 """Finds results of targets and of comparisons below some folders, and reads their tables."""
 
 import csv
-import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import r2mae
 from r2mae.errors import UserError
+from r2mae.files import own_file, read_own
 from r2mae.reproduce.state import PLAN, state_of, version_of
 from r2mae.reproduce.targets import ARTEFACTS, folder_of
+from r2mae.training.records import read_json
 
 if TYPE_CHECKING:
     import pandas as pd
 
+_LINE = 1 << 16  # characters of the first line of a table that are looked at
 _DEPTH = 4  # levels of folders below one that is given
 _COMPARISON = ("label", "scheme", "ratio", "low", "high", "seed")  # first columns of a comparison's results.csv
 _FIRST_TABLE = {"r2mae-vs-fixed": "rules"}  # others have a table of their own name
@@ -196,7 +199,7 @@ class Results:
 
         if path not in self._read:
             try:
-                self._read[path] = pd.read_csv(path, encoding="utf-8")
+                self._read[path] = pd.read_csv(BytesIO(read_own(path)), encoding="utf-8")
             except FileNotFoundError:
                 raise UnavailableError(f"{path.parent.name} has no {path.name}") from None
             except (OSError, ValueError) as error:  # errors of pandas and of decoding are ValueErrors
@@ -243,15 +246,14 @@ def comparison_in(folder: Path) -> Comparison:
 
 def _json_in(path: Path) -> dict[str, Any]:
     try:
-        found = json.loads(path.read_text("utf-8"))
-    except (OSError, ValueError):
+        return read_json(path)
+    except UserError:
         return {}
-    return found if isinstance(found, dict) else {}
 
 
 def _is_comparison(path: Path) -> bool:
     try:
-        with path.open(encoding="utf-8", newline="") as opened:
-            return tuple(next(csv.reader(opened), ()))[: len(_COMPARISON)] == _COMPARISON
-    except (OSError, UnicodeDecodeError, csv.Error):
+        with own_file(path).open(encoding="utf-8", newline="") as opened:
+            return tuple(next(csv.reader([opened.readline(_LINE)]), ()))[: len(_COMPARISON)] == _COMPARISON
+    except (OSError, ValueError, csv.Error):
         return False

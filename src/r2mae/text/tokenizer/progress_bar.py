@@ -65,15 +65,15 @@ def _line(label: str, now: Tokenised) -> str:
 @contextmanager
 def _console() -> Iterator["Console"]:
     """A console on a copy of standard error, since training a tokenizer takes the original for its own messages."""
-    from rich.console import Console
+    from r2mae.terminal import Terminal
 
     try:
         number = os.dup(sys.stderr.fileno())
     except (OSError, ValueError, AttributeError):  # in notebooks and tests it is no file
-        yield Console(stderr=True)
+        yield Terminal(stderr=True)
         return
     with os.fdopen(number, "w", encoding=sys.stderr.encoding, errors="replace") as file:
-        yield Console(file=file)
+        yield Terminal(file=file)
 
 
 @contextmanager
