@@ -148,7 +148,7 @@ def members(path: Path) -> Iterator[tuple[tarfile.TarInfo, Callable[[], bytes] |
                 if piece.strip(b"\0"):
                     raise EOFError("more follows its end marker, as where archives were joined by cat")
         except (EOFError, tarfile.TarError) as error:
-            place = "" if last is None else f", in or after its member {len(archive.members):,}, {last.name}"
+            place = "" if last is None else f", in or after its member {len(archive.members):,}, {last.name}"  # type: ignore[attr-defined]  # of CPython, not of its stubs
             raise EOFError(f"{error}{place}") from error
 
 
@@ -160,10 +160,10 @@ class _Entry(tarfile.TarInfo):
         """Read the next header."""
         try:
             return super().fromtarfile(archive)
-        except tarfile.EOFHeaderError:  # a block of zeros: the end marker
+        except tarfile.EOFHeaderError:  # type: ignore[attr-defined]  # a block of zeros: the end marker
             raise
         except tarfile.HeaderError as error:
-            if not archive.members:
+            if not archive.members:  # type: ignore[attr-defined]
                 raise
             raise tarfile.ReadError(f"no end marker: {error}") from error
 
