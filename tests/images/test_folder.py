@@ -9,9 +9,9 @@ import pytest
 from PIL import Image
 
 from r2mae.errors import UserError
-from r2mae.images.data import load_splits
+from r2mae.images.data import load_images, load_splits
 from r2mae.images.decode import Reading
-from r2mae.images.folder import read_folder
+from r2mae.images.folder import has_test_part, read_folder
 
 
 def picture(path, *, size=(6, 4), mode="RGB", seed=0, **options):
@@ -141,12 +141,34 @@ def test_a_palette_with_transparency_gives_its_colours(folder):
     np.testing.assert_array_equal(read_folder(folder)[0].images[0, 0], [[10, 20, 30], [40, 50, 60]])
 
 
-@pytest.mark.parametrize("suffix", ["jpg", "jpeg", "webp", "gif", "tif", "ppm"])
+@pytest.mark.parametrize(
+    "suffix", ["jpg", "jpeg", "JPE", "jfif", "webp", "gif", "tif", "ppm", "pnm", "avif", "jp2", "j2k"]
+)
 def test_formats(folder, suffix):
     picture(folder / f"0.{suffix}")
     with Image.open(folder / f"0.{suffix}") as image:
         expected = np.asarray(image.convert("RGB"))
     np.testing.assert_array_equal(read_folder(folder)[0].images[0], expected)
+
+
+@pytest.mark.parametrize("packed", ["", ".tar", ".tar.gz"])
+def test_files_that_are_not_read_are_counted(folder, packed, caplog):
+    for name in ("train/a/1.png", "train/b/1.png", "test/a/1.png"):
+        picture(folder / name)
+    for name in ("train/a/2.heic", "train/b/deep/2.HEIC", "test/a/noext", "test/labels.csv", ".hidden.txt"):
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_bytes(b"something")
+    source = folder
+    if packed:
+        source = folder.with_name(f"set{packed}")
+        with tarfile.open(source, "w:gz" if packed == ".tar.gz" else "w") as archive:
+            archive.add(folder, "set")
+    with caplog.at_level(logging.WARNING, "r2mae"):
+        assert len(load_images(source)[0]) == 2
+    assert "files that are not read as images: 2 .heic, 1 " in caplog.text
+    assert "1 .csv" in caplog.text
+    assert "1 without an ending" in caplog.text
+    assert "txt" not in caplog.text
 
 
 def test_resize_brings_all_to_a_square(folder):
@@ -367,6 +389,81 @@ def test_a_test_part_without_known_classes_is_left_out(folder, names, caplog):
         train, test, validation = read_folder(folder)
     assert "left out; val is the test part" in caplog.text
     assert (len(train.images), len(test.images), validation) == (2, 1, None)
+
+
+SPELLINGS = [
+    ("Training", "Testing", None),
+    ("TRAIN", "Test", None),
+    ("seg_train", "seg_test", None),
+    ("train", "dev", None),
+    ("train2017", "val2017", None),
+    ("1-training", "3-test", "2-validation"),
+    ("TrainSet", "TestSet", "ValSet"),
+    ("data_train", "data_eval", None),
+]
+
+
+@pytest.mark.parametrize("names", SPELLINGS)
+@pytest.mark.parametrize("packed", [False, True])
+def test_parts_are_known_in_any_spelling(folder, names, packed, caplog):
+    for seed, name in enumerate(filter(None, names)):
+        for label in "ab":
+            picture(folder / name / label / "1.png", mode="L", seed=seed)
+    assert has_test_part(folder)
+    source = folder
+    if packed:
+        source = folder.with_suffix(".tar")
+        with tarfile.open(source, "w") as archive:
+            archive.add(folder, "set")
+    with caplog.at_level(logging.WARNING, "r2mae"):
+        splits = load_splits(source)
+    assert splits.official
+    assert splits.train.classes == splits.test.classes == ("a", "b")
+    assert [len(splits.train), len(splits.test)] == [2, 2]
+    assert (splits.validation is not None) == (names[2] is not None)
+    assert f"{names[0]} is trained on; {names[1]} is the test part" in caplog.text
+    assert "left out" not in caplog.text
+
+
+def test_a_part_within_a_folder_of_its_name_and_what_lies_beside_the_parts(folder, caplog):
+    for name in ("seg_train/seg_train/a", "seg_train/seg_train/b", "seg_test/seg_test/a", "seg_pred/seg_pred", "."):
+        picture(folder / name / "1.png")
+    (folder / "notes").mkdir()
+    with caplog.at_level(logging.WARNING, "r2mae"):
+        train, test, _ = read_folder(folder)
+    assert (train.classes, test.labels.tolist()) == (("a", "b"), [0])
+    assert "1.png, seg_pred belong to no part and are left out" in caplog.text
+
+
+def test_folders_that_hold_the_same_folders_are_asked_about(folder):
+    for place in ("one/cat", "one/dog", "two/cat", "two/dog", "two/horse"):
+        picture(folder / place / "1.png")
+    asked = "set: one, two all hold the folders cat, dog, .*name the one to train on"
+    refused(asked, folder)
+    with pytest.raises(UserError, match=asked):
+        has_test_part(folder)
+    assert read_folder(folder / "one")[0].classes == ("cat", "dog")
+    picture(folder / "three" / "horse" / "1.png")
+    assert read_folder(folder)[0].classes == ("one", "three", "two")
+
+
+def test_classes_that_hold_a_folder_of_one_name_are_classes(folder):
+    for name in ("n01", "n02"):
+        picture(folder / name / "images" / "1.png")
+    assert read_folder(folder)[0].classes == ("n01", "n02")
+
+
+def test_words_in_names_of_classes_are_no_parts(folder, caplog):
+    for name in ("training shoe", "test tube", "valley", "contest"):
+        picture(folder / name / "1.png")
+    assert len(read_folder(folder)[0].classes) == 4
+    assert not caplog.text
+
+
+def test_two_training_parts_are_refused(folder):
+    for name in ("train2014", "val2014", "train2017", "val2017"):
+        picture(folder / name / "a" / "1.png")
+    refused("has train2014 and train2017: leave one", folder)
 
 
 def test_three_parts_to_measure_on_are_refused(folder):

@@ -103,6 +103,21 @@ def test_official_parts_by_name(tmp_path: Path) -> None:
         load_splits(folder)
 
 
+def test_files_of_shards_that_are_not_read_are_counted(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    write(folder / "part-000003.tar", [*samples(range(3)), ("some/9.heic", b"1"), ("some/9.cls", b"0")])
+    for _ in range(2):  # the second time from the index
+        caplog.clear()
+        assert len(load_images(folder)[0]) == 33
+        assert "sharded: files that are not read as images: 1 .heic" in caplog.text
+
+
+def test_official_parts_in_other_words(tmp_path: Path) -> None:
+    for name, rows in (("a-training-000", range(9)), ("b-training-001", range(9, 18)), ("a-dev-000", range(18, 24))):
+        write(tmp_path / "parts" / f"{name}.tar", samples(rows))
+    splits = load_splits(tmp_path / "parts")
+    assert (len(splits.train), len(splits.test), splits.official) == (18, 6, True)
+
+
 def test_the_order_of_a_run_does_not_hang_on_workers(folder: Path) -> None:
     images, _ = load_images(folder, cache="none")
     batches = ImageBatches(images.images, augment="crop-flip")

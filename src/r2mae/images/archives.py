@@ -138,9 +138,10 @@ def members(path: Path) -> Iterator[tuple[tarfile.TarInfo, Callable[[], bytes] |
     """
     mode: Literal["r:", "r:*"] = "r:" if path.name.lower().endswith(".tar") else "r:*"
     with reading(path, "tar archive"), tarfile.open(path, mode, tarinfo=_Entry) as archive:
-        last = None
+        number, last = 0, None
         try:
             for last in archive:
+                number += 1
                 _check(path, last)
                 yield last, partial(_content, path, archive, last) if last.isreg() else None
             rest = archive.fileobj
@@ -148,7 +149,7 @@ def members(path: Path) -> Iterator[tuple[tarfile.TarInfo, Callable[[], bytes] |
                 if piece.strip(b"\0"):
                     raise EOFError("more follows its end marker, as where archives were joined by cat")
         except (EOFError, tarfile.TarError) as error:
-            place = "" if last is None else f", in or after its member {len(archive.members):,}, {last.name}"  # type: ignore[attr-defined]  # of CPython, not of its stubs
+            place = "" if last is None else f", in or after its member {number:,}, {last.name}"
             raise EOFError(f"{error}{place}") from error
 
 
@@ -163,7 +164,7 @@ class _Entry(tarfile.TarInfo):
         except tarfile.EOFHeaderError:  # type: ignore[attr-defined]  # a block of zeros: the end marker
             raise
         except tarfile.HeaderError as error:
-            if not archive.members:  # type: ignore[attr-defined]
+            if archive.offset == 0:  # no archive at all
                 raise
             raise tarfile.ReadError(f"no end marker: {error}") from error
 
@@ -175,7 +176,7 @@ def _content(path: Path, archive: tarfile.TarFile, info: tarfile.TarInfo) -> byt
 
 
 def open_archive(path: Path, *, max_bytes: int | None = None) -> Member:
-    """Return an archive as a folder of its images and tables.
+    """Return an archive as the folder inside; a packed one has the content of images and tables alone.
 
     Parameters
     ----------
@@ -201,11 +202,12 @@ def open_archive(path: Path, *, max_bytes: int | None = None) -> Member:
         folder = root
         for depth, part in enumerate(parts[: len(parts) if read is None else -1], 1):
             folder = folder.children.setdefault(part, Member(path, "/".join(parts[:depth])))
-        if read is None or not parts[-1].lower().endswith((*SUFFIXES, *TABLES)):
+        if read is None:
             continue
+        content: bytes | tuple[int, int] = b""  # of other files none is looked at
         if plain:
-            content: bytes | tuple[int, int] = (info.offset_data, info.size)
-        else:
+            content = (info.offset_data, info.size)
+        elif parts[-1].lower().endswith((*SUFFIXES, *TABLES)):
             held += info.size
             check_memory(path, held, max_bytes, "unpack it (tar xf), or save it as a plain .tar")
             content = read()

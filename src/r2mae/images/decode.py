@@ -23,12 +23,15 @@ from r2mae.images.arrays import StoredImages
 from r2mae.images.formats import reading
 from r2mae.images.resize import ResizeMode, to_square
 
-SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".webp", ".tif", ".tiff", ".gif", ".ppm", ".pgm", ".pbm")
+SUFFIXES = (
+    *(".png", ".jpg", ".jpeg", ".jpe", ".jfif", ".bmp", ".webp", ".tif", ".tiff", ".gif"),
+    *(".ppm", ".pgm", ".pbm", ".pnm", ".avif", ".jp2", ".j2k"),
+)
 
 Cache = Literal["auto", "memory", "mmap", "none"]
 
 # Named, so that a file with another content never reaches a decoder that starts programs (EPS).
-_DECODERS = ("PNG", "JPEG", "BMP", "WEBP", "TIFF", "GIF", "PPM")
+_DECODERS = ("PNG", "JPEG", "BMP", "WEBP", "TIFF", "GIF", "PPM", "AVIF", "JPEG2000")
 _GREY = frozenset({"1", "L", "LA", "La"})
 _DEEP = ("I", "F")  # 16- and 32-bit greyscale; PIL would clip them at 255
 _BLOCK = 64  # files of one job of the pool

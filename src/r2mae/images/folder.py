@@ -2,6 +2,7 @@
 
 import logging
 import os
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -14,7 +15,7 @@ from r2mae.images.archives import stamp as stamp_of
 from r2mae.images.arrays import AnyImages
 from r2mae.images.decode import SUFFIXES, Files, Reading
 from r2mae.images.formats import Labelled, Parts, reading
-from r2mae.images.parts import TRAIN, held_out_parts, tell_parts
+from r2mae.images.parts import divided, tell_parts
 from r2mae.images.store import gather
 
 Place = Path | Member
@@ -24,13 +25,13 @@ Place = Path | Member
 def read_folder(path: str | Path | Member, how: Reading | None = None) -> Parts:
     """Read a folder of image files, decoded by PIL in several threads.
 
-    Three layouts: ``<class>/**/*.png``; the same below ``train/`` and one or two of ``test/``, ``val/``, ``valid/``,
-    ``validation/``, which are official parts (:func:`~r2mae.images.parts.held_out_parts`); files without classes. A
-    test part whose labels are not told, as ImageNet's, is left out. A single folder (as archives unpack to)
-    is looked into, and a single class is no label. Files and classes are sorted by name; hidden ones, and files
-    that are no images by their suffix, are left out, and so are empty folders, of which a line is logged. All images
-    become RGB unless all are greyscale; they are turned as their EXIF says; transparency is dropped, and of an
-    animation the first frame taken.
+    Three layouts: ``<class>/**/*.png``; the same below ``train/`` and one or two of ``test/``, ``val/`` and the like,
+    which are official parts (:func:`~r2mae.images.parts.divided`); files without classes. A test part beside a
+    validation part whose labels are not told, as ImageNet's, is left out. A single folder (as archives unpack to)
+    is looked into, and a single class is no label. Files and classes are sorted by name. Hidden ones are left out, and
+    so are empty folders and files that are no images by their suffix, of which a line is logged. All images become RGB
+    unless all are greyscale; they are turned as their EXIF says; transparency is dropped, and of an animation the first
+    frame taken.
 
     Parameters
     ----------
@@ -47,19 +48,23 @@ def read_folder(path: str | Path | Member, how: Reading | None = None) -> Parts:
     Raises
     ------
     UserError
-        No images, images both with and without classes, test classes that `train` lacks, unequal sizes, more
-        than 8 bits, a file that cannot be decoded or is a decompression bomb, or too large a set.
+        No images, images both with and without classes, folders that may be classes or parts, test classes that the
+        training part lacks, unequal sizes, more than 8 bits, a file that cannot be decoded or is a decompression bomb,
+        or too large a set.
     """
     path = Path(path) if isinstance(path, str) else path
     how = Reading() if how is None else how
     with reading(str(path), "folder of images"):
-        parts = _useful([_scan(part) for part in _parts(path)])
+        around, folders = _parts(path)
+        others: Counter[str] = Counter()
+        parts = _useful(around, [_scan(part, others) for part in folders])
     for part in parts:
         if not part.files:
             hint = "put some there, or name another folder" if part is parts[0] else "put some there, or remove it"
             raise UserError(
                 f"{part.path}: holds no images ({', '.join(SUFFIXES)}), neither directly nor in folders: {hint}"
             )
+    tell_others(path, others)
     images, rows = gather(str(path), files_of([file for part in parts for file in part.files]), how)
     return _labelled(parts, images, rows)
 
@@ -72,14 +77,17 @@ def files_of(files: list[Place]) -> Files:
     return Files(files, stamp="\0".join([stamp_of(first.archive), *map(str, files)]))
 
 
-def below(folder: Place) -> Iterator[Place]:
-    """Give all images below a folder; links are followed (subsets are often made of links), each real folder once."""
+def below(folder: Place, others: Counter[str] | None = None) -> Iterator[Place]:
+    """Give all images below a folder; links are followed (subsets are often made of links), each real folder once.
+
+    `others` counts the files that are none by their endings, but for hidden ones.
+    """
     if isinstance(folder, Member):
         for child in folder.iterdir():
             if child.is_dir() and not child.name.startswith("."):
-                yield from below(child)
-            elif _is_image(child):
-                yield child
+                yield from below(child, others)
+            elif not child.is_dir():
+                yield from _images([child], others)
         return
     seen: set[str] = set()
     for place, folders, names in os.walk(folder, followlinks=True):
@@ -89,7 +97,23 @@ def below(folder: Place) -> Iterator[Place]:
             continue
         seen.add(real)
         folders[:] = [name for name in folders if not name.startswith(".")]
-        yield from (Path(place, name) for name in names if _is_image(Path(place, name)))
+        yield from _images((Path(place, name) for name in names), others)
+
+
+def _images(files: Iterable[Place], others: Counter[str] | None) -> Iterator[Place]:
+    for file in files:
+        if _is_image(file):
+            yield file
+        elif others is not None and not file.name.startswith("."):
+            others[file.suffix.lower()] += 1
+
+
+def tell_others(place: object, others: Counter[str]) -> None:
+    """Log how many files are no images by their endings."""
+    if others:
+        kinds = ", ".join(f"{count:,} {suffix or 'without an ending'}" for suffix, count in others.most_common(5))
+        more = ", …" * (len(others) > 5)
+        logging.getLogger("r2mae").warning("%s", f"{place}: files that are not read as images: {kinds}{more}")
 
 
 def archive_instead(folder: Path, how: Reading) -> Member | None:
@@ -111,7 +135,7 @@ def archive_instead(folder: Path, how: Reading) -> Member | None:
 
 def has_test_part(folder: Path) -> bool:
     """Tell whether a folder of images has an official test part, by the names of its folders alone."""
-    return len(_parts(folder)) > 1
+    return len(_parts(folder)[1]) > 1
 
 
 class _Part(NamedTuple):
@@ -128,24 +152,61 @@ def _entries(path: Place) -> list[Place]:
     return sorted((entry for entry in found if not entry.name.startswith(".")), key=lambda entry: entry.name)
 
 
-def _parts(path: Place) -> list[Place]:
-    """Give the folders of the splits, or the folder itself; a folder around a single folder stands for that."""
+def _parts(path: Place) -> tuple[Place, list[Place]]:
+    """Give the folder that counts, and those of its parts, or itself; one around a single folder stands for that.
+
+    Raises
+    ------
+    UserError
+        Its folders may be classes or parts.
+    """
     while True:
         entries = _entries(path)
         folders = [entry for entry in entries if entry.is_dir()]
-        names = {folder.name for folder in folders}
-        if TRAIN in names and (held_out := held_out_parts(names, path)):
-            return [path / name for name in (TRAIN, *held_out)]
+        if parts := divided({folder.name for folder in folders}, path):
+            return path, [_unwrapped(path / name) for name in parts]
         folders = [folder for folder in folders if any(below(folder))]
-        if len(folders) != 1 or any(_is_image(entry) for entry in entries):
-            return [path]
+        if any(_is_image(entry) for entry in entries):
+            return path, [path]
+        if len(folders) != 1:
+            _check_alike(path, folders)
+            return path, [path]
         path = folders[0]
 
 
-def _scan(path: Place) -> _Part:
+def _unwrapped(part: Place) -> Place:
+    """Look into seg_train/seg_train/ and the like."""
+    while [(entry.name, entry.is_dir()) for entry in _entries(part)] == [(part.name, True)]:
+        part = part / part.name
+    return part
+
+
+def _check_alike(path: Place, folders: list[Place]) -> None:
+    """Refuse folders that all hold folders of images of the same names, two or more: they are hardly classes."""
+    common: list[str] = []
+    for folder in folders:
+        names = [entry.name for entry in _entries(folder) if entry.is_dir() and any(below(entry))]
+        common = [name for name in names if not common or name in common]
+        if len(common) < 2:
+            return
+    if folders:
+        inside = ", ".join(common[:3]) + ", …" * (len(common) > 3)
+        raise UserError(
+            f"{path}: {_listed(folders)} all hold the folders {inside}, as parts of a set do: name the one to train on "
+            "as the data, or call them train and test; if they are classes, put their images directly into them"
+        )
+
+
+def _listed(places: list[Place]) -> str:
+    """Name the first of some files or folders."""
+    more = f" and {len(places) - 5:,} more" if len(places) > 5 else ""
+    return ", ".join(place.name for place in places[:5]) + more
+
+
+def _scan(path: Place, others: Counter[str]) -> _Part:
     entries = _entries(path)
-    direct = [entry for entry in entries if _is_image(entry)]
-    every = {entry.name: sorted(below(entry)) for entry in entries if entry.is_dir()}
+    direct = [*_images((entry for entry in entries if not entry.is_dir()), others)]
+    every = {entry.name: sorted(below(entry, others)) for entry in entries if entry.is_dir()}
     by_class = {name: files for name, files in every.items() if files}
     if direct and by_class:
         folder = next(iter(by_class))
@@ -162,19 +223,22 @@ def _scan(path: Place) -> _Part:
     return _Part(path, files, [name for name, found in by_class.items() for _ in found])
 
 
-def _useful(parts: list[_Part]) -> list[_Part]:
+def _useful(around: Place, parts: list[_Part]) -> list[_Part]:
     """Leave out a test part beside a validation part that nothing can be measured on, and say what is used for what."""
-    if len(parts) < 3:
+    if len(parts) < 2:
         return parts
-    train, test, validation = parts
-    known = set(train.classes or ())
-    if not test.files or (known and known.isdisjoint(test.classes or ())):
-        reason = "does not tell the classes of its images" if test.files else "holds no images"
-        logging.getLogger("r2mae").warning(
-            "%s", f"{test.path}: {reason} and is left out; {validation.path.name} is the test part"
-        )
-        return [train, validation]
-    tell_parts(str(train.path).removesuffix(f"/{TRAIN}"), test.path.name, validation.path.name)
+    log, names = logging.getLogger("r2mae"), [part.path.name for part in parts]
+    beside = [entry for entry in _entries(around) if entry.name not in names]
+    if others := [entry for entry in beside if (any(below(entry)) if entry.is_dir() else _is_image(entry))]:
+        log.warning("%s", f"{around}: {_listed(others)} belong to no part and are left out")
+    if len(parts) > 2:
+        train, test, validation = parts
+        known = set(train.classes or ())
+        if not test.files or (known and known.isdisjoint(test.classes or ())):
+            reason = "does not tell the classes of its images" if test.files else "holds no images"
+            log.warning("%s", f"{test.path}: {reason} and is left out; {validation.path.name} is the test part")
+            return [train, validation]
+    tell_parts(around, *names)
     return parts
 
 

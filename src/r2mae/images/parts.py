@@ -1,9 +1,11 @@
 """Official parts of a set: what they are called, those of a .npz, and whether two parts go together."""
 
+import itertools
 import logging
 import math
+import re
 import zipfile
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -33,43 +35,63 @@ Of each line the first pair that is there is read. The two names of a pair go to
 read for the images of another.
 """
 
-TRAIN = "train"
-HELD_OUT = ("test", "val", "valid", "validation")
-"""Names of parts beside ``train``: the first that is there is the test part, a second one the validation part."""
+TRAIN = ("train", "training")
+HELD_OUT = ("test", "testing", "val", "valid", "validation", "dev", "development", "eval", "evaluation")
+"""Words for parts beside the training part: the first that is there is the test part, a second the validation part."""
+
+_WORD = re.compile(rf"(?<![a-z])({'|'.join((*TRAIN, *HELD_OUT))})(set|data)?(?![a-z])")
 
 
-def held_out_parts(names: Collection[str], place: object) -> tuple[str, ...]:
-    """Say which of the parts beside ``train`` are the test part and, if there is a second, the validation part.
+def divided(names: Collection[str], place: object) -> tuple[str, ...]:
+    """Say which names are those of parts, in any spelling: Training and Testing, seg_train and seg_test, train1, dev2.
 
     Parameters
     ----------
     names : collection of str
-        Words that name parts, among others.
+        Among them those of parts. What stands beside the word, digits apart, has to be the same in all.
     place : Path or Member
         What to call the set in errors.
 
     Returns
     -------
     tuple of str
-        Empty, the test part, or test and validation part: ``test`` where it is there, and one of ``val``, ``valid`` and
-        ``validation``, which is the test part where it stands alone.
+        Empty, or the names of the training part, of the test part and, if there is one, of the validation part: of
+        :data:`HELD_OUT` the first that is there is the test part.
 
     Raises
     ------
     UserError
-        If there are more than two.
+        If there is more than one training part, or more than two beside it.
     """
-    found = tuple(name for name in HELD_OUT if name in names)
-    if len(found) > 2:
-        raise UserError(f"{place}: has {', '.join(found)} beside {TRAIN}: leave two of them")
-    return found
+    words: dict[str, dict[str, str]] = {}
+    for name in sorted(names):
+        spelled = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()
+        if found := _WORD.search(spelled):
+            rest = re.sub("[^a-z]", "", spelled[: found.start()] + spelled[found.end() :])
+            words.setdefault(rest, {})[name] = found[1]
+    parts = [
+        (training, held_out)
+        for told in words.values()
+        if (training := _in_order(told, TRAIN)) and (held_out := _in_order(told, HELD_OUT))
+    ]
+    if not parts:
+        return ()
+    training, held_out = (list(itertools.chain(*kind)) for kind in zip(*parts, strict=True))
+    if len(training) > 1:
+        raise UserError(f"{place}: has {' and '.join(training)}: leave one of them, or name it as the data")
+    if len(held_out) > 2:
+        raise UserError(f"{place}: has {', '.join(held_out)} beside {training[0]}: leave two of them")
+    return (*training, *held_out)
 
 
-def tell_parts(place: object, test: str, validation: str) -> None:
+def _in_order(words: Mapping[str, str], order: Sequence[str]) -> list[str]:
+    return sorted((name for name, word in words.items() if word in order), key=lambda name: order.index(words[name]))
+
+
+def tell_parts(place: object, training: str, test: str, validation: str | None = None) -> None:
     """Log which part is used for what."""
-    logging.getLogger("r2mae").warning(
-        "%s", f"{place}: {test} is the test part; {validation} is the validation part, which --validation uses"
-    )
+    more = "" if validation is None else f"; {validation} is the validation part, which --validation uses"
+    logging.getLogger("r2mae").warning("%s", f"{place}: {training} is trained on; {test} is the test part{more}")
 
 
 def read_npz(path: str | Path, *, max_bytes: int | None = None) -> Parts:

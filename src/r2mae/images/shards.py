@@ -12,6 +12,7 @@ import json
 import posixpath
 import re
 import tarfile
+from collections import Counter
 from collections.abc import Sequence
 from functools import partial
 from io import BufferedIOBase
@@ -26,8 +27,9 @@ from r2mae.errors import UserError
 from r2mae.files import write_arrays
 from r2mae.images.archives import members, read_at, stamp
 from r2mae.images.decode import SUFFIXES, Broken, Files, Reading, header, strictly
+from r2mae.images.folder import tell_others
 from r2mae.images.formats import Labelled, Parts, encode, reading
-from r2mae.images.parts import HELD_OUT, TRAIN, held_out_parts, tell_parts
+from r2mae.images.parts import HELD_OUT, TRAIN, divided, tell_parts
 from r2mae.images.store import gather
 
 _SHARD = re.compile(r"(?P<set>.*?)[-_]?\d{3,}\.tar", re.IGNORECASE)
@@ -121,19 +123,21 @@ class Index(NamedTuple):
         Width, height and whether it is greyscale; zeros where the image is broken.
     labels : ndarray of shape (n,), or of shape (0,) where there are none
         Whole numbers or words.
+    others : ndarray of str
+        Endings of the files that are neither images nor labels.
     """
 
     places: np.ndarray
     headers: np.ndarray
     labels: np.ndarray
+    others: np.ndarray
 
 
 def read_shards(shards: Sequence[Path], how: Reading) -> Parts:
     """Read the images of shards.
 
-    The part of a shard is the last word of its name before the number, of train, test, val, valid, validation. Beside
-    train, test is the test part and val the validation part; where there is one of these alone, it is the test part.
-    Without such words all are images of one set.
+    The part of a shard is the last word of its name before the number (:func:`r2mae.images.parts.divided`). Without
+    such words all are images of one set.
 
     Raises
     ------
@@ -146,6 +150,7 @@ def read_shards(shards: Sequence[Path], how: Reading) -> Parts:
     indices = {shard: shard_index(shard) for shard in ordered}
     counts = {name: sum(len(indices[shard].places) for shard in part) for name, part in by_part.items()}
     labels = _labels(indices)
+    tell_others(shards[0].parent, Counter(suffix for index in indices.values() for suffix in index.others.tolist()))
     images, rows = gather(ordered[0].parent, ShardFiles(ordered, list(indices.values())), how)
     found, first = {}, 0
     for name, count in counts.items():
@@ -178,7 +183,7 @@ def shard_index(shard: Path) -> Index:
             write_arrays(unfinished / _INDEX, index._asdict())
             return index
     with reading(folder, "index of a shard", "remove it"), np.load(folder / _INDEX, allow_pickle=False) as kept:
-        return Index(kept["places"], kept["headers"], kept["labels"])
+        return Index(**kept)
 
 
 class _Here(NamedTuple):
@@ -198,6 +203,7 @@ def _read_index(shard: Path) -> Index:
     places: dict[str, tuple[int, int]] = {}
     headers: list[tuple[int, int, int]] = []
     labels: dict[str, int | str] = {}
+    others: list[str] = []
     for info, read in members(shard):
         folder, _, name = info.name.rpartition("/")
         key, _, kind = name.partition(".")
@@ -215,12 +221,14 @@ def _read_index(shard: Path) -> Index:
             label = _label(f"{shard}: {info.name}", suffix, read())
             if label is not None:
                 labels[key] = label
+        else:
+            others.append(suffix)
     if not places:
         raise UserError(f"{shard}: holds no images ({', '.join(SUFFIXES)}): remove it, or pack it again")
     if labels and (bare := [key for key in places if key not in labels]):
         raise UserError(f"{shard}: the image {bare[0].lstrip('/')} has no .cls and no .json with a label: add it")
     found = np.array([labels[key] for key in places] if labels else [])
-    return Index(np.array(list(places.values()), np.int64), np.array(headers, np.int64), found)
+    return Index(np.array([*places.values()], np.int64), np.array(headers, np.int64), found, np.array(others, np.str_))
 
 
 def _label(name: str, suffix: str, content: bytes) -> int | str | None:
@@ -256,14 +264,12 @@ def _by_part(shards: Sequence[Path]) -> dict[str, list[Path]]:
     for shard in shards:
         match = _SHARD.fullmatch(shard.name)
         word = re.split(r"[-_.]", match["set"] if match else "")[-1].lower()
-        told.setdefault(word if word in (TRAIN, *HELD_OUT) else "", []).append(shard)
-    held_out = held_out_parts(told, shards[0].parent)
-    if TRAIN not in told or not held_out:
+        told.setdefault(word if word in (*TRAIN, *HELD_OUT) else "", []).append(shard)
+    parts = divided(told, shards[0].parent)
+    if not parts:
         return {"": list(shards)}
     if "" in told:
-        raise UserError(
-            f"{told[''][0]}: is of no part, and others are of train and {held_out[0]}: name its part before the number"
-        )
-    if len(held_out) > 1:
-        tell_parts(shards[0].parent, *held_out)
-    return {name: told[name] for name in (TRAIN, *held_out)}
+        others = " and ".join(parts)
+        raise UserError(f"{told[''][0]}: is of no part, and others are of {others}: name its part before the number")
+    tell_parts(shards[0].parent, *parts)
+    return {name: told[name] for name in parts}
