@@ -17,7 +17,7 @@ def cache_folder() -> Path:
 
 
 @contextmanager
-def made_once(folder: Path) -> Iterator[Path | None]:
+def create_once(folder: Path) -> Iterator[Path | None]:
     """Give an empty folder that becomes `folder` if no error occurs, or None if that is there already.
 
     Where two processes want the same one, the second waits for the first. What a killed process left is removed.

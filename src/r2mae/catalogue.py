@@ -118,7 +118,7 @@ def verify(public: PublicSet) -> dict[Path, Status]:
         Path to "ok", "missing", "corrupted", or "unrecorded" (present, but no checksum is known yet).
     """
     root = data_root()
-    recorded = _recorded(root)
+    recorded = _read_checksums(root)
     return {root / file.path: _status(root / file.path, file, recorded) for file in public.files}
 
 
@@ -151,23 +151,23 @@ def fetch(public: PublicSet, *, progress: bool = True) -> list[Path]:
     paths = []
     with _display(progress) as display:
         for file in public.files:
-            recorded = _recorded(root)
+            recorded = _read_checksums(root)
             path = root / file.path
             status = _status(path, file, recorded)
             if status == "corrupted":
                 display.console.print(f"{path} is corrupted and is fetched again", soft_wrap=True)
             if status in {"missing", "corrupted"}:
                 task = display.add_task(file.path, total=file.size)
-                digest = _download(file, path, _expected(file, recorded), _Bar(display, task))
+                digest = _download(file, path, _expected_sha256(file, recorded), _Bar(display, task))
             elif status == "unrecorded":
                 digest = _sha256(path)
             if status != "ok" and file.sha256 is None:
-                _record(root, {**recorded, file.path: digest})
+                _write_checksums(root, {**recorded, file.path: digest})
             paths.append(path)
     return paths
 
 
-def _expected(file: PublicFile, recorded: Mapping[str, str]) -> str | None:
+def _expected_sha256(file: PublicFile, recorded: Mapping[str, str]) -> str | None:
     return file.sha256 or recorded.get(file.path)
 
 
@@ -176,7 +176,7 @@ def _status(path: Path, file: PublicFile, recorded: Mapping[str, str]) -> Status
         return "missing"
     if file.size is not None and path.stat().st_size != file.size:
         return "corrupted"
-    expected = _expected(file, recorded)
+    expected = _expected_sha256(file, recorded)
     if expected is None:
         return "unrecorded"
     return "ok" if _sha256(path) == expected else "corrupted"
@@ -191,7 +191,7 @@ def _sha256(path: Path) -> str:
         raise UserError(f"{path}: cannot be read ({error.strerror})") from error
 
 
-def _recorded(root: Path) -> dict[str, str]:
+def _read_checksums(root: Path) -> dict[str, str]:
     path = root / CHECKSUMS
     try:
         entries = json.loads(path.read_text("utf-8"))
@@ -206,11 +206,11 @@ def _recorded(root: Path) -> dict[str, str]:
     return entries
 
 
-def _record(root: Path, entries: Mapping[str, str]) -> None:
+def _write_checksums(root: Path, entries: Mapping[str, str]) -> None:
     try:
         write_json(root / CHECKSUMS, entries)
     except OSError as error:
-        raise _unwritable(root / CHECKSUMS, error) from error
+        raise _write_error(root / CHECKSUMS, error) from error
 
 
 def _download(file: PublicFile, path: Path, expected: str | None, bar: "_Bar") -> str:
@@ -233,22 +233,22 @@ def _download(file: PublicFile, path: Path, expected: str | None, bar: "_Bar") -
             except OSError as error:  # requests' errors are OSErrors without a number
                 if error.errno is not None:
                     raise
-                raise UserError(f"{file.url} cannot be fetched ({_reason(error)}): {by_hand}") from error
+                raise UserError(f"{file.url} cannot be fetched ({_failure_reason(error)}): {by_hand}") from error
             if file.size is not None and (size := unchecked.stat().st_size) != file.size:
                 raise UserError(f"{file.url} gave {size:,} bytes, expected {file.size:,}: {by_hand}")
             digest = _sha256(unchecked)
             if expected is not None and digest != expected:
                 raise UserError(f"{file.url} gave a file of sha256 {digest}, expected {expected}: {by_hand}")
     except OSError as error:
-        raise _unwritable(path, error) from error
+        raise _write_error(path, error) from error
     return digest
 
 
-def _unwritable(path: Path, error: OSError) -> UserError:
+def _write_error(path: Path, error: OSError) -> UserError:
     return UserError(f"{path}: cannot be written ({error.strerror}): point R2MAE_DATA at a folder that can be")
 
 
-def _reason(error: OSError) -> str:
+def _failure_reason(error: OSError) -> str:
     """Return the cause in a few words; the messages of requests are long and nested."""
     response = getattr(error, "response", None)
     if response is not None:

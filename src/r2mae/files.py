@@ -1,6 +1,6 @@
 """Writing files atomically: a reader finds the old file or the complete new one, never a part of it.
 
-:func:`read_own` reads files of folders that may come from strangers; :func:`read_rows` reads tables, and refuses those
+:func:`read_confined` reads files of folders that may come from strangers; :func:`read_rows` reads tables, and refuses those
 that lost a part elsewhere.
 """
 
@@ -21,7 +21,7 @@ from r2mae.errors import UserError
 UNFINISHED = ".tmp"  # suffix of files that are still being written
 
 
-def own_file(path: Path, folder: Path | None = None) -> Path:
+def confined_file(path: Path, folder: Path | None = None) -> Path:
     """Return where a file of a folder really is: a regular file below the folder, by default that in which it lies.
 
     Folders of runs and results may come from strangers. A link out of them would show a file of this machine, and a
@@ -40,22 +40,22 @@ def own_file(path: Path, folder: Path | None = None) -> Path:
     return real
 
 
-def read_own(path: Path, most: int = 1 << 26, folder: Path | None = None) -> bytes:
-    """Return the content of a file as :func:`own_file` finds it, which has so many bytes at most.
+def read_confined(path: Path, most: int = 1 << 26, folder: Path | None = None) -> bytes:
+    """Return the content of a file as :func:`confined_file` finds it, which has so many bytes at most.
 
     Raises
     ------
     OSError, ValueError
         If it cannot be read, or is larger.
     """
-    with own_file(path, folder).open("rb") as file:
+    with confined_file(path, folder).open("rb") as file:
         content = file.read(most + 1)
     if len(content) > most:
         raise ValueError(f"it has more than {most:,} bytes")
     return content
 
 
-def check_not_read(output: Path, source: Path) -> None:
+def check_output_is_not_source(output: Path, source: Path) -> None:
     """Refuse a file to write that is the file which is read.
 
     Raises
@@ -145,7 +145,7 @@ def read_rows(path: Path, hint: str) -> tuple[list[str], list[list[str]]]:
         If it is empty, no text, or has rows of another length than its head; `hint` says what to do.
     """
     try:
-        text = read_own(path).decode("utf-8")
+        text = read_confined(path).decode("utf-8")
         if "\0" in text:
             raise UserError(f"{path} is not text: {hint}")
         lines = [line for line in csv.reader(StringIO(text, newline="")) if line]

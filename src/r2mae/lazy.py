@@ -5,7 +5,7 @@ from importlib import import_module
 from typing import Any
 
 
-def lazily(
+def lazy_exports(
     package: str, homes: Mapping[str, Sequence[str]], public: Sequence[str]
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """Make a package's ``__getattr__`` and ``__dir__`` (PEP 562).

@@ -54,11 +54,11 @@ class Domains(Mapping[str, str]):
     """
 
     def __getitem__(self, name: str) -> str:
-        return BUILT_IN[name].module if name in BUILT_IN else _elsewhere(tuple(sys.path))[GROUP][name][0]
+        return BUILT_IN[name].module if name in BUILT_IN else _external_entries(tuple(sys.path))[GROUP][name][0]
 
     def __iter__(self) -> Iterator[str]:
         yield from BUILT_IN
-        yield from (name for name in _elsewhere(tuple(sys.path))[GROUP] if name not in BUILT_IN)
+        yield from (name for name in _external_entries(tuple(sys.path))[GROUP] if name not in BUILT_IN)
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
@@ -69,16 +69,16 @@ DOMAINS = Domains()
 
 def package_of(name: str) -> str | None:
     """Return the distribution that registers a domain, or None for a built-in one."""
-    return None if name in BUILT_IN or name in FOLLOW_UPS else _elsewhere(tuple(sys.path))[GROUP][name][1]
+    return None if name in BUILT_IN or name in FOLLOW_UPS else _external_entries(tuple(sys.path))[GROUP][name][1]
 
 
-def schemes_elsewhere() -> Mapping[str, tuple[str, str]]:
+def external_schemes() -> Mapping[str, tuple[str, str]]:
     """Return module and distribution of each scheme that other packages register, by name."""
-    return _elsewhere(tuple(sys.path))[SCHEMES]
+    return _external_entries(tuple(sys.path))[SCHEMES]
 
 
 @lru_cache(maxsize=4)
-def _elsewhere(path: tuple[str, ...]) -> dict[str, dict[str, tuple[str, str]]]:
+def _external_entries(path: tuple[str, ...]) -> dict[str, dict[str, tuple[str, str]]]:
     """Return location and distribution of all that other packages on the path register, by group and name."""
     from importlib.metadata import entry_points  # takes milliseconds, and most commands use a built-in domain
 

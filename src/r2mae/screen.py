@@ -6,12 +6,12 @@
 from collections.abc import Iterable
 from typing import Any
 
-_SHOWN = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if chr(code) not in "\t\n"}
+_ESCAPES = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if chr(code) not in "\t\n"}
 
 
 def visible(text: str) -> str:
     r"""Return a text in which control characters other than tabs and line ends are escapes, such as ``\x1b``."""
-    return text.translate(_SHOWN)
+    return text.translate(_ESCAPES)
 
 
 class Screen:

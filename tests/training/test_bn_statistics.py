@@ -16,10 +16,10 @@ from r2mae.images.evaluate import evaluate
 from r2mae.images.task import PixelTask
 from r2mae.masking.keys import Key
 from r2mae.training.bn_statistics import (
-    at_ratios,
     estimate_statistics,
     re_estimated_statistics,
     set_statistics,
+    statistics_at_ratios,
     statistics_of,
     using_statistics,
 )
@@ -79,7 +79,7 @@ def test_statistics_hold_within_a_block_alone() -> None:
     with re_estimated_statistics(task, model, images()):
         inside = statistics_of(model)
         assert not torch.equal(inside["encoder.1.running_mean"], own["encoder.1.running_mean"])
-    with at_ratios(task, model, images(), (0.1, 0.9)) as prepare:
+    with statistics_at_ratios(task, model, images(), (0.1, 0.9)) as prepare:
         prepare(0)
         low = statistics_of(model)
         prepare(1)

@@ -12,7 +12,7 @@ from r2mae.images.config import ImagesConfig
 from r2mae.images.models import MODELS, MLPSettings
 from r2mae.sweep.runs import SweepParameter, grid
 from r2mae.training.models import (
-    MOST_LAYERS,
+    MAX_LAYERS,
     architecture_of,
     check_dropout,
     check_sizes,
@@ -120,7 +120,7 @@ def test_other_values_of_settings() -> None:
     [
         (0, 1, r"^model\.width must be 1 or more, not 0$"),
         (4, -1, r"^model\.layers must be 1 or more, not -1$"),
-        (4, MOST_LAYERS + 1, r"^model\.layers must be at most 1,000, not 1,001$"),
+        (4, MAX_LAYERS + 1, r"^model\.layers must be at most 1,000, not 1,001$"),
     ],
 )
 def test_sizes_of_no_model_are_refused(width: int, layers: int, message: str) -> None:
@@ -129,9 +129,9 @@ def test_sizes_of_no_model_are_refused(width: int, layers: int, message: str) ->
 
 
 def test_sizes_of_models_are_taken() -> None:
-    check_sizes(SimpleNamespace(width=MOST_LAYERS + 1, layers=MOST_LAYERS, inner=None), ("width", "layers", "inner"))
-    assert saved_layers({"layers": MOST_LAYERS}) == MOST_LAYERS
-    for layers in (0, MOST_LAYERS + 1):
+    check_sizes(SimpleNamespace(width=MAX_LAYERS + 1, layers=MAX_LAYERS, inner=None), ("width", "layers", "inner"))
+    assert saved_layers({"layers": MAX_LAYERS}) == MAX_LAYERS
+    for layers in (0, MAX_LAYERS + 1):
         with pytest.raises(ValueError, match="layers must be 1 to 1,000"):
             saved_layers({"layers": layers})
 

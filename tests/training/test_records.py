@@ -15,6 +15,7 @@ from r2mae.training.metrics import MetricsFile, read_metrics
 from r2mae.training.records import (
     FORMAT,
     WITH_FILES,
+    hint_for,
     holds_weights,
     number,
     read_description,
@@ -22,7 +23,6 @@ from r2mae.training.records import (
     read_json,
     read_results,
     read_yaml,
-    remedy_for,
     side_values,
 )
 
@@ -187,12 +187,12 @@ def test_metrics_of_text_cannot_be_read_as_numbers(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["model.json", "model.safetensors", "statistics.safetensors"])
 def test_what_the_checkpoint_holds_is_no_reason_to_delete_a_run(tmp_path: Path, name: str) -> None:
-    assert remedy_for(tmp_path / name) == f"delete {tmp_path} and repeat the command that made it"
+    assert hint_for(tmp_path / name) == f"delete {tmp_path} and repeat the command that made it"
     (tmp_path / "checkpoints").mkdir()
     (tmp_path / "checkpoints" / "last.ckpt").touch()
-    advice = remedy_for(tmp_path / name)
+    advice = hint_for(tmp_path / name)
     assert advice.startswith(f"delete {tmp_path / 'model.json'} and repeat the command that made the run")
-    assert "delete it;" in remedy_for(tmp_path / "data.json")
+    assert "delete it;" in hint_for(tmp_path / "data.json")
 
 
 @pytest.mark.parametrize(

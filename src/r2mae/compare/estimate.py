@@ -209,7 +209,7 @@ def _check_folder(out: Path, runs: Sequence[SweepRun], domain: Domain, base: Run
     """Refuse what the comparison would refuse of its folder, without a lock, which would be written."""
     if not out.is_dir():
         return
-    check_claim(out, shared_fields(base), base.measured_with)
+    check_claim(out, shared_fields(base), base.measurement_fields)
     there = finished_runs(out, domain, base, skip={run.folder for run in runs})
     check_folders(runs, domain, locked=False)
     agree([*there, *runs], domain)

@@ -18,10 +18,10 @@ class HasAnnotations(Protocol):
 
 
 @runtime_checkable
-class MeasuresElsewhere(Protocol):
+class MeasuresOtherData(Protocol):
     """A domain whose finished runs can be measured on other data than those of the run."""
 
-    def elsewhere(
+    def load_other_data(
         self, config: Any, source: str, architecture: Mapping[str, Any], **options: Any
     ) -> "tuple[Any, Data]":
         """Read other data; return the configuration adapted to them and the data, both for the domain's `evaluate`.

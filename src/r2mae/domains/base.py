@@ -43,4 +43,4 @@ class BaseDomain:
 
     def figure_columns(self, config: Any) -> FigureColumns:
         """Return that all columns are drawn as they are, except `split` (training or test)."""
-        return FigureColumns(left_out=("split",))
+        return FigureColumns(omitted=("split",))

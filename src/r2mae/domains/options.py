@@ -216,7 +216,7 @@ def _write_npz(output: Path, arrays: "Mapping[str, np.ndarray]", source: str) ->
 
 NPZ = Exporter(".npz", _write_npz, replaces=True)
 
-RECALIBRATE = Option(
+BN_STATISTICS = Option(
     "bn_statistics",
     "statistics re-estimated on the inputs of each evaluation, those of training (as in the paper), or scores with "
     "either; by default as in the run.",
@@ -244,12 +244,12 @@ class FigureColumns:
     ----------
     numbers : tuple of str
         Columns that are numbers, though they may be written as text.
-    left_out : tuple of str
+    omitted : tuple of str
         Columns that are useless in a figure, such as names, one for each row. They are drawn only on request.
     """
 
     numbers: tuple[str, ...] = ()
-    left_out: tuple[str, ...] = ()
+    omitted: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -264,8 +264,8 @@ class CommandLine:
         Others, by name.
     reading : tuple of Option
         How data other than the run's are read, for :meth:`~r2mae.domains.contract.Domain.embed` and
-        :meth:`~r2mae.domains.abilities.MeasuresElsewhere.elsewhere`.
-    elsewhere : str
+        :meth:`~r2mae.domains.abilities.MeasuresOtherData.load_other_data`.
+    other_data : str
         A clause for the help: what is special about measuring on other data.
     embedding : Embedding
         The embedding of new data.
@@ -286,7 +286,7 @@ class CommandLine:
     evaluation: Evaluation = Evaluation()
     evaluations: tuple[Evaluation, ...] = ()
     reading: tuple[Option, ...] = ()
-    elsewhere: str = ""
+    other_data: str = ""
     embedding: Embedding = Embedding()
     baselines: str = ""
     model_formats: tuple[ModelFormat, ...] = ()

@@ -8,7 +8,7 @@ from typing import Any
 
 from r2mae.domains.lookup import domain_of_run
 from r2mae.errors import UserError
-from r2mae.files import own_file
+from r2mae.files import confined_file
 from r2mae.registry import DOMAINS, FOLLOW_UPS
 from r2mae.training.folder import RunFolder
 from r2mae.training.metrics import step_of
@@ -102,7 +102,7 @@ def _score(config: dict[str, Any], results: dict[str, Any] | None) -> float | No
 def last_step(folder: RunFolder) -> int:
     """Return the last step in the metrics file, 0 without one. Only its end is read: it may be long."""
     try:
-        metrics = own_file(folder.metrics_file)
+        metrics = confined_file(folder.metrics_file)
     except (OSError, ValueError):
         return 0
     with metrics.open("rb") as file:

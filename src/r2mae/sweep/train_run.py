@@ -117,7 +117,7 @@ def measure_baseline(
     scores = domain.score_baseline(config, name, data, **items)
     seconds = time.perf_counter() - began  # training included, where the baseline is trained
     keep_items(RunFolder(out), config, items)
-    results: dict[str, Any] = {"baseline": name, "data": fingerprint, "measured": config.measured_as()}
+    results: dict[str, Any] = {"baseline": name, "data": fingerprint, "measured": config.measurement_settings()}
     results |= {"scores": scores, "measuring_seconds": seconds}
     with FolderLock(out):
         write_json(RunFolder(out).results_file, results)

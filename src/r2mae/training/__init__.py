@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from r2mae.lazy import lazily
+from r2mae.lazy import lazy_exports
 
 if TYPE_CHECKING:
     from r2mae.training.config import RunConfig
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Fitted", "LoadedRun", "RunConfig", "RunFolder", "fit", "load_model", "scheme_of"]
 
-__getattr__, __dir__ = lazily(
+__getattr__, __dir__ = lazy_exports(
     __name__,
     {
         "config": ("RunConfig",),

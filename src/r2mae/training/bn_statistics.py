@@ -20,14 +20,14 @@ from r2mae.training.validation import evaluating, to_device
 
 SAMPLES = 8192  # training samples that are looked at: their means are known to about a hundredth of a deviation
 _BATCH = 256
-_MASKS = 32  # at least: where a mini-batch shares its mask, as genes do, statistics hang on the masks drawn
+_LEAST_MASKS = 32  # at least: where a mini-batch shares its mask, as genes do, statistics hang on the masks drawn
 
 Statistics = Mapping[str, Tensor]
 """Running means and variances by the name of their buffer; empty for a model without batch normalisation."""
 
 
 @runtime_checkable
-class KnowsPlaces(Protocol):
+class HasSpatialStatistics(Protocol):
     """A task whose samples count many times in batch statistics, as images do in those of convolutions."""
 
     @property
@@ -40,7 +40,7 @@ class Augmented(Protocol):
     """Training samples that may be augmented, and can also be had as they are."""
 
     @property
-    def whole(self) -> Batches:
+    def unaugmented(self) -> Batches:
         """The same samples without augmentation."""
 
 
@@ -92,7 +92,7 @@ def estimate_statistics(
     ratio : float, optional
         Mask ratio of the inputs; by default nothing is hidden.
     samples : int, optional
-        At most this many are looked at; by default what the task says (:class:`KnowsPlaces`), or :data:`SAMPLES`.
+        At most this many are looked at; by default what the task says (:class:`HasSpatialStatistics`), or :data:`SAMPLES`.
 
     Returns
     -------
@@ -103,9 +103,9 @@ def estimate_statistics(
     layers, device = batch_norms(model), next(model.parameters()).device
     if not layers or len(data) < 2 or not isinstance(task, Reconstructs):
         return {}
-    data = data.whole if isinstance(data, Augmented) else data
+    data = data.unaugmented if isinstance(data, Augmented) else data
     if samples is None:
-        samples = task.statistics_samples if isinstance(task, KnowsPlaces) else SAMPLES
+        samples = task.statistics_samples if isinstance(task, HasSpatialStatistics) else SAMPLES
     key = Key.root(0).fold("recalibration")
     rows = permutation(key, len(data))[:samples]
     before = {name: value.clone() for name, value in model.state_dict().items()}
@@ -118,7 +118,7 @@ def estimate_statistics(
                 layer.train()
             parts = np.array_split(rows, max(1, len(rows) // _BATCH))
             # An image of a task that knows places has a mask of its own at each of them: one look is enough.
-            times = 1 if ratio is None or isinstance(task, KnowsPlaces) else -(-_MASKS // len(parts))
+            times = 1 if ratio is None or isinstance(task, HasSpatialStatistics) else -(-_LEAST_MASKS // len(parts))
             for number, part in enumerate(parts * times):
                 batch = to_device(data.batch(part, key.fold("batch", number)), device)
                 if ratio is None:
@@ -156,7 +156,7 @@ def re_estimated_statistics(
 
 
 @contextmanager
-def at_ratios(
+def statistics_at_ratios(
     task: Task, model: nn.Module, data: Batches, ratios: Sequence[float], *, wanted: bool = True
 ) -> Iterator[Callable[[int], None]]:
     """Yield a function that gives the model the statistics of one of several ratios, by its number from 0."""

@@ -9,7 +9,7 @@ import torch
 
 from r2mae.errors import UserError
 
-_THREADS = 64  # so many are allowed on any machine
+_ALWAYS_ALLOWED_THREADS = 64  # so many are allowed on any machine
 
 
 def torch_device(name: str) -> torch.device:
@@ -30,7 +30,7 @@ def torch_device(name: str) -> torch.device:
     return torch.device(name)
 
 
-def has_quick_bf16(device: torch.device) -> bool:
+def has_fast_bf16(device: torch.device) -> bool:
     """Tell whether products in bf16 are faster than in 32 bits here; of a CPU, oneDNN and the instructions say."""
     if device.type == "cuda":
         return bool(torch.cuda.is_bf16_supported())
@@ -52,7 +52,7 @@ def onednn_takes_bf16() -> bool:
 def check_threads(count: int | None) -> None:
     """Refuse more threads than make sense on this machine."""
     cores = os.cpu_count() or 1
-    if count is not None and count > max(_THREADS, 4 * cores):
+    if count is not None and count > max(_ALWAYS_ALLOWED_THREADS, 4 * cores):
         raise UserError(
             f"--threads {count} is far above the {cores} cores of this machine: leave it out, or say {cores}"
         )

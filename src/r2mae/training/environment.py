@@ -12,8 +12,8 @@ from typing import Any
 
 CONTINUED = "continued"
 _LIBRARIES = ("r2mae", "torch", "lightning", "numpy", "scipy", "scikit-learn", "pandas", "safetensors")
-_ARITHMETIC = ("processor", "instructions", "bf16_instructions", "torch_threads", "device", "cuda", "commit")
-_COMPUTING = ("r2mae", "torch", "lightning", "numpy")
+_AFFECTS_NUMBERS = ("processor", "instructions", "bf16_instructions", "torch_threads", "device", "cuda", "commit")
+_COMPUTING_LIBRARIES = ("r2mae", "torch", "lightning", "numpy")
 _CPUINFO = Path("/proc/cpuinfo")
 
 
@@ -38,20 +38,20 @@ def environment() -> dict[str, Any]:
         "platform": platform.platform(),
         "processor": processor(),
         "cpu_count": os.cpu_count(),
-        **_of_torch(),
+        **_torch_environment(),
         "commit": commit(),
         "versions": versions,
     }
 
 
-def changes_of(recorded: Mapping[str, Any]) -> list[dict[str, Any]]:
+def recorded_changes(recorded: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return what a run's record says of the places where it went on; nothing where that is malformed."""
     said = recorded.get(CONTINUED)
     changes = [one for one in said if isinstance(one, dict)] if isinstance(said, list) else []
     return [one for one in changes if isinstance(one.get("step"), int)]
 
 
-def with_change(recorded: Mapping[str, Any], now: Mapping[str, Any], step: int) -> tuple[dict[str, Any], list[str]]:
+def add_change(recorded: Mapping[str, Any], now: Mapping[str, Any], step: int) -> tuple[dict[str, Any], list[str]]:
     """Add to the record of a run what has changed where it goes on.
 
     Parameters
@@ -71,19 +71,19 @@ def with_change(recorded: Mapping[str, Any], now: Mapping[str, Any], step: int) 
         Names of the changes that may alter numbers.
     """
     record = {key: value for key, value in recorded.items() if key != CONTINUED}
-    changes = [one for one in changes_of(recorded) if one["step"] < step]
+    changes = [one for one in recorded_changes(recorded) if one["step"] < step]
     last = {key: value for one in (record, *changes) for key, value in one.items()}
     changed = {key: value for key, value in now.items() if last.get(key) != value}
     changes += [{"step": step, **changed}] if changed else []
-    altering = [key for key in changed if key in _ARITHMETIC and key in last]
-    return record | ({CONTINUED: changes} if changes else {}), altering + _other_libraries(last, now)
+    altering = [key for key in changed if key in _AFFECTS_NUMBERS and key in last]
+    return record | ({CONTINUED: changes} if changes else {}), altering + _changed_libraries(last, now)
 
 
-def _other_libraries(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+def _changed_libraries(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     """Return names of computing libraries of which there was another version."""
     there, here = before.get("versions"), now.get("versions", {})
     known = there if isinstance(there, dict) else {}
-    return [name for name in _COMPUTING if name in known and known[name] != here.get(name)]
+    return [name for name in _COMPUTING_LIBRARIES if name in known and known[name] != here.get(name)]
 
 
 def processor() -> str:
@@ -121,15 +121,15 @@ def _git(folder: Path, *words: str) -> str | None:
     return done.stdout.strip()
 
 
-def _of_torch() -> dict[str, Any]:
+def _torch_environment() -> dict[str, Any]:
     torch = sys.modules.get("torch")
     if torch is None:
         return {}
-    from r2mae.training.devices import has_quick_bf16  # it needs torch
+    from r2mae.training.devices import has_fast_bf16  # it needs torch
 
     return {
         "instructions": torch.backends.cpu.get_cpu_capability(),
-        "bf16_instructions": has_quick_bf16(torch.device("cpu")),
+        "bf16_instructions": has_fast_bf16(torch.device("cpu")),
         "torch_threads": torch.get_num_threads(),
         "cuda": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
     }

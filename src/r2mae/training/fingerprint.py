@@ -7,7 +7,7 @@ from pathlib import Path
 
 from r2mae.errors import UserError
 
-_WHOLE = 1 << 30  # bytes; the content of larger files and folders is not read: times of change stand for it
+_MAX_READ = 1 << 30  # bytes; the content of larger files and folders is not read: times of change stand for it
 
 
 def fingerprint(*sources: str | Path) -> str:
@@ -32,14 +32,14 @@ def fingerprint(*sources: str | Path) -> str:
         path = Path(source).expanduser()
         try:
             if path.is_file():
-                _add(digest, path, whole=path.stat().st_size <= _WHOLE)
+                _update_digest(digest, path, whole=path.stat().st_size <= _MAX_READ)
             elif path.is_dir():
                 files = sorted(files_below(path))
-                whole = sum(size for _, _, size in files) <= _WHOLE
+                whole = sum(size for _, _, size in files) <= _MAX_READ
                 for name, file, size in files:
                     # Names are bytes to the system; those that are not UTF-8 are hashed as they are.
                     digest.update(os.fsencode(f"{name}\0{size}\0"))
-                    _add(digest, file, whole=whole)
+                    _update_digest(digest, file, whole=whole)
             else:
                 digest.update(os.fsencode(str(source)))
         except OSError as error:
@@ -63,7 +63,7 @@ def files_below(folder: Path) -> Iterator[tuple[str, Path, int]]:
                 yield os.path.normpath(f"{below}/{name}"), file, file.stat().st_size
 
 
-def _add(digest: "hashlib.blake2b", path: Path, *, whole: bool) -> None:
+def _update_digest(digest: "hashlib.blake2b", path: Path, *, whole: bool) -> None:
     if not whole:
         stat = path.stat()
         digest.update(f"{stat.st_size}\0{stat.st_mtime_ns}".encode())

@@ -50,14 +50,14 @@ class Origin:
 
 
 @runtime_checkable
-class BeginsWithWeights(Protocol):
+class LoadsInitialWeights(Protocol):
     """A domain some of whose runs begin with weights from a file."""
 
-    def begin(self, config: Any, model: nn.Module) -> Origin | None:
+    def load_initial_weights(self, config: Any, model: nn.Module) -> Origin | None:
         """Put the weights that the configuration names into a fresh model; None if it names none."""
 
 
-def begin(run: Run, model: nn.Module) -> dict[str, Any] | None:
+def load_initial_weights(run: Run, model: nn.Module) -> dict[str, Any] | None:
     """Put the weights that a run begins with into its fresh model, and return their record, or None.
 
     Raises
@@ -65,7 +65,7 @@ def begin(run: Run, model: nn.Module) -> dict[str, Any] | None:
     UserError
         If there are no such weights, or they do not fit.
     """
-    origin = run.domain.begin(run.config, model) if isinstance(run.domain, BeginsWithWeights) else None
+    origin = run.domain.load_initial_weights(run.config, model) if isinstance(run.domain, LoadsInitialWeights) else None
     if origin is None:
         return None
     if run.rank == 0:
@@ -74,19 +74,19 @@ def begin(run: Run, model: nn.Module) -> dict[str, Any] | None:
     return origin.record()
 
 
-def note(folder: RunFolder, record: dict[str, Any] | None) -> None:
+def record_initial_weights(folder: RunFolder, record: dict[str, Any] | None) -> None:
     """Write the record into ``data.json`` of a run folder."""
     if record is not None:
         write_json(folder.data_file, {**read_json(folder.data_file), INIT: record})
 
 
-def recorded(folder: RunFolder) -> Mapping[str, Any]:
+def read_initial_weights(folder: RunFolder) -> Mapping[str, Any]:
     """Return the record of the weights that a run began with; empty if they were fresh."""
     record = read_json(folder.data_file).get(INIT) if folder.data_file.exists() else None
     return record if isinstance(record, Mapping) else {}
 
 
-def check_unchanged(folder: RunFolder) -> None:
+def check_initial_weights_unchanged(folder: RunFolder) -> None:
     """Refuse to go on with a run whose first weights were replaced; they may be gone.
 
     Raises
@@ -94,7 +94,7 @@ def check_unchanged(folder: RunFolder) -> None:
     UserError
         If a file has other content than when the run was begun.
     """
-    files = recorded(folder).get("files")
+    files = read_initial_weights(folder).get("files")
     for known in files if isinstance(files, list) else ():
         file = Path(str(known.get("path")))
         if not file.is_file() or (file.stat().st_size, _modified(file)) == (known.get("bytes"), known.get("modified")):

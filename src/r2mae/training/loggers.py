@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 # Packages of which a tracker needs one.
 _TRACKER = "tracker.json"  # in a run folder: the run's id in its tracker
-_NEEDS = {"tensorboard": ("tensorboard", "tensorboardX"), "wandb": ("wandb",), "mlflow": ("mlflow",)}
+_PACKAGES = {"tensorboard": ("tensorboard", "tensorboardX"), "wandb": ("wandb",), "mlflow": ("mlflow",)}
 
 
 def check_logger(name: str) -> None:
@@ -27,10 +27,10 @@ def check_logger(name: str) -> None:
     UserError
         With the package to install.
     """
-    if name in _NEEDS and not any(find_spec(package) for package in _NEEDS[name]):
+    if name in _PACKAGES and not any(find_spec(package) for package in _PACKAGES[name]):
         raise UserError(
-            f"the logger {name!r} needs the package {_NEEDS[name][0]}, which is not installed: "
-            f"pip install {_NEEDS[name][0]}, or leave --logger out"
+            f"the logger {name!r} needs the package {_PACKAGES[name][0]}, which is not installed: "
+            f"pip install {_PACKAGES[name][0]}, or leave --logger out"
         )
 
 
@@ -54,13 +54,13 @@ def make_logger(config: RunConfig, folder: RunFolder) -> "Logger | bool":
             case "tensorboard":
                 return TensorBoardLogger(folder.path, name="", version="tensorboard")
             case "wandb":
-                identity = _identity(folder)
+                identity = _wandb_id(folder)
                 return WandbLogger(
                     project="r2mae", name=name, id=identity, save_dir=folder.path, config=config.to_dict()
                 )
             case "mlflow":
                 uri = os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{folder.path.resolve() / 'mlflow.db'}"
-                known = _known(folder) if _known(folder).get("uri") == uri else {}
+                known = _tracker_record(folder) if _tracker_record(folder).get("uri") == uri else {}
                 logger = MLFlowLogger(
                     experiment_name="r2mae", run_name=name, tracking_uri=uri, run_id=known.get("run_id")
                 )
@@ -74,14 +74,14 @@ def make_logger(config: RunConfig, folder: RunFolder) -> "Logger | bool":
         raise UserError(f"the logger {config.logger!r} cannot be used ({reason}): leave --logger out") from None
 
 
-def _identity(folder: RunFolder) -> str:
+def _wandb_id(folder: RunFolder) -> str:
     """Return the run's own id, made once: a resumed run goes on with it."""
-    if "id" not in _known(folder):
+    if "id" not in _tracker_record(folder):
         write_json(folder.path / _TRACKER, {"id": secrets.token_hex(8)})
-    return str(_known(folder)["id"])
+    return str(_tracker_record(folder)["id"])
 
 
-def _known(folder: RunFolder) -> dict[str, Any]:
+def _tracker_record(folder: RunFolder) -> dict[str, Any]:
     """Return what the folder says of the run in its tracker."""
     file = folder.path / _TRACKER
     return read_json(file) if file.exists() else {}
@@ -96,5 +96,5 @@ def finish_logger(logger: "Logger | None", folder: RunFolder) -> None:
 
     if isinstance(logger, WandbLogger):
         wandb = import_module("wandb")
-        if wandb.run is not None and wandb.run.id == _known(folder).get("id"):
+        if wandb.run is not None and wandb.run.id == _tracker_record(folder).get("id"):
             wandb.finish()

@@ -18,12 +18,12 @@ from typing import Any, ClassVar, TypeVar
 
 from r2mae.errors import UserError, nearest, unknown
 from r2mae.training.config import RunConfig
-from r2mae.training.fields import exact_values, short
+from r2mae.training.fields import coerce_values, short_repr
 
 PREFIX = "model."
-MOST_LAYERS = 1000
+MAX_LAYERS = 1000
 """Of a model: one with a zero too many would be built for minutes."""
-_MOST = 2**31 - 1
+_MAXIMUM = 2**31 - 1
 
 _Config = TypeVar("_Config", bound=RunConfig)
 _Own = TypeVar("_Own", bound="ModelConfig")
@@ -58,9 +58,9 @@ class ModelConfig(RunConfig):
         if self.model not in self.models:
             raise unknown("model", self.model, self.models)
         if self.model == default_model(type(self)):
-            self._take_usual()
+            self._use_default_settings()
         else:
-            self._take_own(settings_of(type(self), self.model))
+            self._use_model_settings(settings_of(type(self), self.model))
         self._check_mask_input()
         super().__post_init__()
         for name in self.ignored:
@@ -68,19 +68,19 @@ class ModelConfig(RunConfig):
                 with_them = " with these settings" if self.model == default_model(type(self)) else ""
                 raise UserError(f"{name} does nothing for the model {self.model!r}{with_them}: leave it out")
 
-    def _take_usual(self) -> None:
+    def _use_default_settings(self) -> None:
         """Move settings of the default model into fields of the configuration."""
-        for name, value in _plain(self.model_settings, self.default_settings, self.model).items():
+        for name, value in _settings_values(self.model_settings, self.default_settings, self.model).items():
             field = getattr(self, name)
             if field not in (value, self.__dataclass_fields__[name].default):
                 raise UserError(f"{name} is {field!r} and {PREFIX}{name} {value!r}: give one of them")
             object.__setattr__(self, name, value)
         object.__setattr__(self, "model_settings", None)
 
-    def _take_own(self, kind: type) -> None:
+    def _use_model_settings(self, kind: type) -> None:
         """Make the settings of another model; fields of the default model must not be set then."""
-        object.__setattr__(self, "model_settings", kind(**_plain(self.model_settings, kind, self.model)))
-        for name in _names(self.default_settings):
+        object.__setattr__(self, "model_settings", kind(**_settings_values(self.model_settings, kind, self.model)))
+        for name in _field_names(self.default_settings):
             if getattr(self, name) != self.__dataclass_fields__[name].default:
                 raise UserError(
                     f"{name} is of the model {default_model(type(self))!r}, and the model is {self.model!r}: leave it "
@@ -103,9 +103,9 @@ class ModelConfig(RunConfig):
         """Fields that do nothing for the model, as its settings say in `ignores`; they are refused beside it."""
         return tuple(getattr(self.settings, "ignores", ()))
 
-    def measured_as(self) -> dict[str, Any]:
+    def measurement_settings(self) -> dict[str, Any]:
         """Return how results are measured, without fields that do nothing for the model."""
-        return {name: value for name, value in super().measured_as().items() if name not in self.ignored}
+        return {name: value for name, value in super().measurement_settings().items() if name not in self.ignored}
 
     @property
     def settings(self) -> Any:
@@ -114,11 +114,11 @@ class ModelConfig(RunConfig):
 
     def architecture(self) -> dict[str, Any]:
         """Return the name of the model, its settings, and `mask_input` where it is on, in plain types."""
-        made = {name: _listed(getattr(self.settings, name)) for name in self._settings_names()}
+        made = {name: _tuple_as_list(getattr(self.settings, name)) for name in self._settings_names()}
         return {"model": self.model, **made, **({"mask_input": True} if self.mask_input else {})}
 
     def _settings_names(self) -> list[str]:
-        return _names(self.default_settings if self.model_settings is None else type(self.model_settings))
+        return _field_names(self.default_settings if self.model_settings is None else type(self.model_settings))
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain types; settings of another model than the default one are written `model.NAME`."""
@@ -126,12 +126,12 @@ class ModelConfig(RunConfig):
         own = values.pop("model_settings")
         if own is None:
             return values
-        default, made = _names(self.default_settings), {}
+        default, made = _field_names(self.default_settings), {}
         for name, value in values.items():
             if name not in default:
                 made[name] = value
             if name == "model":
-                made |= {PREFIX + key: _listed(setting) for key, setting in own.items()}
+                made |= {PREFIX + key: _tuple_as_list(setting) for key, setting in own.items()}
         return made
 
     @classmethod
@@ -220,7 +220,7 @@ def check_sizes(
     sizes : sequence of str
         Fields that must be 1 or more; None stands for a size that follows from others.
     layers : sequence of str
-        Those of them that must be at most :data:`MOST_LAYERS`.
+        Those of them that must be at most :data:`MAX_LAYERS`.
     prefix : str
         What stands before the names of these options.
 
@@ -233,8 +233,8 @@ def check_sizes(
         value = getattr(settings, name)
         if value is not None and value < 1:
             raise UserError(f"{prefix}{name} must be 1 or more, not {value}")
-        if name in layers and value > MOST_LAYERS:
-            raise UserError(f"{prefix}{name} must be at most {MOST_LAYERS:,}, not {value:,}")
+        if name in layers and value > MAX_LAYERS:
+            raise UserError(f"{prefix}{name} must be at most {MAX_LAYERS:,}, not {value:,}")
 
 
 def check_dropout(dropout: float) -> None:
@@ -258,31 +258,31 @@ def saved_layers(architecture: Mapping[str, Any]) -> int:
         If no run can have been trained with so many or so few.
     """
     layers = int(architecture["layers"])
-    if not 1 <= layers <= MOST_LAYERS:
-        raise ValueError(f"layers must be 1 to {MOST_LAYERS:,}, not {layers:,}")
+    if not 1 <= layers <= MAX_LAYERS:
+        raise ValueError(f"layers must be 1 to {MAX_LAYERS:,}, not {layers:,}")
     return layers
 
 
-def _plain(given: Any, kind: type, model: str) -> dict[str, Any]:
+def _settings_values(given: Any, kind: type, model: str) -> dict[str, Any]:
     """Return given settings by name, checked against their types."""
     if given is None:
         return {}
     if isinstance(given, kind):
-        return {name: getattr(given, name) for name in _names(kind)}
+        return {name: getattr(given, name) for name in _field_names(kind)}
     if not isinstance(given, Mapping):
         raise UserError(f"model_settings are no settings of the model {model!r}: pass its own, or a mapping of names")
-    names = _names(kind)
+    names = _field_names(kind)
     for name, value in given.items():
         if name not in names:
             raise UserError(f"the model {model!r} has no setting {PREFIX}{name}: {nearest(str(name), names)}")
-        if isinstance(value, int) and abs(value) > _MOST:
-            raise UserError(f"{PREFIX}{name} takes numbers up to {_MOST:,}, not {short(value)}")
-    return exact_values(kind, given, PREFIX)
+        if isinstance(value, int) and abs(value) > _MAXIMUM:
+            raise UserError(f"{PREFIX}{name} takes numbers up to {_MAXIMUM:,}, not {short_repr(value)}")
+    return coerce_values(kind, given, PREFIX)
 
 
-def _names(kind: type) -> list[str]:
+def _field_names(kind: type) -> list[str]:
     return [field.name for field in dataclasses.fields(kind)]
 
 
-def _listed(value: Any) -> Any:
+def _tuple_as_list(value: Any) -> Any:
     return list(value) if isinstance(value, tuple) else value

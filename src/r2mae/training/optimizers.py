@@ -27,7 +27,7 @@ def default_groups(model: nn.Module, config: RunConfig) -> list[Group]:
     return groups
 
 
-def as_groups(groups: Sequence[ParameterGroup], lr: float) -> list[Group]:
+def torch_groups(groups: Sequence[ParameterGroup], lr: float) -> list[Group]:
     """Return groups of a task in the form of torch's optimisers, each with its share of the learning rate."""
     made: list[Group] = []
     for group in groups:

@@ -11,7 +11,7 @@ from r2mae.masking.keys import Key, permutation
 
 
 class Share(NamedTuple):
-    """The samples that one process takes of one micro-batch, with step and row, which select its random numbers.
+    """One process's samples of one micro-batch, with the step and row that select its random numbers.
 
     Parameters
     ----------
@@ -20,7 +20,7 @@ class Share(NamedTuple):
     step : int
         The optimiser step, from 0.
     row : int
-        Variant of the first sample in the global batch (all samples of the step, over micro-batches and processes).
+        Row of the first sample in the global batch (all samples of the step, over micro-batches and processes).
     """
 
     indices: Int64[np.ndarray, " micro"]
@@ -33,7 +33,7 @@ class BatchOrder(Sampler[Any]):
 
     The samples form one endless sequence: a keyed permutation of the data set for epoch 0, then one for epoch 1, and so
     on. Optimiser step t takes the samples ``t * batch_size`` to ``(t + 1) * batch_size`` of it: all batches are
-    full, each sample comes once an epoch, and a data set smaller than a batch is no special case.
+    full, each sample occurs once per epoch, and a data set smaller than a batch is no special case.
 
     Parameters
     ----------
@@ -48,9 +48,9 @@ class BatchOrder(Sampler[Any]):
     accumulate : int
         Micro-batches of an optimiser step.
     first_step : int
-        Step to begin with. The length stays that of the whole run, since the trainer counts from step 0.
+        First step to yield. The length is always that of the complete run, since the trainer counts from step 0.
     rank, ranks : int
-        This process takes part `rank` of every micro-batch, which is divided into `ranks` parts.
+        Every micro-batch is divided into `ranks` parts; this process takes part `rank`.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class BatchOrder(Sampler[Any]):
         self._epochs: dict[int, Int64[np.ndarray, " n"]] = {}
 
     def __len__(self) -> int:
-        """Return the micro-batches of the whole run."""
+        """Return the number of micro-batches of the complete run."""
         return self.steps * self.accumulate
 
     def __iter__(self) -> Iterator[Share]:

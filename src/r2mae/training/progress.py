@@ -24,11 +24,11 @@ from rich.text import Text
 
 from r2mae.terminal import Terminal
 
-PAUSE = 10.0  # seconds between lines where there is no terminal for a bar
+SECONDS_BETWEEN_LINES = 10.0  # seconds between lines where there is no terminal for a bar
 
 
 @dataclass(frozen=True)
-class Pace:
+class RunProgress:
     """The progress of a run.
 
     Parameters
@@ -55,37 +55,37 @@ class Reporter(Protocol):
     def start(self, step: int, total: int) -> None:
         """Called when a run starts or resumes at `step`."""
 
-    def update(self, pace: Pace) -> None:
+    def update(self, pace: RunProgress) -> None:
         """Called with the progress."""
 
     def stop(self) -> None:
         """Called at the end."""
 
 
-class Silent:
+class SilentReporter:
     """Shows nothing."""
 
     def start(self, step: int, total: int) -> None:
         """Do nothing."""
 
-    def update(self, pace: Pace) -> None:
+    def update(self, pace: RunProgress) -> None:
         """Do nothing."""
 
     def stop(self) -> None:
         """Do nothing."""
 
 
-class _Left(ProgressColumn):
+class _TimeLeftColumn(ProgressColumn):
     """Time to finish, in words."""
 
     def render(self, task: Task) -> Text:
         """Return "0:00:07 left", or nothing before it is known."""
         if task.time_remaining is None or task.finished:
             return Text("")
-        return Text(_left(task.time_remaining), style="progress.remaining")
+        return Text(_format_time_left(task.time_remaining), style="progress.remaining")
 
 
-def _left(seconds: float) -> str:
+def _format_time_left(seconds: float) -> str:
     return f"{timedelta(seconds=round(seconds))} left"
 
 
@@ -93,10 +93,16 @@ def time_columns(counted: bool = True) -> list[ProgressColumn]:
     """Return the columns of a bar that fits a narrow terminal: name, bar, count, time passed and time left."""
     count = MofNCompleteColumn() if counted else TaskProgressColumn()
     whole = Column(no_wrap=True)
-    return [TextColumn("{task.description}", table_column=whole), BarColumn(12), count, TimeElapsedColumn(), _Left()]
+    return [
+        TextColumn("{task.description}", table_column=whole),
+        BarColumn(12),
+        count,
+        TimeElapsedColumn(),
+        _TimeLeftColumn(),
+    ]
 
 
-class Lines:
+class LineTimer:
     """Says when to print a line, every ten seconds, where there is no terminal for a bar.
 
     Parameters
@@ -109,14 +115,14 @@ class Lines:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic, *, at_once: bool = False) -> None:
         self.clock = clock
-        self._told = -math.inf if at_once else clock()
+        self._last_line = -math.inf if at_once else clock()
 
     def due(self) -> bool:
         """Return whether to print a line now; if so, the next is due ten seconds later."""
         now = self.clock()
-        if now - self._told <= PAUSE:
+        if now - self._last_line <= SECONDS_BETWEEN_LINES:
             return False
-        self._told = now
+        self._last_line = now
         return True
 
 
@@ -138,7 +144,7 @@ def counting_bar(label: str, *, counted: bool = True, transient: bool = False) -
     callable
         Call it with the amount done and the total.
     """
-    console, lines = Terminal(stderr=True), Lines()
+    console, lines = Terminal(stderr=True), LineTimer()
     columns = time_columns(counted=counted)
     bar = Progress(*columns, console=console, disable=not console.is_terminal, transient=transient)
     task = bar.add_task(label, total=None)
@@ -178,7 +184,7 @@ class ProgressBar:
     ) -> None:
         self.console = console or Terminal(stderr=True)
         self.label, self.clock = label, clock
-        self._lines = Lines(clock, at_once=True)
+        self._lines = LineTimer(clock, at_once=True)
         self._bar = Progress(
             *time_columns(),
             TextColumn("{task.fields[note]}", table_column=Column(no_wrap=True, overflow="ellipsis", ratio=1)),
@@ -195,7 +201,7 @@ class ProgressBar:
         if step and self._bar.disable:
             self.console.print(f"{self.label}: goes on at step {step} of {total}", soft_wrap=True)
 
-    def update(self, pace: Pace) -> None:
+    def update(self, pace: RunProgress) -> None:
         """Move the bar."""
         ratio = f"ratio {pace.ratio:.2f}  " if pace.ratio else ""  # of a run that hides nothing it is 0
         note = f"loss {pace.loss:.4g}  {ratio}{pace.samples_per_second:,.0f} samples/s"
@@ -204,10 +210,10 @@ class ProgressBar:
             left = self._time_left(pace, self.clock())
             self.console.print(f"{self.label}: step {pace.step}/{pace.total}  {note}{left}", soft_wrap=True)
 
-    def _time_left(self, pace: Pace, now: float) -> str:
+    def _time_left(self, pace: RunProgress, now: float) -> str:
         """Say how long the rest takes at the pace since the start."""
         done, rest = pace.step - self._first, pace.total - pace.step
-        return f"  {_left((now - self._began) / done * rest)}" if done > 0 and rest > 0 else ""
+        return f"  {_format_time_left((now - self._began) / done * rest)}" if done > 0 and rest > 0 else ""
 
     def stop(self) -> None:
         """Close the bar."""

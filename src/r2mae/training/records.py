@@ -1,6 +1,6 @@
 """Readers of the small files of a run folder, which report whatever is wrong with a file in one line.
 
-A run folder may come from a stranger. So its files are read as :func:`r2mae.files.read_own` does, YAML with references
+A run folder may come from a stranger. So its files are read as :func:`r2mae.files.read_confined` does, YAML with references
 (anchors and aliases) is refused, and every value is checked to have the type that the code relies on.
 """
 
@@ -15,16 +15,16 @@ from typing import Any
 import yaml
 
 from r2mae.errors import UserError
-from r2mae.files import read_own
+from r2mae.files import read_confined
 
-_MOST_YAML = 1 << 18  # bytes; a configuration has some hundred lines
-_MOST_JSON = 1 << 28  # a model of cells names its genes, and its training history has a line a step
-_MOST_STEPS = 10**15  # of any counter in a file
-_OF_MODEL = ("model.json", "model.safetensors", "statistics.safetensors")  # which are written together
+_MAX_YAML = 1 << 18  # bytes; a configuration has some hundred lines
+_MAX_JSON = 1 << 28  # a model of cells names its genes, and its training history has a line a step
+_MAX_STEPS = 10**15  # of any counter in a file
+_MODEL_FILES = ("model.json", "model.safetensors", "statistics.safetensors")  # which are written together
 FORMAT, WITH_FILES = 1, 2  # of model.json, where it stands alone and where it names files beside it
 
 
-class _Plain(yaml.SafeLoader):
+class _PlainLoader(yaml.SafeLoader):
     """Loads YAML without references: a few lines of nested aliases could expand to more values than fit into memory."""
 
     def compose_node(self, parent: Any, index: Any) -> Any:
@@ -51,7 +51,7 @@ def read_yaml(path: Path, *, linked: bool = False) -> dict[str, Any]:
         If it is not there, too large, no mapping of names to values, or holds anchors or aliases.
     """
     try:
-        values = yaml.load(_text_of(path.resolve() if linked else path, _MOST_YAML), _Plain)  # a safe loader
+        values = yaml.load(_read_text(path.resolve() if linked else path, _MAX_YAML), _PlainLoader)  # a safe loader
     except FileNotFoundError:
         raise UserError(f"there is no configuration {path}") from None
     except (OSError, yaml.YAMLError, RecursionError, ValueError, OverflowError, AttributeError, TypeError) as error:
@@ -65,23 +65,23 @@ def read_yaml(path: Path, *, linked: bool = False) -> dict[str, Any]:
 def read_json(path: Path, *, linked: bool = False) -> dict[str, Any]:
     """Read a JSON object, or say what is wrong with the file; `linked` as of :func:`read_yaml`."""
     try:
-        value = json.loads(_text_of(path.resolve() if linked else path, _MOST_JSON))
+        value = json.loads(_read_text(path.resolve() if linked else path, _MAX_JSON))
     except FileNotFoundError:
         raise UserError(f"there is no file {path}") from None
     except (OSError, ValueError, RecursionError) as error:
         reason = " ".join(str(error).split())[:120]
-        raise UserError(f"{path} is not readable JSON ({reason}): {remedy_for(path)}") from None
+        raise UserError(f"{path} is not readable JSON ({reason}): {hint_for(path)}") from None
     if not isinstance(value, dict):
-        raise UserError(f"{path} should hold a JSON object: {remedy_for(path)}")
+        raise UserError(f"{path} should hold a JSON object: {hint_for(path)}")
     return value
 
 
-def remedy_for(path: Path) -> str:
+def hint_for(path: Path) -> str:
     """Say what to do about a damaged file of a folder of ours; what can be written again is no reason to delete it."""
     folder = path.parent
     if path.name == "data.json":
         return "delete it; changes of the run's data are not noticed any more then"
-    if path.name not in _OF_MODEL:
+    if path.name not in _MODEL_FILES:
         return f"delete {folder} and run the same command again"
     if not (folder / "checkpoints" / "last.ckpt").is_file():
         return f"delete {folder} and repeat the command that made it"
@@ -139,13 +139,13 @@ def read_description(path: Path) -> Description:
     """
     values = read_json(path)
     steps, seconds = values.get("steps", 0), number(values.get("seconds", 0.0))
-    if not isinstance(steps, int) or isinstance(steps, bool) or not 0 <= steps <= _MOST_STEPS:
-        raise UserError(f"{path} holds no number of steps: {remedy_for(path)}")
+    if not isinstance(steps, int) or isinstance(steps, bool) or not 0 <= steps <= _MAX_STEPS:
+        raise UserError(f"{path} holds no number of steps: {hint_for(path)}")
     if seconds is None or seconds < 0:
-        raise UserError(f"{path} holds no number of seconds: {remedy_for(path)}")
+        raise UserError(f"{path} holds no number of seconds: {hint_for(path)}")
     domain, architecture = values.get("domain"), values.get("architecture", {})
     if not isinstance(domain, str) or not isinstance(architecture, dict):
-        raise UserError(f"{path} does not describe a model: {remedy_for(path)}")
+        raise UserError(f"{path} does not describe a model: {hint_for(path)}")
     if values.get("format") == WITH_FILES:
         architecture = {**architecture, **_read_side_values(path, values.get("files"))}
     return Description(values.get("format"), str(values.get("r2mae")), domain, steps, seconds, architecture)
@@ -171,22 +171,22 @@ def side_values(architecture: Mapping[str, Any], files: Mapping[str, str]) -> di
 def _read_side_values(path: Path, files: Any) -> dict[str, str]:
     """Read the files that :func:`side_values` names; a replaced file is refused, since it would change the model."""
     if not isinstance(files, dict):
-        raise UserError(f"{path} does not describe a model: {remedy_for(path)}")
+        raise UserError(f"{path} does not describe a model: {hint_for(path)}")
     return {field: _read_side_value(path, entry) for field, entry in files.items()}
 
 
 def _read_side_value(path: Path, entry: Any) -> str:
     name, known = (entry.get("name"), entry.get("sha256")) if isinstance(entry, dict) else (None, None)
     if not isinstance(name, str) or not name or name.startswith(".") or {"/", "\\", "\0"} & set(name):
-        raise UserError(f"{path} does not describe a model: {remedy_for(path)}")
+        raise UserError(f"{path} does not describe a model: {hint_for(path)}")
     file = path.parent / name
     try:
-        text = _text_of(file, _MOST_JSON)
+        text = _read_text(file, _MAX_JSON)
     except (OSError, ValueError) as error:
         reason = " ".join(str(error).split())[:120]
-        raise UserError(f"{file} cannot be read ({reason}), and {path.name} needs it: {remedy_for(path)}") from None
+        raise UserError(f"{file} cannot be read ({reason}), and {path.name} needs it: {hint_for(path)}") from None
     if _sha256(text) != known:
-        raise UserError(f"{file} is not the file that the model was saved with: put that back, or {remedy_for(path)}")
+        raise UserError(f"{file} is not the file that the model was saved with: put that back, or {hint_for(path)}")
     return text
 
 
@@ -220,7 +220,7 @@ def read_fingerprint(path: Path) -> str:
     """
     known = read_json(path).get("fingerprint")
     if not isinstance(known, str):
-        raise UserError(f"{path} holds no fingerprint of the data: {remedy_for(path)}")
+        raise UserError(f"{path} holds no fingerprint of the data: {hint_for(path)}")
     return known
 
 
@@ -235,5 +235,5 @@ def number(value: Any) -> float | None:
     return made if math.isfinite(made) else None
 
 
-def _text_of(path: Path, most: int) -> str:
-    return read_own(path, most).decode("utf-8")
+def _read_text(path: Path, most: int) -> str:
+    return read_confined(path, most).decode("utf-8")

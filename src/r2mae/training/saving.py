@@ -18,7 +18,7 @@ from r2mae.files import atomic_write, write_json
 from r2mae.training.bn_statistics import Statistics, batch_norms, set_statistics
 from r2mae.training.config import RunConfig
 from r2mae.training.devices import torch_device
-from r2mae.training.folder import RunFolder, remedy_for
+from r2mae.training.folder import RunFolder, hint_for
 from r2mae.training.memory_check import model_bytes
 from r2mae.training.records import FORMAT, WITH_FILES, side_values
 from r2mae.training.task import Task, Trainable
@@ -65,7 +65,7 @@ def save_model(
 def save_weights(path: Path, model: nn.Module) -> None:
     """Write weights as safetensors, whole or not at all."""
     with atomic_write(path, "wb") as file:
-        file.write(_bytes_of(model))
+        file.write(_serialise(model))
 
 
 def save_state(path: Path, weights: Mapping[str, Tensor]) -> None:
@@ -74,23 +74,23 @@ def save_state(path: Path, weights: Mapping[str, Tensor]) -> None:
         file.write(save_bytes(dict(weights)))
 
 
-def save_pair(weights: Path, model: nn.Module, file: Path, description: Mapping[str, Any]) -> None:
+def save_weights_and_json(weights: Path, model: nn.Module, file: Path, description: Mapping[str, Any]) -> None:
     """Write weights and the JSON that describes them; if the disk is full, the files of before stay unchanged."""
     with atomic_write(weights, "wb") as handle:
-        handle.write(_bytes_of(model))
+        handle.write(_serialise(model))
         handle.flush()
         os.fsync(handle.fileno())
         write_json(file, description)
 
 
-def _bytes_of(model: nn.Module) -> bytes:
+def _serialise(model: nn.Module) -> bytes:
     """Return weights in the form of safetensors."""
     # Copies: safetensors refuses tensors that share memory, and so tied weights would be lost.
     state = {name: value.detach().cpu().contiguous().clone() for name, value in model.state_dict().items()}
     return save_bytes(state)
 
 
-def build_described(
+def build_from_description(
     domain: Trainable[Any, _Task, _Model], architecture: Mapping[str, Any], file: Path, weights: Path
 ) -> tuple[_Task, _Model]:
     """Build the model that a file describes, after checking that it has the size of its weights.
@@ -109,24 +109,24 @@ def build_described(
         raise
     except Exception as error:  # a domain's constructors raise many kinds on values of wrong types
         reason = " ".join(str(error).split())[:120]
-        raise UserError(f"{file} describes no model that can be built ({reason}): {remedy_for(file)}") from None
+        raise UserError(f"{file} describes no model that can be built ({reason}): {hint_for(file)}") from None
 
 
 def load_weights(path: Path, model: nn.Module) -> None:
     """Read weights into a model, or say what is wrong with the file."""
     try:
-        model.load_state_dict(_finite(path))
+        model.load_state_dict(_read_finite(path))
     except (SafetensorError, RuntimeError, OSError, ValueError) as error:
         reason = " ".join(str(error).split())[:120]
-        raise UserError(f"{path} is damaged or belongs to another model ({reason}): {remedy_for(path)}") from None
+        raise UserError(f"{path} is damaged or belongs to another model ({reason}): {hint_for(path)}") from None
 
 
-def _finite(path: Path) -> dict[str, Tensor]:
+def _read_finite(path: Path) -> dict[str, Tensor]:
     """Read tensors, and refuse those that would make every result NaN without a word."""
     found = load_bytes(path.read_bytes())
     for name, values in found.items():
         if not values.isfinite().all():
-            raise UserError(f"{path}: {name} is not finite (NaN or infinite): {remedy_for(path)}")
+            raise UserError(f"{path}: {name} is not finite (NaN or infinite): {hint_for(path)}")
     return found
 
 
@@ -192,11 +192,11 @@ def load_model(
     if described.domain != domain.name:
         raise UserError(
             f"{folder.model_file} does not describe a model of the domain {domain.name!r}: "
-            f"{remedy_for(folder.model_file)}"
+            f"{hint_for(folder.model_file)}"
         )
     if bn_statistics is not None and "bn_statistics" in getattr(config, "ignored", ()):
         raise UserError("this model has no batch statistics: leave --bn-statistics out")
-    task, model = build_described(domain, described.architecture, folder.model_file, folder.weights)
+    task, model = build_from_description(domain, described.architecture, folder.model_file, folder.weights)
     load_weights(folder.weights, model)
     if whole and (config.re_estimates_statistics if bn_statistics is None else bn_statistics):
         _load_statistics(folder, model)
@@ -214,9 +214,9 @@ def _load_statistics(folder: RunFolder, model: nn.Module) -> None:
         )
         return
     try:
-        set_statistics(model, _finite(folder.statistics))
+        set_statistics(model, _read_finite(folder.statistics))
     except (SafetensorError, KeyError, RuntimeError, OSError, ValueError) as error:
         reason = " ".join(str(error).split())[:120]
         raise UserError(
-            f"{folder.statistics} is damaged or belongs to another model ({reason}): {remedy_for(folder.statistics)}"
+            f"{folder.statistics} is damaged or belongs to another model ({reason}): {hint_for(folder.statistics)}"
         ) from None

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.autograd.graph import saved_tensors_hooks
 
 from r2mae.masking.keys import Key
-from r2mae.training.checkpoint_keeper import held_out_loss
+from r2mae.training.checkpoint_keeper import mean_validation_loss
 from r2mae.training.devices import cpu_threads
 from r2mae.training.folder import RunFolder
 from r2mae.training.loader import make_loader
@@ -28,7 +28,7 @@ from r2mae.training.trainer import KNOWN_WARNINGS, make_trainer
 
 WARM_UP, STEPS = 3, 20  # optimiser steps: first untimed, then timed, as far as the time allows
 SECONDS = 4.0  # for all of them; a micro-batch that was begun is finished
-_VALIDATED = 512  # held-out samples whose validation is timed
+_VALIDATION_SAMPLES = 512  # held-out samples whose validation is timed
 
 
 @dataclass(frozen=True)
@@ -125,27 +125,27 @@ class _Stopwatch(Callback):
         self.run, self.data, self.seconds, self.first = run, data, seconds, first
         self.found: Timing | None = None
         self._done = 0  # micro-batches
-        self._until: int | None = None  # as many micro-batches as are wanted, once this is known
-        self._kept = _Kept()
+        self._wanted: int | None = None  # as many micro-batches as are wanted, once this is known
+        self._saved_bytes = _SavedBytes()
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Go to the step in the middle of the run."""
         progress = trainer.fit_loop.epoch_loop.automatic_optimization.optim_progress
         progress.optimizer.step.total.completed = self.first
         self._step = self.first
-        self._kept.ignore(pl_module.parameters())
+        self._saved_bytes.ignore(pl_module.parameters())
         self._began = self._from = self._now = time.perf_counter()
         self._skipped = 0
 
     def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
         """Count what the first forward pass keeps."""
         if not self._done:
-            self._kept.__enter__()
+            self._saved_bytes.__enter__()
 
     def on_before_backward(self, trainer: Trainer, pl_module: LightningModule, loss: Tensor) -> None:
         """Stop counting: it takes time."""
         if not self._done:
-            self._kept.__exit__()
+            self._saved_bytes.__exit__()
 
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
@@ -156,9 +156,9 @@ class _Stopwatch(Callback):
         if trainer.global_step > self._step:
             self._step = trainer.global_step
             pl_module.end_step()
-        if self._until is None:
+        if self._wanted is None:
             self._warm_up()
-        if self._until is not None and self._done >= self._until:
+        if self._wanted is not None and self._done >= self._wanted:
             self._wait()
             self._ended = time.perf_counter()
             trainer.should_stop = True
@@ -184,10 +184,10 @@ class _Stopwatch(Callback):
             parameters=_bytes([*pl_module.parameters(), *pl_module.buffers()]),
             gradients=_bytes(trained),
             optimizer=optimizer,
-            activations=self._kept.bytes,
+            activations=self._saved_bytes.bytes,
             peak=peak,
             checkpoint=weights + optimizer,
-            model=_bytes(pl_module.kept_model.state_dict().values()),
+            model=_bytes(pl_module.evaluation_model.state_dict().values()),
         )
 
     def _warm_up(self) -> None:
@@ -201,7 +201,7 @@ class _Stopwatch(Callback):
         wanted = min(STEPS * accumulate, affordable)
         if wanted > accumulate:
             wanted -= wanted % accumulate
-        self._until, self._from, self._skipped = self._done + max(0, wanted), now, self._done
+        self._wanted, self._from, self._skipped = self._done + max(0, wanted), now, self._done
 
     def _wait(self) -> None:
         """Let the device finish, and remember when the last micro-batch had begun."""
@@ -213,13 +213,13 @@ class _Stopwatch(Callback):
         held_out = self.data.validation
         if held_out is None or not len(held_out):
             return 0.0
-        few = _First(held_out, min(len(held_out), _VALIDATED))
+        few = _FirstSamples(held_out, min(len(held_out), _VALIDATION_SAMPLES))
         began = time.perf_counter()
-        held_out_loss(self.run, module, few)
+        mean_validation_loss(self.run, module, few)
         return (time.perf_counter() - began) * len(held_out) / len(few)
 
 
-class _Kept(saved_tensors_hooks):
+class _SavedBytes(saved_tensors_hooks):
     """Counts the bytes that a forward pass keeps for its gradient, once each, without parameters."""
 
     def __init__(self) -> None:
@@ -239,7 +239,7 @@ class _Kept(saved_tensors_hooks):
         return tensor
 
 
-class _First:
+class _FirstSamples:
     """The first of some samples."""
 
     def __init__(self, data: Batches, count: int) -> None:

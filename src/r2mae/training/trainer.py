@@ -11,7 +11,7 @@ from lightning.pytorch import Callback, Trainer
 from r2mae.errors import UserError
 from r2mae.training.checkpoint import AtomicCheckpointIO
 from r2mae.training.folder import RunFolder
-from r2mae.training.interrupt import Stopped
+from r2mae.training.interrupt import StoppedBySignal
 from r2mae.training.launcher import WatchedStrategy, loss_of_a_process
 from r2mae.training.loggers import make_logger
 from r2mae.training.number_format import number_format
@@ -96,7 +96,7 @@ def ending_together(trainer: Trainer) -> Iterator[None]:
         told = loss_of_a_process(error, watched) if trainer.world_size > 1 else None
         if watched is not None:
             watched.end_others()
-        if trainer.world_size > 1 and not isinstance(error, Stopped):
+        if trainer.world_size > 1 and not isinstance(error, StoppedBySignal):
             FOLLOWING.await_end()
         if told is not None:
             raise told from None

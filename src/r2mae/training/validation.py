@@ -81,7 +81,7 @@ def in_order(data: Batches, key: Key) -> Iterator[tuple[Int64[np.ndarray, " rows
         yield rows, data.batch(rows, key.rows(first))
 
 
-def read_whole(data: Batches) -> None:
+def read_all(data: Batches) -> None:
     """Read samples as :func:`masked_losses` does, for an object that watches what is read."""
     for _ in in_order(data, EVALUATION_KEY):
         pass

@@ -10,10 +10,10 @@ import torch
 from jaxtyping import Float, Float64
 from torch import Tensor
 
-from r2mae.training.task import MaskedBatch, PlacesLosses
+from r2mae.training.task import MapsLossesToSamples, MaskedBatch
 
 
-def sum_of_samples(
+def sum_of_sample_means(
     losses: Float[Tensor, "*shape"], corrupted: MaskedBatch, rows: int
 ) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
     """Return Σ w·ℓ/h and its normaliser Σ w/h, with h the number of hidden entries of the sample that an entry is of.
@@ -38,7 +38,7 @@ def sum_of_samples(
     counts = corrupted.hidden.reshape(rows, -1).sum(1)
     each = torch.where(counts > 0, 1 / counts.clamp(min=1), 0.0)
     hidden = corrupted.hidden if corrupted.weights is None else corrupted.weights * corrupted.hidden
-    total = (losses.flatten() * _of_losses(each, losses, corrupted)).sum()
+    total = (losses.flatten() * _repeat_for_losses(each, losses, corrupted)).sum()
     return total, (hidden.reshape(rows, -1).sum(1) * each).sum()
 
 
@@ -50,26 +50,28 @@ def sums_by_sample(
     Parameters
     ----------
     losses, corrupted, rows
-        As of :func:`sum_of_samples`.
+        As of :func:`sum_of_sample_means`.
     """
     flat = losses.flatten().double()
-    if isinstance(corrupted, PlacesLosses):
+    if isinstance(corrupted, MapsLossesToSamples):
         return flat.new_zeros(rows).index_add_(0, corrupted.loss_rows(), flat)
-    return flat.view(rows, -1).sum(1) if _lie_in_order(losses, corrupted, rows) else None
+    return flat.view(rows, -1).sum(1) if _ordered_by_sample(losses, corrupted, rows) else None
 
 
-def _lie_in_order(losses: Tensor, corrupted: MaskedBatch, rows: int) -> bool:
+def _ordered_by_sample(losses: Tensor, corrupted: MaskedBatch, rows: int) -> bool:
     """Tell whether losses lie sample after sample, as many of each."""
     return losses.numel() == corrupted.hidden.numel() or (losses.ndim > 1 and len(losses) == rows)
 
 
-def _of_losses(each: Float[Tensor, " rows"], losses: Tensor, corrupted: MaskedBatch) -> Float[Tensor, " losses"]:
+def _repeat_for_losses(
+    each: Float[Tensor, " rows"], losses: Tensor, corrupted: MaskedBatch
+) -> Float[Tensor, " losses"]:
     """Return the number of its sample for each of the flattened losses."""
-    if isinstance(corrupted, PlacesLosses):
+    if isinstance(corrupted, MapsLossesToSamples):
         return each[corrupted.loss_rows()]
-    if _lie_in_order(losses, corrupted, len(each)):
+    if _ordered_by_sample(losses, corrupted, len(each)):
         return each.repeat_interleave(losses.numel() // len(each))
     raise TypeError(
         f"{type(corrupted).__name__} does not say which sample each loss belongs to: give it a method loss_rows (see "
-        "r2mae.training.task.PlacesLosses)"
+        "r2mae.training.task.MapsLossesToSamples)"
     )

@@ -167,7 +167,7 @@ def test_other_images_are_learned_with_their_own_classes(vit: Path, tmp_path: Pa
     results = finetune(plan(vit, {**PROBE, "cached": True}, other), tmp_path / "out")
     assert {"top1", "top5"} < set(results["scores"])
     with pytest.raises(UserError, match="other classes"):
-        DOMAIN.elsewhere(
+        DOMAIN.load_other_data(
             plan(vit, SHORT), write_images(tmp_path / "more.npz", classes=2), load_data(plan(vit, SHORT)).architecture
         )
 

@@ -16,7 +16,7 @@ from r2mae.images.sets import SETS
 from r2mae.images.sources import options_that_fit
 from r2mae.training.folder import RunFolder
 from r2mae.training.loop import fit_run
-from r2mae.training.progress import Pace, Reporter
+from r2mae.training.progress import Reporter, RunProgress
 from r2mae.training.ranks import FOLLOWING
 from r2mae.training.rendezvous import RENDEZVOUS
 from r2mae.training.run import Run
@@ -173,7 +173,7 @@ class _Told:
         self.total = total
         self.progress(step, total)
 
-    def update(self, pace: Pace) -> None:
+    def update(self, pace: RunProgress) -> None:
         self.progress(pace.step, pace.total)
 
     def stop(self) -> None:
