@@ -32,7 +32,7 @@ from r2mae.training.scheme_options import scheme_of
         ({"clip": 0.0}, "clip must be"),
         ({"base_lr": 0.0}, "base_lr must be"),
         ({"base_lr": 1e-4, "lr": 1e-3}, "lr and base_lr exclude each other"),
-        ({"warmup": 0.1, "warmup_epochs": 3.0}, "warmup and warmup_epochs say the same"),
+        ({"warmup": 0.1, "warmup_epochs": 3.0}, "warmup and warmup_epochs exclude each other"),
         ({"warmup_epochs": -1.0}, "warmup_epochs must be 0 or more"),
         ({"betas": (0.9,)}, "betas takes two numbers"),
         ({"betas": (0.9, 1.0)}, "betas takes two numbers"),
