@@ -36,10 +36,10 @@ from r2mae.training.scheme_options import scheme_of
         ({"warmup_epochs": -1.0}, "warmup_epochs must be 0 or more"),
         ({"betas": (0.9,)}, "betas takes two numbers"),
         ({"betas": (0.9, 1.0)}, "betas takes two numbers"),
-        ({"model": "vit-mae", "exact": True}, "exact does nothing for the model 'vit-mae'"),
-        ({"model": "vit-mae", "fill": "mean"}, "fill does nothing"),
-        ({"model": "vit-mae", "bn_statistics": "no"}, "bn_statistics does nothing"),
-        ({"norm": "layer", "bn_statistics": "both"}, "bn_statistics does nothing"),
+        ({"model": "vit-mae", "exact": True}, "exact has no effect on the model 'vit-mae'"),
+        ({"model": "vit-mae", "fill": "mean"}, "fill has no effect"),
+        ({"model": "vit-mae", "bn_statistics": "no"}, "bn_statistics has no effect"),
+        ({"norm": "layer", "bn_statistics": "both"}, "bn_statistics has no effect"),
         ({"validation": 1.0}, r"fraction in \[0, 1\)"),
         ({"patience": 3}, "add --validation"),
         ({"validate_every": 3}, "add --validation"),
@@ -123,7 +123,7 @@ def test_values_of_the_wrong_type_are_named(fields: dict[str, object], message: 
 
 
 def test_epochs_without_end_are_refused() -> None:
-    with pytest.raises(UserError, match="ask for fewer"):
+    with pytest.raises(UserError, match="use fewer"):
         ImagesConfig(data="digits", epochs=1e308).total_steps(1000)
 
 

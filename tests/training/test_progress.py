@@ -31,7 +31,7 @@ def test_a_pipe_gets_lines_with_the_time_to_finish() -> None:
         bar.update(RunProgress(step, 100, 0.05, 0.7, 10.0))
     bar.stop()
     assert file.getvalue().splitlines() == [
-        "mnist, r2mae: goes on at step 20 of 100",
+        "mnist, r2mae: resumes at step 20 of 100",
         "mnist, r2mae: step 30/100  loss 0.05  ratio 0.70  10 samples/s  0:01:45 left",  # 1.5 s a step since the start
         "mnist, r2mae: step 60/100  loss 0.05  ratio 0.70  10 samples/s  0:00:30 left",
         "mnist, r2mae: step 100/100  loss 0.05  ratio 0.70  10 samples/s",

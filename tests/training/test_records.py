@@ -53,7 +53,7 @@ def test_large_files_are_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     (tmp_path / "x.yaml").write_text("x: " + "y" * (1 << 18))
     with pytest.raises(UserError, match="more than 262,144 bytes"):
         read_yaml(tmp_path / "x.yaml")
-    monkeypatch.setattr(records, "_MOST_JSON", 10)
+    monkeypatch.setattr(records, "_MAX_JSON", 10)
     (tmp_path / "x.json").write_text(json.dumps({"x": "y" * 10}))
     with pytest.raises(UserError, match="more than 10 bytes"):
         read_json(tmp_path / "x.json")
@@ -112,7 +112,7 @@ def test_values_beside_the_description_are_read_with_it(tmp_path: Path) -> None:
 
 
 def test_files_beside_the_description_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(records, "_MOST_JSON", 1000)
+    monkeypatch.setattr(records, "_MAX_JSON", 1000)
     (tmp_path / "rules.json").write_text("x" * 1001)
     entry = {"rules": {"name": "rules.json", "sha256": "0"}}
     (tmp_path / "model.json").write_text(json.dumps({**GOOD, "format": WITH_FILES, "files": entry}))

@@ -184,7 +184,7 @@ def test_a_second_signal_stops_process_0_at_once_where_another_has_heard_the_fir
     trainer = Mock(spec=Trainer, global_step=1, world_size=2, loggers=[])
     trainer.optimizers = [Mock(param_groups=[{"lr": 0.1}])]
     trainer.strategy = Mock(broadcast=lambda value: value)
-    trainer.save_checkpoint.side_effect = lambda path: stop._hear(signal.SIGINT, None)
+    trainer.save_checkpoint.side_effect = lambda path: stop._handle(signal.SIGINT, None)
     with pytest.raises(StoppedBySignal) as stopped:
         keeper.on_train_batch_end(trainer, module, None, None, 0)
     assert stopped.value.number == signal.SIGINT

@@ -157,7 +157,7 @@ def test_a_sample_in_which_nothing_is_hidden_does_not_count() -> None:
     last = torch.tensor([5.0, 1, 2, 6])
     placed = Placed(None, HIDDEN, LOSSES, 12)
     assert [float(one) for one in sum_of_sample_means(last, placed, 3)] == pytest.approx([8.0, 2.0])
-    with pytest.raises(TypeError, match="Corrupted does not say which sample each loss belongs to"):
+    with pytest.raises(TypeError, match="Corrupted does not assign losses to samples"):
         sum_of_sample_means(last, plain, 3)
 
 

@@ -136,7 +136,7 @@ def load_run(path: Path, domain: CellsDomain, *, device: str = "cpu") -> Trained
     if name != domain.name:
         raise UserError(f"{path} is a run of the domain {name!r}, not {domain.name!r}: name a run on cells")
     with _kept(folder.model_file):
-        config, task, model = load_model(path, domain, device=device, whole=True)
+        config, task, model = load_model(path, domain, device=device, unmasked=True)
     task = replace(task, representation=config.representation)
     label = config.labels[0] if config.labels else None
     setup = {**EMPTY, "layer": config.layer, "batch_key": config.batch_key, "labels_key": label}

@@ -49,7 +49,7 @@ def run(words: Sequence[str]) -> int:
     with loading():
         from r2mae.training.saving import load_model
 
-    config, task, model = load_model(path, domain, device=values["device"], whole=True, **chosen)
+    config, task, model = load_model(path, domain, device=values["device"], unmasked=True, **chosen)
     arrays = domain.embed(config, task, model, values["data"], **options)
     exporters[output.suffix].write(output, arrays, values["data"])
     rows, width = arrays["embedding"].shape

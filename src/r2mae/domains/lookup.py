@@ -251,4 +251,4 @@ def load(path: str | Path, *, device: str = "cpu") -> "LoadedRun":
     from r2mae.training.saving import LoadedRun, load_model
 
     domain = domain_of_run(RunFolder(path).read_config(), Path(path))
-    return LoadedRun(*load_model(path, domain, device=device, whole=True))
+    return LoadedRun(*load_model(path, domain, device=device, unmasked=True))

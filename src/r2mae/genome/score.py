@@ -78,7 +78,7 @@ def open_run(run: str | Path, data: str | None = None, device: str = "auto") -> 
         )
     source = data or str(found.get("data"))
     read_source(source)
-    config, _, model = load_model(folder.path, DOMAIN, device=device, whole=True)
+    config, _, model = load_model(folder.path, DOMAIN, device=device, unmasked=True)
     if data is None:
         folder.check_data(config.data, DOMAIN.fingerprint(config))
     return OpenRun(config, model, AlignmentStore(source), fingerprint(folder.weights, folder.model_file))

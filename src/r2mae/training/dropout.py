@@ -1,4 +1,4 @@
-"""Dropout on a CPU from few random bits, which takes a quarter of the time of torch's own."""
+"""Dropout on a CPU from few random bits, in a quarter of the time of torch's dropout."""
 
 import numpy as np
 import torch
@@ -10,20 +10,20 @@ _BITS = 65536
 
 
 def uses_float32_kernels(tensor: Tensor) -> bool:
-    """Whether kernels of 32 bits apply: not on other devices, in compiled code (which fuses) or under autocast."""
+    """Return whether 32-bit CPU kernels apply: not on other devices, in compiled code (which fuses) or autocast."""
     return uses_cpu_kernels(tensor) and tensor.dtype == torch.float32 and not torch.is_autocast_enabled("cpu")
 
 
 def uses_cpu_kernels(tensor: Tensor) -> bool:
-    """Whether kernels of 32 bits or bf16 apply: not on other devices, or in compiled code, which fuses."""
+    """Return whether 32-bit or bf16 CPU kernels apply: not on other devices, or in compiled code (which fuses)."""
     known = tensor.dtype in (torch.float32, torch.bfloat16)
     return known and tensor.device.type == "cpu" and not torch.compiler.is_compiling()
 
 
 def drop(states: Float[Tensor, "*shape"], rate: float) -> Float[Tensor, "*shape"]:
-    """Apply dropout; on a CPU from 16 random bits an entry.
+    """Apply dropout; on a CPU from 16 random bits per entry.
 
-    The rate is then a multiple of 2⁻¹⁶ (0.1 becomes 0.100006), and the scale its exact counterpart.
+    On a CPU the rate is rounded to a multiple of 2⁻¹⁶ (0.1 becomes 0.100006), and the scale matches it exactly.
     """
     if rate in {0, 1} or not uses_cpu_kernels(states):
         return dropout(states, rate)
@@ -53,17 +53,17 @@ def mix_dropped(
 
 
 def keep_factors(shape: torch.Size, rate: float) -> Float[Tensor, "*shape"]:
-    """Return 0 where an entry is dropped, and 1/(1 − rate) elsewhere, in 32 bits."""
+    """Return 0 at dropped entries and 1/(1 − rate) at the others, in 32 bits."""
     return _draw_keep_mask(shape, rate, torch.float32).mul_(_scale(rate)).view(shape)
 
 
 def _keep_mask(shape: torch.Size, rate: float) -> Float[Tensor, "*shape"]:
-    """Return 0 where an entry is dropped and 1 elsewhere, in bf16, which has no number near 1/(1 − rate)."""
+    """Return 0 at dropped entries and 1 at the others, in bf16, which has no number near 1/(1 − rate)."""
     return _draw_keep_mask(shape, rate, torch.bfloat16).view(shape)
 
 
 def _draw_keep_mask(shape: torch.Size, rate: float, kind: torch.dtype) -> Float[Tensor, " n"]:
-    """Draw 0 and 1. Torch's generator gives the seed of numpy's fastest one, which makes bits in half the time."""
+    """Draw 0 and 1. Torch's generator seeds numpy's fastest one, which makes bits in half the time."""
     count = shape.numel()
     seed = int(torch.empty((), dtype=torch.int64, device="cpu").random_())
     bits = torch.from_numpy(np.random.SFC64(seed).random_raw(-(-count // 4)).view(np.int16))[:count]

@@ -1,11 +1,11 @@
-"""The values that a field of a configuration takes: described in words, and checked."""
+"""Types of configuration fields: their description in words, and checks of values."""
 
 from collections.abc import Mapping
 from typing import Any, ClassVar, Literal, get_args, get_origin, get_type_hints
 
 from r2mae.errors import UserError
 
-_MAX_REPR = 120  # characters of a value that an error repeats
+_MAX_REPR = 120  # characters of a value in an error
 
 
 def describe_type(kind: Any) -> str:
@@ -21,7 +21,7 @@ def describe_type(kind: Any) -> str:
 
 
 def matches_type(value: Any, kind: Any) -> bool:
-    """Return whether a value is of the type that a field is annotated with."""
+    """Return whether a value has the annotated type of a field."""
     if kind is Any or get_origin(kind) is ClassVar:
         return True
     if get_origin(kind) is Literal:
@@ -36,7 +36,7 @@ def matches_type(value: Any, kind: Any) -> bool:
 
 
 def coerce_values(kind: type, given: Mapping[str, Any], before: str = "") -> dict[str, Any]:
-    """Return values for the fields of a dataclass: whole numbers as floats where it takes numbers, lists as tuples.
+    """Convert plain values to the types of a dataclass's fields: whole numbers to floats, lists to tuples.
 
     Parameters
     ----------
@@ -50,13 +50,13 @@ def coerce_values(kind: type, given: Mapping[str, Any], before: str = "") -> dic
     Raises
     ------
     UserError
-        For a value of another type than the field's.
+        If a value does not have the type of its field.
     """
     hints = {name: hint for name, hint in get_type_hints(kind).items() if name in given}
     for name, hint in hints.items():
         if not matches_type(given[name], hint):
             raise UserError(f"{before}{name} takes {describe_type(hint)}, not {short_repr(given[name])}")
-    # YAML writes 2 for 2.0; a field that takes numbers holds floats.
+    # YAML writes 2 for 2.0.
     floats = {name for name, hint in hints.items() if float in (hint, *get_args(hint))}
     try:
         exact = {key: _as_floats(v) if key in floats else v for key, v in given.items()}
@@ -67,19 +67,19 @@ def coerce_values(kind: type, given: Mapping[str, Any], before: str = "") -> dic
 
 def _as_floats(value: Any) -> Any:
     if isinstance(value, list | tuple):
-        return tuple(float(one) for one in value)
+        return tuple(float(entry) for entry in value)
     return None if value is None else float(value)
 
 
 def short_repr(value: Any) -> str:
-    """Return a value as short_repr text for an error; also a whole number of thousands of digits, which ``str`` refuses."""
+    """Return a value as short text for an error, even an integer of thousands of digits, which ``str`` refuses."""
     if isinstance(value, int) and abs(value) >= 10**30:
         return "a number of more than 30 digits"
     try:
-        told = repr(value)
-    except ValueError:  # such a number inside a list
+        text = repr(value)
+    except ValueError:  # such an integer inside a list
         return f"a {type(value).__name__} with a huge number"
-    return told if len(told) <= _MAX_REPR else f"{told[:_MAX_REPR]} …"
+    return text if len(text) <= _MAX_REPR else f"{text[:_MAX_REPR]} …"
 
 
 def require_at_least(config: object, name: str, bound: int) -> None:

@@ -1,4 +1,4 @@
-"""The metrics file, ``metrics.csv``: one row for each step. A resumed run removes the rows after its checkpoint."""
+"""The metrics file, ``metrics.csv``: one row per step. A resumed run removes the rows after its checkpoint."""
 
 import os
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ COLUMNS = ("step", "ratio", "loss", "lr", "validation_loss")
 
 
 class MetricsFile:
-    """Writes ``metrics.csv`` of a run. It contains no times, so that equal runs have equal files.
+    """Writes ``metrics.csv`` of a run, which contains no times, so that equal runs have equal files.
 
     Opening the file removes the rows after step `keep`; :meth:`write` adds rows.
 
@@ -59,7 +59,7 @@ class MetricsFile:
         self._file.flush()
 
     def sync(self) -> None:
-        """Force all rows to the disk. Call it before saving a checkpoint: every step before it must be in the file."""
+        """Flush all rows to the disk; call this before saving a checkpoint, whose steps must all be in the file."""
         if not self._silent:
             os.fsync(self._file.fileno())
 
@@ -76,7 +76,7 @@ class MetricsFile:
 
 
 def complete_rows(path: Path) -> list[str]:
-    """Return the rows that are complete; a crash may have left the last one incomplete."""
+    """Return the complete rows; a crash may have truncated the last one."""
     if not path.exists():
         return []
     text = confined_file(path).read_text(encoding="utf-8", errors="replace")
@@ -85,18 +85,18 @@ def complete_rows(path: Path) -> list[str]:
 
 
 def step_of(row: str) -> int | None:
-    """Return the step in the first column of a row, None if there is no valid step."""
+    """Return the step in the first column of a row, or None if it is invalid."""
     first = row.split(",", 1)[0]
     return int(first) if first.isascii() and first.isdecimal() and len(first) <= _MAX_STEP_DIGITS else None
 
 
 def read_metrics(path: Path) -> "pd.DataFrame":
-    """Read ``metrics.csv``: the columns :data:`COLUMNS` as numbers, one row for each step.
+    """Read ``metrics.csv``: the columns :data:`COLUMNS` as numbers, one row per step.
 
     Raises
     ------
     UserError
-        If it is damaged.
+        If the file is damaged.
     """
     import pandas as pd
 

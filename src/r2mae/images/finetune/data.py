@@ -205,7 +205,7 @@ def load_data(config: FinetuneConfig, splits: Splits | None = None) -> FinetuneD
         For images without two classes or of another size than the model takes, or weights that have changed.
     """
     check_weights(config)
-    pretraining, task, model = load_model(config.run, get_domain("images"), whole=True)
+    pretraining, task, model = load_model(config.run, get_domain("images"), unmasked=True)
     described = RunFolder(config.run).description.architecture
     if splits is None:
         splits = read_splits(config, described)

@@ -93,7 +93,7 @@ def finetune(
         ``scores`` by name, ``steps``, ``seconds`` of training and ``samples_per_second``.
     """
     if alone:
-        return _finetune(Run.of(config, DOMAIN, alone=True), config, out, reporter, splits)
+        return _finetune(Run.of(config, DOMAIN, single_process=True), config, out, reporter, splits)
     FOLLOWING.start()  # data may take long to read
     with RENDEZVOUS.together(config):
         return _finetune(Run.of(config, DOMAIN), config, out, reporter, splits)
