@@ -101,7 +101,7 @@ def test_values_beside_the_description_are_read_with_it(tmp_path: Path) -> None:
     assert read_description(path).architecture == {"width": 3}
     path.write_text(json.dumps(content))
     (tmp_path / "rules.json").write_text("another")
-    with pytest.raises(UserError, match=r"rules\.json is not the file that the model was saved with"):
+    with pytest.raises(UserError, match=r"rules\.json has changed since the model was saved"):
         read_description(path)
     (tmp_path / "rules.json").unlink()
     with pytest.raises(UserError, match=r"rules\.json cannot be read .* and model\.json needs it"):
@@ -187,11 +187,11 @@ def test_metrics_of_text_cannot_be_read_as_numbers(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["model.json", "model.safetensors", "statistics.safetensors"])
 def test_what_the_checkpoint_holds_is_no_reason_to_delete_a_run(tmp_path: Path, name: str) -> None:
-    assert hint_for(tmp_path / name) == f"delete {tmp_path} and repeat the command that made it"
+    assert hint_for(tmp_path / name) == f"delete {tmp_path} and rerun the command that made it"
     (tmp_path / "checkpoints").mkdir()
     (tmp_path / "checkpoints" / "last.ckpt").touch()
     advice = hint_for(tmp_path / name)
-    assert advice.startswith(f"delete {tmp_path / 'model.json'} and repeat the command that made the run")
+    assert advice.startswith(f"delete {tmp_path / 'model.json'} and rerun the command that made the run")
     assert "delete it;" in hint_for(tmp_path / "data.json")
 
 

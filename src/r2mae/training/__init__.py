@@ -21,7 +21,7 @@ __getattr__, __dir__ = lazy_exports(
         "loop": ("Fitted", "fit"),
         "folder": ("RunFolder",),
         "saving": ("LoadedRun", "load_model"),
-        # Finding a run's domain is above training, and `load` is now `r2mae.load`; the old name stays for old scripts.
+        # `load` moved to `r2mae.load`, since it finds the domain; the old name still works.
         "r2mae.domains.lookup": ("load",),
     },
     __all__,

@@ -102,7 +102,7 @@ class RunFolder:
         return results if same else None
 
     def baseline_for(self, config: RunConfig) -> dict[str, Any] | None:
-        """Return a baseline's results, or None if measured with other settings; older results do not record settings."""
+        """Return a baseline's results, or None if measured with other settings; old results do not record settings."""
         results = self.results
         return results if results is None or "measured" not in results else self.results_for(config)
 

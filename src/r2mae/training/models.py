@@ -93,8 +93,8 @@ class ModelConfig(RunConfig):
             return
         if getattr(self.settings, "mask_tokens", False):
             raise UserError(
-                f"mask_input has no effect on the model {self.model!r}, which is mask-aware by its mask tokens: leave "
-                "it out"
+                f"mask_input has no effect on the model {self.model!r}, which has mask tokens and so is "
+                "mask-aware: leave it out"
             )
         raise UserError(f"the model {self.model!r} does not take its mask as an input (mask_input): leave it out")
 

@@ -1,4 +1,4 @@
-"""The number format of a run's products: what is asked for, on this device."""
+"""The number format of a run's matrix products on its device."""
 
 from typing import Literal, TypeAlias
 
@@ -14,8 +14,8 @@ NumberFormat: TypeAlias = Literal["32", "bf16", "rounded"]
 def number_format(config: RunConfig, device: torch.device) -> NumberFormat:
     """Return the number format of a run on a device.
 
-    bf16 is rounded on processors where torch's own kernels would be many times slower than 32 bits: those that oneDNN
-    has no bf16 for. Compiled code has kernels of its own.
+    bf16 is emulated by rounding ("rounded") on processors for which oneDNN has no bf16 kernels: there, torch's kernels
+    are many times slower than 32 bits. Compiled code has its own kernels.
     """
     quick = device.type == "cuda" and config.precision == "auto" and has_fast_bf16(device)
     if config.precision != "bf16" and not quick:
@@ -25,7 +25,7 @@ def number_format(config: RunConfig, device: torch.device) -> NumberFormat:
 
 
 def precision_warning(config: RunConfig, device: torch.device) -> str:
-    """Return what a user should know of bf16 on this device; empty if there is nothing."""
+    """Return a warning about bf16 on this device; empty if there is none."""
     if config.precision != "bf16" or has_fast_bf16(device):
         return ""
     if number_format(config, device) == "rounded":

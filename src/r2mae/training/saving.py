@@ -45,7 +45,7 @@ def save_model(
     description: Mapping[str, Any],
     statistics: Statistics | None = None,
 ) -> None:
-    """Write weights, statistics and side files; the description is last, so its presence means that all are complete."""
+    """Write weights, statistics, side files, and last the description, whose presence means that all are complete."""
     save_weights(folder.weights, model)
     if statistics:
         with atomic_write(folder.statistics, "wb") as file:
@@ -208,8 +208,8 @@ def _load_statistics(folder: RunFolder, model: nn.Module) -> None:
         return
     if not folder.statistics.is_file():
         logging.getLogger("r2mae").warning(
-            "%s has no batch statistics of unmasked inputs (an older version made it, or statistics.safetensors was not "
-            "copied): the training statistics are used",
+            "%s has no batch statistics of unmasked inputs (an older version made it, or statistics.safetensors was "
+            "not copied): the training statistics are used",
             folder.path,
         )
         return
