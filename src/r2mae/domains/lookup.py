@@ -27,8 +27,8 @@ def get_domain(name: str) -> "Domain":
     Raises
     ------
     UserError
-        If there is no such domain, or a library that it needs is not installed (the message names the extra), or it
-        comes from another package and is broken.
+        If the domain is unknown, or a library that it needs is not installed (the message names the extra), or it comes
+        from another package and is broken.
     """
     if name not in DOMAINS:
         raise unknown("domain", name, DOMAINS)
@@ -62,7 +62,7 @@ def _broken_domain_error(domain: str, package: str, error: Exception) -> UserErr
 
 
 def _check_external_domain(name: str, domain: Any) -> "Domain":
-    """Return a domain of another package, or raise a UserError if it lacks a part that this version needs."""
+    """Return a domain of another package, or raise a UserError if it lacks a part that this version requires."""
     package = package_of(name)
     if missing := [part for part in (*_REQUIRED_PARTS, *_DEFAULTED_PARTS) if not hasattr(domain, part)]:
         raise UserError(
@@ -71,14 +71,14 @@ def _check_external_domain(name: str, domain: Any) -> "Domain":
         )
     if getattr(domain, "name", None) != name or domain.config.domain != name:
         raise UserError(
-            f"the domain {name!r} of {package} calls itself otherwise: its entry point, `name` and "
+            f"the domain {name!r} of {package} has several names: its entry point, `name` and "
             "`config.domain` must be the same"
         )
     return cast("Domain", domain)
 
 
 def all_domains() -> "list[Domain]":
-    """Return the domains that can be loaded. For one that cannot, a line is logged, once."""
+    """Return the domains that can be loaded; for each other domain, one line is logged once."""
     return list(_loadable_domains(DOMAINS))
 
 
@@ -96,8 +96,8 @@ def public_sets() -> "dict[str, PublicSet]":
 
 
 def domain_commands() -> dict[str, str]:
-    """Return what the commands of all domains do, by name. No domain of this package is imported for it."""
-    own = {name: told for domain in BUILT_IN.values() for name, told in domain.commands.items()}
+    """Return the help of all domains' commands, by name, without importing the domains of this package."""
+    own = {name: text for domain in BUILT_IN.values() for name, text in domain.commands.items()}
     others = {
         command.name: command.help
         for domain in _loadable_domains(_external_domain_names())
@@ -107,7 +107,7 @@ def domain_commands() -> dict[str, str]:
 
 
 def domain_command(name: str) -> "tuple[Domain, Command] | None":
-    """Return a command of a domain with that domain, or None if no domain has it.
+    """Return a command and its domain, or None if no domain has the command.
 
     Raises
     ------
@@ -137,7 +137,7 @@ def command_function(domain: "Domain", command: "Command") -> Callable[..., None
 
 
 def format_writer(domain: "Domain", layout: "ModelFormat") -> Callable[..., str]:
-    """Return the function that writes a domain's models in a layout of other libraries.
+    """Return the function that writes a domain's models in another library's format.
 
     Raises
     ------
@@ -158,17 +158,17 @@ def _domain_with_set(data: str, names: Iterable[str]) -> str | None:
 
 
 def is_domain(word: str) -> bool:
-    """Return whether a word names a domain; domains of other packages are looked up last, since this takes time."""
+    """Return whether a word names a domain; domains of other packages are checked last, since this is slow."""
     return word in BUILT_IN or (_domain_with_set(word, BUILT_IN) is None and word in DOMAINS)
 
 
 def preset_name(domain: "Domain", preset: str | None, model: str | None) -> str | None:
-    """Return the full name of a preset: beside a model, ``tiny`` stands for the model's ``vit-mae-tiny``.
+    """Return the full name of a preset: with the model ``vit-mae``, ``tiny`` means ``vit-mae-tiny``.
 
     Raises
     ------
     UserError
-        If the preset would need a model, and there is none of this name.
+        If the preset needs a model, and the model is unknown.
     """
     known = getattr(domain.config, "models", None)
     if preset is not None and preset not in domain.presets and known and model is not None and model not in known:
@@ -179,18 +179,18 @@ def preset_name(domain: "Domain", preset: str | None, model: str | None) -> str 
 
 
 def check_preset(domain: "Domain", preset: str | None, model: str | None) -> None:
-    """Refuse a preset beside a model that it is not for.
+    """Refuse a preset of another model.
 
     Parameters
     ----------
     domain : Domain
     preset, model : str, optional
-        As a user named them; of the preset the full name (:func:`preset_name`).
+        As given by the user; the preset by its full name (:func:`preset_name`).
 
     Raises
     ------
     UserError
-        It offers the presets of the model.
+        Suggests the presets of the model.
     """
     from r2mae.training.models import ModelConfig
 
@@ -204,17 +204,17 @@ def check_preset(domain: "Domain", preset: str | None, model: str | None) -> Non
 
 
 def _preset_model(kind: "type[ModelConfig]", preset: Mapping[str, Any]) -> str | None:
-    """Return the model that a preset is for; None if it says nothing of models."""
+    """Return the model of a preset; None if it fits any model."""
     from r2mae.training.models import default_model
 
     if "model" in preset:
         return str(preset["model"])
-    of_usual = preset.keys() & {field.name for field in fields(kind.default_settings)}
-    return default_model(kind) if of_usual else None
+    of_default_model = preset.keys() & {field.name for field in fields(kind.default_settings)}
+    return default_model(kind) if of_default_model else None
 
 
 def defaults_of(domain: "Domain", data: str | None, preset: str | None) -> dict[str, Any]:
-    """Return the defaults that a named set and a preset give to fields of the configuration."""
+    """Return the defaults of configuration fields from a named set and a preset."""
     fields: dict[str, Any] = {}
     if data is not None:
         fields |= domain.set_defaults.get(data, {})
@@ -230,7 +230,7 @@ def defaults_of(domain: "Domain", data: str | None, preset: str | None) -> dict[
 
 
 def domain_of_run(config: Mapping[str, Any], path: Path) -> "Domain":
-    """Return the domain that a run's configuration names, or what opens a run that started from another one."""
+    """Return the domain of a run's configuration, or of a follow-up run such as fine-tuning."""
     name = config.get("domain")
     if isinstance(name, str) and name in FOLLOW_UPS:
         return cast("Domain", _import_object(name, FOLLOW_UPS[name], "DOMAIN"))
