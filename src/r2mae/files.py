@@ -36,7 +36,7 @@ def confined_file(path: Path, folder: Path | None = None) -> Path:
         raise ValueError("it is no regular file")
     real = path.resolve()
     if not real.is_relative_to((folder or path.parent).resolve()):
-        raise ValueError("it is a link to a file elsewhere")
+        raise ValueError("it is a link to a file outside its folder")
     return real
 
 

@@ -82,7 +82,7 @@ def test_a_page_holds_nothing_from_elsewhere(said: Said, tmp_path: Path, kind: s
     assert b64encode((folder / "own.svg").read_bytes()).decode() in page or kind == "published"
     assert "1 result is in" in out
     if kind != "published":
-        assert out.count("it is a link to a file elsewhere") == 3
+        assert out.count("it is a link to a file outside its folder") == 3
         assert out.count("it is no regular file") == 6
 
 

@@ -191,7 +191,7 @@ def test_every_exporter_writes_a_file(case: Case, tmp_path: Path) -> None:
                 np.testing.assert_array_equal(there["embedding"], arrays["embedding"])
 
 
-def test_every_model_format_is_written_whole_or_refused(
+def test_every_model_format_is_written_completely_or_refused(
     case: Case, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A model that another library does not have costs one line, and nothing is written."""

@@ -96,7 +96,7 @@ def test_nothing_is_estimated_from_one_sample_or_without_batch_normalisation() -
 
 
 @pytest.mark.slow
-def test_a_run_keeps_the_statistics_of_whole_images(run: RunFolder) -> None:
+def test_a_run_stores_the_statistics_of_unmasked_images(run: RunFolder) -> None:
     config, task, trained = load_model(run.path, DOMAIN)
     _, _, whole = load_model(run.path, DOMAIN, unmasked=True)
     expected = estimate_statistics(task, trained, load_data(config).train)

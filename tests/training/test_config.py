@@ -131,12 +131,12 @@ def test_a_curriculum_of_an_earlier_version_is_not_gone_on_with(tmp_path: Path) 
     config = ImagesConfig(data="digits", scheme="cl")
     folder = RunFolder(tmp_path)
     folder.claim(config, "print", DOMAIN.ratios)
-    folder.check(config, DOMAIN.ratios)
+    folder.check_config(config, DOMAIN.ratios)
     written = folder.config_file.read_text()
     assert "cl_iterations: 4" in written
     folder.config_file.write_text(written.replace("cl_iterations: 4", "cl_iterations: null"))
     with pytest.raises(UserError, match="another schedule: choose another --out"):
-        folder.check(config, DOMAIN.ratios)
+        folder.check_config(config, DOMAIN.ratios)
 
 
 def test_results_say_nothing_of_statistics_that_a_model_lacks(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ def test_the_environment_names_processor_libraries_and_instructions() -> None:
     assert found["commit"] == commit()
 
 
-def test_what_changed_where_a_run_goes_on_is_added_to_its_record() -> None:
+def test_changes_of_a_resumed_run_are_added_to_its_record() -> None:
     begun = {"processor": "A", "commit": "1", "versions": {"torch": "2"}}
     assert add_change(begun, begun, 5) == (begun, [])
     moved, altering = add_change(begun, {**begun, "processor": "B", "commit": "2", "cuda": None}, 5)

@@ -53,7 +53,7 @@ def test_a_run_cut_off_anywhere_ends_with_the_same_bytes(
         assert equal_bytes(tmp_path / "whole", out), f"cut at step {cut}"
 
 
-def test_a_run_that_goes_on_elsewhere_says_so(
+def test_a_run_that_resumes_on_another_machine_warns(
     tmp_path: Path, domain: ToyDomain, caplog: pytest.LogCaptureFixture
 ) -> None:
     config = ToyConfig(steps=12)  # saved at step 7
@@ -72,7 +72,7 @@ def test_a_run_that_goes_on_elsewhere_says_so(
     assert continued == [{"step": 7, "processor": begun["processor"], "platform": begun["platform"]}]
 
 
-def test_a_run_that_begins_anew_elsewhere_began_there(
+def test_a_run_restarted_on_another_machine_records_that_machine(
     tmp_path: Path, domain: ToyDomain, caplog: pytest.LogCaptureFixture
 ) -> None:
     config = ToyConfig(steps=12)
@@ -220,7 +220,7 @@ class SignalAt(InterruptAt):
 @pytest.mark.parametrize(
     ("number", "error"), [(signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, SystemExit)], ids=["Ctrl-C", "SIGTERM"]
 )
-def test_a_signal_saves_the_step_and_the_run_goes_on_from_it(
+def test_a_signal_saves_the_step_from_which_the_run_resumes(
     tmp_path: Path,
     domain: ToyDomain,
     number: int,

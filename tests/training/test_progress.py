@@ -16,7 +16,7 @@ def terminal(width: int) -> str:
     return file.getvalue()
 
 
-def test_the_count_stays_whole_on_a_narrow_terminal() -> None:
+def test_the_count_is_not_truncated_on_a_narrow_terminal() -> None:
     assert "450/7031" in terminal(80)
     assert "mnist, r2mae" in terminal(80)
     assert "12,346 samples/s" in terminal(140)

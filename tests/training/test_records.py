@@ -89,7 +89,7 @@ def test_descriptions(tmp_path: Path, change: dict[str, object], told: str) -> N
         read_description(path)
 
 
-def test_values_beside_the_description_are_read_with_it(tmp_path: Path) -> None:
+def test_values_in_side_files_are_read_with_the_description(tmp_path: Path) -> None:
     path = tmp_path / "model.json"
     whole = {"width": 3, "rules": "grüße\r\n"}
     beside = side_values(whole, {"rules.json": whole["rules"], "other.json": "{}"})
@@ -111,7 +111,7 @@ def test_values_beside_the_description_are_read_with_it(tmp_path: Path) -> None:
         read_description(path)
 
 
-def test_files_beside_the_description_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sizes_of_side_files_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(records, "_MAX_JSON", 1000)
     (tmp_path / "rules.json").write_text("x" * 1001)
     entry = {"rules": {"name": "rules.json", "sha256": "0"}}
@@ -123,7 +123,7 @@ def test_files_beside_the_description_are_bounded(tmp_path: Path, monkeypatch: p
 @pytest.mark.parametrize(
     "name", ["", ".", "..", ".lock", "../secret", "/etc/passwd", "a/b", "a\\b", "a\0", 5, None, []]
 )
-def test_names_that_are_no_files_beside_it(tmp_path: Path, name: object) -> None:
+def test_invalid_names_of_side_files(tmp_path: Path, name: object) -> None:
     path = tmp_path / "model.json"
     path.write_text(json.dumps({**GOOD, "format": WITH_FILES, "files": {"rules": {"name": name, "sha256": "0"}}}))
     with pytest.raises(UserError, match="does not describe a model"):

@@ -150,7 +150,7 @@ def estimate(
         if progress is not None:
             progress(len(found), len(timed))
         timing = time_steps(
-            Run.of(replace(variant.config, seed=seeds[0]), domain, single_process=True), data, seconds=seconds
+            Run.resolve(replace(variant.config, seed=seeds[0]), domain, single_process=True), data, seconds=seconds
         )
         ours = [run for run in training if run.variant is variant]
         found.append(_row(ours, len(seeds), timing, len(data.train), held_out=data.validation is not None))

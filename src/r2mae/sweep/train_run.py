@@ -94,8 +94,8 @@ def _pretrain(
     data: Data | None,
     progress: Callable[[int, int], None] | None,
 ) -> tuple[Fitted, dict[str, Any]]:
-    run, folder = Run.of(config, domain), RunFolder(out)
-    folder.check(config, run.defaults)
+    run, folder = Run.resolve(config, domain), RunFolder(out)
+    folder.check_config(config, run.defaults)
     if data is None and not (folder.trained and folder.results_for(config) is not None):
         data = log_notes(domain.load(config))
     fitted = fit_run(run, out, data=data, reporter=reporter)

@@ -32,14 +32,14 @@ def fingerprint(*sources: str | Path) -> str:
         path = Path(source).expanduser()
         try:
             if path.is_file():
-                _update_digest(digest, path, whole=path.stat().st_size <= _MAX_READ)
+                _update_digest(digest, path, by_content=path.stat().st_size <= _MAX_READ)
             elif path.is_dir():
                 files = sorted(files_below(path))
-                whole = sum(size for _, _, size in files) <= _MAX_READ
+                by_content = sum(size for _, _, size in files) <= _MAX_READ
                 for name, file, size in files:
                     # File names are bytes, and need not be UTF-8.
                     digest.update(os.fsencode(f"{name}\0{size}\0"))
-                    _update_digest(digest, file, whole=whole)
+                    _update_digest(digest, file, by_content=by_content)
             else:
                 digest.update(os.fsencode(str(source)))
         except OSError as error:
@@ -63,8 +63,8 @@ def files_below(folder: Path) -> Iterator[tuple[str, Path, int]]:
                 yield os.path.normpath(f"{below}/{name}"), file, file.stat().st_size
 
 
-def _update_digest(digest: "hashlib.blake2b", path: Path, *, whole: bool) -> None:
-    if not whole:
+def _update_digest(digest: "hashlib.blake2b", path: Path, *, by_content: bool) -> None:
+    if not by_content:
         stat = path.stat()
         digest.update(f"{stat.st_size}\0{stat.st_mtime_ns}".encode())
         return

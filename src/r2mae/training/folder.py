@@ -130,7 +130,7 @@ class RunFolder:
         UserError
             If the folder belongs to another configuration or other data, or contains files of no run.
         """
-        self.check(config, defaults)
+        self.check_config(config, defaults)
         if self.config_file.exists():
             known = read_fingerprint(self.data_file) if self.data_file.exists() else fingerprint
             if known != fingerprint:
@@ -142,7 +142,7 @@ class RunFolder:
             used = config if defaults is None else resolved(config, defaults)
             yaml.safe_dump(used.to_dict(), file, sort_keys=False)
 
-    def check(self, config: RunConfig, defaults: RatioDefaults | None = None) -> None:
+    def check_config(self, config: RunConfig, defaults: RatioDefaults | None = None) -> None:
         """Refuse a folder of another configuration, or with files of no run. Data are not checked.
 
         Raises

@@ -12,7 +12,7 @@ _NOTICE = b"r2mae: stopping after this step, to save it (again: at once); rerun 
 
 _CODES = {int(signal.SIGINT): 1.0, int(signal.SIGTERM): 65536.0}  # a run has fewer processes than this
 
-ALREADY_REPORTED = "told"
+ALREADY_REPORTED = "reported"
 """Argument of a KeyboardInterrupt whose message is already on the screen."""
 
 

@@ -131,7 +131,7 @@ def fit(
     """
     FOLLOWING.start()
     with RENDEZVOUS.together(config):
-        return fit_run(Run.of(config, domain), out, data=data, reporter=reporter)
+        return fit_run(Run.resolve(config, domain), out, data=data, reporter=reporter)
 
 
 def fit_run(run: Run, out: str | Path, *, data: Data | None = None, reporter: Reporter | None = None) -> Fitted:

@@ -84,10 +84,10 @@ class LARS(torch.optim.Optimizer):
             for group in self.param_groups:
                 for weights in group["params"]:
                     if weights.grad is not None:
-                        self._move(weights, weights.grad, group)
+                        self._update(weights, weights.grad, group)
         return loss
 
-    def _move(self, weights: Tensor, gradient: Tensor, group: Group) -> None:
+    def _update(self, weights: Tensor, gradient: Tensor, group: Group) -> None:
         if weights.ndim > 1:
             gradient = gradient + group["weight_decay"] * weights
             size, length = weights.norm(), gradient.norm()

@@ -42,7 +42,7 @@ class BatchOrder(Sampler[Any]):
     batch_size : int
         Samples of an optimiser step.
     steps : int
-        Optimiser steps of the whole run.
+        Optimiser steps of the complete run.
     key : Key
         The run's key.
     accumulate : int
@@ -94,11 +94,11 @@ class BatchOrder(Sampler[Any]):
         while first < last:
             epoch, done = divmod(first, self.samples)
             count = min(last - first, self.samples - done)
-            pieces.append(self._epoch(epoch)[done : done + count])
+            pieces.append(self._epoch_order(epoch)[done : done + count])
             first += count
         return np.concatenate(pieces)
 
-    def _epoch(self, epoch: int) -> Int64[np.ndarray, " n"]:
+    def _epoch_order(self, epoch: int) -> Int64[np.ndarray, " n"]:
         if epoch not in self._epochs:
             self._epochs = {old: order for old, order in self._epochs.items() if old >= epoch - 1}
             self._epochs[epoch] = permutation(self._key.fold(epoch), self.samples)

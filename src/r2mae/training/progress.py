@@ -34,7 +34,7 @@ class RunProgress:
     Parameters
     ----------
     step, total : int
-        Optimiser steps done, and of the whole run.
+        Optimiser steps done, and of the complete run.
     loss, ratio : float
         Values of the last step.
     samples_per_second : float

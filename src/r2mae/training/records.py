@@ -138,7 +138,7 @@ def read_description(path: Path) -> Description:
         If a field has the wrong type, or a side file is missing or was replaced.
     """
     values = read_json(path)
-    steps, seconds = values.get("steps", 0), number(values.get("seconds", 0.0))
+    steps, seconds = values.get("steps", 0), finite_float(values.get("seconds", 0.0))
     if not isinstance(steps, int) or isinstance(steps, bool) or not 0 <= steps <= _MAX_STEPS:
         raise UserError(f"{path} contains no number of steps: {hint_for(path)}")
     if seconds is None or seconds < 0:
@@ -204,10 +204,12 @@ def read_results(path: Path) -> dict[str, Any] | None:
     except UserError:
         return None
     scores = values.get("scores")
-    if not isinstance(scores, dict) or not all(value is None or number(value) is not None for value in scores.values()):
+    if not isinstance(scores, dict) or not all(
+        value is None or finite_float(value) is not None for value in scores.values()
+    ):
         return None
     times = (values.get(name) for name in ("steps", "seconds", "samples_per_second", "measuring_seconds"))
-    return values if all(value is None or number(value) is not None for value in times) else None
+    return values if all(value is None or finite_float(value) is not None for value in times) else None
 
 
 def read_fingerprint(path: Path) -> str:
@@ -224,7 +226,7 @@ def read_fingerprint(path: Path) -> str:
     return known
 
 
-def number(value: Any) -> float | None:
+def finite_float(value: Any) -> float | None:
     """Return a finite number as a float, None for anything else (text, true, 1e400, a thousand digits)."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None

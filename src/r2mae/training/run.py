@@ -19,7 +19,7 @@ from r2mae.training.task import Trainable
 
 @dataclass(frozen=True, eq=False)
 class Run:
-    """A configuration together with its scheme, device and rank on this machine; make it with :meth:`of`.
+    """A configuration together with its scheme, device and rank on this machine; make it with :meth:`resolve`.
 
     Parameters
     ----------
@@ -45,7 +45,7 @@ class Run:
     rank: int
 
     @classmethod
-    def of(cls, config: RunConfig, domain: Trainable, *, single_process: bool = False) -> "Run":
+    def resolve(cls, config: RunConfig, domain: Trainable, *, single_process: bool = False) -> "Run":
         """Resolve a configuration, and find its mistakes before data are read or files are written.
 
         With `single_process`, a launcher's ranks are ignored: the run belongs to this process alone.

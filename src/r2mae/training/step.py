@@ -179,7 +179,7 @@ class Pretraining(LightningModule):
             if self.trainer.world_size > 1:
                 both = torch.cat([both, torch.full_like(both[:1], self.signal_code)])
                 torch.distributed.all_reduce(both)
-                self._reduced_codes.put(both[2])
+                self._reduced_codes.store(both[2])
             self._step_loss = both[0] / both[1]
             self._sums, self._denominators = [], []
             # Lightning divides by the number of micro-batches and averages gradients over processes.
@@ -232,7 +232,7 @@ class _DelayedNumber:
         self._copy: Tensor | None = None
         self._copied: torch.cuda.Event | None = None
 
-    def put(self, number: Tensor) -> None:
+    def store(self, number: Tensor) -> None:
         """Store the number of this step."""
         if number.device.type != "cuda":
             self.value = float(number)

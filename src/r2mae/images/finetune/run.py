@@ -93,17 +93,17 @@ def finetune(
         ``scores`` by name, ``steps``, ``seconds`` of training and ``samples_per_second``.
     """
     if alone:
-        return _finetune(Run.of(config, DOMAIN, single_process=True), config, out, reporter, splits)
+        return _finetune(Run.resolve(config, DOMAIN, single_process=True), config, out, reporter, splits)
     FOLLOWING.start()  # data may take long to read
     with RENDEZVOUS.together(config):
-        return _finetune(Run.of(config, DOMAIN), config, out, reporter, splits)
+        return _finetune(Run.resolve(config, DOMAIN), config, out, reporter, splits)
 
 
 def _finetune(
     run: Run, config: FinetuneConfig, out: str | Path, reporter: Reporter | None, splits: Splits | None
 ) -> dict[str, Any]:
     folder = RunFolder(out)
-    folder.check(config, run.defaults)
+    folder.check_config(config, run.defaults)
     results = folder.results_for(config) if folder.trained else None
     data = load_data(config, splits) if results is None else None
     fitted = fit_run(run, out, data=data, reporter=reporter)
