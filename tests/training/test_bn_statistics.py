@@ -133,7 +133,7 @@ def test_a_run_of_an_older_version_is_used_as_trained_and_says_so(
     old.statistics.unlink()
     _, _, model = load_model(old.path, DOMAIN, unmasked=True)
     torch.testing.assert_close(statistics_of(model), statistics_of(load_model(run.path, DOMAIN)[2]))
-    assert "no batch statistics of whole inputs" in caplog.text
+    assert "no batch statistics of unmasked inputs" in caplog.text
 
 
 @pytest.mark.slow

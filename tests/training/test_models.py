@@ -78,7 +78,7 @@ def test_differences_name_models_and_settings() -> None:
         ({"model": "toy", "model_settings": {"latent": 0}}, "model.latent must be 1 or more"),
         ({"model": "toy", "model_settings": {"latent": 2**40}}, "model.latent takes numbers up to"),
         ({"model": "toy", "model_settings": {"kernels": "huge"}}, "model.kernels takes one of small, large"),
-        ({"model": "toy", "model_settings": MLPSettings()}, "no settings of the model 'toy'"),
+        ({"model": "toy", "model_settings": MLPSettings()}, "do not belong to the model 'toy'"),
         ({"hidden": 16, "model_settings": {"hidden": 32}}, "hidden is 16 and model.hidden 32: give one"),
         ({"model_settings": {"depth": 2}}, "the model 'mlp' has no setting model.depth"),
     ],

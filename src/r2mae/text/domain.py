@@ -234,7 +234,7 @@ class TextDomain(BaseDomain):
         *,
         text_column: str | None = None,
     ) -> "dict[str, np.ndarray]":
-        """Embed the documents of a corpus; `text_column` is as in :meth:`elsewhere`."""
+        """Embed the documents of a corpus; `text_column` is as in :meth:`load_other_data`."""
         from r2mae.text.embed import embed_documents
 
         return embed_documents(_reading(config, source, text_column), task, model, source)
