@@ -43,7 +43,7 @@ from r2mae.training.scheme_options import check_schedule
 from r2mae.training.shards import full_state, whole
 from r2mae.training.step import Pretraining
 from r2mae.training.synced_norm import check_has_batch_statistics, synced_batch_norms
-from r2mae.training.task import Data, StartsFrom, Trainable
+from r2mae.training.task import Data, StartsFromWeights, Trainable
 from r2mae.training.trainer import KNOWN_WARNINGS, ending_together, make_trainer
 from r2mae.training.units import check_can_be_made_anew, make_anew
 
@@ -180,15 +180,15 @@ def fit_run(run: Run, out: str | Path, *, data: Data | None = None, reporter: Re
 def build(run: Run, data: Data, *, fresh: bool) -> tuple[Pretraining, dict[str, Any] | None]:
     """Build the model and the module that trains it; for a fresh run, also return the record of its initial weights.
 
-    The initial weights are random, or come with the data (:class:`StartsFrom`), or from a file.
+    The initial weights are random, or come with the data (:class:`StartsFromWeights`), or from a file.
     """
     config, samples = run.config, len(data.train)
     total = config.total_steps(samples)
     task, model = run.domain.build(data.architecture)
     if config.sync_batchnorm:
         check_has_batch_statistics(model)
-    if isinstance(data, StartsFrom):
-        data.start(model)
+    if isinstance(data, StartsFromWeights):
+        data.load_start_weights(model)
     origin = load_initial_weights(run, model) if fresh else None
     scheme = run.scheme and run.scheme.bind(total, samples / config.batch_size, config.batch_size)
     if fresh and scheme is not None:

@@ -243,10 +243,10 @@ class Data(Protocol):
 
 
 @runtime_checkable
-class StartsFrom(Protocol):
+class StartsFromWeights(Protocol):
     """Data of a run that starts from pretrained weights, such as fine-tuning."""
 
-    def start(self, model: nn.Module) -> None:
+    def load_start_weights(self, model: nn.Module) -> None:
         """Load these weights into a fresh model."""
 
 
