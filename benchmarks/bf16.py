@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn.functional import conv2d, linear
 
 from benchmarks.timing import alternate, ratio_of
-from r2mae.training.devices import has_quick_bf16
+from r2mae.training.devices import has_fast_bf16
 from r2mae.training.rounded_products import RoundedProducts
 
 CASES: dict[str, tuple[Callable[[Tensor, Tensor], Tensor], tuple[int, ...], tuple[int, ...]]] = {
@@ -30,7 +30,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--threads", type=int, default=1)
     options = parser.parse_args(argv)
     torch.set_num_threads(options.threads)
-    has = "has" if has_quick_bf16(torch.device("cpu")) else "has no"
+    has = "has" if has_fast_bf16(torch.device("cpu")) else "has no"
     print(f"this processor {has} bf16 instructions; each product with both gradients, {options.threads} thread(s)")
     for name in CASES:
         case(name, options.rounds)

@@ -18,7 +18,7 @@ from r2mae.images.models.mlp import MLPAutoencoder
 from r2mae.masking import Key, Uniform, element_mask
 from r2mae.training.loop import fit
 from r2mae.training.order import BatchOrder
-from r2mae.training.progress import Pace
+from r2mae.training.progress import RunProgress
 
 WARM_UP = 50
 FIRST = 20  # steps whose losses are compared; later, differences in rounding have grown
@@ -33,7 +33,7 @@ class Stopwatch:
     def start(self, step: int, total: int) -> None:
         self.total = total
 
-    def update(self, pace: Pace) -> None:
+    def update(self, pace: RunProgress) -> None:
         self.times[pace.step] = time.perf_counter()
 
     def stop(self) -> None:

@@ -144,7 +144,7 @@ def test_an_error_of_the_server_names_url_and_place(server, root, status, words)
 
 def test_a_connection_that_breaks_off_leaves_nothing(server, root):
     server.serve("/short", CONTENT[:1000], length=len(CONTENT))
-    refused("broke off", fetch, public(server, url="/short", sha256=None, size=None), progress=False)
+    refused("interrupted", fetch, public(server, url="/short", sha256=None, size=None), progress=False)
     assert left_behind(root) == []
 
 

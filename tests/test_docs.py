@@ -237,7 +237,7 @@ def test_the_site_needs_no_network(site: Path) -> None:
 
 
 @needs_mkdocs
-def test_the_index_of_the_search_lies_beside_the_pages(site: Path) -> None:
+def test_the_search_index_is_next_to_the_pages(site: Path) -> None:
     assert "LinearProbe" in (site / "search" / "search_index.js").read_text(encoding="utf-8")
 
 

@@ -1,7 +1,7 @@
 """Masked pretraining with randomly random mask ratios (R²MAE).
 
-Importing this package is instant: packages are imported by name (``r2mae.masking``, ``r2mae.images``, …) and
-bring torch and the libraries of their domain only then. ``r2mae.load(run)`` gives a finished run of any domain.
+Importing this package is instant: its packages (``r2mae.masking``, ``r2mae.images``, …) are imported by name, and only
+they import torch and the libraries of their domain. ``r2mae.load(run)`` loads a finished run of any domain.
 """
 
 TYPE_CHECKING = False  # as in `typing`, whose import would take longer than all the rest

@@ -1,4 +1,4 @@
-"""What is kept between runs so that it is made once: where it lies, and how it comes to be whole."""
+"""The cache folder: entries are made once, atomically, and shared by all runs."""
 
 import os
 import shutil
@@ -11,16 +11,16 @@ from r2mae.files import sync
 
 
 def cache_folder() -> Path:
-    """Return where it lies: ``$R2MAE_CACHE``, or ~/.cache/r2mae."""
+    """Return the cache folder: ``$R2MAE_CACHE``, or ~/.cache/r2mae."""
     chosen = os.environ.get("R2MAE_CACHE", "").strip()
     return Path(chosen or "~/.cache/r2mae").expanduser().absolute()
 
 
 @contextmanager
-def made_once(folder: Path) -> Iterator[Path | None]:
-    """Give an empty folder that becomes `folder` if no error occurs, or None if that is there already.
+def create_once(folder: Path) -> Iterator[Path | None]:
+    """Yield an empty folder that becomes `folder` if no error occurs, or None if `folder` exists.
 
-    Where two processes want the same one, the second waits for the first. What a killed process left is removed.
+    If two processes create the same folder, the second waits for the first. Remains of a killed process are removed.
     """
     from filelock import FileLock
 

@@ -29,10 +29,10 @@ class PublicFile:
     path : str
         Path below the data root, with forward slashes.
     url : str
-        Address to fetch it from; empty if none is known, so that users must put the file there by hand.
+        Download address; empty if none is known, so that users must place the file by hand.
     sha256 : str or None
-        Hexadecimal. None if no checksum could be verified; that of the first download is then recorded, and later
-        copies must have it.
+        Hexadecimal. None if no checksum is known; that of the first download is then recorded, and later copies must
+        match it.
     size : int or None
         Size in bytes.
     """
@@ -52,7 +52,7 @@ class PublicSet:
     name, domain, title : str
         Name on the command line, domain that reads it ("images", …) and a description of one line.
     origin : str
-        Home page.
+        Home page of the set.
     licence : str
         Terms of the original set.
     files : tuple of PublicFile
@@ -80,9 +80,9 @@ def data_root() -> Path:
 
 
 def locate(public: PublicSet) -> dict[str, Path]:
-    """Find the files of a set on this machine; the network is not used.
+    """Find the files of a set on this machine, without using the network.
 
-    Only existence and size are checked, so this is fast; :func:`verify` reads the files.
+    Only existence and size are checked, which is fast; :func:`verify` reads the files.
 
     Returns
     -------
@@ -92,7 +92,7 @@ def locate(public: PublicSet) -> dict[str, Path]:
     Raises
     ------
     UserError
-        A file is missing or of another size.
+        If a file is missing or has another size.
     """
     if not public.files:
         return {}
@@ -118,22 +118,22 @@ def verify(public: PublicSet) -> dict[Path, Status]:
         Path to "ok", "missing", "corrupted", or "unrecorded" (present, but no checksum is known yet).
     """
     root = data_root()
-    recorded = _recorded(root)
+    recorded = _read_checksums(root)
     return {root / file.path: _status(root / file.path, file, recorded) for file in public.files}
 
 
 def fetch(public: PublicSet, *, progress: bool = True) -> list[Path]:
-    """Fetch missing and corrupted files; a file gets its final name only after its checksum was verified.
+    """Fetch missing and corrupted files; a file gets its final name only after its checksum is verified.
 
     If no checksum of a file is known, that of its first download is recorded in ``checksums.json`` in the data root,
-    and later copies must have it. The checksum of a file that was put there by hand is recorded in the same way.
+    and later copies must match it. The checksum of a file placed by hand is recorded in the same way.
 
     Parameters
     ----------
     public : PublicSet
-        The set to fetch; for one that comes with a library there is nothing to do.
+        The set to fetch; a set that comes with a library has no files to fetch.
     progress : bool
-        Show a progress bar, and name corrupted files, on stderr.
+        Show a progress bar, and the names of corrupted files, on stderr.
 
     Returns
     -------
@@ -143,7 +143,7 @@ def fetch(public: PublicSet, *, progress: bool = True) -> list[Path]:
     Raises
     ------
     UserError
-        No network, an error of the server, a wrong checksum, or a folder that cannot be written.
+        If there is no network, the server fails, a checksum is wrong, or the folder cannot be written.
     """
     if not public.files:
         return []
@@ -151,23 +151,23 @@ def fetch(public: PublicSet, *, progress: bool = True) -> list[Path]:
     paths = []
     with _display(progress) as display:
         for file in public.files:
-            recorded = _recorded(root)
+            recorded = _read_checksums(root)
             path = root / file.path
             status = _status(path, file, recorded)
             if status == "corrupted":
-                display.console.print(f"{path} is corrupted and is fetched again", soft_wrap=True)
+                display.console.print(f"{path} is corrupted: fetching it again", soft_wrap=True)
             if status in {"missing", "corrupted"}:
                 task = display.add_task(file.path, total=file.size)
-                digest = _download(file, path, _expected(file, recorded), _Bar(display, task))
+                digest = _download(file, path, _expected_sha256(file, recorded), _Bar(display, task))
             elif status == "unrecorded":
                 digest = _sha256(path)
             if status != "ok" and file.sha256 is None:
-                _record(root, {**recorded, file.path: digest})
+                _write_checksums(root, {**recorded, file.path: digest})
             paths.append(path)
     return paths
 
 
-def _expected(file: PublicFile, recorded: Mapping[str, str]) -> str | None:
+def _expected_sha256(file: PublicFile, recorded: Mapping[str, str]) -> str | None:
     return file.sha256 or recorded.get(file.path)
 
 
@@ -176,7 +176,7 @@ def _status(path: Path, file: PublicFile, recorded: Mapping[str, str]) -> Status
         return "missing"
     if file.size is not None and path.stat().st_size != file.size:
         return "corrupted"
-    expected = _expected(file, recorded)
+    expected = _expected_sha256(file, recorded)
     if expected is None:
         return "unrecorded"
     return "ok" if _sha256(path) == expected else "corrupted"
@@ -191,7 +191,7 @@ def _sha256(path: Path) -> str:
         raise UserError(f"{path}: cannot be read ({error.strerror})") from error
 
 
-def _recorded(root: Path) -> dict[str, str]:
+def _read_checksums(root: Path) -> dict[str, str]:
     path = root / CHECKSUMS
     try:
         entries = json.loads(path.read_text("utf-8"))
@@ -202,28 +202,27 @@ def _recorded(root: Path) -> dict[str, str]:
     except (ValueError, RecursionError):
         entries = None
     if not isinstance(entries, dict) or not all(isinstance(value, str) for value in entries.values()):
-        raise UserError(f"{path}: expected a JSON object of path to sha256: repair it, or delete it to record anew")
+        raise UserError(f"{path}: expected a JSON object of path to sha256: repair it, or delete it to record again")
     return entries
 
 
-def _record(root: Path, entries: Mapping[str, str]) -> None:
+def _write_checksums(root: Path, entries: Mapping[str, str]) -> None:
     try:
         write_json(root / CHECKSUMS, entries)
     except OSError as error:
-        raise _unwritable(root / CHECKSUMS, error) from error
+        raise _write_error(root / CHECKSUMS, error) from error
 
 
 def _download(file: PublicFile, path: Path, expected: str | None, bar: "_Bar") -> str:
-    """Download to a temporary file beside `path`, verify it, and then rename it to `path`.
+    """Download to a temporary file next to `path`, verify it, and rename it to `path`.
 
-    ``pooch.retrieve`` does the same without ``fsync``, and makes the file readable by its owner only. So only its
-    downloader is used here.
+    Only pooch's downloader is used: ``pooch.retrieve`` omits ``fsync``, and makes the file readable by its owner only.
     """
     if not file.url:
         raise UserError(f"no address is known to fetch {path.name} from: place the file by hand at {path}")
     import pooch
 
-    # Without this header some servers declare a .gz file as an encoding, and requests unpacks it before it is hashed.
+    # Without this header, some servers declare a .gz file as an encoding, and requests unpacks it before hashing.
     downloader = pooch.HTTPDownloader(bar, chunk_size=2**16, headers={"Accept-Encoding": "identity"})
     by_hand = f"try again, or place the file by hand at {path}"
     try:
@@ -233,35 +232,35 @@ def _download(file: PublicFile, path: Path, expected: str | None, bar: "_Bar") -
             except OSError as error:  # requests' errors are OSErrors without a number
                 if error.errno is not None:
                     raise
-                raise UserError(f"{file.url} cannot be fetched ({_reason(error)}): {by_hand}") from error
+                raise UserError(f"{file.url} cannot be fetched ({_failure_reason(error)}): {by_hand}") from error
             if file.size is not None and (size := unchecked.stat().st_size) != file.size:
                 raise UserError(f"{file.url} gave {size:,} bytes, expected {file.size:,}: {by_hand}")
             digest = _sha256(unchecked)
             if expected is not None and digest != expected:
                 raise UserError(f"{file.url} gave a file of sha256 {digest}, expected {expected}: {by_hand}")
     except OSError as error:
-        raise _unwritable(path, error) from error
+        raise _write_error(path, error) from error
     return digest
 
 
-def _unwritable(path: Path, error: OSError) -> UserError:
+def _write_error(path: Path, error: OSError) -> UserError:
     return UserError(f"{path}: cannot be written ({error.strerror}): point R2MAE_DATA at a folder that can be")
 
 
-def _reason(error: OSError) -> str:
-    """Return the cause in a few words; the messages of requests are long and nested."""
+def _failure_reason(error: OSError) -> str:
+    """Return the cause in a few words; requests' messages are long and nested."""
     response = getattr(error, "response", None)
     if response is not None:
         return f"the server answered {response.status_code} {response.reason}"
     name = type(error).__name__
     if "Timeout" in name:
         return "timed out"
-    known = {"ConnectionError": "no connection", "ChunkedEncodingError": "the connection broke off"}
+    known = {"ConnectionError": "no connection", "ChunkedEncodingError": "the connection was interrupted"}
     return known.get(name, name)
 
 
 class _Bar:
-    """The members that pooch expects of a progress bar, displayed by rich."""
+    """The progress bar that pooch expects, displayed by rich."""
 
     def __init__(self, display: "Progress", task: "TaskID") -> None:
         self.display = display
@@ -283,7 +282,7 @@ class _Bar:
         self.display.update(self.task, completed=0)
 
     def close(self) -> None:
-        """Nothing to do: the display closes all bars together."""
+        """Do nothing: the display closes all bars together."""
 
 
 @contextmanager

@@ -1,8 +1,8 @@
-"""How many processor cores this process may use."""
+"""The number of processor cores available to this process."""
 
 import os
 
 
 def cores() -> int:
-    """Return the number of cores that this process may use: those it is bound to, where the system says."""
+    """Return the number of available cores: those of the process's affinity, or all if the system has none."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

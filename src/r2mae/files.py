@@ -1,7 +1,7 @@
-"""Writing files atomically: a reader finds the old file or the complete new one, never a part of it.
+"""Writing files atomically: a reader finds the old file or the complete new one, never a part.
 
-:func:`read_own` reads files of folders that may come from strangers; :func:`read_rows` reads tables, and refuses those
-that lost a part elsewhere.
+:func:`read_confined` reads files of folders that may come from strangers; :func:`read_rows` reads tables, and refuses
+truncated ones.
 """
 
 import csv
@@ -21,58 +21,58 @@ from r2mae.errors import UserError
 UNFINISHED = ".tmp"  # suffix of files that are still being written
 
 
-def own_file(path: Path, folder: Path | None = None) -> Path:
-    """Return where a file of a folder really is: a regular file below the folder, by default that in which it lies.
+def confined_file(path: Path, folder: Path | None = None) -> Path:
+    """Return the real path of a regular file below a folder, by default its own folder.
 
-    Folders of runs and results may come from strangers. A link out of them would show a file of this machine, and a
+    Folders of runs and results may come from strangers. A link out of them could expose a file of this machine, and a
     pipe or a device may never end.
 
     Raises
     ------
     OSError, ValueError
-        If there is none, or it is something else.
+        If the file is missing, is no regular file, or is outside the folder.
     """
     if not stat.S_ISREG(path.stat().st_mode):
         raise ValueError("it is no regular file")
     real = path.resolve()
     if not real.is_relative_to((folder or path.parent).resolve()):
-        raise ValueError("it is a link to a file elsewhere")
+        raise ValueError("it is a link to a file outside its folder")
     return real
 
 
-def read_own(path: Path, most: int = 1 << 26, folder: Path | None = None) -> bytes:
-    """Return the content of a file as :func:`own_file` finds it, which has so many bytes at most.
+def read_confined(path: Path, most: int = 1 << 26, folder: Path | None = None) -> bytes:
+    """Return the content of a :func:`confined_file` of at most `most` bytes.
 
     Raises
     ------
     OSError, ValueError
         If it cannot be read, or is larger.
     """
-    with own_file(path, folder).open("rb") as file:
+    with confined_file(path, folder).open("rb") as file:
         content = file.read(most + 1)
     if len(content) > most:
         raise ValueError(f"it has more than {most:,} bytes")
     return content
 
 
-def check_not_read(output: Path, source: Path) -> None:
-    """Refuse a file to write that is the file which is read.
+def check_output_is_not_source(output: Path, source: Path) -> None:
+    """Refuse an output file that is the source file.
 
     Raises
     ------
     UserError
-        It asks for another name.
+        Asks for another name.
     """
     if output.exists() and source.exists() and output.samefile(source):
-        raise UserError(f"{output}: is the file that is read: name another")
+        raise UserError(f"{output} is the input file: name another output")
 
 
 @contextmanager
 def atomic_write(path: str | Path, mode: str = "w") -> Iterator[IO[Any]]:
-    """Open a temporary file beside `path` that replaces it when the block ends without an error.
+    """Open a temporary file next to `path` that replaces it when the block ends without an error.
 
-    The data are on the disk (``fsync``) before the file is renamed, so that a crash at any time leaves the old file or
-    the new one.
+    The data are on the disk (``fsync``) before the file is renamed, so a crash at any time leaves the old file or the
+    new one.
 
     Parameters
     ----------
@@ -107,7 +107,7 @@ def atomic_write(path: str | Path, mode: str = "w") -> Iterator[IO[Any]]:
 
 @contextmanager
 def atomic_path(path: str | Path) -> Iterator[Path]:
-    """Give a temporary path beside `path`, for a library to write to; it replaces `path` if no error occurs."""
+    """Yield a temporary path next to `path`, for a library to write to; it replaces `path` if no error occurs."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}{UNFINISHED}")
@@ -137,15 +137,15 @@ def write_rows(path: str | Path, rows: Sequence[Mapping[str, Any]], columns: Seq
 
 
 def read_rows(path: Path, hint: str) -> tuple[list[str], list[list[str]]]:
-    """Return the headings and rows of a CSV file, which must be whole.
+    """Return the header and rows of a CSV file, which must be complete.
 
     Raises
     ------
     UserError
-        If it is empty, no text, or has rows of another length than its head; `hint` says what to do.
+        If the file is empty, is not text, or has rows of another length than its header; `hint` says what to do.
     """
     try:
-        text = read_own(path).decode("utf-8")
+        text = read_confined(path).decode("utf-8")
         if "\0" in text:
             raise UserError(f"{path} is not text: {hint}")
         lines = [line for line in csv.reader(StringIO(text, newline="")) if line]
@@ -159,7 +159,7 @@ def read_rows(path: Path, hint: str) -> tuple[list[str], list[list[str]]]:
     for number, row in enumerate(rows, 1):
         if len(row) != len(columns):
             cells = f"{len(row)} cells in row {number}, and {len(columns)} headings"
-            raise UserError(f"{path} is cut off or damaged ({cells}): {hint}")
+            raise UserError(f"{path} is truncated or damaged ({cells}): {hint}")
     return columns, rows
 
 
@@ -193,7 +193,7 @@ def _umask() -> int:
 
 
 def sync(path: Path) -> None:
-    """Flush a file, or a folder's list of names, to the disk. POSIX only: elsewhere folders cannot be opened."""
+    """Flush a file, or a folder's list of names, to the disk; only on POSIX, since others cannot open folders."""
     if os.name != "posix":
         return
     handle = os.open(path, os.O_RDONLY)

@@ -5,17 +5,17 @@ from importlib import import_module
 from typing import Any
 
 
-def lazily(
+def lazy_exports(
     package: str, homes: Mapping[str, Sequence[str]], public: Sequence[str]
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """Make a package's ``__getattr__`` and ``__dir__`` (PEP 562).
+    """Return a package's ``__getattr__`` and ``__dir__`` (PEP 562).
 
     Parameters
     ----------
     package : str
         The package's ``__name__``.
     homes : mapping of module to names
-        The modules that define the lazy names. A name without a dot is a module of this package.
+        The modules that define the lazy names. A module without a dot belongs to this package.
     public : sequence of str
         The package's ``__all__``.
     """

@@ -1,4 +1,4 @@
-"""Where each domain is defined, and the schemes of other packages. No domain is imported here."""
+"""The modules of the domains, and the schemes of other packages. No domain is imported here."""
 
 import sys
 from collections.abc import Iterator, Mapping
@@ -6,20 +6,20 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 JOBS = "R2MAE_JOBS"
-"""Environment variable that tells the processes of a comparison how many of them run at once."""
+"""Environment variable with the number of concurrent processes of a comparison."""
 
 GROUP = "r2mae.domains"
 """Entry points by which other packages register domains: ``waves = "my_package.domain:DOMAIN"``."""
 
 SCHEMES = "r2mae.schemes"
-"""Entry points by which other packages register schemes: ``r2mae-wide = "my_package.schemes"``, which registers it."""
+"""Entry points by which other packages register schemes: ``r2mae-wide = "my_package.schemes"``."""
 
 
 @dataclass(frozen=True)
 class BuiltIn:
-    """A domain of this package: the module with the object DOMAIN, and its own commands.
+    """A domain of this package: the module with the object DOMAIN, and its commands.
 
-    The commands are by name, each with what it does in a few words, so that the list of commands imports no domain.
+    The commands are help texts by name, so that the list of commands imports no domain.
     """
 
     module: str
@@ -44,7 +44,7 @@ BUILT_IN = {
 """The package's own domains, one line each."""
 
 FOLLOW_UPS = {"images-finetune": "r2mae.images.finetune.domain"}
-"""Opens runs that start from another run. They are no domain: a command of their domain makes them."""
+"""Modules that open follow-up runs, which a command of their domain makes from another run. They are no domains."""
 
 
 class Domains(Mapping[str, str]):
@@ -54,11 +54,11 @@ class Domains(Mapping[str, str]):
     """
 
     def __getitem__(self, name: str) -> str:
-        return BUILT_IN[name].module if name in BUILT_IN else _elsewhere(tuple(sys.path))[GROUP][name][0]
+        return BUILT_IN[name].module if name in BUILT_IN else _external_entries(tuple(sys.path))[GROUP][name][0]
 
     def __iter__(self) -> Iterator[str]:
         yield from BUILT_IN
-        yield from (name for name in _elsewhere(tuple(sys.path))[GROUP] if name not in BUILT_IN)
+        yield from (name for name in _external_entries(tuple(sys.path))[GROUP] if name not in BUILT_IN)
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
@@ -69,18 +69,18 @@ DOMAINS = Domains()
 
 def package_of(name: str) -> str | None:
     """Return the distribution that registers a domain, or None for a built-in one."""
-    return None if name in BUILT_IN or name in FOLLOW_UPS else _elsewhere(tuple(sys.path))[GROUP][name][1]
+    return None if name in BUILT_IN or name in FOLLOW_UPS else _external_entries(tuple(sys.path))[GROUP][name][1]
 
 
-def schemes_elsewhere() -> Mapping[str, tuple[str, str]]:
-    """Return module and distribution of each scheme that other packages register, by name."""
-    return _elsewhere(tuple(sys.path))[SCHEMES]
+def external_schemes() -> Mapping[str, tuple[str, str]]:
+    """Return module and distribution of each scheme of another package, by name."""
+    return _external_entries(tuple(sys.path))[SCHEMES]
 
 
 @lru_cache(maxsize=4)
-def _elsewhere(path: tuple[str, ...]) -> dict[str, dict[str, tuple[str, str]]]:
-    """Return location and distribution of all that other packages on the path register, by group and name."""
-    from importlib.metadata import entry_points  # takes milliseconds, and most commands use a built-in domain
+def _external_entries(path: tuple[str, ...]) -> dict[str, dict[str, tuple[str, str]]]:
+    """Return location and distribution of all entry points of other packages on the path, by group and name."""
+    from importlib.metadata import entry_points  # imported late: most commands use a built-in domain
 
     every = entry_points()
     return {

@@ -1,26 +1,26 @@
-"""What commands show: control characters of foreign names and files are shown as escapes, and never sent.
+"""Output of commands: control characters from foreign names and files are escaped.
 
-:class:`Screen` is for what is printed, :class:`r2mae.terminal.Terminal` for what rich lays out and colours itself.
+:class:`Screen` is for printed text, :class:`r2mae.terminal.Terminal` for text that rich lays out and colours.
 """
 
 from collections.abc import Iterable
 from typing import Any
 
-_SHOWN = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if chr(code) not in "\t\n"}
+_ESCAPES = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if chr(code) not in "\t\n"}
 
 
 def visible(text: str) -> str:
-    r"""Return a text in which control characters other than tabs and line ends are escapes, such as ``\x1b``."""
-    return text.translate(_SHOWN)
+    r"""Return a text with control characters, except tabs and line ends, replaced by escapes such as ``\x1b``."""
+    return text.translate(_ESCAPES)
 
 
 class Screen:
-    """Standard output or error of a command, to which no control character is sent.
+    """Standard output or error of a command, without control characters.
 
     Parameters
     ----------
     stream : text stream
-        The stream itself. rich, which knows the name of the attribute, writes its own colours there.
+        The wrapped stream. Rich recognises the attribute's name, and writes its colours to the stream.
     """
 
     def __init__(self, stream: Any) -> None:

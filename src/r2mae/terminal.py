@@ -1,4 +1,4 @@
-"""The console of all that is laid out: tables, notes and progress bars."""
+"""The console for formatted output: tables, notes and progress bars."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -11,14 +11,14 @@ from r2mae.screen import visible
 
 
 class Terminal(Console):
-    """A console that shows control characters of texts, and ends the command with 0 when a pipe is closed (``| head``).
+    """A console that escapes control characters of texts, and ends with exit code 0 if a pipe is closed (``| head``).
 
-    That of rich sends them to the terminal, and ends with 1.
+    Rich's console sends control characters to the terminal, and ends with 1.
     """
 
     @property
     def file(self) -> Any:
-        """Where it writes: the stream behind a :class:`~r2mae.screen.Screen` and what live displays put before it."""
+        """The output stream, behind a :class:`~r2mae.screen.Screen` and the wrappers of live displays."""
         found = super().file
         while hasattr(found, "rich_proxied_file"):
             found = found.rich_proxied_file
@@ -29,19 +29,19 @@ class Terminal(Console):
         self._file = new
 
     def render_str(self, text: str, **options: Any) -> Text:
-        """Lay out a text; so that its escapes are counted, they are made before."""
+        """Lay out a text, with control characters escaped first, so that widths are right."""
         return super().render_str(visible(text), **options)
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
-        """Turn what is shown into pieces, those of text without control characters."""
+        """Split a renderable into segments, with control characters of text escaped."""
         for piece in super().render(renderable, options):
             yield piece if piece.control else piece._replace(text=visible(piece.text))
 
     def print_trimmed(self, shown: RenderableType) -> None:
-        """Print without the blanks at the ends of lines, such as those of a table's last column."""
-        with self.capture() as said:
+        """Print without trailing spaces, such as those of a table's last column."""
+        with self.capture() as captured:
             self.print(shown)
-        self.file.write("\n".join(line.rstrip() for line in said.get().splitlines()) + "\n")
+        self.file.write("\n".join(line.rstrip() for line in captured.get().splitlines()) + "\n")
 
     def on_broken_pipe(self) -> None:
         """Discard the rest of the output, and end."""

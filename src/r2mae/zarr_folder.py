@@ -1,4 +1,4 @@
-"""Opens zarr folders, in which metadata name the code that unpacks the data: only known codecs are run."""
+"""Opens zarr folders. Their metadata name the codecs that decode the data: only known codecs are run."""
 
 import json
 from pathlib import Path
@@ -9,7 +9,7 @@ from zarr.storage import LocalStore
 
 from r2mae.errors import UserError
 
-# Of numcodecs and of zarr; none of them runs what it reads, as numcodecs' `pickle` does.
+# Codecs of numcodecs and zarr that do not execute data, unlike numcodecs' `pickle`.
 # fmt: off
 CODECS = frozenset((
     "adler32", "astype", "bitround", "blosc", "bytes", "bz2", "crc32", "crc32c", "delta", "fixedscaleoffset",
@@ -19,43 +19,43 @@ CODECS = frozenset((
 # fmt: on
 _FIELDS = {"compressor": "id", "filters": "id", "codecs": "name", "index_codecs": "name"}  # of zarr 2, and of zarr 3
 _PARSED = (".zarray", ".zgroup", "zarr.json")
-_MOST = 1 << 26  # largest size of metadata, in bytes
+_MAX_METADATA = 1 << 26  # largest size of metadata, in bytes
 
 
 def open_zarr(path: Path) -> Group:
-    """Open a group for reading. Consolidated metadata are left aside: each array's own say how it is unpacked.
+    """Open a group for reading. Consolidated metadata are ignored, and each array's own metadata are used.
 
-    What is read of it later is checked, too: it raises a :class:`UserError` where metadata name another codec, or are
-    too large. The library raises errors of many kinds for what is no group.
+    Later reads are checked too: metadata that name another codec, or are too large, raise a :class:`UserError`. The
+    library raises errors of many types if the path is no group.
     """
-    return open_group(_Checked(path, read_only=True), mode="r", use_consolidated=False)
+    return open_group(_CheckedStore(path, read_only=True), mode="r", use_consolidated=False)
 
 
-class _Checked(LocalStore):
-    """A folder whose metadata are checked as the library gets them, however they are written and wherever they lie."""
+class _CheckedStore(LocalStore):
+    """A folder whose metadata are checked when the library reads them, in every format and at every level."""
 
     async def get(self, key: str, *args: Any, **options: Any) -> Any:
         self._check_size(key)
-        return self._checked(key, await super().get(key, *args, **options))
+        return self._check_metadata(key, await super().get(key, *args, **options))
 
     def get_sync(self, key: str, **options: Any) -> Any:
         self._check_size(key)
-        return self._checked(key, super().get_sync(key, **options))
+        return self._check_metadata(key, super().get_sync(key, **options))
 
     def _check_size(self, key: str) -> None:
         path = self.root / key
-        if path.name in (*_PARSED, ".zattrs", ".zmetadata") and path.is_file() and path.stat().st_size > _MOST:
+        if path.name in (*_PARSED, ".zattrs", ".zmetadata") and path.is_file() and path.stat().st_size > _MAX_METADATA:
             raise UserError(f"{path} is too large for a description of data: export or fetch it again")
 
-    def _checked(self, key: str, found: Any) -> Any:
+    def _check_metadata(self, key: str, found: Any) -> Any:
         path = self.root / key
         if found is not None and path.name in _PARSED:
-            _check(path, json.loads(found.to_bytes()))  # as the library does
+            _check_codecs(path, json.loads(found.to_bytes()))  # as the library does
         return found
 
 
-def _check(path: Path, metadata: Any) -> None:
-    """Look through metadata of an array or a group, and through those that a codec or a group holds in turn."""
+def _check_codecs(path: Path, metadata: Any) -> None:
+    """Check the codecs in metadata of an array or a group, including nested metadata of codecs and groups."""
     if not isinstance(metadata, dict):
         return
     for field, key in _FIELDS.items():
@@ -68,8 +68,8 @@ def _check(path: Path, metadata: Any) -> None:
                     "such as zarr's own"
                 )
             if isinstance(codec, dict):
-                _check(path, codec.get("configuration"))
-    held = metadata.get("consolidated_metadata")
-    held = held.get("metadata") if isinstance(held, dict) else None
-    for one in held.values() if isinstance(held, dict) else ():
-        _check(path, one)
+                _check_codecs(path, codec.get("configuration"))
+    nested = metadata.get("consolidated_metadata")
+    nested = nested.get("metadata") if isinstance(nested, dict) else None
+    for entry in nested.values() if isinstance(nested, dict) else ():
+        _check_codecs(path, entry)

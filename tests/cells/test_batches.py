@@ -16,7 +16,7 @@ from r2mae.cells.domain import DOMAIN
 from r2mae.cells.table import from_anndata
 from r2mae.errors import UserError
 from r2mae.masking.keys import Key
-from r2mae.training.task import Batches, Data, MovableBatches, rows_of
+from r2mae.training.task import Batches, Data, MovableBatches, count_samples
 
 needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 Make = Callable[..., anndata.AnnData]
@@ -33,7 +33,7 @@ def test_a_batch_is_the_rows(make: Make, kind: type) -> None:
     assert isinstance(batches, Batches)
     assert len(batches) == 4
     batch = batches.batch([2, 0, 2], Key.root(0))
-    assert rows_of(batch) == 3
+    assert count_samples(batch) == 3
     assert batch["values"].dtype == torch.float32
     assert (batch["values"] > 0).all()
     assert batch["indptr"].dtype == batch["batch"].dtype == torch.int64
@@ -128,6 +128,6 @@ def test_rules_of_one_probe_are_read_with_their_columns(tmp_path: Path, make: Ma
 def test_another_named_set_brings_its_own_columns_and_rules() -> None:
     genes = load_data(CellsConfig(data="csle")).table.genes
     config = CellsConfig(data="x", labels=("ADNC",), auroc_labels=("ADNC",), only=("ADNC:cell_type=T",))
-    found, data = DOMAIN.elsewhere(config, "csle", {"genes": genes, "batches": ("",)})
+    found, data = DOMAIN.load_other_data(config, "csle", {"genes": genes, "batches": ("",)})
     assert (found.labels, found.auroc_labels, found.only) == (("cell_type", "condition"), (), ())
     assert len(data.table) == 1000

@@ -102,9 +102,9 @@ def test_a_new_folder_keeps_its_own_timing(tmp_path: Path) -> None:
     other = CellsConfig(data="x", preset="sea-ad", scheme="dynamic")
     (tmp_path / "run").mkdir()
     folder.claim(mine, "print", ratios_of(DOMAIN, mine))
-    folder.check(mine, ratios_of(DOMAIN, mine))
+    folder.check_config(mine, ratios_of(DOMAIN, mine))
     with pytest.raises(UserError, match="timing is 'sea-ad' there and 'hlca' here"):
-        folder.check(other, ratios_of(DOMAIN, other))
+        folder.check_config(other, ratios_of(DOMAIN, other))
 
 
 def test_every_cell_may_have_a_ratio_of_its_own() -> None:

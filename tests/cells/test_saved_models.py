@@ -170,7 +170,7 @@ def test_a_run_of_the_command_line_has_the_verbs(make: Make, write: Write, tmp_p
     adata.obs["kind"] = ["x", "y"] * 45
     write(adata, path)
     fit(config, DOMAIN, tmp_path / "run")
-    expected = DOMAIN.embed(*load_model(tmp_path / "run", DOMAIN, whole=True), str(path))["embedding"]  # type: ignore[arg-type]
+    expected = DOMAIN.embed(*load_model(tmp_path / "run", DOMAIN, unmasked=True), str(path))["embedding"]  # type: ignore[arg-type]
     adata.X = adata.X / 2  # the counts are those of the layer, as in the run
     model = MaskedAutoencoder.load(tmp_path / "run", adata)
     np.testing.assert_array_equal(model.get_latent_representation(), expected)

@@ -175,7 +175,7 @@ def test_the_text_of_other_data_may_be_in_another_column(run: Run, tmp_path: Pat
 def test_cells_are_mapped_by_gene_and_all_of_them_reconstructed(folder: Path) -> None:
     architecture = json.loads((folder / "cells" / "model.json").read_text())["architecture"]
     config = CellsConfig(data="", donor_key="donor", labels=("kind",), n_top_genes=3, min_genes=12)  # without effect
-    changed, data = CELLS.elsewhere(config, str(folder / "b.h5ad"), architecture)
+    changed, data = CELLS.load_other_data(config, str(folder / "b.h5ad"), architecture)
     assert changed.data == str(folder / "b.h5ad")
     assert data.table.genes == tuple(architecture["genes"])
     assert data.validation is not None and len(data.validation) == 40
@@ -199,7 +199,7 @@ def test_printed_data_are_one_short_line(
     monkeypatch.setenv("R2MAE_CACHE", str(folder / "cache"))
     config = domain.config.from_dict(RunFolder(folder / domain.name).read_config())
     architecture = RunFolder(folder / domain.name).description.architecture
-    printed = repr(domain.elsewhere(config, str(folder / other), architecture)[1])
+    printed = repr(domain.load_other_data(config, str(folder / other), architecture)[1])
     assert told in printed
     assert "\n" not in printed and "0x" not in printed
     assert len(printed) < 600 + 2 * len(str(folder))

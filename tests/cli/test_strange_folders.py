@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from r2mae.cli.main import main
-from r2mae.files import own_file, read_own
+from r2mae.files import confined_file, read_confined
 
 SECRET = "do-not-show-this"
 Said = Callable[[str], str]
@@ -82,7 +82,7 @@ def test_a_page_holds_nothing_from_elsewhere(said: Said, tmp_path: Path, kind: s
     assert b64encode((folder / "own.svg").read_bytes()).decode() in page or kind == "published"
     assert "1 result is in" in out
     if kind != "published":
-        assert out.count("it is a link to a file elsewhere") == 3
+        assert out.count("it is a link to a file outside its folder") == 3
         assert out.count("it is no regular file") == 6
 
 
@@ -147,18 +147,18 @@ def test_what_is_a_files_own(tmp_path: Path) -> None:
     (tmp_path / "a" / "out").symlink_to("../c")
     (tmp_path / "a" / "loop").symlink_to("loop")
     (tmp_path / "whole").symlink_to("a")  # the folder itself may be a link, such as to another disk
-    assert read_own(tmp_path / "a" / "link") == b"inside"
-    assert read_own(tmp_path / "whole" / "d") == b"inside"
-    assert read_own(tmp_path / "a" / "b" / "up", folder=tmp_path / "a") == b"inside"
+    assert read_confined(tmp_path / "a" / "link") == b"inside"
+    assert read_confined(tmp_path / "whole" / "d") == b"inside"
+    assert read_confined(tmp_path / "a" / "b" / "up", folder=tmp_path / "a") == b"inside"
     for path, told in {"a/out": "elsewhere", "a/b/up": "elsewhere", "a": "no regular file"}.items():
         with pytest.raises(ValueError, match=told):
-            own_file(tmp_path / path)
+            confined_file(tmp_path / path)
     for gone in ("a/loop", "a/none"):
         with pytest.raises(OSError, match=gone):
-            own_file(tmp_path / gone)
+            confined_file(tmp_path / gone)
     with pytest.raises(ValueError, match="more than 5 bytes"):
-        read_own(tmp_path / "a" / "d", 5)
+        read_confined(tmp_path / "a" / "d", 5)
     with (tmp_path / "a" / "large").open("wb") as file:
         file.truncate(1 << 40)
     with pytest.raises(ValueError, match="it has more than 67,108,864 bytes"):
-        read_own(tmp_path / "a" / "large")
+        read_confined(tmp_path / "a" / "large")

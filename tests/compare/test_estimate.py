@@ -58,7 +58,7 @@ def test_sizes() -> None:
 )
 def test_a_timing(options: dict[str, Any]) -> None:
     config = replace(BASE, **options)
-    timing = time_steps(Run.of(config, DOMAIN), DOMAIN.load(config), seconds=2)
+    timing = time_steps(Run.resolve(config, DOMAIN), DOMAIN.load(config), seconds=2)
     assert 0 < timing.timed <= STEPS
     assert timing.seconds_per_step > 0
     assert (timing.seconds_per_validation > 0) == (config.validation > 0)
@@ -72,7 +72,7 @@ def test_a_timing(options: dict[str, Any]) -> None:
 @pytest.mark.slow
 def test_activations_grow_with_the_batch() -> None:
     found = [
-        time_steps(Run.of(replace(BASE, batch_size=size), DOMAIN), DOMAIN.load(BASE), seconds=0.2).activations
+        time_steps(Run.resolve(replace(BASE, batch_size=size), DOMAIN), DOMAIN.load(BASE), seconds=0.2).activations
         for size in (64, 256)
     ]
     assert 3 < found[1] / found[0] < 4.5
@@ -83,7 +83,7 @@ def test_every_scheme_can_be_timed_long_before_its_curriculum_ends() -> None:
     data = DOMAIN.load(BASE)
     for scheme in scheme_names():
         config = replace(BASE, scheme=scheme, steps=100_000)
-        assert time_steps(Run.of(config, DOMAIN), data, seconds=0.1).timed > 0
+        assert time_steps(Run.resolve(config, DOMAIN), data, seconds=0.1).timed > 0
 
 
 @pytest.mark.slow

@@ -168,7 +168,7 @@ def test_a_field_that_a_row_does_not_use_may_differ(tmp_path: Path, scheme: str,
     before = {**base.to_dict(), "scheme": scheme}
     del before["timing"]  # as earlier versions wrote it
     folder.config_file.write_text(json.dumps(before))
-    folder.results_file.write_text(json.dumps({"scores": {}, "measured": base.measured_as()}))
+    folder.results_file.write_text(json.dumps({"scores": {}, "measured": base.measurement_settings()}))
     for file in (folder.model_file, folder.weights):
         file.write_text("{}")
     if found:

@@ -49,7 +49,9 @@ def pilot(out: Path, seeds: int = 3, base: ImagesConfig = BASE, schemes: list[st
         (run.folder / "model.json").write_text("{}")
         (run.folder / "model.safetensors").write_bytes(b"\2\0\0\0\0\0\0\0{}")
         scores = {"probe_accuracy": SCORES[run.variant.label][run.seed], "masked_mse": 0.02 + 0.001 * run.seed}
-        write_json(run.folder / "results.json", {"scores": scores, "seconds": 10.0, "measured": base.measured_as()})
+        write_json(
+            run.folder / "results.json", {"scores": scores, "seconds": 10.0, "measured": base.measurement_settings()}
+        )
     return out
 
 
@@ -197,7 +199,7 @@ def test_test_items_are_counted_where_the_report_counts_them(
         mean = SCORES[run.variant.label][run.seed]
         scores = mean + (hard - hard.mean()) * (run.variant.label == "mdlm")
         kept = ItemScores("f", len(hard), {"probe_accuracy": scores.astype(np.float32)})
-        kept.write(RunFolder(run.folder).items_file, run.config.measured_as())
+        kept.write(RunFolder(run.folder).items_file, run.config.measurement_settings())
     found = plan(folder)
     for one, was in zip(found.of("probe_accuracy"), alone.of("probe_accuracy"), strict=True):
         assert (one.over, one.items, was.items) == ("seeds and items", 200, 0)

@@ -279,7 +279,7 @@ class Case:
     def finished(self) -> tuple[RunConfig, Any, nn.Module]:
         """Configuration, task and model of a finished run."""
         fit(self.config(steps=2), self.domain, self.folder / "finished", data=self.data)
-        return load_model(self.folder / "finished", self.domain, whole=True)
+        return load_model(self.folder / "finished", self.domain, unmasked=True)
 
 
 @contextmanager

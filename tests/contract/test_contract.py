@@ -27,7 +27,7 @@ from r2mae.training.saving import load_model
 from r2mae.training.scheme_defaults import ratios_of
 from r2mae.training.scheme_options import as_used, scheme_of
 from r2mae.training.task import Data, HidesFixedCounts, Task
-from r2mae.training.weighting import sum_of_samples
+from r2mae.training.weighting import sum_of_sample_means
 from training.conftest import InterruptAt, Interrupted, equal_bytes
 
 pytestmark = [
@@ -116,7 +116,7 @@ def test_samples_of_different_ratios_count_alike(case: Case) -> None:
         corrupted = hiding.corrupt(batch, ratio, key)
         losses = hiding.losses(hiding.forward(model, corrupted), corrupted)
         ones = (losses != 0).float() * (1 if corrupted.weights is None else corrupted.weights)
-        total, normaliser = sum_of_samples(ones, corrupted, rows)
+        total, normaliser = sum_of_sample_means(ones, corrupted, rows)
         torch.testing.assert_close(total, normaliser)
         if corrupted.weights is None:
             assert float(total) == pytest.approx(rows)
@@ -191,7 +191,7 @@ def test_every_exporter_writes_a_file(case: Case, tmp_path: Path) -> None:
                 np.testing.assert_array_equal(there["embedding"], arrays["embedding"])
 
 
-def test_every_model_format_is_written_whole_or_refused(
+def test_every_model_format_is_written_completely_or_refused(
     case: Case, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A model that another library does not have costs one line, and nothing is written."""

@@ -34,14 +34,14 @@ def takers(*, take: bool) -> list[tuple[str, str]]:
 
 
 @pytest.fixture(scope="module", params=takers(take=True), ids=" ".join)
-def told(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Case]:
-    with made(*request.param, tmp_path_factory.mktemp("told")) as one:
+def aware(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Case]:
+    with made(*request.param, tmp_path_factory.mktemp("aware")) as one:
         yield replace(one, entry=replace(one.entry, fields={**one.entry.fields, "mask_input": True}))
 
 
-def built(case: Case, *, told: bool) -> tuple[Any, nn.Module]:
+def built(case: Case, *, mask_input: bool) -> tuple[Any, nn.Module]:
     torch.manual_seed(0)
-    architecture = {key: value for key, value in case.data.architecture.items() if told or key != "mask_input"}
+    architecture = {key: value for key, value in case.data.architecture.items() if mask_input or key != "mask_input"}
     task, model = case.domain.build(architecture)
     return task, model
 
@@ -52,7 +52,7 @@ def a_batch(case: Case) -> Any:
 
 def own_weights(case: Case) -> set[str]:
     """Return the names of the weights of the mask."""
-    with_mask, without = (built(case, told=told)[1].state_dict() for told in (True, False))
+    with_mask, without = (built(case, mask_input=on)[1].state_dict() for on in (True, False))
     assert without.keys() < with_mask.keys()
     return with_mask.keys() - without.keys()
 
@@ -70,32 +70,32 @@ def test_other_models_refuse_it_in_one_line(
         for command in ("pretrain", "compare"):
             line = [command, domain, case.source, "--model", model, "--mask-input", "--out", str(tmp_path / "run")]
             assert main(line) == 2
-            told = capsys.readouterr().err
-            assert told.count("\n") == 1
-            assert "mask_input" in told
-            assert "mask tokens" in told
+            error = capsys.readouterr().err
+            assert error.count("\n") == 1
+            assert "mask_input" in error
+            assert "mask tokens" in error
             assert not (tmp_path / "run").exists()
 
 
-def test_all_other_weights_begin_as_without_it(told: Case) -> None:
-    with_mask, without = (built(told, told=one)[1].state_dict() for one in (True, False))
+def test_all_other_weights_begin_as_without_it(aware: Case) -> None:
+    with_mask, without = (built(aware, mask_input=one)[1].state_dict() for one in (True, False))
     assert all(torch.equal(with_mask[name], value) for name, value in without.items())
 
 
-def test_with_nothing_hidden_it_is_the_model_without(told: Case) -> None:
-    batch, found = a_batch(told), []
+def test_with_nothing_hidden_it_is_the_model_without(aware: Case) -> None:
+    batch, found = a_batch(aware), []
     for one in (True, False):
-        task, model = built(told, told=one)
+        task, model = built(aware, mask_input=one)
         model.eval()
         found.append((task.embed(model, batch), task.reconstruct(model, batch)))
     for with_mask, without in zip(*found, strict=True):
         assert torch.equal(with_mask, without)
 
 
-def test_the_mask_reaches_the_prediction_and_the_loss_reaches_its_weights(told: Case) -> None:
-    (task, model), (plain_task, plain) = built(told, told=True), built(told, told=False)
-    weights = [value for name, value in model.named_parameters() if name in own_weights(told)]
-    corrupted = task.corrupt(a_batch(told), 0.5, Key.root(1))
+def test_the_mask_reaches_the_prediction_and_the_loss_reaches_its_weights(aware: Case) -> None:
+    (task, model), (plain_task, plain) = built(aware, mask_input=True), built(aware, mask_input=False)
+    weights = [value for name, value in model.named_parameters() if name in own_weights(aware)]
+    corrupted = task.corrupt(a_batch(aware), 0.5, Key.root(1))
     model.train()
     losses = task.losses(task.forward(model, corrupted), corrupted)
     for gradient in torch.autograd.grad(losses.sum() / losses.numel(), weights):
@@ -111,50 +111,50 @@ def test_the_mask_reaches_the_prediction_and_the_loss_reaches_its_weights(told: 
     torch.testing.assert_close(predictions[1], expected)
 
 
-def test_statistics_of_masked_inputs_are_those_of_told_ones(told: Case) -> None:
-    task, model = built(told, told=True)
-    masked = estimate_statistics(task, model, told.data.train, 0.5)
+def test_statistics_of_masked_inputs_are_those_of_mask_aware_ones(aware: Case) -> None:
+    task, model = built(aware, mask_input=True)
+    masked = estimate_statistics(task, model, aware.data.train, 0.5)
     with torch.no_grad():
         for name, value in model.named_parameters():
-            if name in own_weights(told):
+            if name in own_weights(aware):
                 value.zero_()
-    untold = estimate_statistics(task, model, told.data.train, 0.5)
-    assert any(not torch.allclose(masked[name], untold[name]) for name in masked)
+    blind = estimate_statistics(task, model, aware.data.train, 0.5)
+    assert any(not torch.allclose(masked[name], blind[name]) for name in masked)
 
 
-def test_bf16(told: Case) -> None:
-    task, model = built(told, told=True)
-    corrupted = task.corrupt(a_batch(told), 0.5, Key.root(1))
+def test_bf16(aware: Case) -> None:
+    task, model = built(aware, mask_input=True)
+    corrupted = task.corrupt(a_batch(aware), 0.5, Key.root(1))
     with torch.autocast("cpu", torch.bfloat16):
         losses = task.losses(task.forward(model, corrupted), corrupted)
     assert torch.isfinite(losses).all()
     losses.sum().backward()
-    assert all(value.grad is not None for name, value in model.named_parameters() if name in own_weights(told))
+    assert all(value.grad is not None for name, value in model.named_parameters() if name in own_weights(aware))
 
 
 @pytest.mark.parametrize("scheme", contract.TWO)
-def test_a_run_trains_and_goes_on_with_the_same_bytes(told: Case, scheme: str, tmp_path: Path) -> None:
-    contract.test_a_run_that_was_cut_off_ends_with_the_same_bytes(told, scheme, tmp_path)
+def test_a_run_trains_and_resumes_with_the_same_bytes(aware: Case, scheme: str, tmp_path: Path) -> None:
+    contract.test_a_run_that_was_cut_off_ends_with_the_same_bytes(aware, scheme, tmp_path)
     for folder in ("whole", "cut"):
         architecture = RunFolder(tmp_path / folder).description.architecture
         assert architecture["mask_input"] is True
         assert "mask_input: true" in (tmp_path / folder / "config.yaml").read_text()
 
 
-def test_it_keeps_the_contract(told: Case, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    contract.test_everything_is_there_and_a_model_is_built_from_plain_values(told)
+def test_it_keeps_the_contract(aware: Case, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    contract.test_everything_is_there_and_a_model_is_built_from_plain_values(aware)
     for scheme in contract.TWO:
-        contract.test_a_step_moves_the_model(told, scheme, tmp_path / scheme)
-        contract.test_the_model_does_not_see_hidden_values(told, scheme)
-    contract.test_embeddings_are_deterministic_with_a_row_for_each_sample(told)
-    contract.test_every_metric_is_measured_within_its_bounds(told)
-    contract.test_every_exporter_writes_a_file(told, tmp_path / "exported")
-    contract.test_every_model_format_is_written_whole_or_refused(told, tmp_path / "formats", capsys)
+        contract.test_a_step_moves_the_model(aware, scheme, tmp_path / scheme)
+        contract.test_the_model_does_not_see_hidden_values(aware, scheme)
+    contract.test_embeddings_are_deterministic_with_a_row_for_each_sample(aware)
+    contract.test_every_metric_is_measured_within_its_bounds(aware)
+    contract.test_every_exporter_writes_a_file(aware, tmp_path / "exported")
+    contract.test_every_model_format_is_written_completely_or_refused(aware, tmp_path / "formats", capsys)
 
 
-def test_without_it_a_run_says_nothing_of_it_in_its_model(told: Case) -> None:
-    plain = replace(told, entry=replace(told.entry, fields={**told.entry.fields, "mask_input": False}))
+def test_without_it_a_run_says_nothing_of_it_in_its_model(aware: Case) -> None:
+    plain = replace(aware, entry=replace(aware.entry, fields={**aware.entry.fields, "mask_input": False}))
     assert "mask_input" not in json.dumps(plain.data.architecture)
     before = {key: value for key, value in plain.config().to_dict().items() if key != "mask_input"}  # an older version
     assert type(plain.config()).from_dict(before) == plain.config()
-    assert told.config().differences(plain.config()) == ["mask_input"]
+    assert aware.config().differences(plain.config()) == ["mask_input"]

@@ -78,7 +78,7 @@ def measure(folder: Path) -> dict[str, Any]:
                     out = folder / name / variant
                     fit(case.config(**fields), case.domain, out, data=None if "validation" in fields else case.data)
                     found[f"{name} | {variant}"] = of_run(out, case.domain)
-                config, task, trained = load_model(folder / name / "r2mae", case.domain, whole=True)
+                config, task, trained = load_model(folder / name / "r2mae", case.domain, unmasked=True)
                 scores = case.domain.evaluate(config, task, trained, case.data)
                 found[f"{name} | scores"] = {key: value for key, value in scores.items() if is_number(value)}
         for name, variant in by_two.result():

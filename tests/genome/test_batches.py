@@ -10,7 +10,7 @@ from r2mae.errors import UserError
 from r2mae.genome import AlignmentStore, Intervals, WindowBatches, WindowStarts, add_track, window_starts
 from r2mae.genome.store.tokens import reverse_complement
 from r2mae.masking.keys import Key
-from r2mae.training.task import Batches, rows_of
+from r2mae.training.task import Batches, count_samples
 
 KEY = Key.root(0).fold("batch", 5)
 
@@ -38,7 +38,7 @@ def test_windows_as_they_are(store: AlignmentStore, starts: WindowStarts) -> Non
     indices = [5, 0, len(batches) - 1]
     batch = batches.batch(indices, KEY)
     tokens, soft = store.soft_windows(*starts.at(indices), 8)
-    assert rows_of(batch) == 3
+    assert count_samples(batch) == 3
     assert (batch["target"].numpy() == tokens[:, :, 0]).all()
     assert (batch["aligned"].numpy() == tokens[:, :, 1:]).all()
     assert (batch["soft"].numpy() == soft).all()

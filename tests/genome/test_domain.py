@@ -101,7 +101,7 @@ def test_a_model_learns_what_the_aligned_species_say(tmp_path: Path) -> None:
     run = config(store, **{**SMALL, "width": 32, "inner": 64, **learning})
     data = DOMAIN.load(run)
     fit(run, DOMAIN, tmp_path / "run", data=data)
-    found, own, model = load_model(tmp_path / "run", DOMAIN, whole=True)
+    found, own, model = load_model(tmp_path / "run", DOMAIN, unmasked=True)
     scores = DOMAIN.evaluate(found, own, model, data)
     assert scores["accuracy"] > 0.9
 
@@ -130,7 +130,7 @@ def test_embedding_by_regions_and_by_names(
 ) -> None:
     run = config(small, **SMALL, steps=1)
     fit(run, DOMAIN, tmp_path / "run")
-    finished = load_model(tmp_path / "run", DOMAIN, whole=True)
+    finished = load_model(tmp_path / "run", DOMAIN, unmasked=True)
     caplog.clear()
     whole = DOMAIN.embed(*finished, str(small.folder))
     left = "12 of 1,500 positions are left out: 12 at the ends of regions, which fill no window of 16"
@@ -153,10 +153,10 @@ def test_embedding_by_regions_and_by_names(
 def test_measuring_elsewhere(small: AlignmentStore, tmp_path: Path) -> None:
     run = config(small, **SMALL, steps=1, validation_regions=("chr1:1-160",))
     fit(run, DOMAIN, tmp_path / "run")
-    found, own, model = load_model(tmp_path / "run", DOMAIN, whole=True)
+    found, own, model = load_model(tmp_path / "run", DOMAIN, unmasked=True)
     other = aligned(tmp_path, 320, 5, "b")
     architecture = DOMAIN.load(run).architecture
-    there, data = DOMAIN.elsewhere(found, str(other.folder), architecture)
+    there, data = DOMAIN.load_other_data(found, str(other.folder), architecture)
     assert there.validation_regions == ()
     assert len(data.measured or ()) == 20
     assert 0 <= DOMAIN.evaluate(there, own, model, data)["accuracy"] <= 1
@@ -168,7 +168,7 @@ def test_unknown_positions_without_an_embedding_are_counted(tmp_path: Path, capl
     store = build_store(tmp_path / "n.fa", tmp_path / "n")
     fit(config(store, **SMALL, steps=1, validation=0.0, stride=1), DOMAIN, tmp_path / "run")
     caplog.clear()
-    made = DOMAIN.embed(*load_model(tmp_path / "run", DOMAIN, whole=True), str(store.folder))
+    made = DOMAIN.embed(*load_model(tmp_path / "run", DOMAIN, unmasked=True), str(store.folder))
     assert len(made["embedding"]) == 5
     (told,) = caplog.messages
     assert told.startswith("45 of 125 positions are left out: 13 at the ends of regions, ")

@@ -15,5 +15,5 @@ def test_the_regions_are_not_written_over(tmp_path: Path, place: int, capsys: py
     regions = ["chr1:1-9"]
     regions.insert(place, str(bed))
     assert main(["logits", str(tmp_path / "run"), *regions, "-o", str(bed)]) == 2
-    assert capsys.readouterr().err == f"r2mae: {bed}: is the file that is read: name another\n"
+    assert capsys.readouterr().err == f"r2mae: {bed} is the input file: name another output\n"
     assert bed.read_text() == "chr1\t0\t9\n"

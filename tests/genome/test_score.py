@@ -134,7 +134,7 @@ def test_other_variants_begin_anew(run: Path, table: Path) -> None:
 MISTAKES = {
     "no output": (["{in}"], "needs a file to write: -o OUT"),
     "another format": (["{in}", "-o", "{out}.vcf"], "written as they were read"),
-    "onto itself": (["{in}", "-o", "{in}"], "is the file that is read"),
+    "onto itself": (["{in}", "-o", "{in}"], "is the input file"),
     "a picture of a file": (["{in}", "-o", "{out}.tsv", "--figure", "x.png"], "--figure draws a region"),
     "a region that is not there": (["chr1:1-9999", "-o", "{out}.tsv"], "chr1 has the positions 1 to 1,500"),
     "no such thing": (["chrX", "-o", "{out}.tsv"], "unknown contig 'chrX'"),

@@ -185,7 +185,7 @@ def test_only_training_batches_are_augmented(tmp_path: Path) -> None:
     assert data.validation is not None
     assert whole.validation is not None
     assert torch.equal(data.validation.batch(rows, KEY), whole.validation.batch(rows, KEY))
-    assert torch.equal(data.train.whole.batch(rows, KEY), whole.train.batch(rows, KEY))
+    assert torch.equal(data.train.unaugmented.batch(rows, KEY), whole.train.batch(rows, KEY))
     task, model = DOMAIN.build(data.architecture)
     mine, theirs = (estimate_statistics(task, model, part.train) for part in (data, whole))
     assert all(torch.equal(mine[name], theirs[name]) for name in theirs)

@@ -283,7 +283,7 @@ def test_an_array_is_embedded_and_measured_after_files_that_were_read_otherwise(
     task, model = DOMAIN.build(load_data(settings).architecture)
     np.savez(tmp_path / "x.npz", images=np.zeros((5, 6, 6, 3), np.uint8))
     assert len(DOMAIN.embed(settings, task, model, str(tmp_path / "x.npz"))["embedding"]) == 5
-    other, _ = DOMAIN.elsewhere(settings, str(tmp_path / "x.npz"), {"shape": [6, 6, 3]})
+    other, _ = DOMAIN.load_other_data(settings, str(tmp_path / "x.npz"), {"shape": [6, 6, 3]})
     assert (other.cache, other.skip_broken, other.draft) == ("auto", False, False)
 
 
@@ -318,7 +318,7 @@ def test_broken_files_of_other_images_are_left_out_when_that_is_asked_for(folder
     with pytest.raises(UserError, match="with --skip-broken"):
         DOMAIN.embed(settings, task, model, str(other))
     assert len(DOMAIN.embed(settings, task, model, str(other), skip_broken=True)["embedding"]) == 59
-    made, data = DOMAIN.elsewhere(settings, str(other), {"shape": [6, 6, 3]}, skip_broken=True)
+    made, data = DOMAIN.load_other_data(settings, str(other), {"shape": [6, 6, 3]}, skip_broken=True)
     assert made.skip_broken
     assert len(data.splits.train) + len(data.splits.test) == 59
     np.savez(tmp_path / "x.npz", images=np.zeros((5, 6, 6, 3), np.uint8))
@@ -331,7 +331,7 @@ def test_unlabelled_images_are_measured_without_fine_tuning(folder: Path, tmp_pa
     settings = config(folder, "memory", finetune_epochs=2.0)
     task, model = DOMAIN.build(load_data(settings).architecture)
     np.save(tmp_path / "x.npy", np.random.default_rng(0).integers(0, 256, (40, 6, 6, 3), np.uint8))
-    there, data = DOMAIN.elsewhere(settings, str(tmp_path / "x.npy"), {"shape": [6, 6, 3]})
+    there, data = DOMAIN.load_other_data(settings, str(tmp_path / "x.npy"), {"shape": [6, 6, 3]})
     assert there.finetune_epochs == 2.0
     with pytest.raises(UserError, match="no labels to fine-tune on: set finetune_epochs to 0"):
         DOMAIN.evaluate(there, task, model, data)

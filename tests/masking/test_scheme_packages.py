@@ -95,7 +95,7 @@ def test_entry_points_are_not_read_for_schemes_of_the_paper() -> None:
     code = (
         "import r2mae.registry as registry\n"
         "from r2mae.masking import scheme_kind, RatioDefaults, make_scheme\n"
-        "registry._elsewhere = None\n"
+        "registry._external_entries = None\n"
         "make_scheme('r2mae', RatioDefaults(fixed=0.7, low=0.5, high=0.9))\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -166,7 +166,7 @@ def test_damaged_tables_are_named_and_not_shown(tmp_path: Path, capsys: pytest.C
     assert main(["report", str(folder), "--out", str(tmp_path / "page")]) == 0
     told = capsys.readouterr().out
     assert told.count("not read: ") == 3
-    assert "cut.csv is cut off" in (tmp_path / "page" / "report.html").read_text("utf-8")
+    assert "cut.csv is truncated" in (tmp_path / "page" / "report.html").read_text("utf-8")
 
 
 def test_json_files_show_their_characters(tmp_path: Path) -> None:

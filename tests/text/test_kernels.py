@@ -61,7 +61,7 @@ def test_attention_is_softmax_of_scores_times_values(
 
 def test_attention_on_other_devices_is_torchs_own(monkeypatch: pytest.MonkeyPatch) -> None:
     states = torch.randn(2, 5, 4, generator=torch.Generator().manual_seed(0))
-    monkeypatch.setattr(kernels, "quick_cpu", lambda tensor: False)
+    monkeypatch.setattr(kernels, "uses_cpu_kernels", lambda tensor: False)
     torch.manual_seed(7)
     found = self_attention(states, states + 1, states * 2, 2, rate=0.3)
     torch.manual_seed(7)
@@ -154,7 +154,9 @@ def test_attention_in_bf16_is_that_of_32_bits_but_for_rounding(rate: float, monk
     torch.manual_seed(3)
     parts = [torch.randn(2, 7, 8, requires_grad=True) for _ in range(3)]
     zeros_and_ones = (torch.rand(4, 7, 7) > rate).float()
-    monkeypatch.setattr(dropout, "_kept", lambda shape, rate, kind: zeros_and_ones.flatten().to(kind, copy=True))
+    monkeypatch.setattr(
+        dropout, "_draw_keep_mask", lambda shape, rate, kind: zeros_and_ones.flatten().to(kind, copy=True)
+    )
     exact = self_attention(*parts, 2, rate=rate)
     with torch.autocast("cpu", torch.bfloat16):
         halves = [part.bfloat16() for part in parts]

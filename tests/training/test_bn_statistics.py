@@ -16,10 +16,10 @@ from r2mae.images.evaluate import evaluate
 from r2mae.images.task import PixelTask
 from r2mae.masking.keys import Key
 from r2mae.training.bn_statistics import (
-    at_ratios,
     estimate_statistics,
     re_estimated_statistics,
     set_statistics,
+    statistics_at_ratios,
     statistics_of,
     using_statistics,
 )
@@ -79,7 +79,7 @@ def test_statistics_hold_within_a_block_alone() -> None:
     with re_estimated_statistics(task, model, images()):
         inside = statistics_of(model)
         assert not torch.equal(inside["encoder.1.running_mean"], own["encoder.1.running_mean"])
-    with at_ratios(task, model, images(), (0.1, 0.9)) as prepare:
+    with statistics_at_ratios(task, model, images(), (0.1, 0.9)) as prepare:
         prepare(0)
         low = statistics_of(model)
         prepare(1)
@@ -96,15 +96,15 @@ def test_nothing_is_estimated_from_one_sample_or_without_batch_normalisation() -
 
 
 @pytest.mark.slow
-def test_a_run_keeps_the_statistics_of_whole_images(run: RunFolder) -> None:
+def test_a_run_stores_the_statistics_of_unmasked_images(run: RunFolder) -> None:
     config, task, trained = load_model(run.path, DOMAIN)
-    _, _, whole = load_model(run.path, DOMAIN, whole=True)
+    _, _, whole = load_model(run.path, DOMAIN, unmasked=True)
     expected = estimate_statistics(task, trained, load_data(config).train)
     assert statistics_of(whole).keys() == expected.keys()
     for name, value in statistics_of(whole).items():
         torch.testing.assert_close(value, expected[name])
     torch.testing.assert_close(statistics_of(load(run.path).model), statistics_of(whole))
-    _, _, asked = load_model(run.path, DOMAIN, whole=True, bn_statistics=False)
+    _, _, asked = load_model(run.path, DOMAIN, unmasked=True, bn_statistics=False)
     torch.testing.assert_close(statistics_of(asked), statistics_of(trained))
 
 
@@ -131,9 +131,9 @@ def test_a_run_of_an_older_version_is_used_as_trained_and_says_so(
 
     old = RunFolder(shutil.copytree(run.path, tmp_path / "old"))
     old.statistics.unlink()
-    _, _, model = load_model(old.path, DOMAIN, whole=True)
+    _, _, model = load_model(old.path, DOMAIN, unmasked=True)
     torch.testing.assert_close(statistics_of(model), statistics_of(load_model(run.path, DOMAIN)[2]))
-    assert "no batch statistics of whole inputs" in caplog.text
+    assert "no batch statistics of unmasked inputs" in caplog.text
 
 
 @pytest.mark.slow
@@ -145,7 +145,7 @@ def test_damaged_statistics_are_named(run: RunFolder, tmp_path: Path) -> None:
     broken = RunFolder(shutil.copytree(run.path, tmp_path / "broken"))
     broken.statistics.write_bytes(b"\x00" * 50)
     with pytest.raises(UserError, match=r"statistics\.safetensors is damaged"):
-        load_model(broken.path, DOMAIN, whole=True)
+        load_model(broken.path, DOMAIN, unmasked=True)
 
 
 @pytest.mark.slow

@@ -31,17 +31,17 @@ from r2mae.training.scheme_options import scheme_of
         ({"seed": -1}, "seed must be 0 or more"),
         ({"clip": 0.0}, "clip must be"),
         ({"base_lr": 0.0}, "base_lr must be"),
-        ({"base_lr": 1e-4, "lr": 1e-3}, "lr and base_lr say the same in two ways"),
-        ({"warmup": 0.1, "warmup_epochs": 3.0}, "warmup and warmup_epochs say the same"),
+        ({"base_lr": 1e-4, "lr": 1e-3}, "lr and base_lr exclude each other"),
+        ({"warmup": 0.1, "warmup_epochs": 3.0}, "warmup and warmup_epochs exclude each other"),
         ({"warmup_epochs": -1.0}, "warmup_epochs must be 0 or more"),
         ({"betas": (0.9,)}, "betas takes two numbers"),
         ({"betas": (0.9, 1.0)}, "betas takes two numbers"),
-        ({"model": "vit-mae", "exact": True}, "exact does nothing for the model 'vit-mae'"),
-        ({"model": "vit-mae", "fill": "mean"}, "fill does nothing"),
-        ({"model": "vit-mae", "bn_statistics": "no"}, "bn_statistics does nothing"),
-        ({"norm": "layer", "bn_statistics": "both"}, "bn_statistics does nothing"),
+        ({"model": "vit-mae", "exact": True}, "exact has no effect on the model 'vit-mae'"),
+        ({"model": "vit-mae", "fill": "mean"}, "fill has no effect"),
+        ({"model": "vit-mae", "bn_statistics": "no"}, "bn_statistics has no effect"),
+        ({"norm": "layer", "bn_statistics": "both"}, "bn_statistics has no effect"),
         ({"validation": 1.0}, r"fraction in \[0, 1\)"),
-        ({"patience": 3}, "hold data out with --validation"),
+        ({"patience": 3}, "add --validation"),
         ({"validate_every": 3}, "add --validation"),
         ({"hidden": 0}, "hidden must be 1 or more"),
         ({"test_fraction": 0.0}, "test_fraction must lie"),
@@ -123,7 +123,7 @@ def test_values_of_the_wrong_type_are_named(fields: dict[str, object], message: 
 
 
 def test_epochs_without_end_are_refused() -> None:
-    with pytest.raises(UserError, match="ask for fewer"):
+    with pytest.raises(UserError, match="use fewer"):
         ImagesConfig(data="digits", epochs=1e308).total_steps(1000)
 
 
@@ -131,19 +131,19 @@ def test_a_curriculum_of_an_earlier_version_is_not_gone_on_with(tmp_path: Path) 
     config = ImagesConfig(data="digits", scheme="cl")
     folder = RunFolder(tmp_path)
     folder.claim(config, "print", DOMAIN.ratios)
-    folder.check(config, DOMAIN.ratios)
+    folder.check_config(config, DOMAIN.ratios)
     written = folder.config_file.read_text()
     assert "cl_iterations: 4" in written
     folder.config_file.write_text(written.replace("cl_iterations: 4", "cl_iterations: null"))
     with pytest.raises(UserError, match="another schedule: choose another --out"):
-        folder.check(config, DOMAIN.ratios)
+        folder.check_config(config, DOMAIN.ratios)
 
 
 def test_results_say_nothing_of_statistics_that_a_model_lacks(tmp_path: Path) -> None:
     bare, default = ImagesConfig(data="digits", norm="layer"), ImagesConfig(data="digits")
-    assert "bn_statistics" in default.measured_as()
-    assert bare.measured_as() == {"finetune_epochs": 0.0}
-    assert CellsConfig(data="x", norm="layer").measured_as() == {"representation": "latent"}
+    assert "bn_statistics" in default.measurement_settings()
+    assert bare.measurement_settings() == {"finetune_epochs": 0.0}
+    assert CellsConfig(data="x", norm="layer").measurement_settings() == {"representation": "latent"}
     folder = RunFolder(tmp_path)
     for said, known in (({}, True), ({"bn_statistics": "yes"}, True), ({"finetune_epochs": 1.0}, False)):
         folder.results_file.write_text(json.dumps({"scores": {"probe_accuracy": 0.5}, "measured": said}))

@@ -99,7 +99,7 @@ def test_half_states_are_added_to_a_residual_of_32_bits() -> None:
 
 def test_other_devices_take_torchs_own(monkeypatch: pytest.MonkeyPatch) -> None:
     states = torch.randn(2, 5, 4)
-    monkeypatch.setattr(dropout, "quick_cpu", lambda tensor: False)
+    monkeypatch.setattr(dropout, "uses_cpu_kernels", lambda tensor: False)
     torch.manual_seed(7)
     dropped = drop(states, 0.5)
     torch.manual_seed(7)

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 import r2mae.training.environment as module
-from r2mae.training.devices import has_quick_bf16
-from r2mae.training.environment import CONTINUED, changes_of, commit, environment, processor, with_change
+from r2mae.training.devices import has_fast_bf16
+from r2mae.training.environment import CONTINUED, add_change, commit, environment, processor, recorded_changes
 
 
 def test_the_environment_names_processor_libraries_and_instructions() -> None:
@@ -17,32 +17,32 @@ def test_the_environment_names_processor_libraries_and_instructions() -> None:
     found = environment()
     assert found["processor"]
     assert found["instructions"] == torch.backends.cpu.get_cpu_capability()
-    assert found["bf16_instructions"] == has_quick_bf16(torch.device("cpu"))
+    assert found["bf16_instructions"] == has_fast_bf16(torch.device("cpu"))
     assert found["versions"]["torch"] == torch.__version__
     assert found["commit"] == commit()
 
 
-def test_what_changed_where_a_run_goes_on_is_added_to_its_record() -> None:
+def test_changes_of_a_resumed_run_are_added_to_its_record() -> None:
     begun = {"processor": "A", "commit": "1", "versions": {"torch": "2"}}
-    assert with_change(begun, begun, 5) == (begun, [])
-    moved, altering = with_change(begun, {**begun, "processor": "B", "commit": "2", "cuda": None}, 5)
+    assert add_change(begun, begun, 5) == (begun, [])
+    moved, altering = add_change(begun, {**begun, "processor": "B", "commit": "2", "cuda": None}, 5)
     assert moved == {**begun, CONTINUED: [{"step": 5, "processor": "B", "commit": "2"}]}
     assert altering == ["processor", "commit"]
-    back, altering = with_change(moved, {**begun, "commit": "2"}, 9)  # compared with the last place, not the first
+    back, altering = add_change(moved, {**begun, "commit": "2"}, 9)  # compared with the last place, not the first
     assert back[CONTINUED] == [*moved[CONTINUED], {"step": 9, "processor": "A"}]
     assert altering == ["processor"]
-    assert with_change(back, {**begun, "commit": "2"}, 12) == (back, [])
-    assert with_change(moved, begun, 5) == (begun, [])  # nothing was saved at the second place
+    assert add_change(back, {**begun, "commit": "2"}, 12) == (back, [])
+    assert add_change(moved, begun, 5) == (begun, [])  # nothing was saved at the second place
     libraries = {**begun, "versions": {"torch": "3", "pandas": "9"}}
-    assert with_change(begun, libraries, 5)[1] == ["torch"]
+    assert add_change(begun, libraries, 5)[1] == ["torch"]
 
 
 @pytest.mark.parametrize("said", ["yesterday", None, 3, [1], ["processor"], {"step": 1}, [{"processor": "B"}]])
 def test_a_malformed_record_of_changes_counts_as_none(said: object) -> None:
     begun = {"processor": "A", "versions": "new"}
-    assert changes_of({CONTINUED: said}) == []
-    assert with_change({**begun, CONTINUED: said}, begun, 3) == (begun, [])
-    assert with_change({CONTINUED: said}, begun, 3) == ({CONTINUED: [{"step": 3, **begun}]}, [])
+    assert recorded_changes({CONTINUED: said}) == []
+    assert add_change({**begun, CONTINUED: said}, begun, 3) == (begun, [])
+    assert add_change({CONTINUED: said}, begun, 3) == ({CONTINUED: [{"step": 3, **begun}]}, [])
 
 
 def test_torch_is_not_imported_for_it() -> None:

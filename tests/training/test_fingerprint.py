@@ -69,8 +69,8 @@ def test_data_that_moved_are_the_same(data: Path, tmp_path: Path, monkeypatch: p
     assert fingerprint("data") == fingerprint("~/data") == before
 
 
-def test_large_data_are_told_apart_by_size_and_time(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_WHOLE", 10)
+def test_large_data_differ_by_size_and_time(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_MAX_READ", 10)
     monkeypatch.setattr(Path, "open", lambda *_: pytest.fail("the content was read"))
     before = fingerprint(data), fingerprint(data / "top.png")
     moved = data.rename(data.with_name("moved"))

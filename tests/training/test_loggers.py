@@ -65,7 +65,7 @@ def test_a_run_of_wandb_ends_with_its_training(tmp_path: Path, monkeypatch: pyte
     finish_logger(None, RunFolder(tmp_path))
 
 
-def test_a_resumed_run_goes_on_in_mlflow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_resumes_in_mlflow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first, second = (make_logger(config("mlflow"), RunFolder(tmp_path)) for _ in range(2))
     assert isinstance(first, MLFlow)
     assert isinstance(second, MLFlow)

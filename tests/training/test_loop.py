@@ -53,7 +53,7 @@ def test_a_run_cut_off_anywhere_ends_with_the_same_bytes(
         assert equal_bytes(tmp_path / "whole", out), f"cut at step {cut}"
 
 
-def test_a_run_that_goes_on_elsewhere_says_so(
+def test_a_run_that_resumes_on_another_machine_warns(
     tmp_path: Path, domain: ToyDomain, caplog: pytest.LogCaptureFixture
 ) -> None:
     config = ToyConfig(steps=12)  # saved at step 7
@@ -67,12 +67,12 @@ def test_a_run_that_goes_on_elsewhere_says_so(
     assert not caplog.messages
     fit(config, domain, tmp_path / "run")
     (said,) = caplog.messages
-    assert "goes on from step 7, and since then has changed: processor. " in said
+    assert "resumes from step 7 in a changed environment: processor. " in said
     continued = json.loads(file.read_text())["continued"]
     assert continued == [{"step": 7, "processor": begun["processor"], "platform": begun["platform"]}]
 
 
-def test_a_run_that_begins_anew_elsewhere_began_there(
+def test_a_run_restarted_on_another_machine_records_that_machine(
     tmp_path: Path, domain: ToyDomain, caplog: pytest.LogCaptureFixture
 ) -> None:
     config = ToyConfig(steps=12)
@@ -112,8 +112,8 @@ def test_a_finished_run_is_not_repeated(tmp_path: Path, domain: ToyDomain) -> No
     first = fit(ToyConfig(steps=10), domain, tmp_path)
     stamp = RunFolder(tmp_path).weights.stat().st_mtime_ns
     again = fit(ToyConfig(steps=10), domain, tmp_path)
-    assert first.worked
-    assert not again.worked
+    assert first.trained_now
+    assert not again.trained_now
     assert again.steps == 10
     assert RunFolder(tmp_path).weights.stat().st_mtime_ns == stamp
 
@@ -143,7 +143,7 @@ def test_what_a_crash_leaves_before_the_configuration_is_no_hindrance(
 ) -> None:
     for name in left:
         (tmp_path / name).write_text("{}")
-    assert fit(ToyConfig(steps=3), domain, tmp_path).worked
+    assert fit(ToyConfig(steps=3), domain, tmp_path).trained_now
 
 
 def test_a_folder_of_other_things_is_refused(tmp_path: Path, domain: ToyDomain) -> None:
@@ -220,7 +220,7 @@ class SignalAt(InterruptAt):
 @pytest.mark.parametrize(
     ("number", "error"), [(signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, SystemExit)], ids=["Ctrl-C", "SIGTERM"]
 )
-def test_a_signal_saves_the_step_and_the_run_goes_on_from_it(
+def test_a_signal_saves_the_step_from_which_the_run_resumes(
     tmp_path: Path,
     domain: ToyDomain,
     number: int,
@@ -238,7 +238,7 @@ def test_a_signal_saves_the_step_and_the_run_goes_on_from_it(
     assert signal.getsignal(number) == handler
     told = capfd.readouterr().err.split("\n")
     assert [line for line in told if line] == [
-        "r2mae: stopping after this step, to save it (once more: at once); the same command goes on from there"
+        "r2mae: stopping after this step, to save it (again: at once); rerun the same command to resume"
     ]
     assert read_checkpoint(RunFolder(tmp_path / "cut").checkpoint)["r2mae_step"] == 13
     assert fit(config, domain, tmp_path / "cut").resumed_from == 13
@@ -403,7 +403,7 @@ def test_empty_weights_are_written_again(tmp_path: Path, domain: ToyDomain) -> N
     whole = folder.weights.read_bytes()
     folder.weights.write_bytes(b"")
     assert [state.state for state in find_runs(tmp_path)] == ["stopped"]
-    assert fit(ToyConfig(steps=3), domain, tmp_path).worked
+    assert fit(ToyConfig(steps=3), domain, tmp_path).trained_now
     assert folder.weights.read_bytes() == whole
 
 

@@ -19,7 +19,7 @@ from r2mae.training import devices, memory_check
 from r2mae.training.config import RunConfig
 from r2mae.training.loop import fit
 from r2mae.training.memory_check import check_fits_memory, model_bytes
-from r2mae.training.saving import build_described
+from r2mae.training.saving import build_from_description
 
 ARCHITECTURE = {"model": "mlp", "shape": [8, 8, 1], "hidden": 16, "latent": 4, "exact": False}
 
@@ -81,7 +81,7 @@ def test_numbers_that_no_run_means(kind: type[RunConfig], fields: dict[str, int]
 
 
 def test_epochs_without_end() -> None:
-    with pytest.raises(UserError, match="steps, and the most are 1,000,000,000"):
+    with pytest.raises(UserError, match="steps, above the maximum of 1,000,000,000"):
         ImagesConfig(data="digits", epochs=1e15).total_steps(1000)
 
 
@@ -122,7 +122,7 @@ def test_a_model_that_looks_at_its_numbers_while_it_is_made_is_let_through(tmp_p
     assert model_bytes(Looking(), ARCHITECTURE) == 0
     check_fits_memory(ImagesConfig(data="digits"), Looking(), data())
     (tmp_path / "model.safetensors").write_bytes(b"")
-    _, model = build_described(Looking(), ARCHITECTURE, tmp_path / "model.json", tmp_path / "model.safetensors")
+    _, model = build_from_description(Looking(), ARCHITECTURE, tmp_path / "model.json", tmp_path / "model.safetensors")
     assert isinstance(model, torch.nn.Module)
 
 
@@ -132,7 +132,7 @@ def test_a_model_that_fails_for_another_reason_is_told(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"no model of these sizes can be made \(another reason\)"):
         check_fits_memory(ImagesConfig(data="digits"), Broken(), data())
     with pytest.raises(UserError, match=r"describes no model that can be built \(another reason\)"):
-        build_described(Broken(), ARCHITECTURE, tmp_path / "model.json", tmp_path / "model.safetensors")
+        build_from_description(Broken(), ARCHITECTURE, tmp_path / "model.json", tmp_path / "model.safetensors")
 
 
 def test_shards_take_a_share_of_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ from r2mae.images.config import ImagesConfig
 from r2mae.images.models import MODELS, MLPSettings
 from r2mae.sweep.runs import SweepParameter, grid
 from r2mae.training.models import (
-    MOST_LAYERS,
+    MAX_LAYERS,
     architecture_of,
     check_dropout,
     check_sizes,
@@ -72,13 +72,13 @@ def test_differences_name_models_and_settings() -> None:
     [
         ({"model": "resnet"}, "unknown model 'resnet': choose from: mlp"),
         ({"model": "tony"}, "did you mean 'toy'"),
-        ({"model": "toy", "hidden": 16}, "hidden is of the model 'mlp', and the model is 'toy': leave it out"),
+        ({"model": "toy", "hidden": 16}, "hidden belongs to the model 'mlp', not to 'toy': leave it out"),
         ({"model": "toy", "model_settings": {"laten": 2}}, "has no setting model.laten: did you mean 'latent'"),
         ({"model": "toy", "model_settings": {"latent": "2"}}, "model.latent takes a whole number, not '2'"),
         ({"model": "toy", "model_settings": {"latent": 0}}, "model.latent must be 1 or more"),
         ({"model": "toy", "model_settings": {"latent": 2**40}}, "model.latent takes numbers up to"),
         ({"model": "toy", "model_settings": {"kernels": "huge"}}, "model.kernels takes one of small, large"),
-        ({"model": "toy", "model_settings": MLPSettings()}, "no settings of the model 'toy'"),
+        ({"model": "toy", "model_settings": MLPSettings()}, "do not belong to the model 'toy'"),
         ({"hidden": 16, "model_settings": {"hidden": 32}}, "hidden is 16 and model.hidden 32: give one"),
         ({"model_settings": {"depth": 2}}, "the model 'mlp' has no setting model.depth"),
     ],
@@ -120,7 +120,7 @@ def test_other_values_of_settings() -> None:
     [
         (0, 1, r"^model\.width must be 1 or more, not 0$"),
         (4, -1, r"^model\.layers must be 1 or more, not -1$"),
-        (4, MOST_LAYERS + 1, r"^model\.layers must be at most 1,000, not 1,001$"),
+        (4, MAX_LAYERS + 1, r"^model\.layers must be at most 1,000, not 1,001$"),
     ],
 )
 def test_sizes_of_no_model_are_refused(width: int, layers: int, message: str) -> None:
@@ -129,9 +129,9 @@ def test_sizes_of_no_model_are_refused(width: int, layers: int, message: str) ->
 
 
 def test_sizes_of_models_are_taken() -> None:
-    check_sizes(SimpleNamespace(width=MOST_LAYERS + 1, layers=MOST_LAYERS, inner=None), ("width", "layers", "inner"))
-    assert saved_layers({"layers": MOST_LAYERS}) == MOST_LAYERS
-    for layers in (0, MOST_LAYERS + 1):
+    check_sizes(SimpleNamespace(width=MAX_LAYERS + 1, layers=MAX_LAYERS, inner=None), ("width", "layers", "inner"))
+    assert saved_layers({"layers": MAX_LAYERS}) == MAX_LAYERS
+    for layers in (0, MAX_LAYERS + 1):
         with pytest.raises(ValueError, match="layers must be 1 to 1,000"):
             saved_layers({"layers": layers})
 

@@ -20,7 +20,7 @@ from torch import nn
 
 from r2mae.errors import UserError
 from r2mae.training.checkpoint import read_checkpoint
-from r2mae.training.interrupt import mark_of, signal_of
+from r2mae.training.interrupt import signal_code, signal_from_codes
 from r2mae.training.loop import fit
 from r2mae.training.ranks import local_processes, process_rank
 from r2mae.training.rendezvous import JOIN_TIMEOUT, external_environment
@@ -263,9 +263,9 @@ def test_tasks_of_slurm_as_they_were_laid_out(told: dict[str, str], monkeypatch:
 
 def test_signals_of_many_processes_add_up_to_one() -> None:
     heard = {None: 0, signal.SIGINT: 4095, signal.SIGTERM: 0}
-    assert signal_of(sum(mark_of(number) * count for number, count in heard.items())) == signal.SIGINT
-    assert signal_of(mark_of(signal.SIGINT) + mark_of(signal.SIGTERM)) == signal.SIGTERM
-    assert signal_of(mark_of(None)) is None
+    assert signal_from_codes(sum(signal_code(number) * count for number, count in heard.items())) == signal.SIGINT
+    assert signal_from_codes(signal_code(signal.SIGINT) + signal_code(signal.SIGTERM)) == signal.SIGTERM
+    assert signal_from_codes(signal_code(None)) is None
 
 
 def test_a_rank_that_no_process_has(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,8 @@ from typing import Literal
 import pytest
 import torch
 
-from r2mae.training import loop, number_format
+from r2mae import errors
+from r2mae.training import number_format
 from r2mae.training.loop import fit
 
 from .conftest import ToyConfig, ToyDomain
@@ -17,7 +18,7 @@ Precision = Literal["auto", "32", "bf16"]
 
 def on(monkeypatch: pytest.MonkeyPatch, *, quick: bool, known: bool) -> None:
     """Be a machine with bf16 instructions or without, and with kernels of oneDNN or without."""
-    monkeypatch.setattr(number_format, "has_quick_bf16", lambda device: quick)
+    monkeypatch.setattr(number_format, "has_fast_bf16", lambda device: quick)
     monkeypatch.setattr(number_format, "onednn_takes_bf16", lambda: known)
 
 
@@ -49,7 +50,7 @@ def test_formats(
     on(monkeypatch, quick=quick, known=known)
     config = ToyConfig(precision=precision, compile=compiled)
     assert number_format.number_format(config, device) == found
-    said = number_format.remark(config, device)
+    said = number_format.precision_warning(config, device)
     assert told in said
     assert bool(said) == bool(told)
 
@@ -66,7 +67,7 @@ def test_a_process_says_once_what_its_processor_lacks(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     on(monkeypatch, quick=quick, known=quick)
-    loop._tell_once.cache_clear()
+    errors.warn_once.cache_clear()
     for number in range(2):
         fit(ToyConfig(precision=precision, steps=2, device="cpu"), domain, tmp_path / str(number))
     assert caplog.text.count("no bf16 instructions") == told

@@ -4,13 +4,13 @@ from torch import nn
 
 from r2mae.errors import UserError
 from r2mae.training.config import RunConfig
-from r2mae.training.optimizers import LARS, SCALE, as_groups, default_groups, make_optimizer
+from r2mae.training.optimizers import LARS, SCALE, default_groups, make_optimizer, torch_groups
 from r2mae.training.task import ParameterGroup
 
 
 def test_groups_of_a_task_have_their_share_of_the_rate() -> None:
     one, other = nn.Parameter(torch.zeros(2, 2)), nn.Parameter(torch.zeros(2))
-    groups = as_groups([ParameterGroup([one]), ParameterGroup([other], scale=0.5, decayed=False)], 0.1)
+    groups = torch_groups([ParameterGroup([one]), ParameterGroup([other], scale=0.5, decayed=False)], 0.1)
     made = make_optimizer(groups, RunConfig(data="", optimizer="adamw", lr=0.1, weight_decay=0.05))
     assert [(group["lr"], group["weight_decay"], group[SCALE]) for group in made.param_groups] == [
         (0.1, 0.05, 1.0),

@@ -2,7 +2,7 @@ from io import StringIO
 
 from rich.console import Console
 
-from r2mae.training.progress import Lines, Pace, ProgressBar
+from r2mae.training.progress import LineTimer, ProgressBar, RunProgress
 
 
 def terminal(width: int) -> str:
@@ -11,12 +11,12 @@ def terminal(width: int) -> str:
     bar = ProgressBar("mnist, r2mae", Console(file=file, width=width, force_terminal=True, color_system=None))
     bar.start(0, 7031)
     for step in range(50, 500, 50):
-        bar.update(Pace(step, 7031, 0.0594, 0.73, 12345.6))
+        bar.update(RunProgress(step, 7031, 0.0594, 0.73, 12345.6))
     bar.stop()
     return file.getvalue()
 
 
-def test_the_count_stays_whole_on_a_narrow_terminal() -> None:
+def test_the_count_is_not_truncated_on_a_narrow_terminal() -> None:
     assert "450/7031" in terminal(80)
     assert "mnist, r2mae" in terminal(80)
     assert "12,346 samples/s" in terminal(140)
@@ -28,10 +28,10 @@ def test_a_pipe_gets_lines_with_the_time_to_finish() -> None:
     bar.start(20, 100)
     for seconds, step in ((1015, 30), (1020, 40), (1030, 60), (1050, 100)):
         now[0] = seconds
-        bar.update(Pace(step, 100, 0.05, 0.7, 10.0))
+        bar.update(RunProgress(step, 100, 0.05, 0.7, 10.0))
     bar.stop()
     assert file.getvalue().splitlines() == [
-        "mnist, r2mae: goes on at step 20 of 100",
+        "mnist, r2mae: resumes at step 20 of 100",
         "mnist, r2mae: step 30/100  loss 0.05  ratio 0.70  10 samples/s  0:01:45 left",  # 1.5 s a step since the start
         "mnist, r2mae: step 60/100  loss 0.05  ratio 0.70  10 samples/s  0:00:30 left",
         "mnist, r2mae: step 100/100  loss 0.05  ratio 0.70  10 samples/s",
@@ -41,6 +41,6 @@ def test_a_pipe_gets_lines_with_the_time_to_finish() -> None:
 def test_a_line_is_due_every_ten_seconds() -> None:
     seconds = [1.0, 9.0, 11.0, 12.0, 21.0, 21.5, 40.0]
     times = iter([0.0, *seconds, *seconds])
-    later, at_once = (Lines(lambda: next(times), at_once=first) for first in (False, True))
+    later, at_once = (LineTimer(lambda: next(times), at_once=first) for first in (False, True))
     assert [second for second in seconds if later.due()] == [11.0, 21.5, 40.0]
     assert [second for second in seconds if at_once.due()] == [1.0, 12.0, 40.0]

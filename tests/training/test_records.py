@@ -15,6 +15,7 @@ from r2mae.training.metrics import MetricsFile, read_metrics
 from r2mae.training.records import (
     FORMAT,
     WITH_FILES,
+    hint_for,
     holds_weights,
     number,
     read_description,
@@ -22,7 +23,6 @@ from r2mae.training.records import (
     read_json,
     read_results,
     read_yaml,
-    remedy_for,
     side_values,
 )
 
@@ -53,7 +53,7 @@ def test_large_files_are_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     (tmp_path / "x.yaml").write_text("x: " + "y" * (1 << 18))
     with pytest.raises(UserError, match="more than 262,144 bytes"):
         read_yaml(tmp_path / "x.yaml")
-    monkeypatch.setattr(records, "_MOST_JSON", 10)
+    monkeypatch.setattr(records, "_MAX_JSON", 10)
     (tmp_path / "x.json").write_text(json.dumps({"x": "y" * 10}))
     with pytest.raises(UserError, match="more than 10 bytes"):
         read_json(tmp_path / "x.json")
@@ -89,7 +89,7 @@ def test_descriptions(tmp_path: Path, change: dict[str, object], told: str) -> N
         read_description(path)
 
 
-def test_values_beside_the_description_are_read_with_it(tmp_path: Path) -> None:
+def test_values_in_side_files_are_read_with_the_description(tmp_path: Path) -> None:
     path = tmp_path / "model.json"
     whole = {"width": 3, "rules": "grüße\r\n"}
     beside = side_values(whole, {"rules.json": whole["rules"], "other.json": "{}"})
@@ -101,7 +101,7 @@ def test_values_beside_the_description_are_read_with_it(tmp_path: Path) -> None:
     assert read_description(path).architecture == {"width": 3}
     path.write_text(json.dumps(content))
     (tmp_path / "rules.json").write_text("another")
-    with pytest.raises(UserError, match=r"rules\.json is not the file that the model was saved with"):
+    with pytest.raises(UserError, match=r"rules\.json has changed since the model was saved"):
         read_description(path)
     (tmp_path / "rules.json").unlink()
     with pytest.raises(UserError, match=r"rules\.json cannot be read .* and model\.json needs it"):
@@ -111,8 +111,8 @@ def test_values_beside_the_description_are_read_with_it(tmp_path: Path) -> None:
         read_description(path)
 
 
-def test_files_beside_the_description_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(records, "_MOST_JSON", 1000)
+def test_sizes_of_side_files_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(records, "_MAX_JSON", 1000)
     (tmp_path / "rules.json").write_text("x" * 1001)
     entry = {"rules": {"name": "rules.json", "sha256": "0"}}
     (tmp_path / "model.json").write_text(json.dumps({**GOOD, "format": WITH_FILES, "files": entry}))
@@ -123,7 +123,7 @@ def test_files_beside_the_description_are_bounded(tmp_path: Path, monkeypatch: p
 @pytest.mark.parametrize(
     "name", ["", ".", "..", ".lock", "../secret", "/etc/passwd", "a/b", "a\\b", "a\0", 5, None, []]
 )
-def test_names_that_are_no_files_beside_it(tmp_path: Path, name: object) -> None:
+def test_invalid_names_of_side_files(tmp_path: Path, name: object) -> None:
     path = tmp_path / "model.json"
     path.write_text(json.dumps({**GOOD, "format": WITH_FILES, "files": {"rules": {"name": name, "sha256": "0"}}}))
     with pytest.raises(UserError, match="does not describe a model"):
@@ -187,12 +187,12 @@ def test_metrics_of_text_cannot_be_read_as_numbers(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["model.json", "model.safetensors", "statistics.safetensors"])
 def test_what_the_checkpoint_holds_is_no_reason_to_delete_a_run(tmp_path: Path, name: str) -> None:
-    assert remedy_for(tmp_path / name) == f"delete {tmp_path} and repeat the command that made it"
+    assert hint_for(tmp_path / name) == f"delete {tmp_path} and rerun the command that made it"
     (tmp_path / "checkpoints").mkdir()
     (tmp_path / "checkpoints" / "last.ckpt").touch()
-    advice = remedy_for(tmp_path / name)
-    assert advice.startswith(f"delete {tmp_path / 'model.json'} and repeat the command that made the run")
-    assert "delete it;" in remedy_for(tmp_path / "data.json")
+    advice = hint_for(tmp_path / name)
+    assert advice.startswith(f"delete {tmp_path / 'model.json'} and rerun the command that made the run")
+    assert "delete it;" in hint_for(tmp_path / "data.json")
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from r2mae.cli.early import loading
 from r2mae.errors import UserError
 from r2mae.training import checkpoint_keeper, rendezvous
 from r2mae.training.checkpoint_keeper import CheckpointKeeper
-from r2mae.training.interrupt import Stopped, StopRequest, mark_of
+from r2mae.training.interrupt import StoppedBySignal, StopRequest, signal_code
 from r2mae.training.ranks import LEADER, is_first
 from r2mae.training.rendezvous import JOIN_TIMEOUT, LostProcessError, Rendezvous
 from r2mae.training.step import Pretraining
@@ -48,7 +48,7 @@ def met(monkeypatch: pytest.MonkeyPatch, rank: int) -> tuple[Rendezvous, Any]:
     [
         (KeyboardInterrupt(), "stopped; "),
         (SystemExit(143), "stopped; "),
-        (Stopped(2), "stopped; "),
+        (StoppedBySignal(2), "stopped; "),
         (OSError(28, "full"), "OSError: "),
         (SystemExit(0), None),
     ],
@@ -179,13 +179,13 @@ def test_a_second_signal_stops_process_0_at_once_where_another_has_heard_the_fir
     keeper.__dict__.update(stop=stop, step=0, total_steps=9, validation=None, _losses=[], _pending=[], _latest={})
     keeper.__dict__.update(folder=Mock(), metrics=Mock(), _flush=lambda module, validate: False)
     keeper.run = SimpleNamespace(config=SimpleNamespace(save_every=5, keep_every=None))
-    module = Mock(spec=Pretraining, ratio=0.5, marks=mark_of(signal.SIGTERM))
+    module = Mock(spec=Pretraining, ratio=0.5, summed_signal_codes=signal_code(signal.SIGTERM))
     module.end_step.return_value = torch.ones(())
     trainer = Mock(spec=Trainer, global_step=1, world_size=2, loggers=[])
     trainer.optimizers = [Mock(param_groups=[{"lr": 0.1}])]
     trainer.strategy = Mock(broadcast=lambda value: value)
-    trainer.save_checkpoint.side_effect = lambda path: stop._hear(signal.SIGINT, None)
-    with pytest.raises(Stopped) as stopped:
+    trainer.save_checkpoint.side_effect = lambda path: stop._handle(signal.SIGINT, None)
+    with pytest.raises(StoppedBySignal) as stopped:
         keeper.on_train_batch_end(trainer, module, None, None, 0)
     assert stopped.value.number == signal.SIGINT
 

@@ -132,7 +132,7 @@ def losses_of(
     precision: Literal["32", "bf16"], quick: bool, domain: ToyDomain, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> tuple[list[float], set[torch.dtype]]:
     """Train as on a processor with or without bf16 instructions; return losses, and the types that met in products."""
-    monkeypatch.setattr(number_format, "has_quick_bf16", lambda device: quick)
+    monkeypatch.setattr(number_format, "has_fast_bf16", lambda device: quick)
     monkeypatch.setattr(number_format, "onednn_takes_bf16", lambda: quick)
     with Seen() as seen:
         run = fit(ToyConfig(precision=precision, steps=12, device="cpu"), domain, folder).folder

@@ -31,7 +31,7 @@ class Unread(ToyDomain):
 
 def test_what_is_resolved(domain: ToyDomain) -> None:
     config = ToyConfig(scheme="r2mae", high=0.6, device="cpu", seed=4)
-    run = Run.of(config, domain)
+    run = Run.resolve(config, domain)
     assert run.config is config
     assert run.defaults == domain.ratios
     assert run.scheme == scheme_of(config, domain.ratios)
@@ -68,7 +68,7 @@ def test_the_fingerprint_is_taken_once_and_only_when_it_is_asked_for() -> None:
             return super().fingerprint(config)
 
     domain = Counting()
-    run = Run.of(ToyConfig(), domain)
+    run = Run.resolve(ToyConfig(), domain)
     assert domain.taken == 0
     assert run.fingerprint == run.fingerprint
     assert domain.taken == 1

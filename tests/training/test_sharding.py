@@ -85,7 +85,7 @@ def same(a: dict[str, Tensor], b: dict[str, Tensor], tolerance: float = 1e-5) ->
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", range(len(WAYS)), ids=list(WAYS))
-def test_shards_equal_whole_models_and_a_resumed_run_has_the_same_bytes(
+def test_shards_equal_complete_models_and_a_resumed_run_has_the_same_bytes(
     folder: Path, number: int, weights_of: Callable[[Path], dict[str, Tensor]]
 ) -> None:
     ddp, fsdp, again = (folder / way / str(number) for way in ("ddp", "fsdp", "again"))
@@ -95,7 +95,7 @@ def test_shards_equal_whole_models_and_a_resumed_run_has_the_same_bytes(
 
 
 @pytest.mark.slow
-def test_a_killed_run_goes_on_from_the_last_whole_checkpoint(folder: Path) -> None:
+def test_a_killed_run_resumes_from_the_last_complete_checkpoint(folder: Path) -> None:
     assert equal_bytes(folder / "cut", folder / "uncut")
     names = [entry.name for entry in (folder / "cut" / "checkpoints").iterdir()]
     assert sorted(names) == ["last.00000020.shards", "last.ckpt"]

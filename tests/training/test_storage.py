@@ -21,7 +21,7 @@ pytestmark = pytest.mark.slow
 LINE = [sys.executable, "-m", "r2mae", "pretrain", "digits", "--steps", "40", "--save-every", "10", "--threads", "1"]
 
 
-def test_a_disk_that_fills_while_saving_is_one_line_and_the_run_goes_on(tmp_path: Path) -> None:
+def test_a_full_disk_while_saving_is_one_line_and_the_run_resumes(tmp_path: Path) -> None:
     """A limit on file sizes fails writes in the middle, as a full disk does."""
     out = [*LINE, "--hidden", "512", "--out", str(tmp_path / "a")]
     limited = ["bash", "-c", 'ulimit -f 1500; exec "$@"', "bash", *out]

@@ -15,7 +15,7 @@ from r2mae.masking.masks import hidden_count
 from r2mae.training.scheme_options import scheme_of
 from r2mae.training.step import Pretraining
 from r2mae.training.task import Corrupted
-from r2mae.training.weighting import sum_of_samples
+from r2mae.training.weighting import sum_of_sample_means
 
 from .conftest import ToyConfig, ToyDomain, ToyModel
 
@@ -151,19 +151,19 @@ class Placed(Corrupted):
 
 def test_a_sample_in_which_nothing_is_hidden_does_not_count() -> None:
     plain = Corrupted(None, HIDDEN, LOSSES, 12)
-    assert [float(one) for one in sum_of_samples(LOSSES, plain, 3)] == pytest.approx([8.0, 2.0])
+    assert [float(one) for one in sum_of_sample_means(LOSSES, plain, 3)] == pytest.approx([8.0, 2.0])
     flat = replace(plain, hidden=HIDDEN.flatten())
-    assert [float(one) for one in sum_of_samples(LOSSES.flatten(), flat, 3)] == pytest.approx([8.0, 2.0])
+    assert [float(one) for one in sum_of_sample_means(LOSSES.flatten(), flat, 3)] == pytest.approx([8.0, 2.0])
     last = torch.tensor([5.0, 1, 2, 6])
     placed = Placed(None, HIDDEN, LOSSES, 12)
-    assert [float(one) for one in sum_of_samples(last, placed, 3)] == pytest.approx([8.0, 2.0])
-    with pytest.raises(TypeError, match="Corrupted does not say which sample each loss belongs to"):
-        sum_of_samples(last, plain, 3)
+    assert [float(one) for one in sum_of_sample_means(last, placed, 3)] == pytest.approx([8.0, 2.0])
+    with pytest.raises(TypeError, match="Corrupted does not assign losses to samples"):
+        sum_of_sample_means(last, plain, 3)
 
 
 def test_weights_of_the_task_weigh_within_and_between_samples() -> None:
     weights = torch.tensor([[1.0, 1, 4, 1], [1, 1, 1, 1], [0, 0.5, 0, 0]])
     corrupted = Corrupted(None, HIDDEN, LOSSES, 12, weights)
-    total, normaliser = sum_of_samples(LOSSES * weights, corrupted, 3)
+    total, normaliser = sum_of_sample_means(LOSSES * weights, corrupted, 3)
     assert float(total) == pytest.approx((1 + 8 + 6) / 3 + 2.5)
     assert float(normaliser) == pytest.approx((1 + 4 + 1) / 3 + 0.5)

@@ -69,8 +69,8 @@ class CellsConfig(MLPSettings, ModelConfig):
     domain: ClassVar[str] = "cells"
     models: ClassVar[Mapping[str, str]] = MODELS
     default_settings: ClassVar[type] = MLPSettings
-    measured_with: ClassVar[tuple[str, ...]] = ("representation", "bn_statistics")
-    measured_formerly: ClassVar[Mapping[str, Any]] = MappingProxyType(
+    measurement_fields: ClassVar[tuple[str, ...]] = ("representation", "bn_statistics")
+    old_measurement_settings: ClassVar[Mapping[str, Any]] = MappingProxyType(
         {"representation": "latent", "bn_statistics": "no"}
     )
 

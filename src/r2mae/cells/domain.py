@@ -12,7 +12,7 @@ from r2mae.cells.models import MODELS
 from r2mae.cells.sets import SET_DEFAULTS, SETS
 from r2mae.domains.base import BaseDomain
 from r2mae.domains.options import (
-    RECALIBRATE,
+    BN_STATISTICS,
     STATISTICS,
     CommandLine,
     Embedding,
@@ -75,11 +75,11 @@ class CellsDomain(BaseDomain):
     command_line = CommandLine(
         evaluation=Evaluation(
             "probes of the run's labels and numbers across donors, reconstruction, effective rank",
-            options=(RECALIBRATE, _REPRESENTATION),
+            options=(BN_STATISTICS, _REPRESENTATION),
             examples=("runs/cells --baselines expression scvi",),
         ),
         reading=_READING,
-        elsewhere="cells are mapped onto the run's genes",
+        other_data="cells are mapped onto the run's genes",
         embedding=Embedding(
             '`cells` and columns of the run; as .h5ad the file itself, with the embedding in .obsm["X_r2mae"]',
             options=(_REPRESENTATION,),
@@ -163,7 +163,7 @@ class CellsDomain(BaseDomain):
             raise UserError("this model has no batch statistics: leave --bn-statistics out")
         return evaluate(config, task, model, data, **options)
 
-    def elsewhere(
+    def load_other_data(
         self,
         config: CellsConfig,
         source: str,
@@ -239,7 +239,7 @@ class CellsDomain(BaseDomain):
     def figure_columns(self, config: CellsConfig) -> FigureColumns:
         """Return which columns are numbers, and which have too many values for a figure (cells and donors)."""
         donors = () if config.donor_key is None else (config.donor_key,)
-        return FigureColumns(numbers=config.regress, left_out=("cells", "split", *donors))
+        return FigureColumns(numbers=config.regress, omitted=("cells", "split", *donors))
 
     def annotations(self, source: str) -> "pd.DataFrame":
         """Return obs of a file, without its counts."""

@@ -28,7 +28,7 @@ from r2mae.evaluation.probes import LinearProbe, RidgeProbe
 from r2mae.evaluation.spectrum import effective_rank
 from r2mae.masking.keys import Key, permutation
 from r2mae.masking.masks import column_mask
-from r2mae.training.bn_statistics import at_ratios, re_estimated_statistics
+from r2mae.training.bn_statistics import re_estimated_statistics, statistics_at_ratios
 from r2mae.training.task import Batches
 from r2mae.training.validation import EVALUATION_KEY, evaluating, to_device
 
@@ -110,7 +110,7 @@ def _reconstruction_of(
     """Score a model's reconstruction of the hidden genes of validation cells, and its loss."""
     assert data.validation is not None
     device = next(model.parameters()).device
-    with evaluating(model), at_ratios(task, model, data.train, _ALL_RATIOS, wanted=bn_statistics) as prepare:
+    with evaluating(model), statistics_at_ratios(task, model, data.train, _ALL_RATIOS, wanted=bn_statistics) as prepare:
         scores = reconstruction_scores(
             lambda batch, hidden: task.expected(model, batch, hidden=hidden)[0],
             task.genes,

@@ -16,9 +16,9 @@ from r2mae.cells.setup import EMPTY
 from r2mae.cells.task import CountModel, GeneTask
 from r2mae.errors import UserError
 from r2mae.training.devices import torch_device
-from r2mae.training.folder import RunFolder, read_json, remedy_for
+from r2mae.training.folder import RunFolder, hint_for, read_json
 from r2mae.training.metrics import read_metrics
-from r2mae.training.saving import build_described, load_model, load_weights, save_pair
+from r2mae.training.saving import build_from_description, load_model, load_weights, save_weights_and_json
 
 _FORMAT = 1
 _WEIGHTS, _DESCRIPTION = "model.safetensors", "model.json"
@@ -72,7 +72,7 @@ def save_trained(folder: Path, trained: TrainedModel, *, overwrite: bool = False
         "architecture": architecture_of(model.gene_names, model.batch_names, trained.config),
         "history": None if history is None else history.reset_index().to_dict(orient="list"),
     }
-    save_pair(folder / _WEIGHTS, model, folder / _DESCRIPTION, description)
+    save_weights_and_json(folder / _WEIGHTS, model, folder / _DESCRIPTION, description)
 
 
 def load_trained(folder: Path, *, device: str = "cpu") -> TrainedModel:
@@ -100,12 +100,12 @@ def load_trained(folder: Path, *, device: str = "cpu") -> TrainedModel:
             )
         for name in ("config", "setup", "architecture"):
             if not isinstance(stored.get(name), dict):
-                raise UserError(f"{path} describes no model ({name} is no mapping): {remedy_for(path)}")
+                raise UserError(f"{path} describes no model ({name} is no mapping): {hint_for(path)}")
         config = CellsConfig.from_dict(stored["config"], source=str(path))
         setup = {**EMPTY, **stored["setup"]}
         if set(setup) != set(EMPTY) or not all(value is None or isinstance(value, str) for value in setup.values()):
-            raise UserError(f"{path} describes no model (setup takes names of columns): {remedy_for(path)}")
-        task, model = build_described(CellsDomain(), stored["architecture"], path, folder / _WEIGHTS)
+            raise UserError(f"{path} describes no model (setup takes names of columns): {hint_for(path)}")
+        task, model = build_from_description(CellsDomain(), stored["architecture"], path, folder / _WEIGHTS)
         load_weights(folder / _WEIGHTS, model)
         history = _history_of(stored.get("history"), path)
     return TrainedModel(setup, config, task, model.to(torch_device(device)).eval(), history)
@@ -120,7 +120,7 @@ def _history_of(stored: Any, path: Path) -> pd.DataFrame | None:
         return frame.astype({"step": np.int64}).set_index("step")
     except (ValueError, TypeError, KeyError, AttributeError, OverflowError) as error:
         reason = " ".join(str(error).split())[:120]
-        raise UserError(f"{path} holds no training history ({reason}): {remedy_for(path)}") from None
+        raise UserError(f"{path} holds no training history ({reason}): {hint_for(path)}") from None
 
 
 def load_run(path: Path, domain: CellsDomain, *, device: str = "cpu") -> TrainedModel:
@@ -136,7 +136,7 @@ def load_run(path: Path, domain: CellsDomain, *, device: str = "cpu") -> Trained
     if name != domain.name:
         raise UserError(f"{path} is a run of the domain {name!r}, not {domain.name!r}: name a run on cells")
     with _kept(folder.model_file):
-        config, task, model = load_model(path, domain, device=device, whole=True)
+        config, task, model = load_model(path, domain, device=device, unmasked=True)
     task = replace(task, representation=config.representation)
     label = config.labels[0] if config.labels else None
     setup = {**EMPTY, "layer": config.layer, "batch_key": config.batch_key, "labels_key": label}
@@ -152,4 +152,4 @@ def _kept(path: Path) -> Iterator[None]:
         yield
     except UserError as error:
         advice = "load another copy, or train and save the model anew"
-        raise UserError(str(error).replace(remedy_for(path), advice)) from None
+        raise UserError(str(error).replace(hint_for(path), advice)) from None

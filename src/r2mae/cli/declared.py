@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from r2mae.cli.early import loading
 from r2mae.cli.parsing import Parser
-from r2mae.domains.lookup import implementation
+from r2mae.domains.lookup import command_function
 from r2mae.errors import UserError, unknown
 
 if TYPE_CHECKING:
@@ -164,7 +164,7 @@ def run_command(domain: "Domain", command: "Command", words: Sequence[str]) -> i
         if option.needed and option.name not in given:
             raise UserError(f"r2mae {command.name} needs {option.needed}")
     with loading():
-        function = implementation(domain, command)
+        function = command_function(domain, command)
     function(**{declared[name].sets: declared[name].value_of(value) for name, value in given.items()})
     return 0
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from r2mae.domains.lookup import domain_of_run
 from r2mae.errors import UserError
-from r2mae.files import check_not_read
+from r2mae.files import check_output_is_not_source
 from r2mae.training.config import RunConfig
 from r2mae.training.folder import RunFolder
 from r2mae.training.loggers import check_logger
@@ -77,7 +77,7 @@ def check_output(domain: "Domain", output: str | Path, data: str) -> None:
     output, source = Path(output), Path(data).expanduser()
     if data in domain.sets:
         return
-    check_not_read(output, source)
+    check_output_is_not_source(output, source)
     if output.exists() and output.suffix.lower() == _PICTURE and output.resolve().is_relative_to(source.resolve()):
         raise UserError(f"{output}: is a file of {data}, which is read: name another")
 

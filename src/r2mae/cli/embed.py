@@ -49,7 +49,7 @@ def run(words: Sequence[str]) -> int:
     with loading():
         from r2mae.training.saving import load_model
 
-    config, task, model = load_model(path, domain, device=values["device"], whole=True, **chosen)
+    config, task, model = load_model(path, domain, device=values["device"], unmasked=True, **chosen)
     arrays = domain.embed(config, task, model, values["data"], **options)
     exporters[output.suffix].write(output, arrays, values["data"])
     rows, width = arrays["embedding"].shape
@@ -134,7 +134,7 @@ def _draw(
         columns = columns_of(arrays, numbers=default.numbers)
         if names:
             _known(names, list(columns), values["data"])
-        columns = {name: columns[name] for name in names or columns if names or name not in default.left_out}
+        columns = {name: columns[name] for name in names or columns if names or name not in default.omitted}
     title = f"{Path(values['data']).stem}: UMAP of the embedding by {config.scheme}"
     most = MAX_POINTS if values["max_points"] is None else values["max_points"]
     figure = embedding_figure(arrays["embedding"], columns, title=title, max_points=most)

@@ -60,9 +60,9 @@ def run(words: Sequence[str]) -> int:
             **options,
         )
     data = evaluation.name if evaluation.own_data else measurement.config.data
-    given = {name: options[name] for name in measurement.config.measured_with if name in options}
-    config = measurement.config.measuring(**given)
-    measured = config.measured_as()
+    given = {name: options[name] for name in measurement.config.measurement_fields if name in options}
+    config = measurement.config.with_measurement(**given)
+    measured = config.measurement_settings()
     if values["json"]:
         printed = {
             "measured": measured,
@@ -106,7 +106,7 @@ def _parser(domains: "Sequence[Domain]") -> Parser:
         default=[],
         help=f"Measure these as well: {baselines_in_words(domains)}.",
     )
-    special = ", ".join(domain.command_line.elsewhere for domain in domains if domain.command_line.elsewhere)
+    special = ", ".join(domain.command_line.other_data for domain in domains if domain.command_line.other_data)
     parser.add_argument(
         "--data",
         type=str,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from r2mae.cli.declared import add_options, given_options, listed
 from r2mae.cli.early import loading, open_run
 from r2mae.cli.parsing import Parser
-from r2mae.domains.lookup import all_domains, writer
+from r2mae.domains.lookup import all_domains, format_writer
 from r2mae.errors import UserError, unknown
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def run(words: Sequence[str]) -> int:
         raise UserError(f"name the output: r2mae export {path} --to {layout.name} -o OUT")
     output = Path(values["output"])
     with loading():
-        write = writer(domain, layout)
+        write = format_writer(domain, layout)
     opened = write(path, output, **{own[name].sets: value for name, value in given.items()})
     print(f"the model of {path} is in {output}: {opened}")
     return 0

@@ -21,13 +21,13 @@ from r2mae.domains.lookup import (
     defaults_of,
     domain_of,
     get_domain,
-    names_domain,
+    is_domain,
     preset_name,
 )
 from r2mae.errors import UserError, nearest
 from r2mae.masking.schemes import effective, scheme_names
 from r2mae.registry import DOMAINS
-from r2mae.training.config import RunConfig, in_words, read_config
+from r2mae.training.config import RunConfig, describe_type, read_config
 from r2mae.training.folder import RunFolder
 from r2mae.training.scheme_defaults import ratios_of
 from r2mae.training.scheme_options import OPTION_FIELDS, check_typed, chosen_options, field_of
@@ -136,7 +136,7 @@ class Parser(jsonargparse.ArgumentParser):
         if key and value:
             action = self._option_string_actions.get(f"--{key[1]}")
             kind = getattr(action, "_typehint", None)
-            return f"{as_typed(f'--{key[1]}').replace('_', '-')} takes {in_words(kind)}, not {value[1]!r}"
+            return f"{as_typed(f'--{key[1]}').replace('_', '-')} takes {describe_type(kind)}, not {value[1]!r}"
         if missing := re.search(r"the following arguments are required: (.+)", message):
             names = ", ".join(map(self._named, missing[1].split(", ")))
             return f"the following arguments are required: {names}; for example: {self.examples[0]}"
@@ -203,7 +203,7 @@ def read_subject(command: str, words: Sequence[str]) -> Subject:
         leading.append(rest.pop(0))
     given = _config_of(rest)
     domain_name = given.get("domain")
-    if leading and names_domain(leading[0]):
+    if leading and is_domain(leading[0]):
         domain_name = leading.pop(0)
     if len(leading) > 1:
         raise several(command, domain_name if isinstance(domain_name, str) else None, leading)

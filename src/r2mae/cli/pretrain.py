@@ -39,9 +39,9 @@ def run(words: Sequence[str]) -> int:
             config, subject.domain, out, reporter=ProgressBar(f"{config.data}, {config.scheme}"), progress=progress
         )
     if values["json"]:
-        print_json({"run": str(out), "worked": fitted.worked, **results})
+        print_json({"run": str(out), "worked": fitted.trained_now, **results})
         return 0
-    if not fitted.worked:
+    if not fitted.trained_now:
         print(f"{out} is finished already; nothing was trained")
     scores_table({config.scheme: results["scores"]}, subject.domain.metrics_of(config))
     if said := config.measured_in_words():

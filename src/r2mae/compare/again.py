@@ -27,7 +27,9 @@ def gather_again(out: Path) -> Comparison:
     """
     shared = comparison_of(out)
     domain = domain_of_run(shared, out)
-    base = domain.config.from_dict({**domain.config.measured_formerly, **shared}, source=str(out / "compare.json"))
+    base = domain.config.from_dict(
+        {**domain.config.old_measurement_settings, **shared}, source=str(out / "compare.json")
+    )
     before = _before(out)
     schemes = before.get("schemes")
     labels = [str(label) for label in schemes] if isinstance(schemes, list) else []

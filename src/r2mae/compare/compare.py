@@ -82,7 +82,7 @@ def compare(
         # Mistakes of these options first, then what they have to do with the folder.
         check_data(runs, domain, here=here, jobs=at_once)
         shared = shared_fields(base)
-        _claim(out, shared, base.measured_with)
+        _claim(out, shared, base.measurement_fields)
         beside = finished_runs(out, domain, base, skip={run.folder for run in runs})
         check_folders([*runs, *beside], domain)  # the report will be of both
         agree([*beside, *runs], domain)
@@ -96,7 +96,7 @@ def compare(
 _OURS = {"runs", "figures", "compare.json", "results.csv", "times.csv", "results.json", "report.html"}
 
 
-def check_claim(out: Path, shared: dict[str, Any], measured_with: Sequence[str]) -> None:
+def check_claim(out: Path, shared: dict[str, Any], measurement_fields: Sequence[str]) -> None:
     """Refuse a folder that belongs to something else, or to a comparison under another configuration."""
     foreign = [entry.name for entry in out.iterdir() if not entry.name.startswith(".") and entry.name not in _OURS]
     file = out / "compare.json"
@@ -104,15 +104,15 @@ def check_claim(out: Path, shared: dict[str, Any], measured_with: Sequence[str])
         raise UserError(f"{out} holds other files ({foreign[0]}) and no comparison: choose another --out")
     there = read_json(file) if file.exists() else shared
     for name, value in shared.items():
-        if name not in measured_with and there.get(name, value) != value:
+        if name not in measurement_fields and there.get(name, value) != value:
             raise UserError(
                 f"{out} belongs to a comparison under another configuration ({name} is {there[name]!r} there and "
                 f"{value!r} here): choose another --out, or repeat its options"
             )
 
 
-def _claim(out: Path, shared: dict[str, Any], measured_with: Sequence[str]) -> None:
+def _claim(out: Path, shared: dict[str, Any], measurement_fields: Sequence[str]) -> None:
     """Check the folder, and delete half-written files in it."""
-    check_claim(out, shared, measured_with)
+    check_claim(out, shared, measurement_fields)
     for left in out.glob(f".*{UNFINISHED}"):
         left.unlink(missing_ok=True)

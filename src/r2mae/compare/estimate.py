@@ -149,7 +149,9 @@ def estimate(
     for variant in timed:
         if progress is not None:
             progress(len(found), len(timed))
-        timing = time_steps(Run.of(replace(variant.config, seed=seeds[0]), domain, alone=True), data, seconds=seconds)
+        timing = time_steps(
+            Run.resolve(replace(variant.config, seed=seeds[0]), domain, single_process=True), data, seconds=seconds
+        )
         ours = [run for run in training if run.variant is variant]
         found.append(_row(ours, len(seeds), timing, len(data.train), held_out=data.validation is not None))
     at_once = runner.at_once(max(1, len(waiting)))
@@ -209,7 +211,7 @@ def _check_folder(out: Path, runs: Sequence[SweepRun], domain: Domain, base: Run
     """Refuse what the comparison would refuse of its folder, without a lock, which would be written."""
     if not out.is_dir():
         return
-    check_claim(out, shared_fields(base), base.measured_with)
+    check_claim(out, shared_fields(base), base.measurement_fields)
     there = finished_runs(out, domain, base, skip={run.folder for run in runs})
     check_folders(runs, domain, locked=False)
     agree([*there, *runs], domain)

@@ -111,7 +111,7 @@ def _run(folder: Path, domain: Domain, base: RunConfig, *, warn: bool) -> SweepR
     if not (run.config_file.exists() and run.trained):
         return None
     config = domain.config.from_dict(run.read_config(), source=str(run.config_file))
-    config = replace(config, **base.measured_as())
+    config = replace(config, **base.measurement_settings())
     if run.results_for(config) is None:
         _leave_out(folder, warn=warn)
         return None

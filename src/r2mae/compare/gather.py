@@ -19,7 +19,7 @@ from r2mae.sweep.runs import SweepRun
 from r2mae.training.config import RunConfig
 from r2mae.training.environment import environment
 from r2mae.training.folder import RunFolder, read_json
-from r2mae.training.initial import INIT, recorded
+from r2mae.training.initial import INIT, read_initial_weights
 from r2mae.training.scheme_defaults import ratios_of
 from r2mae.training.scheme_options import chosen_options, effective_options, kind_of, scheme_of
 
@@ -58,7 +58,7 @@ def gather(
 
 def _begun(trained: Sequence[SweepRun]) -> dict[str, Any]:
     """Return what all rows began with, where that was not fresh weights."""
-    record = recorded(RunFolder(trained[0].folder)) if trained else {}
+    record = read_initial_weights(RunFolder(trained[0].folder)) if trained else {}
     return {INIT: dict(record)} if record else {}
 
 

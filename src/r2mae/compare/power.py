@@ -220,11 +220,11 @@ def _pilot_runs(
             )
         theirs = domain_of_run(shared, folder)
         there = domain.config.from_dict(
-            {**theirs.config.measured_formerly, **shared}, source=str(folder / "compare.json")
+            {**theirs.config.old_measurement_settings, **shared}, source=str(folder / "compare.json")
         )
         found = finished_runs(folder, domain, there)
     elif folder.is_dir():
-        check_claim(folder, shared_fields(base), base.measured_with)
+        check_claim(folder, shared_fields(base), base.measurement_fields)
         found = finished_runs(folder, domain, base)
         agree([*found, *runs_of(rows, seeds, folder)], domain)
     else:
@@ -339,6 +339,6 @@ def _differing(runs: Sequence[SweepRun], rows: Sequence[Variant], domain: Domain
     for run in runs:
         mine, theirs = (as_used(one, ratios_of(domain, one)) for one in (planned[run.variant.label], run.config))
         found |= dict.fromkeys(name for name in mine.differences(theirs) if name != "seed")
-        how, other = mine.measured_as(), theirs.measured_as()
+        how, other = mine.measurement_settings(), theirs.measurement_settings()
         found |= dict.fromkeys(name for name in how if how[name] != other.get(name))
     return tuple(found)

@@ -1,4 +1,4 @@
-"""What a domain may offer beyond its contract; commands ask whether it does. Importing this module loads no torch."""
+"""Optional abilities of a domain, beyond its contract; commands test for them. Importing this module loads no torch."""
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
@@ -11,58 +11,58 @@ if TYPE_CHECKING:
 
 @runtime_checkable
 class HasAnnotations(Protocol):
-    """A domain whose data have a table of annotations, with a row for each sample that its `embed` embeds."""
+    """A domain whose data have a table of annotations, with a row for each sample that `embed` embeds."""
 
     def annotations(self, source: str) -> "pd.DataFrame":
-        """Return the table alone, without reading the samples."""
+        """Return the table, without reading the samples."""
 
 
 @runtime_checkable
-class MeasuresElsewhere(Protocol):
-    """A domain whose finished runs can be measured on other data than those of the run."""
+class MeasuresOtherData(Protocol):
+    """A domain whose finished runs can be measured on other data than the run's."""
 
-    def elsewhere(
+    def load_other_data(
         self, config: Any, source: str, architecture: Mapping[str, Any], **options: Any
     ) -> "tuple[Any, Data]":
         """Read other data; return the configuration adapted to them and the data, both for the domain's `evaluate`.
 
-        Raises a UserError if the data do not fit the model that `architecture` describes. `options` are those that the
-        domain declares for reading data (:attr:`r2mae.domains.options.CommandLine.reading`).
+        Raises a UserError if the data do not fit the model of `architecture`. `options` are the domain's options for
+        reading data (:attr:`r2mae.domains.options.CommandLine.reading`).
         """
 
 
 @runtime_checkable
 class HasItems(Protocol):
-    """A domain whose evaluation also tells the scores of single test items, so that comparisons can be paired by items.
+    """A domain whose evaluation records the scores of single test items, so that comparisons can be paired by item.
 
     Its `evaluate` takes `items`, an :class:`~r2mae.evaluation.items.ItemRecorder` or None, and so does its
-    `score_baseline` if it :class:`HasBaselines`. It adds the scores while it measures, without a pass of its own.
+    `score_baseline` if it :class:`HasBaselines`. Scores are recorded during the evaluation, without an extra pass.
     """
 
     def item_metrics(self, config: Any) -> tuple[str, ...]:
-        """Return the scores that are means over test items where they exist; the recorder gets these, and no others.
+        """Return the scores that are means over test items; only these are recorded.
 
-        The mean over all items of what is recorded is the score that `evaluate` returns.
+        The mean of the recorded values over all items equals the score that `evaluate` returns.
         """
 
 
 @runtime_checkable
 class HasBaselines(Protocol):
-    """A domain that can also measure baselines: raw features, models of other packages, or vectors from a file."""
+    """A domain that can measure baselines: raw features, models of other packages, or vectors from a file."""
 
     def baselines_of(self, config: Any) -> tuple[str, ...]:
         """Return the names of the baselines that exist for such data."""
 
     def check_baselines(self, names: Sequence[str]) -> None:
-        """Raise a UserError for a baseline that cannot be measured here, because a package is missing, for example."""
+        """Raise a UserError for a baseline that cannot be measured, for example because a package is missing."""
 
     def score_baseline(self, config: Any, name: str, data: Any, **options: Any) -> dict[str, float]:
-        """Measure a baseline with the parts of `evaluate` that apply to it; `progress` is as there."""
+        """Measure a baseline with the parts of `evaluate` that apply to it; `progress` is as in `evaluate`."""
 
 
 @runtime_checkable
 class SizesBaselines(Protocol):
-    """A domain with baselines that may not fit into memory, which only the data tell."""
+    """A domain with baselines whose memory depends on the data."""
 
     def check_baseline_sizes(self, config: Any, names: Sequence[str], data: Any) -> None:
-        """Raise a UserError for a baseline that does not, before models are trained or measured for hours."""
+        """Raise a UserError for a baseline that does not fit into memory, before models are trained or measured."""

@@ -1,4 +1,4 @@
-"""The defaults of a domain."""
+"""The base class of domains, with defaults for the optional parts."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -13,10 +13,10 @@ if TYPE_CHECKING:
 
 
 class BaseDomain:
-    """A base class for domains, with every part of :class:`r2mae.domains.contract.Domain` that has a sensible default.
+    """Base class of domains, with defaults for the optional parts of :class:`r2mae.domains.contract.Domain`.
 
-    A domain must add `name`, `title`, `config`, `ratios`, `metrics_of`, `fingerprint`, `load`, `build`, `evaluate` and
-    `embed`.
+    A domain must define `name`, `title`, `config`, `ratios`, `metrics_of`, `fingerprint`, `load`, `build`, `evaluate`
+    and `embed`.
     """
 
     presets: Mapping[str, Mapping[str, Any]] = {}
@@ -42,5 +42,5 @@ class BaseDomain:
         return None
 
     def figure_columns(self, config: Any) -> FigureColumns:
-        """Return that all columns are drawn as they are, except `split` (training or test)."""
-        return FigureColumns(left_out=("split",))
+        """Draw all columns, except `split` (training or test)."""
+        return FigureColumns(omitted=("split",))

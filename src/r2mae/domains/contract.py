@@ -1,4 +1,4 @@
-"""The contract of a domain: what comparisons and the command line need of it, beyond what the training loop needs."""
+"""The contract of a domain: what comparisons and the command line need, in addition to the training loop's needs."""
 
 from collections.abc import Mapping
 from typing import Any, Protocol, runtime_checkable
@@ -23,9 +23,9 @@ _Model = TypeVar("_Model", bound=nn.Module, default=Any)
 class Domain(Trainable[_Config, _Task, _Model], Protocol[_Config, _Task, _Model]):
     """A domain, such as images: its configuration, data, task, model and evaluation, in one object.
 
-    :class:`~r2mae.training.task.Trainable` lists what the training loop needs of it; here is the rest. Inherit from
-    :class:`r2mae.domains.base.BaseDomain`, which has defaults for all that may be left out. To make a domain known,
-    name the object in a line of :mod:`r2mae.registry`, or by an entry point of your own package.
+    :class:`~r2mae.training.task.Trainable` lists what the training loop needs; this class adds the rest. Inherit from
+    :class:`r2mae.domains.base.BaseDomain`, which has defaults for the optional parts. Register the object in
+    :mod:`r2mae.registry`, or by an entry point of your package.
     """
 
     @property
@@ -33,11 +33,11 @@ class Domain(Trainable[_Config, _Task, _Model], Protocol[_Config, _Task, _Model]
         """A description of the domain in one line, for help texts."""
 
     def metrics_of(self, config: _Config) -> tuple[Metric, ...]:
-        """Return the scores of :meth:`evaluate` that tables show for such runs; headlines are about the first."""
+        """Return the scores of :meth:`evaluate` that tables show for such runs, the primary score first."""
 
     @property
     def presets(self) -> Mapping[str, Mapping[str, Any]]:
-        """Fields of the configuration by the name of a preset."""
+        """Values of configuration fields, by the name of a preset."""
 
     @property
     def sets(self) -> Mapping[str, PublicSet]:
@@ -45,17 +45,17 @@ class Domain(Trainable[_Config, _Task, _Model], Protocol[_Config, _Task, _Model]
 
     @property
     def set_defaults(self) -> Mapping[str, Mapping[str, Any]]:
-        """By the name of a public set: fields of the configuration whose defaults differ for this set."""
+        """Defaults of configuration fields that differ for a public set, by the set's name."""
 
     @property
     def command_line(self) -> CommandLine:
         """The domain's own options, evaluations and commands on the command line."""
 
     def check_source(self, config: Any) -> None:
-        """Raise a UserError if the data are missing. It may look at files, but must not import heavy libraries."""
+        """Raise a UserError if the data are missing. It may open files, but must not import heavy libraries."""
 
     def check(self, config: Any) -> None:
-        """Raise a UserError for missing data and other mistakes that can be found without a heavy library."""
+        """Raise a UserError for missing data and other mistakes that are found without heavy libraries."""
 
     @property
     def default_baselines(self) -> tuple[str, ...]:
@@ -63,29 +63,29 @@ class Domain(Trainable[_Config, _Task, _Model], Protocol[_Config, _Task, _Model]
 
     @property
     def evaluation_support(self) -> tuple[str, ...]:
-        """Which of the arguments `kept` and `progress` :meth:`evaluate` takes, beside the options of users.
+        """The arguments among `kept` and `progress` that :meth:`evaluate` takes, in addition to users' options.
 
-        They are for evaluations that take long: `kept` is the path of a file for the parts that are finished, and
-        `progress` is called with the amount done and the total.
+        They are for long evaluations: `kept` is the path of a file for finished parts, and `progress` is called with
+        the amount done and the total.
         """
 
     def evaluate(self, config: _Config, task: _Task, model: _Model, data: Any, **options: Any) -> dict[str, float]:
-        """Measure a pretrained model; return scores by name, those of :meth:`metrics_of` among them.
+        """Measure a pretrained model; return scores by name, including those of :meth:`metrics_of`.
 
-        `data` is what `load` returned, or None for an evaluation that brings its own
+        `data` is the result of `load`, or None for an evaluation with its own data
         (:attr:`r2mae.domains.options.Evaluation.own_data`).
         """
 
     @property
     def has_examples(self) -> bool:
-        """Whether :meth:`examples` may return some."""
+        """Whether :meth:`examples` may return examples."""
 
     def examples(
         self, config: _Config, task: _Task, model: _Model, data: Any, *, ratio: float | None = None
     ) -> Examples | None:
         """Let the model complete a few masked test samples, the same in every run; None if they cannot be shown.
 
-        By default with the domain's default `ratio` hidden.
+        By default, the domain's default `ratio` is hidden.
         """
 
     @property

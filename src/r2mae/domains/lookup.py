@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from r2mae.training.models import ModelConfig
     from r2mae.training.saving import LoadedRun
 
-_OWN = ("title", "config", "ratios", "metrics_of", "fingerprint", "load", "build", "evaluate", "embed")
-_DEFAULTS = tuple(name for name in vars(BaseDomain) if not name.startswith("_"))
+_REQUIRED_PARTS = ("title", "config", "ratios", "metrics_of", "fingerprint", "load", "build", "evaluate", "embed")
+_DEFAULTED_PARTS = tuple(name for name in vars(BaseDomain) if not name.startswith("_"))
 
 
 def get_domain(name: str) -> "Domain":
@@ -27,16 +27,16 @@ def get_domain(name: str) -> "Domain":
     Raises
     ------
     UserError
-        If there is no such domain, or a library that it needs is not installed (the message names the extra), or it
-        comes from another package and is broken.
+        If the domain is unknown, or a library that it needs is not installed (the message names the extra), or it comes
+        from another package and is broken.
     """
     if name not in DOMAINS:
         raise unknown("domain", name, DOMAINS)
-    domain = _object(name, DOMAINS[name], "DOMAIN")
-    return cast("Domain", domain) if package_of(name) is None else _checked(name, domain)
+    domain = _import_object(name, DOMAINS[name], "DOMAIN")
+    return cast("Domain", domain) if package_of(name) is None else _check_external_domain(name, domain)
 
 
-def _object(domain: str, target: str, default: str) -> Any:
+def _import_object(domain: str, target: str, default: str) -> Any:
     """Import an object of a domain, named as ``module:object`` or ``module``."""
     module, _, attribute = target.partition(":")
     package = package_of(domain)
@@ -49,40 +49,40 @@ def _object(domain: str, target: str, default: str) -> Any:
             raise UserError(
                 f"the domain {domain!r} needs {error.name!r}, which is not installed: pip install 'r2mae[{domain}]'"
             ) from None
-        raise _broken(domain, package, error) from None
+        raise _broken_domain_error(domain, package, error) from None
     except Exception as error:
         if package is None:
             raise
-        raise _broken(domain, package, error) from None  # foreign code may raise anything
+        raise _broken_domain_error(domain, package, error) from None  # foreign code may raise anything
 
 
-def _broken(domain: str, package: str, error: Exception) -> UserError:
+def _broken_domain_error(domain: str, package: str, error: Exception) -> UserError:
     reason = " ".join(f"{type(error).__name__}: {error}".split())[:120]
     return UserError(f"the domain {domain!r} of {package} cannot be loaded ({reason}): repair or uninstall {package}")
 
 
-def _checked(name: str, domain: Any) -> "Domain":
-    """Return a domain of another package, or raise a UserError if it lacks a part that this version needs."""
+def _check_external_domain(name: str, domain: Any) -> "Domain":
+    """Return a domain of another package, or raise a UserError if it lacks a part that this version requires."""
     package = package_of(name)
-    if missing := [part for part in (*_OWN, *_DEFAULTS) if not hasattr(domain, part)]:
+    if missing := [part for part in (*_REQUIRED_PARTS, *_DEFAULTED_PARTS) if not hasattr(domain, part)]:
         raise UserError(
             f"the domain {name!r} of {package} has no {', '.join(missing)}: it was written for another "
             "version, or does not inherit from r2mae.domains.base.BaseDomain"
         )
     if getattr(domain, "name", None) != name or domain.config.domain != name:
         raise UserError(
-            f"the domain {name!r} of {package} calls itself otherwise: its entry point, `name` and "
+            f"the domain {name!r} of {package} has several names: its entry point, `name` and "
             "`config.domain` must be the same"
         )
     return cast("Domain", domain)
 
 
 def all_domains() -> "list[Domain]":
-    """Return the domains that can be loaded. For one that cannot, a line is logged, once."""
-    return list(_each(DOMAINS))
+    """Return the domains that can be loaded; for each other domain, one line is logged once."""
+    return list(_loadable_domains(DOMAINS))
 
 
-def _each(names: Iterable[str]) -> "Iterator[Domain]":
+def _loadable_domains(names: Iterable[str]) -> "Iterator[Domain]":
     for name in names:
         try:
             yield get_domain(name)
@@ -96,14 +96,18 @@ def public_sets() -> "dict[str, PublicSet]":
 
 
 def domain_commands() -> dict[str, str]:
-    """Return what the commands of all domains do, by name. No domain of this package is imported for it."""
-    own = {name: told for domain in BUILT_IN.values() for name, told in domain.commands.items()}
-    others = {command.name: command.help for domain in _each(_elsewhere()) for command in domain.command_line.commands}
+    """Return the help of all domains' commands, by name, without importing the domains of this package."""
+    own = {name: text for domain in BUILT_IN.values() for name, text in domain.commands.items()}
+    others = {
+        command.name: command.help
+        for domain in _loadable_domains(_external_domain_names())
+        for command in domain.command_line.commands
+    }
     return others | own
 
 
 def domain_command(name: str) -> "tuple[Domain, Command] | None":
-    """Return a command of a domain with that domain, or None if no domain has it.
+    """Return a command and its domain, or None if no domain has the command.
 
     Raises
     ------
@@ -111,16 +115,16 @@ def domain_command(name: str) -> "tuple[Domain, Command] | None":
         If a library of the domain is not installed.
     """
     own = [domain for domain, entry in BUILT_IN.items() if name in entry.commands]
-    domains = map(get_domain, own) if own else _each(_elsewhere())
+    domains = map(get_domain, own) if own else _loadable_domains(_external_domain_names())
     found = ((domain, command) for domain in domains for command in domain.command_line.commands)
     return next(((domain, command) for domain, command in found if command.name == name), None)
 
 
-def _elsewhere() -> list[str]:
+def _external_domain_names() -> list[str]:
     return [name for name in DOMAINS if name not in BUILT_IN]
 
 
-def implementation(domain: "Domain", command: "Command") -> Callable[..., None]:
+def command_function(domain: "Domain", command: "Command") -> Callable[..., None]:
     """Return the function of a domain's command.
 
     Raises
@@ -128,43 +132,43 @@ def implementation(domain: "Domain", command: "Command") -> Callable[..., None]:
     UserError
         If a library that it needs is not installed, or it comes from another package and is broken.
     """
-    function: Callable[..., None] = _object(domain.name, command.run, "run")
+    function: Callable[..., None] = _import_object(domain.name, command.run, "run")
     return function
 
 
-def writer(domain: "Domain", layout: "ModelFormat") -> Callable[..., str]:
-    """Return the function that writes a domain's models in a layout of other libraries.
+def format_writer(domain: "Domain", layout: "ModelFormat") -> Callable[..., str]:
+    """Return the function that writes a domain's models in another library's format.
 
     Raises
     ------
     UserError
-        As :func:`implementation`.
+        As :func:`command_function`.
     """
-    function: Callable[..., str] = _object(domain.name, layout.write, "write")
+    function: Callable[..., str] = _import_object(domain.name, layout.write, "write")
     return function
 
 
 def domain_of(data: str) -> str | None:
     """Return the domain that a named set belongs to, or None for other names."""
-    return _owner(data, DOMAINS)
+    return _domain_with_set(data, DOMAINS)
 
 
-def _owner(data: str, names: Iterable[str]) -> str | None:
-    return next((domain.name for domain in _each(names) if data in domain.sets), None)
+def _domain_with_set(data: str, names: Iterable[str]) -> str | None:
+    return next((domain.name for domain in _loadable_domains(names) if data in domain.sets), None)
 
 
-def names_domain(word: str) -> bool:
-    """Return whether a word names a domain; domains of other packages are looked up last, since this takes time."""
-    return word in BUILT_IN or (_owner(word, BUILT_IN) is None and word in DOMAINS)
+def is_domain(word: str) -> bool:
+    """Return whether a word names a domain; domains of other packages are checked last, since this is slow."""
+    return word in BUILT_IN or (_domain_with_set(word, BUILT_IN) is None and word in DOMAINS)
 
 
 def preset_name(domain: "Domain", preset: str | None, model: str | None) -> str | None:
-    """Return the full name of a preset: beside a model, ``tiny`` stands for the model's ``vit-mae-tiny``.
+    """Return the full name of a preset: with the model ``vit-mae``, ``tiny`` means ``vit-mae-tiny``.
 
     Raises
     ------
     UserError
-        If the preset would need a model, and there is none of this name.
+        If the preset needs a model, and the model is unknown.
     """
     known = getattr(domain.config, "models", None)
     if preset is not None and preset not in domain.presets and known and model is not None and model not in known:
@@ -175,42 +179,42 @@ def preset_name(domain: "Domain", preset: str | None, model: str | None) -> str 
 
 
 def check_preset(domain: "Domain", preset: str | None, model: str | None) -> None:
-    """Refuse a preset beside a model that it is not for.
+    """Refuse a preset of another model.
 
     Parameters
     ----------
     domain : Domain
     preset, model : str, optional
-        As a user named them; of the preset the full name (:func:`preset_name`).
+        As given by the user; the preset by its full name (:func:`preset_name`).
 
     Raises
     ------
     UserError
-        It offers the presets of the model.
+        Suggests the presets of the model.
     """
     from r2mae.training.models import ModelConfig
 
     kind = domain.config
     if preset is None or model is None or not issubclass(kind, ModelConfig) or model not in kind.models:
         return
-    own = [name for name, values in domain.presets.items() if _model_of(kind, values) in (None, model)]
+    own = [name for name, values in domain.presets.items() if _preset_model(kind, values) in (None, model)]
     if preset not in own and domain.presets:
         hint = nearest(preset, own) if own else "leave --preset out"
         raise UserError(f"the model {model!r} has no preset {preset!r}: {hint}")
 
 
-def _model_of(kind: "type[ModelConfig]", preset: Mapping[str, Any]) -> str | None:
-    """Return the model that a preset is for; None if it says nothing of models."""
+def _preset_model(kind: "type[ModelConfig]", preset: Mapping[str, Any]) -> str | None:
+    """Return the model of a preset; None if it fits any model."""
     from r2mae.training.models import default_model
 
     if "model" in preset:
         return str(preset["model"])
-    of_usual = preset.keys() & {field.name for field in fields(kind.default_settings)}
-    return default_model(kind) if of_usual else None
+    of_default_model = preset.keys() & {field.name for field in fields(kind.default_settings)}
+    return default_model(kind) if of_default_model else None
 
 
 def defaults_of(domain: "Domain", data: str | None, preset: str | None) -> dict[str, Any]:
-    """Return the defaults that a named set and a preset give to fields of the configuration."""
+    """Return the defaults of configuration fields from a named set and a preset."""
     fields: dict[str, Any] = {}
     if data is not None:
         fields |= domain.set_defaults.get(data, {})
@@ -226,10 +230,10 @@ def defaults_of(domain: "Domain", data: str | None, preset: str | None) -> dict[
 
 
 def domain_of_run(config: Mapping[str, Any], path: Path) -> "Domain":
-    """Return the domain that a run's configuration names, or what opens a run that started from another one."""
+    """Return the domain of a run's configuration, or of a follow-up run such as fine-tuning."""
     name = config.get("domain")
     if isinstance(name, str) and name in FOLLOW_UPS:
-        return cast("Domain", _object(name, FOLLOW_UPS[name], "DOMAIN"))
+        return cast("Domain", _import_object(name, FOLLOW_UPS[name], "DOMAIN"))
     if not isinstance(name, str) or name not in DOMAINS:
         raise UserError(f"{path}: config.yaml names no domain of this version (domain: {name!r})")
     return get_domain(name)
@@ -247,4 +251,4 @@ def load(path: str | Path, *, device: str = "cpu") -> "LoadedRun":
     from r2mae.training.saving import LoadedRun, load_model
 
     domain = domain_of_run(RunFolder(path).read_config(), Path(path))
-    return LoadedRun(*load_model(path, domain, device=device, whole=True))
+    return LoadedRun(*load_model(path, domain, device=device, unmasked=True))

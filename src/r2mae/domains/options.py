@@ -1,4 +1,4 @@
-"""Classes with which a domain declares its options and commands. Importing this module loads no heavy library."""
+"""Declarations of a domain's options and commands. Importing this module loads no heavy library."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,24 +18,24 @@ class Option:
     name : str
         As typed, with underscores for dashes.
     help : str
-        What it does. It follows "For images: ", so it begins with a small letter and ends with a full stop.
+        Help text. It follows "For images: ", so it starts in lower case and ends with a full stop.
     kind : type
-        ``str``, ``int``, ``float``, ``bool``, or ``tuple[str, ...]`` for a list. If the user leaves the option out, the
-        domain's method takes its own default.
+        ``str``, ``int``, ``float``, ``bool``, or ``tuple[str, ...]`` for a list. If the option is omitted, the domain's
+        method uses its default.
     choices : tuple of str
-        The only values allowed; empty for any.
+        Allowed values; empty for any.
     parameter : str
-        The parameter of the domain's method that it sets; empty if it has the name of the option.
+        Parameter of the domain's method that it sets; empty if it has the name of the option.
     whose : str
-        What it is for, if that is more precise than the domain's name: "models with batch normalisation".
+        What it applies to, if this is narrower than the domain: "models with batch normalisation".
     needed : str
-        For a required option: how an error names it, with an example ("the tasks: --task sst2 qnli").
+        For a required option: its name in an error, with an example ("the tasks: --task sst2 qnli").
     short : str
-        Another spelling, such as ``-o``.
+        Short form, such as ``-o``.
     meaning : mapping
-        What the parameter is set to for each choice, where that is not the word itself.
+        Value of the parameter for each choice, if that is not the word itself.
     optional : bool
-        Whether a positional argument of a command may be left out.
+        Whether a positional argument of a command may be omitted.
     """
 
     name: str
@@ -50,7 +50,7 @@ class Option:
     optional: bool = False
 
     def value_of(self, given: Any) -> Any:
-        """Return what the parameter is set to."""
+        """Return the value of the parameter for a given option value."""
         return self.meaning[given] if self.meaning else given
 
     @property
@@ -65,7 +65,7 @@ class Option:
 
     @property
     def typed(self) -> str:
-        """The option as people type it: ``--resize-mode``."""
+        """The option as typed: ``--resize-mode``."""
         return "--" + self.name.replace("_", "-")
 
 
@@ -80,14 +80,14 @@ class Evaluation:
     options : tuple of Option
         Options of :meth:`~r2mae.domains.contract.Domain.evaluate`.
     examples : tuple of str
-        Examples of what may follow ``r2mae evaluate``.
+        Examples of arguments of ``r2mae evaluate``.
     name : str
-        The name that is typed after RUN; empty for the domain's default evaluation.
+        Name, typed after RUN; empty for the domain's default evaluation.
     fixed : mapping
-        Parameters of `evaluate` that this evaluation always sets, by name.
+        Fixed parameters of `evaluate` for this evaluation, by name.
     own_data : bool
-        Whether it brings data of its own: ``--data`` is refused, those of the run need not be there, and the domain's
-        methods are given None for them.
+        Whether it has its own data: ``--data`` is refused, the run's data may be missing, and the domain's methods get
+        None as data.
     """
 
     help: str = ""
@@ -105,11 +105,11 @@ class Embedding:
     Parameters
     ----------
     help : str
-        What the output contains beside `embedding`.
+        What the output contains in addition to `embedding`.
     options : tuple of Option
-        Options of :meth:`~r2mae.domains.contract.Domain.embed`, beside the options of reading.
+        Options of :meth:`~r2mae.domains.contract.Domain.embed`, in addition to the reading options.
     examples : tuple of str
-        Examples of what may follow ``r2mae embed``.
+        Examples of arguments of ``r2mae embed``.
     loading : tuple of Option
         Options of :func:`r2mae.training.saving.load_model`, such as :data:`STATISTICS`.
     """
@@ -122,21 +122,21 @@ class Embedding:
 
 @dataclass(frozen=True)
 class Command:
-    """A command of a domain's own: ``r2mae NAME ARGUMENT … --OPTION …``.
+    """A command of a domain: ``r2mae NAME ARGUMENT … --OPTION …``.
 
     Parameters
     ----------
     name, help : str
-        The name as typed, and what the command does in a few words.
+        The name as typed, and a short help text.
     run : str
-        ``module:function``, imported when the command is called. The function takes the arguments and those options
-        that were given, as keyword arguments. It prints the results, and raises a UserError for users' mistakes.
+        ``module:function``, imported when the command is called. The function takes the given arguments and options as
+        keyword arguments. It prints the results, and raises a UserError for users' mistakes.
     places : tuple of Option
         The positional arguments, in order; the last may be a list.
     options : tuple of Option
-        The other options. Their help stands alone, without a domain's name before it.
+        The other options. Their help is not preceded by the domain's name.
     examples : tuple of str
-        One or more examples of what may follow ``r2mae NAME``.
+        One or more examples of arguments of ``r2mae NAME``.
     """
 
     name: str
@@ -149,14 +149,14 @@ class Command:
 
 @dataclass(frozen=True)
 class SeveralPaths:
-    """What an error proposes if a user gives several files to a command that takes one data set.
+    """The hint of an error if a user gives several files to a command that takes one data set.
 
     Parameters
     ----------
     hint : str
         Such as "give a folder that holds them all".
     example : callable
-        Takes the paths, and returns what to type instead.
+        Returns what to type instead, given the paths.
     """
 
     hint: str
@@ -165,17 +165,17 @@ class SeveralPaths:
 
 @dataclass(frozen=True)
 class Exporter:
-    """A file format in which embeddings can be written.
+    """A file format for embeddings.
 
     Parameters
     ----------
     suffix : str
-        Of the file, such as ".npz".
+        Suffix of the file, such as ".npz".
     write : callable
         Writes the arrays that a domain returned for a source: ``write(output, arrays, source)``.
     replaces : bool
-        Whether the file then holds these arrays alone, so that the file that is read is refused as `output`. A format
-        that adds them to a copy of its source has no need of that.
+        Whether the file contains only these arrays; then the source is refused as `output`. False for a format that
+        adds them to a copy of its source.
     """
 
     suffix: str
@@ -185,20 +185,20 @@ class Exporter:
 
 @dataclass(frozen=True)
 class ModelFormat:
-    """A layout of other libraries in which ``r2mae export RUN --to NAME -o OUT`` writes finished models of a domain.
+    """Another library's format in which ``r2mae export RUN --to NAME -o OUT`` writes finished models of a domain.
 
     Parameters
     ----------
     name, help : str
         The name as typed, and what OUT becomes. Formats of several domains may share a name.
     write : str
-        ``module:function``, imported when the command is called. The function takes the run folder, `output` (not
-        there yet) and those options that were given, as keyword arguments. It writes `output` whole or not at all,
-        returns in a few words what opens it, and raises a UserError for runs that it cannot write.
+        ``module:function``, imported when the command is called. The function takes the run folder, `output` (which
+        does not exist yet) and the given options, as keyword arguments. It writes `output` atomically, returns in a few
+        words what opens it, and raises a UserError for runs that it cannot write.
     options : tuple of Option
         Options of the function.
     examples : tuple of str
-        Examples of what may follow ``r2mae export``.
+        Examples of arguments of ``r2mae export``.
     """
 
     name: str
@@ -216,10 +216,10 @@ def _write_npz(output: Path, arrays: "Mapping[str, np.ndarray]", source: str) ->
 
 NPZ = Exporter(".npz", _write_npz, replaces=True)
 
-RECALIBRATE = Option(
+BN_STATISTICS = Option(
     "bn_statistics",
-    "statistics re-estimated on the inputs of each evaluation, those of training (as in the paper), or scores with "
-    "either; by default as in the run.",
+    "batch statistics re-estimated on the inputs of each evaluation (yes), those of training (no, as in the paper), or "
+    "scores with each (both); by default as in the run.",
     choices=("yes", "no", "both"),
     whose="models with batch normalisation",
 )
@@ -227,8 +227,8 @@ RECALIBRATE = Option(
 
 STATISTICS = Option(
     "bn_statistics",
-    "take the statistics that the run re-estimated on whole inputs (yes), or those of training (no); by default as in "
-    "the run.",
+    "use the statistics that the run re-estimated on unmasked inputs (yes), or those of training (no); by default as "
+    "in the run.",
     choices=("yes", "no"),
     whose="models with batch normalisation",
     meaning={"yes": True, "no": False},
@@ -238,55 +238,55 @@ STATISTICS = Option(
 
 @dataclass(frozen=True)
 class FigureColumns:
-    """How a figure of embeddings treats their columns.
+    """How a figure of embeddings treats columns.
 
     Parameters
     ----------
     numbers : tuple of str
-        Columns that are numbers, though they may be written as text.
-    left_out : tuple of str
-        Columns that are useless in a figure, such as names, one for each row. They are drawn only on request.
+        Numeric columns, which may be stored as text.
+    omitted : tuple of str
+        Columns drawn only on request, such as names that are unique to each row.
     """
 
     numbers: tuple[str, ...] = ()
-    left_out: tuple[str, ...] = ()
+    omitted: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class CommandLine:
-    """Everything that a domain declares for the command line. The domain does not have what is left out.
+    """Everything that a domain declares for the command line; the domain lacks what is omitted.
 
     Parameters
     ----------
     evaluation : Evaluation
-        The default one.
+        The default evaluation.
     evaluations : tuple of Evaluation
-        Others, by name.
+        Other evaluations, by name.
     reading : tuple of Option
-        How data other than the run's are read, for :meth:`~r2mae.domains.contract.Domain.embed` and
-        :meth:`~r2mae.domains.abilities.MeasuresElsewhere.elsewhere`.
-    elsewhere : str
-        A clause for the help: what is special about measuring on other data.
+        Reader options for data other than the run's, for :meth:`~r2mae.domains.contract.Domain.embed` and
+        :meth:`~r2mae.domains.abilities.MeasuresOtherData.load_other_data`.
+    other_data : str
+        A clause for the help: what differs when measuring on other data.
     embedding : Embedding
         The embedding of new data.
     baselines : str
-        Names that ``--baselines`` takes, in words.
+        Names that ``--baselines`` takes, as text.
     model_formats : tuple of ModelFormat
-        The layouts of other libraries in which models can be written.
+        Formats of other libraries in which models can be written.
     commands : tuple of Command
-        The domain's own.
+        The domain's commands.
     words : mapping of str to callable
-        For completion: by option or field of the configuration that takes names, a function that returns the names.
+        For completion: a function that returns the names, by the option or configuration field that takes them.
     example : str
-        Data that usage errors and help name after the domain; if empty, a public set of the domain.
+        Data in examples of usage errors and help; if empty, a public set of the domain.
     several : SeveralPaths, optional
-        What to do with several files.
+        The hint for several files.
     """
 
     evaluation: Evaluation = Evaluation()
     evaluations: tuple[Evaluation, ...] = ()
     reading: tuple[Option, ...] = ()
-    elsewhere: str = ""
+    other_data: str = ""
     embedding: Embedding = Embedding()
     baselines: str = ""
     model_formats: tuple[ModelFormat, ...] = ()

@@ -6,7 +6,7 @@ Names are imported from their modules when first used, so that :class:`Metric` c
 from typing import TYPE_CHECKING
 
 from r2mae.evaluation.metrics import Metric
-from r2mae.lazy import lazily
+from r2mae.lazy import lazy_exports
 
 if TYPE_CHECKING:
     from r2mae.evaluation.attributes import AttributeHead, AttributeScores, fit_attributes, score_attributes
@@ -53,7 +53,7 @@ __all__ = [
     "seeds_needed",
 ]
 
-__getattr__, __dir__ = lazily(
+__getattr__, __dir__ = lazy_exports(
     __name__,
     {
         "attributes": ("AttributeHead", "AttributeScores", "fit_attributes", "score_attributes"),

@@ -14,7 +14,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from jaxtyping import Float, Float32, Float64, Int64
 
-from r2mae.files import atomic_write, jsonable, own_file
+from r2mae.files import atomic_write, confined_file, jsonable
 from r2mae.masking.keys import Key
 
 MOST = 10_000
@@ -63,7 +63,7 @@ class ItemScores:
         try:
             if path.stat().st_size > _LARGEST:
                 return None
-            with safe_open(own_file(path), framework="numpy") as file:
+            with safe_open(confined_file(path), framework="numpy") as file:
                 said = json.loads((file.metadata() or {})[_NOTE])
                 found = cls(str(said["items"]), int(said["of"]), {name: file.get_tensor(name) for name in file.keys()})  # noqa: SIM118
         except (OSError, SafetensorError, KeyError, ValueError, TypeError, OverflowError, RecursionError):

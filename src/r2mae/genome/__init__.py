@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from r2mae.lazy import lazily
+from r2mae.lazy import lazy_exports
 
 if TYPE_CHECKING:
     from r2mae.genome.batches import WindowBatch, WindowBatches
@@ -45,7 +45,7 @@ __all__ = [
     "window_starts",
 ]
 
-__getattr__, __dir__ = lazily(
+__getattr__, __dir__ = lazy_exports(
     __name__,
     {
         "batches": ("WindowBatch", "WindowBatches"),

@@ -63,8 +63,8 @@ class GenomeConfig(GpnMsaSettings, VariantSettings, ModelConfig):
     domain: ClassVar[str] = "genome"
     models: ClassVar[Mapping[str, str]] = MODELS
     default_settings: ClassVar[type] = GpnMsaSettings
-    measured_with: ClassVar[tuple[str, ...]] = (*OF_VARIANTS, "eval_windows")
-    measured_formerly: ClassVar[Mapping[str, Any]] = MappingProxyType({"contrasts": (), "eval_windows": WINDOWS})
+    measurement_fields: ClassVar[tuple[str, ...]] = (*OF_VARIANTS, "eval_windows")
+    old_measurement_settings: ClassVar[Mapping[str, Any]] = MappingProxyType({"contrasts": (), "eval_windows": WINDOWS})
 
     model: str = "gpn-msa"
     window: int = 128
@@ -112,11 +112,11 @@ class GenomeConfig(GpnMsaSettings, VariantSettings, ModelConfig):
             raise UserError("validation is a fraction, and validation_regions name what is held out: give one of them")
         self._check_species()
 
-    def measuring(self, **options: Any) -> "GenomeConfig":
+    def with_measurement(self, **options: Any) -> "GenomeConfig":
         """Return the configuration with other variants; what was said of the run's own file is not of another one."""
         if options.get("variants") not in (None, self.variants):
             options = {**NO_VARIANTS, **options}
-        return super().measuring(**options)
+        return super().with_measurement(**options)
 
     def measured_in_words(self) -> str:
         """Say which variants the model was measured on, and how many windows, where it is not the default number."""

@@ -122,7 +122,7 @@ class GenomeDomain(BaseDomain):
                 fixed={"curve": False},
             ),
         ),
-        elsewhere="windows are measured on the whole store",
+        other_data="windows are measured on the whole store",
         embedding=Embedding(
             "`contigs`, `starts` (counted from 1) and `repeats` (the fraction that is soft-masked) of the windows, "
             "which lie side by side: what is left at the end of a region has no row",
@@ -194,7 +194,7 @@ class GenomeDomain(BaseDomain):
         from r2mae.genome.evaluate import evaluate
         from r2mae.genome.variants.evaluate import model_scores
 
-        config = config.measuring(**variants)
+        config = config.with_measurement(**variants)
         found = {} if config.variants is None else model_scores(config, model, data, progress=progress)
         return found | (evaluate(task, model, data, windows=config.eval_windows, progress=progress) if curve else {})
 
@@ -222,7 +222,7 @@ class GenomeDomain(BaseDomain):
         windows = curve and name in ("alignment", "composition")
         return found | (baseline_scores(name, data, windows=config.eval_windows, **options) if windows else {})
 
-    def elsewhere(
+    def load_other_data(
         self, config: GenomeConfig, source: str, architecture: Mapping[str, Any]
     ) -> "tuple[GenomeConfig, GenomeData]":
         """Open another store, for :meth:`evaluate`; all of it is measured on."""
@@ -234,7 +234,7 @@ class GenomeDomain(BaseDomain):
 
     def figure_columns(self, config: GenomeConfig) -> FigureColumns:
         """Return that starts and repeats are numbers."""
-        return FigureColumns(numbers=("starts", "repeats"), left_out=("split",))
+        return FigureColumns(numbers=("starts", "repeats"), omitted=("split",))
 
     def embed(
         self,

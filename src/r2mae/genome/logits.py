@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from r2mae.errors import UserError
-from r2mae.files import check_not_read
+from r2mae.files import check_output_is_not_source
 from r2mae.genome.score import open_run
 from r2mae.genome.store.intervals import read_regions
 from r2mae.genome.store.tokens import GAP, LETTERS
@@ -76,7 +76,7 @@ def write_logits(
     output = Path(output).expanduser()
     check_output(output, "tsv")
     for region in regions:
-        check_not_read(output, Path(region).expanduser())
+        check_output_is_not_source(output, Path(region).expanduser())
     opened = open_run(run, data, device)
     intervals = read_regions(regions, opened.store.layout)
     logs, store, done = opened.scorer(batch_size), opened.store, 0

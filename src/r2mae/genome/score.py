@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from r2mae.errors import UserError
-from r2mae.files import check_not_read
+from r2mae.files import check_output_is_not_source
 from r2mae.genome.config import GenomeConfig
 from r2mae.genome.heatmap import check_figure, draw_scores
 from r2mae.genome.source import read_source
@@ -78,7 +78,7 @@ def open_run(run: str | Path, data: str | None = None, device: str = "auto") -> 
         )
     source = data or str(found.get("data"))
     read_source(source)
-    config, _, model = load_model(folder.path, DOMAIN, device=device, whole=True)
+    config, _, model = load_model(folder.path, DOMAIN, device=device, unmasked=True)
     if data is None:
         folder.check_data(config.data, DOMAIN.fingerprint(config))
     return OpenRun(config, model, AlignmentStore(source), fingerprint(folder.weights, folder.model_file))
@@ -180,7 +180,7 @@ def score_variants(
             raise UserError(f"--figure draws a region, such as chr1:101-200, and {variants} is a file: leave it out")
         source = open_variants(path)
         check_output(output, source.kind)
-        check_not_read(output, path)
+        check_output_is_not_source(output, path)
     opened = open_run(run, data, device)
     if source is None:
         regions = RegionVariants(opened.store, [variants])

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from r2mae.lazy import lazily
+from r2mae.lazy import lazy_exports
 
 if TYPE_CHECKING:
     from r2mae.images.config import ImagesConfig
@@ -47,7 +47,7 @@ __all__ = [
     "unpatchify",
 ]
 
-__getattr__, __dir__ = lazily(
+__getattr__, __dir__ = lazy_exports(
     __name__,
     {
         "config": ("ImagesConfig",),

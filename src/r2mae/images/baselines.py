@@ -32,7 +32,7 @@ from r2mae.images.evaluate import (
 from r2mae.images.formats import memory_limit
 from r2mae.images.task import PixelAutoencoder, PixelTask, scaled
 from r2mae.masking.keys import Key, permutation
-from r2mae.training.validation import EVALUATION_KEY, read_whole
+from r2mae.training.validation import EVALUATION_KEY, read_all
 
 _BATCH = 4096
 _WIDEST = 4096  # numbers of an image up to which the covariance is formed; wider ones take as many images at most
@@ -72,7 +72,7 @@ def baseline_scores(
     if name == "pixels":
         return _pixel_scores(config, data, probe, progress, items)
     components = config.settings.latent if name == "pca" else 0
-    model = fit_components(data.train.whole, components, seed=config.seed)
+    model = fit_components(data.train.unaugmented, components, seed=config.seed)
     # Hidden pixels become their means: to a projection, a zero would be a dark pixel that was seen.
     together = data.splits.train.shape[2] if getattr(config.settings, "share_colours", False) else 1
     task = PixelTask(model.pixels, exact=config.exact, fill=tuple(model.mean.tolist()), together=together)
@@ -167,7 +167,7 @@ def fit_components(images: ImageBatches, components: int, *, seed: int = 0) -> C
 def _identify(test: ImageBatches, items: ItemRecorder | None) -> None:
     """Let the recorder see test images that are masked nowhere: it knows items by what an evaluation reads."""
     if items is not None:
-        read_whole(items.reading(test))
+        read_all(items.reading(test))
 
 
 def _pixel_scores(

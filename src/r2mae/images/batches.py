@@ -49,7 +49,7 @@ class ImageBatches:
         return f"ImageBatches({len(self):,} images of {' x '.join(map(str, self.images.shape[1:]))})"
 
     @property
-    def whole(self) -> "ImageBatches":
+    def unaugmented(self) -> "ImageBatches":
         """The same images without augmentation."""
         return ImageBatches(self.images, self.rows)
 

@@ -53,8 +53,10 @@ class ImagesConfig(MLPSettings, ModelConfig):
     domain: ClassVar[str] = "images"
     models: ClassVar[Mapping[str, str]] = MODELS
     default_settings: ClassVar[type] = MLPSettings
-    measured_with: ClassVar[tuple[str, ...]] = ("bn_statistics", "finetune_epochs")
-    measured_formerly: ClassVar[Mapping[str, Any]] = MappingProxyType({"bn_statistics": "no", "finetune_epochs": 0.0})
+    measurement_fields: ClassVar[tuple[str, ...]] = ("bn_statistics", "finetune_epochs")
+    old_measurement_settings: ClassVar[Mapping[str, Any]] = MappingProxyType(
+        {"bn_statistics": "no", "finetune_epochs": 0.0}
+    )
 
     exact: bool = False
     resize: int | None = None

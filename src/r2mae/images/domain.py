@@ -10,7 +10,7 @@ import numpy as np
 
 from r2mae.domains.base import BaseDomain
 from r2mae.domains.options import (
-    RECALIBRATE,
+    BN_STATISTICS,
     STATISTICS,
     CommandLine,
     Embedding,
@@ -116,7 +116,7 @@ class ImagesDomain(BaseDomain):
     command_line = CommandLine(
         evaluation=Evaluation(
             "linear probe, reconstruction on frozen masks, effective rank",
-            options=(_PROBE, RECALIBRATE, _FINETUNE),
+            options=(_PROBE, BN_STATISTICS, _FINETUNE),
             examples=("runs/digits --probe logistic", "runs/digits --data mnist --resize 8"),
         ),
         reading=_READING,
@@ -171,7 +171,7 @@ class ImagesDomain(BaseDomain):
         if config.init is not None and not Path(config.init).exists():
             raise UserError(f"{config.init} (init): no such file or folder: name the weights to begin with")
 
-    def begin(self, config: ImagesConfig, model: "nn.Module") -> "Origin | None":
+    def load_initial_weights(self, config: ImagesConfig, model: "nn.Module") -> "Origin | None":
         """Put the weights that `init` names into a fresh model."""
         if config.init is None:
             return None
@@ -250,7 +250,7 @@ class ImagesDomain(BaseDomain):
 
         return baseline_scores(config, name, data, **options)
 
-    def elsewhere(
+    def load_other_data(
         self,
         config: ImagesConfig,
         source: str,

@@ -23,8 +23,8 @@ from r2mae.images.config import ImagesConfig
 from r2mae.images.data import ImageSet, Splits
 from r2mae.images.task import ChecksImages, Completes, ImageTask, Pictures, scaled
 from r2mae.masking.keys import Key
-from r2mae.training.bn_statistics import at_ratios, re_estimated_statistics
-from r2mae.training.task import MeasuredOtherwise, Reconstructs
+from r2mae.training.bn_statistics import re_estimated_statistics, statistics_at_ratios
+from r2mae.training.task import HasEvaluationTask, Reconstructs
 from r2mae.training.validation import EVALUATION_KEY, evaluating, masked_losses, to_device
 
 RATIOS = (0.1, 0.3, 0.5, 0.7, 0.9)
@@ -100,7 +100,7 @@ def _measure(
         scores = _whole_scores(config, task, model, data, probe, progress, items)
         if isinstance(task, Reconstructs):
             scores["clean_mse"] = clean_mse(task, model, batches, items)
-    with at_ratios(task, model, data.train, RATIOS, wanted=bn_statistics) as prepare:
+    with statistics_at_ratios(task, model, data.train, RATIOS, wanted=bn_statistics) as prepare:
         return scores | masked_scores(task, model, batches, prepare, items)
 
 
@@ -306,8 +306,8 @@ def masked_scores(
     ``masked_mse``, if the task says which image a loss is of.
     """
     device = str(next(model.parameters()).device)
-    if isinstance(task, MeasuredOtherwise):
-        task = task.measured
+    if isinstance(task, HasEvaluationTask):
+        task = task.evaluation_task
     sums = (
         None if items is None else torch.full((len(RATIOS), len(batches)), math.nan, dtype=torch.float64, device=device)
     )

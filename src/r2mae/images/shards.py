@@ -22,7 +22,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Int64
 
-from r2mae.cache import cache_folder, made_once
+from r2mae.cache import cache_folder, create_once
 from r2mae.errors import UserError
 from r2mae.files import write_arrays
 from r2mae.images.archives import members, read_at, stamp
@@ -177,7 +177,7 @@ def shard_index(shard: Path) -> Index:
     """Return what is in a shard; it is read through the first time, and again if its size or time changes."""
     name = hashlib.blake2b(f"{_FORMAT}\0{stamp(shard)}".encode(), digest_size=16).hexdigest()
     folder = cache_folder() / "shards" / name
-    with made_once(folder) as unfinished:
+    with create_once(folder) as unfinished:
         if unfinished is not None:
             index = _read_index(shard)
             write_arrays(unfinished / _INDEX, index._asdict())

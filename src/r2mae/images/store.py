@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Int64
 
-from r2mae.cache import cache_folder, made_once
+from r2mae.cache import cache_folder, create_once
 from r2mae.errors import UserError
 from r2mae.images.arrays import AnyImages, MappedImages, PickedImages
 from r2mae.images.decode import Broken, DecodedImages, Encoded, Reading, decode, header, in_blocks, strictly
@@ -162,7 +162,7 @@ def _on_disk(
 ) -> tuple[AnyImages, Int64[np.ndarray, " kept"]]:
     """Decode once into a file, which later runs map; one that was broken off is made anew."""
     folder = _place(encoded, how, "decoded")
-    with made_once(folder) as unfinished:
+    with create_once(folder) as unfinished:
         if unfinished is not None:
             images = np.lib.format.open_memmap(unfinished / _PIXELS, "w+", np.uint8, (len(sound), *shape))
             _reserve(unfinished / _PIXELS)
@@ -196,7 +196,7 @@ def _sound(
 ) -> Int64[np.ndarray, " kept"]:
     """Find out which images can be decoded by decoding them all, once; which they are is kept on disk."""
     folder = _place(encoded, how, "sound")
-    with made_once(folder) as unfinished:
+    with create_once(folder) as unfinished:
         if unfinished is not None:
             kept = [row for rows, _ in _decoded(encoded, shape, sound, how, broken) for row in rows]
             broken.report(encoded, skip=True)

@@ -46,7 +46,7 @@ class ImageTask(Task[Tensor, _Model_contra], Protocol[_Model_contra]):
     """What evaluation needs of a model of images: what the loop needs, with batches (batch, height, width, channels).
 
     What it may offer beyond is in the protocols below and in :mod:`r2mae.training.task`, and evaluation looks for it
-    there: :class:`Completes`, :class:`ChecksImages`, ``Reconstructs``, ``MeasuredOtherwise``. Without them, whole
+    there: :class:`Completes`, :class:`ChecksImages`, ``Reconstructs``, ``HasEvaluationTask``. Without them, whole
     images are not reconstructed; pictures are made of inputs, targets and predictions, where these hold those of the
     images; images of any size are embedded; and the task is measured as it is trained.
     """

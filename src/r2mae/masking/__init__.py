@@ -6,7 +6,7 @@ Ratios, keys and schemes come without torch; the mask functions and curricula br
 from typing import TYPE_CHECKING
 
 import r2mae.masking.builtin_schemes  # noqa: F401 (registers the schemes of the paper)
-from r2mae.lazy import lazily
+from r2mae.lazy import lazy_exports
 from r2mae.masking.defaults import DNA_CURRICULUM, HLCA_CURRICULUM, SEA_AD_CURRICULUM, CurriculumDefaults, RatioDefaults
 from r2mae.masking.keys import Key, permutation, uniforms
 from r2mae.masking.ratios import Fixed, Grid, LinearDecay, Ratio, Uniform, UniformAbove, as_ratio, draw, ends_of
@@ -73,7 +73,7 @@ __all__ = [
     "uniforms",
 ]
 
-__getattr__, __dir__ = lazily(
+__getattr__, __dir__ = lazy_exports(
     __name__,
     {
         "curriculum": ("FeatureWeights", "UnitWeights", "scale_gradient", "select_weights", "sinkhorn"),

@@ -17,7 +17,7 @@ from typing import Any, Literal
 from r2mae.errors import nearest, warn_once
 from r2mae.masking.defaults import HLCA_CURRICULUM, RatioDefaults
 from r2mae.masking.ratios import CountsEpochs, CountsRows, Grid, Ratio, Uniform, ends_of
-from r2mae.registry import schemes_elsewhere
+from r2mae.registry import external_schemes
 
 
 @dataclass(frozen=True)
@@ -278,7 +278,7 @@ def scheme_names() -> list[str]:
 
     For one that cannot be loaded, a line is logged, once.
     """
-    for name in schemes_elsewhere():
+    for name in external_schemes():
         if name not in _REGISTRY:
             try:
                 _load(name)
@@ -292,7 +292,7 @@ _LOADED: set[str] = set()  # those found by their entry points
 
 def _load(name: str) -> None:
     """Import the module that an entry point names, which registers the scheme."""
-    target, package = schemes_elsewhere()[name]
+    target, package = external_schemes()[name]
     try:
         import_module(target.partition(":")[0])
     except Exception as error:  # foreign code may raise anything
@@ -315,7 +315,7 @@ def scheme_kind(name: str) -> SchemeKind:
     ValueError
         For an unknown name, or a scheme of another package that cannot be loaded.
     """
-    if name not in _REGISTRY and name in schemes_elsewhere():
+    if name not in _REGISTRY and name in external_schemes():
         _load(name)
     if name not in _REGISTRY:
         raise ValueError(f"unknown scheme {name!r}: {nearest(name, scheme_names())}")

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Literal, TypeAlias
 
 from r2mae.errors import UserError
-from r2mae.files import own_file
+from r2mae.files import confined_file
 from r2mae.training.folder import RunFolder
 
 Kind: TypeAlias = Literal["comparison", "published", "reproduction", "run", "tables"]
@@ -95,7 +95,7 @@ def kind_of(folder: Path, targets: Collection[str]) -> Kind | None:
 
 def _begins(table: Path) -> bool:
     try:
-        with own_file(table).open(encoding="utf-8") as file:
+        with confined_file(table).open(encoding="utf-8") as file:
             return file.read(len(_COLUMNS)) == _COLUMNS
     except (OSError, ValueError):
         return False

@@ -16,7 +16,7 @@ import yaml
 from r2mae.errors import UserError
 from r2mae.evaluation.metrics import Metric, by_ratio, label_of
 from r2mae.evaluation.statistics import mean_interval
-from r2mae.files import read_own, read_rows
+from r2mae.files import read_confined, read_rows
 from r2mae.report.comparison import RUN_COLUMNS, SAID_COLUMNS, Comparison
 from r2mae.report.differences import recorded_differences
 from r2mae.report.folders import PICTURES
@@ -158,7 +158,7 @@ def section_of_published(folder: Path) -> Section:
     if found is not None:
         return Section(found.title, "Comparisons", str(folder), comparison=found)
     try:
-        table = pd.read_csv(BytesIO(read_own(folder / "results.csv")))
+        table = pd.read_csv(BytesIO(read_confined(folder / "results.csv")))
     except (ValueError, OSError) as error:
         raise UserError(f"{folder / 'results.csv'} cannot be read ({' '.join(str(error).split())[:100]})") from None
     said = "There is no results.json, which would say of each score whether more is better: these are means alone."
@@ -225,7 +225,7 @@ def _pictures_in(folder: Path) -> list[Path]:
 
 def _picture(path: Path) -> Picture:
     """Return a figure; its width over its height as its file begins by saying, 1 if it does not."""
-    content = read_own(path)
+    content = read_confined(path)
     if path.suffix == ".png":
         width, height = (float(int.from_bytes(content[at : at + 4])) for at in (16, 20))
     else:
@@ -256,7 +256,7 @@ def read_table(path: Path) -> Table:
 
 def _json_text(path: Path) -> tuple[str, str]:
     """Return name and text of a JSON file, with its characters in place of their escapes; a damaged one as it is."""
-    text = read_own(path).decode("utf-8", "replace")
+    text = read_confined(path).decode("utf-8", "replace")
     try:
         return path.name, json.dumps(json.loads(text), indent=2, ensure_ascii=False)
     except (ValueError, RecursionError):

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from r2mae.errors import UserError
-from r2mae.files import read_own, read_rows
+from r2mae.files import read_confined, read_rows
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -20,7 +20,7 @@ _REMEDY = "take a copy of the table, or make it again with r2mae reproduce"
 
 def digest_of(file: Path) -> str:
     """Return what tells a file's content from any other."""
-    return hashlib.blake2b(read_own(file), digest_size=16).hexdigest()
+    return hashlib.blake2b(read_confined(file), digest_size=16).hexdigest()
 
 
 def read_runs(file: Path, columns: Collection[str] = ("seed",)) -> "pd.DataFrame":
@@ -42,7 +42,7 @@ def read_runs(file: Path, columns: Collection[str] = ("seed",)) -> "pd.DataFrame
     import pandas as pd
 
     read_rows(file, _REMEDY)
-    text = read_own(file)
+    text = read_confined(file)
     if not text.endswith(b"\n"):
         raise UserError(f"{file} ends within a line: {_REMEDY}")
     table = pd.read_csv(BytesIO(text), encoding="utf-8")

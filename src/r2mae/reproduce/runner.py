@@ -14,7 +14,7 @@ import numpy as np
 
 import r2mae
 from r2mae.errors import UserError
-from r2mae.files import atomic_write, jsonable, read_own, write_json, write_rows
+from r2mae.files import atomic_write, jsonable, read_confined, write_json, write_rows
 from r2mae.report.style import figure_style, save_figure
 from r2mae.reproduce.artefact import (
     Artefact,
@@ -33,7 +33,7 @@ from r2mae.reproduce.earlier import EarlierRuns, check_columns, check_kept, read
 from r2mae.reproduce.run_tables import digest_of
 from r2mae.reproduce.state import write_made, write_plan, write_tables
 from r2mae.reproduce.targets import Scale
-from r2mae.training.environment import CONTINUED, changes_of, environment
+from r2mae.training.environment import CONTINUED, environment, recorded_changes
 from r2mae.training.folder import FolderLock
 
 if TYPE_CHECKING:
@@ -322,7 +322,7 @@ def _machines(cells: "list[SweepRun]") -> list[dict[str, Any]]:
 
 def _told(said: dict[str, Any]) -> dict[str, Any]:
     """Return what is told of a run's machine; also what changed where the run went on, if it was interrupted."""
-    changes = [{key: one[key] for key in _TOLD if key in one} for one in changes_of(said)]
+    changes = [{key: one[key] for key in _TOLD if key in one} for one in recorded_changes(said)]
     told = {key: said.get(key) for key in _TOLD}
     return {**told, CONTINUED: changes} if any(changes) else told
 
@@ -345,7 +345,7 @@ def _asked(artefact: Artefact, size: Size) -> str:
 def _read(file: Path) -> Any:
     """Return the content of a saved part, or None if the file is missing or damaged."""
     try:
-        return json.loads(read_own(file))
+        return json.loads(read_confined(file))
     except (OSError, ValueError, RecursionError):
         return None
 

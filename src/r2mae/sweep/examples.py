@@ -35,7 +35,9 @@ def examples_of(runs: Sequence[SweepRun], domain: Domain, *, ratio: float | None
             read.clear()  # one set at a time is held in memory
             read[source] = domain.load(config)
         chosen = {} if ratio is None else {"ratio": ratio}
-        examples = domain.examples(replace(config, **run.config.measured_as()), task, model, read[source], **chosen)
+        examples = domain.examples(
+            replace(config, **run.config.measurement_settings()), task, model, read[source], **chosen
+        )
         if examples is None:
             return None
         made[run.variant.label], ratio = examples, examples.ratio

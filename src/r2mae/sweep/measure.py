@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from r2mae.domains.abilities import HasBaselines, HasItems, MeasuresElsewhere, SizesBaselines
+from r2mae.domains.abilities import HasBaselines, HasItems, MeasuresOtherData, SizesBaselines
 from r2mae.domains.contract import Domain
 from r2mae.domains.lookup import domain_of_run
 from r2mae.errors import UserError, unknown
@@ -63,7 +63,7 @@ def keep_items(folder: RunFolder, config: RunConfig, recorder: Mapping[str, Item
     found = recorder["items"].taken() if recorder else None
     with FolderLock(folder.path):
         if found is not None:
-            found.write(folder.items_file, config.measured_as())
+            found.write(folder.items_file, config.measurement_settings())
         else:
             folder.items_file.unlink(missing_ok=True)
 
@@ -112,7 +112,7 @@ def evaluate(
     source : str, optional
         Other data to measure the run on. Probes are then fitted on the training part of these data.
     reading : mapping, optional
-        How the domain shall read them (:meth:`r2mae.domains.abilities.MeasuresElsewhere.elsewhere`).
+        How the domain shall read them (:meth:`r2mae.domains.abilities.MeasuresOtherData.load_other_data`).
     own_data : bool
         Whether the evaluation brings data of its own (:attr:`r2mae.domains.options.Evaluation.own_data`): those of the
         run are neither read nor needed.
@@ -133,17 +133,17 @@ def evaluate(
     domain = domain_of_run(folder.read_config(), folder.path)
     began = time.perf_counter()
     config, task, model = load_model(folder.path, domain, device=device)
-    measured = {name: value for name, value in options.items() if name in config.measured_with}
+    measured = {name: value for name, value in options.items() if name in config.measurement_fields}
     data: Data | None = None
     if source is not None:
         config, data = _elsewhere(folder, domain, config, source, reading or {})
     elif not own_data:
         folder.check_data(config.data, domain.fingerprint(config))
-    check_baselines(config.measuring(**measured), domain, baselines)
+    check_baselines(config.with_measurement(**measured), domain, baselines)
     if source is None and not own_data:
         data = domain.load(config)
     if baselines:
-        check_sizes(config.measuring(**measured), domain, baselines, data)
+        check_sizes(config.with_measurement(**measured), domain, baselines, data)
     working = _working(folder, domain, progress)
     scores = domain.evaluate(config, task, model, data, **options, **working)
     beside = {}
@@ -151,7 +151,7 @@ def evaluate(
         # Baselines find in the configuration what a pretrained model's evaluation takes as options.
         theirs = {name: value for name, value in options.items() if name not in measured}
         theirs |= {name: value for name, value in working.items() if name == "progress"}
-        there = config.measuring(**measured)
+        there = config.with_measurement(**measured)
         beside = {name: domain.score_baseline(there, name, data, **theirs) for name in baselines}
     return Evaluated(config, scores, beside, time.perf_counter() - began)
 
@@ -160,12 +160,12 @@ def _elsewhere(
     folder: RunFolder, domain: Domain, config: RunConfig, source: str, reading: Mapping[str, Any]
 ) -> tuple[RunConfig, Data]:
     """Read other data for a run."""
-    if not isinstance(domain, MeasuresElsewhere):
+    if not isinstance(domain, MeasuresOtherData):
         raise UserError(f"runs of the domain {domain.name} are measured on their own data alone: leave --data out")
     known = read_json(folder.data_file).get("fingerprint") if folder.data_file.exists() else None
     if known == domain.fingerprint(replace(config, data=source)):
         raise UserError(f"{source} is what {folder.path} was trained on: leave --data out")
-    config, data = domain.elsewhere(config, source, folder.description.architecture, **reading)
+    config, data = domain.load_other_data(config, source, folder.description.architecture, **reading)
     return config, log_notes(data)
 
 

@@ -30,7 +30,7 @@ from r2mae.sweep.train_run import train_run
 from r2mae.sweep.watch import Watch, end
 from r2mae.sweep.worker_start import THREADS, load_ahead, unset, with_variables, worker_context
 from r2mae.training.folder import RunFolder
-from r2mae.training.progress import Pace
+from r2mae.training.progress import RunProgress
 
 _POLL = 0.2
 _NUMBERS = 3  # that a process tells of its run: steps done and planned, and its own number
@@ -267,7 +267,7 @@ class _SharedProgress:
     def start(self, step: int, total: int) -> None:
         _shared[_NUMBERS * self.index], _shared[_NUMBERS * self.index + 1] = step, total
 
-    def update(self, pace: Pace) -> None:
+    def update(self, pace: RunProgress) -> None:
         _shared[_NUMBERS * self.index] = pace.step
 
     def stop(self) -> None:

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from r2mae.errors import UserError
-from r2mae.files import read_own
+from r2mae.files import read_confined
 
 CELL_LOCK = ".run.lock"  # held while a run is trained and measured; its text names the process that holds it
 MEETING = ".cluster"  # folder in the folder of a sweep, in which workers show that they see it
@@ -196,7 +196,7 @@ def whole_cell(folder: Path, tell: _Tell, patience: float = _PATIENCE) -> Iterat
                 told = True
             time.sleep(_RETRY)
     try:
-        lock.sign(f"process {os.getpid()} on {socket.gethostname()}")
+        lock.write_holder(f"process {os.getpid()} on {socket.gethostname()}")
         yield
     finally:
         lock.__exit__(None, None, None)
@@ -204,7 +204,7 @@ def whole_cell(folder: Path, tell: _Tell, patience: float = _PATIENCE) -> Iterat
 
 def _holder(folder: Path) -> str:
     try:
-        return read_own(folder / CELL_LOCK, 200).decode("utf-8", "replace") or "another process"
+        return read_confined(folder / CELL_LOCK, 200).decode("utf-8", "replace") or "another process"
     except (OSError, ValueError):
         return "another process"
 

@@ -8,11 +8,11 @@ from typing import Any
 
 from r2mae.domains.lookup import domain_of_run
 from r2mae.errors import UserError
-from r2mae.files import own_file
+from r2mae.files import confined_file
 from r2mae.registry import DOMAINS, FOLLOW_UPS
 from r2mae.training.folder import RunFolder
 from r2mae.training.metrics import step_of
-from r2mae.training.records import number
+from r2mae.training.records import finite_float
 
 
 @dataclass(frozen=True)
@@ -96,13 +96,13 @@ def _score(config: dict[str, Any], results: dict[str, Any] | None) -> float | No
         metrics = domain.metrics_of(domain.config.from_dict(config))
     except UserError:  # of a newer version: the run is listed all the same
         return None
-    return number(results["scores"].get(metrics[0].name))
+    return finite_float(results["scores"].get(metrics[0].name))
 
 
 def last_step(folder: RunFolder) -> int:
     """Return the last step in the metrics file, 0 without one. Only its end is read: it may be long."""
     try:
-        metrics = own_file(folder.metrics_file)
+        metrics = confined_file(folder.metrics_file)
     except (OSError, ValueError):
         return 0
     with metrics.open("rb") as file:

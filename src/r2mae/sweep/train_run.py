@@ -94,8 +94,8 @@ def _pretrain(
     data: Data | None,
     progress: Callable[[int, int], None] | None,
 ) -> tuple[Fitted, dict[str, Any]]:
-    run, folder = Run.of(config, domain), RunFolder(out)
-    folder.check(config, run.defaults)
+    run, folder = Run.resolve(config, domain), RunFolder(out)
+    folder.check_config(config, run.defaults)
     if data is None and not (folder.trained and folder.results_for(config) is not None):
         data = log_notes(domain.load(config))
     fitted = fit_run(run, out, data=data, reporter=reporter)
@@ -117,7 +117,7 @@ def measure_baseline(
     scores = domain.score_baseline(config, name, data, **items)
     seconds = time.perf_counter() - began  # training included, where the baseline is trained
     keep_items(RunFolder(out), config, items)
-    results: dict[str, Any] = {"baseline": name, "data": fingerprint, "measured": config.measured_as()}
+    results: dict[str, Any] = {"baseline": name, "data": fingerprint, "measured": config.measurement_settings()}
     results |= {"scores": scores, "measuring_seconds": seconds}
     with FolderLock(out):
         write_json(RunFolder(out).results_file, results)

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from r2mae.lazy import lazily
+from r2mae.lazy import lazy_exports
 
 if TYPE_CHECKING:
     from r2mae.text.batches import TextData, TokenBatches, load_data
@@ -33,7 +33,7 @@ __all__ = [
     "train_bpe",
 ]
 
-__getattr__, __dir__ = lazily(
+__getattr__, __dir__ = lazy_exports(
     __name__,
     {
         "batches": ("TextData", "TokenBatches", "load_data"),

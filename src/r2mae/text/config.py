@@ -58,8 +58,8 @@ class TextConfig(RobertaSettings, ModelConfig):
     domain: ClassVar[str] = "text"
     models: ClassVar[Mapping[str, str]] = MODELS
     default_settings: ClassVar[type] = RobertaSettings
-    measured_with: ClassVar[tuple[str, ...]] = ("eval_sequences", "glue_probes", "glue_limit")
-    measured_formerly: ClassVar[Mapping[str, Any]] = MappingProxyType(
+    measurement_fields: ClassVar[tuple[str, ...]] = ("eval_sequences", "glue_probes", "glue_limit")
+    old_measurement_settings: ClassVar[Mapping[str, Any]] = MappingProxyType(
         {"eval_sequences": SEQUENCES, "glue_probes": (), "glue_limit": None}
     )
 

@@ -102,7 +102,7 @@ class TextDomain(BaseDomain):
             ),
         ),
         reading=_READING,
-        elsewhere="text is measured on the whole corpus",
+        other_data="text is measured on the whole corpus",
         embedding=Embedding(
             "`documents` (their first 80 characters) and `tokens` (how many each has)",
             examples=("runs/text notes.txt -o notes.npz",),
@@ -192,7 +192,9 @@ class TextDomain(BaseDomain):
         """Measure a pretrained model on held-out text, and on the configuration's tasks of GLUE, which need no data."""
         from r2mae.text.evaluate import evaluate
 
-        config = config.measuring(**{name: options.pop(name) for name in config.measured_with if name in options})
+        config = config.with_measurement(
+            **{name: options.pop(name) for name in config.measurement_fields if name in options}
+        )
         own = {
             "sequences": config.eval_sequences,
             "glue": config.glue,
@@ -206,7 +208,7 @@ class TextDomain(BaseDomain):
         """Return loss and accuracy, whose items are held-out sequences."""
         return ("loss", "accuracy")
 
-    def elsewhere(
+    def load_other_data(
         self, config: TextConfig, source: str, architecture: Mapping[str, Any], *, text_column: str | None = None
     ) -> "tuple[TextConfig, TextData]":
         """Read another corpus with the run's tokenizer, for :meth:`evaluate`: all of it is measured on.
@@ -221,7 +223,7 @@ class TextDomain(BaseDomain):
 
     def figure_columns(self, config: TextConfig) -> FigureColumns:
         """Return that a figure of names tells nothing."""
-        return FigureColumns(left_out=("documents", "split"))
+        return FigureColumns(omitted=("documents", "split"))
 
     def embed(
         self,
@@ -232,7 +234,7 @@ class TextDomain(BaseDomain):
         *,
         text_column: str | None = None,
     ) -> "dict[str, np.ndarray]":
-        """Embed the documents of a corpus; `text_column` is as in :meth:`elsewhere`."""
+        """Embed the documents of a corpus; `text_column` is as in :meth:`load_other_data`."""
         from r2mae.text.embed import embed_documents
 
         return embed_documents(_reading(config, source, text_column), task, model, source)

@@ -10,7 +10,7 @@ import numpy as np
 from torch import nn
 from transformers import PreTrainedConfig
 
-from r2mae.files import read_own, write_json
+from r2mae.files import read_confined, write_json
 from r2mae.text.sentences import Encoded
 
 _FORM = 1  # counts changes of the recipe's code that alter scores
@@ -58,7 +58,7 @@ class FinetuneCache:
 
     def _read(self) -> dict[str, Any]:
         try:
-            runs = json.loads(read_own(self.file))
+            runs = json.loads(read_confined(self.file))
         except (OSError, ValueError, RecursionError):
             return {}
         return runs if isinstance(runs, dict) else {}

@@ -14,7 +14,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn.functional import cross_entropy, linear, log_softmax, scaled_dot_product_attention
 
-from r2mae.training.dropout import mix_dropped, plain_cpu, quick_cpu
+from r2mae.training.dropout import mix_dropped, uses_cpu_kernels, uses_float32_kernels
 
 _BLOCK = 1 << 25  # logits at a time where no gradients are kept, 128 MiB
 _SOFTMAX_BLOCK = 1 << 18  # logits at a time that turn into errors in 32 bits, 1 MiB, which stays in the cache
@@ -70,7 +70,7 @@ def self_attention(
     rate : float
         Of the dropout.
     """
-    if rate in {0, 1} or not quick_cpu(key):
+    if rate in {0, 1} or not uses_cpu_kernels(key):
         asked, keys, values = (_split(part, heads) for part in (query, key, value))
         found = scaled_dot_product_attention(asked, keys, values, attn_mask=mask, dropout_p=rate)
         return found.transpose(1, 2).flatten(2)
@@ -106,9 +106,9 @@ def vocabulary_losses(
         block = max(1, _BLOCK // len(weight))
         parts = [slice(first, first + block) for first in range(0, max(1, len(features)), block)]
         return torch.cat([_cross_entropies(features[part], weight, bias, targets[part]) for part in parts])
-    if plain_cpu(features):
+    if uses_float32_kernels(features):
         return _VocabularyLoss.apply(features, weight, bias, targets.long())  # type: ignore[no-any-return, no-untyped-call]
-    if quick_cpu(features) and torch.is_autocast_enabled("cpu"):
+    if uses_cpu_kernels(features) and torch.is_autocast_enabled("cpu"):
         return _HalfVocabularyLoss.apply(features, weight, bias, targets.long())  # type: ignore[no-any-return, no-untyped-call]
     return _cross_entropies(features, weight, bias, targets)
 
@@ -176,7 +176,7 @@ def summed_cross_entropy(
     logits: Float[Tensor, "units words"], targets: Int[Tensor, " units"], factor: float | Tensor
 ) -> Float[Tensor, ""]:
     """Return the sum of cross entropies, in nats, times a factor; the logits stay as they are."""
-    if plain_cpu(logits) and torch.is_grad_enabled():
+    if uses_float32_kernels(logits) and torch.is_grad_enabled():
         return _SummedLoss.apply(logits, targets, factor)  # type: ignore[no-any-return, no-untyped-call]
     return cross_entropy(logits, targets, reduction="sum") * factor
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Int64, UInt16, UInt32
 
-from r2mae.cache import cache_folder, made_once
+from r2mae.cache import cache_folder, create_once
 from r2mae.cores import cores
 from r2mae.errors import UserError
 from r2mae.files import write_json
@@ -219,7 +219,7 @@ def open_store(
     name = hashlib.blake2b(f"{FORMAT}\0{found}\0{tokenizer.fingerprint}".encode(), digest_size=16).hexdigest()
     root = Path(cache).expanduser() if cache is not None else cache_folder()
     folder = root / "tokens" / name
-    with made_once(folder) as unfinished:
+    with create_once(folder) as unfinished:
         if unfinished is not None:
             _tokenise(corpus, found, column, tokenizer, unfinished, progress, threads or cores())
             if corpus.fingerprint() != found:
@@ -253,7 +253,7 @@ def corpus_tokenizer(
     parts = f"{FORMAT}\0{corpus.fingerprint()}\0{vocab_size}\0{limit}"
     root = Path(cache).expanduser() if cache is not None else cache_folder()
     folder = root / "tokenizers" / hashlib.blake2b(parts.encode(), digest_size=16).hexdigest()
-    with made_once(folder) as unfinished:
+    with create_once(folder) as unfinished:
         if unfinished is not None:
             merging = None if progress is None else _merging(progress)
             train_bpe(_beginning(corpus, limit, progress), vocab_size, merging=merging).save(unfinished)

@@ -5,7 +5,7 @@ A ratio is a number or any object with ``nodes() -> (p, weight)``, such as those
 
 from typing import TYPE_CHECKING
 
-from r2mae.lazy import lazily
+from r2mae.lazy import lazy_exports
 from r2mae.theory.advise import Advice, advise
 from r2mae.theory.assumptions import DominantWarning, InterpolationWarning, LocalisedWarning, dominant_share
 from r2mae.theory.closed import ClosedRisk, fixed_point, isotropic_risk, spiked_risk
@@ -73,4 +73,4 @@ __all__ = [
 ]
 
 # MaskedRidgeless is imported on first use: scikit-learn's base classes take longer to import than everything else.
-__getattr__, __dir__ = lazily(__name__, {"estimator": ("MaskedRidgeless",)}, __all__)
+__getattr__, __dir__ = lazy_exports(__name__, {"estimator": ("MaskedRidgeless",)}, __all__)

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from r2mae.lazy import lazily
+from r2mae.lazy import lazy_exports
 
 if TYPE_CHECKING:
     from r2mae.training.config import RunConfig
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Fitted", "LoadedRun", "RunConfig", "RunFolder", "fit", "load_model", "scheme_of"]
 
-__getattr__, __dir__ = lazily(
+__getattr__, __dir__ = lazy_exports(
     __name__,
     {
         "config": ("RunConfig",),
@@ -21,7 +21,7 @@ __getattr__, __dir__ = lazily(
         "loop": ("Fitted", "fit"),
         "folder": ("RunFolder",),
         "saving": ("LoadedRun", "load_model"),
-        # Finding a run's domain is above training, and `load` is now `r2mae.load`; the old name stays for old scripts.
+        # `load` moved to `r2mae.load`, since it finds the domain; the old name still works.
         "r2mae.domains.lookup": ("load",),
     },
     __all__,

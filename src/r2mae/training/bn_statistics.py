@@ -1,8 +1,8 @@
 """Re-estimate batch statistics for the inputs that a model is used on.
 
-Batch normalisation keeps means and variances from training, where entries are hidden. They are wrong for whole inputs,
-and for another mask ratio. Here they are estimated again on training samples, whole or masked at the ratio in question.
-Weights do not change. The paper does not mention this; its results are taken to use the statistics of training.
+Batch normalisation stores means and variances of masked training inputs, which do not fit unmasked inputs or another
+mask ratio. This module re-estimates them on training samples, unmasked or masked at a given ratio. Weights do not
+change. The paper does not mention re-estimation; its results are assumed to use the training statistics.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,29 +18,29 @@ from r2mae.masking.keys import Key, permutation
 from r2mae.training.task import Batches, Reconstructs, Task
 from r2mae.training.validation import evaluating, to_device
 
-SAMPLES = 8192  # training samples that are looked at: their means are known to about a hundredth of a deviation
+SAMPLES = 8192  # training samples used: the standard error of means is about a hundredth of the standard deviation
 _BATCH = 256
-_MASKS = 32  # at least: where a mini-batch shares its mask, as genes do, statistics hang on the masks drawn
+_LEAST_MASKS = 32  # if a mini-batch shares its mask, as for genes, statistics depend on the masks drawn
 
 Statistics = Mapping[str, Tensor]
 """Running means and variances by the name of their buffer; empty for a model without batch normalisation."""
 
 
 @runtime_checkable
-class KnowsPlaces(Protocol):
-    """A task whose samples count many times in batch statistics, as images do in those of convolutions."""
+class HasSpatialStatistics(Protocol):
+    """A task whose samples have many positions in batch statistics, such as images in those of convolutions."""
 
     @property
     def statistics_samples(self) -> int:
-        """The most training samples that are looked at, in place of :data:`SAMPLES`."""
+        """Maximum number of training samples used, instead of :data:`SAMPLES`."""
 
 
 @runtime_checkable
 class Augmented(Protocol):
-    """Training samples that may be augmented, and can also be had as they are."""
+    """Training samples that may be augmented, and are also available without augmentation."""
 
     @property
-    def whole(self) -> Batches:
+    def unaugmented(self) -> Batches:
         """The same samples without augmentation."""
 
 
@@ -63,7 +63,7 @@ def statistics_of(model: nn.Module) -> dict[str, Tensor]:
 
 
 def set_statistics(model: nn.Module, statistics: Statistics) -> None:
-    """Put running means and variances into a model.
+    """Load running means and variances into a model.
 
     Raises
     ------
@@ -79,33 +79,34 @@ def set_statistics(model: nn.Module, statistics: Statistics) -> None:
 def estimate_statistics(
     task: Task, model: nn.Module, data: Batches, ratio: float | None = None, *, samples: int | None = None
 ) -> dict[str, Tensor]:
-    """Return the statistics that a model's batch normalisations have on training samples.
+    """Return the batch statistics of a model on training samples.
 
-    The samples, their order and their masks are the same in every call. The model comes back as it was.
+    The samples, their order and their masks are the same in every call. The model is unchanged afterwards.
 
     Parameters
     ----------
     task, model
-        Of a run.
+        Task and model of a run.
     data : Batches
-        The training samples; augmented ones (:class:`Augmented`) are taken as they are without it.
+        The training samples; augmentation (:class:`Augmented`) is switched off.
     ratio : float, optional
         Mask ratio of the inputs; by default nothing is hidden.
     samples : int, optional
-        At most this many are looked at; by default what the task says (:class:`KnowsPlaces`), or :data:`SAMPLES`.
+        Maximum number of samples used; by default that of the task (:class:`HasSpatialStatistics`), or
+        :data:`SAMPLES`.
 
     Returns
     -------
     dict
         Means over batches of 256, by the name of the buffer. Empty for a model without batch normalisation, a task
-        that cannot run on whole inputs, or a single sample.
+        that cannot run on unmasked inputs, or a single sample.
     """
     layers, device = batch_norms(model), next(model.parameters()).device
     if not layers or len(data) < 2 or not isinstance(task, Reconstructs):
         return {}
-    data = data.whole if isinstance(data, Augmented) else data
+    data = data.unaugmented if isinstance(data, Augmented) else data
     if samples is None:
-        samples = task.statistics_samples if isinstance(task, KnowsPlaces) else SAMPLES
+        samples = task.statistics_samples if isinstance(task, HasSpatialStatistics) else SAMPLES
     key = Key.root(0).fold("recalibration")
     rows = permutation(key, len(data))[:samples]
     before = {name: value.clone() for name, value in model.state_dict().items()}
@@ -114,11 +115,11 @@ def estimate_statistics(
         try:
             for layer in layers.values():
                 layer.reset_running_stats()
-                layer.momentum = None  # which makes a plain mean over batches of the running one
+                layer.momentum = None  # None gives the plain mean over batches
                 layer.train()
             parts = np.array_split(rows, max(1, len(rows) // _BATCH))
-            # An image of a task that knows places has a mask of its own at each of them: one look is enough.
-            times = 1 if ratio is None or isinstance(task, KnowsPlaces) else -(-_MASKS // len(parts))
+            # Samples with spatial statistics have their own masks: one pass is enough.
+            times = 1 if ratio is None or isinstance(task, HasSpatialStatistics) else -(-_LEAST_MASKS // len(parts))
             for number, part in enumerate(parts * times):
                 batch = to_device(data.batch(part, key.fold("batch", number)), device)
                 if ratio is None:
@@ -134,7 +135,7 @@ def estimate_statistics(
 
 @contextmanager
 def using_statistics(model: nn.Module, statistics: Statistics) -> Iterator[None]:
-    """Give a model other statistics within the block; empty ones change nothing."""
+    """Use other statistics in a model within the block; empty ones change nothing."""
     if not statistics:
         yield
         return
@@ -150,16 +151,16 @@ def using_statistics(model: nn.Module, statistics: Statistics) -> Iterator[None]
 def re_estimated_statistics(
     task: Task, model: nn.Module, data: Batches, ratio: float | None = None, *, wanted: bool = True
 ) -> Iterator[None]:
-    """Run a block with statistics from :func:`estimate_statistics`, if that is wanted."""
+    """Run the block with statistics of :func:`estimate_statistics`, if `wanted`."""
     with using_statistics(model, estimate_statistics(task, model, data, ratio) if wanted else {}):
         yield
 
 
 @contextmanager
-def at_ratios(
+def statistics_at_ratios(
     task: Task, model: nn.Module, data: Batches, ratios: Sequence[float], *, wanted: bool = True
 ) -> Iterator[Callable[[int], None]]:
-    """Yield a function that gives the model the statistics of one of several ratios, by its number from 0."""
+    """Yield a function that loads the statistics of one of several ratios into the model, by index from 0."""
     statistics = [estimate_statistics(task, model, data, ratio) if wanted else {} for ratio in ratios]
     own = statistics_of(model)
 

@@ -1,4 +1,4 @@
-"""What happens between optimiser steps: metrics, validation, early stopping, checkpoints, in this order."""
+"""Work between optimiser steps: metrics, validation, early stopping, checkpoints, in this order."""
 
 import math
 import time
@@ -12,21 +12,21 @@ from torch import Tensor
 from r2mae.errors import UserError
 from r2mae.training.checkpoint import EARLY, SECONDS, STEP
 from r2mae.training.folder import RunFolder
-from r2mae.training.interrupt import Stopped, StopRequest, mark_of, signal_of
+from r2mae.training.interrupt import StoppedBySignal, StopRequest, signal_code, signal_from_codes
 from r2mae.training.metrics import COLUMNS, MetricsFile
-from r2mae.training.progress import Pace, Reporter
+from r2mae.training.progress import Reporter, RunProgress
 from r2mae.training.rendezvous import RENDEZVOUS
 from r2mae.training.run import Run
 from r2mae.training.saving import save_state, save_weights
 from r2mae.training.sharding import gathered
 from r2mae.training.shards import all_finite, full_state
 from r2mae.training.step import Pretraining
-from r2mae.training.task import Batches, MeasuredOtherwise
+from r2mae.training.task import Batches, HasEvaluationTask
 from r2mae.training.validation import masked_losses
 
 FLUSH_EVERY = 50
 _SECONDS_BETWEEN_REPORTS = 5.0
-_REMEDY = "the last checkpoint is from before it; lower --lr, or set --clip 1, with a new --out"
+_DIVERGED_HINT = "the last checkpoint is from before it; lower --lr, or set --clip 1, with a new --out"
 
 
 @dataclass
@@ -36,7 +36,7 @@ class EarlyStopping:
     Parameters
     ----------
     patience : int, optional
-        Validations without improvement after which to stop; None never stops.
+        Validations without improvement after which training stops; None never stops.
     """
 
     patience: int | None
@@ -44,44 +44,43 @@ class EarlyStopping:
     waited: int = 0
 
     @property
-    def over(self) -> bool:
-        """Whether training should stop."""
+    def exhausted(self) -> bool:
+        """Whether patience is exhausted."""
         return self.patience is not None and self.waited >= self.patience
 
-    def stop(self, loss: float) -> bool:
+    def update(self, loss: float) -> bool:
         """Count a validation loss, and return whether to stop."""
         if loss < self.best:
             self.best, self.waited = loss, 0
         else:
             self.waited += 1
-        return self.over
+        return self.exhausted
 
 
 @dataclass
 class CheckpointKeeper(Callback):
-    """Keeps the files of the run folder up to date with the run.
+    """Keeps the files of the run folder up to date.
 
-    Losses stay on the device, and are read once in :data:`FLUSH_EVERY` steps, so that the loop need not wait for the
-    device. A non-finite loss is found at that moment, which always comes before a checkpoint is saved. Weights are
-    checked before a checkpoint, too, since the update after a finite loss may break them. So the last checkpoint is
-    sound.
+    Losses stay on the device and are read every :data:`FLUSH_EVERY` steps, so that the loop does not wait for the
+    device. They are also read and checked before each checkpoint. Weights are checked before a checkpoint too, since
+    the update after a finite loss may make them non-finite. So every checkpoint is finite.
 
     Parameters
     ----------
     run : Run
         The run.
     folder, metrics, reporter
-        Its folder, its metrics file, and the reporter of its progress.
+        The run's folder, its metrics file, and the reporter of its progress.
     total_steps, validate_every : int
         Optimiser steps of the run, and steps between validations.
     validation : Batches, optional
-        Held-out samples.
+        Validation samples.
     early : EarlyStopping
         Counts validations.
     stop : StopRequest
-        Says whether a signal has asked the run to stop.
+        Whether a signal has asked the run to stop.
     step : int
-        Optimiser steps that are done.
+        Optimiser steps done.
     seconds_before : float
         Training time of earlier calls.
     """
@@ -102,20 +101,20 @@ class CheckpointKeeper(Callback):
     _losses: list[Tensor] = field(default_factory=list)
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Start the clock, and begin to handle signals."""
-        self.stop.listen()
+        """Start the clock, and handle signals."""
+        self.stop.install_handlers()
         self._began = time.perf_counter()
-        self._clock, self._clock_step = self._began, self.step
+        self._report_time, self._report_step = self._began, self.step
 
     def on_before_optimizer_step(self, trainer: Trainer, pl_module: LightningModule, optimizer: Any) -> None:
-        """Let the other processes know of a signal: the step sums this over all of them."""
+        """Tell the other processes of a signal: the step sums its code over all processes."""
         if isinstance(pl_module, Pretraining):
-            pl_module.mark = mark_of(self.stop.number)
+            pl_module.signal_code = signal_code(self.stop.number)
 
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        """Once in every optimiser step: record metrics, validate, save a checkpoint, each where it is due."""
+        """After every optimiser step: record metrics, validate, save a checkpoint, each if it is due."""
         if trainer.global_step == self.step or not isinstance(pl_module, Pretraining):
             return
         self.step = trainer.global_step
@@ -124,23 +123,23 @@ class CheckpointKeeper(Callback):
         last = self.step == self.total_steps
         validate = self.validation is not None and (self.step % self.validate_every == 0 or last)
         save = self.step % self.run.config.save_every == 0 or last
-        # Several processes do the same at the same step, whatever a clock or a signal says to one of them.
-        alone = trainer.world_size == 1
-        asked = self.stop.number if alone else signal_of(pl_module.marks)
-        now = asked is not None or (alone and time.perf_counter() - self._clock > _SECONDS_BETWEEN_REPORTS)
+        # All processes of a run must act at the same step, so they share signals and ignore their own clocks.
+        single = trainer.world_size == 1
+        asked = self.stop.number if single else signal_from_codes(pl_module.summed_signal_codes)
+        now = asked is not None or (single and time.perf_counter() - self._report_time > _SECONDS_BETWEEN_REPORTS)
         keep = self.run.config.keep_every is not None and self.step % self.run.config.keep_every == 0
         if validate or save or keep or now or self.step % FLUSH_EVERY == 0:
             stopped = self._flush(pl_module, validate=validate)
-            if alone:
+            if single:
                 asked = self.stop.number  # a signal may have come meanwhile
             else:
                 stopped = trainer.strategy.broadcast(stopped)
                 if asked is not None and self.stop.number is None:
-                    self.stop.tell()  # another process has heard it
-                    self.stop.number = asked  # the next one is the second here, too
+                    self.stop.announce()  # another process received the signal
+                    self.stop.number = asked  # so a further signal stops this process at once
             save = save or stopped or asked is not None
             if save or keep:
-                self._check_sound(pl_module)
+                self._check_finite(pl_module)
                 self.metrics.sync()
             if save:
                 trainer.save_checkpoint(self.folder.checkpoint)
@@ -152,17 +151,17 @@ class CheckpointKeeper(Callback):
                 trainer.should_stop = True
             elif asked is not None and not last:
                 RENDEZVOUS.part()
-                raise Stopped(asked)
+                raise StoppedBySignal(asked)
 
     def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
-        """Add the plain numbers that a resumed run needs."""
+        """Add the numbers that a resumed run needs: step, early stopping, training time."""
         checkpoint[STEP] = self.step
         checkpoint[EARLY] = {"best": self.early.best, "waited": self.early.waited}
         checkpoint[SECONDS] = self.seconds
 
     @property
     def seconds(self) -> float:
-        """Training time of the run so far, over all its calls."""
+        """Training time of the run so far in seconds, over all its calls."""
         return self.seconds_before + (time.perf_counter() - self._began if self._began else 0.0)
 
     def _flush(self, module: Pretraining, *, validate: bool) -> bool:
@@ -171,22 +170,22 @@ class CheckpointKeeper(Callback):
             bad = int((~torch.isfinite(losses)).nonzero()[0, 0])
             step, ratio, lr = self._pending[bad]
             raise UserError(
-                f"the loss is {float(losses[bad])} at step {step} (ratio {ratio:.3f}, lr {lr:g}): {_REMEDY}"
+                f"the loss is {float(losses[bad])} at step {step} (ratio {ratio:.3f}, lr {lr:g}): {_DIVERGED_HINT}"
             )
-        held_out, stopped = None, False
+        validation_loss, stopped = None, False
         if validate and self.validation is not None:
             with gathered(module):
-                held_out = held_out_loss(self.run, module, self.validation)
+                validation_loss = mean_validation_loss(self.run, module, self.validation)
             if self.run.config.strategy == "fsdp":
-                held_out = module.trainer.strategy.broadcast(held_out)  # what follows, they do together
-            if held_out < self.early.best and self.run.config.keep == "best":
+                validation_loss = module.trainer.strategy.broadcast(validation_loss)  # all processes decide alike
+            if validation_loss < self.early.best and self.run.config.keep == "best":
                 self._save_best(module)
-            stopped = self.early.stop(held_out)
-            if not math.isfinite(held_out):
-                raise UserError(f"the validation loss is {held_out} at step {self.step}: {_REMEDY}")
+            stopped = self.early.update(validation_loss)
+            if not math.isfinite(validation_loss):
+                raise UserError(f"the validation loss is {validation_loss} at step {self.step}: {_DIVERGED_HINT}")
         values = losses.tolist()
         rows = [[s, r, loss, lr, None] for (s, r, lr), loss in zip(self._pending, values, strict=True)]
-        rows[-1][-1] = held_out
+        rows[-1][-1] = validation_loss
         self.metrics.write(rows)
         self._latest = {k: v for k, v in zip(COLUMNS[1:], rows[-1][1:], strict=True) if v is not None}
         self._report(values[-1])
@@ -196,27 +195,27 @@ class CheckpointKeeper(Callback):
     def _save_best(self, module: Pretraining) -> None:
         first = module.global_rank == 0
         if self.run.config.strategy == "fsdp":
-            weights = full_state(module.kept_model, here=first)
+            weights = full_state(module.evaluation_model, here=first)
             if first:
                 save_state(self.folder.best, weights)
         elif first:
-            save_weights(self.folder.best, module.kept_model)
+            save_weights(self.folder.best, module.evaluation_model)
 
-    def _check_sound(self, module: Pretraining) -> None:
+    def _check_finite(self, module: Pretraining) -> None:
         if not all_finite(module.state_dict()):
-            raise UserError(f"the model's weights are no longer finite at step {self.step}: {_REMEDY}")
+            raise UserError(f"the model's weights are no longer finite at step {self.step}: {_DIVERGED_HINT}")
 
     def _report(self, loss: float) -> None:
         now = time.perf_counter()
-        samples = (self.step - self._clock_step) * self.run.config.batch_size
-        pace = samples / max(now - self._clock, 1e-9)
-        self._clock, self._clock_step = now, self.step
-        self.reporter.update(Pace(self.step, self.total_steps, loss, self._pending[-1][1], pace))
+        samples = (self.step - self._report_step) * self.run.config.batch_size
+        pace = samples / max(now - self._report_time, 1e-9)
+        self._report_time, self._report_step = now, self.step
+        self.reporter.update(RunProgress(self.step, self.total_steps, loss, self._pending[-1][1], pace))
 
 
-def held_out_loss(run: Run, module: Pretraining, data: Batches) -> float:
-    """Return the validation loss: the mean over the domain's three ratios, or that of whole inputs."""
+def mean_validation_loss(run: Run, module: Pretraining, data: Batches) -> float:
+    """Return the validation loss: the mean over the domain's three ratios; for a run that hides nothing, at ratio 0."""
     ratios = (run.defaults.low, run.defaults.fixed, run.defaults.high) if run.config.hides else (0.0,)
-    task = module.task.measured if isinstance(module.task, MeasuredOtherwise) else module.task
-    losses = masked_losses(task, module.kept_model, data, ratios, device=str(module.device))
+    task = module.task.evaluation_task if isinstance(module.task, HasEvaluationTask) else module.task
+    losses = masked_losses(task, module.evaluation_model, data, ratios, device=str(module.device))
     return sum(losses) / len(losses)

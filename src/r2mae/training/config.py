@@ -1,4 +1,4 @@
-"""The configuration of a run, a typed dataclass for command line, YAML files and run folders. No torch."""
+"""The configuration of a run: a typed dataclass for the command line, YAML files and run folders. No torch."""
 
 import dataclasses
 import math
@@ -10,15 +10,15 @@ from typing import Any, ClassVar, Literal, TypeVar
 from r2mae.errors import UserError, nearest
 from r2mae.masking.keys import Key
 from r2mae.masking.schemes import SCHEME_OPTIONS
-from r2mae.training.fields import above_zero, at_least, exact_values, in_words, short
+from r2mae.training.fields import coerce_values, describe_type, require_at_least, require_positive, short_repr
 from r2mae.training.records import read_yaml as read_config
 
-__all__ = ["MACHINE_FIELDS", "RunConfig", "in_words", "read_config"]
+__all__ = ["MACHINE_FIELDS", "RunConfig", "describe_type", "read_config"]
 
-# Far above what any run needs, and low enough that nothing overflows, runs forever or starts threads without end.
-_MOST_OF_ALL = 2**31 - 1
-_SEED = 2**63 - 1
-_MOST = {
+# Far above what any run needs, and low enough to prevent overflow, endless runs and too many threads.
+_DEFAULT_MAXIMUM = 2**31 - 1
+_MAX_SEED = 2**63 - 1
+_MAXIMUM = {
     "steps": 10**9,
     "threads": 4096,
     "workers": 1024,
@@ -28,7 +28,7 @@ _MOST = {
     "strata": 10_000,
 }
 
-# These say where and how a run is computed, not what is computed: a run may be resumed with other values.
+# Fields that set where and how a run is computed, not what: a run may resume with other values.
 MACHINE_FIELDS = frozenset(
     {
         "device",
@@ -47,7 +47,7 @@ MACHINE_FIELDS = frozenset(
 )
 
 HIDING_FIELDS = frozenset({"scheme", "scheme_options", "weighting", *SCHEME_OPTIONS})
-"""These say how a run hides entries; a run that hides nothing leaves them out, all together."""
+"""Fields that set how a run hides entries; a run that hides nothing omits them all."""
 
 _Own = TypeVar("_Own", bound="RunConfig")
 
@@ -63,7 +63,7 @@ class RunConfig:
     data : str
         A named set (`r2mae data list`) or a path.
     preset : str, optional
-        Name of a preset of the domain; single options given beside it win.
+        Name of a preset of the domain; options override its values.
     scheme : str
         Masking scheme.
     ratio : float, optional
@@ -75,81 +75,81 @@ class RunConfig:
     decay : float, optional
         λ of the dynamic ratio, per step (or epoch, see `decay_in`); by default the value that reaches `low` at the end.
     decay_in : {"steps", "epochs"}, optional
-        Whether the dynamic ratio falls with every step, or with every epoch (as the paper's ViT-MAE); by default as
-        the paper does with such data or models.
+        Whether the dynamic ratio falls at every step, or at every epoch (as in the paper's ViT-MAE); by default as in
+        the paper for such data or models.
     cl_warmup : int, optional
-        Steps for which the curricula's loss weights are frozen; by default a fraction of the run, as in the paper.
+        Steps for which the loss weights of curricula are frozen; by default a fraction of the run, as in the paper.
     cl_start : int, optional
-        Step at which their gradient multiplier begins to fall from 1.
+        Step at which the gradient multiplier of the loss weights starts to fall from 1.
     cl_end : int, optional
-        Step at which it reaches −1.
+        Step at which the multiplier reaches −1.
     cl_iterations : int, optional
         Iterations of Sinkhorn's normalisation.
     sampling : {"independent", "stratified"}
-        How a random ratio is drawn: independently, or spread evenly over consecutive steps (over the samples of each
-        step, if each has its own).
+        How a random ratio is drawn: independently, or stratified over consecutive steps (over the samples of each
+        step if each sample has its own ratio).
     per : {"batch", "sample"}
-        One random ratio for each mini-batch (the paper), or one for each sample, which then weighs as much as it hides;
-        with stratified sampling, as in `r2mae-per-sample`, all weigh alike.
+        One random ratio per mini-batch (the paper), or one per sample. Per-sample ratios weight samples by their number
+        of hidden entries; with stratified sampling, as in `r2mae-per-sample`, all samples have equal weight.
     strata : int, optional
-        Consecutive steps that stratified sampling spreads over the range; by default 16.
+        Consecutive steps over which stratified sampling covers the range; by default 16.
     scheme_options : tuple of str
-        Options of a scheme's own, as NAME=NUMBER.
+        Further options of a scheme, as NAME=NUMBER.
     weighting : {"mean", "sum", "inverse-ratio"}
         Normaliser of the loss: mean over hidden entries; sum per sample; or sum divided by ratio and length.
     epochs : float
-        Passes over the data, when `steps` is not given.
+        Passes over the data, if `steps` is not given.
     steps : int, optional
         Optimiser steps; overrides `epochs`.
     batch_size : int
         Samples of one optimiser step, over all micro-batches and processes together.
     accumulate : int
-        Micro-batches that one optimiser step is split into.
+        Micro-batches of one optimiser step.
     optimizer : {"adam", "adamw", "sgd", "lars"}
         Optimiser; `sgd` and `lars` (layer-wise rates, for very large batches) have a momentum of 0.9.
     betas : (float, float)
-        Decays of the averages of gradients and of their squares that Adam and AdamW keep.
+        Decays of Adam's and AdamW's averages of the gradients and of their squares.
     lr : float
         Learning rate.
     base_lr : float, optional
-        Learning rate for a batch of 256, in place of `lr`: the rate is this times batch_size / 256.
+        Learning rate for a batch of 256, instead of `lr`: the rate is this times batch_size / 256.
     schedule : {"constant", "linear", "cosine"}
-        What becomes of the learning rate after the warm-up.
+        Learning rate schedule after the warm-up.
     warmup : float
-        Fraction of the run over which the learning rate rises to its height.
+        Fraction of the run over which the learning rate rises to its peak.
     warmup_epochs : float, optional
-        The same as a number of epochs, in place of `warmup`.
+        Warm-up as a number of epochs, instead of `warmup`.
     ema : float, optional
-        Decay of an exponential moving average of the weights; the average is what is validated, saved and measured.
+        Decay of an exponential moving average of the weights; the average is validated, saved and measured.
     weight_decay : float
         Weight decay (never on learned loss weights; with AdamW not on biases and norms either).
     clip : float, optional
-        Largest gradient norm.
+        Maximum gradient norm.
     validation : float
-        Fraction of the training data held out for the validation loss.
+        Fraction of the training data reserved for the validation loss.
     validate_every : int, optional
-        Steps between validations; by default once an epoch.
+        Steps between validations; by default one epoch.
     patience : int, optional
         Stop early after this many validations without improvement.
     precision : {"auto", "32", "bf16"}
-        Number format of products; "auto" is bf16 where a GPU has it, and 32 bits on a CPU. A CPU that knows nothing of
-        bf16 computes such products in 32 bits and rounds them, unless they are compiled
+        Number format of products; "auto" is bf16 on a GPU that supports it, and 32 bits on a CPU. On a CPU without
+        bf16 kernels, bf16 products are computed in 32 bits and rounded, unless the model is compiled
         (:mod:`r2mae.training.rounded_products`).
     seed : int
         Seed of weights, data order, ratios and masks.
     device : str
         "auto", "cpu", "cuda" or "cuda:1".
     devices : int
-        Processes that train together, one per device (or per core group on a CPU); the batch is divided among them.
-        With several machines: on each of them.
+        Processes that train together on each machine, one per device (or per core group on a CPU); the batch is divided
+        among them.
     nodes : int
         Machines that train together; torchrun or SLURM starts the processes (docs/cluster.md).
     sync_batchnorm : bool
-        Let batch normalisation take its statistics over all processes, as one process would.
+        Compute the statistics of batch normalisation over all processes, as a single process would.
     strategy : {"ddp", "fsdp"}
-        What each of several processes holds: the whole model, or (`fsdp`) its part of weights, gradients and moments.
+        What each process stores: the complete model, or (`fsdp`) its part of weights, gradients and moments.
     activation_checkpointing : bool
-        Keep only what goes into each layer, and compute the rest again for the gradient: less memory, more time.
+        Store only the inputs of each layer, and recompute the rest for the gradient: less memory, more time.
     workers : int
         Processes that load data; 0 loads in the training process.
     threads : int, optional
@@ -157,24 +157,24 @@ class RunConfig:
     save_every : int
         Steps between checkpoints.
     keep_every : int, optional
-        Steps between checkpoints that are kept, as checkpoints/step-N.ckpt.
+        Steps between permanent checkpoints, checkpoints/step-N.ckpt.
     keep : {"last", "best"}
-        Which weights become the finished model: the last, or those with the lowest validation loss.
+        Weights of the finished model: the last, or those with the lowest validation loss.
     compile : bool
-        Compile the model with torch.compile (numbers change in the last digits).
+        Compile the model with torch.compile (results change in the last digits).
     logger : {"none", "tensorboard", "wandb", "mlflow"}
-        Experiment tracker that hears of the metrics, too.
+        Experiment tracker that also receives the metrics.
     """
 
     domain: ClassVar[str] = ""
-    left_out: ClassVar[frozenset[str]] = frozenset()
-    """Fields that mean nothing in such runs, such as :data:`HIDING_FIELDS`: they are refused, and not written."""
-    measured_with: ClassVar[tuple[str, ...]] = ()
-    """Fields that say how a finished model is measured and used: a run may be measured again with others."""
-    measured_formerly: ClassVar[Mapping[str, Any]] = MappingProxyType({})
-    """Those of results of older versions, which do not say it."""
+    omitted_fields: ClassVar[frozenset[str]] = frozenset()
+    """Fields without a meaning in such runs, such as :data:`HIDING_FIELDS`: they are refused, and not written."""
+    measurement_fields: ClassVar[tuple[str, ...]] = ()
+    """Fields that set how a finished model is measured and used: a run may be measured again with other values."""
+    old_measurement_settings: ClassVar[Mapping[str, Any]] = MappingProxyType({})
+    """Values of these fields in results of older versions, which did not record them."""
     alternatives: ClassVar[Mapping[str, str]] = MappingProxyType({"lr": "base_lr", "warmup": "warmup_epochs"})
-    """Fields by another that takes their place: who gives one of a pair means it in place of a preset's other one."""
+    """Pairs of fields that exclude each other: a given one replaces the preset's other one."""
 
     data: str
     preset: str | None = None
@@ -227,52 +227,52 @@ class RunConfig:
     logger: Literal["none", "tensorboard", "wandb", "mlflow"] = "none"
 
     def __post_init__(self) -> None:
-        self._check_sane()
+        self._check_bounds()
         for name in ("batch_size", "accumulate", "save_every", "devices", "nodes"):
-            at_least(self, name, 1)
+            require_at_least(self, name, 1)
         for name in ("steps", "validate_every", "patience", "threads", "cl_iterations", "keep_every", "strata"):
             if getattr(self, name) is not None:
-                at_least(self, name, 1)
+                require_at_least(self, name, 1)
         for name in ("workers", "seed", "weight_decay", "decay", "cl_warmup", "cl_start", "cl_end"):
             if getattr(self, name) is not None:
-                at_least(self, name, 0)
+                require_at_least(self, name, 0)
         for name in ("epochs", "lr"):
-            above_zero(self, name)
+            require_positive(self, name)
         for name in ("clip", "base_lr"):
             if getattr(self, name) is not None:
-                above_zero(self, name)
+                require_positive(self, name)
         self._check_alternatives()
         self._check_combinations()
         self._check_processes()
 
-    def _check_sane(self) -> None:
-        """Refuse impossible numbers in the fields that every domain has, and text that cannot be part of a path."""
+    def _check_bounds(self) -> None:
+        """Refuse impossible numbers in any field, and text that cannot be part of a path."""
         for field in dataclasses.fields(self):
             name, value = field.name, getattr(self, field.name)
             if isinstance(value, str) and "\0" in value:
-                raise UserError(f"{name} holds a NUL character, which no path or name can: {value!r}")
-            most = _SEED if name == "seed" else _MOST.get(name, _MOST_OF_ALL)
+                raise UserError(f"{name} contains a NUL character, which no path or name may: {value!r}")
+            most = _MAX_SEED if name == "seed" else _MAXIMUM.get(name, _DEFAULT_MAXIMUM)
             if isinstance(value, int) and abs(value) > most:
-                raise UserError(f"{name} takes numbers up to {most:,}, not {short(value)}")
+                raise UserError(f"{name} takes numbers up to {most:,}, not {short_repr(value)}")
 
     def _check_alternatives(self) -> None:
-        """Refuse what is said in two ways."""
+        """Refuse fields that exclude each other, and betas that are invalid or do not apply."""
         if self.warmup_epochs is not None:
-            at_least(self, "warmup_epochs", 0)
-        if len(self.betas) != 2 or not all(isinstance(one, int | float) and 0 <= one < 1 for one in self.betas):
+            require_at_least(self, "warmup_epochs", 0)
+        if len(self.betas) != 2 or not all(isinstance(beta, int | float) and 0 <= beta < 1 for beta in self.betas):
             raise UserError(f"betas takes two numbers of 0 or more and below 1, such as 0.9 0.95, not {self.betas}")
         if self.optimizer in ("sgd", "lars") and self.betas != self.__dataclass_fields__["betas"].default:
-            raise UserError(f"betas are of adam and adamw, and the optimizer is {self.optimizer}: leave them out")
+            raise UserError(f"betas apply to adam and adamw, and the optimizer is {self.optimizer}: leave them out")
         for name, other in self.alternatives.items():
             default = self.__dataclass_fields__[name].default
             if getattr(self, other) is not None and getattr(self, name) != default:
-                raise UserError(f"{name} and {other} say the same in two ways: give one of them")
+                raise UserError(f"{name} and {other} exclude each other: give one of them")
 
     def _check_combinations(self) -> None:
-        _ = self.own_options  # says what is wrong with them
+        _ = self.scheme_option_values  # raises for invalid ones
         for field in dataclasses.fields(self):
-            if field.name in self.left_out and getattr(self, field.name) != field.default:
-                raise UserError(f"{field.name} means nothing in a run of {self.domain}: leave it out")
+            if field.name in self.omitted_fields and getattr(self, field.name) != field.default:
+                raise UserError(f"{field.name} has no meaning in a run of {self.domain}: leave it out")
         if self.batch_size % self.accumulate:
             raise UserError(f"batch_size {self.batch_size} does not split into {self.accumulate} equal micro-batches")
         self._check_memory_options()
@@ -283,13 +283,13 @@ class RunConfig:
         if not 0 <= self.validation < 1:
             raise UserError(f"validation must be a fraction in [0, 1), not {self.validation}")
         if self.keep == "best" and self.validation == 0:
-            raise UserError("keep 'best' needs a validation loss: hold data out with --validation 0.1")
+            raise UserError("keep 'best' needs a validation loss: add --validation 0.1")
         if self.patience is not None and self.validation == 0:
-            raise UserError("patience needs a validation loss: hold data out with --validation 0.1")
+            raise UserError("patience needs a validation loss: add --validation 0.1")
         if self.weighting == "inverse-ratio" and self.per == "sample":
             raise UserError("weighting 'inverse-ratio' needs one ratio for the mini-batch: leave per at 'batch'")
         if self.validate_every is not None and self.validation == 0:
-            raise UserError("validate_every needs held-out data: add --validation 0.1")
+            raise UserError("validate_every needs validation data: add --validation 0.1")
 
     def _check_processes(self) -> None:
         if self.batch_size % (self.accumulate * self.ranks):
@@ -312,19 +312,21 @@ class RunConfig:
             raise UserError("activation_checkpointing and compile do not go together: leave one out")
 
     @property
-    def own_options(self) -> dict[str, float]:
+    def scheme_option_values(self) -> dict[str, float]:
         """`scheme_options` as numbers by name."""
         found: dict[str, float] = {}
         for word in self.scheme_options:
             name, _, value = word.partition("=")
             if name in SCHEME_OPTIONS:
-                raise UserError(f"scheme_options are a scheme's own: give {word} as --{name.replace('_', '-')}")
+                raise UserError(f"{name} is no further option of a scheme: give {word} as --{name.replace('_', '-')}")
             try:
                 number = float(value)
             except ValueError:
                 number = math.nan
             if not name or name in found or not math.isfinite(number):
-                raise UserError(f"scheme_options takes NAME=NUMBER, each name once, such as power=3, not {short(word)}")
+                raise UserError(
+                    f"scheme_options takes NAME=NUMBER, each name once, such as power=3, not {short_repr(word)}"
+                )
             found[name] = number
         return found
 
@@ -341,7 +343,7 @@ class RunConfig:
     @property
     def hides(self) -> bool:
         """Whether the run hides entries, and so has a masking scheme."""
-        return "scheme" not in self.left_out
+        return "scheme" not in self.omitted_fields
 
     @property
     def peak_lr(self) -> float:
@@ -370,62 +372,62 @@ class RunConfig:
 
     @property
     def re_estimates_statistics(self) -> bool:
-        """Whether the model is used with batch statistics that were re-estimated on whole inputs."""
+        """Whether the model is used with batch statistics re-estimated on unmasked inputs."""
         return False
 
     @property
     def idle_fields(self) -> frozenset[str]:
-        """Fields that have no effect under the scheme of this run."""
+        """Fields without an effect under the scheme of this run."""
         return frozenset()
 
     def check_given(self, given: Mapping[str, Any]) -> None:
         """Refuse options of a command line that have no effect.
 
-        `given` holds those that were typed, by field, and the scheme of a single run. What a set, a preset or a file
-        brings is not among them: there it may be meant for other runs.
+        `given` maps fields to values: the typed options, and the scheme of a single run. It excludes values of a set, a
+        preset or a file, which may be meant for other runs.
         """
 
-    def measuring(self: _Own, **options: Any) -> _Own:
-        """Return the configuration with other values of fields of :attr:`measured_with`."""
+    def with_measurement(self: _Own, **options: Any) -> _Own:
+        """Return the configuration with other values in some :attr:`measurement_fields`."""
         return replace(self, **options)
 
-    def measured_as(self) -> dict[str, Any]:
-        """Return the fields of :attr:`measured_with` that have an effect, which are stored with every result."""
-        return {name: getattr(self, name) for name in self.measured_with}
+    def measurement_settings(self) -> dict[str, Any]:
+        """Return the :attr:`measurement_fields` that have an effect, by name; they are stored with every result."""
+        return {name: getattr(self, name) for name in self.measurement_fields}
 
     def measured_in_words(self) -> str:
-        """Return how scores are measured, in words for tables; empty if there is no choice."""
+        """Return how scores are measured, as text for tables; empty if there is no choice."""
         return ""
 
     def total_steps(self, samples: int) -> int:
         """Return the optimiser steps of the run on `samples` training samples."""
         wanted = self.steps or max(1.0, self.epochs * samples / self.batch_size)
-        if wanted > _MOST["steps"]:
+        if wanted > _MAXIMUM["steps"]:
             raise UserError(
-                f"{self.epochs:g} epochs are {wanted:,.0f} steps, and the most are {_MOST['steps']:,}: ask for fewer"
+                f"{self.epochs:g} epochs are {wanted:,.0f} steps, above the maximum of {_MAXIMUM['steps']:,}: use fewer"
             )
         return round(wanted)
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain types, the domain's name first."""
-        fields = {key: value for key, value in dataclasses.asdict(self).items() if key not in self.left_out}
+        fields = {key: value for key, value in dataclasses.asdict(self).items() if key not in self.omitted_fields}
         plain = {key: list(value) if isinstance(value, tuple) else value for key, value in fields.items()}
         return {"domain": self.domain, **plain}
 
     @classmethod
     def from_dict(cls: type[_Own], values: Mapping[str, Any], *, source: str = "configuration") -> _Own:
-        """Build from plain types, and name any field that does not exist."""
-        fields = {field.name for field in dataclasses.fields(cls)} - cls.left_out
+        """Build from plain types; an unknown field raises a UserError."""
+        fields = {field.name for field in dataclasses.fields(cls)} - cls.omitted_fields
         given = {key: value for key, value in values.items() if key != "domain"}
         for key in given:
             if key not in fields:
                 raise UserError(f"{source}: unknown field {key!r}: {nearest(str(key), sorted(fields))}")
         if "data" not in given:
             raise UserError(f"{source}: the field 'data' is missing")
-        return cls(**exact_values(cls, given, f"{source}: "))
+        return cls(**coerce_values(cls, given, f"{source}: "))
 
     def differences(self, other: "RunConfig") -> list[str]:
-        """Return the fields in which two configurations differ, apart from idle ones, the machine and measuring."""
-        mine, theirs = self.to_dict(), other.to_dict()
-        free = MACHINE_FIELDS.union(self.measured_with, self.idle_fields)
-        return [key for key in mine if key not in free and mine[key] != theirs.get(key)]
+        """Return the fields that differ between two configurations, except idle, machine and measurement fields."""
+        own, others = self.to_dict(), other.to_dict()
+        free = MACHINE_FIELDS.union(self.measurement_fields, self.idle_fields)
+        return [key for key in own if key not in free and own[key] != others.get(key)]

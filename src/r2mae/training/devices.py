@@ -9,7 +9,7 @@ import torch
 
 from r2mae.errors import UserError
 
-_THREADS = 64  # so many are allowed on any machine
+_ALWAYS_ALLOWED_THREADS = 64  # on any machine
 
 
 def torch_device(name: str) -> torch.device:
@@ -18,7 +18,7 @@ def torch_device(name: str) -> torch.device:
     Raises
     ------
     UserError
-        For another name, or a device that is not there.
+        If the name is unknown, or the machine lacks the device.
     """
     kind, _, number = name.partition(":")
     if kind not in ("auto", "cpu", "cuda") or (number and (kind != "cuda" or not number.isdigit())):
@@ -26,23 +26,23 @@ def torch_device(name: str) -> torch.device:
     if kind == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     if kind == "cuda" and int(number or 0) >= torch.cuda.device_count():
-        raise UserError(f"this machine has no device {name!r}: leave --device out to take what there is")
+        raise UserError(f"this machine has no device {name!r}: leave --device out to choose automatically")
     return torch.device(name)
 
 
-def has_quick_bf16(device: torch.device) -> bool:
-    """Tell whether products in bf16 are faster than in 32 bits here; of a CPU, oneDNN and the instructions say."""
+def has_fast_bf16(device: torch.device) -> bool:
+    """Return whether bf16 products are faster than 32 bits on a device; on a CPU, by oneDNN and instructions."""
     if device.type == "cuda":
         return bool(torch.cuda.is_bf16_supported())
     if platform.machine().lower() not in ("x86_64", "amd64"):
         return onednn_takes_bf16()
-    # There oneDNN also takes bf16 where it has to compute in 32 bits.
-    asked = (getattr(torch.cpu, name, bool) for name in ("_is_avx512_bf16_supported", "_is_amx_tile_supported"))
-    return onednn_takes_bf16() and any(ask() for ask in asked)
+    # On x86, oneDNN also takes bf16 if it has to compute in 32 bits.
+    checks = (getattr(torch.cpu, name, bool) for name in ("_is_avx512_bf16_supported", "_is_amx_tile_supported"))
+    return onednn_takes_bf16() and any(check() for check in checks)
 
 
 def onednn_takes_bf16() -> bool:
-    """Tell whether oneDNN has kernels of bf16 for this processor, with instructions of bf16 or without."""
+    """Return whether oneDNN has bf16 kernels for this processor, with or without bf16 instructions."""
     try:
         return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
     except (AttributeError, RuntimeError):  # torch without oneDNN
@@ -50,17 +50,17 @@ def onednn_takes_bf16() -> bool:
 
 
 def check_threads(count: int | None) -> None:
-    """Refuse more threads than make sense on this machine."""
+    """Refuse far more threads than this machine has cores."""
     cores = os.cpu_count() or 1
-    if count is not None and count > max(_THREADS, 4 * cores):
+    if count is not None and count > max(_ALWAYS_ALLOWED_THREADS, 4 * cores):
         raise UserError(
-            f"--threads {count} is far above the {cores} cores of this machine: leave it out, or say {cores}"
+            f"--threads {count} is far above the {cores} cores of this machine: leave it out, or set {cores}"
         )
 
 
 @contextmanager
 def cpu_threads(count: int | None) -> Iterator[None]:
-    """Within the block, let torch use this many threads (None: do not change the number)."""
+    """Let torch use this many threads within the block (None: do not change the number)."""
     check_threads(count)
     before = torch.get_num_threads()
     if count is not None:

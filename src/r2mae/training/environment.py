@@ -1,4 +1,4 @@
-"""Where something was computed: the machine, the libraries, and the commit of the code."""
+"""The environment of a computation: machine, libraries, and commit of the code."""
 
 import os
 import platform
@@ -12,20 +12,20 @@ from typing import Any
 
 CONTINUED = "continued"
 _LIBRARIES = ("r2mae", "torch", "lightning", "numpy", "scipy", "scikit-learn", "pandas", "safetensors")
-_ARITHMETIC = ("processor", "instructions", "bf16_instructions", "torch_threads", "device", "cuda", "commit")
-_COMPUTING = ("r2mae", "torch", "lightning", "numpy")
+_AFFECTS_NUMBERS = ("processor", "instructions", "bf16_instructions", "torch_threads", "device", "cuda", "commit")
+_COMPUTING_LIBRARIES = ("r2mae", "torch", "lightning", "numpy")
 _CPUINFO = Path("/proc/cpuinfo")
 
 
 def environment() -> dict[str, Any]:
-    """Describe the machine and the libraries of a run; of torch only where it is in use.
+    """Describe the machine and the libraries of a run; torch's fields only if torch is imported.
 
     Returns
     -------
     dict
         `python`, `platform`, `processor` (its name), `cpu_count`, `commit` (:func:`commit`), `versions` of libraries;
-        and of torch `instructions` (such as "AVX512"), `bf16_instructions` (whether torch uses some),
-        `torch_threads`, and `cuda`, the name of the device or None.
+        torch's `instructions` (such as "AVX512"), `bf16_instructions` (whether torch uses them), `torch_threads`, and
+        `cuda`, the name of the device or None.
     """
     versions = {}
     for name in _LIBRARIES:
@@ -38,56 +38,56 @@ def environment() -> dict[str, Any]:
         "platform": platform.platform(),
         "processor": processor(),
         "cpu_count": os.cpu_count(),
-        **_of_torch(),
+        **_torch_environment(),
         "commit": commit(),
         "versions": versions,
     }
 
 
-def changes_of(recorded: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return what a run's record says of the places where it went on; nothing where that is malformed."""
-    said = recorded.get(CONTINUED)
-    changes = [one for one in said if isinstance(one, dict)] if isinstance(said, list) else []
-    return [one for one in changes if isinstance(one.get("step"), int)]
+def recorded_changes(recorded: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the changes of environment in a run's record, one for each resume; malformed ones are skipped."""
+    entries = recorded.get(CONTINUED)
+    changes = [entry for entry in entries if isinstance(entry, dict)] if isinstance(entries, list) else []
+    return [change for change in changes if isinstance(change.get("step"), int)]
 
 
-def with_change(recorded: Mapping[str, Any], now: Mapping[str, Any], step: int) -> tuple[dict[str, Any], list[str]]:
-    """Add to the record of a run what has changed where it goes on.
+def add_change(recorded: Mapping[str, Any], now: Mapping[str, Any], step: int) -> tuple[dict[str, Any], list[str]]:
+    """Add the changes of environment to the record of a resumed run.
 
     Parameters
     ----------
     recorded : mapping
-        Where the run began (:func:`environment`), and under :data:`CONTINUED` what has changed since.
+        Environment in which the run started (:func:`environment`), and its changes under :data:`CONTINUED`.
     now : mapping
-        Where it goes on.
+        Environment in which the run resumes.
     step : int
-        From which step. What was recorded from there on is dropped, since nothing of it was kept.
+        Step from which it resumes. Changes recorded from this step on are dropped, since those steps were lost.
 
     Returns
     -------
     dict
-        The record; where something has changed, :data:`CONTINUED` has one more mapping, of the step and what is new.
+        The record; if the environment has changed, :data:`CONTINUED` has one more mapping: the step and the new values.
     list of str
-        Names of the changes that may alter numbers.
+        Names of the changes that may alter results.
     """
     record = {key: value for key, value in recorded.items() if key != CONTINUED}
-    changes = [one for one in changes_of(recorded) if one["step"] < step]
-    last = {key: value for one in (record, *changes) for key, value in one.items()}
+    changes = [change for change in recorded_changes(recorded) if change["step"] < step]
+    last = {key: value for entry in (record, *changes) for key, value in entry.items()}
     changed = {key: value for key, value in now.items() if last.get(key) != value}
     changes += [{"step": step, **changed}] if changed else []
-    altering = [key for key in changed if key in _ARITHMETIC and key in last]
-    return record | ({CONTINUED: changes} if changes else {}), altering + _other_libraries(last, now)
+    altering = [key for key in changed if key in _AFFECTS_NUMBERS and key in last]
+    return record | ({CONTINUED: changes} if changes else {}), altering + _changed_libraries(last, now)
 
 
-def _other_libraries(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """Return names of computing libraries of which there was another version."""
-    there, here = before.get("versions"), now.get("versions", {})
-    known = there if isinstance(there, dict) else {}
-    return [name for name in _COMPUTING if name in known and known[name] != here.get(name)]
+def _changed_libraries(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """Return the names of computing libraries whose version has changed."""
+    old, new = before.get("versions"), now.get("versions", {})
+    known = old if isinstance(old, dict) else {}
+    return [name for name in _COMPUTING_LIBRARIES if name in known and known[name] != new.get(name)]
 
 
 def processor() -> str:
-    """Return the processor's name; its family where the system does not tell more."""
+    """Return the processor's name, or its family if the system does not name it."""
     try:
         lines = _CPUINFO.read_text("utf-8", errors="replace").splitlines()
     except OSError:
@@ -100,9 +100,9 @@ def processor() -> str:
 def commit() -> str | None:
     """Return the commit of the checkout that this package is imported from.
 
-    With "+" where the package's files were changed since, and "?" where git does not say.
+    The suffix is "+" if files of the package have changed since, and "?" if git cannot tell.
 
-    None for an installed package, also one that is installed within a checkout of something else.
+    None for an installed package, even if it is installed within another checkout.
     """
     package = Path(__file__).parents[1]
     if _git(package, "ls-files", "--error-unmatch", "__init__.py") is None:
@@ -112,7 +112,7 @@ def commit() -> str | None:
 
 
 def _git(folder: Path, *words: str) -> str | None:
-    """Return what git says of a folder; None if there is no git, or it refuses."""
+    """Return git's output for a folder; None if git is missing or fails."""
     command = ["git", "--no-optional-locks", "-C", str(folder), *words]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
@@ -121,15 +121,15 @@ def _git(folder: Path, *words: str) -> str | None:
     return done.stdout.strip()
 
 
-def _of_torch() -> dict[str, Any]:
+def _torch_environment() -> dict[str, Any]:
     torch = sys.modules.get("torch")
     if torch is None:
         return {}
-    from r2mae.training.devices import has_quick_bf16  # it needs torch
+    from r2mae.training.devices import has_fast_bf16  # it needs torch
 
     return {
         "instructions": torch.backends.cpu.get_cpu_capability(),
-        "bf16_instructions": has_quick_bf16(torch.device("cpu")),
+        "bf16_instructions": has_fast_bf16(torch.device("cpu")),
         "torch_threads": torch.get_num_threads(),
         "cuda": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
     }

@@ -1,14 +1,14 @@
-"""The values that a field of a configuration takes: described in words, and checked."""
+"""Types of configuration fields: their description in words, and checks of values."""
 
 from collections.abc import Mapping
 from typing import Any, ClassVar, Literal, get_args, get_origin, get_type_hints
 
 from r2mae.errors import UserError
 
-_LINE = 120  # characters of a value that an error repeats
+_MAX_REPR = 120  # characters of a value in an error
 
 
-def in_words(kind: Any) -> str:
+def describe_type(kind: Any) -> str:
     """Describe the values that a field takes: "a number", "one of adam, adamw" and so on."""
     words = {float: "a number", int: "a whole number", bool: "true or false", str: "text"}
     if kind in words:
@@ -16,27 +16,27 @@ def in_words(kind: Any) -> str:
     if get_origin(kind) is Literal:
         return "one of " + ", ".join(get_args(kind))
     if get_origin(kind) is tuple:
-        return f"a list of {in_words(get_args(kind)[0])}"
-    return " or ".join(in_words(part) for part in get_args(kind) if part is not type(None))
+        return f"a list of {describe_type(get_args(kind)[0])}"
+    return " or ".join(describe_type(part) for part in get_args(kind) if part is not type(None))
 
 
-def fits(value: Any, kind: Any) -> bool:
-    """Return whether a value is of the type that a field is annotated with."""
+def matches_type(value: Any, kind: Any) -> bool:
+    """Return whether a value has the annotated type of a field."""
     if kind is Any or get_origin(kind) is ClassVar:
         return True
     if get_origin(kind) is Literal:
         return value in get_args(kind)
     if get_origin(kind) is tuple:
-        return isinstance(value, list | tuple) and all(fits(entry, get_args(kind)[0]) for entry in value)
+        return isinstance(value, list | tuple) and all(matches_type(entry, get_args(kind)[0]) for entry in value)
     if get_args(kind):
-        return any(fits(value, part) for part in get_args(kind))
+        return any(matches_type(value, part) for part in get_args(kind))
     if isinstance(value, bool) and kind is not bool:
         return False
     return isinstance(value, int | float) if kind is float else isinstance(value, kind)
 
 
-def exact_values(kind: type, given: Mapping[str, Any], before: str = "") -> dict[str, Any]:
-    """Return values for the fields of a dataclass: whole numbers as floats where it takes numbers, lists as tuples.
+def coerce_values(kind: type, given: Mapping[str, Any], before: str = "") -> dict[str, Any]:
+    """Convert plain values to the types of a dataclass's fields: whole numbers to floats, lists to tuples.
 
     Parameters
     ----------
@@ -50,13 +50,13 @@ def exact_values(kind: type, given: Mapping[str, Any], before: str = "") -> dict
     Raises
     ------
     UserError
-        For a value of another type than the field's.
+        If a value does not have the type of its field.
     """
     hints = {name: hint for name, hint in get_type_hints(kind).items() if name in given}
     for name, hint in hints.items():
-        if not fits(given[name], hint):
-            raise UserError(f"{before}{name} takes {in_words(hint)}, not {short(given[name])}")
-    # YAML writes 2 for 2.0; a field that takes numbers holds floats.
+        if not matches_type(given[name], hint):
+            raise UserError(f"{before}{name} takes {describe_type(hint)}, not {short_repr(given[name])}")
+    # YAML writes 2 for 2.0.
     floats = {name for name, hint in hints.items() if float in (hint, *get_args(hint))}
     try:
         exact = {key: _as_floats(v) if key in floats else v for key, v in given.items()}
@@ -67,30 +67,30 @@ def exact_values(kind: type, given: Mapping[str, Any], before: str = "") -> dict
 
 def _as_floats(value: Any) -> Any:
     if isinstance(value, list | tuple):
-        return tuple(float(one) for one in value)
+        return tuple(float(entry) for entry in value)
     return None if value is None else float(value)
 
 
-def short(value: Any) -> str:
-    """Return a value as short text for an error; also a whole number of thousands of digits, which ``str`` refuses."""
+def short_repr(value: Any) -> str:
+    """Return a value as short text for an error, even an integer of thousands of digits, which ``str`` refuses."""
     if isinstance(value, int) and abs(value) >= 10**30:
         return "a number of more than 30 digits"
     try:
-        told = repr(value)
-    except ValueError:  # such a number inside a list
+        text = repr(value)
+    except ValueError:  # such an integer inside a list
         return f"a {type(value).__name__} with a huge number"
-    return told if len(told) <= _LINE else f"{told[:_LINE]} …"
+    return text if len(text) <= _MAX_REPR else f"{text[:_MAX_REPR]} …"
 
 
-def at_least(config: object, name: str, bound: int) -> None:
+def require_at_least(config: object, name: str, bound: int) -> None:
     """Refuse a value that is no number, or is below a bound."""
     value = getattr(config, name)
     if not isinstance(value, int | float) or isinstance(value, bool) or not value >= bound:
-        raise UserError(f"{name} must be {bound} or more, not {short(value)}")
+        raise UserError(f"{name} must be {bound} or more, not {short_repr(value)}")
 
 
-def above_zero(config: object, name: str) -> None:
+def require_positive(config: object, name: str) -> None:
     """Refuse a value that is not a finite number above zero."""
     value = getattr(config, name)
     if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value < float("inf"):
-        raise UserError(f"{name} must be a finite number above 0, not {short(value)}")
+        raise UserError(f"{name} must be a finite number above 0, not {short_repr(value)}")

@@ -1,4 +1,4 @@
-"""Fingerprints of data, to check whether they have changed, without decoding them."""
+"""Fingerprints of data, which detect changes without decoding the data."""
 
 import hashlib
 import os
@@ -7,20 +7,20 @@ from pathlib import Path
 
 from r2mae.errors import UserError
 
-_WHOLE = 1 << 30  # bytes; the content of larger files and folders is not read: times of change stand for it
+_MAX_READ = 1 << 30  # bytes; of larger files and folders, modification times are hashed instead of content
 
 
 def fingerprint(*sources: str | Path) -> str:
     """Return a short hash of files, folders and names of sets.
 
-    It is made of content, and in folders also of names: data that were moved have the same. Of a file or folder of more
-    than 1 GiB it is made of sizes and times of change, as to read everything would take too long; a change that keeps
-    both is not seen.
+    It hashes content, and in folders also file names, so moved data keep their fingerprint. For files or folders above
+    1 GiB, which take too long to read, it hashes sizes and modification times instead of content; a change that keeps
+    both is not detected.
 
     Parameters
     ----------
     *sources : str or Path
-        What a run reads: paths, or names of sets. A source that is no existing path is hashed by its name.
+        Sources of a run: paths, or names of sets. A source that is no existing path is hashed by its name.
 
     Raises
     ------
@@ -32,14 +32,14 @@ def fingerprint(*sources: str | Path) -> str:
         path = Path(source).expanduser()
         try:
             if path.is_file():
-                _add(digest, path, whole=path.stat().st_size <= _WHOLE)
+                _update_digest(digest, path, by_content=path.stat().st_size <= _MAX_READ)
             elif path.is_dir():
                 files = sorted(files_below(path))
-                whole = sum(size for _, _, size in files) <= _WHOLE
+                by_content = sum(size for _, _, size in files) <= _MAX_READ
                 for name, file, size in files:
-                    # Names are bytes to the system; those that are not UTF-8 are hashed as they are.
+                    # File names are bytes, and need not be UTF-8.
                     digest.update(os.fsencode(f"{name}\0{size}\0"))
-                    _add(digest, file, whole=whole)
+                    _update_digest(digest, file, by_content=by_content)
             else:
                 digest.update(os.fsencode(str(source)))
         except OSError as error:
@@ -48,7 +48,7 @@ def fingerprint(*sources: str | Path) -> str:
 
 
 def files_below(folder: Path) -> Iterator[tuple[str, Path, int]]:
-    """Yield name, path and size of all files below a folder; links are followed, each real folder once."""
+    """Yield name, path and size of all files below a folder; links are followed, each real folder is visited once."""
     seen: set[str] = set()
     for place, folders, names in os.walk(folder, followlinks=True):
         real = os.path.realpath(place)
@@ -63,8 +63,8 @@ def files_below(folder: Path) -> Iterator[tuple[str, Path, int]]:
                 yield os.path.normpath(f"{below}/{name}"), file, file.stat().st_size
 
 
-def _add(digest: "hashlib.blake2b", path: Path, *, whole: bool) -> None:
-    if not whole:
+def _update_digest(digest: "hashlib.blake2b", path: Path, *, by_content: bool) -> None:
+    if not by_content:
         stat = path.stat()
         digest.update(f"{stat.st_size}\0{stat.st_mtime_ns}".encode())
         return

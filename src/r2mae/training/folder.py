@@ -1,10 +1,14 @@
 """Run folders: one run, one process, one configuration.
 
-config.yaml         reruns it            checkpoints/last.ckpt   goes on from here
-environment.json    where it ran         model.safetensors       the finished model, with model.json beside it
-data.json           what it reads        results.json            what it scored
-metrics.csv         one row a step          items.safetensors       its scores of single test items
-                                            statistics.safetensors  batch normalisation's, for whole inputs
+config.yaml            the configuration, which reproduces the run
+environment.json       machine, libraries and commit
+data.json              the data and their fingerprint
+metrics.csv            one row per step
+checkpoints/last.ckpt  the state from which the run resumes
+model.safetensors      weights of the finished model, described by model.json
+statistics.safetensors batch statistics re-estimated on unmasked inputs
+results.json           scores
+items.safetensors      scores of single test items
 """
 
 import errno
@@ -22,20 +26,20 @@ from r2mae.files import UNFINISHED, atomic_write, jsonable, write_json
 from r2mae.masking.defaults import RatioDefaults
 from r2mae.masking.schemes import SCHEME_OPTIONS, scheme_takes
 from r2mae.training.config import RunConfig
-from r2mae.training.environment import environment, with_change
+from r2mae.training.environment import add_change, environment
 from r2mae.training.records import (
     Description,
+    hint_for,
     holds_weights,
     read_description,
     read_fingerprint,
     read_json,
     read_results,
     read_yaml,
-    remedy_for,
 )
 from r2mae.training.scheme_options import as_used, resolved
 
-__all__ = ["FolderLock", "InUseError", "RunFolder", "read_json", "remedy_for"]
+__all__ = ["FolderLock", "InUseError", "RunFolder", "hint_for", "read_json"]
 
 
 class RunFolder:
@@ -55,7 +59,7 @@ class RunFolder:
         self.checkpoint = self.path / "checkpoints" / "last.ckpt"
         self.best = self.path / "checkpoints" / "best.safetensors"
         self.weights = self.path / "model.safetensors"
-        self.statistics = self.path / "statistics.safetensors"  # of batch normalisation, for whole inputs
+        self.statistics = self.path / "statistics.safetensors"  # of batch normalisation, for unmasked inputs
         self.model_file = self.path / "model.json"
         self.results_file = self.path / "results.json"
         self.items_file = self.path / "items.safetensors"  # scores of single test items
@@ -64,17 +68,17 @@ class RunFolder:
 
     @property
     def trained(self) -> bool:
-        """Whether training has ended. ``model.json`` is written last, so where it exists the weights are complete.
+        """Whether training has ended. ``model.json`` is written last, so if it exists, the weights are complete.
 
-        Weights of which nothing, or not even the header, was left since then do not count where there is a checkpoint:
-        they are written again from it.
+        Weights that were truncated afterwards (no complete header) do not count if there is a checkpoint: they are
+        written again from it.
         """
-        there = self.model_file.is_file() and self.weights.is_file()
-        return there and (holds_weights(self.weights) or not self.checkpoint.exists())
+        exist = self.model_file.is_file() and self.weights.is_file()
+        return exist and (holds_weights(self.weights) or not self.checkpoint.exists())
 
     @property
     def results(self) -> dict[str, Any] | None:
-        """The contents of ``results.json``; None if it is missing or damaged, so that the run is measured anew."""
+        """The contents of ``results.json``; None if it is missing or damaged: the run is then measured again."""
         return read_results(self.results_file)
 
     @property
@@ -83,22 +87,22 @@ class RunFolder:
         return read_description(self.model_file)
 
     def results_for(self, config: RunConfig) -> dict[str, Any] | None:
-        """Return the results, or None if they were measured in another way than `config` says."""
+        """Return the results, or None if they were measured with other settings than those of `config`."""
         results = self.results
         if results is None:
             return None
-        said = results.get("measured", {})
-        if not isinstance(said, dict):
+        recorded = results.get("measured", {})
+        if not isinstance(recorded, dict):
             return None
-        formerly = jsonable(config.measured_formerly)  # which says what an older version did not
-        wanted = jsonable(config.measured_as())
-        idle = set(config.measured_with) - set(wanted)  # which an older version wrote down, too
-        there, here = ({**formerly, **given} for given in (said, wanted))
-        same = all(there.get(name) == here.get(name) for name in (there.keys() | here.keys()) - idle)
+        old = jsonable(config.old_measurement_settings)  # older versions did not record these
+        wanted = jsonable(config.measurement_settings())
+        idle = set(config.measurement_fields) - set(wanted)  # older versions recorded these too
+        before, now = ({**old, **given} for given in (recorded, wanted))
+        same = all(before.get(name) == now.get(name) for name in (before.keys() | now.keys()) - idle)
         return results if same else None
 
     def baseline_for(self, config: RunConfig) -> dict[str, Any] | None:
-        """Return a baseline's results, or None if they were measured in another way; older ones do not say how."""
+        """Return a baseline's results, or None if measured with other settings; old results do not record settings."""
         results = self.results
         return results if results is None or "measured" not in results else self.results_for(config)
 
@@ -117,16 +121,16 @@ class RunFolder:
         return config
 
     def claim(self, config: RunConfig, fingerprint: str, defaults: RatioDefaults | None = None) -> None:
-        """Write the configuration and the data's fingerprint into a new folder, or compare them with those in it.
+        """Write the configuration and the data's fingerprint into a new folder; compare them with those of an old one.
 
-        With `defaults`, numbers that the configuration leaves open are written with the values that are used.
+        With `defaults`, fields that the configuration leaves at None are written with the values that are used.
 
         Raises
         ------
         UserError
-            If the folder belongs to another configuration or other data, or holds files that are not of a run.
+            If the folder belongs to another configuration or other data, or contains files of no run.
         """
-        self.check(config, defaults)
+        self.check_config(config, defaults)
         if self.config_file.exists():
             known = read_fingerprint(self.data_file) if self.data_file.exists() else fingerprint
             if known != fingerprint:
@@ -138,63 +142,68 @@ class RunFolder:
             used = config if defaults is None else resolved(config, defaults)
             yaml.safe_dump(used.to_dict(), file, sort_keys=False)
 
-    def check(self, config: RunConfig, defaults: RatioDefaults | None = None) -> None:
-        """Refuse a folder of another configuration, or with files that are not of a run. Data are not checked.
+    def check_config(self, config: RunConfig, defaults: RatioDefaults | None = None) -> None:
+        """Refuse a folder of another configuration, or with files of no run. Data are not checked.
 
         Raises
         ------
         UserError
-            It names the first difference, or the first file that is not of a run.
+            Names the first difference, or the first file of no run.
         """
         if self.config_file.exists():
-            there = type(config).from_dict(self._own(config), source=str(self.config_file))
-            same = there.scheme == config.scheme
-            if defaults is not None and same and there.cl_iterations is None and _takes(config, "cl_iterations"):
+            existing = type(config).from_dict(self._read_config_of_domain(config), source=str(self.config_file))
+            same = existing.scheme == config.scheme
+            if (
+                defaults is not None
+                and same
+                and existing.cl_iterations is None
+                and _scheme_takes(config, "cl_iterations")
+            ):
                 raise UserError(
                     f"{self.path} holds a curriculum of an earlier version, which had another schedule: choose another "
                     "--out"
                 )
-            mine, theirs = as_used(config, defaults), as_used(there, defaults)
-            different = mine.differences(theirs)
+            wanted, found = as_used(config, defaults), as_used(existing, defaults)
+            different = wanted.differences(found)
             if different:
                 name = different[0]
-                yours, its = mine.to_dict()[name], theirs.to_dict()[name]
-                repeat = ", or repeat the options of that run" if _takes(config, name) else ""
+                yours, its = wanted.to_dict()[name], found.to_dict()[name]
+                repeat = ", or repeat the options of that run" if _scheme_takes(config, name) else ""
                 raise UserError(
                     f"{self.path} belongs to another configuration ({name} is {its!r} there and "
                     f"{yours!r} here): choose another --out{repeat}"
                 )
             return
-        own = {self.environment_file.name, self.data_file.name}  # all that a crash can leave before config.yaml
+        own = {self.environment_file.name, self.data_file.name}  # written before config.yaml
         names = [entry.name for entry in self.path.iterdir()] if self.path.is_dir() else []
         foreign = [name for name in names if not name.startswith(".") and name not in own]
         if foreign:
             raise UserError(f"{self.path} holds other files ({foreign[0]}) and no run: choose another --out")
 
-    def note_machine(self, device: str, step: int) -> list[str]:
-        """Write into environment.json where the run is trained, from this step on.
+    def record_machine(self, device: str, step: int) -> list[str]:
+        """Record in environment.json the environment that the run is trained in from this step on.
 
-        At step 0 this is where it begins. Later, what differs from before is added; of this, the names of those changes
-        are returned that may alter numbers.
+        At step 0 the environment is written. Later, its changes are added. Returns the names of the changes that may
+        alter results.
         """
         now = jsonable({**environment(), "device": device})
         try:
             recorded = read_json(self.environment_file) if step > 0 else {}
-        except UserError:  # a record, which training does not need
+        except UserError:  # training does not need this record
             recorded = {}
-        record, altering = with_change(recorded, now, step) if step > 0 else (now, [])
+        record, altering = add_change(recorded, now, step) if step > 0 else (now, [])
         if record != recorded:
             write_json(self.environment_file, record)
         return altering
 
-    def note_measured(self, config: RunConfig) -> None:
-        """Write into config.yaml how the run was measured, so that the model is used in the same way."""
-        there = self.read_config()
-        measured = config.measured_as()
-        if {name: there.get(name) for name in measured} == jsonable(measured):
+    def record_measurement(self, config: RunConfig) -> None:
+        """Record in config.yaml how the run was measured, so that later uses of the model agree."""
+        existing = self.read_config()
+        measured = config.measurement_settings()
+        if {name: existing.get(name) for name in measured} == jsonable(measured):
             return
         with atomic_write(self.config_file) as file:
-            yaml.safe_dump({**there, **measured}, file, sort_keys=False)
+            yaml.safe_dump({**existing, **measured}, file, sort_keys=False)
 
     def check_data(self, data: str, fingerprint: str) -> None:
         """Refuse data that have changed since the run was trained on them.
@@ -202,25 +211,26 @@ class RunFolder:
         Raises
         ------
         UserError
-            If they have changed.
+            If the fingerprints differ.
         """
         known = read_fingerprint(self.data_file) if self.data_file.exists() else fingerprint
         if known != fingerprint:
             raise UserError(f"{data} has changed since {self.path} was trained on it: restore it to measure the run")
 
-    def sweep(self) -> None:
-        """Delete half-written files of a killed process. Only the holder of the lock may call this."""
-        for left in list(self.path.rglob(f".*{UNFINISHED}")):
-            if left.is_dir():  # shards of a checkpoint
-                shutil.rmtree(left, ignore_errors=True)
+    def remove_unfinished(self) -> None:
+        """Delete unfinished files of a killed process. Only the holder of the lock may call this."""
+        for path in list(self.path.rglob(f".*{UNFINISHED}")):
+            if path.is_dir():  # shards of a checkpoint
+                shutil.rmtree(path, ignore_errors=True)
             else:
-                left.unlink(missing_ok=True)
+                path.unlink(missing_ok=True)
 
-    def _own(self, config: RunConfig) -> dict[str, Any]:
-        there = self.read_config()
-        if there.get("domain") != config.domain:
-            raise UserError(f"{self.path} belongs to a run of the domain {there.get('domain')!r}: choose another --out")
-        return there
+    def _read_config_of_domain(self, config: RunConfig) -> dict[str, Any]:
+        """Read the configuration, and refuse one of another domain than that of `config`."""
+        found = self.read_config()
+        if found.get("domain") != config.domain:
+            raise UserError(f"{self.path} belongs to a run of the domain {found.get('domain')!r}: choose another --out")
+        return found
 
 
 class InUseError(UserError):
@@ -228,10 +238,10 @@ class InUseError(UserError):
 
 
 class FolderLock:
-    """Locks a folder for one process. The system releases the lock when the process ends, in whatever way.
+    """Locks a folder for one process. The system releases the lock when the process ends or is killed.
 
-    It is a POSIX lock, which the server of a shared disk keeps for all its machines (NFS, Lustre with `flock`, CephFS,
-    GPFS). Some disks are mounted with locks of one machine alone: runners of several machines must look
+    On shared disks (NFS, Lustre with `flock`, CephFS, GPFS) this POSIX lock holds for all machines. Some disks are
+    mounted with locks for one machine only; runners on several machines check this
     (:func:`r2mae.sweep.run_process.check`).
 
     Parameters
@@ -239,7 +249,8 @@ class FolderLock:
     folder : Path
         The folder to lock.
     name : str
-        Of the file in it that is locked. A process must not lock one file twice: to close it once gives up both.
+        Name of the locked file in the folder. A process must not lock a file twice: closing it once releases both
+        locks.
     """
 
     def __init__(self, folder: Path, name: str = ".lock") -> None:
@@ -251,7 +262,7 @@ class FolderLock:
         Raises
         ------
         UserError
-            If another process holds it, or the folder cannot be written.
+            If another process holds the lock, or the folder cannot be written.
         """
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
@@ -259,7 +270,7 @@ class FolderLock:
         except OSError as error:
             raise UserError(f"cannot write to {self.folder} ({error.strerror}): choose another --out") from None
         try:
-            # A POSIX lock belongs to this process alone: workers forked from it do not keep it when it is killed.
+            # A POSIX lock belongs to one process: forked workers do not keep it when this process is killed.
             fcntl.lockf(self._handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             os.close(self._handle)
@@ -273,8 +284,8 @@ class FolderLock:
             ) from None
         return self
 
-    def sign(self, text: str) -> None:
-        """Write into the locked file who holds it, for those who wait."""
+    def write_holder(self, text: str) -> None:
+        """Write the holder into the locked file, for processes that wait."""
         os.ftruncate(self._handle, 0)
         os.pwrite(self._handle, text.encode(), 0)
 
@@ -285,6 +296,6 @@ class FolderLock:
         os.close(self._handle)
 
 
-def _takes(config: RunConfig, name: str) -> bool:
-    """Return whether a field is no option of schemes, or one that the configuration's scheme takes."""
+def _scheme_takes(config: RunConfig, name: str) -> bool:
+    """Return True unless the field is a scheme option that the configuration's scheme does not take."""
     return name not in SCHEME_OPTIONS or name in scheme_takes(config.scheme)

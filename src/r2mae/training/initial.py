@@ -1,4 +1,4 @@
-"""Runs that begin with weights from a file: what they began with is kept in ``data.json``, and must not change."""
+"""Initial weights of a run from a file: ``data.json`` records the file, which must not change."""
 
 import hashlib
 import logging
@@ -21,18 +21,18 @@ INIT = "init"
 
 @dataclass(frozen=True)
 class Origin:
-    """The weights that a model began with.
+    """The source of a model's initial weights.
 
     Parameters
     ----------
     path : Path
-        As it was given, a file or folder.
+        File or folder, as given.
     files : tuple of Path
-        That hold the weights.
+        Files with the weights.
     layout : str
-        Whose names of parameters they had.
+        Library or format whose parameter names the files use.
     notes : tuple of str
-        What a user should know, such as which weights stayed fresh.
+        Notes for the user, such as which weights stay randomly initialised.
     """
 
     path: Path
@@ -50,51 +50,51 @@ class Origin:
 
 
 @runtime_checkable
-class BeginsWithWeights(Protocol):
-    """A domain some of whose runs begin with weights from a file."""
+class LoadsInitialWeights(Protocol):
+    """A domain whose runs may start from weights in a file."""
 
-    def begin(self, config: Any, model: nn.Module) -> Origin | None:
-        """Put the weights that the configuration names into a fresh model; None if it names none."""
+    def load_initial_weights(self, config: Any, model: nn.Module) -> Origin | None:
+        """Load the weights that the configuration names into a fresh model; None if it names none."""
 
 
-def begin(run: Run, model: nn.Module) -> dict[str, Any] | None:
-    """Put the weights that a run begins with into its fresh model, and return their record, or None.
+def load_initial_weights(run: Run, model: nn.Module) -> dict[str, Any] | None:
+    """Load the initial weights of a run into its fresh model, and return their record, or None.
 
     Raises
     ------
     UserError
-        If there are no such weights, or they do not fit.
+        If the weights are missing or do not fit.
     """
-    origin = run.domain.begin(run.config, model) if isinstance(run.domain, BeginsWithWeights) else None
+    origin = run.domain.load_initial_weights(run.config, model) if isinstance(run.domain, LoadsInitialWeights) else None
     if origin is None:
         return None
     if run.rank == 0:
-        told = "; ".join((f"the model begins with {origin.path} ({origin.layout})", *origin.notes))
-        logging.getLogger("r2mae").warning("%s", told)
+        message = "; ".join((f"the model begins with {origin.path} ({origin.layout})", *origin.notes))
+        logging.getLogger("r2mae").warning("%s", message)
     return origin.record()
 
 
-def note(folder: RunFolder, record: dict[str, Any] | None) -> None:
-    """Write the record into ``data.json`` of a run folder."""
+def record_initial_weights(folder: RunFolder, record: dict[str, Any] | None) -> None:
+    """Write the record of initial weights into ``data.json`` of a run folder."""
     if record is not None:
         write_json(folder.data_file, {**read_json(folder.data_file), INIT: record})
 
 
-def recorded(folder: RunFolder) -> Mapping[str, Any]:
-    """Return the record of the weights that a run began with; empty if they were fresh."""
+def read_initial_weights(folder: RunFolder) -> Mapping[str, Any]:
+    """Return the record of a run's initial weights; empty if they were random."""
     record = read_json(folder.data_file).get(INIT) if folder.data_file.exists() else None
     return record if isinstance(record, Mapping) else {}
 
 
-def check_unchanged(folder: RunFolder) -> None:
-    """Refuse to go on with a run whose first weights were replaced; they may be gone.
+def check_initial_weights_unchanged(folder: RunFolder) -> None:
+    """Refuse to resume a run whose file of initial weights was replaced; a missing file is accepted.
 
     Raises
     ------
     UserError
-        If a file has other content than when the run was begun.
+        If the content of a file has changed since the run started.
     """
-    files = recorded(folder).get("files")
+    files = read_initial_weights(folder).get("files")
     for known in files if isinstance(files, list) else ():
         file = Path(str(known.get("path")))
         if not file.is_file() or (file.stat().st_size, _modified(file)) == (known.get("bytes"), known.get("modified")):

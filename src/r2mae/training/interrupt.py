@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM: finish the step, save, and say how to go on; a second signal stops at once."""
+"""Ctrl-C and SIGTERM: finish the step, save, and say how to resume; a second signal stops at once."""
 
 import multiprocessing
 import os
@@ -8,16 +8,16 @@ from types import FrameType
 from typing import Any
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
-_LINE = b"r2mae: stopping after this step, to save it (once more: at once); the same command goes on from there\n"
+_NOTICE = b"r2mae: stopping after this step, to save it (again: at once); rerun the same command to resume\n"
 
-_MARKS = {int(signal.SIGINT): 1.0, int(signal.SIGTERM): 65536.0}  # more than all processes of a run
+_CODES = {int(signal.SIGINT): 1.0, int(signal.SIGTERM): 65536.0}  # a run has fewer processes than this
 
-TOLD = "told"
-"""Argument of a KeyboardInterrupt whose line has been written already."""
+ALREADY_REPORTED = "reported"
+"""Argument of a KeyboardInterrupt whose message is already on the screen."""
 
 
-class Stopped(BaseException):
-    """Raised between two steps after a signal, once everything is saved."""
+class StoppedBySignal(BaseException):
+    """Raised between two steps after a signal, once the checkpoint is saved."""
 
     def __init__(self, number: int) -> None:
         super().__init__(number)
@@ -28,12 +28,12 @@ class StopRequest:
     """Handles Ctrl-C and SIGTERM while a run trains.
 
     Signals that the caller ignores stay ignored: a worker of a comparison leaves Ctrl-C to its parent. Outside the main
-    thread, where Python delivers no signals, this does nothing.
+    thread, where Python delivers no signals, this class does nothing.
 
     Parameters
     ----------
     rank : int
-        Of this process; the first of a run speaks for all.
+        Rank of this process; only rank 0 prints a message.
     """
 
     def __init__(self, rank: int = 0) -> None:
@@ -42,42 +42,42 @@ class StopRequest:
         self._before: dict[int, Any] = {}
 
     def __enter__(self) -> "StopRequest":
-        """Begin to handle signals."""
+        """Start to handle signals."""
         self._process = os.getpid()
         if threading.current_thread() is threading.main_thread():
             self._before = {n: signal.getsignal(n) for n in _SIGNALS if signal.getsignal(n) != signal.SIG_IGN}
-        self.listen()
+        self.install_handlers()
         return self
 
-    def listen(self) -> None:
-        """Install the handlers, again if need be: Lightning replaces them by its own, which stop without saving."""
+    def install_handlers(self) -> None:
+        """Install the handlers; call again after Lightning has replaced them by its own, which stop without saving."""
         for number in self._before:
-            signal.signal(number, self._hear)
+            signal.signal(number, self._handle)
 
     def __exit__(self, *details: object) -> None:
-        """Restore the handlers of before."""
+        """Restore the previous handlers."""
         for number, handler in self._before.items():
             signal.signal(number, handler)
 
-    def _hear(self, number: int, frame: FrameType | None) -> None:
-        if os.getpid() != self._process:  # a loader's worker, forked with this handler: its parent ends it
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        if os.getpid() != self._process:  # a worker of the loader, forked with this handler; its parent ends it
             return
         if self.number is not None:
-            raise Stopped(number)
+            raise StoppedBySignal(number)
         self.number = number
-        self.tell()
+        self.announce()
 
-    def tell(self) -> None:
-        """Say that the run stops. For a worker of a comparison its parent does, and for a run's processes the first."""
+    def announce(self) -> None:
+        """Print that the run stops, only in rank 0, and not in workers of a comparison, whose parent prints it."""
         if multiprocessing.parent_process() is None and self.rank == 0:
-            os.write(2, b"\n" * os.isatty(2) + _LINE)  # on a terminal there is a bar, or ^C
+            os.write(2, b"\n" * os.isatty(2) + _NOTICE)  # on a terminal there is a bar, or ^C
 
 
-def mark_of(number: int | None) -> float:
-    """Return a number for a signal, or for none, whose sum over processes :func:`signal_of` understands."""
-    return 0.0 if number is None else _MARKS[number]
+def signal_code(number: int | None) -> float:
+    """Return the code of a signal, or 0 for None; :func:`signal_from_codes` decodes the sum over processes."""
+    return 0.0 if number is None else _CODES[number]
 
 
-def signal_of(marks: float) -> int | None:
-    """Return the signal that any of the processes has heard, SIGTERM if several did; None if none has."""
-    return next((number for number, mark in reversed(_MARKS.items()) if marks >= mark), None)
+def signal_from_codes(codes: float) -> int | None:
+    """Return the signal that a process received, given the sum of codes; SIGTERM wins over SIGINT; None for none."""
+    return next((number for number, code in reversed(_CODES.items()) if codes >= code), None)

@@ -13,10 +13,9 @@ from r2mae.training.task import Batches, MovableBatches
 
 
 class BatchError(UserError):
-    """What was wrong with the data of a batch, in one line.
+    """An error in the data of a batch, in one line.
 
-    Torch makes an error of a worker anew in the training process, with the worker's traceback as its text, at whose end
-    the message stands.
+    Torch rebuilds a worker's error in the training process from the text of its traceback; the message is at its end.
     """
 
     def __init__(self, text: str) -> None:
@@ -24,15 +23,15 @@ class BatchError(UserError):
 
 
 class KeyedBatches(Dataset[Any]):
-    """A data set for torch's loader that returns whole batches by index, each made with its key.
+    """A data set for torch's loader that returns complete batches, each made with its key.
 
     Parameters
     ----------
     data : Batches
-        The domain's.
+        The domain's batches.
     key : Key
-        The keys of the steps are folded from it. The part of a batch that one process makes gets the key of its step,
-        with rows counted in the global batch, so that it does not depend on processes or workers.
+        The keys of the steps are folded from it. Each process's part of a batch gets the key of its step, with rows
+        counted in the global batch, so that samples do not depend on the number of processes or workers.
     """
 
     def __init__(self, data: Batches, key: Key) -> None:
@@ -58,34 +57,34 @@ def make_loader(
     Parameters
     ----------
     data : Batches
-        The training samples. Without workers they are moved to the device, if they can be.
+        The training samples. Without workers, they are moved to the device if possible (:class:`MovableBatches`).
     order : BatchOrder
         The samples of each step.
     key : Key
-        For random numbers that are drawn while batches are made; see :class:`KeyedBatches`.
+        Key of the random numbers drawn while batches are made; see :class:`KeyedBatches`.
     workers : int
-        Processes that make batches; 0 makes them in this one.
+        Processes that make batches; 0 makes them in this process.
     device : torch.device, optional
-        Where they go; by default the CPU.
+        Device of the batches; by default the CPU.
     """
     device = device or torch.device("cpu")
     moved = data.on_device(device) if workers == 0 and isinstance(data, MovableBatches) else data
     return DataLoader(
         KeyedBatches(moved, key),
         batch_sampler=order,
-        collate_fn=_as_is,
+        collate_fn=_return_unchanged,
         num_workers=workers,
-        worker_init_fn=_leave_signals,
-        pin_memory=device.type == "cuda" and moved is data,  # what lies there already cannot be pinned
+        worker_init_fn=_ignore_signals,
+        pin_memory=device.type == "cuda" and moved is data,  # tensors on the device cannot be pinned
         generator=torch.Generator(),
     )
 
 
-def _leave_signals(worker: int) -> None:
-    """Ignore signals in a worker: one that is sent to the whole process group must not end the workers."""
+def _ignore_signals(worker: int) -> None:
+    """Ignore signals in a worker: a signal to the process group must not end the workers."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
 
 
-def _as_is(batch: Any) -> Any:
+def _return_unchanged(batch: Any) -> Any:
     return batch

@@ -14,9 +14,9 @@ from r2mae.training.folder import RunFolder, read_json
 if TYPE_CHECKING:
     from lightning.pytorch.loggers import Logger
 
-# Packages of which a tracker needs one.
 _TRACKER = "tracker.json"  # in a run folder: the run's id in its tracker
-_NEEDS = {"tensorboard": ("tensorboard", "tensorboardX"), "wandb": ("wandb",), "mlflow": ("mlflow",)}
+# Each tracker needs one of these packages.
+_PACKAGES = {"tensorboard": ("tensorboard", "tensorboardX"), "wandb": ("wandb",), "mlflow": ("mlflow",)}
 
 
 def check_logger(name: str) -> None:
@@ -25,19 +25,19 @@ def check_logger(name: str) -> None:
     Raises
     ------
     UserError
-        With the package to install.
+        Names the package to install.
     """
-    if name in _NEEDS and not any(find_spec(package) for package in _NEEDS[name]):
+    if name in _PACKAGES and not any(find_spec(package) for package in _PACKAGES[name]):
         raise UserError(
-            f"the logger {name!r} needs the package {_NEEDS[name][0]}, which is not installed: "
-            f"pip install {_NEEDS[name][0]}, or leave --logger out"
+            f"the logger {name!r} needs the package {_PACKAGES[name][0]}, which is not installed: "
+            f"pip install {_PACKAGES[name][0]}, or leave --logger out"
         )
 
 
 def make_logger(config: RunConfig, folder: RunFolder) -> "Logger | bool":
     """Return the tracker that a configuration names.
 
-    Its files lie in the run folder; MLflow goes to ``MLFLOW_TRACKING_URI`` where that is set.
+    Its files are in the run folder; MLflow uses ``MLFLOW_TRACKING_URI`` if that is set.
 
     Raises
     ------
@@ -47,20 +47,20 @@ def make_logger(config: RunConfig, folder: RunFolder) -> "Logger | bool":
     from lightning.pytorch.loggers import MLFlowLogger, TensorBoardLogger, WandbLogger
 
     check_logger(config.logger)
-    # Runs of a comparison end in row/seed; the last name alone would be the same for all rows.
+    # Run folders of a comparison end in variant/seed; the seed alone does not identify the run.
     name = "-".join(folder.path.resolve().parts[-2:])
     try:
         match config.logger:
             case "tensorboard":
                 return TensorBoardLogger(folder.path, name="", version="tensorboard")
             case "wandb":
-                identity = _identity(folder)
+                identity = _wandb_id(folder)
                 return WandbLogger(
                     project="r2mae", name=name, id=identity, save_dir=folder.path, config=config.to_dict()
                 )
             case "mlflow":
                 uri = os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{folder.path.resolve() / 'mlflow.db'}"
-                known = _known(folder) if _known(folder).get("uri") == uri else {}
+                known = _tracker_record(folder) if _tracker_record(folder).get("uri") == uri else {}
                 logger = MLFlowLogger(
                     experiment_name="r2mae", run_name=name, tracking_uri=uri, run_id=known.get("run_id")
                 )
@@ -69,32 +69,32 @@ def make_logger(config: RunConfig, folder: RunFolder) -> "Logger | bool":
                 return logger
             case _:
                 return False
-    except ModuleNotFoundError as error:  # there, but too old
+    except ModuleNotFoundError as error:  # installed, but too old
         reason = " ".join(str(error).split())
         raise UserError(f"the logger {config.logger!r} cannot be used ({reason}): leave --logger out") from None
 
 
-def _identity(folder: RunFolder) -> str:
-    """Return the run's own id, made once: a resumed run goes on with it."""
-    if "id" not in _known(folder):
+def _wandb_id(folder: RunFolder) -> str:
+    """Return the run's id, which is made once and reused by a resumed run."""
+    if "id" not in _tracker_record(folder):
         write_json(folder.path / _TRACKER, {"id": secrets.token_hex(8)})
-    return str(_known(folder)["id"])
+    return str(_tracker_record(folder)["id"])
 
 
-def _known(folder: RunFolder) -> dict[str, Any]:
-    """Return what the folder says of the run in its tracker."""
+def _tracker_record(folder: RunFolder) -> dict[str, Any]:
+    """Return the folder's record of the run in its tracker; empty if there is none."""
     file = folder.path / _TRACKER
     return read_json(file) if file.exists() else {}
 
 
 def finish_logger(logger: "Logger | None", folder: RunFolder) -> None:
-    """End a folder's run in a tracker that has one open run in a process: the next one would be written into it.
+    """End the folder's run in a tracker with one open run per process; otherwise the next run would be logged into it.
 
-    A run that the caller has opened, which Lightning then takes, stays open.
+    A run that the caller opened, and that Lightning uses, stays open.
     """
     from lightning.pytorch.loggers import WandbLogger
 
     if isinstance(logger, WandbLogger):
         wandb = import_module("wandb")
-        if wandb.run is not None and wandb.run.id == _known(folder).get("id"):
+        if wandb.run is not None and wandb.run.id == _tracker_record(folder).get("id"):
             wandb.finish()

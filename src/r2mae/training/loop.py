@@ -1,6 +1,6 @@
 """``fit``: train a model into a run folder, or resume a run that was interrupted.
 
-What one optimiser step does is in ``step.py``, what happens between steps in ``checkpoint_keeper.py``.
+``step.py`` holds one optimiser step; ``checkpoint_keeper.py`` holds what happens between steps.
 """
 
 import logging
@@ -8,14 +8,13 @@ import signal
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
 
-from r2mae.errors import UserError
+from r2mae.errors import UserError, warn_once
 from r2mae.files import write_json
 from r2mae.masking.keys import Key
 from r2mae.masking.schemes import Scheme
@@ -25,16 +24,16 @@ from r2mae.training.checkpoint_keeper import CheckpointKeeper, EarlyStopping
 from r2mae.training.config import RunConfig
 from r2mae.training.devices import cpu_threads
 from r2mae.training.folder import FolderLock, RunFolder
-from r2mae.training.initial import begin, check_unchanged, note
-from r2mae.training.interrupt import TOLD, Stopped, StopRequest
+from r2mae.training.initial import check_initial_weights_unchanged, load_initial_weights, record_initial_weights
+from r2mae.training.interrupt import ALREADY_REPORTED, StoppedBySignal, StopRequest
 from r2mae.training.loader import make_loader
 from r2mae.training.loggers import finish_logger
 from r2mae.training.memory import freed_memory_kept
 from r2mae.training.memory_check import check_fits_memory
 from r2mae.training.metrics import MetricsFile
-from r2mae.training.number_format import remark
+from r2mae.training.number_format import precision_warning
 from r2mae.training.order import BatchOrder
-from r2mae.training.progress import Reporter, Silent
+from r2mae.training.progress import Reporter, SilentReporter
 from r2mae.training.quiet import quiet_lightning
 from r2mae.training.ranks import FOLLOWING
 from r2mae.training.rendezvous import RENDEZVOUS
@@ -44,22 +43,22 @@ from r2mae.training.scheme_options import check_schedule
 from r2mae.training.shards import full_state, whole
 from r2mae.training.step import Pretraining
 from r2mae.training.synced_norm import check_has_batch_statistics, synced_batch_norms
-from r2mae.training.task import Data, StartsFrom, Trainable
+from r2mae.training.task import Data, StartsFromWeights, Trainable
 from r2mae.training.trainer import KNOWN_WARNINGS, ending_together, make_trainer
 from r2mae.training.units import check_can_be_made_anew, make_anew
 
-_LEVEL = (
-    "the mask ratio falls from epoch to epoch, and this run has one: it stays where it begins "
-    "(train longer, or say --decay-in steps)"
+_CONSTANT_RATIO = (
+    "the mask ratio falls from epoch to epoch, and this run has one epoch: the ratio stays constant "
+    "(train longer, or set --decay-in steps)"
 )
-_MIXED = (
-    "a training batch has all ratios at once, and batch statistics that are re-estimated at one ratio do not fit such "
-    "a model: measure with both (--bn-statistics both), or, where the model has it, take --norm layer"
+_MIXED_RATIOS = (
+    "each training batch mixes mask ratios, and batch statistics re-estimated at one ratio do not fit such a model: "
+    "measure with both (--bn-statistics both), or, if the model has it, use --norm layer"
 )
 
-_ELSEWHERE = (
-    "%s goes on from step %d, and since then has changed: %s. Its numbers may differ from those of a run without a "
-    "break; environment.json says from what to what"
+_ENVIRONMENT_CHANGED = (
+    "%s resumes from step %d in a changed environment: %s. Its results may differ from those of an uninterrupted run; "
+    "environment.json lists the changes"
 )
 
 
@@ -75,8 +74,8 @@ class Fitted:
         Optimiser steps of the finished run (fewer than planned after early stopping).
     resumed_from : int
         Step from which this call resumed the run; 0 for a new run.
-    worked : bool
-        False if the run was already finished, so that nothing was done.
+    trained_now : bool
+        Whether this call trained; False if the run was already finished.
     seconds : float
         Training time of the run, over all calls that it took.
     """
@@ -84,21 +83,21 @@ class Fitted:
     folder: RunFolder
     steps: int
     resumed_from: int
-    worked: bool
+    trained_now: bool
     seconds: float
 
     def write_results(self, config: RunConfig, scores: Mapping[str, Any]) -> dict[str, Any]:
-        """Write ``results.json`` of the run, which says what it scored and how it was measured, and return it."""
+        """Write ``results.json`` of the run (its scores, and how they were measured), and return its content."""
         results = {
             "scores": scores,
-            "measured": config.measured_as(),
+            "measured": config.measurement_settings(),
             "steps": self.steps,
             "seconds": self.seconds,
             "samples_per_second": self.steps * config.batch_size / max(self.seconds, 1e-9),
         }
         with FolderLock(self.folder.path):
             write_json(self.folder.results_file, results)
-            self.folder.note_measured(config)
+            self.folder.record_measurement(config)
         return results
 
 
@@ -107,9 +106,9 @@ def fit(
 ) -> Fitted:
     """Pretrain a model, or resume a run where an earlier call was interrupted.
 
-    Every batch is a pure function of seed and step. So a resumed run ends with the same weights and metrics, byte for
-    byte, as an uninterrupted one on the same machine with the same number of threads. For Lightning, the whole run is
-    one epoch.
+    Every batch is a pure function of seed and step. So on the same machine with the same number of threads, a resumed
+    run ends with the same weights and metrics, byte for byte, as an uninterrupted one. Lightning treats the run as one
+    epoch.
 
     Parameters
     ----------
@@ -122,16 +121,17 @@ def fit(
     data : Data, optional
         The domain's data, if they are loaded already.
     reporter : Reporter, optional
-        Is called with the progress of the run.
+        Receives the progress of the run.
 
     Raises
     ------
     UserError
-        For a folder of another configuration or in use, a damaged checkpoint, or a non-finite loss.
+        If the folder belongs to another configuration or is in use, the checkpoint is damaged, or the loss is not
+        finite.
     """
     FOLLOWING.start()
     with RENDEZVOUS.together(config):
-        return fit_run(Run.of(config, domain), out, data=data, reporter=reporter)
+        return fit_run(Run.resolve(config, domain), out, data=data, reporter=reporter)
 
 
 def fit_run(run: Run, out: str | Path, *, data: Data | None = None, reporter: Reporter | None = None) -> Fitted:
@@ -143,10 +143,10 @@ def fit_run(run: Run, out: str | Path, *, data: Data | None = None, reporter: Re
         begun = folder.config_file.exists()
         if begun:
             folder.claim(config, run.fingerprint, run.defaults)
-            check_unchanged(folder)
+            check_initial_weights_unchanged(folder)
         if folder.trained:
-            there = folder.description
-            return Fitted(folder, there.steps, 0, False, there.seconds)
+            description = folder.description
+            return Fitted(folder, description.steps, 0, False, description.seconds)
         if data is None:
             data = domain.load(config)
             check_fits_memory(config, domain, data)
@@ -158,48 +158,48 @@ def fit_run(run: Run, out: str | Path, *, data: Data | None = None, reporter: Re
         with keyed_torch(run.key):
             module, origin = build(run, data, fresh=checkpoint is None)
             if run.rank == 0:
-                if not begun:  # only now, since weights to begin with may not fit
+                if not begun:  # after the build: initial weights may not fit
                     folder.claim(config, run.fingerprint, run.defaults)
-                note(folder, origin)
-                folder.sweep()
-                if changed := folder.note_machine(run.device.type, step):
-                    logging.getLogger("r2mae").warning(_ELSEWHERE, folder.path, step, ", ".join(changed))
+                record_initial_weights(folder, origin)
+                folder.remove_unfinished()
+                if changed := folder.record_machine(run.device.type, step):
+                    logging.getLogger("r2mae").warning(_ENVIRONMENT_CHANGED, folder.path, step, ", ".join(changed))
             keeper = _train(run, module, data, folder, checkpoint, reporter)
         seconds = keeper.seconds
         if run.rank == 0:
             if config.keep == "best" and keeper.early.best < float("inf"):
-                load_weights(folder.best, module.kept_model)
-            # Schedules are of the planned length, of which early stopping may leave a part.
+                load_weights(folder.best, module.evaluation_model)
+            # Early stopping may end the run before the planned steps, on which schedules are based.
             planned = {"planned_steps": module.total_steps}
-            description = {"domain": domain.name, "steps": keeper.step, **planned, "seconds": seconds}
-            statistics = estimate_statistics(module.task, module.kept_model, data.train)
-            save_model(folder, data.architecture, module.kept_model, description, statistics)
+            record = {"domain": domain.name, "steps": keeper.step, **planned, "seconds": seconds}
+            statistics = estimate_statistics(module.task, module.evaluation_model, data.train)
+            save_model(folder, data.architecture, module.evaluation_model, record, statistics)
         return Fitted(folder, keeper.step, step, True, seconds)
 
 
 def build(run: Run, data: Data, *, fresh: bool) -> tuple[Pretraining, dict[str, Any] | None]:
-    """Make the model and the module that trains it; for a fresh run also the record of weights that it begins with.
+    """Build the model and the module that trains it; for a fresh run, also return the record of its initial weights.
 
-    Its weights are drawn anew, or they are those that its data bring, or those of a file.
+    The initial weights are random, or come with the data (:class:`StartsFromWeights`), or from a file.
     """
     config, samples = run.config, len(data.train)
     total = config.total_steps(samples)
     task, model = run.domain.build(data.architecture)
     if config.sync_batchnorm:
         check_has_batch_statistics(model)
-    if isinstance(data, StartsFrom):
-        data.start(model)
-    origin = begin(run, model) if fresh else None
+    if isinstance(data, StartsFromWeights):
+        data.load_start_weights(model)
+    origin = load_initial_weights(run, model) if fresh else None
     scheme = run.scheme and run.scheme.bind(total, samples / config.batch_size, config.batch_size)
     if fresh and scheme is not None:
         check_schedule(scheme)
     if scheme and fresh and run.rank == 0 and getattr(scheme.ratio, "level", False):
-        logging.getLogger("r2mae").warning("%s", _LEVEL)
-    if scheme and fresh and run.rank == 0 and _unlike_training(scheme, model, config):
-        logging.getLogger("r2mae").warning("%s", _MIXED)
+        logging.getLogger("r2mae").warning("%s", _CONSTANT_RATIO)
+    if scheme and fresh and run.rank == 0 and _statistics_mismatch(scheme, model, config):
+        logging.getLogger("r2mae").warning("%s", _MIXED_RATIOS)
     module = Pretraining(task, model, scheme, config, total, warmup=config.warmup_of(total, samples))
-    if run.rank == 0 and (said := remark(config, run.device)):
-        _tell_once(said)
+    if run.rank == 0 and (warning := precision_warning(config, run.device)):
+        warn_once(warning)
     if config.compile:
         model.compile()
     if config.activation_checkpointing:
@@ -208,14 +208,8 @@ def build(run: Run, data: Data, *, fresh: bool) -> tuple[Pretraining, dict[str, 
     return module, origin
 
 
-@cache
-def _tell_once(message: str) -> None:
-    """Say in a process what holds for all of its runs."""
-    logging.getLogger("r2mae").warning("%s", message)
-
-
-def _unlike_training(scheme: Scheme, model: nn.Module, config: RunConfig) -> bool:
-    """Whether re-estimated batch statistics, which are of one ratio, are alone in measuring mixed ones."""
+def _statistics_mismatch(scheme: Scheme, model: nn.Module, config: RunConfig) -> bool:
+    """Whether a model trained on mixed ratios is measured only with batch statistics re-estimated at one ratio."""
     mixed = getattr(scheme.ratio, "per", "batch") == "sample"
     return mixed and getattr(config, "bn_statistics", None) == "yes" and bool(batch_norms(model))
 
@@ -235,7 +229,7 @@ def _train(
         first, seconds = int(checkpoint[STEP]), float(checkpoint[SECONDS])
         early = EarlyStopping(config.patience, **checkpoint[EARLY])
     if reporter is None or run.rank > 0:
-        reporter = Silent()
+        reporter = SilentReporter()
     with MetricsFile(folder.metrics_file, keep=first, rank=run.rank) as metrics:
         stop = StopRequest(run.rank)
         keeper = CheckpointKeeper(
@@ -251,30 +245,30 @@ def _train(
             step=first,
             seconds_before=seconds,
         )
-        if checkpoint is not None and (first >= total or early.over):
+        if checkpoint is not None and (first >= total or early.exhausted):
             load_state(module, whole(folder.checkpoint, checkpoint), folder)
             return keeper
         reporter.start(first, total)
         try:
-            # Layers that are gathered and dropped again would leave more of it than they need.
-            kept = nullcontext() if config.strategy == "fsdp" else freed_memory_kept()
-            with quiet_lightning(KNOWN_WARNINGS), stop, kept:
+            # FSDP gathers and drops layers, and would keep more freed memory than it needs.
+            memory = nullcontext() if config.strategy == "fsdp" else freed_memory_kept()
+            with quiet_lightning(KNOWN_WARNINGS), stop, memory:
                 _take_steps(run, module, data, keeper, resumed=checkpoint is not None)
-        except Stopped as stopped:
+        except StoppedBySignal as stopped:
             if stopped.number == signal.SIGINT:
-                raise KeyboardInterrupt(TOLD) from None
+                raise KeyboardInterrupt(ALREADY_REPORTED) from None
             raise SystemExit(128 + stopped.number) from None
         except (RuntimeError, KeyError) as error:
             if checkpoint is None or "state_dict" not in str(error):
                 raise
-            raise _other_model(folder) from None
+            raise _wrong_model_error(folder) from None
         finally:
             reporter.stop()
     return keeper
 
 
 def _take_steps(run: Run, module: Pretraining, data: Data, keeper: CheckpointKeeper, *, resumed: bool) -> None:
-    """Let Lightning run the remaining steps, with the batches that belong to them."""
+    """Let Lightning run the remaining steps, with the batches of these steps."""
     config = run.config
     order = BatchOrder(
         len(data.train),
@@ -297,22 +291,22 @@ def _take_steps(run: Run, module: Pretraining, data: Data, keeper: CheckpointKee
         finally:
             finish_logger(trainer.logger, keeper.folder)
         if config.strategy == "fsdp":
-            weights = full_state(module.kept_model, here=run.rank == 0)
+            weights = full_state(module.evaluation_model, here=run.rank == 0)
             if run.rank == 0:
                 _, model = run.domain.build(data.architecture)
                 model.load_state_dict(weights)
-                module.keep(model)
+                module.replace_model(model)
 
 
 def load_state(module: nn.Module, checkpoint: dict[str, Any], folder: RunFolder) -> None:
-    """Put a checkpoint's weights into the module."""
+    """Load a checkpoint's weights into the module."""
     try:
         module.load_state_dict(checkpoint["state_dict"])
     except (RuntimeError, KeyError, TypeError, AttributeError):
-        raise _other_model(folder) from None
+        raise _wrong_model_error(folder) from None
 
 
-def _other_model(folder: RunFolder) -> UserError:
+def _wrong_model_error(folder: RunFolder) -> UserError:
     return UserError(f"{folder.checkpoint} belongs to another model: delete it to start again")
 
 
@@ -320,7 +314,7 @@ def _other_model(folder: RunFolder) -> UserError:
 def keyed_torch(key: Key) -> Iterator[None]:
     """Seed torch's generator from the run's key within the block, and restore the caller's state afterwards."""
     state = torch.get_rng_state()
-    # Devices that nobody has drawn on yet have no state to keep.
+    # An uninitialised device has no generator state to restore.
     devices = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else None  # type: ignore[no-untyped-call]
     torch.manual_seed(key.fold("init").seed())
     try:

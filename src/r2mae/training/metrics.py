@@ -1,4 +1,4 @@
-"""The metrics file, ``metrics.csv``: one row for each step. A resumed run removes the rows after its checkpoint."""
+"""The metrics file, ``metrics.csv``: one row per step. A resumed run removes the rows after its checkpoint."""
 
 import os
 from collections.abc import Sequence
@@ -7,19 +7,19 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from r2mae.errors import UserError
-from r2mae.files import atomic_write, own_file
-from r2mae.training.folder import remedy_for
+from r2mae.files import atomic_write, confined_file
+from r2mae.training.folder import hint_for
 
 if TYPE_CHECKING:
     import pandas as pd
 
-_DIGITS = 15  # of a step
-_LARGEST = 1 << 30  # bytes of a file: some ten million steps
+_MAX_STEP_DIGITS = 15  # of a step
+_MAX_BYTES = 1 << 30  # bytes of a file: some ten million steps
 COLUMNS = ("step", "ratio", "loss", "lr", "validation_loss")
 
 
 class MetricsFile:
-    """Writes ``metrics.csv`` of a run. It contains no times, so that equal runs have equal files.
+    """Writes ``metrics.csv`` of a run, which contains no times, so that equal runs have equal files.
 
     Opening the file removes the rows after step `keep`; :meth:`write` adds rows.
 
@@ -45,7 +45,7 @@ class MetricsFile:
             return
         rows = [row for row in complete_rows(path) if int(row.split(",", 1)[0]) <= keep]
         if [int(row.split(",", 1)[0]) for row in rows] != list(range(1, keep + 1)):
-            raise UserError(f"{path} lacks steps before the checkpoint's step {keep}: {remedy_for(path)}")
+            raise UserError(f"{path} lacks steps before the checkpoint's step {keep}: {hint_for(path)}")
         with atomic_write(path) as file:
             file.write(",".join(COLUMNS) + "\n")
             file.writelines(f"{row}\n" for row in rows)
@@ -55,11 +55,11 @@ class MetricsFile:
         """Append rows, each with its values in the order of :data:`COLUMNS`; None is written as an empty cell."""
         if self._silent:
             return
-        self._file.writelines(",".join("" if x is None else _number(x) for x in row) + "\n" for row in rows)
+        self._file.writelines(",".join("" if x is None else _format_number(x) for x in row) + "\n" for row in rows)
         self._file.flush()
 
     def sync(self) -> None:
-        """Force all rows to the disk. Call it before saving a checkpoint: every step before it must be in the file."""
+        """Flush all rows to the disk; call this before saving a checkpoint, whose steps must all be in the file."""
         if not self._silent:
             os.fsync(self._file.fileno())
 
@@ -76,38 +76,38 @@ class MetricsFile:
 
 
 def complete_rows(path: Path) -> list[str]:
-    """Return the rows that are complete; a crash may have left the last one incomplete."""
+    """Return the complete rows; a crash may have truncated the last one."""
     if not path.exists():
         return []
-    text = own_file(path).read_text(encoding="utf-8", errors="replace")
+    text = confined_file(path).read_text(encoding="utf-8", errors="replace")
     lines = text[: text.rfind("\n") + 1].split("\n")[1:-1]
     return [line for line in lines if line.count(",") == len(COLUMNS) - 1 and step_of(line) is not None]
 
 
 def step_of(row: str) -> int | None:
-    """Return the step in the first column of a row, None if there is no valid step."""
+    """Return the step in the first column of a row, or None if it is invalid."""
     first = row.split(",", 1)[0]
-    return int(first) if first.isascii() and first.isdecimal() and len(first) <= _DIGITS else None
+    return int(first) if first.isascii() and first.isdecimal() and len(first) <= _MAX_STEP_DIGITS else None
 
 
 def read_metrics(path: Path) -> "pd.DataFrame":
-    """Read ``metrics.csv``: the columns :data:`COLUMNS` as numbers, one row for each step.
+    """Read ``metrics.csv``: the columns :data:`COLUMNS` as numbers, one row per step.
 
     Raises
     ------
     UserError
-        If it is damaged.
+        If the file is damaged.
     """
     import pandas as pd
 
     try:
-        if path.stat().st_size > _LARGEST:
-            raise ValueError(f"it has more than {_LARGEST:,} bytes")
-        return pd.read_csv(own_file(path))[list(COLUMNS)].astype(float)
+        if path.stat().st_size > _MAX_BYTES:
+            raise ValueError(f"it has more than {_MAX_BYTES:,} bytes")
+        return pd.read_csv(confined_file(path))[list(COLUMNS)].astype(float)
     except (OSError, ValueError, KeyError, OverflowError) as error:  # pandas' own errors are ValueErrors
         reason = " ".join(str(error).split())[:120]
-        raise UserError(f"{path} is not readable ({reason}): {remedy_for(path)}") from None
+        raise UserError(f"{path} is not readable ({reason}): {hint_for(path)}") from None
 
 
-def _number(value: float) -> str:
+def _format_number(value: float) -> str:
     return str(value) if isinstance(value, int) else format(value, ".9g")

@@ -1,12 +1,12 @@
-"""Models by name: the part of a domain's configuration that chooses a model and holds its settings. No torch.
+"""Models by name: the part of a domain's configuration that chooses a model and contains its settings. No torch.
 
 A domain has a registry: the module of each model, by the model's name. The module has a dataclass ``Settings``, whose
 fields become the options ``--model.NAME``, and a function ``build`` that makes task and model. The settings of the
 domain's default model are fields of the configuration itself, so their options need no prefix.
 
-``Settings`` says in class variables whether the mask can be an input of the model (`mask_input`): `takes_mask` is True
-where it can, `mask_tokens` where a hidden entry is a token of its own, or left out, so that the model knows without it.
-`ignores` names fields of the configuration that do nothing for the model.
+Class variables of ``Settings`` describe the model. `takes_mask` is True if the mask can be an input of the model
+(`mask_input`). `mask_tokens` is True if hidden entries are mask tokens or omitted, so that the model is mask-aware
+without this input. `ignores` names fields of the configuration that have no effect on the model.
 """
 
 import dataclasses
@@ -18,12 +18,12 @@ from typing import Any, ClassVar, TypeVar
 
 from r2mae.errors import UserError, nearest, unknown
 from r2mae.training.config import RunConfig
-from r2mae.training.fields import exact_values, short
+from r2mae.training.fields import coerce_values, short_repr
 
 PREFIX = "model."
-MOST_LAYERS = 1000
-"""Of a model: one with a zero too many would be built for minutes."""
-_MOST = 2**31 - 1
+MAX_LAYERS = 1000
+"""Maximum number of layers of a model; more are a mistake and would take minutes to build."""
+_MAXIMUM = 2**31 - 1
 
 _Config = TypeVar("_Config", bound=RunConfig)
 _Own = TypeVar("_Own", bound="ModelConfig")
@@ -41,8 +41,8 @@ class ModelConfig(RunConfig):
         Settings of the model, as its module's ``Settings`` or as values by name; by default the model's defaults. For
         the default model they are moved into the fields of the configuration, and this becomes None.
     mask_input : bool
-        Give the model the mask, too, as further inputs (1 hidden, 0 kept); for models to which a hidden entry is
-        otherwise the same as a zero or a mean. Those with mask tokens know without it.
+        Give the model the mask as further inputs (1 hidden, 0 visible). It is for mask-blind models, which cannot tell
+        a hidden entry from a zero or a mean; models with mask tokens do not need it.
     """
 
     models: ClassVar[Mapping[str, str]] = MappingProxyType({})
@@ -58,85 +58,85 @@ class ModelConfig(RunConfig):
         if self.model not in self.models:
             raise unknown("model", self.model, self.models)
         if self.model == default_model(type(self)):
-            self._take_usual()
+            self._use_default_settings()
         else:
-            self._take_own(settings_of(type(self), self.model))
+            self._use_model_settings(settings_of(type(self), self.model))
         self._check_mask_input()
         super().__post_init__()
         for name in self.ignored:
             if getattr(self, name) != self.__dataclass_fields__[name].default:
                 with_them = " with these settings" if self.model == default_model(type(self)) else ""
-                raise UserError(f"{name} does nothing for the model {self.model!r}{with_them}: leave it out")
+                raise UserError(f"{name} has no effect on the model {self.model!r}{with_them}: leave it out")
 
-    def _take_usual(self) -> None:
+    def _use_default_settings(self) -> None:
         """Move settings of the default model into fields of the configuration."""
-        for name, value in _plain(self.model_settings, self.default_settings, self.model).items():
+        for name, value in _settings_values(self.model_settings, self.default_settings, self.model).items():
             field = getattr(self, name)
             if field not in (value, self.__dataclass_fields__[name].default):
                 raise UserError(f"{name} is {field!r} and {PREFIX}{name} {value!r}: give one of them")
             object.__setattr__(self, name, value)
         object.__setattr__(self, "model_settings", None)
 
-    def _take_own(self, kind: type) -> None:
-        """Make the settings of another model; fields of the default model must not be set then."""
-        object.__setattr__(self, "model_settings", kind(**_plain(self.model_settings, kind, self.model)))
-        for name in _names(self.default_settings):
+    def _use_model_settings(self, kind: type) -> None:
+        """Build the settings of another model; fields of the default model must not be set."""
+        object.__setattr__(self, "model_settings", kind(**_settings_values(self.model_settings, kind, self.model)))
+        for name in _field_names(self.default_settings):
             if getattr(self, name) != self.__dataclass_fields__[name].default:
                 raise UserError(
-                    f"{name} is of the model {default_model(type(self))!r}, and the model is {self.model!r}: leave it "
+                    f"{name} belongs to the model {default_model(type(self))!r}, not to {self.model!r}: leave it "
                     f"out (options of a model are written --{PREFIX}NAME)"
                 )
 
     def _check_mask_input(self) -> None:
-        """Refuse to give the mask to a model that knows without it, or does not take it."""
+        """Refuse the mask as input of a model that has mask tokens, or does not take a mask."""
         if not self.mask_input or getattr(self.settings, "takes_mask", False):
             return
         if getattr(self.settings, "mask_tokens", False):
             raise UserError(
-                f"mask_input does nothing for the model {self.model!r}, which has mask tokens and so knows what is "
-                "hidden: leave it out"
+                f"mask_input has no effect on the model {self.model!r}, which has mask tokens and so is "
+                "mask-aware: leave it out"
             )
         raise UserError(f"the model {self.model!r} does not take its mask as an input (mask_input): leave it out")
 
     @property
     def ignored(self) -> tuple[str, ...]:
-        """Fields that do nothing for the model, as its settings say in `ignores`; they are refused beside it."""
+        """Fields without an effect on the model, from `ignores` of its settings; they are refused."""
         return tuple(getattr(self.settings, "ignores", ()))
 
-    def measured_as(self) -> dict[str, Any]:
-        """Return how results are measured, without fields that do nothing for the model."""
-        return {name: value for name, value in super().measured_as().items() if name not in self.ignored}
+    def measurement_settings(self) -> dict[str, Any]:
+        """Return the measurement fields, without those that have no effect on the model."""
+        return {name: value for name, value in super().measurement_settings().items() if name not in self.ignored}
 
     @property
     def settings(self) -> Any:
-        """The settings of the model. For the default model this is the configuration, which has the same fields."""
+        """The settings of the model. For the default model, this is the configuration, which has the same fields."""
         return self if self.model_settings is None else self.model_settings
 
     def architecture(self) -> dict[str, Any]:
-        """Return the name of the model, its settings, and `mask_input` where it is on, in plain types."""
-        made = {name: _listed(getattr(self.settings, name)) for name in self._settings_names()}
+        """Return the name of the model, its settings, and `mask_input` if it is on, in plain types."""
+        made = {name: _tuple_as_list(getattr(self.settings, name)) for name in self._settings_names()}
         return {"model": self.model, **made, **({"mask_input": True} if self.mask_input else {})}
 
     def _settings_names(self) -> list[str]:
-        return _names(self.default_settings if self.model_settings is None else type(self.model_settings))
+        return _field_names(self.default_settings if self.model_settings is None else type(self.model_settings))
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain types; settings of another model than the default one are written `model.NAME`."""
+        """Return plain types; settings of a model other than the default one are named `model.NAME`."""
         values = super().to_dict()
         own = values.pop("model_settings")
         if own is None:
             return values
-        default, made = _names(self.default_settings), {}
+        default, made = _field_names(self.default_settings), {}
         for name, value in values.items():
             if name not in default:
                 made[name] = value
             if name == "model":
-                made |= {PREFIX + key: _listed(setting) for key, setting in own.items()}
+                made |= {PREFIX + key: _tuple_as_list(setting) for key, setting in own.items()}
         return made
 
     @classmethod
     def from_dict(cls: type[_Own], values: Mapping[str, Any], *, source: str = "configuration") -> _Own:
-        """Build from plain types, and name any field or setting that does not exist."""
+        """Build from plain types; an unknown field or setting raises a UserError."""
         flat = {key: value for key, value in values.items() if not str(key).startswith(PREFIX)}
         if "model_settings" in flat:
             raise UserError(f"{source}: unknown field 'model_settings': a model's settings are written {PREFIX}NAME")
@@ -149,12 +149,12 @@ class ModelConfig(RunConfig):
         try:
             return super().from_dict({**flat, "model_settings": own}, source=source)
         except UserError as error:
-            told = str(error)
-            raise UserError(told if told.startswith(f"{source}: ") else f"{source}: {told}") from None
+            message = str(error)
+            raise UserError(message if message.startswith(f"{source}: ") else f"{source}: {message}") from None
 
 
 def architecture_of(config: RunConfig) -> dict[str, Any]:
-    """Return the model's name, settings and `mask_input`, if a domain has several models, else nothing."""
+    """Return the model's name, settings and `mask_input` if a domain has several models, otherwise nothing."""
     return {"mask_input": False, **config.architecture()} if isinstance(config, ModelConfig) else {}
 
 
@@ -164,7 +164,7 @@ def default_model(kind: type[ModelConfig]) -> str:
 
 
 def settings_of(kind: type[ModelConfig], model: str) -> type:
-    """Return the settings of a model; the module of another model than the default one is imported for them.
+    """Return the settings class of a model; the module of a model other than the default one is imported.
 
     Raises
     ------
@@ -180,7 +180,7 @@ def settings_of(kind: type[ModelConfig], model: str) -> type:
 
 
 def build_model(models: Mapping[str, str], architecture: Mapping[str, Any]) -> Any:
-    """Make task and model of an architecture, which names its model.
+    """Build task and model of an architecture, which names its model.
 
     Raises
     ------
@@ -194,9 +194,9 @@ def build_model(models: Mapping[str, str], architecture: Mapping[str, Any]) -> A
 
 
 def with_values(config: _Config, values: Mapping[str, Any]) -> _Config:
-    """Return a configuration with other plain values in some fields, `model.NAME` among them.
+    """Return a configuration with other plain values in some fields, which may include `model.NAME`.
 
-    If they name another model, the settings of the former model are dropped.
+    If they name another model, the settings of the previous model are dropped.
     """
     if not isinstance(config, ModelConfig) or not any(key == "model" or key.startswith(PREFIX) for key in values):
         return dataclasses.replace(config, **values)
@@ -211,30 +211,30 @@ def with_values(config: _Config, values: Mapping[str, Any]) -> _Config:
 def check_sizes(
     settings: object, sizes: Sequence[str], *, layers: Sequence[str] = ("layers",), prefix: str = ""
 ) -> None:
-    """Refuse settings of a model that nothing can be built of.
+    """Refuse sizes with which no model can be built.
 
     Parameters
     ----------
     settings : dataclass
         The settings.
     sizes : sequence of str
-        Fields that must be 1 or more; None stands for a size that follows from others.
+        Fields that must be 1 or more; None is a size that follows from others.
     layers : sequence of str
-        Those of them that must be at most :data:`MOST_LAYERS`.
+        Those of them that must be at most :data:`MAX_LAYERS`.
     prefix : str
-        What stands before the names of these options.
+        Prefix of the options in error messages.
 
     Raises
     ------
     UserError
-        With the name of the option.
+        Names the option.
     """
     for name in sizes:
         value = getattr(settings, name)
         if value is not None and value < 1:
             raise UserError(f"{prefix}{name} must be 1 or more, not {value}")
-        if name in layers and value > MOST_LAYERS:
-            raise UserError(f"{prefix}{name} must be at most {MOST_LAYERS:,}, not {value:,}")
+        if name in layers and value > MAX_LAYERS:
+            raise UserError(f"{prefix}{name} must be at most {MAX_LAYERS:,}, not {value:,}")
 
 
 def check_dropout(dropout: float) -> None:
@@ -243,46 +243,46 @@ def check_dropout(dropout: float) -> None:
     Raises
     ------
     UserError
-        With the range.
+        Gives the range.
     """
     if not 0 <= dropout < 1:
         raise UserError(f"dropout must be a fraction in [0, 1), not {dropout}")
 
 
 def saved_layers(architecture: Mapping[str, Any]) -> int:
-    """Return the number of layers that a run folder names.
+    """Return the number of layers in the architecture of a run folder.
 
     Raises
     ------
     ValueError
-        If no run can have been trained with so many or so few.
+        If the number is outside 1 to :data:`MAX_LAYERS`.
     """
     layers = int(architecture["layers"])
-    if not 1 <= layers <= MOST_LAYERS:
-        raise ValueError(f"layers must be 1 to {MOST_LAYERS:,}, not {layers:,}")
+    if not 1 <= layers <= MAX_LAYERS:
+        raise ValueError(f"layers must be 1 to {MAX_LAYERS:,}, not {layers:,}")
     return layers
 
 
-def _plain(given: Any, kind: type, model: str) -> dict[str, Any]:
-    """Return given settings by name, checked against their types."""
+def _settings_values(given: Any, kind: type, model: str) -> dict[str, Any]:
+    """Return the given settings by name, checked against their types."""
     if given is None:
         return {}
     if isinstance(given, kind):
-        return {name: getattr(given, name) for name in _names(kind)}
+        return {name: getattr(given, name) for name in _field_names(kind)}
     if not isinstance(given, Mapping):
-        raise UserError(f"model_settings are no settings of the model {model!r}: pass its own, or a mapping of names")
-    names = _names(kind)
+        raise UserError(f"model_settings do not belong to the model {model!r}: pass its Settings, or a mapping by name")
+    names = _field_names(kind)
     for name, value in given.items():
         if name not in names:
             raise UserError(f"the model {model!r} has no setting {PREFIX}{name}: {nearest(str(name), names)}")
-        if isinstance(value, int) and abs(value) > _MOST:
-            raise UserError(f"{PREFIX}{name} takes numbers up to {_MOST:,}, not {short(value)}")
-    return exact_values(kind, given, PREFIX)
+        if isinstance(value, int) and abs(value) > _MAXIMUM:
+            raise UserError(f"{PREFIX}{name} takes numbers up to {_MAXIMUM:,}, not {short_repr(value)}")
+    return coerce_values(kind, given, PREFIX)
 
 
-def _names(kind: type) -> list[str]:
+def _field_names(kind: type) -> list[str]:
     return [field.name for field in dataclasses.fields(kind)]
 
 
-def _listed(value: Any) -> Any:
+def _tuple_as_list(value: Any) -> Any:
     return list(value) if isinstance(value, tuple) else value

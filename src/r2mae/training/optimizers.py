@@ -1,4 +1,4 @@
-"""Optimisers of a run, and the groups of parameters that they train alike."""
+"""Optimisers of a run, and their parameter groups."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -18,17 +18,17 @@ Group = dict[str, Any]
 
 
 def default_groups(model: nn.Module, config: RunConfig) -> list[Group]:
-    """Return all parameters; with AdamW, biases and norms in a group of their own, without weight decay."""
+    """Return all parameters; with AdamW, biases and norms form a separate group without weight decay."""
     groups: list[Group] = [{"params": list(model.parameters())}]
     if config.optimizer == "adamw" and config.weight_decay > 0:
-        vectors = [one for one in model.parameters() if one.ndim < 2]
-        groups[0]["params"] = [one for one in model.parameters() if one.ndim >= 2]
+        vectors = [parameter for parameter in model.parameters() if parameter.ndim < 2]
+        groups[0]["params"] = [parameter for parameter in model.parameters() if parameter.ndim >= 2]
         groups.append({"params": vectors, "weight_decay": 0.0})
     return groups
 
 
-def as_groups(groups: Sequence[ParameterGroup], lr: float) -> list[Group]:
-    """Return groups of a task in the form of torch's optimisers, each with its share of the learning rate."""
+def torch_groups(groups: Sequence[ParameterGroup], lr: float) -> list[Group]:
+    """Convert a task's groups to the form of torch's optimisers, each with its learning rate."""
     made: list[Group] = []
     for group in groups:
         own: Group = {"params": group.parameters, "lr": lr * group.scale, SCALE: group.scale}
@@ -53,10 +53,10 @@ def make_optimizer(groups: list[Group], config: RunConfig) -> torch.optim.Optimi
 
 
 class LARS(torch.optim.Optimizer):
-    """Layer-wise adaptive rates (You, Gitman and Ginsburg 2017): momentum on gradients as long as their weights.
+    """Layer-wise adaptive rate scaling (You, Gitman and Ginsburg 2017): momentum on gradients scaled to the weights.
 
-    A matrix's gradient, with its weight decay, is multiplied by ``trust × ‖weights‖ / ‖gradient‖``; vectors (biases,
-    norms) are taken as they are, without decay.
+    A matrix's gradient, with its weight decay, is multiplied by ``trust × ‖weights‖ / ‖gradient‖``; gradients of
+    vectors (biases, norms) are not scaled, and have no decay.
 
     Parameters
     ----------
@@ -75,7 +75,7 @@ class LARS(torch.optim.Optimizer):
         super().__init__(params, {"lr": lr, "weight_decay": weight_decay, "momentum": momentum, "trust": trust})
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """Move the weights."""
+        """Update the weights."""
         loss = None
         if closure is not None:
             with torch.enable_grad():
@@ -84,14 +84,14 @@ class LARS(torch.optim.Optimizer):
             for group in self.param_groups:
                 for weights in group["params"]:
                     if weights.grad is not None:
-                        self._move(weights, weights.grad, group)
+                        self._update(weights, weights.grad, group)
         return loss
 
-    def _move(self, weights: Tensor, gradient: Tensor, group: Group) -> None:
+    def _update(self, weights: Tensor, gradient: Tensor, group: Group) -> None:
         if weights.ndim > 1:
             gradient = gradient + group["weight_decay"] * weights
             size, length = weights.norm(), gradient.norm()
-            # Of fresh weights, which may be zero, and of vanishing gradients the rate stays as it is.
+            # Zero weights and zero gradients are not scaled.
             usable = (size > 0) & (length > 0)
             gradient = gradient * torch.where(usable, group["trust"] * size / length, torch.ones_like(size))
         state = self.state[weights]

@@ -11,7 +11,7 @@ from r2mae.masking.keys import Key, permutation
 
 
 class Share(NamedTuple):
-    """The samples that one process takes of one micro-batch, with step and row, which select its random numbers.
+    """One process's samples of one micro-batch, with the step and row that select its random numbers.
 
     Parameters
     ----------
@@ -20,7 +20,7 @@ class Share(NamedTuple):
     step : int
         The optimiser step, from 0.
     row : int
-        Variant of the first sample in the global batch (all samples of the step, over micro-batches and processes).
+        Row of the first sample in the global batch (all samples of the step, over micro-batches and processes).
     """
 
     indices: Int64[np.ndarray, " micro"]
@@ -33,7 +33,7 @@ class BatchOrder(Sampler[Any]):
 
     The samples form one endless sequence: a keyed permutation of the data set for epoch 0, then one for epoch 1, and so
     on. Optimiser step t takes the samples ``t * batch_size`` to ``(t + 1) * batch_size`` of it: all batches are
-    full, each sample comes once an epoch, and a data set smaller than a batch is no special case.
+    full, each sample occurs once per epoch, and a data set smaller than a batch is no special case.
 
     Parameters
     ----------
@@ -42,15 +42,15 @@ class BatchOrder(Sampler[Any]):
     batch_size : int
         Samples of an optimiser step.
     steps : int
-        Optimiser steps of the whole run.
+        Optimiser steps of the complete run.
     key : Key
         The run's key.
     accumulate : int
         Micro-batches of an optimiser step.
     first_step : int
-        Step to begin with. The length stays that of the whole run, since the trainer counts from step 0.
+        First step to yield. The length is always that of the complete run, since the trainer counts from step 0.
     rank, ranks : int
-        This process takes part `rank` of every micro-batch, which is divided into `ranks` parts.
+        Every micro-batch is divided into `ranks` parts; this process takes part `rank`.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class BatchOrder(Sampler[Any]):
         self._epochs: dict[int, Int64[np.ndarray, " n"]] = {}
 
     def __len__(self) -> int:
-        """Return the micro-batches of the whole run."""
+        """Return the number of micro-batches of the complete run."""
         return self.steps * self.accumulate
 
     def __iter__(self) -> Iterator[Share]:
@@ -94,11 +94,11 @@ class BatchOrder(Sampler[Any]):
         while first < last:
             epoch, done = divmod(first, self.samples)
             count = min(last - first, self.samples - done)
-            pieces.append(self._epoch(epoch)[done : done + count])
+            pieces.append(self._epoch_order(epoch)[done : done + count])
             first += count
         return np.concatenate(pieces)
 
-    def _epoch(self, epoch: int) -> Int64[np.ndarray, " n"]:
+    def _epoch_order(self, epoch: int) -> Int64[np.ndarray, " n"]:
         if epoch not in self._epochs:
             self._epochs = {old: order for old, order in self._epochs.items() if old >= epoch - 1}
             self._epochs[epoch] = permutation(self._key.fold(epoch), self.samples)

@@ -24,21 +24,21 @@ from rich.text import Text
 
 from r2mae.terminal import Terminal
 
-PAUSE = 10.0  # seconds between lines where there is no terminal for a bar
+SECONDS_BETWEEN_LINES = 10.0  # without a terminal for a bar
 
 
 @dataclass(frozen=True)
-class Pace:
+class RunProgress:
     """The progress of a run.
 
     Parameters
     ----------
     step, total : int
-        Optimiser steps done, and of the whole run.
+        Optimiser steps done, and of the complete run.
     loss, ratio : float
-        Of the last step.
+        Values of the last step.
     samples_per_second : float
-        Speed since the last report.
+        Throughput since the last report.
     """
 
     step: int
@@ -50,101 +50,107 @@ class Pace:
 
 @runtime_checkable
 class Reporter(Protocol):
-    """What a run reports its progress to."""
+    """Receives the progress of a run."""
 
     def start(self, step: int, total: int) -> None:
         """Called when a run starts or resumes at `step`."""
 
-    def update(self, pace: Pace) -> None:
+    def update(self, progress: RunProgress) -> None:
         """Called with the progress."""
 
     def stop(self) -> None:
         """Called at the end."""
 
 
-class Silent:
+class SilentReporter:
     """Shows nothing."""
 
     def start(self, step: int, total: int) -> None:
         """Do nothing."""
 
-    def update(self, pace: Pace) -> None:
+    def update(self, progress: RunProgress) -> None:
         """Do nothing."""
 
     def stop(self) -> None:
         """Do nothing."""
 
 
-class _Left(ProgressColumn):
-    """Time to finish, in words."""
+class _TimeLeftColumn(ProgressColumn):
+    """Time to finish, as text."""
 
     def render(self, task: Task) -> Text:
-        """Return "0:00:07 left", or nothing before it is known."""
+        """Return "0:00:07 left"; empty if unknown."""
         if task.time_remaining is None or task.finished:
             return Text("")
-        return Text(_left(task.time_remaining), style="progress.remaining")
+        return Text(_format_time_left(task.time_remaining), style="progress.remaining")
 
 
-def _left(seconds: float) -> str:
+def _format_time_left(seconds: float) -> str:
     return f"{timedelta(seconds=round(seconds))} left"
 
 
 def time_columns(counted: bool = True) -> list[ProgressColumn]:
-    """Return the columns of a bar that fits a narrow terminal: name, bar, count, time passed and time left."""
+    """Return the columns of a bar that fits a narrow terminal: name, bar, count, time elapsed and time left."""
     count = MofNCompleteColumn() if counted else TaskProgressColumn()
-    whole = Column(no_wrap=True)
-    return [TextColumn("{task.description}", table_column=whole), BarColumn(12), count, TimeElapsedColumn(), _Left()]
+    unwrapped = Column(no_wrap=True)
+    return [
+        TextColumn("{task.description}", table_column=unwrapped),
+        BarColumn(12),
+        count,
+        TimeElapsedColumn(),
+        _TimeLeftColumn(),
+    ]
 
 
-class Lines:
-    """Says when to print a line, every ten seconds, where there is no terminal for a bar.
+class LineTimer:
+    """Decides when to print a line of progress: every ten seconds, if there is no terminal for a bar.
 
     Parameters
     ----------
     clock : callable
-        Tells seconds.
+        Returns the time in seconds.
     at_once : bool
-        Whether the first line is printed at once; else after ten seconds, so that short work prints nothing.
+        Whether the first line is due at once; otherwise after ten seconds, so that short work prints nothing.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic, *, at_once: bool = False) -> None:
         self.clock = clock
-        self._told = -math.inf if at_once else clock()
+        self._last_line = -math.inf if at_once else clock()
 
     def due(self) -> bool:
         """Return whether to print a line now; if so, the next is due ten seconds later."""
         now = self.clock()
-        if now - self._told <= PAUSE:
+        if now - self._last_line <= SECONDS_BETWEEN_LINES:
             return False
-        self._told = now
+        self._last_line = now
         return True
 
 
 @contextmanager
 def counting_bar(label: str, *, counted: bool = True, transient: bool = False) -> Iterator[Callable[[int, int], None]]:
-    """Show a bar with the time left; in a file or pipe, print a line now and then.
+    """Show a bar with the time left; in a file or pipe, print a line every ten seconds.
 
     Parameters
     ----------
     label : str
         Name of the work.
     counted : bool
-        Whether to show the amounts done and in total; otherwise their ratio is shown.
+        Whether to show the amounts done and in total; otherwise a percentage.
     transient : bool
         Whether the bar disappears at the end.
 
     Yields
     ------
     callable
-        Call it with the amount done and the total.
+        Updates the bar, given the amount done and the total.
     """
-    console, lines = Terminal(stderr=True), Lines()
+    console, lines = Terminal(stderr=True), LineTimer()
     columns = time_columns(counted=counted)
     bar = Progress(*columns, console=console, disable=not console.is_terminal, transient=transient)
     task = bar.add_task(label, total=None)
 
     def update(done: int, total: int) -> None:
-        if not bar.live.is_started:  # started late, as earlier work may show another bar
+        if not bar.live.is_started:  # not earlier: previous work may show another bar
             bar.start()
         bar.update(task, completed=done, total=total)
         if bar.disable and lines.due():
@@ -166,11 +172,11 @@ class ProgressBar:
     Parameters
     ----------
     label : str
-        What is trained.
+        Name of the run.
     console : Console, optional
-        Where to show it; standard error by default.
+        Console of the bar; standard error by default.
     clock : callable
-        Tells seconds.
+        Returns the time in seconds.
     """
 
     def __init__(
@@ -178,7 +184,7 @@ class ProgressBar:
     ) -> None:
         self.console = console or Terminal(stderr=True)
         self.label, self.clock = label, clock
-        self._lines = Lines(clock, at_once=True)
+        self._lines = LineTimer(clock, at_once=True)
         self._bar = Progress(
             *time_columns(),
             TextColumn("{task.fields[note]}", table_column=Column(no_wrap=True, overflow="ellipsis", ratio=1)),
@@ -193,21 +199,21 @@ class ProgressBar:
         self._bar.start()
         self._first, self._began = step, self.clock()
         if step and self._bar.disable:
-            self.console.print(f"{self.label}: goes on at step {step} of {total}", soft_wrap=True)
+            self.console.print(f"{self.label}: resumes at step {step} of {total}", soft_wrap=True)
 
-    def update(self, pace: Pace) -> None:
+    def update(self, progress: RunProgress) -> None:
         """Move the bar."""
-        ratio = f"ratio {pace.ratio:.2f}  " if pace.ratio else ""  # of a run that hides nothing it is 0
-        note = f"loss {pace.loss:.4g}  {ratio}{pace.samples_per_second:,.0f} samples/s"
-        self._bar.update(self._task, completed=pace.step, note=note)
+        ratio = f"ratio {progress.ratio:.2f}  " if progress.ratio else ""  # 0 for a run that hides nothing
+        note = f"loss {progress.loss:.4g}  {ratio}{progress.samples_per_second:,.0f} samples/s"
+        self._bar.update(self._task, completed=progress.step, note=note)
         if self._bar.disable and self._lines.due():
-            left = self._time_left(pace, self.clock())
-            self.console.print(f"{self.label}: step {pace.step}/{pace.total}  {note}{left}", soft_wrap=True)
+            left = self._time_left(progress, self.clock())
+            self.console.print(f"{self.label}: step {progress.step}/{progress.total}  {note}{left}", soft_wrap=True)
 
-    def _time_left(self, pace: Pace, now: float) -> str:
-        """Say how long the rest takes at the pace since the start."""
-        done, rest = pace.step - self._first, pace.total - pace.step
-        return f"  {_left((now - self._began) / done * rest)}" if done > 0 and rest > 0 else ""
+    def _time_left(self, progress: RunProgress, now: float) -> str:
+        """Return the estimated time left, as text, at the average speed since the start."""
+        done, rest = progress.step - self._first, progress.total - progress.step
+        return f"  {_format_time_left((now - self._began) / done * rest)}" if done > 0 and rest > 0 else ""
 
     def stop(self) -> None:
         """Close the bar."""

@@ -1,4 +1,4 @@
-"""Silence messages of Lightning, since this package prints its own."""
+"""Silence Lightning's messages, since this package prints its own."""
 
 import logging
 import warnings

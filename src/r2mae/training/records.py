@@ -1,7 +1,7 @@
-"""Readers of the small files of a run folder, which report whatever is wrong with a file in one line.
+"""Readers of the small files of a run folder, which report any defect of a file in one line.
 
-A run folder may come from a stranger. So its files are read as :func:`r2mae.files.read_own` does, YAML with references
-(anchors and aliases) is refused, and every value is checked to have the type that the code relies on.
+A run folder may come from a stranger. So files are read by :func:`r2mae.files.read_confined`, YAML with references
+(anchors and aliases) is refused, and every value must have the type that the code expects.
 """
 
 import hashlib
@@ -15,17 +15,17 @@ from typing import Any
 import yaml
 
 from r2mae.errors import UserError
-from r2mae.files import read_own
+from r2mae.files import read_confined
 
-_MOST_YAML = 1 << 18  # bytes; a configuration has some hundred lines
-_MOST_JSON = 1 << 28  # a model of cells names its genes, and its training history has a line a step
-_MOST_STEPS = 10**15  # of any counter in a file
-_OF_MODEL = ("model.json", "model.safetensors", "statistics.safetensors")  # which are written together
-FORMAT, WITH_FILES = 1, 2  # of model.json, where it stands alone and where it names files beside it
+_MAX_YAML = 1 << 18  # bytes; a configuration has some hundred lines
+_MAX_JSON = 1 << 28  # a model of cells lists its genes, and its training history has a line per step
+_MAX_STEPS = 10**15  # of any counter in a file
+_MODEL_FILES = ("model.json", "model.safetensors", "statistics.safetensors")  # written together
+FORMAT, WITH_FILES = 1, 2  # formats of model.json: without and with side files
 
 
-class _Plain(yaml.SafeLoader):
-    """Loads YAML without references: a few lines of nested aliases could expand to more values than fit into memory."""
+class _PlainLoader(yaml.SafeLoader):
+    """Loads YAML without references: a few lines of nested aliases can expand beyond the memory."""
 
     def compose_node(self, parent: Any, index: Any) -> Any:
         event = self.peek_event()  # type: ignore[no-untyped-call]
@@ -41,60 +41,60 @@ class _Plain(yaml.SafeLoader):
 
 
 def read_yaml(path: Path, *, linked: bool = False) -> dict[str, Any]:
-    """Read a YAML file of fields as plain types; nothing is ever constructed from it.
+    """Read a YAML file of fields as plain types; no objects are constructed.
 
-    With `linked` it may be a link to a file elsewhere, as one that the user names.
+    With `linked` it may be a link to another folder, for files that the user names.
 
     Raises
     ------
     UserError
-        If it is not there, too large, no mapping of names to values, or holds anchors or aliases.
+        If the file is missing, too large, no mapping of names to values, or contains anchors or aliases.
     """
     try:
-        values = yaml.load(_text_of(path.resolve() if linked else path, _MOST_YAML), _Plain)  # a safe loader
+        values = yaml.load(_read_text(path.resolve() if linked else path, _MAX_YAML), _PlainLoader)  # a safe loader
     except FileNotFoundError:
         raise UserError(f"there is no configuration {path}") from None
     except (OSError, yaml.YAMLError, RecursionError, ValueError, OverflowError, AttributeError, TypeError) as error:
         reason = " ".join(str(error).split())[:200]
-        raise UserError(f"{path} is not a readable YAML file ({reason}): mend it, or name another") from None
+        raise UserError(f"{path} is not a readable YAML file ({reason}): repair it, or name another") from None
     if not isinstance(values, dict) or not all(isinstance(key, str) for key in values):
         raise UserError(f"{path} is not a configuration: expected a mapping of fields to values")
     return values
 
 
 def read_json(path: Path, *, linked: bool = False) -> dict[str, Any]:
-    """Read a JSON object, or say what is wrong with the file; `linked` as of :func:`read_yaml`."""
+    """Read a JSON object; a defect raises a UserError; `linked` as in :func:`read_yaml`."""
     try:
-        value = json.loads(_text_of(path.resolve() if linked else path, _MOST_JSON))
+        value = json.loads(_read_text(path.resolve() if linked else path, _MAX_JSON))
     except FileNotFoundError:
         raise UserError(f"there is no file {path}") from None
     except (OSError, ValueError, RecursionError) as error:
         reason = " ".join(str(error).split())[:120]
-        raise UserError(f"{path} is not readable JSON ({reason}): {remedy_for(path)}") from None
+        raise UserError(f"{path} is not readable JSON ({reason}): {hint_for(path)}") from None
     if not isinstance(value, dict):
-        raise UserError(f"{path} should hold a JSON object: {remedy_for(path)}")
+        raise UserError(f"{path} should contain a JSON object: {hint_for(path)}")
     return value
 
 
-def remedy_for(path: Path) -> str:
-    """Say what to do about a damaged file of a folder of ours; what can be written again is no reason to delete it."""
+def hint_for(path: Path) -> str:
+    """Return the hint for a damaged file of a run folder; files that can be rewritten do not cost the folder."""
     folder = path.parent
     if path.name == "data.json":
-        return "delete it; changes of the run's data are not noticed any more then"
-    if path.name not in _OF_MODEL:
-        return f"delete {folder} and run the same command again"
+        return "delete it; changes of the run's data are then no longer detected"
+    if path.name not in _MODEL_FILES:
+        return f"delete {folder} and rerun the same command"
     if not (folder / "checkpoints" / "last.ckpt").is_file():
-        return f"delete {folder} and repeat the command that made it"
+        return f"delete {folder} and rerun the command that made it"
     return (
-        f"delete {folder / 'model.json'} and repeat the command that made the run, such as `r2mae pretrain`: it writes "
+        f"delete {folder / 'model.json'} and rerun the command that made the run, such as `r2mae pretrain`: it writes "
         "the model again, from the last checkpoint"
     )
 
 
 def holds_weights(path: Path) -> bool:
-    """Return whether a file may be one of safetensors, by its first bytes; a full disk or a broken copy leave others.
+    """Return whether a file looks like complete safetensors, by header and size; full disks and broken copies do not.
 
-    A file that cannot be read counts as one: whoever reads its weights says why.
+    An unreadable file counts as one: reading its weights reports the error.
     """
     try:
         with path.open("rb") as file:
@@ -106,19 +106,19 @@ def holds_weights(path: Path) -> bool:
 
 @dataclass(frozen=True)
 class Description:
-    """The contents of ``model.json``: which model the weights belong to.
+    """The contents of ``model.json``: the model of the weights.
 
     Parameters
     ----------
     format : Any
-        Of the file; only the reader of this version says whether it knows it.
+        Format of the file, not checked here.
     version : str
-        Of r2mae that wrote it.
+        Version of r2mae that wrote the file.
     domain : str
     steps : int
     seconds : float
     architecture : mapping
-        Complete: with the values that are stored in files beside ``model.json``.
+        Complete, with the values that are stored in side files.
     """
 
     format: Any
@@ -135,30 +135,30 @@ def read_description(path: Path) -> Description:
     Raises
     ------
     UserError
-        If a field has the wrong type, or a file that it names is missing or was replaced.
+        If a field has the wrong type, or a side file is missing or was replaced.
     """
     values = read_json(path)
-    steps, seconds = values.get("steps", 0), number(values.get("seconds", 0.0))
-    if not isinstance(steps, int) or isinstance(steps, bool) or not 0 <= steps <= _MOST_STEPS:
-        raise UserError(f"{path} holds no number of steps: {remedy_for(path)}")
+    steps, seconds = values.get("steps", 0), finite_float(values.get("seconds", 0.0))
+    if not isinstance(steps, int) or isinstance(steps, bool) or not 0 <= steps <= _MAX_STEPS:
+        raise UserError(f"{path} contains no number of steps: {hint_for(path)}")
     if seconds is None or seconds < 0:
-        raise UserError(f"{path} holds no number of seconds: {remedy_for(path)}")
+        raise UserError(f"{path} contains no number of seconds: {hint_for(path)}")
     domain, architecture = values.get("domain"), values.get("architecture", {})
     if not isinstance(domain, str) or not isinstance(architecture, dict):
-        raise UserError(f"{path} does not describe a model: {remedy_for(path)}")
+        raise UserError(f"{path} does not describe a model: {hint_for(path)}")
     if values.get("format") == WITH_FILES:
         architecture = {**architecture, **_read_side_values(path, values.get("files"))}
     return Description(values.get("format"), str(values.get("r2mae")), domain, steps, seconds, architecture)
 
 
 def side_values(architecture: Mapping[str, Any], files: Mapping[str, str]) -> dict[str, dict[str, str]]:
-    """Return, for the architecture's values that are stored in files of their own, file name and SHA-256, by field.
+    """Return file name and SHA-256 of the architecture's values that are stored in side files, by field.
 
     Parameters
     ----------
     architecture : mapping
     files : mapping of str to str
-        The text of each file by its name. A value that equals one of them is stored only there.
+        The text of each file by its name. A value that equals a text is stored only in that file.
     """
     names = {text: name for name, text in files.items()}
     return {
@@ -169,24 +169,24 @@ def side_values(architecture: Mapping[str, Any], files: Mapping[str, str]) -> di
 
 
 def _read_side_values(path: Path, files: Any) -> dict[str, str]:
-    """Read the files that :func:`side_values` names; a replaced file is refused, since it would change the model."""
+    """Read the side files of :func:`side_values`; a replaced file is refused, since it would change the model."""
     if not isinstance(files, dict):
-        raise UserError(f"{path} does not describe a model: {remedy_for(path)}")
+        raise UserError(f"{path} does not describe a model: {hint_for(path)}")
     return {field: _read_side_value(path, entry) for field, entry in files.items()}
 
 
 def _read_side_value(path: Path, entry: Any) -> str:
     name, known = (entry.get("name"), entry.get("sha256")) if isinstance(entry, dict) else (None, None)
     if not isinstance(name, str) or not name or name.startswith(".") or {"/", "\\", "\0"} & set(name):
-        raise UserError(f"{path} does not describe a model: {remedy_for(path)}")
+        raise UserError(f"{path} does not describe a model: {hint_for(path)}")
     file = path.parent / name
     try:
-        text = _text_of(file, _MOST_JSON)
+        text = _read_text(file, _MAX_JSON)
     except (OSError, ValueError) as error:
         reason = " ".join(str(error).split())[:120]
-        raise UserError(f"{file} cannot be read ({reason}), and {path.name} needs it: {remedy_for(path)}") from None
+        raise UserError(f"{file} cannot be read ({reason}), and {path.name} needs it: {hint_for(path)}") from None
     if _sha256(text) != known:
-        raise UserError(f"{file} is not the file that the model was saved with: put that back, or {remedy_for(path)}")
+        raise UserError(f"{file} has changed since the model was saved: restore it, or {hint_for(path)}")
     return text
 
 
@@ -195,19 +195,21 @@ def _sha256(text: str) -> str:
 
 
 def read_results(path: Path) -> dict[str, Any] | None:
-    """Read ``results.json`` of a run folder; None if it is missing or damaged, so that the run is measured anew.
+    """Read ``results.json`` of a run folder; None if it is missing or damaged: the run is then measured again.
 
-    Scores, by name, and other numbers such as `seconds` are finite or None.
+    Scores (by name) and times are finite or None.
     """
     try:
         values = read_json(path)
     except UserError:
         return None
     scores = values.get("scores")
-    if not isinstance(scores, dict) or not all(value is None or number(value) is not None for value in scores.values()):
+    if not isinstance(scores, dict) or not all(
+        value is None or finite_float(value) is not None for value in scores.values()
+    ):
         return None
     times = (values.get(name) for name in ("steps", "seconds", "samples_per_second", "measuring_seconds"))
-    return values if all(value is None or number(value) is not None for value in times) else None
+    return values if all(value is None or finite_float(value) is not None for value in times) else None
 
 
 def read_fingerprint(path: Path) -> str:
@@ -216,15 +218,15 @@ def read_fingerprint(path: Path) -> str:
     Raises
     ------
     UserError
-        If there is none in it.
+        If the file has no fingerprint.
     """
     known = read_json(path).get("fingerprint")
     if not isinstance(known, str):
-        raise UserError(f"{path} holds no fingerprint of the data: {remedy_for(path)}")
+        raise UserError(f"{path} contains no fingerprint of the data: {hint_for(path)}")
     return known
 
 
-def number(value: Any) -> float | None:
+def finite_float(value: Any) -> float | None:
     """Return a finite number as a float, None for anything else (text, true, 1e400, a thousand digits)."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
@@ -235,5 +237,5 @@ def number(value: Any) -> float | None:
     return made if math.isfinite(made) else None
 
 
-def _text_of(path: Path, most: int) -> str:
-    return read_own(path, most).decode("utf-8")
+def _read_text(path: Path, most: int) -> str:
+    return read_confined(path, most).decode("utf-8")

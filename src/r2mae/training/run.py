@@ -1,4 +1,4 @@
-"""A run on this machine: everything that the configuration leaves to the domain or the machine, decided once."""
+"""A run on this machine: resolves once what the configuration leaves to the domain or the machine."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -19,7 +19,7 @@ from r2mae.training.task import Trainable
 
 @dataclass(frozen=True, eq=False)
 class Run:
-    """A configuration together with its scheme, device and rank on this machine; make it with :meth:`of`.
+    """A configuration together with its scheme, device and rank on this machine; make it with :meth:`resolve`.
 
     Parameters
     ----------
@@ -30,12 +30,11 @@ class Run:
     defaults : RatioDefaults
         The domain's defaults for the schemes of such a run.
     scheme : Scheme, optional
-        Not yet bound to a number of steps, which is only known once the data are read; None for a run that hides
-        nothing.
+        Not yet bound to a number of steps, which depends on the data; None for a run that hides nothing.
     device : torch.device
-        Where it trains.
+        Device of the training.
     rank : int
-        Of this process among those that train the model together; 0 alone writes.
+        Rank of this process among those that train the model; only rank 0 writes.
     """
 
     config: RunConfig
@@ -46,27 +45,34 @@ class Run:
     rank: int
 
     @classmethod
-    def of(cls, config: RunConfig, domain: Trainable, *, alone: bool = False) -> "Run":
-        """Resolve a configuration. Its mistakes are found here, before data are read or files are written.
+    def resolve(cls, config: RunConfig, domain: Trainable, *, single_process: bool = False) -> "Run":
+        """Resolve a configuration, and find its mistakes before data are read or files are written.
 
-        With `alone` the run is this process's own, whatever a launcher says of it: one that follows the run of several.
+        With `single_process`, a launcher's ranks are ignored: the run belongs to this process alone.
 
         Raises
         ------
         UserError
-            For a scheme or options that do not exist, a device that is not here, far too many threads, a tracker that
-            is not installed, or another number of processes than the configuration says.
+            For an unknown scheme or option, a missing device, far too many threads, a tracker that is not installed,
+            or another number of processes than in the configuration.
         """
         defaults = ratios_of(domain, config)
         scheme = scheme_of(config, defaults) if config.hides else None
         device = torch_device(config.device)
         check_threads(config.threads)
         check_logger(config.logger)
-        return cls(config, domain, defaults, scheme, device, 0 if alone else process_rank(config.devices, config.nodes))
+        return cls(
+            config,
+            domain,
+            defaults,
+            scheme,
+            device,
+            0 if single_process else process_rank(config.devices, config.nodes),
+        )
 
     @property
     def key(self) -> Key:
-        """The root of all random defaults of the run."""
+        """The root of all random numbers of the run."""
         return self.config.key
 
     @cached_property

@@ -1,4 +1,4 @@
-"""Save and load finished models: ``model.safetensors`` with ``model.json`` beside it; nothing is unpickled."""
+"""Save and load finished models: ``model.safetensors`` and ``model.json``; nothing is unpickled."""
 
 import logging
 import os
@@ -18,7 +18,7 @@ from r2mae.files import atomic_write, write_json
 from r2mae.training.bn_statistics import Statistics, batch_norms, set_statistics
 from r2mae.training.config import RunConfig
 from r2mae.training.devices import torch_device
-from r2mae.training.folder import RunFolder, remedy_for
+from r2mae.training.folder import RunFolder, hint_for
 from r2mae.training.memory_check import model_bytes
 from r2mae.training.records import FORMAT, WITH_FILES, side_values
 from r2mae.training.task import Task, Trainable
@@ -32,10 +32,10 @@ _HEADER = 1 << 16  # bytes of slack for a model of few weights
 
 @runtime_checkable
 class HasSideFiles(Protocol):
-    """A model whose run folder has further files beside the weights, so that other programs can open it."""
+    """A model with further files in its run folder, so that other programs can open it."""
 
     def side_files(self, architecture: Mapping[str, Any]) -> Mapping[str, str]:
-        """Return the text of each file by its name; a text that is a value of the architecture is stored only there."""
+        """Return the text of each file by name; an architecture value equal to a text is stored only in that file."""
 
 
 def save_model(
@@ -45,7 +45,7 @@ def save_model(
     description: Mapping[str, Any],
     statistics: Statistics | None = None,
 ) -> None:
-    """Write weights, statistics and side files, and last the description, whose presence says that all are complete."""
+    """Write weights, statistics, side files, and last the description, whose presence means that all are complete."""
     save_weights(folder.weights, model)
     if statistics:
         with atomic_write(folder.statistics, "wb") as file:
@@ -54,51 +54,51 @@ def save_model(
     for name, text in files.items():
         with atomic_write(folder.path / name, "wb") as file:
             file.write(text.encode())
-    beside = side_values(architecture, files)
-    content: dict[str, Any] = {"format": WITH_FILES if beside else FORMAT, "r2mae": r2mae.__version__, **description}
-    if beside:
-        content["files"] = beside
-    content["architecture"] = {name: value for name, value in architecture.items() if name not in beside}
+    in_files = side_values(architecture, files)
+    content: dict[str, Any] = {"format": WITH_FILES if in_files else FORMAT, "r2mae": r2mae.__version__, **description}
+    if in_files:
+        content["files"] = in_files
+    content["architecture"] = {name: value for name, value in architecture.items() if name not in in_files}
     write_json(folder.model_file, content)
 
 
 def save_weights(path: Path, model: nn.Module) -> None:
-    """Write weights as safetensors, whole or not at all."""
+    """Write weights as safetensors, atomically."""
     with atomic_write(path, "wb") as file:
-        file.write(_bytes_of(model))
+        file.write(_serialise(model))
 
 
 def save_state(path: Path, weights: Mapping[str, Tensor]) -> None:
-    """Write weights that are on the CPU, and share no memory, as :func:`save_weights` does."""
+    """Write weights, which are on the CPU and share no memory, as :func:`save_weights` does."""
     with atomic_write(path, "wb") as file:
         file.write(save_bytes(dict(weights)))
 
 
-def save_pair(weights: Path, model: nn.Module, file: Path, description: Mapping[str, Any]) -> None:
-    """Write weights and the JSON that describes them; if the disk is full, the files of before stay unchanged."""
+def save_weights_and_json(weights: Path, model: nn.Module, file: Path, description: Mapping[str, Any]) -> None:
+    """Write weights and the JSON that describes them; if the disk is full, existing files stay unchanged."""
     with atomic_write(weights, "wb") as handle:
-        handle.write(_bytes_of(model))
+        handle.write(_serialise(model))
         handle.flush()
         os.fsync(handle.fileno())
         write_json(file, description)
 
 
-def _bytes_of(model: nn.Module) -> bytes:
-    """Return weights in the form of safetensors."""
-    # Copies: safetensors refuses tensors that share memory, and so tied weights would be lost.
+def _serialise(model: nn.Module) -> bytes:
+    """Return weights as bytes in the safetensors format."""
+    # Clones: safetensors refuses tensors that share memory, such as tied weights.
     state = {name: value.detach().cpu().contiguous().clone() for name, value in model.state_dict().items()}
     return save_bytes(state)
 
 
-def build_described(
+def build_from_description(
     domain: Trainable[Any, _Task, _Model], architecture: Mapping[str, Any], file: Path, weights: Path
 ) -> tuple[_Task, _Model]:
-    """Build the model that a file describes, after checking that it has the size of its weights.
+    """Build the model that a file describes, after comparing its size with that of the weights file.
 
     Raises
     ------
     UserError
-        If values have the wrong types, or would make a model that is larger than the file of weights beside it.
+        If values have the wrong types, or would make a larger model than the weights file can hold.
     """
     try:
         least = model_bytes(domain, architecture)
@@ -107,26 +107,26 @@ def build_described(
         return domain.build(architecture)
     except UserError:
         raise
-    except Exception as error:  # a domain's constructors raise many kinds on values of wrong types
+    except Exception as error:  # constructors raise many types of errors on invalid values
         reason = " ".join(str(error).split())[:120]
-        raise UserError(f"{file} describes no model that can be built ({reason}): {remedy_for(file)}") from None
+        raise UserError(f"{file} describes no model that can be built ({reason}): {hint_for(file)}") from None
 
 
 def load_weights(path: Path, model: nn.Module) -> None:
-    """Read weights into a model, or say what is wrong with the file."""
+    """Read weights into a model; a damaged or foreign file raises a UserError."""
     try:
-        model.load_state_dict(_finite(path))
+        model.load_state_dict(_read_finite(path))
     except (SafetensorError, RuntimeError, OSError, ValueError) as error:
         reason = " ".join(str(error).split())[:120]
-        raise UserError(f"{path} is damaged or belongs to another model ({reason}): {remedy_for(path)}") from None
+        raise UserError(f"{path} is damaged or belongs to another model ({reason}): {hint_for(path)}") from None
 
 
-def _finite(path: Path) -> dict[str, Tensor]:
-    """Read tensors, and refuse those that would make every result NaN without a word."""
+def _read_finite(path: Path) -> dict[str, Tensor]:
+    """Read tensors, and refuse non-finite ones, which would silently make every result NaN."""
     found = load_bytes(path.read_bytes())
     for name, values in found.items():
         if not values.isfinite().all():
-            raise UserError(f"{path}: {name} is not finite (NaN or infinite): {remedy_for(path)}")
+            raise UserError(f"{path}: {name} is not finite (NaN or infinite): {hint_for(path)}")
     return found
 
 
@@ -139,9 +139,9 @@ class LoadedRun:
     config : RunConfig
         Its configuration.
     task : Task
-        How it hides, predicts and embeds.
+        Hides, predicts and embeds.
     model : nn.Module
-        In evaluation mode, with the batch statistics of whole inputs (as far as the run re-estimated them).
+        In evaluation mode, with re-estimated batch statistics of unmasked inputs if the run has them.
     """
 
     config: RunConfig
@@ -158,7 +158,7 @@ def load_model(
     domain: Trainable[_Config, _Task, _Model],
     *,
     device: str = "cpu",
-    whole: bool = False,
+    unmasked: bool = False,
     bn_statistics: bool | None = None,
 ) -> tuple[_Config, _Task, _Model]:
     """Load a finished run: configuration, task, and the model in evaluation mode on `device`.
@@ -166,39 +166,39 @@ def load_model(
     Parameters
     ----------
     path, domain, device
-        Of the run.
-    whole : bool
-        Whether the model will be used on whole inputs; it then gets the batch statistics that the run re-estimated on
-        whole inputs.
+        Run folder, domain, and device of the model.
+    unmasked : bool
+        Whether the model will be used on unmasked inputs; it then gets the batch statistics that the run re-estimated
+        on unmasked inputs.
     bn_statistics : bool, optional
-        With `whole`, whether to use re-estimated statistics; by default as the run's configuration says.
+        With `unmasked`, whether to use re-estimated statistics; by default as in the run's configuration.
 
     Raises
     ------
     UserError
-        If the folder is no run, is not finished, belongs to another domain, or a file of it is damaged.
+        If the folder is no run, is not finished, belongs to another domain, or contains a damaged file.
     """
     where = torch_device(device)
     folder = RunFolder(path)
     config = domain.config.from_dict(folder.read_config(), source=str(folder.config_file))
     if not folder.trained:
-        raise UserError(f"{folder.path} is not finished: run its `r2mae pretrain` command again to go on")
+        raise UserError(f"{folder.path} is not finished: rerun its `r2mae pretrain` command to resume")
     described = folder.description
-    if described.format not in (FORMAT, WITH_FILES):  # a newer one, so that no model is ever half understood
+    if described.format not in (FORMAT, WITH_FILES):  # refuse newer formats
         raise UserError(
             f"{folder.model_file} has format {described.format!r}, and this version reads up to {WITH_FILES}: "
-            f"it was written by r2mae {described.version}, take that version"
+            f"it was written by r2mae {described.version}, use that version"
         )
     if described.domain != domain.name:
         raise UserError(
             f"{folder.model_file} does not describe a model of the domain {domain.name!r}: "
-            f"{remedy_for(folder.model_file)}"
+            f"{hint_for(folder.model_file)}"
         )
     if bn_statistics is not None and "bn_statistics" in getattr(config, "ignored", ()):
         raise UserError("this model has no batch statistics: leave --bn-statistics out")
-    task, model = build_described(domain, described.architecture, folder.model_file, folder.weights)
+    task, model = build_from_description(domain, described.architecture, folder.model_file, folder.weights)
     load_weights(folder.weights, model)
-    if whole and (config.re_estimates_statistics if bn_statistics is None else bn_statistics):
+    if unmasked and (config.re_estimates_statistics if bn_statistics is None else bn_statistics):
         _load_statistics(folder, model)
     return config, task, model.to(where).eval()
 
@@ -208,15 +208,15 @@ def _load_statistics(folder: RunFolder, model: nn.Module) -> None:
         return
     if not folder.statistics.is_file():
         logging.getLogger("r2mae").warning(
-            "%s holds no batch statistics of whole inputs (an older version made it, or statistics.safetensors was not "
-            "copied): those of training are used",
+            "%s has no batch statistics of unmasked inputs (an older version made it, or statistics.safetensors was "
+            "not copied): the training statistics are used",
             folder.path,
         )
         return
     try:
-        set_statistics(model, _finite(folder.statistics))
+        set_statistics(model, _read_finite(folder.statistics))
     except (SafetensorError, KeyError, RuntimeError, OSError, ValueError) as error:
         reason = " ".join(str(error).split())[:120]
         raise UserError(
-            f"{folder.statistics} is damaged or belongs to another model ({reason}): {remedy_for(folder.statistics)}"
+            f"{folder.statistics} is damaged or belongs to another model ({reason}): {hint_for(folder.statistics)}"
         ) from None

@@ -9,15 +9,15 @@ Shape = Literal["constant", "linear", "cosine"]
 def learning_rate_factor(step: int, total: int, shape: Shape, warmup: float) -> float:
     """Return the factor on the learning rate at optimiser step `step` (from 0) of `total`.
 
-    The rate rises linearly over the first `warmup` of the run, reaching 1 at its end, and then stays, or falls to 0 at
+    The factor rises linearly to 1 over the first fraction `warmup` of the run. Then it stays constant, or falls to 0 at
     the end of the run along a line or half a cosine.
 
     Parameters
     ----------
     step, total : int
-        Where the run is.
+        Step, and number of steps of the run.
     shape : {"constant", "linear", "cosine"}
-        After the warm-up.
+        Schedule after the warm-up.
     warmup : float
         Fraction of the run.
     """

@@ -51,7 +51,7 @@ def given_options(config: RunConfig) -> dict[str, Any]:
     """Return the options of schemes that differ from the configuration's defaults, by name."""
     values = {name: getattr(config, name) for name in SCHEME_OPTIONS}
     common = {name: value for name, value in values.items() if value != OPTION_DEFAULTS[name]}
-    return {**common, **config.own_options}
+    return {**common, **config.scheme_option_values}
 
 
 def check_typed(options: Collection[str], schemes: Sequence[str]) -> None:
@@ -140,7 +140,7 @@ def for_scheme(config: RunConfig, name: str) -> RunConfig:
         option: getattr(config, option) if option in kind.takes else OPTION_DEFAULTS[option]
         for option in SCHEME_OPTIONS
     }
-    own = _written({option: value for option, value in config.own_options.items() if option in kind.own})
+    own = _written({option: value for option, value in config.scheme_option_values.items() if option in kind.own})
     return replace(config, scheme=name, **kept, scheme_options=own)
 
 
@@ -180,7 +180,7 @@ def resolved(config: RunConfig, defaults: RatioDefaults) -> RunConfig:
         if numbers and _makes(filled, wanted, defaults):
             config = filled
     default = kind_of(config.scheme).own
-    own = {option: value for option, value in config.own_options.items() if value != default[option]}
+    own = {option: value for option, value in config.scheme_option_values.items() if value != default[option]}
     return replace(config, scheme_options=_written(own))
 
 

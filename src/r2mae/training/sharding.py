@@ -106,7 +106,7 @@ def shard(module: Pretraining, device: torch.device) -> None:
 @contextmanager
 def gathered(module: Pretraining) -> Iterator[None]:
     """Within the block, let the model that is kept be used outside of a step; all processes must do so together."""
-    parts = [one for one in (module, module.kept_model) if isinstance(one, FSDPModule)]
+    parts = [one for one in (module, module.evaluation_model) if isinstance(one, FSDPModule)]
     for part in parts:
         part.unshard()
     try:

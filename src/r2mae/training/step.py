@@ -13,41 +13,41 @@ from r2mae.masking.masks import RatioLike
 from r2mae.masking.ratios import draw, is_stratified_per_sample
 from r2mae.masking.schemes import Scheme
 from r2mae.training.config import RunConfig
-from r2mae.training.optimizers import SCALE, as_groups, default_groups, make_optimizer
+from r2mae.training.optimizers import SCALE, default_groups, make_optimizer, torch_groups
 from r2mae.training.schedule import learning_rate_factor
 from r2mae.training.shards import local
-from r2mae.training.task import GroupsParameters, HidesFixedCounts, MaskedBatch, Task, rows_of
-from r2mae.training.weighting import sum_of_samples
+from r2mae.training.task import GroupsParameters, HidesFixedCounts, MaskedBatch, Task, count_samples
+from r2mae.training.weighting import sum_of_sample_means
 
 
 class Pretraining(LightningModule):
     """Hides entries, predicts them, computes the loss and updates the weights: the LightningModule of every task.
 
-    Lightning calls the methods of a step in the order in which they stand here:
+    Lightning calls the methods of a step in the order in which they are defined here:
 
     1. :meth:`on_train_batch_start`: the learning rate;
     2. :meth:`training_step`, for each micro-batch: torch's seed, mask ratio, corruption, prediction, losses, their
-       weights, and the normaliser; Lightning differentiates what it returns;
-    3. :meth:`on_before_optimizer_step`: gradients are rescaled to the whole step, and clipped; the optimiser of
-       :meth:`configure_optimizers` moves the weights;
-    4. :meth:`end_step`: the moving average follows.
+       weights, and the normaliser; Lightning differentiates the returned value;
+    3. :meth:`on_before_optimizer_step`: gradients are rescaled to the complete step and clipped, then the optimiser of
+       :meth:`configure_optimizers` updates the weights;
+    4. :meth:`end_step`: the moving average is updated.
 
-    The loss of a step is Σ w·ℓ / Σ w over the hidden entries of all its micro-batches (with learned weights, which
-    average to one, the denominator is the count). Where a step has several micro-batches, their sums are
-    differentiated, and the gradients are rescaled once, before clipping. The mean of the micro-batches' means would
-    weigh hidden entries unequally, whenever their counts differ. Where ratios are spread over the samples of a step,
-    w is divided by the number of entries that are hidden in the sample (see :mod:`r2mae.training.weighting`).
+    The loss of a step is Σ w·ℓ / Σ w over the hidden entries of all its micro-batches. With learned weights, which
+    average to one, the denominator is the count. If a step has several micro-batches, their sums are differentiated,
+    and the gradients are rescaled once, before clipping: the mean of the micro-batches' means would weight hidden
+    entries unequally whenever their counts differ. If ratios are stratified per sample, w is divided by the number of
+    hidden entries of the sample (see :mod:`r2mae.training.weighting`).
 
     Parameters
     ----------
     task, model
         From the domain.
     scheme : Scheme, optional
-        The masking scheme, bound to the run's steps; None where nothing is hidden, and the ratio is 0.
+        The masking scheme, bound to the run's steps; None if nothing is hidden (ratio 0).
     config : RunConfig
-        The run.
+        The configuration of the run.
     total_steps : int
-        Its optimiser steps.
+        Optimiser steps of the run.
     warmup : float, optional
         Fraction of the run over which the learning rate rises; by default the configuration's.
     """
@@ -65,24 +65,26 @@ class Pretraining(LightningModule):
         self.task, self.model, self.scheme, self.config = task, model, scheme, config
         self.weights = task.weight_network(scheme.curriculum) if scheme and scheme.curriculum else None
         self._per_sample = scheme is not None and is_stratified_per_sample(scheme.ratio)
-        # It hides exact counts even where the task, which validates, draws entries one by one.
-        self._hiding = task.with_fixed_counts if self._per_sample and isinstance(task, HidesFixedCounts) else task
+        # With per-sample ratios, training hides fixed counts, even if the task draws entries independently.
+        self._training_task = (
+            task.with_fixed_counts if self._per_sample and isinstance(task, HidesFixedCounts) else task
+        )
         self.average = None if config.ema is None else _moving_average(model, config.ema)
         self.total_steps = total_steps
         key = config.key
         self._ratio_key, self._mask_key, self._torch_key = key.fold("ratio"), key.fold("mask"), key.fold("torch")
         self._warmup = config.warmup if warmup is None else warmup
         self._scheduled = config.schedule != "constant" or self._warmup > 0
-        self._sums: list[Tensor] = []  # of the micro-batches of this step so far
+        self._sums: list[Tensor] = []  # losses of the micro-batches of this step so far
         self._denominators: list[Tensor | float] = []
-        self.ratio = 0.0  # of the last micro-batch; the mean where every sample has its own, see _mean
-        self.mark = 0.0  # of a signal that this process has heard
-        self._shared = _Shared()
+        self.ratio = 0.0  # of the last micro-batch, or a mean; see _mean_ratio
+        self.signal_code = 0.0  # of a signal that this process received
+        self._reduced_codes = _DelayedNumber()
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
-        """Return the optimiser of the task's groups, or the default ones; see :mod:`r2mae.training.optimizers`."""
+        """Return the optimiser, with the task's parameter groups or the default ones (:mod:`.optimizers`)."""
         if isinstance(self.task, GroupsParameters):
-            groups = as_groups(self.task.parameter_groups(self.model, self.config), self.config.peak_lr)
+            groups = torch_groups(self.task.parameter_groups(self.model, self.config), self.config.peak_lr)
         else:
             groups = default_groups(self.model, self.config)
         if self.weights is not None:
@@ -98,14 +100,16 @@ class Pretraining(LightningModule):
                 group["lr"] = config.peak_lr * factor * group.get(SCALE, 1.0)
 
     def training_step(self, batch: Any, batch_idx: int) -> Tensor:
-        """Return the value that is differentiated for one micro-batch."""
+        """Return the scalar to differentiate for one micro-batch: its loss, or its sum of losses."""
         step, part = self.trainer.global_step, batch_idx % self.config.accumulate
-        rows = rows_of(batch)
-        first = (part * self.trainer.world_size + self.global_rank) * rows  # its row in the global batch
+        rows = count_samples(batch)
+        first = (
+            part * self.trainer.world_size + self.global_rank
+        ) * rows  # row of the first sample in the global batch
         self._seed_torch(step, part)
         ratio = draw(self.scheme.ratio, step, self._ratio_key.rows(first), rows) if self.scheme else 0.0
-        self.ratio = self._mean(ratio, step)
-        task = self._hiding
+        self.ratio = self._mean_ratio(ratio, step)
+        task = self._training_task
         corrupted = task.corrupt(batch, ratio, self._mask_key.fold(step).rows(first))
         output = task.forward(self.model, corrupted)
         losses = task.losses(output, corrupted)
@@ -114,8 +118,8 @@ class Pretraining(LightningModule):
             losses = losses * select_weights(matrix, self.scheme.curriculum, self.ratio, step)
         elif corrupted.weights is not None:
             losses = losses * corrupted.weights
-        total, denominator = self._sum(losses, corrupted, rows)
-        if self._alone:
+        total, denominator = self._sum_losses(losses, corrupted, rows)
+        if self._step_is_one_batch:
             loss = total / denominator
             self._step_loss = loss.detach()
             return loss
@@ -130,22 +134,22 @@ class Pretraining(LightningModule):
             torch.cuda.manual_seed(seed)
         torch.default_generator.manual_seed(seed)
 
-    def _mean(self, ratio: RatioLike, step: int) -> float:
-        """Return the mean ratio: of the whole step where ratios are spread over it, else of this micro-batch."""
+    def _mean_ratio(self, ratio: RatioLike, step: int) -> float:
+        """Return the mean ratio: of the complete step with per-sample ratios, else of this micro-batch."""
         if self._per_sample and self.scheme is not None:
             ratio = draw(self.scheme.ratio, step, self._ratio_key, self.config.batch_size)
         return float(np.mean(ratio))
 
-    def _sum(self, losses: Tensor, corrupted: MaskedBatch, rows: int) -> tuple[Tensor, Tensor | float]:
+    def _sum_losses(self, losses: Tensor, corrupted: MaskedBatch, rows: int) -> tuple[Tensor, Tensor | float]:
         """Return a micro-batch's sum of losses, and its normaliser."""
         if self._per_sample and self.config.weighting == "mean":
-            return sum_of_samples(losses, corrupted, rows)
+            return sum_of_sample_means(losses, corrupted, rows)
         return losses.sum(), self._denominator(corrupted, rows)
 
     def _denominator(self, corrupted: MaskedBatch, rows: int) -> Tensor | float:
         """Return the normaliser of a micro-batch's sum of losses.
 
-        Where only a share of the hidden entries is predicted, their sum stands for the sum over all of them.
+        If only a share of the hidden entries is predicted, the normaliser is scaled by this share.
         """
         match self.config.weighting:
             case "mean" if corrupted.weights is not None and self.weights is None:
@@ -155,30 +159,30 @@ class Pretraining(LightningModule):
             case "sum":
                 return rows * corrupted.share
             case "inverse-ratio":
-                # A row hides at least one entry and keeps one, however small or large the ratio.
+                # A row hides at least one entry and keeps at least one, at any ratio.
                 least = rows / corrupted.entries
                 return min(max(self.ratio, least), 1 - least) * corrupted.entries * corrupted.share
 
     @property
-    def _alone(self) -> bool:
-        """Whether a micro-batch is the whole step."""
+    def _step_is_one_batch(self) -> bool:
+        """Whether a step has one micro-batch, on one process."""
         return self.config.accumulate == 1 and self.trainer.world_size == 1
 
     def on_before_optimizer_step(self, optimizer: torch.optim.Optimizer) -> None:
-        """Rescale the gradient of the sums to that of the weighted mean over the whole step, then clip it.
+        """Rescale the gradient of the sums to that of the weighted mean over the complete step, then clip it.
 
         The weight network is clipped separately, so that a curriculum does not change how the model is clipped.
         """
-        if not self._alone:
+        if not self._step_is_one_batch:
             total = torch.stack(self._sums).sum()
             both = torch.stack([total, torch.zeros_like(total) + sum(self._denominators)])
             if self.trainer.world_size > 1:
-                both = torch.cat([both, torch.full_like(both[:1], self.mark)])
+                both = torch.cat([both, torch.full_like(both[:1], self.signal_code)])
                 torch.distributed.all_reduce(both)
-                self._shared.put(both[2])
+                self._reduced_codes.store(both[2])
             self._step_loss = both[0] / both[1]
             self._sums, self._denominators = [], []
-            # Lightning divides by the number of micro-batches, and its processes take the mean of their gradients.
+            # Lightning divides by the number of micro-batches and averages gradients over processes.
             scale = self.config.accumulate * self.trainer.world_size / both[1]
             torch._foreach_mul_([local(p.grad) for p in self.parameters() if p.grad is not None], scale)
         if self.config.clip is not None:
@@ -199,50 +203,50 @@ class Pretraining(LightningModule):
         return self._step_loss
 
     @property
-    def marks(self) -> float:
-        """The sum of :attr:`mark` over all processes: of this step, or on a GPU of the one before."""
-        return self._shared.value
+    def summed_signal_codes(self) -> float:
+        """The sum of :attr:`signal_code` over all processes: of this step; on a GPU, of the previous step."""
+        return self._reduced_codes.value
 
     @property
-    def kept_model(self) -> nn.Module:
+    def evaluation_model(self) -> nn.Module:
         """The model that is validated and saved: the moving average if there is one, else the model itself."""
         return self.model if self.average is None else self.average.module
 
-    def keep(self, model: nn.Module) -> None:
-        """Put a finished model in the place of the one that was trained: sharded parameters are of no use alone."""
+    def replace_model(self, model: nn.Module) -> None:
+        """Replace the trained model by a complete one: sharded parameters are incomplete on each process."""
         self.model, self.average = model, None
 
     def __setattr__(self, name: str, value: Any) -> None:
-        # Lightning renames the running hook some forty times a step; torch's own setter is slow for that.
+        # Lightning sets the name of the running hook about forty times a step, and torch's setter is slow.
         if name == "_current_fx_name":
             object.__setattr__(self, name, value)
         else:
             super().__setattr__(name, value)
 
 
-class _Shared:
-    """A number from the device that is read without waiting for the device: on a GPU a step later."""
+class _DelayedNumber:
+    """A number that is read without waiting for the device: on a GPU, one step late."""
 
     def __init__(self) -> None:
         self.value = 0.0
         self._copy: Tensor | None = None
-        self._there: torch.cuda.Event | None = None
+        self._copied: torch.cuda.Event | None = None
 
-    def put(self, number: Tensor) -> None:
-        """Take the number of this step."""
+    def store(self, number: Tensor) -> None:
+        """Store the number of this step."""
         if number.device.type != "cuda":
             self.value = float(number)
             return
-        if self._copy is None or self._there is None:
-            self._copy, self._there = torch.zeros((), pin_memory=True), torch.cuda.Event()  # type: ignore[no-untyped-call]
+        if self._copy is None or self._copied is None:
+            self._copy, self._copied = torch.zeros((), pin_memory=True), torch.cuda.Event()  # type: ignore[no-untyped-call]
         else:
-            self._there.synchronize()
+            self._copied.synchronize()
             self.value = float(self._copy)
         self._copy.copy_(number, non_blocking=True)
-        self._there.record()
+        self._copied.record()
 
 
 def _moving_average(model: nn.Module, decay: float) -> AveragedModel:
     average = AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(decay))  # type: ignore[no-untyped-call]
-    average.requires_grad_(False)  # it follows, and DDP must not wait for its gradients
+    average.requires_grad_(False)  # DDP must not wait for its gradients
     return average

@@ -1,7 +1,7 @@
 """What a domain gives to the training loop: data, a task, and a model.
 
 A task is typed by its batches and its model, ``Task[Batch, Model]``; a domain by its configuration, its task and its
-model, ``Trainable[Config, Task, Model]``. A parameter that is left out is ``Any``: the loop takes a plain ``Task``.
+model, ``Trainable[Config, Task, Model]``. An omitted parameter is ``Any``: the loop takes a plain ``Task``.
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,7 +23,7 @@ from r2mae.training.config import RunConfig
 
 @runtime_checkable
 class MaskedBatch(Protocol):
-    """What the loop needs of a mini-batch with entries hidden; usually it is a :class:`Corrupted`."""
+    """What the loop needs of a masked mini-batch; usually a :class:`Corrupted`."""
 
     @property
     def inputs(self) -> Any:
@@ -31,7 +31,7 @@ class MaskedBatch(Protocol):
 
     @property
     def hidden(self) -> Bool[Tensor, "..."]:
-        """True at hidden entries, which the loss is computed on; sample after sample, as many entries of each."""
+        """True at hidden entries, where the loss is computed; sample by sample, equally many entries per sample."""
 
     @property
     def targets(self) -> Tensor:
@@ -39,7 +39,7 @@ class MaskedBatch(Protocol):
 
     @property
     def entries(self) -> int:
-        """Number of entries that could have been hidden."""
+        """Number of entries that can be hidden."""
 
     @property
     def weights(self) -> Float[Tensor, "..."] | None:
@@ -51,31 +51,31 @@ class MaskedBatch(Protocol):
 
     @property
     def share(self) -> float:
-        """How many of the hidden entries these are, 0 to 1."""
+        """Fraction of the hidden entries that the loss is computed on, 0 to 1."""
 
 
 @runtime_checkable
-class PlacesLosses(Protocol):
-    """A mini-batch whose losses are not one for each of its entries, or a row for each of its samples."""
+class MapsLossesToSamples(Protocol):
+    """A mini-batch whose losses are neither one per entry nor one row per sample."""
 
     def loss_rows(self) -> Int64[Tensor, " losses"]:
-        """Return the row of the sample that each loss is of, in the order of the flattened losses."""
+        """Return the sample (its row) of each loss, in the order of the flattened losses."""
 
 
 @dataclass(frozen=True)
 class Corrupted:
-    """A mini-batch with entries hidden, all of which are predicted.
+    """A masked mini-batch, of which all hidden entries are predicted.
 
     Parameters
     ----------
     inputs : Any
         What the model sees.
     hidden : Bool tensor
-        True at hidden entries, which the loss is computed on.
+        True at hidden entries, where the loss is computed.
     targets : tensor
         The clean values.
     entries : int
-        Number of entries that could have been hidden.
+        Number of entries that can be hidden.
     weights : tensor, optional
         The task's own weights of the hidden entries, in the shape of the losses or broadcast to it.
     """
@@ -88,7 +88,7 @@ class Corrupted:
 
     @property
     def count(self) -> Tensor | int:
-        """Number of hidden entries; a domain that knows it beforehand may override this."""
+        """Number of hidden entries; a domain that knows it in advance may override this."""
         return self.hidden.sum()
 
     @property
@@ -107,35 +107,35 @@ class Output:
 
 @runtime_checkable
 class Batches(Protocol):
-    """Training or evaluation data: a number of samples, and a batch for any list of indices, given a key."""
+    """Training or evaluation data, which makes a batch of any list of indices, given a key."""
 
     def __len__(self) -> int:
         """Return the number of samples."""
 
     def batch(self, indices: Sequence[int] | np.ndarray, key: Key) -> Any:
-        """Return the batch of these samples, as a tensor or a mapping of tensors; see :func:`rows_of`.
+        """Return the batch of these samples, as a tensor or a mapping of tensors; see :func:`count_samples`.
 
         Parameters
         ----------
         indices : sequence of int
-            Which samples, in this order.
+            The samples, in this order.
         key : Key
-            The only source of random numbers for everything drawn here (augmentation, packing). In training it is the
-            key of the optimiser step, and ``key.row`` is the row of the first sample in the global batch. Numbers that
-            are drawn with :func:`r2mae.masking.keys.words`, or from keys folded from this one, make a sample the same
-            in every process and worker, and in a resumed run. In evaluation, keys are the same in every call.
+            The only source of random numbers here (augmentation, packing). In training it is the key of the optimiser
+            step, and ``key.row`` is the row of the first sample in the global batch. If numbers are drawn with
+            :func:`r2mae.masking.keys.words`, or from keys folded from this one, a sample is the same in every process
+            and worker, and in a resumed run. In evaluation, keys are the same in every call.
         """
 
 
 @runtime_checkable
 class MovableBatches(Batches, Protocol):
-    """Samples that can be moved to the device as a whole, so that no batch has to be copied there."""
+    """Samples that can be moved to the device all at once, so that no batch has to be copied."""
 
     def on_device(self, device: torch.device) -> Batches:
-        """Return batches that are made on the device, or the object itself if they do not fit there."""
+        """Return batches that are made on the device, or the object itself if it does not fit on the device."""
 
 
-def rows_of(batch: Any) -> int:
+def count_samples(batch: Any) -> int:
     """Return the number of samples in a batch: the rows of its tensors, or of the sparse matrix with an `indptr`."""
     if not isinstance(batch, Mapping):
         return len(batch)
@@ -150,21 +150,21 @@ _Model_contra = TypeVar("_Model_contra", contravariant=True, bound=nn.Module, de
 class Task(Protocol[_Batch_contra, _Model_contra]):
     """How a domain hides entries, predicts them and scores the prediction.
 
-    A task has no state, so that it does the same in training and evaluation. The argument `corrupted` always comes from
-    its own :meth:`corrupt`, and `output` from its own :meth:`forward`; it may annotate them with classes of its own.
+    A task has no state, so it is the same in training and evaluation. The argument `corrupted` always comes from its
+    own :meth:`corrupt`, and `output` from its own :meth:`forward`; it may annotate them with its own classes.
     """
 
     def corrupt(self, batch: _Batch_contra, ratio: RatioLike, key: Key) -> MaskedBatch:
-        """Hide entries of a batch, which is on the device of the model."""
+        """Hide entries of a batch, which is on the model's device."""
 
     def forward(self, model: _Model_contra, corrupted: Any) -> Output:
         """Run the model."""
 
     def losses(self, output: Any, corrupted: Any) -> Float[Tensor, "..."]:
-        """Return the loss of each entry, zero where it is not hidden; or of the hidden entries alone."""
+        """Return the loss of each entry, zero at visible entries; or only the losses of hidden entries."""
 
     def embed(self, model: _Model_contra, batch: _Batch_contra) -> Float[Tensor, "batch width"]:
-        """Return the representation that probes use, of whole samples; deterministic, with the model in eval mode."""
+        """Return the representation of unmasked samples that probes use; deterministic, with the model in eval mode."""
 
     def weight_network(self, curriculum: Curriculum) -> nn.Module:
         """Return a new network that learns the loss weights of a curriculum."""
@@ -175,33 +175,33 @@ class Task(Protocol[_Batch_contra, _Model_contra]):
 
 @runtime_checkable
 class Reconstructs(Protocol[_Model_contra]):
-    """A task that can run its whole model on whole inputs."""
+    """A task that can run its complete model on unmasked inputs."""
 
     def reconstruct(self, model: _Model_contra, batch: Any) -> Tensor:
-        """Return the output for a batch with nothing hidden, in the order of its numbers and any shape."""
+        """Return the output for an unmasked batch, in the order of its values and in any shape."""
 
 
 @runtime_checkable
 class HidesFixedCounts(Protocol):
-    """A task that can hide exactly the rounded count in every sample, whatever else it does."""
+    """A task with a variant that hides a fixed count in every sample: the ratio times its entries, rounded."""
 
     @property
     def with_fixed_counts(self) -> Task:
-        """The task that does, as :class:`~r2mae.training.step.Pretraining` uses it for per-sample ratios."""
+        """The variant, which :class:`~r2mae.training.step.Pretraining` uses for per-sample ratios."""
 
 
 @runtime_checkable
-class MeasuredOtherwise(Protocol):
-    """A task that leaves something out in training, and not when it is measured or validated."""
+class HasEvaluationTask(Protocol):
+    """A task that omits something in training, but not in evaluation and validation."""
 
     @property
-    def measured(self) -> Task:
-        """The task that is measured."""
+    def evaluation_task(self) -> Task:
+        """The task for evaluation and validation."""
 
 
 @dataclass(frozen=True)
 class ParameterGroup:
-    """Parameters that are trained alike.
+    """Parameters with the same learning rate and weight decay.
 
     Parameters
     ----------
@@ -219,7 +219,7 @@ class ParameterGroup:
 
 @runtime_checkable
 class GroupsParameters(Protocol):
-    """A task that says which parameters of its model are trained, and how; those that it leaves out do not change."""
+    """A task that chooses which parameters of its model are trained, and how; omitted parameters stay frozen."""
 
     def parameter_groups(self, model: nn.Module, config: Any) -> list[ParameterGroup]:
         """Return the groups of a run with this configuration, in the same order in every call."""
@@ -235,19 +235,19 @@ class Data(Protocol):
 
     @property
     def validation(self) -> Batches | None:
-        """Samples held out of the training data for the validation loss; None if there are none."""
+        """Validation samples, which the model does not learn from; None if there are none."""
 
     @property
     def architecture(self) -> dict[str, Any]:
-        """Plain values from which :meth:`Trainable.build` can make the model without the data."""
+        """Plain values from which :meth:`Trainable.build` can build the model without the data."""
 
 
 @runtime_checkable
-class StartsFrom(Protocol):
-    """Data of a run that goes on from other weights than fresh ones, such as fine-tuning."""
+class StartsFromWeights(Protocol):
+    """Data of a run that starts from pretrained weights, such as fine-tuning."""
 
-    def start(self, model: nn.Module) -> None:
-        """Put the weights that the run starts from into a fresh model."""
+    def load_start_weights(self, model: nn.Module) -> None:
+        """Load these weights into a fresh model."""
 
 
 _Config = TypeVar("_Config", bound=RunConfig, default=Any)
@@ -272,7 +272,7 @@ class Trainable(Protocol[_Config, _Task_co, _Model_co]):
         """The domain's default ratios, and other defaults of the masking schemes."""
 
     def fingerprint(self, config: _Config) -> str:
-        """Return a short text that differs for other data; it must be quick, and read as little as it can."""
+        """Return a short text that differs for other data; it must be fast, and read as little as possible."""
 
     def load(self, config: _Config) -> Data:
         """Read the data of a run."""

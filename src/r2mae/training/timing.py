@@ -1,4 +1,4 @@
-"""Time a few optimiser steps of a run, and count the bytes that it needs. Nothing is written."""
+"""Time a few optimiser steps of a run, and count its bytes. Nothing is written."""
 
 import time
 from collections.abc import Iterable
@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.autograd.graph import saved_tensors_hooks
 
 from r2mae.masking.keys import Key
-from r2mae.training.checkpoint_keeper import held_out_loss
+from r2mae.training.checkpoint_keeper import mean_validation_loss
 from r2mae.training.devices import cpu_threads
 from r2mae.training.folder import RunFolder
 from r2mae.training.loader import make_loader
@@ -26,30 +26,30 @@ from r2mae.training.step import Pretraining
 from r2mae.training.task import Batches, Data
 from r2mae.training.trainer import KNOWN_WARNINGS, make_trainer
 
-WARM_UP, STEPS = 3, 20  # optimiser steps: first untimed, then timed, as far as the time allows
-SECONDS = 4.0  # for all of them; a micro-batch that was begun is finished
-_VALIDATED = 512  # held-out samples whose validation is timed
+WARM_UP, STEPS = 3, 20  # optimiser steps: first untimed, then timed, within the time limit
+SECONDS = 4.0  # time limit of all steps; a started micro-batch is finished
+_VALIDATION_SAMPLES = 512  # samples whose validation is timed
 
 
 @dataclass(frozen=True)
 class Timing:
-    """What a run would take.
+    """Time and memory of a run.
 
     Parameters
     ----------
     seconds_per_step : float
-        Of an optimiser step, over all its micro-batches, with the making of its batch.
+        Time of an optimiser step, over all its micro-batches, including data loading.
     timed : float
-        How many steps were timed; less than one where a step takes too long.
+        Number of timed steps; below one if a step takes too long.
     seconds_per_validation : float
-        Of a validation; 0 where nothing is held out.
+        Time of a validation; 0 without validation data.
     parameters, optimizer, activations : int
-        Bytes of the parameters (with a weight network and a moving average), of the optimiser's state, and of what the
-        forward pass of a micro-batch keeps for its gradient.
+        Bytes of the parameters (with a weight network and a moving average), of the optimiser's state, and of the
+        tensors that the forward pass of a micro-batch saves for its gradient.
     gradients : int
         Bytes of the parameters' gradients.
     peak : int or None
-        Most bytes that were taken on a GPU; None on a CPU, where they are not counted.
+        Peak of allocated bytes on a GPU; None on a CPU, where it is not measured.
     checkpoint, model : int
         Bytes of a checkpoint, and of the finished model.
     """
@@ -67,23 +67,23 @@ class Timing:
 
     @property
     def memory(self) -> int:
-        """Bytes that a run takes on its device, without the data: measured on a GPU, on a CPU the sum of the parts."""
+        """Bytes of a run on its device, without the data: the peak on a GPU, the sum of the parts on a CPU."""
         return self.peak or self.parameters + self.gradients + self.optimizer + self.activations
 
 
 def time_steps(run: Run, data: Data, *, seconds: float = SECONDS) -> Timing:
-    """Train a run for a few steps, from the middle of its schedule, with new weights, and forget them.
+    """Train a run for a few steps from the middle of its schedule, with random weights, which are discarded.
 
-    In the middle, since the mask ratio, and with it the work, may change from the beginning to the end of a run.
+    The middle is typical: the mask ratio, and with it the cost of a step, may change over the run.
 
     Parameters
     ----------
     run : Run
-        Of one process.
+        A run of one process.
     data : Data
-        Its data.
+        The data of the run.
     seconds : float
-        About how long to try.
+        Approximate time limit.
 
     Raises
     ------
@@ -91,7 +91,7 @@ def time_steps(run: Run, data: Data, *, seconds: float = SECONDS) -> Timing:
         After Ctrl-C.
     """
     run = replace(run, config=replace(run.config, logger="none"))
-    folder = RunFolder(Path())  # the trainer wants to know of one
+    folder = RunFolder(Path())  # required by the trainer, not used
     if run.device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(run.device)
     with quiet_lightning(KNOWN_WARNINGS), cpu_threads(run.config.threads), freed_memory_kept(), keyed_torch(run.key):
@@ -114,59 +114,59 @@ def time_steps(run: Run, data: Data, *, seconds: float = SECONDS) -> Timing:
             trainer.fit(module, loader)
         except SystemExit:  # Lightning's answer to Ctrl-C
             raise KeyboardInterrupt from None
-    assert watch.found is not None
-    return watch.found
+    assert watch.timing is not None
+    return watch.timing
 
 
 class _Stopwatch(Callback):
-    """Times micro-batches, ends the training when it knows enough, and measures what there is then."""
+    """Times micro-batches, ends the training after enough of them, and then measures memory."""
 
     def __init__(self, run: Run, data: Data, seconds: float, first: int) -> None:
         self.run, self.data, self.seconds, self.first = run, data, seconds, first
-        self.found: Timing | None = None
+        self.timing: Timing | None = None
         self._done = 0  # micro-batches
-        self._until: int | None = None  # as many micro-batches as are wanted, once this is known
-        self._kept = _Kept()
+        self._wanted: int | None = None  # micro-batches after which to end, once known
+        self._saved_bytes = _SavedBytes()
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Go to the step in the middle of the run."""
+        """Skip to the step in the middle of the run."""
         progress = trainer.fit_loop.epoch_loop.automatic_optimization.optim_progress
         progress.optimizer.step.total.completed = self.first
         self._step = self.first
-        self._kept.ignore(pl_module.parameters())
+        self._saved_bytes.ignore(pl_module.parameters())
         self._began = self._from = self._now = time.perf_counter()
         self._skipped = 0
 
     def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
-        """Count what the first forward pass keeps."""
+        """Start to count the bytes that the first forward pass saves."""
         if not self._done:
-            self._kept.__enter__()
+            self._saved_bytes.__enter__()
 
     def on_before_backward(self, trainer: Trainer, pl_module: LightningModule, loss: Tensor) -> None:
-        """Stop counting: it takes time."""
+        """Stop counting, which takes time."""
         if not self._done:
-            self._kept.__exit__()
+            self._saved_bytes.__exit__()
 
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        """Look at the clock."""
+        """Count the micro-batch, and end the training after enough of them."""
         assert isinstance(pl_module, Pretraining)
         self._done += 1
         if trainer.global_step > self._step:
             self._step = trainer.global_step
             pl_module.end_step()
-        if self._until is None:
+        if self._wanted is None:
             self._warm_up()
-        if self._until is not None and self._done >= self._until:
+        if self._wanted is not None and self._done >= self._wanted:
             self._wait()
             self._ended = time.perf_counter()
             trainer.should_stop = True
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Put the result together, as long as the optimiser is there."""
+        """Collect the result while the optimiser exists."""
         assert isinstance(pl_module, Pretraining)
-        if not trainer.should_stop:  # the run is shorter than the timing
+        if not trainer.should_stop:  # the run ended before the timing
             self._wait()
             self._ended = time.perf_counter()
         if self._done == self._skipped:
@@ -177,21 +177,21 @@ class _Stopwatch(Callback):
         device = self.run.device
         peak = torch.cuda.max_memory_allocated(device) if device.type == "cuda" else None
         trained = [parameter for parameter in pl_module.parameters() if parameter.requires_grad]
-        self.found = Timing(
+        self.timing = Timing(
             seconds_per_step=(self._ended - self._from) / count * accumulate,
             timed=count / accumulate,
-            seconds_per_validation=self._validation(pl_module),
+            seconds_per_validation=self._seconds_per_validation(pl_module),
             parameters=_bytes([*pl_module.parameters(), *pl_module.buffers()]),
             gradients=_bytes(trained),
             optimizer=optimizer,
-            activations=self._kept.bytes,
+            activations=self._saved_bytes.bytes,
             peak=peak,
             checkpoint=weights + optimizer,
-            model=_bytes(pl_module.kept_model.state_dict().values()),
+            model=_bytes(pl_module.evaluation_model.state_dict().values()),
         )
 
     def _warm_up(self) -> None:
-        """After every untimed micro-batch, decide whether to begin, and for how many."""
+        """After every untimed micro-batch, decide whether to start timing, and how many micro-batches to time."""
         self._wait()
         now, accumulate = self._now, self.run.config.accumulate
         spent = now - self._began
@@ -201,26 +201,26 @@ class _Stopwatch(Callback):
         wanted = min(STEPS * accumulate, affordable)
         if wanted > accumulate:
             wanted -= wanted % accumulate
-        self._until, self._from, self._skipped = self._done + max(0, wanted), now, self._done
+        self._wanted, self._from, self._skipped = self._done + max(0, wanted), now, self._done
 
     def _wait(self) -> None:
-        """Let the device finish, and remember when the last micro-batch had begun."""
+        """Wait for the device, and store the start and the end of the last micro-batch."""
         if self.run.device.type == "cuda":
             torch.cuda.synchronize(self.run.device)
         self._last, self._now = self._now, time.perf_counter()
 
-    def _validation(self, module: Pretraining) -> float:
-        held_out = self.data.validation
-        if held_out is None or not len(held_out):
+    def _seconds_per_validation(self, module: Pretraining) -> float:
+        samples = self.data.validation
+        if samples is None or not len(samples):
             return 0.0
-        few = _First(held_out, min(len(held_out), _VALIDATED))
+        few = _FirstSamples(samples, min(len(samples), _VALIDATION_SAMPLES))
         began = time.perf_counter()
-        held_out_loss(self.run, module, few)
-        return (time.perf_counter() - began) * len(held_out) / len(few)
+        mean_validation_loss(self.run, module, few)
+        return (time.perf_counter() - began) * len(samples) / len(few)
 
 
-class _Kept(saved_tensors_hooks):
-    """Counts the bytes that a forward pass keeps for its gradient, once each, without parameters."""
+class _SavedBytes(saved_tensors_hooks):
+    """Counts the bytes that a forward pass saves for its gradient: each tensor once, without parameters."""
 
     def __init__(self) -> None:
         super().__init__(self._count, lambda tensor: tensor)
@@ -228,7 +228,7 @@ class _Kept(saved_tensors_hooks):
         self._seen: set[int] = set()
 
     def ignore(self, tensors: Iterable[Tensor]) -> None:
-        """Do not count these."""
+        """Do not count these tensors."""
         self._seen.update(tensor.untyped_storage().data_ptr() for tensor in tensors)
 
     def _count(self, tensor: Tensor) -> Tensor:
@@ -239,8 +239,8 @@ class _Kept(saved_tensors_hooks):
         return tensor
 
 
-class _First:
-    """The first of some samples."""
+class _FirstSamples:
+    """The first samples of a data set."""
 
     def __init__(self, data: Batches, count: int) -> None:
         self.data, self.count = data, count
@@ -253,7 +253,7 @@ class _First:
 
 
 def _bytes(tensors: Iterable[Any]) -> int:
-    return sum(one.numel() * one.element_size() for one in tensors if isinstance(one, Tensor))
+    return sum(value.numel() * value.element_size() for value in tensors if isinstance(value, Tensor))
 
 
 def _state_bytes(optimizer: torch.optim.Optimizer) -> int:

@@ -11,7 +11,7 @@ from lightning.pytorch import Callback, Trainer
 from r2mae.errors import UserError
 from r2mae.training.checkpoint import AtomicCheckpointIO
 from r2mae.training.folder import RunFolder
-from r2mae.training.interrupt import Stopped
+from r2mae.training.interrupt import StoppedBySignal
 from r2mae.training.launcher import WatchedStrategy, loss_of_a_process
 from r2mae.training.loggers import make_logger
 from r2mae.training.number_format import number_format
@@ -31,23 +31,23 @@ KNOWN_WARNINGS = (
     ".*`isinstance.treespec, LeafSpec.` is deprecated.*",  # Lightning's use of torch's pytree
     ".*Found .* module.s. in eval mode at the start of training.*",
 )
-"""Third-party warnings that are no news to a user of the loop, one by one."""
+"""Third-party warnings that tell a user of the loop nothing new."""
 
 
 def make_trainer(run: Run, callback: Callback, module: Pretraining, *, folder: RunFolder) -> Trainer:
-    """Return the trainer. It runs one epoch, and saves nothing itself: the callback does, into the folder.
+    """Return the trainer. It runs one epoch, and does not save: the callback saves into the folder.
 
     Raises
     ------
     UserError
-        If several processes are asked for on one device, or on more than there are.
+        If several processes are requested on one device, or on more devices than exist.
     """
     config, kind = run.config, run.device.type
     devices: int | list[int] = 1 if run.device.index is None else [run.device.index]
     strategy: WatchedStrategy | str = "auto"
     plugins: list[Any] = [AtomicCheckpointIO()]
     if config.ranks == 1:
-        plugins.append(LightningEnvironment())  # a single process, whatever SLURM's variables say
+        plugins.append(LightningEnvironment())  # a single process, also under SLURM
     if config.ranks > 1:
         if (environment := external_environment()) is not None:
             plugins.append(environment)
@@ -60,13 +60,13 @@ def make_trainer(run: Run, callback: Callback, module: Pretraining, *, folder: R
         if config.strategy == "fsdp":
             strategy = ShardedStrategy(process_group_backend=backend)
         else:
-            # A frozen weight network has parameters without gradients, which DDP has to be told.
+            # DDP must know that a frozen weight network has parameters without gradients.
             strategy = WatchedStrategy(process_group_backend=backend, find_unused_parameters=module.weights is not None)
     found = number_format(config, run.device)
     precision: Literal["bf16-mixed", "32-true"] | None = "32-true" if found == "32" else "bf16-mixed"
     if found == "rounded":
         plugins.append(RoundedPrecision())
-        precision = None  # the plug-in's
+        precision = None  # set by the plug-in
     return Trainer(
         accelerator=kind,
         devices=devices,
@@ -88,18 +88,18 @@ def make_trainer(run: Run, callback: Callback, module: Pretraining, *, folder: R
 
 @contextmanager
 def ending_together(trainer: Trainer) -> Iterator[None]:
-    """Within the block, when one process of the run ends, end all of them, with one line from rank 0."""
+    """Within the block, if one process of the run ends, end all of them; rank 0 reports the reason in one line."""
     watched = trainer.strategy.watched if isinstance(trainer.strategy, WatchedStrategy) else None
     try:
         yield
     except BaseException as error:
-        told = loss_of_a_process(error, watched) if trainer.world_size > 1 else None
+        lost = loss_of_a_process(error, watched) if trainer.world_size > 1 else None
         if watched is not None:
             watched.end_others()
-        if trainer.world_size > 1 and not isinstance(error, Stopped):
+        if trainer.world_size > 1 and not isinstance(error, StoppedBySignal):
             FOLLOWING.await_end()
-        if told is not None:
-            raise told from None
+        if lost is not None:
+            raise lost from None
         raise
     finally:
         FOLLOWING.stop()

@@ -14,7 +14,7 @@ from r2mae.training.weighting import sums_by_sample
 
 BATCH = 512
 EVALUATION_KEY = Key.root(0).fold("evaluation batches")
-"""Key of batches that are measured on: whatever a domain draws while it makes one is the same in every call."""
+"""Key of evaluation batches: what a domain draws for them is the same in every call."""
 
 
 @torch.no_grad()
@@ -29,7 +29,7 @@ def masked_losses(
     prepare: Callable[[int], None] | None = None,
     by_sample: Float64[Tensor, "ratios samples"] | None = None,
 ) -> list[float]:
-    """Return the mean loss over hidden entries at each ratio, on evaluation masks that are always the same.
+    """Return the mean loss over hidden entries at each ratio, on fixed evaluation masks.
 
     Parameters
     ----------
@@ -42,19 +42,19 @@ def masked_losses(
     seed : int
         Seed of the evaluation masks and of the batches' keys; it is independent of the training seed.
     device : str
-        Where the model lies.
+        Device of the model.
     prepare : callable, optional
-        Called with the index of a ratio before the model runs at that ratio, to change batch statistics, for example.
+        Called with the index of a ratio before the model runs at that ratio, for example to change batch statistics.
     by_sample : tensor, optional
-        Filled with the summed losses of each sample at each ratio (:func:`r2mae.training.weighting.sums_by_sample`);
-        left as it is, if nothing says whose a loss is.
+        Filled with each sample's sum of losses at each ratio (:func:`r2mae.training.weighting.sums_by_sample`);
+        unchanged if losses cannot be assigned to samples.
 
     Returns
     -------
     list of float, one per ratio
     """
     key = Key.root(seed).fold("evaluation masks")
-    # In place: small tensors that live on between the large ones of every batch would keep the memory of these.
+    # Filled in place: small tensors allocated between the large ones of a batch would keep their memory from release.
     sums, counts = torch.zeros(2, len(ratios), -(-len(data) // BATCH), dtype=torch.float64, device=device)
     with evaluating(model):
         for rows, given in in_order(data, Key.root(seed).fold("evaluation batches")):
@@ -75,14 +75,14 @@ def masked_losses(
 
 
 def in_order(data: Batches, key: Key) -> Iterator[tuple[Int64[np.ndarray, " rows"], Any]]:
-    """Yield the rows and the content of one batch after another."""
+    """Yield the rows and the content of each batch, in order."""
     for first in range(0, len(data), BATCH):
         rows = np.arange(first, min(first + BATCH, len(data)))
         yield rows, data.batch(rows, key.rows(first))
 
 
-def read_whole(data: Batches) -> None:
-    """Read samples as :func:`masked_losses` does, for an object that watches what is read."""
+def read_all(data: Batches) -> None:
+    """Read all samples as :func:`masked_losses` does, for an object that records what is read."""
     for _ in in_order(data, EVALUATION_KEY):
         pass
 
@@ -94,7 +94,7 @@ class evaluating:  # noqa: N801  (a context manager, named as it is used)
         self.model = model
 
     def __enter__(self) -> None:
-        """Remember the mode and leave training."""
+        """Store the mode, and switch to evaluation."""
         self._training = self.model.training
         self.model.eval()
 

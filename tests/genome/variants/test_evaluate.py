@@ -197,15 +197,15 @@ def test_other_variants_do_not_inherit_what_was_said_of_the_runs_own(store: Alig
     own = config(
         store, **SMALL, **settings(file, classes="kind", contrasts=("missense/synonymous",), where=("pos>10",))
     )
-    other = own.measuring(variants="other.tsv", label="harmful")
+    other = own.with_measurement(variants="other.tsv", label="harmful")
     assert (other.classes, other.contrasts, other.where, other.label) == (None, (), (), "harmful")
-    again = own.measuring(variants=str(file), label="harmful")
+    again = own.with_measurement(variants=str(file), label="harmful")
     assert (again.classes, again.where) == ("kind", ("pos>10",))
 
 
 def test_results_of_older_versions_are_still_read(store: AlignmentStore, tmp_path: Path) -> None:
     made = config(store, **SMALL)
-    said = {name: value for name, value in made.measured_as().items() if name != "contrasts"}
+    said = {name: value for name, value in made.measurement_settings().items() if name != "contrasts"}
     write_json(tmp_path / "results.json", {"measured": said, "scores": {"accuracy": 0.5}})
     assert RunFolder(tmp_path).results_for(made) is not None
     assert RunFolder(tmp_path).baseline_for(made) is not None
@@ -298,7 +298,7 @@ def test_settings_without_variants_and_other_stores(store: AlignmentStore, file:
     made, _ = data_of(store, **settings(file))
     other = aligned(tmp_path, 320, 5, "b")
     (tmp_path / "c.tsv").write_text("chrom\tpos\tref\talt\tfitness\nchrX\t1\tA\tC\t1\nchrX\t1\tA\tG\t2\n")
-    there, data = DOMAIN.elsewhere(made, str(other.folder), load_data(made).architecture)
+    there, data = DOMAIN.load_other_data(made, str(other.folder), load_data(made).architecture)
     assert there.variants is None
     unknown, _ = data_of(store, **settings(tmp_path / "c.tsv"))
     with pytest.raises(UserError, match="none of the variants can be scored with this store \\(the store has no such"):

@@ -74,7 +74,7 @@ def test_a_fine_tuned_encoder_starts_from_the_pretrained_one(vit: Path) -> None:
     config = plan(vit, SHORT)
     data = load_data(config)
     _, model = DOMAIN.build(data.architecture)
-    data.start(model)
+    data.load_start_weights(model)
     there = load(vit).model.state_dict()
     assert torch.equal(model.state_dict()["blocks.1.mlp.fc1.weight"], there["blocks.1.mlp.fc1.weight"])
 
@@ -167,7 +167,7 @@ def test_other_images_are_learned_with_their_own_classes(vit: Path, tmp_path: Pa
     results = finetune(plan(vit, {**PROBE, "cached": True}, other), tmp_path / "out")
     assert {"top1", "top5"} < set(results["scores"])
     with pytest.raises(UserError, match="other classes"):
-        DOMAIN.elsewhere(
+        DOMAIN.load_other_data(
             plan(vit, SHORT), write_images(tmp_path / "more.npz", classes=2), load_data(plan(vit, SHORT)).architecture
         )
 

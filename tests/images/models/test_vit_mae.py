@@ -132,7 +132,7 @@ def test_a_part_of_the_hidden_patches_is_predicted_without_bias() -> None:
     task, model = made(decode=0.5)
     batch = pictures(2).repeat(300, 1, 1, 1)  # many draws for two images
     corrupted = task.corrupt(batch, 0.75, KEY)
-    whole = task.measured.corrupt(batch, 0.75, KEY)
+    whole = task.evaluation_task.corrupt(batch, 0.75, KEY)
     assert torch.equal(corrupted.kept, whole.kept)
     assert not (corrupted.hidden & ~whole.hidden).any()
     assert (corrupted.hidden.sum(1) == 6).all()

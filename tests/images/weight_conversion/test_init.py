@@ -240,9 +240,9 @@ def test_a_resumed_run_does_not_need_the_file(tmp_path: Path) -> None:
     for folders in (["new"], ["whole", "new"]):
         with pytest.raises(UserError, match="no such file"):
             check_run(DOMAIN, made, [tmp_path / name for name in folders])
-    assert not fit(made, DOMAIN, tmp_path / "whole").worked
+    assert not fit(made, DOMAIN, tmp_path / "whole").trained_now
     shutil.copy(tmp_path / "kept.pth", weights)  # another time, the same bytes
-    assert not fit(made, DOMAIN, tmp_path / "whole").worked
+    assert not fit(made, DOMAIN, tmp_path / "whole").trained_now
 
 
 @pytest.mark.slow

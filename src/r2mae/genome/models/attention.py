@@ -5,7 +5,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
-from r2mae.training.dropout import mix_dropped, quick_cpu
+from r2mae.training.dropout import mix_dropped, uses_cpu_kernels
 
 
 def rotary_angles(length: int, width: int) -> Float[Tensor, "length half"]:
@@ -30,7 +30,7 @@ def attend(
     rate: float,
 ) -> Float[Tensor, "batch heads places share"]:
     """Return softmax(QKᵀ/√d)V of each head, with dropout of the probabilities."""
-    if rate == 0 or not quick_cpu(key):
+    if rate == 0 or not uses_cpu_kernels(key):
         return scaled_dot_product_attention(query, key, value, dropout_p=rate)
     scores = (query * query.shape[-1] ** -0.5) @ key.transpose(2, 3)
     return mix_dropped(scores.softmax(-1), value, rate)

@@ -59,7 +59,7 @@ class FinetuneConfig(RunConfig):
     """
 
     domain: ClassVar[str] = "images-finetune"
-    left_out: ClassVar[frozenset[str]] = HIDING_FIELDS | {"preset", "strategy", "activation_checkpointing"}
+    omitted_fields: ClassVar[frozenset[str]] = HIDING_FIELDS | {"preset", "strategy", "activation_checkpointing"}
 
     run: str
     weights: str = ""

@@ -142,7 +142,7 @@ class FinetuneData:
     architecture: dict[str, Any]
     pretrained: nn.Module
 
-    def start(self, model: Classifier) -> None:
+    def load_start_weights(self, model: Classifier) -> None:
         """Put the pretrained weights into a fresh classifier."""
         model.start(self.pretrained)
 
@@ -184,9 +184,9 @@ class OpenedData:
         """From which the classifier is built."""
         return self._whole.architecture
 
-    def start(self, model: Classifier) -> None:
+    def load_start_weights(self, model: Classifier) -> None:
         """Put the pretrained weights into a fresh classifier."""
-        self._whole.start(model)
+        self._whole.load_start_weights(model)
 
 
 @dataclass(frozen=True, eq=False)
@@ -205,7 +205,7 @@ def load_data(config: FinetuneConfig, splits: Splits | None = None) -> FinetuneD
         For images without two classes or of another size than the model takes, or weights that have changed.
     """
     check_weights(config)
-    pretraining, task, model = load_model(config.run, get_domain("images"), whole=True)
+    pretraining, task, model = load_model(config.run, get_domain("images"), unmasked=True)
     described = RunFolder(config.run).description.architecture
     if splits is None:
         splits = read_splits(config, described)

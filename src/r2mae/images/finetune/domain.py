@@ -92,7 +92,7 @@ class FinetuneDomain(BaseDomain):
 
         return evaluate(model, data.splits.test)
 
-    def elsewhere(
+    def load_other_data(
         self, config: FinetuneConfig, source: str, architecture: Mapping[str, Any], **options: Any
     ) -> "tuple[FinetuneConfig, MeasuredData]":
         """Read other images with the same classes, for :meth:`evaluate`: those of their test part are measured."""

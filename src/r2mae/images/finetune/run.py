@@ -16,7 +16,7 @@ from r2mae.images.sets import SETS
 from r2mae.images.sources import options_that_fit
 from r2mae.training.folder import RunFolder
 from r2mae.training.loop import fit_run
-from r2mae.training.progress import Pace, Reporter
+from r2mae.training.progress import Reporter, RunProgress
 from r2mae.training.ranks import FOLLOWING
 from r2mae.training.rendezvous import RENDEZVOUS
 from r2mae.training.run import Run
@@ -93,17 +93,17 @@ def finetune(
         ``scores`` by name, ``steps``, ``seconds`` of training and ``samples_per_second``.
     """
     if alone:
-        return _finetune(Run.of(config, DOMAIN, alone=True), config, out, reporter, splits)
+        return _finetune(Run.resolve(config, DOMAIN, single_process=True), config, out, reporter, splits)
     FOLLOWING.start()  # data may take long to read
     with RENDEZVOUS.together(config):
-        return _finetune(Run.of(config, DOMAIN), config, out, reporter, splits)
+        return _finetune(Run.resolve(config, DOMAIN), config, out, reporter, splits)
 
 
 def _finetune(
     run: Run, config: FinetuneConfig, out: str | Path, reporter: Reporter | None, splits: Splits | None
 ) -> dict[str, Any]:
     folder = RunFolder(out)
-    folder.check(config, run.defaults)
+    folder.check_config(config, run.defaults)
     results = folder.results_for(config) if folder.trained else None
     data = load_data(config, splits) if results is None else None
     fitted = fit_run(run, out, data=data, reporter=reporter)
@@ -173,7 +173,7 @@ class _Told:
         self.total = total
         self.progress(step, total)
 
-    def update(self, pace: Pace) -> None:
+    def update(self, pace: RunProgress) -> None:
         self.progress(pace.step, pace.total)
 
     def stop(self) -> None:

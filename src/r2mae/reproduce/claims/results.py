@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import r2mae
 from r2mae.errors import UserError
-from r2mae.files import own_file, read_own
+from r2mae.files import confined_file, read_confined
 from r2mae.reproduce.state import PLAN, state_of, version_of
 from r2mae.reproduce.targets import ARTEFACTS, folder_of
 from r2mae.training.records import read_json
@@ -199,7 +199,7 @@ class Results:
 
         if path not in self._read:
             try:
-                self._read[path] = pd.read_csv(BytesIO(read_own(path)), encoding="utf-8")
+                self._read[path] = pd.read_csv(BytesIO(read_confined(path)), encoding="utf-8")
             except FileNotFoundError:
                 raise UnavailableError(f"{path.parent.name} has no {path.name}") from None
             except (OSError, ValueError) as error:  # errors of pandas and of decoding are ValueErrors
@@ -253,7 +253,7 @@ def _json_in(path: Path) -> dict[str, Any]:
 
 def _is_comparison(path: Path) -> bool:
     try:
-        with own_file(path).open(encoding="utf-8", newline="") as opened:
+        with confined_file(path).open(encoding="utf-8", newline="") as opened:
             return tuple(next(csv.reader([opened.readline(_LINE)]), ()))[: len(_COMPARISON)] == _COMPARISON
     except (OSError, ValueError, csv.Error):
         return False

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from r2mae.lazy import lazily
+from r2mae.lazy import lazy_exports
 
 if TYPE_CHECKING:
     from r2mae.text.tokenizer.load import load_tokenizer
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 __all__ = ["SPECIALS", "TextTokenizer", "load_tokenizer", "tokenizer_of", "train_bpe"]
 
-__getattr__, __dir__ = lazily(
+__getattr__, __dir__ = lazy_exports(
     __name__,
     {
         "load": ("load_tokenizer",),

@@ -29,12 +29,12 @@ def tokenising_bar(
     """
     from rich.progress import Progress as Bar
 
-    from r2mae.training.progress import Lines, time_columns
+    from r2mae.training.progress import LineTimer, time_columns
 
     with _console() if console is None else _as_it_is(console) as shown:
         bar = Bar(*time_columns(counted=False), console=shown, disable=not shown.is_terminal, transient=True)
         task = bar.add_task(label, total=1.0)
-        stage, lines = "", Lines(clock)
+        stage, lines = "", LineTimer(clock)
 
         def update(now: Tokenised) -> None:
             nonlocal stage

@@ -5,7 +5,7 @@ from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from r2mae.errors import UserError
-from r2mae.lazy import lazily
+from r2mae.lazy import lazy_exports
 from r2mae.masking.defaults import DNA_CURRICULUM, RatioDefaults
 from r2mae.training.models import PREFIX, check_sizes
 
@@ -128,6 +128,6 @@ def build(architecture: Mapping[str, Any]) -> "tuple[PatchTask, VisionTransforme
     return task, model
 
 
-__getattr__, __dir__ = lazily(
+__getattr__, __dir__ = lazy_exports(
     __name__, {"model": ("VisionTransformerMAE",), "task": ("PatchTask",)}, ["PatchTask", "VisionTransformerMAE"]
 )

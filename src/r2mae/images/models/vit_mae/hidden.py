@@ -74,9 +74,9 @@ class HiddenPatches:
 
     def loss_rows(self) -> Int64[Tensor, " asked"]:
         """Return the row of the batch that every predicted patch belongs to."""
-        return self.rows_of(self.asked, [group.asked for group in self.groups])
+        return self.count_samples(self.asked, [group.asked for group in self.groups])
 
-    def rows_of(self, units: Tensor, each: Sequence[int]) -> Tensor:
+    def count_samples(self, units: Tensor, each: Sequence[int]) -> Tensor:
         """Return the row of the batch that every unit belongs to, for `each` units in the images of a group."""
         rows = np.repeat(np.arange(sum(group.rows for group in self.groups)), self._of_rows(each))
         places = torch.from_numpy(rows).to(units.device)
@@ -87,7 +87,7 @@ class HiddenPatches:
 
     def _flags(self, units: Tensor, each: Sequence[int]) -> Bool[Tensor, "batch patches"]:
         flags = torch.zeros(self.entries, dtype=torch.bool, device=units.device)
-        flags[self.rows_of(units, each) * self.patches + units] = True
+        flags[self.count_samples(units, each) * self.patches + units] = True
         return flags.view(-1, self.patches)
 
 

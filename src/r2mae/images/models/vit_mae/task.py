@@ -65,7 +65,7 @@ class PatchTask:
         return self.shape[0] // self.patch, self.shape[1] // self.patch
 
     @property
-    def measured(self) -> "PatchTask":
+    def evaluation_task(self) -> "PatchTask":
         """The task as it is measured: every hidden patch is predicted."""
         return replace(self, decode=1.0)
 
@@ -132,11 +132,11 @@ class PatchTask:
 
         A prediction of normalised pixels is brought back with the mean and the deviation of the true patch.
         """
-        corrupted = self.measured.corrupt(batch, ratio, key)
+        corrupted = self.evaluation_task.corrupt(batch, ratio, key)
         made = self.forward(model, corrupted).prediction.float()
         channels = self.shape[2]
         patches = standardised_patches(patchify(batch, self.patch), channels)
-        at = corrupted.rows_of(corrupted.asked, [group.asked for group in corrupted.groups]), corrupted.asked
+        at = corrupted.count_samples(corrupted.asked, [group.asked for group in corrupted.groups]), corrupted.asked
         if self.norm_pix:
             variance, mean = torch.var_mean(patches[at], -1, keepdim=True)
             made = made * (variance + EPSILON).sqrt() + mean
