@@ -119,7 +119,7 @@ REFUSED = {
     "--exclude condition=case": "exclude is for the cells of probes, and nothing is probed: name columns in --labels",
     "--only condition=case": "only is for the cells of probes, and nothing is probed",
     "--scheme fixed --timing sea-ad": "timing is of schedules of the dynamic ratio and the curricula",
-    "--timing sea-ad": "changes nothing for 'r2mae' with these options: leave it out",
+    "--timing sea-ad": "changes nothing for 'r2mae' with these options: omit it",
     "--n-top-genes 1": "n_top_genes must be 2 or more, not 1",
 }
 

@@ -64,7 +64,7 @@ def test_totals() -> None:
             1.5,
             r"gene 'g4' is 1\.5, a fraction: the data are normalised: pass the layer .* --layer counts \(layers: z, c",
         ),
-        (np.nan, "gene 'g4' is nan, which is no count: mend or drop that cell"),
+        (np.nan, "gene 'g4' is nan, which is no count: correct or remove that cell"),
         (np.inf, "gene 'g4' is inf, which is no count"),
     ],
 )
